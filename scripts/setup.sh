@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Brings a machine to the point where the checks can run: system packages, Go
+# modules, and the pinned tools in .bin/. Safe to run again; about a second when
+# nothing is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# Debian packages the tests need. A package whose name is not also the name of
+# a command gets its own line in have.
+APT_PACKAGES="gcc libc6-dev make git curl ca-certificates"
+
+# Servers such as nginx live in sbin, which a user's PATH may leave out.
+export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+
+say() { printf 'setup: %s\n' "$*"; }
+die() {
+  say "$@" >&2
+  exit 1
+}
+
+# retry COMMAND... tries five times, because mirrors and proxies throttle.
+retry() {
+  local pause
+  for pause in 2 5 10 20; do
+    "$@" && return
+    say "failed, trying again in $pause s: $*" >&2
+    sleep "$pause"
+  done
+  "$@"
+}
+
+# have PACKAGE reports whether what the package brings is here, however it came.
+have() {
+  case $1 in
+  libc6-dev) echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 ;;
+  ca-certificates) [ -s /etc/ssl/certs/ca-certificates.crt ] || [ -s /etc/ssl/cert.pem ] || [ -d /etc/pki/tls/certs ] ;;
+  *) command -v "$1" >/dev/null ;;
+  esac
+}
+
+missing_packages() {
+  local package
+  for package in $APT_PACKAGES; do
+    have "$package" || printf '%s ' "$package"
+  done
+}
+
+# as_root COMMAND... runs it as root, without ever asking for a password.
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+can_install() {
+  command -v apt-get >/dev/null && as_root true 2>/dev/null
+}
+
+install_packages() {
+  local missing
+  missing=$(missing_packages)
+  [ -z "$missing" ] && return
+  can_install || die "please install: $missing
+  sudo apt-get update && sudo apt-get install -y $missing"
+
+  say "installing $missing"
+  retry as_root apt-get update -q
+  # shellcheck disable=SC2086 # one word per package
+  retry as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
+
+  missing=$(missing_packages)
+  [ -z "$missing" ] || die "apt-get succeeded, yet these are still missing: $missing"
+}
+
+# check_go wants the Go version that go.mod asks for, or a later one.
+check_go() {
+  local want got
+  want=$(awk '$1 == "go" { print $2; exit }' go.mod)
+  command -v go >/dev/null || die "Go $want or later is needed, and there is no go command in PATH; see https://go.dev/doc/install"
+  got=$(go env GOVERSION | sed 's/.*go\([0-9][0-9.]*\).*/\1/')
+  [ "$(printf '%s\n' "$want" "$got" | sort -V | head -n 1)" = "$want" ] ||
+    die "Go $want or later is needed, this is $got ($(command -v go)); see https://go.dev/doc/install"
+}
+
+download_modules() {
+  local modules dir
+  modules=$(scripts/modules.sh)
+  for dir in $modules; do
+    retry go -C "$dir" mod download
+  done
+}
+
+# build_tools rebuilds .bin when the pinned versions or the Go version changed.
+build_tools() {
+  local stamp=.bin/.tools key
+  key=$(cat tools/go.mod tools/go.sum | cksum; go env GOVERSION)
+  [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ] && return
+  say "building the tools into .bin"
+  mkdir -p .bin
+  GOBIN="$PWD/.bin" retry go -C tools install tool
+  printf '%s\n' "$key" >"$stamp"
+}
+
+install_packages
+check_go
+download_modules
+build_tools
