@@ -1,0 +1,284 @@
+package algo
+
+import "slices"
+
+// Ledger is everything that is remembered of one key under one policy: a state
+// for each rule, and the open holds. It decides for all rules at once, all or
+// nothing. It is not safe for concurrent use; its owner locks.
+//
+// Every operation takes now and acts at the greatest now it was ever given, so
+// that time never goes back.
+type Ledger struct {
+	rules  []Rule
+	states []State
+	holds  Holds
+	last   int64
+	nextID uint64
+}
+
+// Verdict is the outcome for one charge.
+type Verdict struct {
+	OK        bool
+	TooCostly bool  // the cost exceeds what By can ever admit
+	By        uint8 // the rule that refused; if none did, the tightest
+	Limit     int64 // By's capacity
+	Remaining int64 // By's, after the charge
+	RetryAt   int64 // when the same charge is admitted if nothing else happens; now if it was, Never if it cannot be
+	ResetAt   int64 // when By is as if unused
+}
+
+// Settlement is the outcome of ending a hold.
+type Settlement struct {
+	Refunded int64 // units given back; for windows, only into one that was charged and still counts
+	Overrun  int64 // units used beyond the hold, now owed
+	Late     bool  // the hold had expired, or was settled before: nothing changed
+}
+
+// MaxRules bounds the rules of one ledger.
+const MaxRules = 32
+
+// NewLedger returns the ledger of a key that was never used, in a limiter that
+// was started at epoch. It keeps rules.
+func NewLedger(rules []Rule, epoch int64) *Ledger {
+	l := &Ledger{rules: rules, states: make([]State, len(rules))}
+	for i, r := range rules {
+		l.states[i] = r.Fresh(epoch)
+	}
+	return l
+}
+
+// Rules returns the rules in force. The caller must not change them.
+func (l *Ledger) Rules() []Rule { return l.rules }
+
+// State and SetState give access to rule i's state, for an owner that keeps it
+// in a word of its own while there are no holds.
+func (l *Ledger) State(i int) State { return l.states[i] }
+
+// SetState replaces rule i's state.
+func (l *Ledger) SetState(i int, s State) { l.states[i] = s }
+
+// Holds returns the number of open holds, expired ones that no operation has
+// met yet included.
+func (l *Ledger) Holds() int { return len(l.holds.list) }
+
+// Clone returns an independent copy, to try out what would happen.
+func (l *Ledger) Clone() *Ledger {
+	c := &Ledger{rules: l.rules, states: make([]State, len(l.states)), holds: l.holds.clone(), last: l.last, nextID: l.nextID}
+	for i := range l.states {
+		c.states[i] = l.states[i].clone()
+	}
+	return c
+}
+
+// advance moves the ledger to now or, if that is past, to the last now. Holds
+// that have expired become part of the states: expiry is commit of the whole.
+func (l *Ledger) advance(now int64) int64 {
+	now = max(now, l.last)
+	l.last = now
+	n := l.holds.expired(now)
+	if n == 0 {
+		return now
+	}
+	for i, r := range l.rules {
+		r.fold(&l.states[i], &l.holds, now)
+	}
+	l.holds.drop(n)
+	return now
+}
+
+// Take charges cost units to every rule, or refuses and charges none. A cost
+// of 0 is admitted and changes nothing.
+func (l *Ledger) Take(now, cost int64) Verdict {
+	now = l.advance(now)
+	if v := l.judge(now, cost); !v.OK {
+		return v
+	}
+	l.charge(now, cost)
+	return l.tightest(now)
+}
+
+func (l *Ledger) charge(now, cost int64) {
+	if cost == 0 {
+		return
+	}
+	for i, r := range l.rules {
+		r.charge(&l.states[i], &l.holds, now, cost)
+	}
+}
+
+// Peek says what Take would, without the charge. It changes nothing.
+func (l *Ledger) Peek(now, cost int64) Verdict {
+	now = max(now, l.last)
+	if v := l.judge(now, cost); !v.OK {
+		return v
+	}
+	return l.tightest(now)
+}
+
+// judge asks every rule. Refused, it reports the one to wait for longest.
+func (l *Ledger) judge(now, cost int64) Verdict {
+	v := Verdict{OK: true}
+	if cost == 0 {
+		return v
+	}
+	for i, r := range l.rules {
+		if r.admits(&l.states[i], &l.holds, now, cost) {
+			continue
+		}
+		at := r.retryAt(&l.states[i], &l.holds, now, cost)
+		if v.OK || at > v.RetryAt {
+			v = l.report(i, now)
+			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
+		}
+	}
+	return v
+}
+
+// tightest reports the rule with the least remaining, of several the one that
+// resets last.
+func (l *Ledger) tightest(now int64) Verdict {
+	best := l.report(0, now)
+	for i := 1; i < len(l.rules); i++ {
+		v := l.report(i, now)
+		if v.Remaining < best.Remaining || v.Remaining == best.Remaining && v.ResetAt > best.ResetAt {
+			best = v
+		}
+	}
+	return best
+}
+
+func (l *Ledger) report(i int, now int64) Verdict {
+	r, s := l.rules[i], &l.states[i]
+	return Verdict{
+		OK:        true,
+		By:        uint8(i),
+		Limit:     r.Capacity(),
+		Remaining: r.remaining(s, &l.holds, now),
+		RetryAt:   now,
+		ResetAt:   r.resetAt(s, &l.holds, now),
+	}
+}
+
+// Reserve is Take, and then holds the units until they are settled or expiry
+// has come. With MaxHolds open it refuses until the first expires, By being
+// the tightest rule.
+func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
+	now = l.advance(now)
+	if v = l.judge(now, cost); !v.OK {
+		return 0, v
+	}
+	if len(l.holds.list) >= MaxHolds {
+		v = l.tightest(now)
+		v.OK, v.RetryAt = false, l.holds.list[0].Expiry
+		return 0, v
+	}
+	l.charge(now, cost)
+	l.nextID++
+	l.holds.add(Hold{ID: l.nextID, Units: cost, Expiry: expiry, charged: now})
+	return l.nextID, l.tightest(now)
+}
+
+// Settle ends a hold of which used units were used: the rest is given back,
+// more than was held is owed.
+func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
+	now = l.advance(now)
+	j := l.holds.find(id)
+	if j < 0 {
+		return Settlement{Late: true}
+	}
+	h := &l.holds.list[j]
+	over, back := max(0, used-h.Units), max(0, h.Units-used)
+	out := Settlement{Overrun: over}
+	for i, r := range l.rules {
+		out.Refunded = max(out.Refunded, r.refund(&l.states[i], &l.holds, h.at(i), now, back))
+		if over > 0 {
+			r.charge(&l.states[i], &l.holds, now, over)
+		}
+	}
+	l.holds.remove(j)
+	return out
+}
+
+// Renew moves a hold's expiry, at most back to now: what was held until now was
+// not over before. It returns false if the hold is over.
+func (l *Ledger) Renew(now int64, id uint64, expiry int64) bool {
+	now = l.advance(now)
+	j := l.holds.find(id)
+	if j < 0 {
+		return false
+	}
+	h := l.holds.list[j]
+	l.holds.remove(j)
+	h.Expiry = max(expiry, now)
+	l.holds.add(h)
+	return true
+}
+
+// Reset forgets what was used. Holds stay, and what they hold stays in use.
+func (l *Ledger) Reset(now int64) {
+	now = l.advance(now)
+	for i, r := range l.rules {
+		r.reset(&l.states[i], &l.holds, i, now)
+	}
+}
+
+// Set puts other rules in force and keeps the units in use. Rule i of the new
+// ones continues rule from[i] of the old ones, or starts afresh at now if that is
+// negative. If the units in use cannot be represented, Set returns an error
+// and changes nothing.
+func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
+	now = l.advance(now)
+	states := make([]State, len(rules))
+	booked := make([]bool, len(rules))
+	for i, r := range rules {
+		if from[i] < 0 {
+			states[i] = r.Fresh(now)
+			continue
+		}
+		var err error
+		states[i], booked[i], err = convert(l.rules[from[i]], r, &l.states[from[i]], &l.holds, now)
+		if err != nil {
+			return err
+		}
+	}
+	for j := range l.holds.list {
+		l.rebook(&l.holds.list[j], now, from, booked)
+	}
+	l.rules, l.states = rules, states
+	return nil
+}
+
+// rebook notes, for a hold, when its units were charged to each of the new
+// rules: now where they were booked anew, never where they no longer count.
+func (l *Ledger) rebook(h *Hold, now int64, from []int, booked []bool) {
+	at := make([]int64, len(from))
+	for i, f := range from {
+		switch {
+		case f < 0, booked[i] && !l.rules[f].counts(&l.states[f], h.at(f), now):
+			at[i] = forfeited
+		case booked[i]:
+			at[i] = now
+		default:
+			at[i] = h.at(f)
+		}
+	}
+	h.rebooked = at
+}
+
+// Unused says whether the ledger equals one that was never used, so that it may
+// be forgotten without forgiving anything.
+func (l *Ledger) Unused(now int64) bool {
+	now = max(now, l.last)
+	if len(l.holds.list) > l.holds.expired(now) {
+		return false
+	}
+	return !slices.ContainsFunc(l.reports(now), func(v Verdict) bool { return v.ResetAt > now })
+}
+
+func (l *Ledger) reports(now int64) []Verdict {
+	vs := make([]Verdict, len(l.rules))
+	for i := range vs {
+		vs[i] = l.report(i, now)
+	}
+	return vs
+}

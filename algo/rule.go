@@ -1,0 +1,68 @@
+package algo
+
+// State is what one rule remembers of one key: one word, or two for the
+// anchored and the sliding window, or a log. The zero value means never used.
+type State struct {
+	A, B uint64
+	Log  *Log // sliding log only
+}
+
+func (s *State) clone() State {
+	c := *s
+	if s.Log != nil {
+		c.Log = s.Log.clone()
+	}
+	return c
+}
+
+// A Rule is one limit, compiled: *GCRA, *Fixed, *Anchored, *Sliding,
+// *SlidingLog or *Slots. Rules are immutable and hold no state, so that one
+// serves any number of keys.
+//
+// The exported step functions of each rule work on bare words and know no
+// holds; they are for tables that have none. A Ledger combines several rules
+// and holds through the unexported methods, which all take now ≥ every earlier
+// now of the key.
+type Rule interface {
+	// Capacity returns the most units that ever fit at once.
+	Capacity() int64
+	// Fresh returns the state of a key that was never used, in a limiter
+	// that was started at epoch.
+	Fresh(epoch int64) State
+
+	// admits says whether cost units fit.
+	admits(s *State, hs *Holds, now, cost int64) bool
+	// charge takes cost units whether they fit or not.
+	charge(s *State, hs *Holds, now, cost int64)
+	// fold makes holds that are over at now part of the state.
+	fold(s *State, hs *Holds, now int64)
+	// refund gives back units that were charged at at, and returns how many
+	// could be. The hold they belong to is still in hs.
+	refund(s *State, hs *Holds, at, now, units int64) int64
+	// reset forgets everything but the holds; i is the rule's place.
+	reset(s *State, hs *Holds, i int, now int64)
+
+	remaining(s *State, hs *Holds, now int64) int64
+	retryAt(s *State, hs *Holds, now, cost int64) int64
+	resetAt(s *State, hs *Holds, now int64) int64
+
+	// used returns the units in use at now, rounded up, held ones included.
+	used(s *State, hs *Holds, now int64) int64
+	// counts says whether units charged at at are still part of used.
+	counts(s *State, at, now int64) bool
+	// book returns a state with used units in use at now.
+	book(now, used int64) (State, error)
+	// adopt converts a state that old wrote where that keeps more than the
+	// number of used units, and says whether it did.
+	adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error)
+}
+
+// convert returns the state under rule that keeps the units used under old,
+// and whether they had to be booked anew at now.
+func convert(old, rule Rule, s *State, hs *Holds, now int64) (next State, booked bool, err error) {
+	if next, ok, err := rule.adopt(old, s, hs, now); ok || err != nil {
+		return next, false, err
+	}
+	next, err = rule.book(now, old.used(s, hs, now))
+	return next, true, err
+}
