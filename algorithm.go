@@ -1,0 +1,43 @@
+package weir
+
+import "fmt"
+
+// Algorithm is how a limit counts. Package algo explains each with its bound,
+// its cost and an example.
+type Algorithm uint8
+
+// The algorithms. Auto is GCRA for durations and FixedWindow for calendars.
+const (
+	Auto           Algorithm = iota
+	GCRA                     // a rate and a burst, to the nanosecond
+	TokenBucket              // the same decisions as GCRA, under the other name
+	FixedWindow              // so many per clock or calendar window
+	AnchoredWindow           // so many per window that opens with the first charge
+	SlidingWindow            // so many in any period, estimated from two counters
+	SlidingLog               // so many in any period, exactly; for small limits
+	DualWindow               // per second and per minute together, in one word
+	Concurrency              // so many at once; taken by Reserve only
+)
+
+var algorithmNames = [...]string{
+	"auto", "gcra", "token_bucket", "fixed_window", "anchored_window",
+	"sliding_window", "sliding_log", "dual_window", "concurrency",
+}
+
+// String returns the name that configurations use, such as "token_bucket".
+func (a Algorithm) String() string {
+	if int(a) < len(algorithmNames) {
+		return algorithmNames[a]
+	}
+	return fmt.Sprintf("algorithm(%d)", uint8(a))
+}
+
+// ParseAlgorithm is the inverse of String.
+func ParseAlgorithm(name string) (Algorithm, error) {
+	for i, n := range algorithmNames {
+		if n == name {
+			return Algorithm(i), nil
+		}
+	}
+	return 0, fmt.Errorf("weir: no algorithm is called %q; there are %q", name, algorithmNames[:])
+}

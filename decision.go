@@ -1,0 +1,137 @@
+package weir
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// Decision is the answer to a charge. A refusal is a Decision, not an error, and
+// has changed nothing.
+type Decision struct {
+	// Allowed says whether the charge was made.
+	Allowed bool
+
+	// Reason says why: Admitted, or what stood against it.
+	Reason Reason
+
+	// By is the place, in the policy, of the limit that refused; if several
+	// did, of the one to wait for longest. Allowed, it is the tightest: the
+	// one with the least remaining, of several the one that resets last.
+	By uint8
+
+	// Limit is the most units that By ever admits at once, for example 100.
+	Limit int64
+
+	// Remaining is how many units By has left after this charge, for example
+	// 42. Units held by open reservations are not in it.
+	Remaining int64
+
+	// RetryAfter is how long to wait until the same charge is admitted if
+	// nothing else happens, for example 250ms; one nanosecond less is too
+	// early. It is 0 if the charge was admitted and Never if waiting cannot
+	// help.
+	RetryAfter time.Duration
+
+	// ResetAfter is how long until By is as if unused, for example 1s. Open
+	// reservations are assumed to run to their expiry. It is Never if one does
+	// not expire.
+	ResetAfter time.Duration
+}
+
+// Never is the RetryAfter of a charge that waiting cannot help.
+const Never time.Duration = -1
+
+// Reason says why a decision is what it is.
+type Reason uint8
+
+// The reasons. Their names are part of the wire format.
+const (
+	Admitted  Reason = iota
+	Exhausted        // not enough units remain; wait RetryAfter
+	TooCostly        // the cost exceeds what the limit ever admits
+	Invalid          // the cost is negative or too great, or Take met a Concurrency limit
+	QueueFull        // too many are waiting, or too many reservations are open
+	TooLate          // the caller's deadline comes before its turn
+	StoreDown        // the store could not be asked, and the policy says to refuse then
+	Blocked          // the key is blocked
+)
+
+var reasonNames = [...]string{
+	"admitted", "exhausted", "too_costly", "invalid", "queue_full", "too_late", "store_down", "blocked",
+}
+
+// String returns the name on the wire, such as "too_costly".
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// Err returns nil if the charge was admitted, else a *DeniedError.
+func (d Decision) Err() error {
+	if d.Allowed {
+		return nil
+	}
+	return &DeniedError{d}
+}
+
+// String tells the decision in a few words.
+func (d Decision) String() string {
+	switch {
+	case d.Allowed:
+		return fmt.Sprintf("admitted, %d of %d remain, reset after %v", d.Remaining, d.Limit, d.ResetAfter)
+	case d.RetryAfter == Never:
+		return fmt.Sprintf("refused: %v, waiting cannot help", d.Reason)
+	}
+	return fmt.Sprintf("refused: %v, retry after %v", d.Reason, d.RetryAfter)
+}
+
+// DeniedError is a refusal where only an error can be returned.
+type DeniedError struct{ Decision Decision }
+
+func (e *DeniedError) Error() string { return "weir: " + e.Decision.String() }
+
+// NewDecision makes a Decision of a ledger's verdict at now. It is for stores.
+func NewDecision(v algo.Verdict, now Instant) Decision {
+	d := Decision{
+		Allowed:    v.OK,
+		By:         v.By,
+		Limit:      v.Limit,
+		Remaining:  v.Remaining,
+		ResetAfter: until(v.ResetAt, now),
+	}
+	if v.OK {
+		return d
+	}
+	d.RetryAfter = until(v.RetryAt, now)
+	d.Reason = Exhausted
+	if v.TooCostly {
+		d.Reason = TooCostly
+	}
+	return d
+}
+
+// until returns the time from now to at, not less than none.
+func until(at int64, now Instant) time.Duration {
+	if d := at - int64(now); d >= 0 && at != algo.Never {
+		return time.Duration(d)
+	}
+	return untilOdd(at, now)
+}
+
+// untilOdd is the rare part of until, apart so that the rest is inlined.
+func untilOdd(at int64, now Instant) time.Duration {
+	switch {
+	case at == algo.Never:
+		return Never
+	case at > int64(now): // further than a duration reaches
+		return math.MaxInt64
+	}
+	return 0
+}
+
+func invalid() Decision { return Decision{Reason: Invalid, RetryAfter: Never} }

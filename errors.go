@@ -1,0 +1,67 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// A LimitError says which number of which limit cannot be used, why, and what
+// would fit. NewPolicy joins one for every problem it finds.
+type LimitError struct {
+	Policy  string // "" for a Single
+	Limit   string // the limit's name
+	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "name" or "used"
+	Value   any    // as given
+	Problem string // for example "must be between 1 and 9007199254740991"
+}
+
+func (e *LimitError) Error() string {
+	where := fmt.Sprintf("limit %q", e.Limit)
+	if e.Policy != "" {
+		where = fmt.Sprintf("policy %q, %s", e.Policy, where)
+	}
+	return fmt.Sprintf("weir: %s: %s %v: %s", where, e.Field, e.Value, e.Problem)
+}
+
+func badField(field string, value any, problem string) *algo.ParamError {
+	return &algo.ParamError{Field: field, Value: value, Problem: problem}
+}
+
+// limitError puts the names to an error of package algo.
+func limitError(policy, limit string, err error) error {
+	var p *algo.ParamError
+	if !errors.As(err, &p) {
+		return err
+	}
+	return &LimitError{Policy: policy, Limit: limit, Field: p.Field, Value: p.Value, Problem: p.Problem}
+}
+
+// A CostError reports a cost that is negative or above MaxCost.
+type CostError struct{ Cost int64 }
+
+func (e *CostError) Error() string {
+	return fmt.Sprintf("weir: cost %d: must be between 0 and %d", e.Cost, MaxCost)
+}
+
+// CheckCost returns a *CostError unless 0 ≤ cost ≤ MaxCost.
+func CheckCost(cost int64) error {
+	if cost < 0 || cost > MaxCost {
+		return &CostError{cost}
+	}
+	return nil
+}
+
+// A TTLError reports a reservation time that is out of range.
+type TTLError struct{ Problem string }
+
+func (e *TTLError) Error() string { return "weir: ttl " + e.Problem }
+
+// ErrReserveOnly is returned by Take for a policy with a Concurrency limit:
+// slots are held, not spent, so only Reserve can take them.
+var ErrReserveOnly = errors.New("weir: the policy limits concurrency: use Reserve, and Commit or Cancel when done")
+
+// ErrReceipts is returned when a reservation is settled or renewed with fewer or
+// more receipts or costs than it has charges.
+var ErrReceipts = errors.New("weir: a reservation is settled with one receipt and one cost for each charge")

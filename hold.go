@@ -1,0 +1,152 @@
+package weir
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// How long a reservation is held before it counts as used whole.
+const (
+	DefaultTTL = time.Minute
+	MaxTTL     = time.Hour
+
+	// NoExpiry holds until settled. Only policies all of whose limits are of
+	// Concurrency take it.
+	NoExpiry time.Duration = -1
+)
+
+// Expiry returns when a reservation of ttl made at now ends, or a *TTLError. It is
+// for stores.
+func (p *Policy) Expiry(now Instant, ttl time.Duration) (int64, error) {
+	switch {
+	case ttl == 0:
+		return int64(now.Add(DefaultTTL)), nil
+	case ttl == NoExpiry && p.holdsOnly():
+		return algo.Never, nil
+	case ttl == NoExpiry:
+		return 0, &TTLError{"NoExpiry: only concurrency slots may be held without an expiry"}
+	case ttl < 0 || ttl > MaxTTL:
+		return 0, &TTLError{fmt.Sprintf("%v: must be positive and at most %v", ttl, MaxTTL)}
+	}
+	return int64(now.Add(ttl)), nil
+}
+
+// Settled is how a reservation ended.
+type Settled struct {
+	// Refunded is how many units were given back. Windows take back only into
+	// the window that was charged, so it is 0 once that is over.
+	Refunded int64
+
+	// Overrun is how many units were used beyond the reservation. They are
+	// owed: they delay others and lie outside the limit's bound.
+	Overrun int64
+
+	// Late says that the reservation had expired, which counts as using all of
+	// it; nothing changed.
+	Late bool
+}
+
+// Hold is an open reservation of a Single. Its methods may be called by several
+// goroutines; the first that settles it wins, and the others are told what the
+// first was. A nil Hold, as a refused Reserve returns, settles to nothing.
+type Hold struct {
+	s  *Single
+	id uint64
+
+	mu      sync.Mutex // guards the fields below; taken before s.mu
+	settled bool
+	outcome Settled
+}
+
+// Reserve charges cost units now, if they fit, and holds them for work whose
+// cost is known only afterwards. Held units occupy room until Commit or Cancel;
+// after ttl (0 means DefaultTTL, at most MaxTTL) they count as used. Refused, the
+// Hold is nil. Beyond 10,000 open reservations it is refused as QueueFull.
+func (s *Single) Reserve(cost int64, ttl time.Duration) (*Hold, Decision) {
+	return s.ReserveAt(Now(), cost, ttl)
+}
+
+// ReserveAt is Reserve at a given instant.
+func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, Decision) {
+	if CheckCost(cost) != nil {
+		return nil, invalid()
+	}
+	s.lock(now)
+	defer s.unlock(now)
+	expiry, err := s.policy().Expiry(now, ttl)
+	if err != nil {
+		return nil, invalid()
+	}
+	if s.queue.len() > 0 {
+		return nil, s.behindQueueLocked(now, cost)
+	}
+	full := s.ledger.Holds() >= algo.MaxHolds
+	id, v := s.ledger.Reserve(int64(now), cost, expiry)
+	s.traceStep(step{op: opReserve, now: now, cost: cost, id: id, expiry: expiry, verdict: v})
+	d := NewDecision(v, now)
+	if !v.OK {
+		if full && v.RetryAt != algo.Never {
+			d.Reason = QueueFull
+		}
+		return nil, d
+	}
+	return &Hold{s: s, id: id}, d
+}
+
+// Commit ends the reservation: used units are kept, the rest is given back
+// exactly, and what was used beyond it is owed. After the first settling it
+// changes nothing and returns what that returned. A negative or excessive used
+// counts as 0 or MaxCost.
+func (h *Hold) Commit(used int64) Settled { return h.CommitAt(Now(), used) }
+
+// CommitAt is Commit at a given instant.
+func (h *Hold) CommitAt(now Instant, used int64) Settled {
+	if h == nil {
+		return Settled{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.settled {
+		return h.outcome
+	}
+	h.settled = true
+	h.outcome = h.s.settle(now, h.id, min(max(used, 0), MaxCost))
+	return h.outcome
+}
+
+// Cancel ends the reservation and gives all of it back. It is Commit(0), and
+// right for a deferred call: after Commit it changes nothing.
+func (h *Hold) Cancel() Settled { return h.CommitAt(Now(), 0) }
+
+// Renew moves the expiry to ttl from now. It returns false if the reservation
+// is over or ttl is out of range.
+func (h *Hold) Renew(ttl time.Duration) bool { return h.RenewAt(Now(), ttl) }
+
+// RenewAt is Renew at a given instant.
+func (h *Hold) RenewAt(now Instant, ttl time.Duration) bool {
+	if h == nil {
+		return false
+	}
+	s := h.s
+	s.lock(now)
+	defer s.unlock(now)
+	expiry, err := s.policy().Expiry(now, ttl)
+	if err != nil || !s.ledger.Renew(int64(now), h.id, expiry) {
+		return false
+	}
+	s.traceStep(step{op: opRenew, now: now, id: h.id, expiry: expiry})
+	s.queue.changed()
+	return true
+}
+
+func (s *Single) settle(now Instant, id uint64, used int64) Settled {
+	s.lock(now)
+	defer s.unlock(now)
+	out := s.ledger.Settle(int64(now), id, used)
+	s.traceStep(step{op: opSettle, now: now, id: id, cost: used, settled: out})
+	s.queue.changed()
+	return Settled(out)
+}

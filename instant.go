@@ -1,0 +1,28 @@
+package weir
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir/internal/mono"
+)
+
+// Instant is a moment in Unix nanoseconds. Limiters act on a clock that reads
+// wall time at the start of the process plus the monotonic time since, so it
+// never steps; methods that end in At take the instant from the caller, for
+// tests and for many decisions with one clock reading.
+type Instant int64
+
+// Now reads the clock that limiters act on.
+func Now() Instant { return Instant(mono.Now()) }
+
+// InstantOf returns t as an Instant.
+func InstantOf(t time.Time) Instant { return Instant(t.UnixNano()) }
+
+// Time returns the instant in UTC.
+func (i Instant) Time() time.Time { return time.Unix(0, int64(i)).UTC() }
+
+// Add returns the instant d later.
+func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
+
+// Sub returns the time from j to i.
+func (i Instant) Sub(j Instant) time.Duration { return time.Duration(i - j) }

@@ -1,0 +1,182 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// Limit is so many units per period. The zero value of every field but Rate and
+// Per is a sensible default.
+type Limit struct {
+	// Name tells the limits of a policy apart; state is kept under it when the
+	// numbers change. At most one limit of a policy may go without; it is
+	// called "main".
+	Name string
+
+	// Rate is the number of units per Per, at least 1. For Concurrency it is
+	// the number of slots.
+	Rate int64
+
+	// Per is Every(d) or Calendar(unit, zone). Concurrency has none.
+	Per Period
+
+	// Burst is how many units may be taken at once after a pause. The default
+	// is Rate. Burst 1 means that no two units are closer than Per/Rate.
+	// Windows have no burst of their own.
+	Burst int64
+
+	// Algorithm is how the limit counts. The default is GCRA for durations
+	// and FixedWindow for calendars.
+	Algorithm Algorithm
+
+	// Initial is how full the limit starts. The default is full.
+	Initial Fill
+
+	// MaxDebt is how many units beyond Burst may be owed, by overruns or a
+	// lowered limit, before they are forgotten; a state that is further ahead
+	// than that is taken for damaged. The default is all that can be
+	// represented. Only GCRA and TokenBucket have it.
+	MaxDebt int64
+}
+
+// MaxCost is the greatest cost of one charge.
+const MaxCost = algo.MaxCost
+
+// String returns the limit as people write it, such as "100 per 1s burst 20".
+func (l Limit) String() string {
+	if l.Algorithm == Concurrency {
+		return fmt.Sprintf("%d at once", l.Rate)
+	}
+	s := fmt.Sprintf("%d per %v", l.Rate, l.Per)
+	if l.Burst != 0 && l.Burst != l.Rate {
+		s += fmt.Sprintf(" burst %d", l.Burst)
+	}
+	if l.Algorithm != Auto {
+		s += fmt.Sprintf(" (%v)", l.Algorithm)
+	}
+	return s
+}
+
+// normal returns the limit with its defaults filled in.
+func (l Limit) normal() Limit {
+	if l.Name == "" {
+		l.Name = "main"
+	}
+	if l.Algorithm == Auto {
+		l.Algorithm = GCRA
+		if l.Per.isCalendar() {
+			l.Algorithm = FixedWindow
+		}
+	}
+	if l.Burst == 0 {
+		l.Burst = l.Rate
+	}
+	return l
+}
+
+// compile returns the rule of a normal limit.
+func (l Limit) compile() (algo.Rule, error) {
+	fill, err := l.Initial.millionths()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.checkShape(); err != nil {
+		return nil, err
+	}
+	per := int64(l.Per.every)
+	switch l.Algorithm {
+	case GCRA, TokenBucket:
+		return algo.NewGCRA(l.Rate, per, l.Burst, l.MaxDebt, fill)
+	case FixedWindow:
+		if l.Per.isCalendar() {
+			return algo.NewCalendarFixed(l.Rate, algo.NewCalendar(l.Per.unit, l.Per.zone), fill)
+		}
+		return algo.NewFixed(l.Rate, per, fill)
+	case AnchoredWindow:
+		return algo.NewAnchored(l.Rate, per, fill)
+	case SlidingWindow:
+		return algo.NewSliding(l.Rate, per, fill)
+	case SlidingLog:
+		return algo.NewSlidingLog(l.Rate, per, fill)
+	case DualWindow:
+		if err := l.checkDual(); err != nil {
+			return nil, err
+		}
+		return algo.NewFixed(l.Rate, per, fill)
+	case Concurrency:
+		return algo.NewSlots(l.Rate)
+	}
+	return nil, badField("algorithm", l.Algorithm, "is not one that weir knows")
+}
+
+// checkShape refuses combinations of fields that mean nothing.
+func (l Limit) checkShape() error {
+	switch {
+	case l.Rate < 1 || l.Rate > algo.MaxRate:
+		return badField("rate", l.Rate, fmt.Sprintf("must be between 1 and %d; leave the limit out for no limit", algo.MaxRate))
+	case l.Algorithm == Concurrency && l.Per != Period{}:
+		return badField("per", l.Per, "slots are held, not spent per period; leave it out")
+	case l.Algorithm == Concurrency && l.Initial != Full:
+		return badField("initial", l.Initial, "slots always start free; leave it out")
+	case l.Algorithm != Concurrency && l.Per == Period{}:
+		return badField("per", "none", "say how long a period is, such as Every(time.Second)")
+	case l.Per.isCalendar() && (l.Per.unit < algo.Day || l.Per.unit > algo.Year):
+		return badField("per", l.Per, "must be a day, week, month or year")
+	case l.Per.isCalendar() && l.Algorithm != FixedWindow:
+		return badField("algorithm", l.Algorithm, "calendar periods differ in length; use FixedWindow, or Every with a duration")
+	case l.Burst < 0:
+		return badField("burst", l.Burst, "must not be negative")
+	case l.Burst != l.Rate && !l.bursts():
+		return badField("burst", l.Burst, fmt.Sprintf("a window admits its rate; leave burst out or make it %d", l.Rate))
+	case l.MaxDebt < 0:
+		return badField("max_debt", l.MaxDebt, "must not be negative")
+	case l.MaxDebt != 0 && !l.bursts():
+		return badField("max_debt", l.MaxDebt, "only GCRA and TokenBucket have it; leave it out")
+	}
+	return nil
+}
+
+func (l Limit) bursts() bool { return l.Algorithm == GCRA || l.Algorithm == TokenBucket }
+
+func (l Limit) checkDual() error {
+	var err error
+	switch l.Per.every {
+	case time.Second:
+		_, err = algo.NewDual(l.Rate, 0, 0)
+	case time.Minute:
+		_, err = algo.NewDual(0, l.Rate, 0)
+	default:
+		err = badField("per", l.Per, "a dual window is per second or per minute")
+	}
+	return err
+}
+
+// scale returns the limit with num/den of its rate and the same burst, for
+// windows and slots num/den of their units, never less than one.
+func (l Limit) scale(num, den int64) Limit {
+	if !l.bursts() {
+		l.Rate = max(1, mulDiv(l.Rate, num, den))
+		l.Burst = l.Rate
+		return l
+	}
+	g := gcd(num, den)
+	num, den = num/g, den/g
+	g = gcd(l.Rate, den)
+	rate, den := l.Rate/g, den/g
+	g = gcd(int64(l.Per.every), num)
+	per, num := int64(l.Per.every)/g, num/g
+	for num > algo.MaxRate/rate || den > max(1, algo.MaxPer/per) { // give up precision, not the limit
+		num, den = (num+1)/2, (den+1)/2
+	}
+	l.Rate, l.Per = max(1, rate*num), Every(time.Duration(per*den))
+	return l
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

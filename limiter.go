@@ -1,0 +1,139 @@
+package weir
+
+import (
+	"context"
+	"time"
+)
+
+// Limiter decides for many keys. It is implemented by the stores, by what wraps
+// them, and by the client of the daemon. All methods may be called by any number
+// of goroutines.
+//
+// An error means that no decision could be made; a refusal is a Decision. Bad
+// input is an error (*CostError, *KeyError, ErrReserveOnly) and charges nothing.
+// Limiters do not keep the key strings they are given.
+type Limiter interface {
+	// Take charges cost units to key under p if they fit all of p's limits,
+	// and nothing otherwise.
+	Take(ctx context.Context, p *Policy, key string, cost int64) (Decision, error)
+
+	// Do carries out a batch.
+	Do(ctx context.Context, b *Batch) error
+
+	// Set puts new in force wherever old was: calls that still bring old are
+	// decided by new. Both must have the same name. Every key's units in use
+	// are kept.
+	Set(ctx context.Context, old, new *Policy) error
+}
+
+// Charge is what is taken, from whom, under which policy.
+type Charge struct {
+	Policy *Policy
+	Key    string
+	Cost   int64
+}
+
+// Check returns why op cannot make the charge, if it cannot. It is for stores.
+func (c *Charge) Check(op Op) error {
+	if err := CheckCost(c.Cost); err != nil {
+		return err
+	}
+	if err := CheckKey(c.Key); err != nil {
+		return err
+	}
+	if (op == TakeEach || op == TakeAll) && c.Policy.reserveOnly() {
+		return ErrReserveOnly
+	}
+	return nil
+}
+
+// Op is what a Batch does.
+type Op uint8
+
+// The operations of a Batch.
+const (
+	TakeEach   Op = iota // each charge on its own
+	TakeAll              // all charges or none
+	ReserveAll           // all charges or none, held for TTL
+	PeekEach             // what Take would say of each
+	Settle               // end reservations: Charge.Cost is what was used
+	Renew                // move reservations' expiry to TTL from now
+	ResetEach            // forget what each key has used; Cost plays no part
+)
+
+// Batch is several charges in one call and with one clock reading. The caller
+// owns it and may use it again: Do makes Decisions, Receipts and Settled as long
+// as Charges, reusing their arrays.
+//
+// Charges of one batch that meet the same policy and key add up. In TakeAll and
+// ReserveAll a refusal charges nothing; each charge's own decision tells which
+// ones stood against it, and the others say Allowed although nothing was taken.
+type Batch struct {
+	Op        Op
+	Charges   []Charge
+	TTL       time.Duration // of reservations; 0 means DefaultTTL
+	Decisions []Decision    // one per charge; unchanged by Settle and ResetEach
+	Receipts  []Receipt     // written by ReserveAll, read by Settle and Renew
+	Settled   []Settled     // written by Settle
+}
+
+// Receipt is what a charge of ReserveAll took, enough to settle it together
+// with the same policy and key, also from another process.
+type Receipt struct {
+	ID     [16]byte // random
+	Units  int64
+	Expiry Instant
+}
+
+// Check returns the first thing that is wrong with a batch's input, and sizes
+// its output. Limiters call it first.
+func (b *Batch) Check() error {
+	for i := range b.Charges {
+		if err := b.Charges[i].Check(b.Op); err != nil {
+			return err
+		}
+	}
+	n := len(b.Charges)
+	b.Decisions = resize(b.Decisions, n)
+	b.Settled = resize(b.Settled, n)
+	if b.Op == ReserveAll {
+		b.Receipts = resize(b.Receipts, n)
+	}
+	if (b.Op == Settle || b.Op == Renew) && len(b.Receipts) != n {
+		return ErrReceipts
+	}
+	return nil
+}
+
+func resize[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	s = s[:n]
+	clear(s)
+	return s
+}
+
+// Allowed says whether all charges were admitted.
+func (b *Batch) Allowed() bool {
+	for i := range b.Decisions {
+		if !b.Decisions[i].Allowed {
+			return false
+		}
+	}
+	return true
+}
+
+// Peek says what Take would, and changes nothing.
+func Peek(ctx context.Context, l Limiter, p *Policy, key string, cost int64) (Decision, error) {
+	b := Batch{Op: PeekEach, Charges: []Charge{{p, key, cost}}}
+	if err := l.Do(ctx, &b); err != nil {
+		return Decision{}, err
+	}
+	return b.Decisions[0], nil
+}
+
+// Reset forgets what key has used under p. Open reservations stay.
+func Reset(ctx context.Context, l Limiter, p *Policy, key string) error {
+	return l.Do(ctx, &Batch{Op: ResetEach, Charges: []Charge{{p, key, 0}}})
+}

@@ -1,0 +1,25 @@
+package weir
+
+import (
+	"flag"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// long says whether the long forms of tests run: make test-all.
+var long = os.Getenv("WEIR_TEST") == "all"
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !given("rapid.checks") && long {
+		_ = flag.Set("rapid.checks", "10000")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+func given(name string) (found bool) {
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}

@@ -1,0 +1,177 @@
+package weir
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// Policy is one or more limits that share a key and a cost and are charged
+// together, all or none. It is compiled once and immutable; its identity is its
+// name, and a limit's is the pair of names, so limits of different policies
+// never share a counter.
+type Policy struct {
+	name   string
+	limits []Limit // with defaults filled in
+	rules  []algo.Rule
+	dual   *algo.Dual // if the limits are one dual window
+}
+
+// NewPolicy compiles limits. Its error joins a *LimitError for every problem.
+func NewPolicy(name string, limits ...Limit) (*Policy, error) {
+	if !checkName(name) {
+		return nil, &LimitError{Policy: name, Field: "name", Value: fmt.Sprintf("%q", name), Problem: nameProblem}
+	}
+	return compile(name, limits)
+}
+
+const nameProblem = "must be 1 to 128 letters, digits or -_.:/"
+
+func compile(name string, limits []Limit) (*Policy, error) {
+	p := &Policy{name: name, limits: make([]Limit, len(limits)), rules: make([]algo.Rule, len(limits))}
+	var problems []error
+	if len(limits) < 1 || len(limits) > algo.MaxRules {
+		problems = append(problems, fmt.Errorf("weir: policy %q has %d limits: it must have 1 to %d", name, len(limits), algo.MaxRules))
+	}
+	for i, l := range limits {
+		p.limits[i] = l.normal()
+		if err := p.compileLimit(i); err != nil {
+			problems = append(problems, limitError(name, p.limits[i].Name, err))
+		}
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return p, p.pairDual()
+}
+
+// compileLimit makes rule i and checks it against the limits before it.
+func (p *Policy) compileLimit(i int) error {
+	l := p.limits[i]
+	if !checkName(l.Name) {
+		return badField("name", fmt.Sprintf("%q", l.Name), nameProblem)
+	}
+	for _, o := range p.limits[:i] {
+		if o.Name == l.Name {
+			return badField("name", fmt.Sprintf("%q", l.Name), "is taken by another limit of the policy; name them apart")
+		}
+		if o.Algorithm == DualWindow && l.Algorithm == DualWindow && o.Per == l.Per {
+			return badField("per", l.Per, "the policy has a dual window of that length already")
+		}
+	}
+	var err error
+	p.rules[i], err = l.compile()
+	return err
+}
+
+// pairDual lets limits that are one dual window, or half of one, share a word.
+func (p *Policy) pairDual() error {
+	var rates [2]int64
+	for _, l := range p.limits {
+		if l.Algorithm != DualWindow || l.Initial != p.limits[0].Initial {
+			return nil
+		}
+		rates[l.dualHalf()] = l.Rate
+	}
+	fill, err := p.limits[0].Initial.millionths()
+	if err != nil {
+		return err
+	}
+	p.dual, err = algo.NewDual(rates[0], rates[1], fill)
+	return err
+}
+
+// dualHalf returns 0 for the limit per second and 1 for the one per minute.
+func (l Limit) dualHalf() int {
+	if l.Per.every == time.Minute {
+		return 1
+	}
+	return 0
+}
+
+// Name returns the policy's name.
+func (p *Policy) Name() string { return p.name }
+
+// Limits returns the policy's limits with defaults filled in, in the order in
+// which Decision.By counts them. The caller must not change them.
+func (p *Policy) Limits() []Limit { return p.limits }
+
+// Rules returns the compiled limits, for stores. The caller must not change
+// them.
+func (p *Policy) Rules() []algo.Rule { return p.rules }
+
+// LimitName returns the name that headers give to limit i: the policy's for the
+// limit called "main", otherwise "policy.limit".
+func (p *Policy) LimitName(i int) string {
+	if p.limits[i].Name == "main" {
+		return p.name
+	}
+	return p.name + "." + p.limits[i].Name
+}
+
+// With returns a policy with other limits but the same identity, so that it
+// acts on the same state: for overrides, grace periods and limits that come with
+// a call. Units in use are kept, limit by limit of the same name.
+func (p *Policy) With(limits ...Limit) (*Policy, error) { return compile(p.name, limits) }
+
+// Scale returns the policy at num/den of its rates, on the same state. Bursts
+// stay as they are; windows and slots scale their units, to no less than one.
+func (p *Policy) Scale(num, den int64) (*Policy, error) {
+	if num < 1 || den < 1 || num > MaxCost || den > MaxCost {
+		return nil, fmt.Errorf("weir: policy %q: scale %d/%d: both must be between 1 and %d", p.name, num, den, MaxCost)
+	}
+	limits := slices.Clone(p.limits)
+	for i, l := range limits {
+		limits[i] = l.scale(num, den)
+	}
+	return compile(p.name, limits)
+}
+
+// mulDiv returns ⌊a × b / c⌋, at most MaxRate.
+func mulDiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	if hi >= uint64(c) {
+		return algo.MaxRate
+	}
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(min(q, uint64(algo.MaxRate)))
+}
+
+// Same says whether two policies have the same name and limits.
+func (p *Policy) Same(o *Policy) bool {
+	return p == o || p.name == o.name && slices.Equal(p.limits, o.limits)
+}
+
+// Continues says, for each of p's limits, which of old's it continues: the one
+// with the same name, or -1. Stores pass it to algo.Ledger.Set.
+func (p *Policy) Continues(old *Policy) []int {
+	from := make([]int, len(p.limits))
+	for i, l := range p.limits {
+		from[i] = slices.IndexFunc(old.limits, func(o Limit) bool { return o.Name == l.Name })
+	}
+	return from
+}
+
+// Capacity returns the greatest cost that the policy can ever admit.
+func (p *Policy) Capacity() int64 {
+	least := p.rules[0].Capacity()
+	for _, r := range p.rules[1:] {
+		least = min(least, r.Capacity())
+	}
+	return least
+}
+
+// reserveOnly says whether the policy limits concurrency, so that Take cannot
+// serve it.
+func (p *Policy) reserveOnly() bool {
+	return slices.ContainsFunc(p.limits, func(l Limit) bool { return l.Algorithm == Concurrency })
+}
+
+// holdsOnly says whether all limits are of concurrency.
+func (p *Policy) holdsOnly() bool {
+	return !slices.ContainsFunc(p.limits, func(l Limit) bool { return l.Algorithm != Concurrency })
+}

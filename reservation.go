@@ -1,0 +1,112 @@
+package weir
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Reservation is one or more charges that were made for work whose cost is known
+// only afterwards. Its methods may be called by several goroutines; the first
+// that settles it wins, and the others are told what the first was.
+type Reservation struct {
+	// Decision is the outcome: if refused, that of the charge to wait for
+	// longest, and nothing is held.
+	Decision Decision
+
+	limiter Limiter
+
+	mu      sync.Mutex // guards the fields below
+	batch   Batch
+	settled bool
+	outcome Settled
+}
+
+// Reserve charges all of charges or none, and holds them until they are settled
+// or ttl is over (0 means DefaultTTL, at most MaxTTL), which counts as using
+// all. Held units occupy room the whole time; that is why giving them back can be
+// exact. Refused, the Reservation says so and settles to nothing.
+func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charge) (*Reservation, error) {
+	r := &Reservation{limiter: l, batch: Batch{Op: ReserveAll, Charges: charges, TTL: ttl}}
+	if err := l.Do(ctx, &r.batch); err != nil {
+		return nil, err
+	}
+	r.Decision = r.batch.worst()
+	r.settled = !r.Decision.Allowed
+	return r, nil
+}
+
+// worst returns the decision to wait for longest or, if all were admitted, the
+// one with the least remaining.
+func (b *Batch) worst() Decision {
+	if len(b.Decisions) == 0 {
+		return Decision{Allowed: true}
+	}
+	worst := b.Decisions[0]
+	for _, d := range b.Decisions[1:] {
+		if d.worse(worst) {
+			worst = d
+		}
+	}
+	return worst
+}
+
+func (d Decision) worse(o Decision) bool {
+	if d.Allowed != o.Allowed {
+		return o.Allowed
+	}
+	if d.Allowed {
+		return d.Remaining < o.Remaining
+	}
+	return o.RetryAfter != Never && (d.RetryAfter == Never || d.RetryAfter > o.RetryAfter)
+}
+
+// Commit ends the reservation. Used tells what each charge really cost, in
+// order; none at all means as reserved. What was not used is given back exactly,
+// what was used beyond is owed and reported as Overrun. After the first settling
+// it changes nothing and returns what that returned. If it returns an error, it
+// may be called again.
+func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled {
+		return r.outcome, nil
+	}
+	b := Batch{Op: Settle, Charges: append([]Charge(nil), r.batch.Charges...), Receipts: r.batch.Receipts}
+	if len(used) > 0 && len(used) != len(b.Charges) {
+		return Settled{}, ErrReceipts
+	}
+	for i, u := range used {
+		b.Charges[i].Cost = u
+	}
+	if err := r.limiter.Do(ctx, &b); err != nil {
+		return Settled{}, err
+	}
+	r.settled = true
+	for _, s := range b.Settled {
+		r.outcome.Refunded += s.Refunded
+		r.outcome.Overrun += s.Overrun
+		r.outcome.Late = r.outcome.Late || s.Late
+	}
+	return r.outcome, nil
+}
+
+// Cancel ends the reservation and gives all of it back.
+func (r *Reservation) Cancel(ctx context.Context) (Settled, error) {
+	return r.Commit(ctx, make([]int64, len(r.batch.Charges))...)
+}
+
+// Renew moves the expiry to ttl from now. It returns false if the reservation
+// is over.
+func (r *Reservation) Renew(ctx context.Context, ttl time.Duration) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled {
+		return false, nil
+	}
+	b := Batch{Op: Renew, Charges: r.batch.Charges, Receipts: r.batch.Receipts, TTL: ttl}
+	if err := r.limiter.Do(ctx, &b); err != nil {
+		return false, err
+	}
+	return b.Allowed(), nil
+}

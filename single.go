@@ -1,0 +1,244 @@
+package weir
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/mono"
+)
+
+// Single is a limiter without keys, for use inside one process. All its methods
+// may be called by any number of goroutines at once.
+//
+// Most callers want Allow, which answers yes or no, or Wait, which returns when
+// it is their turn. Take gives a full Decision, Reserve is for work whose cost is
+// known only afterwards. A limiter of many keys is a [Limiter].
+//
+// With one limit of GCRA, TokenBucket or FixedWindow, or with one DualWindow, a
+// decision is a single compare-and-swap: no lock, no allocation. Other policies
+// take a mutex, and so do these while reservations are open or somebody waits.
+// NewPrepaid makes a variant for many cores on one limit.
+type Single struct {
+	cell  atomic.Pointer[cell] // replaced by Set only; see cell for the protocol
+	trace func(step)           // for tests: sees every step under the lock, in order
+
+	mu     sync.Mutex // guards everything below, and the state while cell.word is marked
+	ledger *algo.Ledger
+	queue  queue
+}
+
+// New returns a limiter that checks all limits together. Its error joins a
+// *LimitError for every problem.
+func New(limits ...Limit) (*Single, error) { return NewAt(Now(), limits...) }
+
+// NewAt is New at a given instant, from which Limit.Initial counts.
+func NewAt(now Instant, limits ...Limit) (*Single, error) {
+	p, err := compile("", limits)
+	if err != nil {
+		return nil, err
+	}
+	s := &Single{ledger: algo.NewLedger(p.rules, int64(now))}
+	s.queue.init(s)
+	c := newCell(p)
+	if c.kind != wordNone {
+		c.word.Store(c.save(s.ledger))
+	}
+	s.cell.Store(c)
+	return s, nil
+}
+
+// Allow takes one unit and says whether it could. It is Take(1).Allowed, and
+// the fastest path.
+func (s *Single) Allow() bool {
+	c := s.cell.Load()
+	now := mono.Now()
+	for {
+		word := c.word.Load()
+		if word == mark {
+			return s.takeLocked(Instant(now), 1).Allowed
+		}
+		var next uint64
+		var ok bool
+		if c.kind == wordGCRA {
+			next, ok = c.gcra.TakeOne(word, now)
+		} else {
+			next, ok = c.step(word, now, 1)
+		}
+		if next == word || c.word.CompareAndSwap(word, next) {
+			return ok
+		}
+	}
+}
+
+// Take charges cost units if they fit all limits, and none otherwise. While
+// others wait it is refused, however much room there is: nobody is overtaken,
+// and RetryAfter counts their turns. A cost of 0 is admitted and changes nothing.
+func (s *Single) Take(cost int64) Decision { return s.TakeAt(Now(), cost) }
+
+// TakeAt is Take at a given instant. One that lies before an earlier call's
+// counts as no later than that: time never goes back.
+func (s *Single) TakeAt(now Instant, cost int64) Decision {
+	if uint64(cost) > uint64(MaxCost) {
+		return invalid()
+	}
+	c := s.cell.Load()
+	for {
+		word := c.word.Load()
+		if word == mark {
+			return s.takeLocked(now, cost)
+		}
+		next, ok := c.step(word, int64(now), cost)
+		if next != word && !c.word.CompareAndSwap(word, next) {
+			continue
+		}
+		if !ok || c.kind != wordGCRA {
+			return c.decide(next, now, cost, ok)
+		}
+		// As decide would, but built here: passing a Decision up costs more
+		// than making one.
+		remaining, reset := c.gcra.View(next, int64(now))
+		return Decision{Allowed: true, Limit: c.gcra.Capacity(), Remaining: remaining, ResetAfter: until(reset, now)}
+	}
+}
+
+// takeLocked is Take under the lock.
+func (s *Single) takeLocked(now Instant, cost int64) Decision {
+	s.lock(now)
+	defer s.unlock(now)
+	if s.policy().reserveOnly() {
+		return invalid()
+	}
+	if s.queue.len() > 0 && cost > 0 {
+		return s.behindQueueLocked(now, cost)
+	}
+	return NewDecision(s.stepTake(now, cost), now)
+}
+
+// Peek says what Take would, and changes nothing. Remaining is what remains now.
+func (s *Single) Peek(cost int64) Decision { return s.PeekAt(Now(), cost) }
+
+// PeekAt is Peek at a given instant.
+func (s *Single) PeekAt(now Instant, cost int64) Decision {
+	if CheckCost(cost) != nil {
+		return invalid()
+	}
+	if d, ok := s.cell.Load().peek(now, cost); ok {
+		return d
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d, ok := s.cell.Load().peek(now, cost); ok { // unmarked meanwhile
+		return d
+	}
+	if s.queue.len() > 0 && cost > 0 {
+		return s.behindQueueLocked(now, cost)
+	}
+	return NewDecision(s.ledger.Peek(int64(now), cost), now)
+}
+
+// Reset forgets what was used. Open reservations stay, and their units stay in
+// use.
+func (s *Single) Reset() { s.ResetAt(Now()) }
+
+// ResetAt is Reset at a given instant.
+func (s *Single) ResetAt(now Instant) {
+	s.lock(now)
+	defer s.unlock(now)
+	s.ledger.Reset(int64(now))
+	s.traceStep(step{op: opReset, now: now})
+	s.queue.changed()
+}
+
+// Set puts other limits in force, at once and for everybody. What was used
+// stays used: each limit continues the one of the same name, in units, whatever
+// its numbers, period or algorithm. An excess over the new limit blocks until it
+// is paid off. Waiters whose cost no longer fits are refused as TooCostly. Setting
+// the limits in force changes nothing. If the new limits are wrong, or the units
+// in use cannot be represented under them, Set returns an error and the old
+// limits stay.
+func (s *Single) Set(limits ...Limit) error { return s.SetAt(Now(), limits...) }
+
+// SetAt is Set at a given instant.
+func (s *Single) SetAt(now Instant, limits ...Limit) error {
+	p, err := compile("", limits)
+	if err != nil {
+		return err
+	}
+	s.lock(now)
+	defer s.unlock(now)
+	old := s.policy()
+	if p.Same(old) {
+		return nil
+	}
+	if err := s.ledger.Set(int64(now), p.rules, p.Continues(old)); err != nil {
+		return limitError("", p.limits[0].Name, err)
+	}
+	s.traceStep(step{op: opSet, now: now, policy: p})
+	s.cell.Store(newCell(p)) // the old cell keeps its mark for ever
+	s.queue.changed()
+	s.queue.failTooCostly(p.Capacity())
+	return nil
+}
+
+// Limits returns the limits in force, with defaults filled in.
+func (s *Single) Limits() []Limit { return s.cell.Load().policy.limits }
+
+// lock takes mu and the state, and lets those in whose turn has come.
+func (s *Single) lock(now Instant) {
+	s.mu.Lock()
+	c := s.cell.Load()
+	if word := c.word.Swap(mark); word != mark {
+		c.load(s.ledger, word)
+	}
+	s.queue.grantDue(now)
+}
+
+// unlock gives the state back to the word if nothing keeps it in the ledger.
+func (s *Single) unlock(now Instant) {
+	s.queue.grantDue(now)
+	s.queue.arm(now)
+	if c := s.cell.Load(); c.kind != wordNone && s.ledger.Holds() == 0 && s.queue.len() == 0 {
+		c.word.Store(c.save(s.ledger))
+	}
+	s.mu.Unlock()
+}
+
+// policy returns the numbers in force. It requires mu.
+func (s *Single) policy() *Policy { return s.cell.Load().policy }
+
+// stepTake charges the ledger. It requires the lock.
+func (s *Single) stepTake(now Instant, cost int64) algo.Verdict {
+	v := s.ledger.Take(int64(now), cost)
+	s.traceStep(step{op: opTake, now: now, cost: cost, verdict: v})
+	return v
+}
+
+// A step is one change or refusal under the lock, as tests see it.
+type step struct {
+	op      op
+	now     Instant
+	cost    int64 // units taken, reserved or used
+	id      uint64
+	expiry  int64
+	verdict algo.Verdict
+	settled algo.Settlement
+	policy  *Policy
+}
+
+type op uint8
+
+const (
+	opTake op = iota
+	opReserve
+	opSettle
+	opRenew
+	opReset
+	opSet
+)
+
+func (s *Single) traceStep(e step) {
+	if s.trace != nil {
+		s.trace(e)
+	}
+}

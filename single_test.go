@@ -1,0 +1,319 @@
+package weir
+
+import (
+	"testing"
+	"time"
+)
+
+// t0 is an instant on a minute's edge.
+var t0 = InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+
+func mustNewAt(t testing.TB, now Instant, limits ...Limit) *Single {
+	t.Helper()
+	s, err := NewAt(now, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// everyAlgorithm has one limit of ten units for each algorithm that Take serves.
+var everyAlgorithm = []Limit{
+	{Algorithm: GCRA, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: TokenBucket, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: FixedWindow, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: FixedWindow, Rate: 10, Per: Calendar(Day, nil)},
+	{Algorithm: AnchoredWindow, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: SlidingWindow, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: SlidingLog, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: DualWindow, Rate: 10, Per: Every(time.Second)},
+	{Algorithm: DualWindow, Rate: 10, Per: Every(time.Minute)},
+}
+
+func TestTakeEveryAlgorithm(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		t.Run(l.String(), func(t *testing.T) {
+			s := mustNewAt(t, t0, l)
+			for i := int64(9); i >= 0; i-- {
+				if d := s.TakeAt(t0, 1); !d.Allowed || d.Remaining != i || d.Limit != 10 || d.RetryAfter != 0 {
+					t.Fatalf("take: %+v, want %d remaining", d, i)
+				}
+			}
+			d := s.TakeAt(t0, 1)
+			if d.Allowed || d.Reason != Exhausted || d.Remaining != 0 {
+				t.Fatalf("take of an empty limit: %+v", d)
+			}
+			if early := s.TakeAt(t0.Add(d.RetryAfter-1), 1); early.Allowed || early.RetryAfter != 1 {
+				t.Errorf("one nanosecond early: %+v", early)
+			}
+			if due := s.TakeAt(t0.Add(d.RetryAfter), 1); !due.Allowed {
+				t.Errorf("after %v: %+v", d.RetryAfter, due)
+			}
+		})
+	}
+}
+
+func TestTakeNothingAndTooMuch(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		t.Run(l.String(), func(t *testing.T) {
+			s := mustNewAt(t, t0, l)
+			s.TakeAt(t0, 10)
+			if d := s.TakeAt(t0, 0); !d.Allowed || d.Remaining != 0 {
+				t.Errorf("cost 0 of an empty limit: %+v", d)
+			}
+			if d := s.TakeAt(t0, 11); d.Allowed || d.Reason != TooCostly || d.RetryAfter != Never {
+				t.Errorf("cost above capacity: %+v", d)
+			}
+			for _, cost := range []int64{-1, MaxCost + 1, -1 << 63, 1<<63 - 1} {
+				if d := s.TakeAt(t0, cost); d.Allowed || d.Reason != Invalid {
+					t.Errorf("cost %d: %+v", cost, d)
+				}
+				if d := s.PeekAt(t0, cost); d.Allowed || d.Reason != Invalid {
+					t.Errorf("peek at cost %d: %+v", cost, d)
+				}
+				if _, d := s.ReserveAt(t0, cost, 0); d.Allowed || d.Reason != Invalid {
+					t.Errorf("reserve cost %d: %+v", cost, d)
+				}
+			}
+		})
+	}
+}
+
+func TestPeeksChangeNothing(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		for _, held := range []bool{false, true} {
+			s := mustNewAt(t, t0, l)
+			s.TakeAt(t0, 3)
+			if held { // the state is in the ledger
+				s.ReserveAt(t0, 2, time.Hour)
+			}
+			before := s.PeekAt(t0, 1)
+			for i := range 1000 {
+				s.PeekAt(t0.Add(time.Duration(i)), int64(i%12))
+			}
+			if after := s.PeekAt(t0, 1); after != before {
+				t.Errorf("%v, held %v: %+v became %+v", l, held, before, after)
+			}
+			if d := s.TakeAt(t0, 1); !d.Allowed || d.Remaining != before.Remaining-1 {
+				t.Errorf("%v, held %v: take after peeks: %+v", l, held, d)
+			}
+		}
+	}
+}
+
+func TestSeveralLimits(t *testing.T) {
+	s := mustNewAt(t, t0,
+		Limit{Rate: 10, Per: Every(time.Second), Burst: 3},
+		Limit{Name: "minute", Rate: 5, Per: Every(time.Minute), Algorithm: FixedWindow})
+	if d := s.TakeAt(t0, 3); !d.Allowed || d.By != 0 || d.Remaining != 0 {
+		t.Errorf("first: %+v", d)
+	}
+	if d := s.TakeAt(t0, 3); d.Allowed || d.By != 1 || d.RetryAfter != time.Minute || d.Remaining != 2 {
+		t.Errorf("both refuse, the minute longer: %+v", d)
+	}
+	if d := s.TakeAt(t0, 2); d.Allowed || d.By != 0 || d.RetryAfter != 200*time.Millisecond {
+		t.Errorf("the burst refuses: %+v", d)
+	}
+	if d := s.TakeAt(t0.Add(200*time.Millisecond), 2); !d.Allowed || d.Remaining != 0 || d.By != 1 {
+		t.Errorf("nothing was charged by the refusals: %+v", d)
+	}
+	if d := s.TakeAt(t0.Add(time.Second), 4); d.Reason != TooCostly || d.By != 0 || d.RetryAfter != Never {
+		t.Errorf("never is longer than a minute: %+v", d)
+	}
+}
+
+func TestSetKeepsWhatWasUsed(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second)})
+	s.TakeAt(t0, 6)
+	steps := []struct {
+		limit     Limit
+		remaining int64
+	}{
+		{Limit{Rate: 10, Per: Every(time.Second), Burst: 20}, 14},
+		{Limit{Rate: 1, Per: Every(time.Hour), Burst: 8}, 2},
+		{Limit{Rate: 5, Per: Every(time.Minute)}, 0},
+		{Limit{Rate: 9, Per: Every(time.Minute), Algorithm: FixedWindow}, 3},
+		{Limit{Rate: 9, Per: Calendar(Month, nil)}, 3},
+		{Limit{Rate: 8, Per: Every(time.Minute), Algorithm: SlidingLog}, 2},
+		{Limit{Rate: 7, Per: Every(time.Second), Algorithm: SlidingWindow}, 1},
+		{Limit{Rate: 100, Per: Every(time.Second), Algorithm: DualWindow}, 94},
+		{Limit{Rate: 10, Per: Every(time.Second)}, 4},
+	}
+	for _, step := range steps {
+		if err := s.SetAt(t0, step.limit); err != nil {
+			t.Fatal(err)
+		}
+		if d := s.PeekAt(t0, 1); d.Remaining != step.remaining {
+			t.Errorf("after setting %v: %+v, want %d remaining", step.limit, d, step.remaining)
+		}
+	}
+}
+
+func TestSetSameGrantsNothing(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		s := mustNewAt(t, t0, l)
+		s.TakeAt(t0, 10)
+		for range 100 {
+			if err := s.SetAt(t0, l); err != nil {
+				t.Fatal(err)
+			}
+			if d := s.TakeAt(t0, 1); d.Allowed {
+				t.Fatalf("%v: setting the same limit granted a unit", l)
+			}
+		}
+	}
+}
+
+func TestSetRefusesWhatCannotBeKept(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 1_000_000, Per: Every(time.Second)})
+	s.TakeAt(t0, 1_000_000)
+	err := s.SetAt(t0, Limit{Rate: 1, Per: Every(time.Hour), MaxDebt: 5})
+	if e := new(LimitError); !asLimitError(err, &e) || e.Field != "used" {
+		t.Fatalf("set: %v, want a LimitError on used", err)
+	}
+	if d := s.PeekAt(t0, 1); d.Limit != 1_000_000 || d.Allowed {
+		t.Errorf("the old limit must stay: %+v", d)
+	}
+}
+
+func TestResetKeepsHolds(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		s := mustNewAt(t, t0, l)
+		s.TakeAt(t0, 4)
+		h, _ := s.ReserveAt(t0, 3, time.Hour)
+		s.ResetAt(t0)
+		if d := s.PeekAt(t0, 1); d.Remaining != 7 {
+			t.Errorf("%v: after reset %+v, want 7 remaining", l, d)
+		}
+		if out := h.CommitAt(t0, 0); out.Refunded != 3 {
+			t.Errorf("%v: refunded %+v", l, out)
+		}
+		if d := s.PeekAt(t0, 1); d.Remaining != 10 {
+			t.Errorf("%v: after cancel %+v", l, d)
+		}
+	}
+}
+
+func TestHoldSettles(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		t.Run(l.String(), func(t *testing.T) {
+			s := mustNewAt(t, t0, l)
+			h, d := s.ReserveAt(t0, 6, time.Minute)
+			if !d.Allowed || d.Remaining != 4 {
+				t.Fatalf("reserve: %+v", d)
+			}
+			if out := h.CommitAt(t0, 2); out != (Settled{Refunded: 4}) {
+				t.Errorf("commit: %+v", out)
+			}
+			if out := h.CommitAt(t0, 0); out != (Settled{Refunded: 4}) {
+				t.Errorf("second settle must tell of the first: %+v", out)
+			}
+			if d := s.PeekAt(t0, 1); d.Remaining != 8 {
+				t.Errorf("after commit: %+v", d)
+			}
+			h, _ = s.ReserveAt(t0, 1, time.Minute)
+			if out := h.CommitAt(t0, 5); out != (Settled{Overrun: 4}) {
+				t.Errorf("overrun: %+v", out)
+			}
+			if d := s.PeekAt(t0, 1); d.Remaining != 3 {
+				t.Errorf("after overrun: %+v", d)
+			}
+			h, _ = s.ReserveAt(t0, 1, time.Minute)
+			if out := h.CommitAt(t0.Add(time.Minute), 0); !out.Late || out.Refunded != 0 {
+				t.Errorf("settled at expiry: %+v", out)
+			}
+		})
+	}
+}
+
+func TestNilHold(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 1, Per: Every(time.Second)})
+	s.TakeAt(t0, 1)
+	h, d := s.ReserveAt(t0, 1, 0)
+	if h != nil || d.Allowed || h.Cancel() != (Settled{}) || h.Renew(time.Second) {
+		t.Errorf("a refused hold: %v, %+v", h, d)
+	}
+}
+
+func TestHoldTTL(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second)})
+	for _, ttl := range []time.Duration{MaxTTL + 1, -2, NoExpiry} {
+		if _, d := s.ReserveAt(t0, 1, ttl); d.Reason != Invalid {
+			t.Errorf("ttl %v: %+v", ttl, d)
+		}
+	}
+	h, _ := s.ReserveAt(t0, 10, 0)
+	if d := s.PeekAt(t0.Add(DefaultTTL), 1); d.Allowed {
+		t.Errorf("held units refilled: %+v", d)
+	}
+	if !h.RenewAt(t0.Add(DefaultTTL-1), time.Minute) {
+		t.Error("renew before expiry failed")
+	}
+	if h.RenewAt(t0.Add(2*DefaultTTL), time.Minute) {
+		t.Error("renew after expiry succeeded")
+	}
+}
+
+func TestConcurrency(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 3, Algorithm: Concurrency})
+	a, _ := s.ReserveAt(t0, 1, 10*time.Second)
+	_, d := s.ReserveAt(t0, 2, 30*time.Second)
+	if !d.Allowed || d.Remaining != 0 || d.ResetAfter != 30*time.Second {
+		t.Fatalf("second: %+v", d)
+	}
+	if _, d := s.ReserveAt(t0, 1, 0); d.Allowed || d.RetryAfter != 10*time.Second {
+		t.Errorf("one more: %+v", d)
+	}
+	if _, d := s.ReserveAt(t0, 2, 0); d.RetryAfter != 30*time.Second {
+		t.Errorf("two more: %+v", d)
+	}
+	if _, d := s.ReserveAt(t0, 4, 0); d.Reason != TooCostly {
+		t.Errorf("more than there are: %+v", d)
+	}
+	if d := s.TakeAt(t0, 1); d.Reason != Invalid {
+		t.Errorf("slots cannot be taken: %+v", d)
+	}
+	a.CommitAt(t0, 1)
+	forever, d := s.ReserveAt(t0, 1, NoExpiry)
+	if !d.Allowed {
+		t.Errorf("after a slot was freed: %+v", d)
+	}
+	if _, d := s.ReserveAt(t0, 3, 0); d.RetryAfter != Never || d.Reason != Exhausted {
+		t.Errorf("waiting alone cannot help: %+v", d)
+	}
+	if d := s.PeekAt(t0.Add(time.Hour), 1); d.Remaining != 2 || d.ResetAfter != Never {
+		t.Errorf("expiry frees: %+v", d)
+	}
+	forever.CommitAt(t0.Add(time.Hour), 0)
+	if d := s.PeekAt(t0.Add(time.Hour), 3); !d.Allowed {
+		t.Errorf("all free: %+v", d)
+	}
+}
+
+func TestInitial(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		l.Initial = Filled(0.3)
+		s := mustNewAt(t, t0, l)
+		if d := s.PeekAt(t0, 1); d.Remaining != 3 {
+			t.Errorf("%v at 30%%: %+v", l, d)
+		}
+		l.Initial = Empty
+		s = mustNewAt(t, t0, l)
+		d := s.TakeAt(t0, 1)
+		if d.Allowed {
+			t.Errorf("%v, empty: %+v", l, d)
+		}
+		if d := s.TakeAt(t0.Add(d.RetryAfter), 1); !d.Allowed {
+			t.Errorf("%v, empty, after its retry time: %+v", l, d)
+		}
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	for _, l := range everyAlgorithm {
+		s := mustNewAt(t, Now(), l)
+		if n := testing.AllocsPerRun(100, func() { s.Allow(); s.Take(2); s.Peek(1) }); n != 0 {
+			t.Errorf("%v: %v allocations", l, n)
+		}
+	}
+}
