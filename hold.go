@@ -134,12 +134,13 @@ func (h *Hold) RenewAt(now Instant, ttl time.Duration) bool {
 	s.lock(now)
 	defer s.unlock(now)
 	expiry, err := s.policy().Expiry(now, ttl)
-	if err != nil || !s.ledger.Renew(int64(now), h.id, expiry) {
+	if err != nil {
 		return false
 	}
-	s.traceStep(step{op: opRenew, now: now, id: h.id, expiry: expiry})
+	ok := s.ledger.Renew(int64(now), h.id, expiry)
+	s.traceStep(step{op: opRenew, now: now, id: h.id, expiry: expiry, settled: algo.Settlement{Late: !ok}})
 	s.queue.changed()
-	return true
+	return ok
 }
 
 func (s *Single) settle(now Instant, id uint64, used int64) Settled {
