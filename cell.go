@@ -91,16 +91,12 @@ func (c *cell) decide(word uint64, now Instant, cost int64, ok bool) Decision {
 	if c.kind != wordGCRA {
 		return c.decideWindows(word, now, cost, ok)
 	}
-	remaining, reset := c.gcra.View(word, int64(now))
-	d := Decision{Allowed: ok, Limit: c.gcra.Capacity(), Remaining: remaining, ResetAfter: until(reset, now)}
-	if !ok {
-		d.Reason = Exhausted
-		d.RetryAfter = until(c.gcra.RetryAt(word, int64(now), cost), now)
-		if d.RetryAfter == Never {
-			d.Reason = TooCostly
-		}
+	v := c.gcra.View(word, int64(now), cost)
+	d := Decision{Allowed: ok, Limit: c.gcra.Capacity(), Remaining: v.Remaining, ResetAfter: until(v.ResetAt, now)}
+	if ok {
+		return d
 	}
-	return d
+	return d.refused(v.RetryAt, now)
 }
 
 // decideWindows looks at a fixed window, or at a dual one as two.

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -74,31 +75,59 @@ func (s *Single) Allow() bool {
 // Take charges cost units if they fit all limits, and none otherwise. While
 // others wait it is refused, however much room there is: nobody is overtaken,
 // and RetryAfter counts their turns. A cost of 0 is admitted and changes nothing.
-func (s *Single) Take(cost int64) Decision { return s.TakeAt(Now(), cost) }
+func (s *Single) Take(cost int64) Decision { return s.take(readClock, cost) }
 
 // TakeAt is Take at a given instant. One that lies before an earlier call's
 // counts as no later than that: time never goes back.
-func (s *Single) TakeAt(now Instant, cost int64) Decision {
+func (s *Single) TakeAt(now Instant, cost int64) Decision { return s.take(now, cost) }
+
+// readClock stands for now where the clock is yet to be read. With it Take and
+// TakeAt are inlined, and no Decision is passed up through them: that costs
+// more than to make one.
+const readClock Instant = math.MinInt64
+
+func (s *Single) take(now Instant, cost int64) Decision {
+	if now == readClock {
+		now = Now()
+	}
 	if uint64(cost) > uint64(MaxCost) {
 		return invalid()
 	}
 	c := s.cell.Load()
+	if c.kind != wordGCRA {
+		return s.takeAny(c, now, cost)
+	}
+	for {
+		word := c.word.Load()
+		if word == mark {
+			return s.takeLocked(now, cost)
+		}
+		next, ok, v := c.gcra.Decide(word, int64(now), cost)
+		if next != word && !c.word.CompareAndSwap(word, next) {
+			continue
+		}
+		d := Decision{Allowed: ok, Limit: c.gcra.Capacity(), Remaining: v.Remaining, ResetAfter: until(v.ResetAt, now)}
+		if !ok {
+			d.Reason, d.RetryAfter = Exhausted, until(v.RetryAt, now)
+			if d.RetryAfter == Never {
+				d.Reason = TooCostly
+			}
+		}
+		return d
+	}
+}
+
+// takeAny is take for the other words.
+func (s *Single) takeAny(c *cell, now Instant, cost int64) Decision {
 	for {
 		word := c.word.Load()
 		if word == mark {
 			return s.takeLocked(now, cost)
 		}
 		next, ok := c.step(word, int64(now), cost)
-		if next != word && !c.word.CompareAndSwap(word, next) {
-			continue
-		}
-		if !ok || c.kind != wordGCRA {
+		if next == word || c.word.CompareAndSwap(word, next) {
 			return c.decide(next, now, cost, ok)
 		}
-		// As decide would, but built here: passing a Decision up costs more
-		// than making one.
-		remaining, reset := c.gcra.View(next, int64(now))
-		return Decision{Allowed: true, Limit: c.gcra.Capacity(), Remaining: remaining, ResetAfter: until(reset, now)}
 	}
 }
 

@@ -56,7 +56,7 @@ func (a *Anchored) current(s State, now int64) (start, used int64) {
 	if now >= start+a.per {
 		return now, 0
 	}
-	return start, int64(s.B)
+	return start, int64(min(s.B, uint64(maxCount)))
 }
 
 func anchoredAt(start, used int64) State {

@@ -124,13 +124,31 @@ func (g *GCRA) TakeOne(tat uint64, now int64) (next uint64, ok bool) {
 	return min(tat, t+g.most), false
 }
 
-// View returns Remaining and ResetAt in one step.
-func (g *GCRA) View(tat uint64, now int64) (remaining, resetAt int64) {
-	t := g.at(now)
-	if tat <= t {
-		return g.units, now
+// View is what there is to tell of a word at an instant.
+type View struct {
+	Remaining int64 // units that fit
+	RetryAt   int64 // when the charge in question fits
+	ResetAt   int64 // when the key is as if unused
+}
+
+// Decide is Take together with the View of the word that it returns, in one
+// step.
+func (g *GCRA) Decide(tat uint64, now, cost int64) (next uint64, ok bool, v View) {
+	if uint64(cost-1) >= uint64(g.units) {
+		return tat, cost == 0, g.View(tat, now, cost)
 	}
-	return g.room(tat, t), g.first(min(tat, t+g.most))
+	t := g.at(now)
+	next = max(tat, t) + uint64(cost)*g.unit
+	if full := t + g.burst; next <= full {
+		return next, true, View{int64(g.perUnit.quo(full - next)), now, g.first(next)}
+	}
+	next = min(tat, t+g.most)
+	return next, false, View{g.room(next, t), g.first(next + uint64(cost)*g.unit - g.burst), g.first(next)}
+}
+
+// View tells of a word what a charge of cost would meet.
+func (g *GCRA) View(tat uint64, now, cost int64) View {
+	return View{g.Remaining(tat, now), g.RetryAt(tat, now, cost), g.ResetAt(tat, now)}
 }
 
 // Remaining returns how many units fit at now.
@@ -156,7 +174,7 @@ func (g *GCRA) RetryAt(tat uint64, now, cost int64) int64 {
 	t := g.at(now)
 	tat = min(max(tat, t), t+g.most)
 	if need := tat + uint64(cost)*g.unit; need > t+g.burst && cost > 0 {
-		return g.first(need - g.burst)
+		return max(now, g.first(need-g.burst))
 	}
 	return now
 }
@@ -167,7 +185,7 @@ func (g *GCRA) ResetAt(tat uint64, now int64) int64 {
 	if tat <= t {
 		return now
 	}
-	return g.first(min(tat, t+g.most))
+	return max(now, g.first(min(tat, t+g.most)))
 }
 
 // Fresh returns the word of a key that was never used, for a limiter that was
@@ -225,7 +243,8 @@ func (g *GCRA) charge(s *State, hs *Holds, now, cost int64) {
 	s.A = g.raised(eff, cost, t)
 }
 
-// fold makes the holds that are over at now part of TAT.
+// fold makes the holds that are over at now part of TAT. Holds that live on may
+// be counted too: they raise every later TAT at least as much.
 func (g *GCRA) fold(s *State, hs *Holds, now int64) {
 	eff, t := g.effective(s.A, hs, now)
 	if eff > t {
@@ -274,7 +293,7 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 	if need <= t+room {
 		return now
 	}
-	return g.first(need - room)
+	return max(now, g.first(need-room))
 }
 
 func (g *GCRA) resetAt(s *State, hs *Holds, now int64) int64 {

@@ -79,9 +79,7 @@ func (l *Ledger) advance(now int64) int64 {
 	if n == 0 {
 		return now
 	}
-	for i, r := range l.rules {
-		r.fold(&l.states[i], &l.holds, now)
-	}
+	l.fold(now)
 	l.holds.drop(n)
 	return now
 }
@@ -91,10 +89,20 @@ func (l *Ledger) advance(now int64) int64 {
 func (l *Ledger) Take(now, cost int64) Verdict {
 	now = l.advance(now)
 	if v := l.judge(now, cost); !v.OK {
+		l.fold(now)
 		return v
 	}
 	l.charge(now, cost)
 	return l.tightest(now)
+}
+
+// fold makes expired holds part of the states, and writes down what a rule that
+// met a damaged state took it for: a refusal, which changes nothing else, would
+// meet it for ever.
+func (l *Ledger) fold(now int64) {
+	for i, r := range l.rules {
+		r.fold(&l.states[i], &l.holds, now)
+	}
 }
 
 func (l *Ledger) charge(now, cost int64) {
@@ -165,6 +173,7 @@ func (l *Ledger) report(i int, now int64) Verdict {
 func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 	now = l.advance(now)
 	if v = l.judge(now, cost); !v.OK {
+		l.fold(now)
 		return 0, v
 	}
 	if len(l.holds.list) >= MaxHolds {

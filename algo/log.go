@@ -197,7 +197,7 @@ func (l *SlidingLog) reset(s *State, hs *Holds, i int, now int64) {
 	charges := make([]entry, 0, len(hs.list))
 	for j := range hs.list {
 		h := &hs.list[j]
-		if k := l.find(s.Log, h.at(i), now); k >= 0 {
+		if k := l.find(s.Log, h.at(i), now); k >= 0 && h.Units > 0 {
 			charges = append(charges, entry{s.Log.entries[k].at, h.Units})
 		}
 	}

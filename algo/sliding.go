@@ -64,7 +64,7 @@ func (w *Sliding) current(s State, now int64) slide {
 	v := slide{number: w.number(now)}
 	switch stored := s.A >> w.shift; {
 	case stored >= v.number:
-		v.number, v.cur, v.prev = stored, s.A&w.most, s.B
+		v.number, v.cur, v.prev = stored, s.A&w.most, min(s.B, w.most)
 	case stored+1 == v.number:
 		v.prev = s.A & w.most
 	}

@@ -23,6 +23,7 @@ type ticks struct {
 	unit        uint64 // ticks in one unit
 	num, den    uint64
 	whole, part uint64 // num/den = whole + part/2^64, rounded down
+	easy        uint64 // nanoseconds since Epoch below which tick(n) = n × num: all or none
 	perUnit     divisor
 }
 
@@ -41,7 +42,7 @@ func newTicks(rate, per int64) (ticks, bool) {
 	if !spanFits(a, b) {
 		return ticks{}, false
 	}
-	t := ticks{unit: b, num: a, den: 1}
+	t := ticks{unit: b, num: a, den: 1, easy: uint64(Horizon-Epoch) + 1}
 	if a > 2 {
 		k := 0
 		for spanFits(a<<(k+1), b) {
@@ -63,14 +64,21 @@ func spanFits(num, den uint64) bool {
 }
 
 // at returns the tick of an instant.
+func (t *ticks) at(now int64) uint64 {
+	if n := uint64(now - Epoch); n < t.easy {
+		return n * t.num
+	}
+	return t.atAny(now)
+}
+
+// atAny is at without its short cut, apart so that that is inlined.
 //
 // n × (whole + part/2^64) falls short of n × num/den by less than n/2^64 < 1,
 // so the rounded estimate is right or one too small; the remainder tells.
-func (t *ticks) at(now int64) uint64 {
+//
+//go:noinline
+func (t *ticks) atAny(now int64) uint64 {
 	n := sinceEpoch(now)
-	if t.den == 1 {
-		return n * t.num
-	}
 	hi, _ := bits.Mul64(n, t.part)
 	q := n*t.whole + hi
 	if n*t.num-q*t.den >= t.den {
@@ -82,15 +90,22 @@ func (t *ticks) at(now int64) uint64 {
 // first returns the first instant whose tick is at least tick, ignoring the
 // ends of the range that at works in.
 func (t *ticks) first(tick uint64) int64 {
-	n := tick
-	if t.num != 1 || t.den != 1 {
-		hi, lo := bits.Mul64(tick, t.den)
-		lo, carry := bits.Add64(lo, t.num-1, 0)
-		if hi += carry; hi >= t.num {
-			return Never - 1
-		}
-		n, _ = bits.Div64(hi, lo, t.num)
+	if t.num == 1 && t.den == 1 && tick <= maxSpan {
+		return Epoch + int64(tick)
 	}
+	return t.firstAny(tick)
+}
+
+// firstAny is first without its short cut: ⌈tick × den / num⌉.
+//
+//go:noinline
+func (t *ticks) firstAny(tick uint64) int64 {
+	hi, lo := bits.Mul64(tick, t.den)
+	lo, carry := bits.Add64(lo, t.num-1, 0)
+	if hi += carry; hi >= t.num {
+		return Never - 1
+	}
+	n, _ := bits.Div64(hi, lo, t.num)
 	if n > uint64(Never-1-Epoch) {
 		return Never - 1
 	}
