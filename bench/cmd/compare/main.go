@@ -1,0 +1,163 @@
+// Command compare runs weir beside other Go limiters and tells how they compare:
+//
+//	go run -C bench ./cmd/compare [-quick] [-json] [-run regexp] [-out dir] [-cpuprofile file]
+//
+// It prints tables, or with -json one object per line. A full run also writes
+// benchmarks.md and benchmarks.svg into the documentation. Timing never fails: a
+// goal that is missed is marked, and the exit code is 0. It is 1 if a limiter
+// answered what it should not have.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime/pprof"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/report"
+	"github.com/weirlimit/weir/bench/internal/single"
+)
+
+var (
+	full  = harness.Settings{Rounds: 25, PerRun: 60 * time.Millisecond}
+	quick = harness.Settings{Rounds: 7, PerRun: 30 * time.Millisecond}
+)
+
+// options are the command line.
+type options struct {
+	quick, json bool
+	run         string
+	out         string
+	cpuProfile  string
+}
+
+func main() {
+	var o options
+	flag.BoolVar(&o.quick, "quick", false, "measure for a quarter of a minute, and write no documentation")
+	flag.BoolVar(&o.json, "json", false, "print one JSON object per line, and write no documentation")
+	flag.StringVar(&o.run, "run", "", "measure only the cases whose name matches this `regexp`, and write no documentation")
+	flag.StringVar(&o.out, "out", filepath.Join("..", "docs"), "write benchmarks.md and benchmarks.svg into this `directory`")
+	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile to this `file`")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "compare: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := compare(o); err != nil {
+		fmt.Fprintln(os.Stderr, "compare:", err)
+		os.Exit(1)
+	}
+}
+
+func compare(o options) error {
+	cases, err := selected(single.Cases(), o.run)
+	if err != nil {
+		return err
+	}
+	settings := full
+	if o.quick {
+		settings = quick
+	}
+	results, err := profiled(o.cpuProfile, func() ([]harness.Result, error) { return measure(cases, settings) })
+	if err != nil {
+		return err
+	}
+	r := &report.Report{Machine: report.ThisMachine(), Date: time.Now(), Settings: settings, Results: results}
+	if o.json {
+		return r.WriteJSON(os.Stdout)
+	}
+	if err := r.WriteText(os.Stdout); err != nil {
+		return err
+	}
+	if o.quick || o.run != "" {
+		return nil
+	}
+	return document(r, o.out)
+}
+
+// selected returns the cases whose name matches.
+func selected(all []harness.Case, pattern string) ([]harness.Case, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	var cases []harness.Case
+	for _, c := range all {
+		if re.MatchString(c.Name) {
+			cases = append(cases, c)
+		}
+	}
+	if len(cases) == 0 {
+		return nil, fmt.Errorf("-run: no case matches %q", pattern)
+	}
+	return cases, nil
+}
+
+// measure runs the cases one after the other and shows how far it is.
+func measure(cases []harness.Case, s harness.Settings) ([]harness.Result, error) {
+	show := progress(os.Stderr)
+	defer show("")
+	var results []harness.Result
+	for i, c := range cases {
+		res, err := harness.Measure(c, s, func(round int) {
+			show(fmt.Sprintf("%d/%d %s: round %d/%d", i+1, len(cases), c.Name, round, s.Rounds))
+		})
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+// progress returns a function that replaces the last line of a terminal. It does
+// nothing if the file is none.
+func progress(f *os.File) func(line string) {
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return func(string) {}
+	}
+	return func(line string) { fmt.Fprintf(f, "\r\x1b[K%s", line) }
+}
+
+// profiled runs f under the CPU profiler if there is a file to write to.
+func profiled(file string, f func() ([]harness.Result, error)) (results []harness.Result, err error) {
+	if file == "" {
+		return f()
+	}
+	out, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = cmp.Or(err, out.Close()) }()
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return nil, err
+	}
+	defer pprof.StopCPUProfile()
+	return f()
+}
+
+// document writes the page and its chart.
+func document(r *report.Report, dir string) error {
+	const chart = "benchmarks.svg"
+	page := func(w io.Writer) error { return r.WriteMarkdown(w, chart) }
+	if err := writeFile(filepath.Join(dir, "benchmarks.md"), page); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, chart), r.WriteSVG)
+}
+
+func writeFile(name string, write func(io.Writer) error) (err error) {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, f.Close()) }()
+	return write(f)
+}

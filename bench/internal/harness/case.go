@@ -1,0 +1,105 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Case is one question put to several contenders, which answer it side by side.
+type Case struct {
+	// Name tells the case apart, for example "allow, 32 goroutines".
+	Name string
+
+	// Note says what a reader must know to judge the figures. It may be empty.
+	Note string
+
+	// Goroutines is how many call the same limiter at once.
+	Goroutines int
+
+	// Expect is what every call must answer.
+	Expect Expect
+
+	// Against names the contender that ratios are taken against.
+	Against string
+
+	// Contenders are measured in turns.
+	Contenders []Contender
+}
+
+// Contender is one way to answer a case.
+type Contender struct {
+	// Name is how tables call it, for example "x/time/rate".
+	Name string
+
+	// Kind says whose it is.
+	Kind Kind
+
+	// Module is the path of a peer's module, whose version is reported.
+	Module string
+
+	// Goal is the least ratio that is good, for example 2.5: two and a half
+	// times as fast as Case.Against. 0 means that the figure only informs.
+	Goal float64
+
+	// New makes a limiter in its initial state and returns the loop over it.
+	// Each run has its own.
+	New func() (Run, error)
+}
+
+// Run makes n calls in a tight loop and returns how many were admitted. The loop
+// is the contender's own, so that the call in it is direct and costs every
+// contender the same overhead. Runs of several goroutines share the limiter.
+type Run func(n int) (admitted int)
+
+// Kind says whose a contender is.
+type Kind int
+
+// The kinds of contenders.
+const (
+	Weir  Kind = iota // ours; each makes a row of its own
+	Peer              // another library
+	Floor             // what any answer costs at least, such as reading the clock
+)
+
+// Expect is what every call of a case must answer. A contender that answers
+// otherwise measured something else, and the run fails.
+type Expect int
+
+// The expectations.
+const (
+	Mixed   Expect = iota // either answer; not checked
+	Admit                 // every call is admitted
+	Refusal               // every call is refused
+)
+
+func (e Expect) check(admitted, calls int) error {
+	switch {
+	case e == Admit && admitted != calls:
+		return fmt.Errorf("admitted %d of %d calls, and should have admitted all", admitted, calls)
+	case e == Refusal && admitted != 0:
+		return fmt.Errorf("admitted %d of %d calls, and should have refused all", admitted, calls)
+	}
+	return nil
+}
+
+// Validate reports what is wrong with the case.
+func (c Case) Validate() error {
+	var errs []error
+	if c.Goroutines < 1 {
+		errs = append(errs, fmt.Errorf("goroutines is %d, and must be at least 1", c.Goroutines))
+	}
+	names := make(map[string]bool)
+	for _, con := range c.Contenders {
+		if names[con.Name] {
+			errs = append(errs, fmt.Errorf("two contenders are called %q", con.Name))
+		}
+		names[con.Name] = true
+	}
+	if !names[c.Against] {
+		errs = append(errs, fmt.Errorf("no contender is called %q, which ratios are against", c.Against))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("case %q: %w", c.Name, errors.Join(errs...))
+	}
+	return nil
+}

@@ -1,0 +1,14 @@
+// Package harness measures limiters side by side.
+//
+// A [Case] names its contenders; [Measure] runs them in turns, many short runs
+// each, and keeps the best run of each. On a shared machine a slow run tells of
+// the neighbours and the fastest one of the code, and turns make a slow minute
+// hit everybody alike. Ratios within one Case are therefore worth more than the
+// figures themselves.
+//
+// It is not [testing.B] because that measures one function until it is done and
+// then the next, with minutes between the two that are to be compared.
+//
+// To add cases, write a package beside this one that returns them, as package
+// single does, and append them in cmd/compare.
+package harness

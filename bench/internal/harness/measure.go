@@ -1,0 +1,182 @@
+package harness
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Settings say how long to measure.
+type Settings struct {
+	// Rounds is how many runs each contender has. In each round all have
+	// one, and another one begins.
+	Rounds int
+
+	// PerRun is about how long a run takes.
+	PerRun time.Duration
+}
+
+// Measurement is what one contender achieved.
+type Measurement struct {
+	// Best and Median are nanoseconds per call over the runs: elapsed time
+	// divided by the calls of all goroutines together.
+	Best, Median float64
+
+	// Allocs is heap allocations per call, to three decimals.
+	Allocs float64
+}
+
+// Result is a case and one measurement per contender, in the same order.
+type Result struct {
+	Case         Case
+	Measurements []Measurement
+}
+
+// Measure runs the case. It calls progress, unless nil, after every round.
+func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
+	if err := c.Validate(); err != nil {
+		return Result{}, err
+	}
+	lanes := make([]lane, len(c.Contenders))
+	for i, con := range c.Contenders {
+		l, err := newLane(c, con, s.PerRun)
+		if err != nil {
+			return Result{}, err
+		}
+		lanes[i] = l
+	}
+	for round := range s.Rounds {
+		for i := range lanes {
+			if err := lanes[(round+i)%len(lanes)].run(); err != nil {
+				return Result{}, err
+			}
+		}
+		if progress != nil {
+			progress(round + 1)
+		}
+	}
+	res := Result{Case: c}
+	for _, l := range lanes {
+		res.Measurements = append(res.Measurements, l.measurement())
+	}
+	return res, nil
+}
+
+// A lane is a contender in a case, with its runs so far.
+type lane struct {
+	contender  Contender
+	name       string // for errors
+	expect     Expect
+	goroutines int
+	calls      int // per goroutine and run
+	allocs     float64
+	times      []float64 // ns per call
+}
+
+// newLane measures allocations and finds out how many calls make a run.
+func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
+	l := lane{
+		contender:  con,
+		name:       fmt.Sprintf("%s: %s", c.Name, con.Name),
+		expect:     c.Expect,
+		goroutines: c.Goroutines,
+		calls:      64,
+	}
+	if con.Kind == Floor {
+		l.expect = Mixed
+	}
+	if err := l.countAllocs(); err != nil {
+		return lane{}, err
+	}
+	for {
+		elapsed, err := l.once()
+		if err != nil {
+			return lane{}, err
+		}
+		if elapsed >= perRun/4 {
+			l.calls = max(1, int(float64(l.calls)*float64(perRun)/float64(elapsed)))
+			return l, nil
+		}
+		l.calls *= 4
+	}
+}
+
+// run adds one run.
+func (l *lane) run() error {
+	elapsed, err := l.once()
+	if err != nil {
+		return err
+	}
+	l.times = append(l.times, float64(elapsed)/float64(l.calls*l.goroutines))
+	return nil
+}
+
+// once times a run on a limiter of its own.
+func (l *lane) once() (time.Duration, error) {
+	run, err := l.contender.New()
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", l.name, err)
+	}
+	runtime.GC() // the last run's garbage is not this one's cost
+	elapsed, admitted := timeRun(run, l.goroutines, l.calls)
+	if err := l.expect.check(admitted, l.calls*l.goroutines); err != nil {
+		return 0, fmt.Errorf("%s: %w", l.name, err)
+	}
+	return elapsed, nil
+}
+
+// timeRun lets all goroutines go at once and waits for the last.
+func timeRun(run Run, goroutines, calls int) (elapsed time.Duration, admitted int) {
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	each := make([]int, goroutines)
+	ready.Add(goroutines)
+	for i := range goroutines {
+		done.Go(func() {
+			ready.Done()
+			<-start
+			each[i] = run(calls)
+		})
+	}
+	ready.Wait()
+	began := time.Now()
+	close(start)
+	done.Wait()
+	elapsed = time.Since(began)
+	for _, n := range each {
+		admitted += n
+	}
+	return elapsed, admitted
+}
+
+const (
+	allocRuns  = 3
+	allocCalls = 20_000
+)
+
+// countAllocs takes the least of several runs by one goroutine, because the
+// runtime allocates now and then as well.
+func (l *lane) countAllocs() error {
+	run, err := l.contender.New()
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.name, err)
+	}
+	l.allocs = math.Inf(1)
+	for range allocRuns {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		run(allocCalls)
+		runtime.ReadMemStats(&after)
+		per := float64(after.Mallocs-before.Mallocs) / allocCalls
+		l.allocs = min(l.allocs, math.Round(per*1000)/1000)
+	}
+	return nil
+}
+
+func (l *lane) measurement() Measurement {
+	sorted := slices.Sorted(slices.Values(l.times))
+	return Measurement{Best: sorted[0], Median: sorted[len(sorted)/2], Allocs: l.allocs}
+}

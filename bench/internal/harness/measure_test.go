@@ -1,0 +1,129 @@
+package harness_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+var tiny = harness.Settings{Rounds: 3, PerRun: 200 * time.Microsecond}
+
+// counter admits everything, or nothing.
+func counter(admits bool) func() (harness.Run, error) {
+	return func() (harness.Run, error) {
+		var calls atomic.Int64
+		return func(n int) (admitted int) {
+			for range n {
+				calls.Add(1)
+				if admits {
+					admitted++
+				}
+			}
+			return admitted
+		}, nil
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	c := harness.Case{
+		Name: "count", Goroutines: 4, Expect: harness.Admit, Against: "b",
+		Contenders: []harness.Contender{
+			{Name: "a", New: counter(true)},
+			{Name: "b", Kind: harness.Peer, New: counter(true)},
+			{Name: "floor", Kind: harness.Floor, New: counter(false)}, // answers nothing, and need not
+		},
+	}
+	var rounds []int
+	res, err := harness.Measure(c, tiny, func(r int) { rounds = append(rounds, r) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{1, 2, 3}; !slices.Equal(rounds, want) {
+		t.Errorf("progress told of rounds %v, want %v", rounds, want)
+	}
+	if len(res.Measurements) != 3 {
+		t.Fatalf("%d measurements, want one per contender", len(res.Measurements))
+	}
+	for i, m := range res.Measurements {
+		if m.Best <= 0 || m.Median < m.Best || m.Allocs != 0 {
+			t.Errorf("%s: %+v", c.Contenders[i].Name, m)
+		}
+	}
+}
+
+func TestMeasureTakesTurns(t *testing.T) {
+	var order []string
+	note := func(name string) func() (harness.Run, error) {
+		return func() (harness.Run, error) {
+			order = append(order, name)
+			return func(n int) int { time.Sleep(time.Millisecond); return n }, nil
+		}
+	}
+	c := harness.Case{Name: "turns", Goroutines: 1, Against: "a", Contenders: []harness.Contender{
+		{Name: "a", New: note("a")}, {Name: "b", New: note("b")}, {Name: "c", New: note("c")},
+	}}
+	if _, err := harness.Measure(c, tiny, nil); err != nil {
+		t.Fatal(err)
+	}
+	// Allocations and one calibrating run each, then the rounds.
+	if got, want := strings.Join(order, ""), "aabbcc"+"abc"+"bca"+"cab"; got != want {
+		t.Errorf("order %s, want %s", got, want)
+	}
+}
+
+func TestMeasureCountsAllocations(t *testing.T) {
+	var sink *int
+	c := harness.Case{Name: "allocate", Goroutines: 1, Against: "a", Contenders: []harness.Contender{{
+		Name: "a",
+		New: func() (harness.Run, error) {
+			return func(n int) int {
+				for i := range n {
+					if i%2 == 0 {
+						sink = new(int)
+					}
+				}
+				return n
+			}, nil
+		},
+	}}}
+	res, err := harness.Measure(c, tiny, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := res.Measurements[0].Allocs; got != 0.5 {
+		t.Errorf("%v allocations per call, want 0.5", got)
+	}
+	_ = sink
+}
+
+func TestMeasureFailsLoudly(t *testing.T) {
+	broken := func() (harness.Run, error) { return nil, errors.New("no such limit") }
+	a := func(f func() (harness.Run, error)) []harness.Contender {
+		return []harness.Contender{{Name: "a", New: f}}
+	}
+	for _, tt := range []struct {
+		name string
+		c    harness.Case
+		want string
+	}{
+		{"refused", harness.Case{Goroutines: 2, Against: "a", Expect: harness.Admit, Contenders: a(counter(false))}, "should have admitted all"},
+		{"admitted", harness.Case{Goroutines: 2, Against: "a", Expect: harness.Refusal, Contenders: a(counter(true))}, "should have refused all"},
+		{"broken", harness.Case{Goroutines: 1, Against: "a", Contenders: a(broken)}, "no such limit"},
+		{"nobody", harness.Case{Goroutines: 0, Against: "b", Contenders: a(counter(true))}, `no contender is called "b"`},
+		{"goroutines", harness.Case{Goroutines: 0, Against: "a", Contenders: a(counter(true))}, "at least 1"},
+		{"twins", harness.Case{Goroutines: 1, Against: "a", Contenders: slices.Repeat(a(counter(true)), 2)}, "two contenders"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.c.Name = tt.name
+			_, err := harness.Measure(tt.c, tiny, nil)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.name) {
+				t.Errorf("error %v, want one with %q and the case's name", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+// Report is everything that one run found out.
+type Report struct {
+	Machine  Machine
+	Date     time.Time
+	Settings harness.Settings
+	Results  []harness.Result
+}
+
+// Rows returns the report as rows: of each case the times, then the allocations.
+func (r *Report) Rows() []Row {
+	var rows []Row
+	for _, res := range r.Results {
+		rows = append(rows, timeRows(res)...)
+		rows = append(rows, allocRows(res)...)
+	}
+	return rows
+}
+
+// WriteJSON writes one object per line and row.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	for _, row := range r.Rows() {
+		row.Weir, row.BestPeer = round(row.Weir), round(row.BestPeer)
+		row.Ratio = down(row.Ratio, 3)
+		if err := enc.Encode(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round keeps three decimals.
+func round(f float64) float64 { return math.Round(f*1000) / 1000 }
+
+// down cuts a ratio to so many decimals, so that no goal is met by rounding.
+func down(ratio float64, decimals int) float64 {
+	scale := math.Pow10(decimals)
+	return math.Floor(ratio*scale) / scale
+}
+
+// WriteText writes tables for a terminal.
+func (r *Report) WriteText(w io.Writer) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	for _, res := range r.Results {
+		fmt.Fprintf(tw, "%s\n", res.Case.Name)
+		fmt.Fprintf(tw, "\tns/op\tmedian\tallocs/op\tratio\t  against %s\n", res.Case.Against)
+		for i, con := range res.Case.Contenders {
+			m := res.Measurements[i]
+			fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%.2f\t%s\n",
+				con.Name, m.Best, m.Median, number(m.Allocs), down(ratio(res, i), 2), verdict(res, i))
+		}
+		fmt.Fprintln(tw)
+	}
+	fmt.Fprintln(tw, r.goalSummary())
+	return tw.Flush()
+}
+
+// ratio returns how many times faster a contender is than Case.Against.
+func ratio(r harness.Result, i int) float64 {
+	return named(r, r.Case.Against).Best / r.Measurements[i].Best
+}
+
+// verdict says whether a contender met its goal, or nothing if it has none.
+func verdict(r harness.Result, i int) string {
+	goal := r.Case.Contenders[i].Goal
+	switch {
+	case goal == 0:
+		return ""
+	case ratio(r, i) >= goal:
+		return fmt.Sprintf("  goal %s: met", number(goal))
+	}
+	return fmt.Sprintf("  goal %s: MISSED", number(goal))
+}
+
+// goalSummary counts the goals met, in one line.
+func (r *Report) goalSummary() string {
+	met, goals := 0, 0
+	for _, row := range r.Rows() {
+		if row.Goal == 0 {
+			continue
+		}
+		goals++
+		if row.Met() {
+			met++
+		}
+	}
+	return fmt.Sprintf("%d of %d goals met, allocations included.", met, goals)
+}
+
+// number writes 2.5 as 2.5 and 3 as 3.
+func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

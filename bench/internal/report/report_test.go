@@ -1,0 +1,212 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func sample() *Report {
+	return &Report{
+		Machine: Machine{
+			CPU: "Abacus <2> & Sons", Cores: 2, System: "linux/amd64", Go: "go1.26.8",
+			Modules: map[string]string{"golang.org/x/time": "v0.16.0", "example.com/indirect": "v1.0.0"},
+		},
+		Date:     time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
+		Settings: harness.Settings{Rounds: 25, PerRun: 60 * time.Millisecond},
+		Results: []harness.Result{
+			{
+				Case: harness.Case{
+					Name: "allow, 1 goroutine", Note: "Every call is admitted.", Goroutines: 1, Against: "x/time/rate",
+					Contenders: []harness.Contender{
+						{Name: "weir Single.Allow", Goal: 2.5},
+						{Name: "weir Single.Take", Goal: 2.5},
+						{Name: "weir Prepaid.Allow"},
+						{Name: "x/time/rate", Kind: harness.Peer, Module: "golang.org/x/time"},
+						{Name: "failsafe-go", Kind: harness.Peer},
+						{Name: "time.Since", Kind: harness.Floor},
+					},
+				},
+				Measurements: []harness.Measurement{
+					{Best: 40, Median: 44.44},
+					{Best: 40.001, Median: 50, Allocs: 1},
+					{Best: 8, Median: 9},
+					{Best: 100, Median: 120},
+					{Best: 50, Median: 51.23456, Allocs: 0.25},
+					{Best: 32, Median: 33},
+				},
+			},
+			{
+				Case: harness.Case{
+					Name: "clock", Goroutines: 1, Against: "time.Since",
+					Contenders: []harness.Contender{{Name: "weir.Now"}, {Name: "time.Since", Kind: harness.Floor}},
+				},
+				Measurements: []harness.Measurement{{Best: 33, Median: 34}, {Best: 32, Median: 33}},
+			},
+		},
+	}
+}
+
+func TestRows(t *testing.T) {
+	want := []Row{
+		{"weir Single.Allow, allow, 1 goroutine", 40, 50, "failsafe-go", "x/time/rate", 2.5, 2.5},
+		{"weir Single.Take, allow, 1 goroutine", 40.001, 50, "failsafe-go", "x/time/rate", 100 / 40.001, 2.5},
+		{"weir Prepaid.Allow, allow, 1 goroutine", 8, 50, "failsafe-go", "x/time/rate", 12.5, 0},
+		{"weir Single.Allow, allow, 1 goroutine, allocations", 0, 0, "x/time/rate", "at most 0", 1, 1},
+		{"weir Single.Take, allow, 1 goroutine, allocations", 1, 0, "x/time/rate", "at most 0", 0.5, 1},
+		{"weir Prepaid.Allow, allow, 1 goroutine, allocations", 0, 0, "x/time/rate", "at most 0", 1, 1},
+		{"weir.Now, clock", 33, 0, "", "time.Since", 32.0 / 33, 0},
+		{"weir.Now, clock, allocations", 0, 0, "", "at most 0", 1, 1},
+	}
+	got := sample().Rows()
+	if len(got) != len(want) {
+		t.Fatalf("%d rows, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != want[i] {
+			t.Errorf("row %d is\n%+v, want\n%+v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestMet(t *testing.T) {
+	for _, tt := range []struct {
+		ratio, goal float64
+		want        bool
+	}{
+		{2.5, 2.5, true},
+		{2.4999, 2.5, false},
+		{0.1, 0, true}, // only informs
+	} {
+		if got := (Row{Ratio: tt.ratio, Goal: tt.goal}).Met(); got != tt.want {
+			t.Errorf("ratio %v, goal %v: met is %t", tt.ratio, tt.goal, got)
+		}
+	}
+}
+
+func TestAtMost(t *testing.T) {
+	for _, tt := range []struct{ allowed, measured, want float64 }{
+		{0, 0, 1},
+		{0, 1, 0.5},
+		{0, 0.25, 0.8},
+		{24, 24, 1},
+		{24, 12, 2},
+		{10, 40, 0.25},
+	} {
+		if got := AtMost(tt.allowed, tt.measured); got != tt.want {
+			t.Errorf("AtMost(%v, %v) = %v, want %v", tt.allowed, tt.measured, got, tt.want)
+		}
+	}
+}
+
+func TestGolden(t *testing.T) {
+	for _, tt := range []struct {
+		file  string
+		write func(*Report, io.Writer) error
+	}{
+		{"report.json", (*Report).WriteJSON},
+		{"report.txt", (*Report).WriteText},
+		{"report.md", func(r *Report, w io.Writer) error { return r.WriteMarkdown(w, "chart.svg") }},
+		{"chart.svg", (*Report).WriteSVG},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			var got bytes.Buffer
+			if err := tt.write(sample(), &got); err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", tt.file)
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("differs from %s (run with -update after looking):\n%s", path, got.Bytes())
+			}
+		})
+	}
+}
+
+// TestJSONGoals makes sure that no goal is met or missed by rounding.
+func TestJSONGoals(t *testing.T) {
+	r := sample()
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	dec := json.NewDecoder(&b)
+	dec.DisallowUnknownFields()
+	for _, want := range r.Rows() {
+		var got Row
+		if err := dec.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Met() != want.Met() {
+			t.Errorf("%s: met is %t in JSON, %t before", got.Case, got.Met(), want.Met())
+		}
+	}
+}
+
+func TestSVGIsWellFormed(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	var words strings.Builder
+	bars := 0
+	dec := xml.NewDecoder(&b)
+	for {
+		tok, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch tok := tok.(type) {
+		case xml.StartElement:
+			if tok.Name.Local == "rect" {
+				bars++
+			}
+		case xml.CharData:
+			words.Write(tok)
+		}
+	}
+	if want := 1 + 6; bars != want { // the page and a bar each; the clock has no peer
+		t.Errorf("%d rectangles, want %d", bars, want)
+	}
+	for _, want := range []string{"Abacus <2> & Sons", "weir Single.Allow", "100.0 ns"} {
+		if !strings.Contains(words.String(), want) {
+			t.Errorf("the chart does not say %q", want)
+		}
+	}
+}
+
+func TestCPUModel(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "cpuinfo")
+	if err := os.WriteFile(file, []byte("processor\t: 0\nmodel name\t: Abacus: 2\nmodel name\t: other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := cpuModel(file); got != "Abacus: 2" {
+		t.Errorf("model %q", got)
+	}
+	if got := cpuModel(file + "none"); got != "" {
+		t.Errorf("model %q of a file that is not there", got)
+	}
+}

@@ -1,0 +1,114 @@
+package report
+
+import (
+	"math"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+// Row is one figure of weir's beside its peers'. It is good if Ratio is at least
+// Goal.
+type Row struct {
+	// Case is the contender and what it did, for example
+	// "weir Single.Allow, allow, 1 goroutine".
+	Case string `json:"case"`
+
+	// Weir is weir's figure: nanoseconds per call, or allocations per call if
+	// the case says so.
+	Weir float64 `json:"weir"`
+
+	// BestPeer is the least figure of any peer. It is 0, and the name empty, if
+	// no peer can do it.
+	BestPeer     float64 `json:"best_peer"`
+	BestPeerName string  `json:"best_peer_name"`
+
+	// Against is the peer, the floor or the bound that Ratio refers to.
+	Against string `json:"against"`
+
+	// Ratio is how many times better weir is than that, for example 3.1.
+	Ratio float64 `json:"ratio"`
+
+	// Goal is the least good ratio, for example 2.5. 0 means that the row only
+	// informs.
+	Goal float64 `json:"goal"`
+}
+
+// Met says whether the row reaches its goal.
+func (r Row) Met() bool { return r.Ratio >= r.Goal }
+
+// AtMost expresses "at most so many" as a ratio whose goal is 1.
+func AtMost(allowed, measured float64) float64 {
+	if allowed == 0 {
+		return 1 / (measured + 1)
+	}
+	return allowed / measured
+}
+
+// timeRows returns a row for each of weir's contenders.
+func timeRows(r harness.Result) []Row {
+	against := named(r, r.Case.Against)
+	peer, name := bestPeer(r, func(m harness.Measurement) float64 { return m.Best })
+	var rows []Row
+	for i, con := range r.Case.Contenders {
+		if con.Kind != harness.Weir {
+			continue
+		}
+		best := r.Measurements[i].Best
+		rows = append(rows, Row{
+			Case:         con.Name + ", " + r.Case.Name,
+			Weir:         best,
+			BestPeer:     peer,
+			BestPeerName: name,
+			Against:      r.Case.Against,
+			Ratio:        against.Best / best,
+			Goal:         con.Goal,
+		})
+	}
+	return rows
+}
+
+// allocRows is timeRows for allocations, of which there are to be none.
+func allocRows(r harness.Result) []Row {
+	peer, name := bestPeer(r, func(m harness.Measurement) float64 { return m.Allocs })
+	var rows []Row
+	for i, con := range r.Case.Contenders {
+		if con.Kind != harness.Weir {
+			continue
+		}
+		allocs := r.Measurements[i].Allocs
+		rows = append(rows, Row{
+			Case:         con.Name + ", " + r.Case.Name + ", allocations",
+			Weir:         allocs,
+			BestPeer:     peer,
+			BestPeerName: name,
+			Against:      "at most 0",
+			Ratio:        AtMost(0, allocs),
+			Goal:         1,
+		})
+	}
+	return rows
+}
+
+// bestPeer returns the least figure of a peer and whose it is.
+func bestPeer(r harness.Result, figure func(harness.Measurement) float64) (best float64, name string) {
+	best = math.Inf(1)
+	for i, con := range r.Case.Contenders {
+		if f := figure(r.Measurements[i]); con.Kind == harness.Peer && f < best {
+			best, name = f, con.Name
+		}
+	}
+	if name == "" {
+		return 0, ""
+	}
+	return best, name
+}
+
+// named returns the measurement of a contender that Case.Validate has found.
+func named(r harness.Result, name string) harness.Measurement {
+	for i, con := range r.Case.Contenders {
+		if con.Name == name {
+			return r.Measurements[i]
+		}
+	}
+	return harness.Measurement{}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// Main runs weir with args, which do not include the program's name, and returns
+// the exit code. It returns soon after ctx ends.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// oneLine joins the lines that errors.Join makes.
+func oneLine(err error) string {
+	return strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+}
+
+// A usageError reports arguments that make no sense, and says what would.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+// misused returns a usageError that points to the help of cmd.
+func misused(cmd *cobra.Command, problem string) error {
+	return &usageError{fmt.Sprintf("%s; see '%s --help'", problem, cmd.CommandPath())}
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Limit rates: what comes in, what goes out, how much at once",
+		Long: `weir limits rates: what comes in, what goes out, how much at once.
+
+'weir serve' starts a daemon that other programs ask before they do something.
+It needs no configuration.`,
+		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
+  weir serve --http 127.0.0.1:9000    start it somewhere else
+  weir version --json                 say what this is, for a script
+
+  curl -s http://127.0.0.1:8080/v1/check -d '{"policy":"default","key":"alice"}'`,
+		Version:               readVersion().Version,
+		Args:                  knownCommand,
+		RunE:                  showHelp,
+		SilenceErrors:         true,
+		SilenceUsage:          true,
+		DisableFlagsInUseLine: true,
+	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err.Error()) })
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
+	root.AddCommand(newServe(), newVersion())
+	addCompletion(root)
+	return root
+}
+
+func showHelp(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// addCompletion adds cobra's command that writes completion scripts, and lets it
+// refuse shells that it does not know.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = knownCommand, showHelp
+		}
+	}
+}
+
+// knownCommand refuses what cobra took for an argument because no command has
+// that name.
+func knownCommand(parent *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	parent.SuggestionsMinimumDistance = 2 // two letters wrong, or two exchanged
+	if near := parent.SuggestionsFor(args[0]); len(near) > 0 {
+		return &usageError{fmt.Sprintf("unknown command %q; did you mean '%s %s'?", args[0], parent.CommandPath(), near[0])}
+	}
+	return misused(parent, fmt.Sprintf("unknown command %q", args[0]))
+}
+
+// noArgs refuses arguments that are not flags.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return misused(cmd, fmt.Sprintf("'%s' takes no arguments, but there is %q", cmd.CommandPath(), args[0]))
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestHelp(t *testing.T) {
+	tests := map[string][]string{
+		"weir.golden":         {"--help"},
+		"weir-serve.golden":   {"serve", "--help"},
+		"weir-version.golden": {"version", "--help"},
+	}
+	for name, args := range tests {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := Main(context.Background(), args, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+				t.Fatalf("exit code %d, stderr %q", code, stderr.String())
+			}
+			golden(t, filepath.Join("help", name), stdout.Bytes())
+		})
+	}
+}
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
+	}
+}
+
+func TestErrorsAreOneLine(t *testing.T) {
+	tests := []struct {
+		args string
+		code int
+		want string
+	}{
+		{"sevre", exitUsage, "weir: unknown command \"sevre\"; did you mean 'weir serve'?\n"},
+		{"frobnicate", exitUsage, "weir: unknown command \"frobnicate\"; see 'weir --help'\n"},
+		{"completion elvish", exitUsage, "weir: unknown command \"elvish\"; see 'weir completion --help'\n"},
+		{"--frob", exitUsage, "weir: unknown flag: --frob; see 'weir --help'\n"},
+		{"serve --htp x", exitUsage, "weir: unknown flag: --htp; see 'weir serve --help'\n"},
+		{"serve --http", exitUsage, "weir: flag needs an argument: --http; see 'weir serve --help'\n"},
+		{"serve now", exitUsage, "weir: 'weir serve' takes no arguments, but there is \"now\"; see 'weir serve --help'\n"},
+		{"serve --log-format xml", exitUsage, "weir: invalid argument \"xml\" for \"--log-format\" flag: must be text or json; see 'weir serve --help'\n"},
+		{"serve --http 0.0.0.0:8080", exitFailure, "weir: server: HTTP \"0.0.0.0:8080\": is not loopback; anybody who reaches it could use it, because clients cannot be configured yet: use localhost, 127.0.0.1 or [::1]\n"},
+		{"serve --http 8080", exitFailure, "weir: server: HTTP \"8080\": must be host:port, such as 127.0.0.1:8080\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.args, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			code := Main(context.Background(), strings.Fields(tt.args), &stdout, &stderr)
+			if code != tt.code || stderr.String() != tt.want || stdout.Len() > 0 {
+				t.Errorf("exit code %d, want %d\nstderr %s want   %s stdout %q", code, tt.code, stderr.String(), tt.want, stdout.String())
+			}
+		})
+	}
+}
+
+// TestServeEndsWithItsContext runs the daemon in this process, where goleak sees
+// what it leaves.
+func TestServeEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var stdout, stderr bytes.Buffer
+	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--log-format", "json"}, writerFunc(func(b []byte) {
+		stdout.Write(b)
+		cancel() // as soon as it says that it listens
+	}), &stderr)
+	if code != exitOK || !strings.Contains(stdout.String(), "is listening on http://") {
+		t.Errorf("exit code %d, stdout %q", code, stdout.String())
+	}
+	if !strings.Contains(stderr.String(), `"msg":"stopped"`) {
+		t.Errorf("log = %q", stderr.String())
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(b)
+	return len(b), nil
+}
+
+func TestVersionText(t *testing.T) {
+	info := &debug.BuildInfo{
+		Main: debug.Module{Version: "v1.2.3"},
+		Settings: []debug.BuildSetting{
+			{Key: "vcs.revision", Value: "0123456789abcdef"},
+			{Key: "vcs.time", Value: "2026-05-17T12:00:00Z"},
+			{Key: "vcs.modified", Value: "true"},
+		},
+	}
+	tests := []struct {
+		name, linked string
+		info         *debug.BuildInfo
+		want         string
+	}{
+		{"nothing known", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "weir  (go1 linux/amd64)"},
+		{"recorded by Go", "", info, "weir v1.2.3 (go1 linux/amd64, commit 0123456789ab, modified)"},
+		{"told by the linker", "v9.9.9", info, "weir v9.9.9 (go1 linux/amd64, commit 0123456789ab, modified)"},
+	}
+	for _, tt := range tests {
+		v := buildVersion{Version: tt.linked, Go: "go1", OS: "linux", Arch: "amd64"}
+		v.fill(tt.info)
+		if got := v.String(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
