@@ -182,10 +182,10 @@ func (s *Single) ResetAt(now Instant) {
 // Set puts other limits in force, at once and for everybody. What was used
 // stays used: each limit continues the one of the same name, in units, whatever
 // its numbers, period or algorithm. An excess over the new limit blocks until it
-// is paid off. Waiters whose cost no longer fits are refused as TooCostly. Setting
-// the limits in force changes nothing. If the new limits are wrong, or the units
-// in use cannot be represented under them, Set returns an error and the old
-// limits stay.
+// is paid off. Waiters whose cost can no longer fit are refused as TooCostly.
+// Setting the limits in force changes nothing. If the new limits are wrong, or
+// the units in use cannot be represented under them, Set returns an error and
+// the old limits stay.
 func (s *Single) Set(limits ...Limit) error { return s.SetAt(Now(), limits...) }
 
 // SetAt is Set at a given instant.
@@ -205,8 +205,7 @@ func (s *Single) SetAt(now Instant, limits ...Limit) error {
 	}
 	s.traceStep(step{op: opSet, now: now, policy: p})
 	s.cell.Store(newCell(p)) // the old cell keeps its mark for ever
-	s.queue.changed()
-	s.queue.failTooCostly(p.Capacity())
+	s.queue.refuseUnservable(p)
 	return nil
 }
 

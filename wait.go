@@ -171,15 +171,19 @@ func (q *queue) finish(d Decision) {
 	q.changed()
 }
 
-// failTooCostly refuses the waiters that ask for more than capacity.
-func (q *queue) failTooCostly(capacity int64) {
+// refuseUnservable refuses the waiters that p can never serve.
+func (q *queue) refuseUnservable(p *Policy) {
+	d := Decision{Reason: TooCostly, RetryAfter: Never, Limit: p.Capacity()}
+	if p.reserveOnly() {
+		d = invalid()
+	}
 	kept := q.waiters[:0]
 	for _, w := range q.waiters {
-		if w.cost <= capacity {
+		if w.cost <= p.Capacity() && !p.reserveOnly() {
 			kept = append(kept, w)
 			continue
 		}
-		w.decision = Decision{Reason: TooCostly, RetryAfter: Never, Limit: capacity}
+		w.decision = d
 		close(w.done)
 	}
 	clear(q.waiters[len(kept):])

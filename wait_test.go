@@ -223,6 +223,13 @@ func TestSettleAndSetMoveTurns(t *testing.T) {
 		if r := <-w; !r.d.Allowed || r.after != 0 {
 			t.Errorf("a reset must let the waiter in: %+v", r)
 		}
+		w = waitFor(t, s, t.Context(), 3)
+		if err := s.Set(Limit{Rate: 10, Algorithm: Concurrency}); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-w; r.d.Reason != Invalid || r.after != 0 {
+			t.Errorf("slots cannot be waited for: %+v", r)
+		}
 	})
 }
 

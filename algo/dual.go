@@ -199,6 +199,7 @@ func (d *Dual) Pack(s, m State, second, minute *Fixed) uint64 {
 	if minute != nil {
 		mn, um = m.A>>minute.shift, m.A&minute.most
 	}
+	mn, secs = min(mn, 1<<25-1), min(secs, 60<<25-1) // from 2083 on it stands
 	if secs < mn*60 {
 		secs, us = mn*60, 0
 	}

@@ -254,7 +254,7 @@ func (g *GCRA) fold(s *State, hs *Holds, now int64) {
 
 func (g *GCRA) refund(s *State, hs *Holds, _, now, units int64) int64 {
 	eff, _ := g.effective(s.A, hs, now)
-	s.A = eff - uint64(units)*g.unit
+	s.A = eff - min(eff, mulSat(uint64(units), g.unit)) // holds may exceed the cap after a Set
 	return units
 }
 

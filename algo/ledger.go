@@ -134,7 +134,7 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 			continue
 		}
 		at := r.retryAt(&l.states[i], &l.holds, now, cost)
-		if v.OK || at > v.RetryAt {
+		if v.OK || at > v.RetryAt || at == Never && cost > r.Capacity() && !v.TooCostly {
 			v = l.report(i, now)
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
 		}

@@ -90,7 +90,7 @@ func (l *SlidingLog) Take(g *Log, now, cost int64) bool {
 // live returns where the entries that count at now begin, and their sum.
 func (l *SlidingLog) live(g *Log, now int64) (head int, sum int64) {
 	head, sum = g.head, g.sum
-	for head < len(g.entries) && g.entries[head].at <= now-l.per {
+	for head < len(g.entries) && g.entries[head].at+l.per <= now {
 		sum -= g.entries[head].units
 		head++
 	}
@@ -177,7 +177,7 @@ func (l *SlidingLog) refund(s *State, _ *Holds, at, now, units int64) int64 {
 // is not older, as charges may have joined a younger one.
 func (l *SlidingLog) find(g *Log, at, now int64) int {
 	head, _ := l.live(g, now)
-	if at <= now-l.per || at == forfeited {
+	if at == forfeited || at+l.per <= now {
 		return -1
 	}
 	live := g.entries[head:]
@@ -237,5 +237,5 @@ func (l *SlidingLog) adopt(old Rule, s *State, _ *Holds, _ int64) (State, bool, 
 	if !ok || o.per != l.per {
 		return State{}, false, nil
 	}
-	return *s, true, nil
+	return s.clone(), true, nil
 }

@@ -48,7 +48,8 @@ type Rule interface {
 
 	// used returns the units in use at now, rounded up, held ones included.
 	used(s *State, hs *Holds, now int64) int64
-	// counts says whether units charged at at are still part of used.
+	// counts says whether units charged at at are still, and wholly, part of
+	// used.
 	counts(s *State, at, now int64) bool
 	// book returns a state with used units in use at now.
 	book(now, used int64) (State, error)

@@ -200,7 +200,7 @@ func (w *Sliding) counter(v *slide, at int64) *uint64 {
 
 func (w *Sliding) counts(s *State, at, now int64) bool {
 	v := w.current(*s, now)
-	return w.counter(&v, at) != nil
+	return w.counter(&v, at) == &v.cur // the window before counts in part only
 }
 
 func (w *Sliding) reset(s *State, hs *Holds, i int, now int64) {
