@@ -33,12 +33,19 @@ type Measurement struct {
 type Result struct {
 	Case         Case
 	Measurements []Measurement
+
+	// Disturbed is how many runs counted although a core was lost.
+	Disturbed int
 }
 
 // Measure runs the case. It calls progress, unless nil, after every round.
 func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
+	}
+	var watch cores
+	if c.Goroutines > 1 {
+		watch.settle()
 	}
 	lanes := make([]lane, len(c.Contenders))
 	for i, con := range c.Contenders {
@@ -50,7 +57,7 @@ func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	}
 	for round := range s.Rounds {
 		for i := range lanes {
-			if err := lanes[(round+i)%len(lanes)].run(); err != nil {
+			if err := lanes[(round+i)%len(lanes)].run(&watch); err != nil {
 				return Result{}, err
 			}
 		}
@@ -60,6 +67,7 @@ func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	}
 	res := Result{Case: c}
 	for _, l := range lanes {
+		res.Disturbed += l.disturbed
 		res.Measurements = append(res.Measurements, l.measurement())
 	}
 	return res, nil
@@ -74,6 +82,7 @@ type lane struct {
 	calls      int // per goroutine and run
 	allocs     float64
 	times      []float64 // ns per call
+	disturbed  int
 }
 
 // newLane measures allocations and finds out how many calls make a run.
@@ -104,14 +113,24 @@ func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
 	}
 }
 
-// run adds one run.
-func (l *lane) run() error {
-	elapsed, err := l.once()
-	if err != nil {
-		return err
+// run adds one run: of several goroutines, one that had all cores to itself.
+func (l *lane) run(watch *cores) error {
+	for try := 1; ; try++ {
+		quiet := l.goroutines == 1 || watch.ours()
+		elapsed, err := l.once()
+		if err != nil {
+			return err
+		}
+		quiet = quiet && (l.goroutines == 1 || watch.ours())
+		if !quiet && try < quietTries {
+			continue
+		}
+		if !quiet {
+			l.disturbed++
+		}
+		l.times = append(l.times, float64(elapsed)/float64(l.calls*l.goroutines))
+		return nil
 	}
-	l.times = append(l.times, float64(elapsed)/float64(l.calls*l.goroutines))
-	return nil
 }
 
 // once times a run on a limiter of its own.

@@ -49,7 +49,8 @@ In each case the contenders run in turns, %d runs of about %v each, every run on
 a fresh limiter; the best run counts. A figure is elapsed time divided by the
 calls of all goroutines together. Every answer is checked: a case of admissions
 in which one call is refused fails, and the other way round. Allocations are
-counted in a loop of their own.
+counted in a loop of their own. A run of several goroutines counts only if all
+cores were free just before and after it: on one core nothing contends.
 
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
@@ -112,6 +113,9 @@ func writeCase(b *bytes.Buffer, r harness.Result) {
 	fmt.Fprintf(b, "\n## %s\n", strings.ToUpper(r.Case.Name[:1])+r.Case.Name[1:])
 	if r.Case.Note != "" {
 		fmt.Fprintf(b, "\n%s\n", r.Case.Note)
+	}
+	if r.Disturbed > 0 {
+		fmt.Fprintf(b, "\n%d runs were counted although a core was lost during them.\n", r.Disturbed)
 	}
 	fmt.Fprintf(b, "\n| | ns/op | median | allocs/op | times as fast as %s |\n|---|---:|---:|---:|---:|\n", r.Case.Against)
 	for i, con := range r.Case.Contenders {
