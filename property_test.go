@@ -27,7 +27,7 @@ func drawLimit(t *rapid.T, name string) Limit {
 			l.Per = Calendar(rapid.SampledFrom([]CalendarUnit{Day, Week, Month, Year}).Draw(t, "unit"), nil)
 		}
 	case l.bursts():
-		l.Burst = rapid.Int64Range(0, 50).Draw(t, "burst")
+		l.Burst = rapid.Int64Range(0, 40).Draw(t, "burst")
 	}
 	l.Initial = rapid.SampledFrom([]Fill{Full, Full, Empty, Filled(0.5)}).Draw(t, "initial")
 	return l

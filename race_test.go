@@ -466,3 +466,23 @@ func TestRaceSlots(t *testing.T) {
 		t.Errorf("slots were lost: %+v", d)
 	}
 }
+
+// A goroutine that read the clock, was delayed, and then finds the state in the
+// ledger must not take a healthy TAT for a poisoned one and pull it back.
+func TestStaleNowUnderTheLock(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 1, Per: Every(time.Second), Burst: 1, MaxDebt: 1})
+	s.TakeAt(t0, 1)
+	s.ResetAt(t0.Add(-time.Hour)) // only to enter the lock with an old now
+	s.TakeAt(t0, 1)
+	h, d := s.ReserveAt(t0.Add(-time.Hour), 0, time.Minute)
+	if !d.Allowed {
+		t.Fatalf("reserving nothing: %+v", d)
+	}
+	if d := s.TakeAt(t0.Add(-time.Hour), 1); d.Allowed {
+		t.Errorf("an hour before: %+v", d)
+	}
+	h.CommitAt(t0.Add(-time.Hour), 0)
+	if d := s.TakeAt(t0, 1); d.Allowed {
+		t.Errorf("a refusal at an older now gave a unit back: %+v", d)
+	}
+}

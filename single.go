@@ -26,6 +26,7 @@ type Single struct {
 
 	mu     sync.Mutex // guards everything below, and the state while cell.word is marked
 	ledger *algo.Ledger
+	saved  uint64 // the word when the state last went back into it
 	queue  queue
 }
 
@@ -54,18 +55,30 @@ func NewAt(now Instant, limits ...Limit) (*Single, error) {
 func (s *Single) Allow() bool {
 	c := s.cell.Load()
 	now := mono.Now()
+	if c.kind != wordGCRA {
+		return s.allowAny(c, now)
+	}
+	t := c.gcra.Tick(now)
 	for {
 		word := c.word.Load()
 		if word == mark {
 			return s.takeLocked(Instant(now), 1).Allowed
 		}
-		var next uint64
-		var ok bool
-		if c.kind == wordGCRA {
-			next, ok = c.gcra.TakeOne(word, now)
-		} else {
-			next, ok = c.step(word, now, 1)
+		next, ok := c.gcra.Step(word, t, 1)
+		if !ok || c.word.CompareAndSwap(word, next) {
+			return ok
 		}
+	}
+}
+
+// allowAny is Allow for the other words.
+func (s *Single) allowAny(c *cell, now int64) bool {
+	for {
+		word := c.word.Load()
+		if word == mark {
+			return s.takeLocked(Instant(now), 1).Allowed
+		}
+		next, ok := c.step(word, now, 1)
 		if next == word || c.word.CompareAndSwap(word, next) {
 			return ok
 		}
@@ -94,30 +107,33 @@ func (s *Single) take(now Instant, cost int64) Decision {
 		return invalid()
 	}
 	c := s.cell.Load()
-	if c.kind != wordGCRA {
+	if c.kind != wordGCRA || uint64(cost-1) >= uint64(c.gcra.Capacity()) {
 		return s.takeAny(c, now, cost)
 	}
+	t := c.gcra.Tick(int64(now))
 	for {
 		word := c.word.Load()
 		if word == mark {
 			return s.takeLocked(now, cost)
 		}
-		next, ok, v := c.gcra.Decide(word, int64(now), cost)
-		if next != word && !c.word.CompareAndSwap(word, next) {
-			continue
-		}
-		d := Decision{Allowed: ok, Limit: c.gcra.Capacity(), Remaining: v.Remaining, ResetAfter: until(v.ResetAt, now)}
+		next, ok := c.gcra.Step(word, t, cost)
 		if !ok {
-			d.Reason, d.RetryAfter = Exhausted, until(v.RetryAt, now)
-			if d.RetryAfter == Never {
-				d.Reason = TooCostly
+			v := c.gcra.View(word, int64(now), cost)
+			return Decision{
+				Reason: Exhausted, Limit: c.gcra.Capacity(), Remaining: v.Remaining,
+				RetryAfter: until(v.RetryAt, now), ResetAfter: until(v.ResetAt, now),
 			}
 		}
-		return d
+		if c.word.CompareAndSwap(word, next) { // the Decision is returned as it is made: filling one in costs twice the time
+			return Decision{
+				Allowed: true, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(next, t),
+				ResetAfter: until(c.gcra.First(next), now),
+			}
+		}
 	}
 }
 
-// takeAny is take for the other words.
+// takeAny is take for other words and for costs that need no step.
 func (s *Single) takeAny(c *cell, now Instant, cost int64) Decision {
 	for {
 		word := c.word.Load()
@@ -218,6 +234,9 @@ func (s *Single) lock(now Instant) {
 	c := s.cell.Load()
 	if word := c.word.Swap(mark); word != mark {
 		c.load(s.ledger, word)
+		if word != s.saved && c.kind == wordGCRA {
+			s.ledger.SeenAt(c.gcra.GrantedSince(word)) // now may be older than the last grant
+		}
 	}
 	s.queue.grantDue(now)
 }
@@ -227,7 +246,8 @@ func (s *Single) unlock(now Instant) {
 	s.queue.grantDue(now)
 	s.queue.arm(now)
 	if c := s.cell.Load(); c.kind != wordNone && s.ledger.Holds() == 0 && s.queue.len() == 0 {
-		c.word.Store(c.save(s.ledger))
+		s.saved = c.save(s.ledger)
+		c.word.Store(s.saved)
 	}
 	s.mu.Unlock()
 }

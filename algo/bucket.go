@@ -22,7 +22,7 @@ type Bucket struct{ *GCRA }
 // Level returns the tokens in the bucket at now, as whole tokens and a rest in
 // parts of Unit.
 func (b Bucket) Level(tat uint64, now int64) (tokens int64, part uint64) {
-	t := b.at(now)
+	t := b.Tick(now)
 	if tat <= t {
 		return b.units, 0
 	}

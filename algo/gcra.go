@@ -27,10 +27,12 @@ import "math/bits"
 //
 // Edges. A clock that steps back makes t smaller and the test stricter, never
 // looser. Idling for any time leaves TAT in the past, where it counts as t. A
-// cost above the burst never fits. A TAT further ahead than the burst and the
-// permitted debt is pulled back to there, so that a poisoned word heals within
-// (burst + debt + cost) × per/rate while real debt is kept. Holds raise TAT as
-// Holds describes; their formula is at effective.
+// cost above the burst never fits. Debt beyond what may be owed is not booked. A
+// TAT that is further ahead than that was not written by this rule: Heal, and
+// every operation of a Ledger, pulls it back, so that a poisoned word heals
+// within (burst + debt + cost) × per/rate while real debt is kept. The steps on
+// bare words do not heal, because a now that is merely old would look the same.
+// Holds raise TAT as Holds describes; their formula is at effective.
 //
 // Source: ITU-T I.371 (virtual scheduling); redis-cell for the vocabulary.
 type GCRA struct {
@@ -99,29 +101,25 @@ func fillable(rate, per int64) int64 {
 // Capacity returns the burst, the most units that ever fit at once.
 func (g *GCRA) Capacity() int64 { return g.units }
 
-// Take charges cost units at now if they fit and returns the next word. A
-// refusal returns the word as it was, unless it had to be pulled back.
-// Cost must lie between 0 and MaxCost.
+// Take charges cost units at now if they fit and returns the next word; a
+// refusal returns the word as it was. Cost must lie between 0 and MaxCost.
 func (g *GCRA) Take(tat uint64, now, cost int64) (next uint64, ok bool) {
 	if uint64(cost-1) >= uint64(g.units) { // nothing to take, or too much
 		return tat, cost == 0
 	}
-	t := g.at(now)
-	next = max(tat, t) + uint64(cost)*g.unit
-	if next <= t+g.burst {
-		return next, true
+	if next, ok = g.Step(tat, g.Tick(now), cost); !ok {
+		return tat, false
 	}
-	return min(tat, t+g.most), false
+	return next, true
 }
 
-// TakeOne is Take with cost 1, small enough for the hottest path.
-func (g *GCRA) TakeOne(tat uint64, now int64) (next uint64, ok bool) {
-	t := g.at(now)
-	next = max(tat, t) + g.unit
-	if next <= t+g.burst {
-		return next, true
-	}
-	return min(tat, t+g.most), false
+// Step is the heart of Take, small enough to be inlined: at tick t it returns
+// the word that a charge of cost leaves, and whether the charge fits. If it
+// does not, the word must stay as it was. Cost must be at least 1 and at most
+// Capacity.
+func (g *GCRA) Step(tat, t uint64, cost int64) (next uint64, ok bool) {
+	next = max(tat, t) + uint64(cost)*g.unit
+	return next, next <= t+g.burst
 }
 
 // View is what there is to tell of a word at an instant.
@@ -131,61 +129,49 @@ type View struct {
 	ResetAt   int64 // when the key is as if unused
 }
 
-// Decide is Take together with the View of the word that it returns, in one
-// step.
-func (g *GCRA) Decide(tat uint64, now, cost int64) (next uint64, ok bool, v View) {
-	if uint64(cost-1) >= uint64(g.units) {
-		return tat, cost == 0, g.View(tat, now, cost)
-	}
-	t := g.at(now)
-	next = max(tat, t) + uint64(cost)*g.unit
-	if full := t + g.burst; next <= full {
-		return next, true, View{int64(g.perUnit.quo(full - next)), now, g.first(next)}
-	}
-	next = min(tat, t+g.most)
-	return next, false, View{g.room(next, t), g.first(next + uint64(cost)*g.unit - g.burst), g.first(next)}
-}
-
 // View tells of a word what a charge of cost would meet.
 func (g *GCRA) View(tat uint64, now, cost int64) View {
-	return View{g.Remaining(tat, now), g.RetryAt(tat, now, cost), g.ResetAt(tat, now)}
+	t := g.Tick(now)
+	v := View{Remaining: g.Room(tat, t), RetryAt: now, ResetAt: now}
+	if tat > t {
+		v.ResetAt = max(now, g.First(tat))
+	}
+	switch need := max(tat, t) + uint64(cost)*g.unit; {
+	case cost > g.units:
+		v.RetryAt = Never
+	case need > t+g.burst && cost > 0:
+		v.RetryAt = max(now, g.First(need-g.burst))
+	}
+	return v
 }
 
 // Remaining returns how many units fit at now.
 func (g *GCRA) Remaining(tat uint64, now int64) int64 {
-	t := g.at(now)
-	return g.room(max(tat, t), t)
+	return g.Room(tat, g.Tick(now))
 }
 
-// room returns how many units fit at tick t if tat, at least t, is effective.
-func (g *GCRA) room(tat, t uint64) int64 {
-	if tat >= t+g.burst {
-		return 0
-	}
-	return int64(g.perUnit.quo(t + g.burst - tat))
+// Room returns how many units fit at tick t.
+func (g *GCRA) Room(tat, t uint64) int64 {
+	full := t + g.burst
+	return int64(g.perUnit.quo(full - min(max(tat, t), full)))
 }
 
 // RetryAt returns the first instant at which cost units fit if nothing else
 // happens: now if they fit already, Never if they cannot.
-func (g *GCRA) RetryAt(tat uint64, now, cost int64) int64 {
-	if cost > g.units {
-		return Never
-	}
-	t := g.at(now)
-	tat = min(max(tat, t), t+g.most)
-	if need := tat + uint64(cost)*g.unit; need > t+g.burst && cost > 0 {
-		return max(now, g.first(need-g.burst))
-	}
-	return now
-}
+func (g *GCRA) RetryAt(tat uint64, now, cost int64) int64 { return g.View(tat, now, cost).RetryAt }
 
 // ResetAt returns the first instant at which the key is as if unused.
-func (g *GCRA) ResetAt(tat uint64, now int64) int64 {
-	t := g.at(now)
-	if tat <= t {
-		return now
-	}
-	return max(now, g.first(min(tat, t+g.most)))
+func (g *GCRA) ResetAt(tat uint64, now int64) int64 { return g.View(tat, now, 0).ResetAt }
+
+// Heal returns the word, pulled back to where a TAT can be at most at now. It is
+// for words that come from elsewhere, such as a file; now must not be older
+// than the word.
+func (g *GCRA) Heal(tat uint64, now int64) uint64 { return min(tat, g.Tick(now)+g.most) }
+
+// GrantedSince returns the earliest instant at which Take can have written the
+// word.
+func (g *GCRA) GrantedSince(tat uint64) int64 {
+	return g.First(tat - min(tat, g.burst))
 }
 
 // Fresh returns the word of a key that was never used, for a limiter that was
@@ -199,7 +185,7 @@ func (g *GCRA) Fresh(epoch int64) State {
 	if rest > 0 {
 		missing++
 	}
-	return State{A: g.at(epoch) + missing}
+	return State{A: g.Tick(epoch) + missing}
 }
 
 // effective returns TAT at now with the holds counted, and now's tick.
@@ -214,7 +200,7 @@ func (g *GCRA) Fresh(epoch int64) State {
 // all. The suffix sums matter: neither the largest single hold nor the plain
 // sum keeps the bound once holds overlap and are settled in another order.
 func (g *GCRA) effective(tat uint64, hs *Holds, now int64) (eff, t uint64) {
-	t = g.at(now)
+	t = g.Tick(now)
 	eff = min(max(tat, t), t+g.most)
 	sum := hs.units
 	for i := range hs.list {
@@ -222,7 +208,7 @@ func (g *GCRA) effective(tat uint64, hs *Holds, now int64) (eff, t uint64) {
 		if h.Expiry > now {
 			return max(eff, g.raised(t, sum, t)), t
 		}
-		eff = max(eff, g.raised(g.at(h.Expiry), sum, t))
+		eff = max(eff, g.raised(g.Tick(h.Expiry), sum, t))
 		sum -= h.Units
 	}
 	return eff, t
@@ -261,7 +247,7 @@ func (g *GCRA) refund(s *State, hs *Holds, _, now, units int64) int64 {
 func (g *GCRA) reset(s *State, _ *Holds, _ int, _ int64) { s.A = 0 }
 
 func (g *GCRA) remaining(s *State, hs *Holds, now int64) int64 {
-	return g.room(g.effective(s.A, hs, now))
+	return g.Room(g.effective(s.A, hs, now))
 }
 
 // retryAt assumes that holds run to their expiry. Hold i lets the charge
@@ -271,7 +257,7 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 	if cost > g.units {
 		return Never
 	}
-	t := g.at(now)
+	t := g.Tick(now)
 	room := g.burst - uint64(cost)*g.unit
 	need := max(s.A, t)
 	if need > t+g.most {
@@ -285,7 +271,7 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 			if h.Expiry == Never {
 				return Never
 			}
-			end := g.at(h.Expiry)
+			end := g.Tick(h.Expiry)
 			need = max(need, addCap(end, held, end+g.most))
 		}
 		sum -= h.Units
@@ -293,7 +279,7 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 	if need <= t+room {
 		return now
 	}
-	return max(now, g.first(need-room))
+	return max(now, g.First(need-room))
 }
 
 func (g *GCRA) resetAt(s *State, hs *Holds, now int64) int64 {
@@ -312,7 +298,7 @@ func (g *GCRA) book(now, used int64) (State, error) {
 	if owed > g.most {
 		return State{}, g.overfull(used)
 	}
-	return State{A: g.at(now) + owed}, nil
+	return State{A: g.Tick(now) + owed}, nil
 }
 
 func (g *GCRA) overfull(used int64) error {
@@ -345,5 +331,5 @@ func (g *GCRA) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, err
 	if owed > g.most {
 		return State{}, true, g.overfull(o.used(s, hs, now))
 	}
-	return State{A: g.at(now) + owed}, true, nil
+	return State{A: g.Tick(now) + owed}, true, nil
 }

@@ -35,7 +35,8 @@ type Holds struct {
 	units int64 // the sum of all Units
 }
 
-// MaxHolds bounds the open holds of one key. A refusal costs O(holds).
+// MaxHolds bounds the open holds of one key. A decision on a key with holds
+// costs O(holds).
 const MaxHolds = 10_000
 
 // add inserts h behind the holds that expire no later.

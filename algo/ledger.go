@@ -55,7 +55,16 @@ func (l *Ledger) Rules() []Rule { return l.rules }
 func (l *Ledger) State(i int) State { return l.states[i] }
 
 // SetState replaces rule i's state.
-func (l *Ledger) SetState(i int, s State) { l.states[i] = s }
+func (l *Ledger) SetState(i int, s State) {
+	if _, ok := l.rules[i].(*SlidingLog); ok && s.Log == nil {
+		s.Log = &Log{}
+	}
+	l.states[i] = s
+}
+
+// SeenAt tells the ledger of a now that it was not given: the owner decided on
+// its own at that instant or later.
+func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
 
 // Holds returns the number of open holds, expired ones that no operation has
 // met yet included.
@@ -248,6 +257,11 @@ func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
 		states[i], booked[i], err = convert(l.rules[from[i]], r, &l.states[from[i]], &l.holds, now)
 		if err != nil {
 			return err
+		}
+	}
+	for _, r := range rules {
+		if g, ok := r.(*GCRA); ok && mulSat(uint64(l.holds.units), g.unit) > g.most {
+			return g.overfull(l.holds.units)
 		}
 	}
 	for j := range l.holds.list {

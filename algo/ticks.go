@@ -63,21 +63,21 @@ func spanFits(num, den uint64) bool {
 	return hi < capHi || hi == capHi && lo <= capLo
 }
 
-// at returns the tick of an instant.
-func (t *ticks) at(now int64) uint64 {
+// Tick returns the tick of an instant.
+func (t *ticks) Tick(now int64) uint64 {
 	if n := uint64(now - Epoch); n < t.easy {
 		return n * t.num
 	}
-	return t.atAny(now)
+	return t.tickAny(now)
 }
 
-// atAny is at without its short cut, apart so that that is inlined.
+// tickAny is Tick without its short cut, apart so that that is inlined.
 //
 // n × (whole + part/2^64) falls short of n × num/den by less than n/2^64 < 1,
 // so the rounded estimate is right or one too small; the remainder tells.
 //
 //go:noinline
-func (t *ticks) atAny(now int64) uint64 {
+func (t *ticks) tickAny(now int64) uint64 {
 	n := sinceEpoch(now)
 	hi, _ := bits.Mul64(n, t.part)
 	q := n*t.whole + hi
@@ -87,16 +87,16 @@ func (t *ticks) atAny(now int64) uint64 {
 	return q
 }
 
-// first returns the first instant whose tick is at least tick, ignoring the
-// ends of the range that at works in.
-func (t *ticks) first(tick uint64) int64 {
+// First returns the first instant whose tick is at least tick, ignoring the
+// ends of the range that Tick works in.
+func (t *ticks) First(tick uint64) int64 {
 	if t.num == 1 && t.den == 1 && tick <= maxSpan {
 		return Epoch + int64(tick)
 	}
 	return t.firstAny(tick)
 }
 
-// firstAny is first without its short cut: ⌈tick × den / num⌉.
+// firstAny is First without its short cut: ⌈tick × den / num⌉.
 //
 //go:noinline
 func (t *ticks) firstAny(tick uint64) int64 {

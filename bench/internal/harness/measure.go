@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,14 @@ type Settings struct {
 
 	// PerRun is about how long a run takes.
 	PerRun time.Duration
+}
+
+// contended returns the settings for cases of several goroutines: fewer and
+// longer runs. A mutex can be passed on within one processor for many
+// milliseconds and then be fought over for as many; a run that is shorter than
+// that measures luck, and the best of several the greatest luck.
+func (s Settings) contended() Settings {
+	return Settings{Rounds: max(3, s.Rounds/3), PerRun: 5 * s.PerRun}
 }
 
 // Measurement is what one contender achieved.
@@ -45,6 +54,7 @@ func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	}
 	var watch cores
 	if c.Goroutines > 1 {
+		s = s.contended()
 		watch.settle()
 	}
 	lanes := make([]lane, len(c.Contenders))
@@ -147,9 +157,18 @@ func (l *lane) once() (time.Duration, error) {
 	return elapsed, nil
 }
 
-// timeRun lets all goroutines go at once and waits for the last.
+// chunk is how many calls a goroutine makes before it asks whether there are
+// more to make.
+const chunk = 1000
+
+// timeRun lets all goroutines go at once and waits until goroutines × calls
+// calls were made. They share them out in chunks, so that all are busy to the
+// end: with a share of its own for each, a contender that lets one goroutine
+// starve the others would be measured mostly without contention.
 func timeRun(run Run, goroutines, calls int) (elapsed time.Duration, admitted int) {
 	var ready, done sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(goroutines) * int64(calls))
 	start := make(chan struct{})
 	each := make([]int, goroutines)
 	ready.Add(goroutines)
@@ -157,7 +176,13 @@ func timeRun(run Run, goroutines, calls int) (elapsed time.Duration, admitted in
 		done.Go(func() {
 			ready.Done()
 			<-start
-			each[i] = run(calls)
+			for {
+				rest := left.Add(-chunk)
+				if rest <= -chunk {
+					return
+				}
+				each[i] += run(chunk + int(min(rest, 0)))
+			}
 		})
 	}
 	ready.Wait()

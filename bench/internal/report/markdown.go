@@ -49,8 +49,9 @@ In each case the contenders run in turns, %d runs of about %v each, every run on
 a fresh limiter; the best run counts. A figure is elapsed time divided by the
 calls of all goroutines together. Every answer is checked: a case of admissions
 in which one call is refused fails, and the other way round. Allocations are
-counted in a loop of their own. A run of several goroutines counts only if all
-cores were free just before and after it: on one core nothing contends.
+counted in a loop of their own. With several goroutines there are fewer runs,
+each five times as long, and a run counts only if all cores were free just before
+and after it: on one core nothing contends.
 
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
