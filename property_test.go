@@ -88,6 +88,29 @@ func TestSingleEqualsLedger(t *testing.T) {
 	})
 }
 
+// Allow and Take are TakeAt now.
+func TestTakeEqualsTakeAt(t *testing.T) {
+	for _, l := range append([]Limit{{Rate: 7, Per: Every(time.Minute), Burst: 3}, {Rate: 10, Algorithm: Concurrency}}, everyAlgorithm...) {
+		bubble(t, func(t *testing.T) {
+			a, b := mustNew(t, l), mustNew(t, l)
+			for i := range 2000 {
+				time.Sleep(time.Duration(i*i%50) * time.Millisecond)
+				cost := int64(i*7%16) - 2
+				if got, want := a.Take(cost), b.TakeAt(Now(), cost); got != want {
+					t.Fatalf("%v, step %d: take %d: %+v, want %+v", l, i, cost, got, want)
+				}
+			}
+			d, e := mustNew(t, l), mustNew(t, l)
+			for i := range 500 {
+				time.Sleep(time.Duration(i*i%50) * time.Millisecond)
+				if got, want := d.Allow(), e.TakeAt(Now(), 1).Allowed; got != want {
+					t.Fatalf("%v, step %d: allow %v, want %v", l, i, got, want)
+				}
+			}
+		})
+	}
+}
+
 // Waiting exactly RetryAfter is admitted; one nanosecond less is refused.
 func TestRetryAfterIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

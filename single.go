@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 
@@ -88,28 +87,14 @@ func (s *Single) allowAny(c *cell, now int64) bool {
 // Take charges cost units if they fit all limits, and none otherwise. While
 // others wait it is refused, however much room there is: nobody is overtaken,
 // and RetryAfter counts their turns. A cost of 0 is admitted and changes nothing.
-func (s *Single) Take(cost int64) Decision { return s.take(readClock, cost) }
-
-// TakeAt is Take at a given instant. One that lies before an earlier call's
-// counts as no later than that: time never goes back.
-func (s *Single) TakeAt(now Instant, cost int64) Decision { return s.take(now, cost) }
-
-// readClock stands for now where the clock is yet to be read. With it Take and
-// TakeAt are inlined, and no Decision is passed up through them: that costs
-// more than to make one.
-const readClock Instant = math.MinInt64
-
-func (s *Single) take(now Instant, cost int64) Decision {
-	if now == readClock {
-		now = Now()
-	}
-	if uint64(cost) > uint64(MaxCost) {
-		return invalid()
-	}
+func (s *Single) Take(cost int64) Decision {
+	now := Now()
 	c := s.cell.Load()
 	if c.kind != wordGCRA || uint64(cost-1) >= uint64(c.gcra.Capacity()) {
-		return s.takeAny(c, now, cost)
+		return s.TakeAt(now, cost)
 	}
+	// As TakeAt, with the steps inlined and each Decision returned as it is made:
+	// one that is passed up or filled in piece by piece costs half as much again.
 	t := c.gcra.Tick(int64(now))
 	for {
 		word := c.word.Load()
@@ -124,7 +109,7 @@ func (s *Single) take(now Instant, cost int64) Decision {
 				RetryAfter: until(v.RetryAt, now), ResetAfter: until(v.ResetAt, now),
 			}
 		}
-		if c.word.CompareAndSwap(word, next) { // the Decision is returned as it is made: filling one in costs twice the time
+		if c.word.CompareAndSwap(word, next) {
 			return Decision{
 				Allowed: true, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(next, t),
 				ResetAfter: until(c.gcra.First(next), now),
@@ -133,8 +118,13 @@ func (s *Single) take(now Instant, cost int64) Decision {
 	}
 }
 
-// takeAny is take for other words and for costs that need no step.
-func (s *Single) takeAny(c *cell, now Instant, cost int64) Decision {
+// TakeAt is Take at a given instant. One that lies before an earlier call's
+// counts as no later than that: time never goes back.
+func (s *Single) TakeAt(now Instant, cost int64) Decision {
+	if uint64(cost) > uint64(MaxCost) {
+		return invalid()
+	}
+	c := s.cell.Load()
 	for {
 		word := c.word.Load()
 		if word == mark {
@@ -265,8 +255,9 @@ func (s *Single) stepTake(now Instant, cost int64) algo.Verdict {
 // A step is one change or refusal under the lock, as tests see it.
 type step struct {
 	op      op
-	now     Instant
-	cost    int64 // units taken, reserved or used
+	now     Instant // as the caller said
+	at      Instant // as the ledger took it: never before an earlier step's
+	cost    int64   // units taken, reserved or used
 	id      uint64
 	expiry  int64
 	verdict algo.Verdict
@@ -287,6 +278,7 @@ const (
 
 func (s *Single) traceStep(e step) {
 	if s.trace != nil {
+		e.at = Instant(s.ledger.Last())
 		s.trace(e)
 	}
 }

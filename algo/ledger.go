@@ -62,6 +62,9 @@ func (l *Ledger) SetState(i int, s State) {
 	l.states[i] = s
 }
 
+// Last returns the greatest now that the ledger was given or told of.
+func (l *Ledger) Last() int64 { return l.last }
+
 // SeenAt tells the ledger of a now that it was not given: the owner decided on
 // its own at that instant or later.
 func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
