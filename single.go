@@ -3,6 +3,7 @@ package weir
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/mono"
@@ -103,16 +104,16 @@ func (s *Single) Take(cost int64) Decision {
 		}
 		next, ok := c.gcra.Step(word, t, cost)
 		if !ok {
-			v := c.gcra.View(word, int64(now), cost)
 			return Decision{
-				Reason: Exhausted, Limit: c.gcra.Capacity(), Remaining: v.Remaining,
-				RetryAfter: until(v.RetryAt, now), ResetAfter: until(v.ResetAt, now),
+				Reason: Exhausted, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(word, t),
+				RetryAfter: time.Duration(c.gcra.Wait(c.gcra.RetryTick(next), t, int64(now))),
+				ResetAfter: time.Duration(c.gcra.Wait(word, t, int64(now))),
 			}
 		}
 		if c.word.CompareAndSwap(word, next) {
 			return Decision{
 				Allowed: true, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(next, t),
-				ResetAfter: until(c.gcra.First(next), now),
+				ResetAfter: time.Duration(c.gcra.Wait(next, t, int64(now))),
 			}
 		}
 	}

@@ -122,6 +122,10 @@ func (g *GCRA) Step(tat, t uint64, cost int64) (next uint64, ok bool) {
 	return next, next <= t+g.burst
 }
 
+// RetryTick returns the tick from which a charge fits that Step refused with
+// next.
+func (g *GCRA) RetryTick(next uint64) uint64 { return next - g.burst }
+
 // View is what there is to tell of a word at an instant.
 type View struct {
 	Remaining int64 // units that fit

@@ -112,6 +112,15 @@ func (t *ticks) firstAny(tick uint64) int64 {
 	return Epoch + int64(n)
 }
 
+// Wait returns how many nanoseconds after now the first instant is whose tick is
+// at least tick. It needs now's own tick, from, which must not be greater.
+func (t *ticks) Wait(tick, from uint64, now int64) int64 {
+	if t.num == 1 && t.den == 1 {
+		return int64(tick - from)
+	}
+	return max(0, t.firstAny(tick)-now)
+}
+
 // same says whether two clocks count the same ticks.
 func (t *ticks) same(o *ticks) bool {
 	return t.unit == o.unit && t.num == o.num && t.den == o.den

@@ -21,11 +21,11 @@ type Settings struct {
 }
 
 // contended returns the settings for cases of several goroutines: fewer and
-// longer runs. A mutex can be passed on within one processor for many
-// milliseconds and then be fought over for as many; a run that is shorter than
-// that measures luck, and the best of several the greatest luck.
+// longer runs. A mutex is passed on within one processor for a while and then
+// fought over for a while, hundreds of milliseconds each; a run that is shorter
+// than that measures luck, and the best of several the greatest luck.
 func (s Settings) contended() Settings {
-	return Settings{Rounds: max(3, s.Rounds/3), PerRun: 5 * s.PerRun}
+	return Settings{Rounds: max(3, s.Rounds/5), PerRun: 16 * s.PerRun}
 }
 
 // Measurement is what one contender achieved.

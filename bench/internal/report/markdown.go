@@ -40,8 +40,8 @@ side by side in one process.
 ## How to reproduce
 
 `+"```"+`
-make bench                  # about a minute; writes this page and its chart
-make bench ARGS=-quick      # a quarter of a minute; prints only
+make bench                  # about three minutes; writes this page and its chart
+make bench ARGS=-quick      # half a minute; prints only
 make bench ARGS=-json       # one JSON object per line
 `+"```"+`
 
@@ -50,8 +50,9 @@ a fresh limiter; the best run counts. A figure is elapsed time divided by the
 calls of all goroutines together. Every answer is checked: a case of admissions
 in which one call is refused fails, and the other way round. Allocations are
 counted in a loop of their own. With several goroutines there are fewer runs,
-each five times as long, and a run counts only if all cores were free just before
-and after it: on one core nothing contends.
+each sixteen times as long, because a mutex is fought over only some of the time,
+and a run counts only if all cores were free just before and after it: on one
+core nothing contends.
 
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
