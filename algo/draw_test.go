@@ -82,8 +82,19 @@ const (
 
 // rates are (rate, per) that divide well, badly and hardly.
 var rates = [][2]int64{
-	{10, second}, {3, second}, {7, minute}, {1, 100 * second}, {999_983, second}, {3, year},
-	{1, second}, {100_000_000, second}, {2, 1}, {1_000_000_000, 30 * day}, {1, 7}, {11, 13}, {5, hour},
+	{10, second},
+	{3, second},
+	{7, minute},
+	{1, 100 * second},
+	{999_983, second},
+	{3, year},
+	{1, second},
+	{100_000_000, second},
+	{2, 1},
+	{1_000_000_000, 30 * day},
+	{1, 7},
+	{11, 13},
+	{5, hour},
 }
 
 // drawSpec chooses a rule; small capacities are the interesting ones.

@@ -78,8 +78,10 @@ func TestSetHeldBeyondDebt(t *testing.T) {
 // TestZeroStateIsUnused: State's comment says so for every rule.
 func TestZeroStateIsUnused(t *testing.T) {
 	for _, s := range []ruleSpec{
-		gcraSpec(3, second, 3), fixedSpec(3, second), slidingSpec(3, second), {kind: kindSlots, rate: 3},
-		{kind: kindAnchored, rate: 3, per: second}, {kind: kindLog, rate: 3, per: second},
+		gcraSpec(3, second, 3), fixedSpec(3, second), slidingSpec(3, second),
+		{kind: kindSlots, rate: 3},
+		{kind: kindAnchored, rate: 3, per: second},
+		{kind: kindLog, rate: 3, per: second},
 	} {
 		t.Run(s.kind.String(), func(t *testing.T) {
 			defer func() {

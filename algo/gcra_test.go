@@ -95,8 +95,16 @@ func TestGCRATables(t *testing.T) {
 func TestGCRAOddRates(t *testing.T) {
 	t.Parallel()
 	for _, r := range [][2]int64{
-		{3, second}, {7, minute}, {999_983, second}, {3, year}, {1_000_000_000, 30 * day},
-		{1, 100 * second}, {100_000_000, second}, {2, 1}, {1_000_003, 1_000_003}, {17, 19},
+		{3, second},
+		{7, minute},
+		{999_983, second},
+		{3, year},
+		{1_000_000_000, 30 * day},
+		{1, 100 * second},
+		{100_000_000, second},
+		{2, 1},
+		{1_000_003, 1_000_003},
+		{17, 19},
 	} {
 		rate, per := r[0], r[1]
 		g := must(t, gcraSpec(rate, per, rate)).(*GCRA)

@@ -354,7 +354,8 @@ func TestHoldsFull(t *testing.T) {
 func TestClockBack(t *testing.T) {
 	for _, s := range []ruleSpec{
 		gcraSpec(1, second, 3), gcraSpec(100_000_000, second, 3), fixedSpec(3, minute), slidingSpec(3, minute),
-		{kind: kindAnchored, rate: 3, per: minute}, {kind: kindLog, rate: 3, per: minute},
+		{kind: kindAnchored, rate: 3, per: minute},
+		{kind: kindLog, rate: 3, per: minute},
 	} {
 		l := NewLedger([]Rule{must(t, s)}, start)
 		l.Take(start, 3)

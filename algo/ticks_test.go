@@ -84,8 +84,12 @@ func checkInverse(t *rapid.T, tk *ticks, tick uint64) {
 func TestTicksClamp(t *testing.T) {
 	tk, _ := newTicks(3, second)
 	for _, c := range []struct{ now, same int64 }{
-		{math.MinInt64, Epoch}, {-1, Epoch}, {0, Epoch}, {Epoch - 1, Epoch},
-		{Horizon + 1, Horizon}, {math.MaxInt64, Horizon},
+		{math.MinInt64, Epoch},
+		{-1, Epoch},
+		{0, Epoch},
+		{Epoch - 1, Epoch},
+		{Horizon + 1, Horizon},
+		{math.MaxInt64, Horizon},
 	} {
 		if got, want := tk.Tick(c.now), tk.Tick(c.same); got != want {
 			t.Errorf("tick(%d) = %d, want %d", c.now, got, want)

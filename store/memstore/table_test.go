@@ -320,7 +320,7 @@ func TestFullTable(t *testing.T) {
 		t.Errorf("peek must look where take would: %+v", b.Decisions[0])
 	}
 	c.pass(time.Hour)
-	for i := range 90 { // everything is unused by now: rows change hands
+	for i := range 30 { // everything is unused by now: rows change hands
 		if d := take(t, table, p, fmt.Sprint("new", i), 1); !d.Allowed {
 			t.Fatalf("new key %d: %+v", i, d)
 		}
