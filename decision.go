@@ -84,6 +84,8 @@ func (d Decision) String() string {
 	switch {
 	case d.Allowed:
 		return fmt.Sprintf("admitted, %d of %d remain, reset after %v", d.Remaining, d.Limit, d.ResetAfter)
+	case d.Reason == Admitted:
+		return "not taken: another charge of the batch was refused"
 	case d.RetryAfter == Never:
 		return fmt.Sprintf("refused: %v, waiting cannot help", d.Reason)
 	}

@@ -32,7 +32,9 @@
 //   - In any interval Δ at most burst + rate × (Δ + 1 ns) units are granted (GCRA
 //     and token bucket), at any concurrency, refunds and reservations included.
 //     The windows' bounds stand with their rules in package algo.
-//   - Time never goes back: a clock that steps back grants nothing.
+//   - Time never goes back: a clock that steps back grants nothing. A forward
+//     step forgives what that much time would, at most min(burst, rate × step),
+//     once; the clock that limiters read by themselves does not step.
 //   - Everything is bounded: waiters, open reservations, key lengths, costs.
 //
 // # Limits

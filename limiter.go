@@ -66,8 +66,8 @@ const (
 // as Charges, reusing their arrays.
 //
 // Charges of one batch that meet the same policy and key add up. In TakeAll and
-// ReserveAll a refusal charges nothing; each charge's own decision tells which
-// ones stood against it, and the others say Allowed although nothing was taken.
+// ReserveAll one refusal refuses all: then no Decision is Allowed, and those with
+// Reason Admitted are of charges that would have fitted.
 type Batch struct {
 	Op        Op
 	Charges   []Charge

@@ -52,10 +52,10 @@ func (b *Batch) worst() Decision {
 }
 
 func (d Decision) worse(o Decision) bool {
-	if d.Allowed != o.Allowed {
-		return o.Allowed
-	}
-	if d.Allowed {
+	switch fits := d.Reason == Admitted; {
+	case fits != (o.Reason == Admitted):
+		return !fits
+	case fits:
 		return d.Remaining < o.Remaining
 	}
 	return o.RetryAfter != Never && (d.RetryAfter == Never || d.RetryAfter > o.RetryAfter)

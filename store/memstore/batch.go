@@ -86,6 +86,9 @@ func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
 		}
 	}
 	if !b.Allowed() {
+		for i := range b.Decisions {
+			b.Decisions[i].Allowed = false
+		}
 		return nil
 	}
 	for r, l := range tr.ledgers {

@@ -150,8 +150,12 @@ func TestTakeAllOrNothing(t *testing.T) {
 		t.Errorf("both fit: %+v", b.Decisions)
 	}
 	b := do(t, table, &weir.Batch{Op: weir.TakeAll, Charges: charges(1, 5)})
-	if b.Allowed() || !b.Decisions[0].Allowed || b.Decisions[1].Allowed {
-		t.Errorf("the second must refuse: %+v", b.Decisions)
+	if first, second := b.Decisions[0], b.Decisions[1]; first.Allowed || first.Reason != weir.Admitted || second.Reason != weir.Exhausted {
+		t.Errorf("the second must refuse, for both: %+v", b.Decisions)
+	}
+	r, err := weir.Reserve(background(), table, 0, charges(1, 5)...)
+	if err != nil || r.Decision.Allowed || r.Decision.Reason != weir.Exhausted {
+		t.Errorf("reserve: %+v, %v", r.Decision, err)
 	}
 	if d := take(t, table, user, "alice", 0); d.Remaining != 2 {
 		t.Errorf("the first was charged all the same: %+v", d)
