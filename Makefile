@@ -12,7 +12,8 @@ help: ## this list
 	@echo '  make test-all FUZZTIME=5m'
 
 run: ## start the daemon; flags go in ARGS
-	go run ./cmd/weir serve $(ARGS)
+	@go build -o .bin/weir ./cmd/weir
+	@exec .bin/weir serve $(ARGS)
 
 build: ## build the daemon into .bin/weir
 	go build -o .bin/weir ./cmd/weir

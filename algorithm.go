@@ -15,7 +15,7 @@ const (
 	AnchoredWindow           // so many per window that opens with the first charge
 	SlidingWindow            // so many in any period, estimated from two counters
 	SlidingLog               // so many in any period, exactly; for small limits
-	DualWindow               // per second and per minute together, in one word
+	DualWindow               // per second, per minute or, as two limits, both; in one word
 	Concurrency              // so many at once; taken by Reserve only
 )
 

@@ -147,6 +147,18 @@ func (d Decision) refused(at int64, now Instant) Decision {
 	return d
 }
 
+// grantedSince returns the earliest instant at which a grant can have left word.
+func (c *cell) grantedSince(word uint64) int64 {
+	switch c.kind {
+	case wordGCRA:
+		return c.gcra.GrantedSince(word)
+	case wordFixed:
+		return c.fixed.GrantedSince(word)
+	default:
+		return c.policy.dual.GrantedSince(word)
+	}
+}
+
 // load puts the state of the word into the ledger.
 func (c *cell) load(l *algo.Ledger, word uint64) {
 	if c.kind != wordDual {

@@ -52,7 +52,7 @@ const (
 	Admitted  Reason = iota
 	Exhausted        // not enough units remain; wait RetryAfter
 	TooCostly        // the cost exceeds what the limit ever admits
-	Invalid          // the cost is negative or too great, or Take met a Concurrency limit
+	Invalid          // a cost or time to live is out of range, or Take met a Concurrency limit
 	QueueFull        // too many are waiting, or too many reservations are open
 	TooLate          // the caller's deadline comes before its turn
 	StoreDown        // the store could not be asked, and the policy says to refuse then
@@ -82,6 +82,8 @@ func (d Decision) Err() error {
 // String tells the decision in a few words.
 func (d Decision) String() string {
 	switch {
+	case d.Allowed && d.ResetAfter == Never:
+		return fmt.Sprintf("admitted, %d of %d remain", d.Remaining, d.Limit)
 	case d.Allowed:
 		return fmt.Sprintf("admitted, %d of %d remain, reset after %v", d.Remaining, d.Limit, d.ResetAfter)
 	case d.Reason == Admitted:

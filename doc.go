@@ -39,7 +39,7 @@
 //
 // # Limits
 //
-// Rates reach from three a year to two per nanosecond; what cannot be represented
-// is refused by New and NewPolicy with what would fit. Instants lie between 2020
+// Rates reach from one in forty years to two per nanosecond; what cannot be
+// represented is refused by New and NewPolicy with what would fit. Instants lie between 2020
 // and 2120. A cost is at most 2,147,483,647 units.
 package weir

@@ -8,25 +8,38 @@ import (
 )
 
 // A LimitError says which number of which limit cannot be used, why, and what
-// would fit. NewPolicy joins one for every problem it finds.
+// would fit. NewPolicy joins one for every limit that has a problem; use
+// errors.As.
 type LimitError struct {
 	Policy  string // "" for a Single
-	Limit   string // the limit's name
-	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "name" or "used"
+	Limit   string // the limit's name; "" if the policy itself is wrong
+	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "name", "limits" or "used"
 	Value   any    // as given
 	Problem string // for example "must be between 1 and 9007199254740991"
 }
 
 func (e *LimitError) Error() string {
-	where := fmt.Sprintf("limit %q", e.Limit)
+	where := "weir: "
 	if e.Policy != "" {
-		where = fmt.Sprintf("policy %q, %s", e.Policy, where)
+		where += fmt.Sprintf("policy %q: ", e.Policy)
 	}
-	return fmt.Sprintf("weir: %s: %s %v: %s", where, e.Field, e.Value, e.Problem)
+	if e.Limit != "" {
+		where += fmt.Sprintf("limit %q: ", e.Limit)
+	}
+	return fmt.Sprintf("%s%s %v: %s", where, e.Field, e.Value, e.Problem)
 }
 
 func badField(field string, value any, problem string) *algo.ParamError {
 	return &algo.ParamError{Field: field, Value: value, Problem: problem}
+}
+
+// setError puts the names to an error of algo.Ledger.Set.
+func setError(p *Policy, err error) error {
+	limit := ""
+	if e := (*algo.SetError)(nil); errors.As(err, &e) {
+		limit = p.limits[e.Rule].Name
+	}
+	return limitError(p.name, limit, err)
 }
 
 // limitError puts the names to an error of package algo.
@@ -57,6 +70,10 @@ func CheckCost(cost int64) error {
 type TTLError struct{ Problem string }
 
 func (e *TTLError) Error() string { return "weir: ttl " + e.Problem }
+
+// ErrBatch is returned for a Batch with an unknown Op or a charge without a
+// policy.
+var ErrBatch = errors.New("weir: a batch needs a known operation, and every charge a policy")
 
 // ErrReserveOnly is returned by Take for a policy with a Concurrency limit:
 // slots are held, not spent, so only Reserve can take them.

@@ -21,6 +21,7 @@ const (
 // Expiry returns when a reservation of ttl made at now ends, or a *TTLError. It is
 // for stores.
 func (p *Policy) Expiry(now Instant, ttl time.Duration) (int64, error) {
+	now = min(now, Instant(algo.Horizon))
 	switch {
 	case ttl == 0:
 		return int64(now.Add(DefaultTTL)), nil
@@ -37,7 +38,8 @@ func (p *Policy) Expiry(now Instant, ttl time.Duration) (int64, error) {
 // Settled is how a reservation ended.
 type Settled struct {
 	// Refunded is how many units were given back. Windows take back only into
-	// the window that was charged, so it is 0 once that is over.
+	// the window that was charged, so it is 0 once that is over. Concurrency
+	// slots are always freed, and not counted here.
 	Refunded int64
 
 	// Overrun is how many units were used beyond the reservation. They are
@@ -83,12 +85,11 @@ func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, D
 	if s.queue.len() > 0 {
 		return nil, s.behindQueueLocked(now, cost)
 	}
-	full := s.ledger.Holds() >= algo.MaxHolds
 	id, v := s.ledger.Reserve(int64(now), cost, expiry)
 	s.traceStep(step{op: opReserve, now: now, cost: cost, id: id, expiry: expiry, verdict: v})
 	d := NewDecision(v, now)
 	if !v.OK {
-		if full && v.RetryAt != algo.Never {
+		if s.ledger.Peek(int64(now), cost).OK { // then it was the number of holds
 			d.Reason = QueueFull
 		}
 		return nil, d

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir/internal/mono"
@@ -15,8 +16,17 @@ type Instant int64
 // Now reads the clock that limiters act on.
 func Now() Instant { return Instant(mono.Now()) }
 
-// InstantOf returns t as an Instant.
-func InstantOf(t time.Time) Instant { return Instant(t.UnixNano()) }
+// InstantOf returns t as an Instant. Times that an Instant cannot hold are moved to
+// the nearer end.
+func InstantOf(t time.Time) Instant {
+	switch year := t.UTC().Year(); {
+	case year < 1700:
+		return math.MinInt64
+	case year > 2250:
+		return math.MaxInt64
+	}
+	return Instant(t.UnixNano())
+}
 
 // Time returns the instant in UTC.
 func (i Instant) Time() time.Time { return time.Unix(0, int64(i)).UTC() }

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir/algo"
@@ -34,10 +35,10 @@ type Limit struct {
 	// Initial is how full the limit starts. The default is full.
 	Initial Fill
 
-	// MaxDebt is how many units beyond Burst may be owed, by overruns or a
-	// lowered limit, before they are forgotten; a state that is further ahead
-	// than that is taken for damaged. The default is all that can be
-	// represented. Only GCRA and TokenBucket have it.
+	// MaxDebt is how many units beyond Burst may be owed. An overrun is booked
+	// up to there, and Set refuses to lower a limit under what could not be
+	// owed any more. The default is all that can be represented. Only GCRA
+	// and TokenBucket have it.
 	MaxDebt int64
 }
 
@@ -101,10 +102,7 @@ func (l Limit) compile() (algo.Rule, error) {
 	case SlidingLog:
 		return algo.NewSlidingLog(l.Rate, per, fill)
 	case DualWindow:
-		if err := l.checkDual(); err != nil {
-			return nil, err
-		}
-		return algo.NewFixed(l.Rate, per, fill)
+		return algo.NewDualHalf(l.Rate, per, fill)
 	case Concurrency:
 		return algo.NewSlots(l.Rate)
 	}
@@ -140,38 +138,27 @@ func (l Limit) checkShape() error {
 
 func (l Limit) bursts() bool { return l.Algorithm == GCRA || l.Algorithm == TokenBucket }
 
-func (l Limit) checkDual() error {
-	var err error
-	switch l.Per.every {
-	case time.Second:
-		_, err = algo.NewDual(l.Rate, 0, 0)
-	case time.Minute:
-		_, err = algo.NewDual(0, l.Rate, 0)
-	default:
-		err = badField("per", l.Per, "a dual window is per second or per minute")
-	}
-	return err
-}
-
 // scale returns the limit with num/den of its rate and the same burst, for
-// windows and slots num/den of their units, never less than one.
-func (l Limit) scale(num, den int64) Limit {
+// windows and slots num/den of their units, never less than one. It returns
+// false if such a rate cannot be represented to a millionth.
+func (l Limit) scale(num, den int64) (Limit, bool) {
 	if !l.bursts() {
 		l.Rate = max(1, mulDiv(l.Rate, num, den))
 		l.Burst = l.Rate
-		return l
+		return l, true
 	}
+	want := float64(l.Rate) / float64(l.Per.every) * float64(num) / float64(den)
 	g := gcd(num, den)
 	num, den = num/g, den/g
 	g = gcd(l.Rate, den)
 	rate, den := l.Rate/g, den/g
 	g = gcd(int64(l.Per.every), num)
 	per, num := int64(l.Per.every)/g, num/g
-	for num > algo.MaxRate/rate || den > max(1, algo.MaxPer/per) { // give up precision, not the limit
+	for num > algo.MaxRate/rate || den > max(1, algo.MaxPer/per) {
 		num, den = (num+1)/2, (den+1)/2
 	}
-	l.Rate, l.Per = max(1, rate*num), Every(time.Duration(per*den))
-	return l
+	l.Rate, l.Per = rate*num, Every(time.Duration(per*den))
+	return l, math.Abs(float64(l.Rate)/float64(l.Per.every)/want-1) < 1e-6
 }
 
 func gcd(a, b int64) int64 {

@@ -33,18 +33,17 @@ type Charge struct {
 	Cost   int64
 }
 
-// Check returns why op cannot make the charge, if it cannot. It is for stores.
-func (c *Charge) Check(op Op) error {
+// Check returns why the charge cannot be made, if it cannot. It is for stores,
+// which also refuse, with ErrReserveOnly, to take under a policy in force that
+// limits concurrency.
+func (c *Charge) Check() error {
+	if c.Policy == nil {
+		return ErrBatch
+	}
 	if err := CheckCost(c.Cost); err != nil {
 		return err
 	}
-	if err := CheckKey(c.Key); err != nil {
-		return err
-	}
-	if (op == TakeEach || op == TakeAll) && c.Policy.reserveOnly() {
-		return ErrReserveOnly
-	}
-	return nil
+	return CheckKey(c.Key)
 }
 
 // Op is what a Batch does.
@@ -58,7 +57,7 @@ const (
 	PeekEach             // what Take would say of each
 	Settle               // end reservations: Charge.Cost is what was used
 	Renew                // move reservations' expiry to TTL from now
-	ResetEach            // forget what each key has used; Cost plays no part
+	ResetEach            // forget what each key has used; Cost must be valid but plays no part
 )
 
 // Batch is several charges in one call and with one clock reading. The caller
@@ -72,7 +71,7 @@ type Batch struct {
 	Op        Op
 	Charges   []Charge
 	TTL       time.Duration // of reservations; 0 means DefaultTTL
-	Decisions []Decision    // one per charge; unchanged by Settle and ResetEach
+	Decisions []Decision    // one per charge; zero after Settle and ResetEach
 	Receipts  []Receipt     // written by ReserveAll, read by Settle and Renew
 	Settled   []Settled     // written by Settle
 }
@@ -88,8 +87,11 @@ type Receipt struct {
 // Check returns the first thing that is wrong with a batch's input, and sizes
 // its output. Limiters call it first.
 func (b *Batch) Check() error {
+	if b.Op > ResetEach {
+		return ErrBatch
+	}
 	for i := range b.Charges {
-		if err := b.Charges[i].Check(b.Op); err != nil {
+		if err := b.Charges[i].Check(); err != nil {
 			return err
 		}
 	}

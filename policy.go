@@ -13,7 +13,7 @@ import (
 // Policy is one or more limits that share a key and a cost and are charged
 // together, all or none. It is compiled once and immutable; its identity is its
 // name, and a limit's is the pair of names, so limits of different policies
-// never share a counter.
+// never share a counter. Make one with NewPolicy.
 type Policy struct {
 	name   string
 	limits []Limit // with defaults filled in
@@ -21,7 +21,8 @@ type Policy struct {
 	dual   *algo.Dual // if the limits are one dual window
 }
 
-// NewPolicy compiles limits. Its error joins a *LimitError for every problem.
+// NewPolicy compiles limits. Its error joins a *LimitError for every limit that
+// has a problem.
 func NewPolicy(name string, limits ...Limit) (*Policy, error) {
 	if !checkName(name) {
 		return nil, &LimitError{Policy: name, Field: "name", Value: fmt.Sprintf("%q", name), Problem: nameProblem}
@@ -35,7 +36,7 @@ func compile(name string, limits []Limit) (*Policy, error) {
 	p := &Policy{name: name, limits: make([]Limit, len(limits)), rules: make([]algo.Rule, len(limits))}
 	var problems []error
 	if len(limits) < 1 || len(limits) > algo.MaxRules {
-		problems = append(problems, fmt.Errorf("weir: policy %q has %d limits: it must have 1 to %d", name, len(limits), algo.MaxRules))
+		problems = append(problems, &LimitError{Policy: name, Field: "limits", Value: len(limits), Problem: fmt.Sprintf("a policy has 1 to %d", algo.MaxRules)})
 	}
 	for i, l := range limits {
 		p.limits[i] = l.normal()
@@ -46,7 +47,10 @@ func compile(name string, limits []Limit) (*Policy, error) {
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	return p, p.pairDual()
+	if err := p.pairDual(); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // compileLimit makes rule i and checks it against the limits before it.
@@ -97,8 +101,8 @@ func (l Limit) dualHalf() int {
 func (p *Policy) Name() string { return p.name }
 
 // Limits returns the policy's limits with defaults filled in, in the order in
-// which Decision.By counts them. The caller must not change them.
-func (p *Policy) Limits() []Limit { return p.limits }
+// which Decision.By counts them.
+func (p *Policy) Limits() []Limit { return slices.Clone(p.limits) }
 
 // Rules returns the compiled limits, for stores. The caller must not change
 // them.
@@ -115,7 +119,9 @@ func (p *Policy) LimitName(i int) string {
 
 // With returns a policy with other limits but the same identity, so that it
 // acts on the same state: for overrides, grace periods and limits that come with
-// a call. Units in use are kept, limit by limit of the same name.
+// a call. Units in use are kept, limit by limit of the same name. Keep to the
+// period and algorithm of the original: a call under a shorter window books what
+// was used into that window, and it is gone when the window ends.
 func (p *Policy) With(limits ...Limit) (*Policy, error) { return compile(p.name, limits) }
 
 // Scale returns the policy at num/den of its rates, on the same state. Bursts
@@ -126,7 +132,11 @@ func (p *Policy) Scale(num, den int64) (*Policy, error) {
 	}
 	limits := slices.Clone(p.limits)
 	for i, l := range limits {
-		limits[i] = l.scale(num, den)
+		scaled, ok := l.scale(num, den)
+		if !ok {
+			return nil, limitError(p.name, l.Name, badField("rate", l.Rate, fmt.Sprintf("cannot be represented at %d/%d of it", num, den)))
+		}
+		limits[i] = scaled
 	}
 	return compile(p.name, limits)
 }
@@ -165,9 +175,9 @@ func (p *Policy) Capacity() int64 {
 	return least
 }
 
-// reserveOnly says whether the policy limits concurrency, so that Take cannot
-// serve it.
-func (p *Policy) reserveOnly() bool {
+// ReserveOnly says whether the policy limits concurrency, so that only Reserve
+// can serve it.
+func (p *Policy) ReserveOnly() bool {
 	return slices.ContainsFunc(p.limits, func(l Limit) bool { return l.Algorithm == Concurrency })
 }
 

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -27,7 +28,7 @@ type Reservation struct {
 // all. Held units occupy room the whole time; that is why giving them back can be
 // exact. Refused, the Reservation says so and settles to nothing.
 func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charge) (*Reservation, error) {
-	r := &Reservation{limiter: l, batch: Batch{Op: ReserveAll, Charges: charges, TTL: ttl}}
+	r := &Reservation{limiter: l, batch: Batch{Op: ReserveAll, Charges: slices.Clone(charges), TTL: ttl}}
 	if err := l.Do(ctx, &r.batch); err != nil {
 		return nil, err
 	}
@@ -66,18 +67,26 @@ func (d Decision) worse(o Decision) bool {
 // what was used beyond is owed and reported as Overrun. After the first settling
 // it changes nothing and returns what that returned. If it returns an error, it
 // may be called again.
+//
+// A context that has ended does not lose the refund of the work that it ended:
+// settling then has a second of its own.
 func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.settled {
 		return r.outcome, nil
 	}
-	b := Batch{Op: Settle, Charges: append([]Charge(nil), r.batch.Charges...), Receipts: r.batch.Receipts}
+	b := Batch{Op: Settle, Charges: slices.Clone(r.batch.Charges), Receipts: r.batch.Receipts}
 	if len(used) > 0 && len(used) != len(b.Charges) {
 		return Settled{}, ErrReceipts
 	}
 	for i, u := range used {
 		b.Charges[i].Cost = u
+	}
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), settleGrace)
+		defer cancel()
 	}
 	if err := r.limiter.Do(ctx, &b); err != nil {
 		return Settled{}, err
@@ -91,7 +100,11 @@ func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error
 	return r.outcome, nil
 }
 
-// Cancel ends the reservation and gives all of it back.
+// settleGrace is how long settling may take when its context has ended.
+const settleGrace = time.Second
+
+// Cancel ends the reservation and gives all of it back. It is right for a
+// deferred call: after Commit it changes nothing.
 func (r *Reservation) Cancel(ctx context.Context) (Settled, error) {
 	return r.Commit(ctx, make([]int64, len(r.batch.Charges))...)
 }

@@ -19,7 +19,7 @@ import (
 // With one limit of GCRA, TokenBucket or FixedWindow, or with one DualWindow, a
 // decision is a single compare-and-swap: no lock, no allocation. Other policies
 // take a mutex, and so do these while reservations are open or somebody waits.
-// NewPrepaid makes a variant for many cores on one limit.
+// NewPrepaid makes a variant for many cores on one limit. Make a Single with New.
 type Single struct {
 	cell  atomic.Pointer[cell] // replaced by Set only; see cell for the protocol
 	trace func(step)           // for tests: sees every step under the lock, in order
@@ -31,7 +31,7 @@ type Single struct {
 }
 
 // New returns a limiter that checks all limits together. Its error joins a
-// *LimitError for every problem.
+// *LimitError for every limit that has a problem.
 func New(limits ...Limit) (*Single, error) { return NewAt(Now(), limits...) }
 
 // NewAt is New at a given instant, from which Limit.Initial counts.
@@ -142,7 +142,7 @@ func (s *Single) TakeAt(now Instant, cost int64) Decision {
 func (s *Single) takeLocked(now Instant, cost int64) Decision {
 	s.lock(now)
 	defer s.unlock(now)
-	if s.policy().reserveOnly() {
+	if s.policy().ReserveOnly() {
 		return invalid()
 	}
 	if s.queue.len() > 0 && cost > 0 {
@@ -151,7 +151,8 @@ func (s *Single) takeLocked(now Instant, cost int64) Decision {
 	return NewDecision(s.stepTake(now, cost), now)
 }
 
-// Peek says what Take would, and changes nothing. Remaining is what remains now.
+// Peek says what Take would (for Concurrency, what Reserve would) and changes
+// nothing. Remaining is what remains now.
 func (s *Single) Peek(cost int64) Decision { return s.PeekAt(Now(), cost) }
 
 // PeekAt is Peek at a given instant.
@@ -208,7 +209,10 @@ func (s *Single) SetAt(now Instant, limits ...Limit) error {
 		return nil
 	}
 	if err := s.ledger.Set(int64(now), p.rules, p.Continues(old)); err != nil {
-		return limitError("", p.limits[0].Name, err)
+		return setError(p, err)
+	}
+	if !p.holdsOnly() {
+		s.ledger.EndHoldsBy(int64(now.Add(MaxTTL))) // as Reserve would have
 	}
 	s.traceStep(step{op: opSet, now: now, policy: p})
 	s.cell.Store(newCell(p)) // the old cell keeps its mark for ever
@@ -217,7 +221,7 @@ func (s *Single) SetAt(now Instant, limits ...Limit) error {
 }
 
 // Limits returns the limits in force, with defaults filled in.
-func (s *Single) Limits() []Limit { return s.cell.Load().policy.limits }
+func (s *Single) Limits() []Limit { return s.cell.Load().policy.Limits() }
 
 // lock takes mu and the state, and lets those in whose turn has come.
 func (s *Single) lock(now Instant) {
@@ -225,8 +229,8 @@ func (s *Single) lock(now Instant) {
 	c := s.cell.Load()
 	if word := c.word.Swap(mark); word != mark {
 		c.load(s.ledger, word)
-		if word != s.saved && c.kind == wordGCRA {
-			s.ledger.SeenAt(c.gcra.GrantedSince(word)) // now may be older than the last grant
+		if word != s.saved {
+			s.ledger.SeenAt(c.grantedSince(word)) // now may be older than the last grant
 		}
 	}
 	s.queue.grantDue(now)

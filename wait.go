@@ -56,9 +56,11 @@ func (s *Single) WaitN(ctx context.Context, cost int64) (Decision, error) {
 func (s *Single) enqueue(ctx context.Context, now Instant, cost int64) (*waiter, Decision) {
 	s.lock(now)
 	defer s.unlock(now)
+	if s.policy().ReserveOnly() {
+		return nil, invalid()
+	}
 	if s.queue.len() == 0 {
-		d := NewDecision(s.stepTake(now, cost), now)
-		if d.Allowed || d.RetryAfter == Never {
+		if d := NewDecision(s.stepTake(now, cost), now); d.Allowed {
 			return nil, d
 		}
 	}
@@ -71,7 +73,7 @@ func (s *Single) enqueue(ctx context.Context, now Instant, cost int64) (*waiter,
 		return nil, d
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		if d := s.behindQueueLocked(now, cost); d.RetryAfter > time.Until(deadline) || d.RetryAfter == Never {
+		if d := s.behindQueueLocked(now, cost); d.RetryAfter > time.Until(deadline) {
 			d.Reason = TooLate
 			return nil, d
 		}
@@ -93,9 +95,11 @@ func (s *Single) behindQueueLocked(now Instant, cost int64) Decision {
 	plan, at := s.queue.planned(now)
 	v := plan.Peek(at, cost)
 	d := NewDecision(v, now)
-	if at > int64(now) && v.OK {
-		d = d.refused(v.RetryAt, now)
+	if at > int64(now) {
 		d.Remaining = 0
+		if v.OK {
+			d = d.refused(v.RetryAt, now)
+		}
 	}
 	return d
 }
@@ -128,7 +132,9 @@ func (q *queue) len() int { return len(q.waiters) }
 func (q *queue) push(cost int64) *waiter {
 	w := &waiter{cost: cost, done: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
-	q.changed()
+	if q.plan != nil {
+		q.planTurn(cost)
+	}
 	return w
 }
 
@@ -174,12 +180,12 @@ func (q *queue) finish(d Decision) {
 // refuseUnservable refuses the waiters that p can never serve.
 func (q *queue) refuseUnservable(p *Policy) {
 	d := Decision{Reason: TooCostly, RetryAfter: Never, Limit: p.Capacity()}
-	if p.reserveOnly() {
+	if p.ReserveOnly() {
 		d = invalid()
 	}
 	kept := q.waiters[:0]
 	for _, w := range q.waiters {
-		if w.cost <= p.Capacity() && !p.reserveOnly() {
+		if w.cost <= p.Capacity() && !p.ReserveOnly() {
 			kept = append(kept, w)
 			continue
 		}
@@ -234,12 +240,14 @@ func (q *queue) planned(now Instant) (*algo.Ledger, int64) {
 	}
 	q.plan, q.planAt = q.s.ledger.Clone(), int64(now)
 	for _, w := range q.waiters {
-		v := q.plan.Peek(q.planAt, w.cost)
-		if v.RetryAt == algo.Never {
-			continue
-		}
-		q.planAt = max(q.planAt, v.RetryAt)
-		q.plan.Take(q.planAt, w.cost)
+		q.planTurn(w.cost)
 	}
 	return q.plan, q.planAt
+}
+
+// planTurn adds one more turn to the plan. Every cost in the queue fits some
+// time: a cost above the capacity never joins, and holds expire.
+func (q *queue) planTurn(cost int64) {
+	q.planAt = max(q.planAt, q.plan.Peek(q.planAt, cost).RetryAt)
+	q.plan.Take(q.planAt, cost)
 }

@@ -21,7 +21,7 @@ package algo
 // Edges. Refused charges and charges of nothing open no window. A clock that
 // steps back stays in the open window.
 //
-// Source: document 002, "request-based fixed window".
+// Source: wowistudio/rali, "request-based fixed window".
 type Anchored struct {
 	per   int64
 	units int64
@@ -48,7 +48,7 @@ func (a *Anchored) Capacity() int64 { return a.units }
 // current returns the open window's start and use at now. If none is open, it
 // is one that would open now.
 func (a *Anchored) current(s State, now int64) (start, used int64) {
-	now = Epoch + int64(sinceEpoch(now))
+	now = inRange(now)
 	if s.A == 0 {
 		return now, 0
 	}
@@ -107,7 +107,7 @@ func (a *Anchored) Fresh(epoch int64) State {
 	if a.fill == 0 {
 		return State{}
 	}
-	return anchoredAt(Epoch+int64(sinceEpoch(epoch)), int64(missingUnits(a.units, a.fill)))
+	return anchoredAt(inRange(epoch), int64(missingUnits(a.units, a.fill)))
 }
 
 func (a *Anchored) admits(s *State, _ *Holds, now, cost int64) bool {
@@ -171,7 +171,7 @@ func (a *Anchored) book(now, used int64) (State, error) {
 	if used == 0 {
 		return State{}, nil
 	}
-	return anchoredAt(Epoch+int64(sinceEpoch(now)), used), nil
+	return anchoredAt(inRange(now), used), nil
 }
 
 // adopt keeps the state of a rule with windows of the same length.

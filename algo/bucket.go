@@ -15,8 +15,8 @@ package algo
 // Example: 10 per second with burst 5, five units at t = 0: TAT is 0.5 s and the
 // level 0. At 0.25 s the level is 2.5; 2 units fit, 3 do not.
 //
-// Source: document 002, "token bucket", which takes the two for different
-// algorithms; ITU-T I.371 states the equivalence.
+// Source: ITU-T I.371, which states the equivalence; many texts take the two for
+// different algorithms.
 type Bucket struct{ *GCRA }
 
 // Level returns the tokens in the bucket at now, as whole tokens and a rest in

@@ -1,8 +1,7 @@
 package algo
 
 // Dual is the dual window: so many units per second and so many per minute,
-// charged together in one word. Document 000 asks for it, for upstream servers
-// that publish both.
+// charged together in one word. It suits upstream servers that publish both.
 //
 // It promises at most perSecond units in any clock second and perMinute in any
 // clock minute, all or nothing, and so at most twice either across an edge.
@@ -14,8 +13,8 @@ package algo
 //
 // Seconds of a minute end at 59; 63 is free for a caller's mark (see DualMark).
 // The minute's number does not repeat before October 2083, so no length of
-// idling makes an old count look new or a new one old, which document 000's
-// 15 and 16 bit numbers did.
+// idling makes an old count look new or a new one old, as numbers of 15 and 16
+// bits would. From then on it stands still.
 //
 // With the later of the stored time and now, and counts of past windows zero, a
 // charge of c is admitted if secondUsed + c ≤ perSecond and minuteUsed + c ≤
@@ -25,11 +24,11 @@ package algo
 // Example: 50 per second and 2,400 per minute. 50 units in each of the seconds
 // :00 to :47 use up the minute; the next fits at :00 of the following one.
 //
-// Edges. Limits are 32,767 per second and 262,143 per minute, as in document
-// 000; NewDual refuses more. Zero means no such limit. A clock that steps back
+// Edges. Limits are 32,767 per second and 262,143 per minute; NewDual refuses
+// more. Zero means no such limit. A clock that steps back
 // stays in the stored second.
 //
-// Source: document 000, "dual rate limits", corrected.
+// Source: the suibase daemon's design of dual rate limits, corrected.
 type Dual struct {
 	perSecond, perMinute     uint64 // beyond every count where there is no such limit
 	countSecond, countMinute uint64 // 1 if the window is limited, else 0: nothing is counted
@@ -77,6 +76,27 @@ func orUnlimited(n int64) uint64 {
 		return uint64(maxCount)
 	}
 	return uint64(n)
+}
+
+// NewDualHalf returns one half of a dual window as a window by itself: rate units
+// per second, or per minute. Like the whole it stands still from 2083 on.
+func NewDualHalf(rate, per int64, fill Fill) (*Fixed, error) {
+	var err error
+	w := every(max(per, 1))
+	switch per {
+	case secondNs:
+		_, err = NewDual(rate, 0, fill)
+		w.last = 60<<25 - 1
+	case minuteNs:
+		_, err = NewDual(0, rate, fill)
+		w.last = 1<<25 - 1
+	default:
+		err = badParam("per", per, "a dual window is per second or per minute")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newFixed(rate, w, fill)
 }
 
 // Capacity returns the most units that ever fit at once.
@@ -164,6 +184,12 @@ func (d *Dual) ResetAt(word uint64, now int64) int64 {
 		return u.SecondEnds
 	}
 	return now
+}
+
+// GrantedSince returns the earliest instant at which Take can have written the
+// word: the start of its second.
+func (d *Dual) GrantedSince(word uint64) int64 {
+	return Epoch + int64(word>>39)*minuteNs + int64(word>>15&63)*secondNs
 }
 
 // Fresh returns the word of a key that was never used.

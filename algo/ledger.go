@@ -209,8 +209,11 @@ func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 	}
 	h := &l.holds.list[j]
 	over, back := max(0, used-h.Units), max(0, h.Units-used)
-	out := Settlement{Overrun: over}
+	var out Settlement
 	for i, r := range l.rules {
+		if _, held := r.(*Slots); !held { // slots are freed whole, and cannot be overrun
+			out.Overrun = over
+		}
 		out.Refunded = max(out.Refunded, r.refund(&l.states[i], &l.holds, h.at(i), now, back))
 		if over > 0 {
 			r.charge(&l.states[i], &l.holds, now, over)
@@ -245,7 +248,7 @@ func (l *Ledger) Reset(now int64) {
 
 // Set puts other rules in force and keeps the units in use. Rule i of the new
 // ones continues rule from[i] of the old ones, or starts afresh at now if that is
-// negative. If the units in use cannot be represented, Set returns an error
+// negative. If the units in use cannot be represented, Set returns a *SetError
 // and changes nothing.
 func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
 	now = l.advance(now)
@@ -259,12 +262,12 @@ func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
 		var err error
 		states[i], booked[i], err = convert(l.rules[from[i]], r, &l.states[from[i]], &l.holds, now)
 		if err != nil {
-			return err
+			return &SetError{Rule: i, Err: err}
 		}
 	}
-	for _, r := range rules {
+	for i, r := range rules {
 		if g, ok := r.(*GCRA); ok && mulSat(uint64(l.holds.units), g.unit) > g.most {
-			return g.overfull(l.holds.units)
+			return &SetError{Rule: i, Err: g.overfull(l.holds.units)}
 		}
 	}
 	for j := range l.holds.list {
@@ -272,6 +275,25 @@ func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
 	}
 	l.rules, l.states = rules, states
 	return nil
+}
+
+// A SetError says which of the new rules cannot represent the units in use.
+type SetError struct {
+	Rule int
+	Err  error
+}
+
+func (e *SetError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *SetError) Unwrap() error { return e.Err }
+
+// EndHoldsBy lets no open hold last beyond at. It is for an owner that puts
+// rules in force under which holds must expire.
+func (l *Ledger) EndHoldsBy(at int64) {
+	for i := range l.holds.list {
+		l.holds.list[i].Expiry = min(l.holds.list[i].Expiry, at) // keeps them in order
+	}
 }
 
 // rebook notes, for a hold, when its units were charged to each of the new

@@ -27,7 +27,7 @@ import (
 // that entries stay in order. An overrun when all entries are taken joins the
 // youngest, which then counts from now.
 //
-// Source: document 002, "sliding window (log)".
+// Source: wowistudio/rali, "sliding window".
 type SlidingLog struct {
 	per   int64
 	units int64
@@ -89,6 +89,7 @@ func (l *SlidingLog) Take(g *Log, now, cost int64) bool {
 
 // live returns where the entries that count at now begin, and their sum.
 func (l *SlidingLog) live(g *Log, now int64) (head int, sum int64) {
+	now = inRange(now)
 	head, sum = g.head, g.sum
 	for head < len(g.entries) && g.entries[head].at+l.per <= now {
 		sum -= g.entries[head].units
@@ -99,6 +100,7 @@ func (l *SlidingLog) live(g *Log, now int64) (head int, sum int64) {
 
 // append books units at now, after forgetting what has left.
 func (l *SlidingLog) append(g *Log, now, units int64) {
+	now = inRange(now)
 	g.head, g.sum = l.live(g, now)
 	g.sum += units
 	if n := len(g.entries); n > g.head {
@@ -177,11 +179,11 @@ func (l *SlidingLog) refund(s *State, _ *Holds, at, now, units int64) int64 {
 // is not older, as charges may have joined a younger one.
 func (l *SlidingLog) find(g *Log, at, now int64) int {
 	head, _ := l.live(g, now)
-	if at == forfeited || at+l.per <= now {
+	if at == forfeited || inRange(at)+l.per <= now {
 		return -1
 	}
 	live := g.entries[head:]
-	i := sort.Search(len(live), func(i int) bool { return live[i].at >= at })
+	i := sort.Search(len(live), func(i int) bool { return live[i].at >= inRange(at) })
 	if i == len(live) {
 		return -1
 	}

@@ -728,8 +728,11 @@ func (m *ledgerModel) settle(now, id, used int64) Settlement {
 		return Settlement{Late: true}
 	}
 	h := m.holds[j]
-	out := Settlement{Overrun: max(0, used-h.units)}
+	var out Settlement
 	for i, r := range m.rules {
+		if _, slots := r.(*slotsModel); !slots {
+			out.Overrun = max(0, used-h.units)
+		}
 		if used <= h.units {
 			out.Refunded = max(out.Refunded, r.giveBack(now, h.units-used, h.places[i], m.holds))
 		} else {

@@ -1,6 +1,7 @@
 package algo
 
 import (
+	"errors"
 	"math/big"
 	"testing"
 
@@ -192,8 +193,8 @@ func TestSetRefused(t *testing.T) {
 			}
 			before := l.Peek(start, 1)
 			err := l.Set(start, []Rule{must(t, c.to)}, []int{0})
-			bad, ok := err.(*ParamError)
-			if !ok || bad.Field != "used" || bad.Value != c.used {
+			var bad *ParamError
+			if !errors.As(err, &bad) || bad.Field != "used" || bad.Value != c.used {
 				t.Fatalf("error %#v", err)
 			}
 			if after := l.Peek(start, 1); after != before || l.Rules()[0].Capacity() != c.from.model().capacity() {

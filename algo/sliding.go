@@ -26,15 +26,15 @@ import "math/bits"
 //
 // Example: 10 per minute, P = 8, C = 4, 15 s into the window: the estimate is
 // 8 × 45/60 + 4 = 10, so 1 is refused; it fits when 8 × (60 − e) ≤ 5 × 60, at
-// e = 22.5 s, in 7.5 s. (Document 002's script finds the instant at which the
-// estimate equals 10, at which it refuses again.)
+// e = 22.5 s, in 7.5 s. (Solving for an estimate of 10, without the 1 that is to
+// fit, finds an instant at which it is refused again.)
 //
 // Edges. Windows are always aligned to the clock, also the first. A window
 // without charges makes P zero; P is never a window older than the last. A clock
 // that steps back counts as the start of the stored window.
 //
 // Source: Cloudflare, "How we built rate limiting capable of scaling to
-// millions of domains", 2017; document 002, corrected.
+// millions of domains", 2017; wowistudio/rali, corrected.
 type Sliding struct {
 	windows
 	units int64

@@ -40,6 +40,9 @@ func sinceEpoch(now int64) uint64 {
 	return n
 }
 
+// inRange returns now, moved into the range that the rules work in.
+func inRange(now int64) int64 { return min(max(now, Epoch), Horizon) }
+
 // clampedSinceEpoch is the rare half of sinceEpoch, apart so that the common
 // half is inlined.
 func clampedSinceEpoch(now int64) uint64 {

@@ -1,6 +1,9 @@
 package algo
 
-import "math/bits"
+import (
+	"math"
+	"math/bits"
+)
 
 // windows cuts time into numbered windows: equal ones aligned to the Unix epoch,
 // or those of a calendar. Numbers start near zero at Epoch, so that they are
@@ -8,19 +11,20 @@ import "math/bits"
 type windows struct {
 	per   int64     // length in nanoseconds; 0 for a calendar
 	first int64     // the number of Epoch's window, counted from 1970
+	last  uint64    // the greatest number there is; time stands in that window
 	by    divisor   // divides by per
 	cal   *Calendar // nil for equal windows
 }
 
 func every(per int64) windows {
-	return windows{per: per, first: Epoch / per, by: newDivisor(uint64(per))}
+	return windows{per: per, first: Epoch / per, last: math.MaxUint64, by: newDivisor(uint64(per))}
 }
 
 func (w *windows) number(now int64) uint64 {
 	if w.cal != nil {
 		return uint64(w.cal.Number(now))
 	}
-	return w.by.quo(sinceEpoch(now)+uint64(Epoch)) - uint64(w.first)
+	return min(w.by.quo(sinceEpoch(now)+uint64(Epoch))-uint64(w.first), w.last)
 }
 
 func (w *windows) bounds(number uint64) (start, end int64) {
@@ -29,14 +33,6 @@ func (w *windows) bounds(number uint64) (start, end int64) {
 	}
 	start = (int64(number) + w.first) * w.per
 	return start, start + w.per
-}
-
-// same says whether two cuts are one.
-func (w *windows) same(o *windows) bool {
-	if w.cal == nil || o.cal == nil {
-		return w.cal == o.cal && w.per == o.per
-	}
-	return w.cal.Unit() == o.cal.Unit() && w.cal.Zone().String() == o.cal.Zone().String()
 }
 
 // countBits returns how many of 63 bits are left beside the window number.
@@ -62,14 +58,14 @@ func (w *windows) countBits() uint {
 //
 // Example: 100 per minute at 12:00:59 with 100 used is refused, retry after
 // 1 s. At 12:01:00.000000000 the number is new and 100 more are admitted:
-// 200 within 2 s, the edge that document 002 calls the boundary exploit.
+// 200 within 2 s, the edge known as the boundary exploit.
 //
 // Edges. A clock that steps back stays in the stored window. A one-second
 // window has 32 bits of number and 31 of count; a rate that does not fit beside
 // the number is refused by NewFixed. Overruns are counted up to what fits and
 // never wrap.
 //
-// Source: document 002, "clock-based fixed window".
+// Source: wowistudio/rali, "clock-based fixed window".
 type Fixed struct {
 	windows
 	units int64
@@ -158,6 +154,13 @@ func (f *Fixed) ResetAt(word uint64, now int64) int64 {
 	return end
 }
 
+// GrantedSince returns the earliest instant at which Take can have written the
+// word: the start of its window.
+func (f *Fixed) GrantedSince(word uint64) int64 {
+	start, _ := f.bounds(word >> f.shift)
+	return start
+}
+
 // Fresh returns the word of a key that was never used. A rule that starts less
 // than full has the missing units used up in epoch's window.
 func (f *Fixed) Fresh(epoch int64) State {
@@ -234,10 +237,17 @@ func (f *Fixed) book(now, used int64) (State, error) {
 	return State{A: f.number(now)<<f.shift | uint64(used)}, nil
 }
 
-// adopt keeps the word of a rule with the same windows.
-func (f *Fixed) adopt(old Rule, s *State, _ *Holds, _ int64) (State, bool, error) {
+// adopt keeps the word of a rule whose current window is the same, to the
+// nanosecond; zones of one name may differ.
+func (f *Fixed) adopt(old Rule, s *State, _ *Holds, now int64) (State, bool, error) {
 	o, ok := old.(*Fixed)
-	if !ok || !o.windows.same(&f.windows) {
+	if !ok || o.shift != f.shift || (o.cal == nil) != (f.cal == nil) {
+		return State{}, false, nil
+	}
+	number, _ := o.current(s.A, now)
+	oldStart, oldEnd := o.bounds(number)
+	start, end := f.bounds(number)
+	if start != oldStart || end != oldEnd {
 		return State{}, false, nil
 	}
 	return *s, true, nil

@@ -81,8 +81,8 @@ func TestFixedTables(t *testing.T) {
 	}
 }
 
-// TestLongIdle: exhausted, then idle as long as document 000's 15 and 16 bit
-// numbers took to come round (F0.3, F0.4).
+// TestLongIdle: exhausted, then idle as long as numbers of 15 and 16 bits
+// take to come round (F0.3, F0.4).
 func TestLongIdle(t *testing.T) {
 	dual, err := NewDual(5, 5, 0)
 	if err != nil {

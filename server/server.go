@@ -15,7 +15,7 @@ import (
 // How long a caller may take, and how much it may send, before it is cut off.
 const (
 	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
+	readTimeout       = 8 * time.Second // less than stopTimeout, so that a slow caller cannot spoil a stop
 	writeTimeout      = 15 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 64 << 10
@@ -25,11 +25,17 @@ const (
 // once the server stops.
 const stopTimeout = 10 * time.Second
 
+// drainDelay is how long a server that stops goes on to accept, not ready, so that
+// those who watch /readyz send their calls elsewhere and those with an open
+// connection are asked to close it.
+const drainDelay = 500 * time.Millisecond
+
 // Server is a daemon. Make one with New.
 type Server struct {
 	cfg     Config       // with defaults, set once by New
 	handler http.Handler // set once by New
 	ready   atomic.Bool  // written by Run, read by GET /readyz
+	drain   atomic.Bool  // written by Run, read by serve: callers are to close
 }
 
 // New returns a server that listens once Run is called. Its error joins every
@@ -76,20 +82,32 @@ func (s *Server) Run(ctx context.Context) error {
 
 func (s *Server) httpServer() *http.Server {
 	return &http.Server{
-		Handler:           s.handler,
-		ReadHeaderTimeout: readHeaderTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		Handler:                      http.HandlerFunc(s.serve),
+		ReadHeaderTimeout:            readHeaderTimeout,
+		ReadTimeout:                  readTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeaderBytes,
+		DisableGeneralOptionsHandler: true, // OPTIONS passes the gate like the rest
+		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
 }
 
-// stop ends hs, gently for stopTimeout and then at once.
+// serve answers and, once the server stops, asks the caller to close.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if s.drain.Load() {
+		w.Header().Set("Connection", "close")
+	}
+	s.handler.ServeHTTP(w, r)
+}
+
+// stop ends hs: not ready for drainDelay, gently for stopTimeout, then at once.
 func (s *Server) stop(hs *http.Server) error {
 	s.ready.Store(false)
-	s.cfg.Log.Info("stopping", "at_most", stopTimeout)
+	s.drain.Store(true)
+	defer s.drain.Store(false)
+	s.cfg.Log.Info("stopping", "at_most", drainDelay+stopTimeout)
+	time.Sleep(drainDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	err := hs.Shutdown(ctx)

@@ -116,8 +116,41 @@ func TestStopCutsOffAfterTenSeconds(t *testing.T) {
 		<-limiter.entered
 		began := time.Now()
 		wantError(t, s.stop(hs), "still running after 10s")
-		if took := time.Since(began); took != stopTimeout {
-			t.Errorf("stop took %v, want %v", took, stopTimeout)
+		if took := time.Since(began); took != drainDelay+stopTimeout {
+			t.Errorf("stop took %v, want %v", took, drainDelay+stopTimeout)
+		}
+	})
+}
+
+// A caller with an open connection is served while the server drains, and asked
+// to close.
+func TestStopDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hs, p := servePipes(t, frozenTable(t))
+		conn := p.dial()
+		defer conn.Close()
+		answers := bufio.NewReader(conn)
+		ask := func() *http.Response {
+			t.Helper()
+			io.WriteString(conn, "GET /readyz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			return resp
+		}
+		if ask().Close {
+			t.Error("asked to close before the stop")
+		}
+		stopped := make(chan error, 1)
+		go func() { stopped <- s.stop(hs) }()
+		time.Sleep(drainDelay / 2)
+		if resp := ask(); resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
+			t.Errorf("while draining: %s, close %v", resp.Status, resp.Close)
+		}
+		if err := <-stopped; err != nil {
+			t.Error(err)
 		}
 	})
 }

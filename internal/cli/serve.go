@@ -58,7 +58,8 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 func (f *serveFlags) run(cmd *cobra.Command) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal has its usual effect
+	context.AfterFunc(ctx, stop)   // a second signal has its usual effect
+	signal.Ignore(syscall.SIGPIPE) // a reader that leaves stdout or stderr must not end the daemon
 	table, err := memstore.New(memstore.Config{MaxKeys: maxKeys})
 	if err != nil {
 		return err
@@ -79,8 +80,11 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 
 // greet tells where to look. Its first line is meant for scripts, too.
 func greet(w io.Writer, version string, addr net.Addr) {
-	fmt.Fprintf(w, "weir %s is listening on http://%v\n\n", version, addr)
-	fmt.Fprintf(w, "  look   http://%v/\n", addr)
-	fmt.Fprintf(w, "  ask    curl -s http://%v/v1/check -d '{\"policy\":\"default\",\"key\":\"alice\"}'\n", addr)
-	fmt.Fprintf(w, "  stop   Ctrl-C\n\n")
+	fmt.Fprintf(w, `weir %s is listening on http://%[2]v
+
+  look   http://%[2]v/
+  ask    curl -s http://%[2]v/v1/check -d '{"policy":"default","key":"alice"}'
+  stop   Ctrl-C
+
+`, version, addr) // in one write, so that a reader of the first line may leave
 }

@@ -3,9 +3,9 @@ package memstore
 import (
 	"context"
 	"crypto/rand"
+	"strings"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/algo"
 )
 
 // Do carries out a batch under one lock and with one clock reading.
@@ -18,8 +18,10 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.now()
+	now := t.nowLocked()
 	switch b.Op {
+	case weir.TakeEach:
+		return t.takeEachLocked(now, b)
 	case weir.TakeAll, weir.ReserveAll:
 		return t.allLocked(now, b)
 	case weir.Renew:
@@ -33,12 +35,30 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
+// takeEachLocked makes sure that every charge can be decided before the first
+// is made.
+func (t *Table) takeEachLocked(now weir.Instant, b *weir.Batch) error {
+	for i := range b.Charges {
+		if _, err := t.peekLocked(now, &b.Charges[i]); err != nil {
+			return err
+		}
+		if t.currentLocked(b.Charges[i].Policy).ReserveOnly() {
+			return weir.ErrReserveOnly
+		}
+	}
+	for i := range b.Charges {
+		var err error
+		if b.Decisions[i], err = t.takeLocked(now, &b.Charges[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // oneLocked carries out charge i of an operation that treats each on its own.
 func (t *Table) oneLocked(now weir.Instant, b *weir.Batch, i int) (err error) {
 	c := &b.Charges[i]
 	switch b.Op {
-	case weir.TakeEach:
-		b.Decisions[i], err = t.takeLocked(now, c)
 	case weir.PeekEach:
 		b.Decisions[i], err = t.peekLocked(now, c)
 	case weir.Settle:
@@ -55,31 +75,27 @@ func (t *Table) oneLocked(now weir.Instant, b *weir.Batch, i int) (err error) {
 func (t *Table) peekLocked(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
 	p := t.currentLocked(c.Policy)
 	r := t.rows[rowKey{p.Name(), c.Key}]
-	if r == nil && len(t.rows) >= t.maxKeys {
-		r = t.overflow[p.Name()]
-	}
 	if r == nil {
-		r = t.newRow(p)
+		r = t.newRowLocked(now, p)
 	}
-	look := row{policy: r.policy, ledger: r.ledger}
 	if r.policy != p {
-		look.ledger = r.ledger.Clone()
+		r = r.clone()
 	}
-	if err := look.convert(now, p); err != nil {
+	if err := r.convert(now, p); err != nil {
 		return weir.Decision{}, err
 	}
-	return weir.NewDecision(look.ledger.Peek(int64(now), c.Cost), now), nil
+	return weir.NewDecision(r.ledger.Peek(int64(now), c.Cost), now), nil
 }
 
 // A trial is a batch that is being tried out on copies of the rows it meets.
 type trial struct {
-	ledgers map[*row]*algo.Ledger
-	holds   []holdRef // of ReserveAll, by charge
+	rows  map[*row]*row // the copy of each
+	holds []holdRef     // of ReserveAll, by charge; they mean the originals
 }
 
 // allLocked makes all charges on copies, and keeps those if every one fits.
 func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
-	tr := trial{ledgers: make(map[*row]*algo.Ledger, len(b.Charges))}
+	tr := trial{rows: make(map[*row]*row, len(b.Charges))}
 	for i := range b.Charges {
 		if err := t.tryLocked(now, b, i, &tr); err != nil {
 			return err
@@ -91,8 +107,8 @@ func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
 		}
 		return nil
 	}
-	for r, l := range tr.ledgers {
-		r.ledger = l
+	for r, c := range tr.rows {
+		*r = *c
 	}
 	for i, h := range tr.holds {
 		id := randomID()
@@ -105,31 +121,37 @@ func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
 // tryLocked makes charge i on a copy.
 func (t *Table) tryLocked(now weir.Instant, b *weir.Batch, i int, tr *trial) error {
 	c := &b.Charges[i]
-	r, err := t.rowLocked(now, c, tr.ledgers)
-	if err != nil {
-		return err
+	p := t.currentLocked(c.Policy)
+	if b.Op == weir.TakeAll && p.ReserveOnly() {
+		return weir.ErrReserveOnly
 	}
-	l := tr.ledgers[r]
-	if l == nil {
-		l = r.ledger.Clone()
-		tr.ledgers[r] = l
+	r := t.rowLocked(now, p, c.Key, tr.rows)
+	try := tr.rows[r]
+	if try == nil {
+		try = r.clone()
+		tr.rows[r] = try
+	}
+	if err := try.convert(now, p); err != nil {
+		return err
 	}
 	if b.Op == weir.TakeAll {
-		b.Decisions[i] = weir.NewDecision(l.Take(int64(now), c.Cost), now)
+		b.Decisions[i] = weir.NewDecision(try.ledger.Take(int64(now), c.Cost), now)
 		return nil
 	}
-	expiry, err := r.policy.Expiry(now, b.TTL)
+	expiry, err := p.Expiry(now, b.TTL)
 	if err != nil {
 		return err
 	}
-	if full := t.holdsFullLocked(now, len(b.Charges)); full {
-		b.Decisions[i] = weir.NewDecision(l.Peek(int64(now), c.Cost), now)
-		b.Decisions[i].Allowed, b.Decisions[i].Reason = false, weir.QueueFull
+	if until, full := t.holdsFullLocked(now, len(b.Charges)); full {
+		d := weir.NewDecision(try.ledger.Peek(int64(now), c.Cost), now)
+		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, until.Sub(now)
+		b.Decisions[i] = d
 		return nil
 	}
-	id, v := l.Reserve(int64(now), c.Cost, expiry)
+	id, v := try.ledger.Reserve(int64(now), c.Cost, expiry)
 	b.Decisions[i] = weir.NewDecision(v, now)
-	tr.holds = append(tr.holds, holdRef{row: r, key: rowKey{c.Policy.Name(), c.Key}, id: id, expiry: expiry})
+	key := rowKey{p.Name(), strings.Clone(c.Key)}
+	tr.holds = append(tr.holds, holdRef{row: r, key: key, id: id, expiry: expiry})
 	return nil
 }
 
@@ -141,19 +163,22 @@ type holdRef struct {
 	expiry int64
 }
 
-// holdsFullLocked says whether n more reservations exceed the bound. It looks
-// at a few in passing and drops those that nobody settled in time.
-func (t *Table) holdsFullLocked(now weir.Instant, n int) bool {
-	tries := 0
+// holdsFullLocked says whether n more reservations exceed the bound and, if so,
+// when the first of them expires. It forgets those that nobody settled in time.
+func (t *Table) holdsFullLocked(now weir.Instant, n int) (until weir.Instant, full bool) {
+	if len(t.holds)+n <= t.maxHolds || now < t.holdsFullUntil {
+		return t.holdsFullUntil, len(t.holds)+n > t.maxHolds
+	}
+	first := int64(now.Add(weir.MaxTTL))
 	for id, h := range t.holds {
 		if h.expiry <= int64(now) {
 			delete(t.holds, id)
+			continue
 		}
-		if tries++; tries == evictTries {
-			break
-		}
+		first = min(first, h.expiry)
 	}
-	return len(t.holds)+n > t.maxHolds
+	t.holdsFullUntil = weir.Instant(first) // no need to look again before
+	return t.holdsFullUntil, len(t.holds)+n > t.maxHolds
 }
 
 // findLocked returns the hold that a receipt stands for, if c may settle it.
@@ -170,26 +195,38 @@ func (t *Table) settleLocked(now weir.Instant, c *weir.Charge, receipt weir.Rece
 	if !ok {
 		return weir.Settled{Late: true}
 	}
-	delete(t.holds, receipt.ID)
+	t.dropHoldLocked(receipt.ID)
 	return weir.Settled(h.row.ledger.Settle(int64(now), h.id, c.Cost))
 }
 
-// renewLocked renews each reservation. Its decision says whether it was open.
+func (t *Table) dropHoldLocked(id [16]byte) {
+	delete(t.holds, id)
+	t.holdsFullUntil = 0
+}
+
+// renewLocked renews each reservation, or none if the time to live is wrong. A
+// decision says whether its reservation was open.
 func (t *Table) renewLocked(now weir.Instant, b *weir.Batch) error {
+	expiries := make([]int64, len(b.Charges))
 	for i := range b.Charges {
-		h, ok := t.findLocked(&b.Charges[i], b.Receipts[i])
-		if !ok {
-			b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
-			continue
-		}
-		expiry, err := h.row.policy.Expiry(now, b.TTL)
-		if err != nil {
+		var err error
+		if expiries[i], err = t.currentLocked(b.Charges[i].Policy).Expiry(now, b.TTL); err != nil {
 			return err
 		}
-		b.Decisions[i].Allowed = h.row.ledger.Renew(int64(now), h.id, expiry)
-		h.expiry = expiry
+	}
+	for i := range b.Charges {
+		h, ok := t.findLocked(&b.Charges[i], b.Receipts[i])
+		if !ok || !h.row.ledger.Renew(int64(now), h.id, expiries[i]) {
+			b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+			if ok {
+				t.dropHoldLocked(b.Receipts[i].ID)
+			}
+			continue
+		}
+		b.Decisions[i].Allowed = true
+		h.expiry = expiries[i]
 		t.holds[b.Receipts[i].ID] = h
-		b.Receipts[i].Expiry = weir.Instant(expiry)
+		b.Receipts[i].Expiry = weir.Instant(expiries[i])
 	}
 	return nil
 }

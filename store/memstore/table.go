@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,12 +31,14 @@ type Table struct {
 	now      func() weir.Instant
 	epoch    weir.Instant
 
-	mu       sync.Mutex // guards everything below
-	rows     map[rowKey]*row
-	overflow map[string]*row // by policy name
-	replaced map[*weir.Policy]*weir.Policy
-	holds    map[[16]byte]holdRef
-	stats    Stats
+	mu             sync.Mutex // guards everything below
+	last           weir.Instant
+	rows           map[rowKey]*row
+	overflow       map[string]*row          // by policy name
+	replaced       map[string][]replacement // by policy name
+	holds          map[[16]byte]holdRef
+	holdsFullUntil weir.Instant // see holdsFullLocked
+	stats          Stats
 }
 
 var _ weir.Limiter = (*Table)(nil)
@@ -47,6 +50,11 @@ type row struct {
 	policy *weir.Policy
 	ledger *algo.Ledger
 }
+
+func (r *row) clone() *row { return &row{policy: r.policy, ledger: r.ledger.Clone()} }
+
+// A replacement notes a Set: whoever brings old means new.
+type replacement struct{ old, new *weir.Policy }
 
 // Stats tells how full a table is.
 type Stats struct {
@@ -77,7 +85,7 @@ func New(c Config) (*Table, error) {
 		epoch:    c.Now(),
 		rows:     map[rowKey]*row{},
 		overflow: map[string]*row{},
-		replaced: map[*weir.Policy]*weir.Policy{},
+		replaced: map[string][]replacement{},
 		holds:    map[[16]byte]holdRef{},
 	}, nil
 }
@@ -85,7 +93,7 @@ func New(c Config) (*Table, error) {
 // Take charges cost units to key, or refuses and charges none.
 func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	c := weir.Charge{Policy: p, Key: key, Cost: cost}
-	if err := c.Check(weir.TakeEach); err != nil {
+	if err := c.Check(); err != nil {
 		return weir.Decision{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -93,54 +101,70 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.takeLocked(t.now(), &c)
+	return t.takeLocked(t.nowLocked(), &c)
+}
+
+// nowLocked reads the clock. The table's time never goes back.
+func (t *Table) nowLocked() weir.Instant {
+	t.last = max(t.last, t.now())
+	return t.last
 }
 
 func (t *Table) takeLocked(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
-	r, err := t.rowLocked(now, c, nil)
-	if err != nil {
+	p := t.currentLocked(c.Policy)
+	if p.ReserveOnly() {
+		return weir.Decision{}, weir.ErrReserveOnly
+	}
+	r := t.rowLocked(now, p, c.Key, nil)
+	if err := r.convert(now, p); err != nil {
 		return weir.Decision{}, err
 	}
 	return weir.NewDecision(r.ledger.Take(int64(now), c.Cost), now), nil
 }
 
-// rowLocked returns the row that c is charged to, making one if need be, with
-// c's numbers in force. Making it drops none of keep's rows.
-func (t *Table) rowLocked(now weir.Instant, c *weir.Charge, keep map[*row]*algo.Ledger) (*row, error) {
-	p := t.currentLocked(c.Policy)
-	r := t.rows[rowKey{p.Name(), c.Key}]
-	if r == nil {
-		r = t.addLocked(now, p, c.Key, keep)
+// rowLocked returns the row that key is charged to, making one if need be. That
+// drops none of keep's rows.
+func (t *Table) rowLocked(now weir.Instant, p *weir.Policy, key string, keep map[*row]*row) *row {
+	if r := t.rows[rowKey{p.Name(), key}]; r != nil {
+		return r
 	}
-	return r, r.convert(now, p)
+	return t.addLocked(now, p, key, keep)
 }
 
-// currentLocked follows Set from p to the policy now in force.
+// currentLocked returns the policy that was set in place of p, or p.
 func (t *Table) currentLocked(p *weir.Policy) *weir.Policy {
-	for next := t.replaced[p]; next != nil; next = t.replaced[p] {
-		p = next
+	for _, r := range t.replaced[p.Name()] {
+		if r.old.Same(p) {
+			return r.new
+		}
 	}
 	return p
 }
 
 // addLocked gives key a row of its own or, if there is no room, the overflow
 // row of its policy.
-func (t *Table) addLocked(now weir.Instant, p *weir.Policy, key string, keep map[*row]*algo.Ledger) *row {
+func (t *Table) addLocked(now weir.Instant, p *weir.Policy, key string, keep map[*row]*row) *row {
 	if len(t.rows) >= t.maxKeys && !t.evictLocked(now, keep) {
 		t.stats.OverflowHits++
 		r := t.overflow[p.Name()]
 		if r == nil {
-			r = t.newRow(p)
+			r = t.newRowLocked(now, p)
 			t.overflow[p.Name()] = r
 		}
 		return r
 	}
-	r := t.newRow(p)
+	r := t.newRowLocked(now, p)
 	t.rows[rowKey{p.Name(), strings.Clone(key)}] = r
 	return r
 }
 
-func (t *Table) newRow(p *weir.Policy) *row {
+// newRowLocked returns the row of a key that has none. While the policy's
+// overflow row is in use, the key may have been charged there: then it starts
+// from a copy of that, or a key that finds a place would be forgiven.
+func (t *Table) newRowLocked(now weir.Instant, p *weir.Policy) *row {
+	if o := t.overflow[p.Name()]; o != nil && !o.ledger.Unused(int64(now)) {
+		return o.clone()
+	}
 	return &row{policy: p, ledger: algo.NewLedger(p.Rules(), int64(t.epoch))}
 }
 
@@ -149,7 +173,7 @@ const evictTries = 16
 
 // evictLocked drops a row that has nothing in use, if it meets one soon. Go
 // starts each walk over a map somewhere else, so all rows are met in time.
-func (t *Table) evictLocked(now weir.Instant, keep map[*row]*algo.Ledger) bool {
+func (t *Table) evictLocked(now weir.Instant, keep map[*row]*row) bool {
 	tries := 0
 	for k, r := range t.rows {
 		if keep[r] == nil && r.ledger.Unused(int64(now)) {
@@ -173,39 +197,58 @@ func (r *row) convert(now weir.Instant, p *weir.Policy) error {
 		if err := r.ledger.Set(int64(now), p.Rules(), p.Continues(r.policy)); err != nil {
 			return fmt.Errorf("memstore: policy %q: %w", p.Name(), err)
 		}
+		if expiry, err := p.Expiry(now, weir.NoExpiry); err != nil || expiry != algo.Never { // p's holds must expire
+			r.ledger.EndHoldsBy(int64(now.Add(weir.MaxTTL)))
+		}
 	}
 	r.policy = p
 	return nil
 }
 
-// Set puts new in force wherever old was. If a key's units in use cannot be
+// Set puts new in force wherever old was, also for callers who bring another
+// policy with the same name and limits as old. If a key's units in use cannot be
 // represented under new, Set returns an error and old stays.
 func (t *Table) Set(_ context.Context, old, new *weir.Policy) error {
 	if old.Name() != new.Name() {
 		return fmt.Errorf("memstore: set: policies %q and %q have different names", old.Name(), new.Name())
 	}
-	if old == new {
-		return nil
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	now := t.now()
+	now := t.nowLocked()
 	old = t.currentLocked(old)
+	if old.Same(new) {
+		return nil
+	}
 	for _, r := range t.writtenUnderLocked(old) {
-		trial := row{policy: r.policy, ledger: r.ledger.Clone()}
-		if err := trial.convert(now, new); err != nil {
+		if err := r.clone().convert(now, new); err != nil {
 			return err
 		}
 	}
 	for _, r := range t.writtenUnderLocked(old) {
-		_ = r.convert(now, new) // the trial has shown that it can
+		_ = r.convert(now, new) // the copy has shown that it can
 	}
-	delete(t.replaced, new) // new may have been replaced before, and is back
-	if old != new {
-		t.replaced[old] = new
-	}
+	t.replaceLocked(old, new)
 	return nil
 }
+
+// replaceLocked lets whoever means old mean new. There is one replacement for
+// each set of numbers that was ever replaced, straight to the one in force.
+func (t *Table) replaceLocked(old, new *weir.Policy) {
+	list := slices.DeleteFunc(t.replaced[old.Name()], func(r replacement) bool { return r.old.Same(new) })
+	for i := range list {
+		if list[i].new == old {
+			list[i].new = new
+		}
+	}
+	if len(list) >= maxReplaced {
+		list = list[1:]
+	}
+	t.replaced[old.Name()] = append(list, replacement{old, new})
+}
+
+// maxReplaced bounds how many sets of numbers a policy's replacements go back;
+// who brings an older one is decided by that.
+const maxReplaced = 100
 
 func (t *Table) writtenUnderLocked(p *weir.Policy) []*row {
 	var rows []*row

@@ -79,7 +79,9 @@ func uber(s setting) harness.Contender {
 	return harness.Contender{Name: "uber", Kind: harness.Peer, Module: "go.uber.org/ratelimit", New: func() (harness.Run, error) {
 		c := new(napClock)
 		l := uberlimit.New(int(s.rate), uberlimit.WithSlack(int(s.burst)), uberlimit.WithClock(c))
-		l.Take() // the first call starts the schedule, the others run behind it
+		l.Take()                         // the first call starts the schedule …
+		time.Sleep(2 * time.Millisecond) // … and the others must run behind it
+		c.naps.Store(0)
 		return func(n int) (admitted int) {
 			for range n {
 				l.Take()

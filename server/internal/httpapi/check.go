@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"sync"
 
 	"github.com/weirlimit/weir"
@@ -66,6 +67,8 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) bool {
 		return true
 	case errors.As(err, &tooLong):
 		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body may have %d bytes", maxBody))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		writeProblem(w, http.StatusRequestTimeout, "the body took too long to come")
 	default:
 		writeProblem(w, http.StatusBadRequest, "the body ended early")
 	}
