@@ -143,3 +143,22 @@ func ExampleReserve() {
 	// 100
 	// 90
 }
+
+// Fifty per second and 2,400 per minute, as upstream servers publish it. As both
+// limits are a DualWindow, they share one word, and a decision is one
+// compare-and-swap.
+func ExampleNew_dualWindow() {
+	lim, err := weir.New(
+		weir.Limit{Name: "second", Rate: 50, Per: weir.Every(time.Second), Algorithm: weir.DualWindow},
+		weir.Limit{Name: "minute", Rate: 2400, Per: weir.Every(time.Minute), Algorithm: weir.DualWindow},
+	)
+	if err != nil {
+		panic(err)
+	}
+	noon := weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	fmt.Println(lim.TakeAt(noon, 50))
+	fmt.Println(lim.TakeAt(noon, 1))
+	// Output:
+	// admitted, 0 of 50 remain, reset after 1s
+	// refused: exhausted, retry after 1s
+}

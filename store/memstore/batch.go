@@ -112,7 +112,7 @@ func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
 	}
 	for i, h := range tr.holds {
 		id := randomID()
-		t.holds[id] = h
+		t.putHoldLocked(id, h)
 		b.Receipts[i] = weir.Receipt{ID: id, Units: b.Charges[i].Cost, Expiry: weir.Instant(h.expiry)}
 	}
 	return nil
@@ -177,7 +177,7 @@ func (t *Table) holdsFullLocked(now weir.Instant, n int) (until weir.Instant, fu
 		}
 		first = min(first, h.expiry)
 	}
-	t.holdsFullUntil = weir.Instant(first) // no need to look again before
+	t.holdsFullUntil = weir.Instant(first) // none expires before
 	return t.holdsFullUntil, len(t.holds)+n > t.maxHolds
 }
 
@@ -199,9 +199,14 @@ func (t *Table) settleLocked(now weir.Instant, c *weir.Charge, receipt weir.Rece
 	return weir.Settled(h.row.ledger.Settle(int64(now), h.id, c.Cost))
 }
 
+func (t *Table) putHoldLocked(id [16]byte, h holdRef) {
+	t.holds[id] = h
+	t.holdsFullUntil = min(t.holdsFullUntil, weir.Instant(h.expiry))
+}
+
 func (t *Table) dropHoldLocked(id [16]byte) {
 	delete(t.holds, id)
-	t.holdsFullUntil = 0
+	t.holdsFullUntil = 0 // look again
 }
 
 // renewLocked renews each reservation, or none if the time to live is wrong. A
@@ -225,7 +230,7 @@ func (t *Table) renewLocked(now weir.Instant, b *weir.Batch) error {
 		}
 		b.Decisions[i].Allowed = true
 		h.expiry = expiries[i]
-		t.holds[b.Receipts[i].ID] = h
+		t.putHoldLocked(b.Receipts[i].ID, h)
 		b.Receipts[i].Expiry = weir.Instant(expiries[i])
 	}
 	return nil
