@@ -39,7 +39,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "measure for a quarter of a minute, and write no documentation")
+	flag.BoolVar(&o.quick, "quick", false, "measure for about half a minute, and write no documentation")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object per line, and write no documentation")
 	flag.StringVar(&o.run, "run", "", "measure only the cases whose name matches this `regexp`, and write no documentation")
 	flag.StringVar(&o.out, "out", filepath.Join("..", "docs"), "write benchmarks.md and benchmarks.svg into this `directory`")

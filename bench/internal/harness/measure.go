@@ -22,10 +22,10 @@ type Settings struct {
 
 // contended returns the settings for cases of several goroutines: fewer and
 // longer runs. A mutex is passed on within one processor for a while and then
-// fought over for a while, hundreds of milliseconds each; a run that is shorter
-// than that measures luck, and the best of several the greatest luck.
+// fought over for a while; a run that is shorter than that measures luck, and
+// the best of several the greatest luck.
 func (s Settings) contended() Settings {
-	return Settings{Rounds: max(3, s.Rounds/5), PerRun: 16 * s.PerRun}
+	return Settings{Rounds: max(3, s.Rounds/3), PerRun: 5 * s.PerRun}
 }
 
 // Measurement is what one contender achieved.
@@ -52,10 +52,8 @@ func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
 	}
-	var watch cores
 	if c.Goroutines > 1 {
 		s = s.contended()
-		watch.settle()
 	}
 	lanes := make([]lane, len(c.Contenders))
 	for i, con := range c.Contenders {
@@ -67,7 +65,7 @@ func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
 	}
 	for round := range s.Rounds {
 		for i := range lanes {
-			if err := lanes[(round+i)%len(lanes)].run(&watch); err != nil {
+			if err := lanes[(round+i)%len(lanes)].run(); err != nil {
 				return Result{}, err
 			}
 		}
@@ -123,15 +121,16 @@ func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
 	}
 }
 
-// run adds one run: of several goroutines, one that had all cores to itself.
-func (l *lane) run(watch *cores) error {
+// run adds one run: of several goroutines, one that had the cores to itself.
+func (l *lane) run() error {
 	for try := 1; ; try++ {
-		quiet := l.goroutines == 1 || watch.ours()
+		before, known := others()
 		elapsed, err := l.once()
 		if err != nil {
 			return err
 		}
-		quiet = quiet && (l.goroutines == 1 || watch.ours())
+		after, _ := others()
+		quiet := l.goroutines == 1 || !known || after-before <= quietMost
 		if !quiet && try < quietTries {
 			continue
 		}

@@ -127,3 +127,15 @@ func TestMeasureFailsLoudly(t *testing.T) {
 		})
 	}
 }
+
+func TestBusyTime(t *testing.T) {
+	stat := "cpu  100 5 20 9000 77 3 2 10 4 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+	if got, ok := harness.BusyTime(stat); !ok || got != 1400*time.Millisecond {
+		t.Errorf("%v, %v; want 1.4s: 100+5+20+3+2+10 ticks", got, ok)
+	}
+	for _, bad := range []string{"", "cpu 1 2", "intr 1 2 3 4 5 6 7 8 9", "cpu a b c d e f g h i"} {
+		if _, ok := harness.BusyTime(bad); ok {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}

@@ -1,56 +1,53 @@
 package harness
 
 import (
-	"runtime"
-	"sync"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
 	"time"
 )
 
 // A case of several goroutines asks how a limiter stands contention. While the
 // machine gives one of our cores to somebody else there is none: a mutex that
 // nobody else wants is cheap, and the best run of a contended case would be one
-// in which nothing contended. So such a run counts only if all cores were ours
-// just before and just after it, which a short loop on each of them tells.
+// in which nothing contended. So such a run counts only if nobody else had the
+// cores meanwhile: no other process, and no other machine on the same host.
+const (
+	quietTries = 10                    // how often a disturbed run is repeated before it counts anyway
+	quietMost  = 10 * time.Millisecond // what others may have had of a run: one tick of the kernel's
+)
 
-// quietTries is how often a disturbed run is repeated before it counts anyway.
-const quietTries = 8
-
-// cores watches whether all cores are ours.
-type cores struct {
-	best time.Duration // the fastest loop so far, all cores being ours
+// others returns the processor time that everybody else has had since the machine
+// started, and false where the system does not tell.
+func others() (time.Duration, bool) {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, false
+	}
+	busy, ok := busyTime(string(stat))
+	var own syscall.Rusage
+	if !ok || syscall.Getrusage(syscall.RUSAGE_SELF, &own) != nil {
+		return 0, false
+	}
+	return busy - time.Duration(own.Utime.Nano()+own.Stime.Nano()), true
 }
 
-// ours says whether a loop on every core is about as fast as it ever was.
-func (c *cores) ours() bool {
-	took := loopOnEveryCore()
-	if c.best == 0 || took < c.best {
-		c.best = took
+// busyTime adds up the first line of /proc/stat but for idle, iowait and guests,
+// which are in user already. What the host gave to other machines is steal.
+func busyTime(stat string) (time.Duration, bool) {
+	line, _, _ := strings.Cut(stat, "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, false
 	}
-	return took <= c.best+c.best/4
-}
-
-// settle finds out how fast the loop can be.
-func (c *cores) settle() {
-	for range 50 {
-		c.ours()
+	var ticks int64
+	for _, i := range []int{1, 2, 3, 6, 7, 8} { // user, nice, system, irq, softirq, steal
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return 0, false
+		}
+		ticks += n
 	}
-}
-
-// loopOnEveryCore times a loop that runs on all cores at once.
-func loopOnEveryCore() time.Duration {
-	var wg sync.WaitGroup
-	began := time.Now()
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			x := uint64(1)
-			for range 1_000_000 {
-				x = x*6364136223846793005 + 1442695040888963407
-			}
-			if x == 0 { // never; the loop must not be optimised away
-				panic(x)
-			}
-		})
-	}
-	wg.Wait()
-	return time.Since(began)
+	return time.Duration(ticks) * 10 * time.Millisecond, true
 }

@@ -40,8 +40,8 @@ side by side in one process.
 ## How to reproduce
 
 `+"```"+`
-make bench                  # about three minutes; writes this page and its chart
-make bench ARGS=-quick      # half a minute; prints only
+make bench                  # a few minutes; writes this page and its chart
+make bench ARGS=-quick      # about half a minute; prints only
 make bench ARGS=-json       # one JSON object per line
 `+"```"+`
 
@@ -50,9 +50,9 @@ a fresh limiter; the best run counts. A figure is elapsed time divided by the
 calls of all goroutines together. Every answer is checked: a case of admissions
 in which one call is refused fails, and the other way round. Allocations are
 counted in a loop of their own. With several goroutines there are fewer runs,
-each sixteen times as long, because a mutex is fought over only some of the time,
-and a run counts only if all cores were free just before and after it: on one
-core nothing contends.
+each five times as long, because a mutex is fought over only some of the time, and
+a run counts only if nobody else had a core meanwhile, neither another process nor
+another machine on the host: on one core nothing contends.
 
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
@@ -117,7 +117,7 @@ func writeCase(b *bytes.Buffer, r harness.Result) {
 		fmt.Fprintf(b, "\n%s\n", r.Case.Note)
 	}
 	if r.Disturbed > 0 {
-		fmt.Fprintf(b, "\n%d runs were counted although a core was lost during them.\n", r.Disturbed)
+		fmt.Fprintf(b, "\n%d runs were counted although somebody else had a core during them.\n", r.Disturbed)
 	}
 	fmt.Fprintf(b, "\n| | ns/op | median | allocs/op | times as fast as %s |\n|---|---:|---:|---:|---:|\n", r.Case.Against)
 	for i, con := range r.Case.Contenders {

@@ -52,7 +52,7 @@ type goals struct{ allow, prepaid, take float64 }
 func allow(goroutines int, g goals) harness.Case {
 	return harness.Case{
 		Name:       "allow, " + count(goroutines),
-		Note:       "100,000,000 per second, burst 1,000,000,000: every call is admitted. uber's limiter has its slack set to the burst, with which it never waits.",
+		Note:       "100,000,000 per second, burst 1,000,000,000: every call is admitted. uber's limiter cannot refuse; its slack is set to the burst, so that it hardly ever waits.",
 		Goroutines: goroutines,
 		Expect:     harness.Admit,
 		Against:    xTimeRate,

@@ -1,0 +1,4 @@
+package harness
+
+// BusyTime is busyTime, for tests.
+var BusyTime = busyTime
