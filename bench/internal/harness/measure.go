@@ -34,6 +34,9 @@ type Measurement struct {
 	// divided by the calls of all goroutines together.
 	Best, Median float64
 
+	// Runs are the runs in the order of the rounds.
+	Runs []float64
+
 	// Allocs is heap allocations per call, to three decimals.
 	Allocs float64
 }
@@ -45,6 +48,35 @@ type Result struct {
 
 	// Disturbed is how many runs counted although a core was lost.
 	Disturbed int
+}
+
+// Figure is the time per call that stands for contender i: its best run or, of
+// several goroutines, its median. What other tenants do to one goroutine only
+// ever slows it down, so its best run tells most. Several goroutines have luck as
+// well: while the host runs our cores as one core's two threads, a cache line
+// moves between them for nothing, and the best run is the luckiest.
+func (r Result) Figure(i int) float64 {
+	if r.Case.Goroutines > 1 {
+		return r.Measurements[i].Median
+	}
+	return r.Measurements[i].Best
+}
+
+// Ratio is how many times as fast contender i is as the one that the case names.
+// With several goroutines it is the median over the rounds of the ratio within
+// the round, because luck comes and goes for all of a round.
+func (r Result) Ratio(i int) float64 {
+	against := slices.IndexFunc(r.Case.Contenders, func(c Contender) bool { return c.Name == r.Case.Against })
+	theirs, ours := r.Measurements[against].Runs, r.Measurements[i].Runs
+	if r.Case.Goroutines == 1 || len(ours) == 0 || len(ours) != len(theirs) {
+		return r.Figure(against) / r.Figure(i)
+	}
+	rounds := make([]float64, len(ours))
+	for k := range ours {
+		rounds[k] = theirs[k] / ours[k]
+	}
+	slices.Sort(rounds)
+	return rounds[len(rounds)/2]
 }
 
 // Measure runs the case. It calls progress, unless nil, after every round.
@@ -221,5 +253,5 @@ func (l *lane) countAllocs() error {
 
 func (l *lane) measurement() Measurement {
 	sorted := slices.Sorted(slices.Values(l.times))
-	return Measurement{Best: sorted[0], Median: sorted[len(sorted)/2], Allocs: l.allocs}
+	return Measurement{Best: sorted[0], Median: sorted[len(sorted)/2], Runs: l.times, Allocs: l.allocs}
 }

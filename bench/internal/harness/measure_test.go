@@ -139,3 +139,20 @@ func TestBusyTime(t *testing.T) {
 		}
 	}
 }
+
+func TestRatio(t *testing.T) {
+	r := harness.Result{
+		Case: harness.Case{Goroutines: 1, Against: "b", Contenders: []harness.Contender{{Name: "a"}, {Name: "b"}}},
+		Measurements: []harness.Measurement{
+			{Best: 10, Median: 20, Runs: []float64{20, 10, 40}},
+			{Best: 30, Median: 90, Runs: []float64{90, 30, 160}},
+		},
+	}
+	if r.Figure(0) != 10 || r.Ratio(0) != 3 {
+		t.Errorf("one goroutine: figure %v, ratio %v; want the best, 10 and 3", r.Figure(0), r.Ratio(0))
+	}
+	r.Case.Goroutines = 2
+	if r.Figure(0) != 20 || r.Ratio(0) != 4 {
+		t.Errorf("two: figure %v, ratio %v; want medians, 20 and of 4.5, 3 and 4", r.Figure(0), r.Ratio(0))
+	}
+}

@@ -46,13 +46,17 @@ make bench ARGS=-json       # one JSON object per line
 `+"```"+`
 
 In each case the contenders run in turns, %d runs of about %v each, every run on
-a fresh limiter; the best run counts. A figure is elapsed time divided by the
-calls of all goroutines together. Every answer is checked: a case of admissions
+a fresh limiter. A figure is elapsed time divided by the calls of all goroutines
+together. With one goroutine the best run counts. Every answer is checked: a case of admissions
 in which one call is refused fails, and the other way round. Allocations are
-counted in a loop of their own. With several goroutines there are fewer runs,
-each five times as long, because a mutex is fought over only some of the time, and
-a run counts only if nobody else had a core meanwhile, neither another process nor
-another machine on the host: on one core nothing contends.
+counted in a loop of their own.
+
+With several goroutines there are fewer runs, each five times as long, and a run
+counts only if nobody else had a core meanwhile, neither another process nor another
+machine on the host. There the median counts, and a ratio is the median of the
+ratios within each round: how dear it is that two cores write one cache line depends
+on where the host puts them at the moment, which helps or hurts everyone in the
+round alike, and the best run would be the luckiest.
 
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
@@ -126,6 +130,6 @@ func writeCase(b *bytes.Buffer, r harness.Result) {
 		if con.Kind == harness.Weir {
 			name = "**" + name + "**"
 		}
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %s | %.2f |\n", name, m.Best, m.Median, number(m.Allocs), down(ratio(r, i), 2))
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %s | %.2f |\n", name, m.Best, m.Median, number(m.Allocs), down(r.Ratio(i), 2))
 	}
 }

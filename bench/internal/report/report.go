@@ -61,17 +61,12 @@ func (r *Report) WriteText(w io.Writer) error {
 		for i, con := range res.Case.Contenders {
 			m := res.Measurements[i]
 			fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%.2f\t%s\n",
-				con.Name, m.Best, m.Median, number(m.Allocs), down(ratio(res, i), 2), verdict(res, i))
+				con.Name, m.Best, m.Median, number(m.Allocs), down(res.Ratio(i), 2), verdict(res, i))
 		}
 		fmt.Fprintln(tw)
 	}
 	fmt.Fprintln(tw, r.goalSummary())
 	return tw.Flush()
-}
-
-// ratio returns how many times faster a contender is than Case.Against.
-func ratio(r harness.Result, i int) float64 {
-	return named(r, r.Case.Against).Best / r.Measurements[i].Best
 }
 
 // verdict says whether a contender met its goal, or nothing if it has none.
@@ -80,7 +75,7 @@ func verdict(r harness.Result, i int) string {
 	switch {
 	case goal == 0:
 		return ""
-	case ratio(r, i) >= goal:
+	case r.Ratio(i) >= goal:
 		return fmt.Sprintf("  goal %s: met", number(goal))
 	}
 	return fmt.Sprintf("  goal %s: MISSED", number(goal))

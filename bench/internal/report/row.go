@@ -46,21 +46,19 @@ func AtMost(allowed, measured float64) float64 {
 
 // timeRows returns a row for each of weir's contenders.
 func timeRows(r harness.Result) []Row {
-	against := named(r, r.Case.Against)
-	peer, name := bestPeer(r, func(m harness.Measurement) float64 { return m.Best })
+	peer, name := bestPeer(r, r.Figure)
 	var rows []Row
 	for i, con := range r.Case.Contenders {
 		if con.Kind != harness.Weir {
 			continue
 		}
-		best := r.Measurements[i].Best
 		rows = append(rows, Row{
 			Case:         con.Name + ", " + r.Case.Name,
-			Weir:         best,
+			Weir:         r.Figure(i),
 			BestPeer:     peer,
 			BestPeerName: name,
 			Against:      r.Case.Against,
-			Ratio:        against.Best / best,
+			Ratio:        r.Ratio(i),
 			Goal:         con.Goal,
 		})
 	}
@@ -69,7 +67,7 @@ func timeRows(r harness.Result) []Row {
 
 // allocRows is timeRows for allocations, of which there are to be none.
 func allocRows(r harness.Result) []Row {
-	peer, name := bestPeer(r, func(m harness.Measurement) float64 { return m.Allocs })
+	peer, name := bestPeer(r, func(i int) float64 { return r.Measurements[i].Allocs })
 	var rows []Row
 	for i, con := range r.Case.Contenders {
 		if con.Kind != harness.Weir {
@@ -90,10 +88,10 @@ func allocRows(r harness.Result) []Row {
 }
 
 // bestPeer returns the least figure of a peer and whose it is.
-func bestPeer(r harness.Result, figure func(harness.Measurement) float64) (best float64, name string) {
+func bestPeer(r harness.Result, figure func(i int) float64) (best float64, name string) {
 	best = math.Inf(1)
 	for i, con := range r.Case.Contenders {
-		if f := figure(r.Measurements[i]); con.Kind == harness.Peer && f < best {
+		if f := figure(i); con.Kind == harness.Peer && f < best {
 			best, name = f, con.Name
 		}
 	}
@@ -101,14 +99,4 @@ func bestPeer(r harness.Result, figure func(harness.Measurement) float64) (best 
 		return 0, ""
 	}
 	return best, name
-}
-
-// named returns the measurement of a contender that Case.Validate has found.
-func named(r harness.Result, name string) harness.Measurement {
-	for i, con := range r.Case.Contenders {
-		if con.Name == name {
-			return r.Measurements[i]
-		}
-	}
-	return harness.Measurement{}
 }

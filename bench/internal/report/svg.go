@@ -73,12 +73,12 @@ func (r *Report) WriteSVG(w io.Writer) error {
 // charted returns the results that have a peer, and their greatest figure.
 func charted(results []harness.Result) (chosen []harness.Result, longest float64) {
 	for _, res := range results {
-		if _, name := bestPeer(res, func(m harness.Measurement) float64 { return m.Best }); name == "" {
+		if _, name := bestPeer(res, res.Figure); name == "" {
 			continue
 		}
 		chosen = append(chosen, res)
-		for _, m := range res.Measurements {
-			longest = max(longest, m.Best)
+		for i := range res.Measurements {
+			longest = max(longest, res.Figure(i))
 		}
 	}
 	return chosen, longest
@@ -94,10 +94,10 @@ func drawGroup(b *bytes.Buffer, y int, r harness.Result, longest float64) {
 	const room = chartWidth - left - valueWidth - margin
 	for i, con := range r.Case.Contenders {
 		top := y + groupTitle + i*barPitch
-		width := max(1, r.Measurements[i].Best/longest*room)
+		width := max(1, r.Figure(i)/longest*room)
 		text(b, "", "end", left-8, top+12, barLabel(con))
 		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d" rx="2"/>`+"\n", barClass(con.Kind), left, top, width, barHeight)
-		text(b, "dim", "start", left+int(width)+6, top+12, fmt.Sprintf("%.1f ns", r.Measurements[i].Best))
+		text(b, "dim", "start", left+int(width)+6, top+12, fmt.Sprintf("%.1f ns", r.Figure(i)))
 	}
 }
 
