@@ -44,7 +44,8 @@ func NewAt(now Instant, limits ...Limit) (*Single, error) {
 	s.queue.init(s)
 	c := newCell(p)
 	if c.kind != wordNone {
-		c.word.Store(c.save(s.ledger))
+		s.saved = c.save(s.ledger)
+		c.word.Store(s.saved)
 	}
 	s.cell.Store(c)
 	return s, nil
@@ -119,8 +120,8 @@ func (s *Single) Take(cost int64) Decision {
 	}
 }
 
-// TakeAt is Take at a given instant. One that lies before an earlier call's
-// counts as no later than that: time never goes back.
+// TakeAt is Take at a given instant. One that lies before an earlier call's frees
+// nothing: time never goes back.
 func (s *Single) TakeAt(now Instant, cost int64) Decision {
 	if uint64(cost) > uint64(MaxCost) {
 		return invalid()

@@ -111,10 +111,7 @@ func TestTicksWholePeriods(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate, per := drawRate(t)
 		tk, _ := newTicks(rate, per)
-		now := rapid.Int64Range(Epoch, Horizon-min(per, Horizon-Epoch)).Draw(t, "now")
-		if now+per > Horizon {
-			t.Skip("longer than the range")
-		}
+		now := rapid.Int64Range(Epoch, Horizon-per).Draw(t, "now")
 		got := new(big.Int).SetUint64(tk.Tick(now+per) - tk.Tick(now))
 		if want := new(big.Int).Mul(big.NewInt(rate), new(big.Int).SetUint64(tk.unit)); got.Cmp(want) != 0 {
 			t.Fatalf("%d per %d: %v ticks in a period, want %v", rate, per, got, want)
