@@ -41,3 +41,12 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	}
 	return 0, fmt.Errorf("weir: no algorithm is called %q; there are %q", name, algorithmNames[:])
 }
+
+// MarshalText returns String.
+func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText is ParseAlgorithm.
+func (a *Algorithm) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseAlgorithm(string(text))
+	return err
+}

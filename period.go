@@ -2,6 +2,9 @@ package weir
 
 import (
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/algo"
@@ -54,6 +57,38 @@ func (p Period) String() string {
 	return fmt.Sprintf("%v in %v", p.unit, p.zone)
 }
 
+// ParsePeriod is the inverse of String.
+func ParsePeriod(text string) (Period, error) {
+	name, zone, inZone := strings.Cut(text, " in ")
+	for unit := Day; unit <= Year; unit++ {
+		if name != unit.String() {
+			continue
+		}
+		if !inZone {
+			return Calendar(unit, nil), nil
+		}
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			return Period{}, fmt.Errorf("weir: period %q: %w", text, err)
+		}
+		return Calendar(unit, loc), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || inZone {
+		return Period{}, fmt.Errorf("weir: period %q: must be a duration such as 1m30s, or day, week, month or year, which may be in a zone: month in Europe/Berlin", text)
+	}
+	return Every(d), nil
+}
+
+// MarshalText returns String.
+func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText is ParsePeriod.
+func (p *Period) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePeriod(string(text))
+	return err
+}
+
 // Fill is how full a limit starts. The zero value is full.
 type Fill struct{ missing float64 }
 
@@ -65,10 +100,29 @@ var (
 )
 
 // Filled returns a share between 0 (empty) and 1 (full), to a millionth.
-func Filled(share float64) Fill { return Fill{missing: 1 - share} }
+func Filled(share float64) Fill {
+	return Fill{missing: math.Round((1-share)*algo.FillSteps) / algo.FillSteps}
+}
 
-// String returns the share as a percentage.
-func (f Fill) String() string { return fmt.Sprintf("%.4g%%", 100*(1-f.missing)) }
+// String returns the share as a percentage, such as "50%".
+func (f Fill) String() string {
+	millionths := math.Round((1 - f.missing) * algo.FillSteps)
+	return strconv.FormatFloat(millionths/(algo.FillSteps/100), 'f', -1, 64) + "%"
+}
+
+// MarshalText returns String.
+func (f Fill) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (f *Fill) UnmarshalText(text []byte) error {
+	number, ok := strings.CutSuffix(string(text), "%")
+	share, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil {
+		return fmt.Errorf("weir: initial %q: must be a percentage such as 50%%", text)
+	}
+	*f = Filled(share / 100)
+	return nil
+}
 
 func (f Fill) millionths() (algo.Fill, error) {
 	if !(f.missing >= 0 && f.missing <= 1) { // also refuses NaN

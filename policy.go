@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"time"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir/algo"
 )
@@ -15,10 +15,11 @@ import (
 // name, and a limit's is the pair of names, so limits of different policies
 // never share a counter. Make one with NewPolicy.
 type Policy struct {
+	serial uint64
 	name   string
 	limits []Limit // with defaults filled in
 	rules  []algo.Rule
-	dual   *algo.Dual // if the limits are one dual window
+	word   *algo.Word // if the state of all limits fits one word
 }
 
 // NewPolicy compiles limits. Its error joins a *LimitError for every limit that
@@ -30,10 +31,12 @@ func NewPolicy(name string, limits ...Limit) (*Policy, error) {
 	return compile(name, limits)
 }
 
+var serials atomic.Uint64
+
 const nameProblem = "must be 1 to 128 letters, digits or -_.:/"
 
 func compile(name string, limits []Limit) (*Policy, error) {
-	p := &Policy{name: name, limits: make([]Limit, len(limits)), rules: make([]algo.Rule, len(limits))}
+	p := &Policy{serial: serials.Add(1), name: name, limits: make([]Limit, len(limits)), rules: make([]algo.Rule, len(limits))}
 	var problems []error
 	if len(limits) < 1 || len(limits) > algo.MaxRules {
 		problems = append(problems, &LimitError{Policy: name, Field: "limits", Value: len(limits), Problem: fmt.Sprintf("a policy has 1 to %d", algo.MaxRules)})
@@ -47,9 +50,7 @@ func compile(name string, limits []Limit) (*Policy, error) {
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	if err := p.pairDual(); err != nil {
-		return nil, err
-	}
+	p.word = algo.NewWord(p.rules)
 	return p, nil
 }
 
@@ -72,33 +73,12 @@ func (p *Policy) compileLimit(i int) error {
 	return err
 }
 
-// pairDual lets limits that are one dual window, or half of one, share a word.
-func (p *Policy) pairDual() error {
-	var rates [2]int64
-	for _, l := range p.limits {
-		if l.Algorithm != DualWindow || l.Initial != p.limits[0].Initial {
-			return nil
-		}
-		rates[l.dualHalf()] = l.Rate
-	}
-	fill, err := p.limits[0].Initial.millionths()
-	if err != nil {
-		return err
-	}
-	p.dual, err = algo.NewDual(rates[0], rates[1], fill)
-	return err
-}
-
-// dualHalf returns 0 for the limit per second and 1 for the one per minute.
-func (l Limit) dualHalf() int {
-	if l.Per.every == time.Minute {
-		return 1
-	}
-	return 0
-}
-
 // Name returns the policy's name.
 func (p *Policy) Name() string { return p.name }
+
+// Serial returns a number that no other policy of this process has. Stores find
+// by it what they know of a policy.
+func (p *Policy) Serial() uint64 { return p.serial }
 
 // Limits returns the policy's limits with defaults filled in, in the order in
 // which Decision.By counts them.
@@ -107,6 +87,10 @@ func (p *Policy) Limits() []Limit { return slices.Clone(p.limits) }
 // Rules returns the compiled limits, for stores. The caller must not change
 // them.
 func (p *Policy) Rules() []algo.Rule { return p.rules }
+
+// Word returns how the state of all limits shares one word, for stores, or nil if
+// it needs more.
+func (p *Policy) Word() *algo.Word { return p.word }
 
 // LimitName returns the name that headers give to limit i: the policy's for the
 // limit called "main", otherwise "policy.limit".

@@ -43,8 +43,8 @@ func NewAt(now Instant, limits ...Limit) (*Single, error) {
 	s := &Single{ledger: algo.NewLedger(p.rules, int64(now))}
 	s.queue.init(s)
 	c := newCell(p)
-	if c.kind != wordNone {
-		s.saved = c.save(s.ledger)
+	if c.state != nil {
+		s.saved = c.state.Save(s.ledger)
 		c.word.Store(s.saved)
 	}
 	s.cell.Store(c)
@@ -56,7 +56,7 @@ func NewAt(now Instant, limits ...Limit) (*Single, error) {
 func (s *Single) Allow() bool {
 	c := s.cell.Load()
 	now := mono.Now()
-	if c.kind != wordGCRA {
+	if !c.isGCRA {
 		return s.allowAny(c, now)
 	}
 	t := c.gcra.Tick(now)
@@ -79,7 +79,7 @@ func (s *Single) allowAny(c *cell, now int64) bool {
 		if word == mark {
 			return s.takeLocked(Instant(now), 1).Allowed
 		}
-		next, ok := c.step(word, now, 1)
+		next, ok := c.state.Take(word, now, 1)
 		if next == word || c.word.CompareAndSwap(word, next) {
 			return ok
 		}
@@ -92,7 +92,7 @@ func (s *Single) allowAny(c *cell, now int64) bool {
 func (s *Single) Take(cost int64) Decision {
 	now := Now()
 	c := s.cell.Load()
-	if c.kind != wordGCRA || uint64(cost-1) >= uint64(c.gcra.Capacity()) {
+	if !c.isGCRA || uint64(cost-1) >= uint64(c.gcra.Capacity()) {
 		return s.TakeAt(now, cost)
 	}
 	// As TakeAt, with the steps inlined and each Decision returned as it is made:
@@ -132,9 +132,9 @@ func (s *Single) TakeAt(now Instant, cost int64) Decision {
 		if word == mark {
 			return s.takeLocked(now, cost)
 		}
-		next, ok := c.step(word, int64(now), cost)
+		next, ok := c.state.Take(word, int64(now), cost)
 		if next == word || c.word.CompareAndSwap(word, next) {
-			return c.decide(next, now, cost, ok)
+			return NewDecision(c.state.Verdict(next, int64(now), cost, ok), now)
 		}
 	}
 }
@@ -229,9 +229,9 @@ func (s *Single) lock(now Instant) {
 	s.mu.Lock()
 	c := s.cell.Load()
 	if word := c.word.Swap(mark); word != mark {
-		c.load(s.ledger, word)
+		c.state.Load(s.ledger, word)
 		if word != s.saved {
-			s.ledger.SeenAt(c.grantedSince(word)) // now may be older than the last grant
+			s.ledger.SeenAt(c.state.GrantedSince(word)) // now may be older than the last grant
 		}
 	}
 	s.queue.grantDue(now)
@@ -241,8 +241,8 @@ func (s *Single) lock(now Instant) {
 func (s *Single) unlock(now Instant) {
 	s.queue.grantDue(now)
 	s.queue.arm(now)
-	if c := s.cell.Load(); c.kind != wordNone && s.ledger.Holds() == 0 && s.queue.len() == 0 {
-		s.saved = c.save(s.ledger)
+	if c := s.cell.Load(); c.state != nil && s.ledger.Holds() == 0 && s.queue.len() == 0 {
+		s.saved = c.state.Save(s.ledger)
 		c.word.Store(s.saved)
 	}
 	s.mu.Unlock()

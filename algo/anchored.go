@@ -45,6 +45,9 @@ func NewAnchored(rate, per int64, fill Fill) (*Anchored, error) {
 // Capacity returns the units per window.
 func (a *Anchored) Capacity() int64 { return a.units }
 
+// Words returns 2.
+func (a *Anchored) Words() int { return 2 }
+
 // current returns the open window's start and use at now. If none is open, it
 // is one that would open now.
 func (a *Anchored) current(s State, now int64) (start, used int64) {

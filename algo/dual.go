@@ -82,21 +82,26 @@ func orUnlimited(n int64) uint64 {
 // per second, or per minute. Like the whole it stands still from 2083 on.
 func NewDualHalf(rate, per int64, fill Fill) (*Fixed, error) {
 	var err error
-	w := every(max(per, 1))
+	w, which := every(max(per, 1)), wholeWindow
 	switch per {
 	case secondNs:
 		_, err = NewDual(rate, 0, fill)
-		w.last = 60<<25 - 1
+		w.last, which = 60<<25-1, secondHalf
 	case minuteNs:
 		_, err = NewDual(0, rate, fill)
-		w.last = 1<<25 - 1
+		w.last, which = 1<<25-1, minuteHalf
 	default:
 		err = badParam("per", per, "a dual window is per second or per minute")
 	}
 	if err != nil {
 		return nil, err
 	}
-	return newFixed(rate, w, fill)
+	f, err := newFixed(rate, w, fill)
+	if err != nil {
+		return nil, err
+	}
+	f.half = which
+	return f, nil
 }
 
 // Capacity returns the most units that ever fit at once.

@@ -1,7 +1,5 @@
 package algo
 
-import "slices"
-
 // Ledger is everything that is remembered of one key under one policy: a state
 // for each rule, and the open holds. It decides for all rules at once, all or
 // nothing. It is not safe for concurrent use; its owner locks.
@@ -40,11 +38,17 @@ const MaxRules = 32
 // NewLedger returns the ledger of a key that was never used, in a limiter that
 // was started at epoch. It keeps rules.
 func NewLedger(rules []Rule, epoch int64) *Ledger {
-	l := &Ledger{rules: rules, states: make([]State, len(rules))}
-	for i, r := range rules {
-		l.states[i] = r.Fresh(epoch)
-	}
+	l := &Ledger{}
+	l.Restart(rules, epoch)
 	return l
+}
+
+// Restart makes the ledger what NewLedger would return, and reuses its memory.
+func (l *Ledger) Restart(rules []Rule, epoch int64) {
+	*l = Ledger{rules: rules, states: l.states[:0]}
+	for _, r := range rules {
+		l.states = append(l.states, r.Fresh(epoch))
+	}
 }
 
 // Rules returns the rules in force. The caller must not change them.
@@ -313,6 +317,24 @@ func (l *Ledger) rebook(h *Hold, now int64, from []int, booked []bool) {
 	h.rebooked = at
 }
 
+// Standing tells how the rule that is used most stands at now. Open holds are
+// left out.
+func (l *Ledger) Standing(now int64) Standing {
+	now = max(now, l.last)
+	var most Standing
+	for i, r := range l.rules {
+		most.Join(StandingOf(r, l.states[i], now))
+	}
+	return most
+}
+
+// Advance makes holds that are over at now part of the states, as every operation
+// does first, and returns how many are open.
+func (l *Ledger) Advance(now int64) (open int) {
+	l.advance(now)
+	return len(l.holds.list)
+}
+
 // Unused says whether the ledger equals one that was never used, so that it may
 // be forgotten without forgiving anything.
 func (l *Ledger) Unused(now int64) bool {
@@ -320,13 +342,10 @@ func (l *Ledger) Unused(now int64) bool {
 	if len(l.holds.list) > l.holds.expired(now) {
 		return false
 	}
-	return !slices.ContainsFunc(l.reports(now), func(v Verdict) bool { return v.ResetAt > now })
-}
-
-func (l *Ledger) reports(now int64) []Verdict {
-	vs := make([]Verdict, len(l.rules))
-	for i := range vs {
-		vs[i] = l.report(i, now)
+	for i, r := range l.rules {
+		if r.resetAt(&l.states[i], &l.holds, now) > now {
+			return false
+		}
 	}
-	return vs
+	return true
 }

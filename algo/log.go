@@ -67,6 +67,9 @@ func (g *Log) clone() *Log {
 // Capacity returns the units per period.
 func (l *SlidingLog) Capacity() int64 { return l.units }
 
+// Words returns -1: the state is a Log.
+func (l *SlidingLog) Words() int { return -1 }
+
 // Fresh returns the state of a key that was never used. A rule that starts less
 // than full has the missing units taken at epoch.
 func (l *SlidingLog) Fresh(epoch int64) State {

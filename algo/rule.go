@@ -26,6 +26,9 @@ func (s *State) clone() State {
 type Rule interface {
 	// Capacity returns the most units that ever fit at once.
 	Capacity() int64
+	// Words returns how many words of a State the rule uses, or -1 if it
+	// needs a Log.
+	Words() int
 	// Fresh returns the state of a key that was never used, in a limiter
 	// that was started at epoch.
 	Fresh(epoch int64) State
@@ -57,6 +60,32 @@ type Rule interface {
 	// number of used units, and says whether it did.
 	adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error)
 }
+
+// Standing is how much of a rule is in use, for whoever must choose what to
+// forget.
+type Standing struct {
+	Used  int64   // units, rounded up
+	Share float64 // of the capacity
+	Full  bool    // a charge of one unit would be refused
+}
+
+// StandingOf tells how a state without holds stands at now.
+func StandingOf(r Rule, s State, now int64) Standing {
+	used := r.used(&s, &noHolds, now)
+	return Standing{Used: used, Share: float64(used) / float64(r.Capacity()), Full: !r.admits(&s, &noHolds, now, 1)}
+}
+
+// Join makes s tell of the rule that is used most, of several: it is full if one
+// of them is.
+func (s *Standing) Join(o Standing) {
+	full := s.Full || o.Full
+	if o.Share > s.Share {
+		*s = o
+	}
+	s.Full = full
+}
+
+var noHolds Holds // nobody writes to it
 
 // convert returns the state under rule that keeps the units used under old,
 // and whether they had to be booked anew at now.

@@ -80,6 +80,9 @@ func (w *Sliding) pack(v slide) State {
 // Capacity returns the units per window.
 func (w *Sliding) Capacity() int64 { return w.units }
 
+// Words returns 2.
+func (w *Sliding) Words() int { return 2 }
+
 // Take charges cost units at now if they fit and returns the next state; a
 // refusal returns the state as it was. Cost must lie between 0 and MaxCost.
 func (w *Sliding) Take(s State, now, cost int64) (next State, ok bool) {

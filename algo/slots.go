@@ -32,6 +32,9 @@ func NewSlots(slots int64) (*Slots, error) {
 // Capacity returns the number of slots.
 func (l *Slots) Capacity() int64 { return l.units }
 
+// Words returns 0: the holds are the state.
+func (l *Slots) Words() int { return 0 }
+
 // Take holds cost more slots if they are free and returns the next word; a
 // refusal returns the word as it was.
 func (l *Slots) Take(held uint64, cost int64) (next uint64, ok bool) {

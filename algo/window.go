@@ -72,7 +72,17 @@ type Fixed struct {
 	shift uint   // bits of the count
 	most  uint64 // the greatest count
 	fill  Fill
+	half  half // of a dual window, if it is one
 }
+
+// half says which half of a dual window a Fixed is, if any.
+type half uint8
+
+const (
+	wholeWindow half = iota // none
+	secondHalf
+	minuteHalf
+)
 
 // NewFixed returns the rule for rate units in every window of per nanoseconds.
 func NewFixed(rate, per int64, fill Fill) (*Fixed, error) {
@@ -104,6 +114,9 @@ func newFixed(rate int64, w windows, fill Fill) (*Fixed, error) {
 
 // Capacity returns the units per window.
 func (f *Fixed) Capacity() int64 { return f.units }
+
+// Words returns 1.
+func (f *Fixed) Words() int { return 1 }
 
 // current splits the word and moves it to now's window.
 func (f *Fixed) current(word uint64, now int64) (number, used uint64) {

@@ -2,13 +2,14 @@ package memstore
 
 import (
 	"context"
-	"crypto/rand"
-	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 )
 
-// Do carries out a batch under one lock and with one clock reading.
+// Do carries out a batch with one clock reading. TakeAll and ReserveAll hold the
+// locks of all their keys' shards meanwhile, and so are one step for everybody
+// else; the other operations are one step per charge.
 func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -16,227 +17,364 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.nowLocked()
+	if len(b.Charges) == 0 {
+		return nil
+	}
+	now := t.now()
 	switch b.Op {
 	case weir.TakeEach:
-		return t.takeEachLocked(now, b)
+		return t.takeEach(now, b)
 	case weir.TakeAll, weir.ReserveAll:
-		return t.allLocked(now, b)
+		return t.takeAll(now, b)
 	case weir.Renew:
-		return t.renewLocked(now, b)
+		return t.renewEach(now, b)
 	}
 	for i := range b.Charges {
-		if err := t.oneLocked(now, b, i); err != nil {
+		if err := t.doOne(now, b, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeEachLocked makes sure that every charge can be decided before the first
-// is made.
-func (t *Table) takeEachLocked(now weir.Instant, b *weir.Batch) error {
+// doOne carries out charge i of an operation that treats each on its own.
+func (t *Table) doOne(now weir.Instant, b *weir.Batch, i int) (err error) {
+	if b.Op == weir.PeekEach {
+		b.Decisions[i], err = t.peek(now, &b.Charges[i])
+		return err
+	}
+	v, err := t.enter(int64(now), b.Charges[i:i+1])
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	if b.Op == weir.Settle {
+		b.Settled[i] = v.settle(&v.charges[0], b.Receipts[i])
+		return nil
+	}
+	v.reset(&v.charges[0])
+	return nil
+}
+
+// reset forgets what a key has used. Its numbers stay as they are.
+func (v *visit) reset(c *charge) {
+	r := v.rowOf(c, false)
+	if r.was == nil {
+		v.drop(r)
+		return
+	}
+	r.ledger.Reset(v.now)
+	v.put(r)
+}
+
+// takeEach goes over the charges several times: to find out where each leads, to
+// touch the memory there so that it is on its way for all of them at once, and to
+// decide.
+func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
+	v := t.visits.Get().(*visit)
+	defer v.forget()
 	for i := range b.Charges {
-		if _, err := t.peekLocked(now, &b.Charges[i]); err != nil {
+		c, err := t.charge(&b.Charges[i])
+		if err != nil {
 			return err
 		}
-		if t.currentLocked(b.Charges[i].Policy).ReserveOnly() {
+		if c.numbers.policy.ReserveOnly() {
 			return weir.ErrReserveOnly
 		}
+		v.charges = append(v.charges, c)
 	}
-	for i := range b.Charges {
+	t.touch(v.charges)
+	if !t.allWords(v.charges) {
+		return t.tryEach(now, b)
+	}
+	for i := range v.charges {
+		var ok bool
+		c := &v.charges[i]
+		if b.Decisions[i], ok = t.takeWord(c.numbers, c.h, c.key, now, c.cost); ok {
+			continue
+		}
 		var err error
-		if b.Decisions[i], err = t.takeLocked(now, &b.Charges[i]); err != nil {
+		if b.Decisions[i], err = t.takeSlowly(now, b.Charges[i:i+1]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// oneLocked carries out charge i of an operation that treats each on its own.
-func (t *Table) oneLocked(now weir.Instant, b *weir.Batch, i int) (err error) {
-	c := &b.Charges[i]
-	switch b.Op {
-	case weir.PeekEach:
-		b.Decisions[i], err = t.peekLocked(now, c)
-	case weir.Settle:
-		b.Settled[i] = t.settleLocked(now, c, b.Receipts[i])
-	case weir.ResetEach:
-		if r := t.rows[rowKey{c.Policy.Name(), c.Key}]; r != nil {
-			r.ledger.Reset(int64(now))
+// touch reads something of every charge's row.
+func (t *Table) touch(charges []charge) {
+	var sum uint64
+	for i := range charges {
+		b := t.shards[charges[i].shard].one.Load()
+		sum += b.tag(b.start(charges[i].h)).Load()
+	}
+	touched(sum)
+}
+
+// touched makes the compiler believe that the sum is needed.
+//
+//go:noinline
+func touched(uint64) {}
+
+// allWords says whether every charge has a row of one word under its numbers.
+func (t *Table) allWords(charges []charge) bool {
+	for i := range charges {
+		c := &charges[i]
+		if c.numbers.word == nil || t.shards[c.shard].one.Load().find(c.h, tagFor(c.h, c.numbers), c.key) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// tryEach is takeEach behind the locks of all charges, where states can be
+// converted: if one cannot, nothing is charged.
+func (t *Table) tryEach(now weir.Instant, b *weir.Batch) error {
+	v, err := t.enter(int64(now), b.Charges)
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	for i := range v.charges {
+		if err := v.check(b, &v.charges[i]); err != nil {
+			return err
+		}
+	}
+	if err := v.trial(b); err != nil {
+		v.dropAll()
+		return err
+	}
+	v.putAll()
+	return nil
+}
+
+// peek says what Take would, and changes nothing.
+func (t *Table) peek(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
+	n, err := t.resolve(c.Policy)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	if n.word != nil {
+		h := t.hash.sum(c.Key) ^ n.of.salt
+		if d, ok := t.peekWord(n, h, c.Key, now, c.Cost); ok {
+			return d, nil
+		}
+	}
+	return t.peekSlowly(now, c)
+}
+
+// peekWord looks at the word of a key's row, or returns false if it has none or
+// the state is elsewhere.
+func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
+	b := t.shards[h>>t.shift].one.Load()
+	slot := b.find(h, tagFor(h, n), key)
+	if slot < 0 {
+		return weir.Decision{}, false
+	}
+	word := b.word(slot, 0).Load()
+	if word == algo.Mark {
+		return weir.Decision{}, false
+	}
+	_, ok := n.word.Take(word, int64(now), cost)
+	return weir.NewDecision(n.word.Verdict(word, int64(now), cost, ok), now), true
+}
+
+// peekSlowly is peek behind the lock.
+func (t *Table) peekSlowly(now weir.Instant, charge *weir.Charge) (weir.Decision, error) {
+	v, err := t.enter(int64(now), []weir.Charge{*charge})
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	defer v.leave()
+	c := &v.charges[0]
+	return v.peek(c)
+}
+
+func (v *visit) peek(c *charge) (weir.Decision, error) {
+	r := v.rowOf(c, false)
+	defer v.drop(r)
+	if r.numbers != c.numbers && !r.scratch { // the ledger is somebody's own
+		r.ledger = r.ledger.Clone()
+	}
+	if err := r.convert(c.numbers, v.now); err != nil {
+		return weir.Decision{}, err
+	}
+	return weir.NewDecision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), nil
+}
+
+// takeAll makes all charges of TakeAll or ReserveAll, or none.
+func (t *Table) takeAll(now weir.Instant, b *weir.Batch) error {
+	if b.Op == weir.ReserveAll {
+		if until, ok := t.claimHolds(int64(now), len(b.Charges)); !ok {
+			return t.refuseAll(now, b, weir.Instant(until))
+		}
+	}
+	err := t.tryAll(now, b)
+	if b.Op == weir.ReserveAll && (err != nil || !b.Allowed()) {
+		t.holds.Add(-int64(len(b.Charges)))
+	}
+	if err == nil && !b.Allowed() {
+		for i := range b.Decisions {
+			b.Decisions[i].Allowed = false
 		}
 	}
 	return err
 }
 
-// peekLocked looks at a copy, so that it makes no row and converts none.
-func (t *Table) peekLocked(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
-	p := t.currentLocked(c.Policy)
-	r := t.rows[rowKey{p.Name(), c.Key}]
-	if r == nil {
-		r = t.newRowLocked(now, p)
-	}
-	if r.policy != p {
-		r = r.clone()
-	}
-	if err := r.convert(now, p); err != nil {
-		return weir.Decision{}, err
-	}
-	return weir.NewDecision(r.ledger.Peek(int64(now), c.Cost), now), nil
-}
-
-// A trial is a batch that is being tried out on copies of the rows it meets.
-type trial struct {
-	rows  map[*row]*row // the copy of each
-	holds []holdRef     // of ReserveAll, by charge; they mean the originals
-}
-
-// allLocked makes all charges on copies, and keeps those if every one fits.
-func (t *Table) allLocked(now weir.Instant, b *weir.Batch) error {
-	tr := trial{rows: make(map[*row]*row, len(b.Charges))}
+// refuseAll refuses reservations because too many are open, until one expires.
+func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until weir.Instant) error {
 	for i := range b.Charges {
-		if err := t.tryLocked(now, b, i, &tr); err != nil {
+		if _, err := b.Charges[i].Policy.Expiry(now, b.TTL); err != nil {
 			return err
 		}
-	}
-	if !b.Allowed() {
-		for i := range b.Decisions {
-			b.Decisions[i].Allowed = false
+		d, err := t.peek(now, &b.Charges[i])
+		if err != nil {
+			return err
 		}
-		return nil
-	}
-	for r, c := range tr.rows {
-		*r = *c
-	}
-	for i, h := range tr.holds {
-		id := randomID()
-		t.putHoldLocked(id, h)
-		b.Receipts[i] = weir.Receipt{ID: id, Units: b.Charges[i].Cost, Expiry: weir.Instant(h.expiry)}
+		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, until.Sub(now)
+		b.Decisions[i] = d
 	}
 	return nil
 }
 
-// tryLocked makes charge i on a copy.
-func (t *Table) tryLocked(now weir.Instant, b *weir.Batch, i int, tr *trial) error {
-	c := &b.Charges[i]
-	p := t.currentLocked(c.Policy)
-	if b.Op == weir.TakeAll && p.ReserveOnly() {
-		return weir.ErrReserveOnly
-	}
-	r := t.rowLocked(now, p, c.Key, tr.rows)
-	try := tr.rows[r]
-	if try == nil {
-		try = r.clone()
-		tr.rows[r] = try
-	}
-	if err := try.convert(now, p); err != nil {
-		return err
-	}
-	if b.Op == weir.TakeAll {
-		b.Decisions[i] = weir.NewDecision(try.ledger.Take(int64(now), c.Cost), now)
-		return nil
-	}
-	expiry, err := p.Expiry(now, b.TTL)
+func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
+	v, err := t.enter(int64(now), b.Charges)
 	if err != nil {
 		return err
 	}
-	if until, full := t.holdsFullLocked(now, len(b.Charges)); full {
-		d := weir.NewDecision(try.ledger.Peek(int64(now), c.Cost), now)
-		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, until.Sub(now)
-		b.Decisions[i] = d
-		return nil
+	defer v.leave()
+	for i := range v.charges {
+		if err := v.check(b, &v.charges[i]); err != nil {
+			return err
+		}
 	}
-	id, v := try.ledger.Reserve(int64(now), c.Cost, expiry)
-	b.Decisions[i] = weir.NewDecision(v, now)
-	key := rowKey{p.Name(), strings.Clone(c.Key)}
-	tr.holds = append(tr.holds, holdRef{row: r, key: key, id: id, expiry: expiry})
+	if len(v.charges) == 1 { // all or nothing by itself
+		c := &v.charges[0]
+		if b.Decisions[0], err = v.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
+			return err
+		}
+	} else {
+		if err := v.trial(b); err != nil || !b.Allowed() {
+			v.dropAll()
+			return err
+		}
+		v.putAll()
+	}
+	if b.Op == weir.ReserveAll {
+		for i := range v.charges {
+			b.Receipts[i] = v.newHold(&v.charges[i])
+		}
+	}
 	return nil
 }
 
-// holdRef says where a reservation's hold is.
-type holdRef struct {
-	row    *row
-	key    rowKey // the policy and key that must settle it; the row may be an overflow row
-	id     uint64
-	expiry int64
+// check returns why a charge cannot be part of a batch, and notes when its
+// reservation expires.
+func (v *visit) check(b *weir.Batch, c *charge) (err error) {
+	if b.Op == weir.ReserveAll {
+		c.expiry, err = c.numbers.policy.Expiry(weir.Instant(v.now), b.TTL)
+		return err
+	}
+	if c.numbers.policy.ReserveOnly() {
+		return weir.ErrReserveOnly
+	}
+	return nil
 }
 
-// holdsFullLocked says whether n more reservations exceed the bound and, if so,
-// when the first of them expires. It forgets those that nobody settled in time.
-func (t *Table) holdsFullLocked(now weir.Instant, n int) (until weir.Instant, full bool) {
-	if len(t.holds)+n <= t.maxHolds || now < t.holdsFullUntil {
-		return t.holdsFullUntil, len(t.holds)+n > t.maxHolds
+// trial makes every charge that fits, on copies.
+func (v *visit) trial(b *weir.Batch) (err error) {
+	for i := range v.charges {
+		v.rowOf(&v.charges[i], true)
 	}
-	first := int64(now.Add(weir.MaxTTL))
-	for id, h := range t.holds {
-		if h.expiry <= int64(now) {
-			delete(t.holds, id)
+	v.admitAll()
+	for i := range v.charges {
+		c := &v.charges[i]
+		if b.Decisions[i], err = v.attempt(&v.rows[c.row], c, b.Op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putAll keeps what was tried.
+func (v *visit) putAll() {
+	for i := range v.rows {
+		if v.rows[i].changed {
+			v.put(&v.rows[i])
+		} else {
+			v.drop(&v.rows[i])
+		}
+	}
+}
+
+// admitAll gets every new key the right to a row, or sends it to its overflow row.
+// It comes before the decisions: those must not change any more.
+func (v *visit) admitAll() {
+	for i := range v.charges {
+		c := &v.charges[i]
+		r := &v.rows[c.row]
+		if r.ledger == nil || v.admit(r) {
 			continue
 		}
-		first = min(first, h.expiry)
+		if first := v.overflowRow(r.of); first >= 0 {
+			v.drop(r)
+			v.redirect(c.row, first)
+			continue
+		}
+		v.intoOverflow(r, c.numbers, true)
 	}
-	t.holdsFullUntil = weir.Instant(first) // none expires before
-	return t.holdsFullUntil, len(t.holds)+n > t.maxHolds
 }
 
-// findLocked returns the hold that a receipt stands for, if c may settle it.
-func (t *Table) findLocked(c *weir.Charge, receipt weir.Receipt) (holdRef, bool) {
-	h, ok := t.holds[receipt.ID]
-	if !ok || h.key != (rowKey{c.Policy.Name(), c.Key}) {
-		return holdRef{}, false
+// redirect lets the charges of one row be charges of another.
+func (v *visit) redirect(from, to int) {
+	for i := range v.charges {
+		if v.charges[i].row == from {
+			v.charges[i].row = to
+		}
 	}
-	return h, true
 }
 
-func (t *Table) settleLocked(now weir.Instant, c *weir.Charge, receipt weir.Receipt) weir.Settled {
-	h, ok := t.findLocked(c, receipt)
-	if !ok {
-		return weir.Settled{Late: true}
+// dropAll gives all states back as they were.
+func (v *visit) dropAll() {
+	for i := range v.rows {
+		v.drop(&v.rows[i])
 	}
-	t.dropHoldLocked(receipt.ID)
-	return weir.Settled(h.row.ledger.Settle(int64(now), h.id, c.Cost))
 }
 
-func (t *Table) putHoldLocked(id [16]byte, h holdRef) {
-	t.holds[id] = h
-	t.holdsFullUntil = min(t.holdsFullUntil, weir.Instant(h.expiry))
-}
-
-func (t *Table) dropHoldLocked(id [16]byte) {
-	delete(t.holds, id)
-	t.holdsFullUntil = 0 // look again
-}
-
-// renewLocked renews each reservation, or none if the time to live is wrong. A
+// renewEach renews each reservation, or none if the time to live is wrong. A
 // decision says whether its reservation was open.
-func (t *Table) renewLocked(now weir.Instant, b *weir.Batch) error {
-	expiries := make([]int64, len(b.Charges))
+func (t *Table) renewEach(now weir.Instant, b *weir.Batch) error {
 	for i := range b.Charges {
-		var err error
-		if expiries[i], err = t.currentLocked(b.Charges[i].Policy).Expiry(now, b.TTL); err != nil {
+		n, err := t.resolve(b.Charges[i].Policy)
+		if err != nil {
+			return err
+		}
+		if _, err := n.policy.Expiry(now, b.TTL); err != nil {
 			return err
 		}
 	}
 	for i := range b.Charges {
-		h, ok := t.findLocked(&b.Charges[i], b.Receipts[i])
-		if !ok || !h.row.ledger.Renew(int64(now), h.id, expiries[i]) {
-			b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
-			if ok {
-				t.dropHoldLocked(b.Receipts[i].ID)
-			}
-			continue
+		if err := t.renewOne(now, b, i); err != nil {
+			return err
 		}
-		b.Decisions[i].Allowed = true
-		h.expiry = expiries[i]
-		t.putHoldLocked(b.Receipts[i].ID, h)
-		b.Receipts[i].Expiry = weir.Instant(expiries[i])
 	}
 	return nil
 }
 
-func randomID() (id [16]byte) {
-	_, _ = rand.Read(id[:]) // never fails
-	return id
+func (t *Table) renewOne(now weir.Instant, b *weir.Batch, i int) error {
+	v, err := t.enter(int64(now), b.Charges[i:i+1])
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	c := &v.charges[0]
+	expiry, err := c.numbers.policy.Expiry(weir.Instant(v.now), b.TTL)
+	if err != nil {
+		return err
+	}
+	b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+	if v.renew(c, &b.Receipts[i], expiry) {
+		b.Decisions[i] = weir.Decision{Allowed: true}
+	}
+	return nil
 }

@@ -96,7 +96,7 @@ func TestSetChains(t *testing.T) {
 		set(a, next)
 		a = next
 	}
-	if n := len(table.replaced["p"]); n > maxReplaced {
+	if n := len(table.registry.names["p"].replaced); n > maxReplaced {
 		t.Errorf("%d replacements are kept", n)
 	}
 }
@@ -258,7 +258,8 @@ func TestPeekConvertsNothing(t *testing.T) {
 	if _, err := weir.Peek(background(), table, other, "k", 1); err != nil {
 		t.Fatal(err)
 	}
-	if r := table.rows[rowKey{"p", "k"}]; r.policy != p {
+	c, _ := table.charge(&weir.Charge{Policy: p, Key: "k"})
+	if slot := table.shards[c.shard].one.Load().find(c.h, tagFor(c.h, c.numbers), "k"); slot < 0 {
 		t.Error("a peek changed the row's numbers")
 	}
 }

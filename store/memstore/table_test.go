@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 
@@ -81,14 +82,13 @@ func TestKeysAreApart(t *testing.T) {
 }
 
 func TestKeyStringsAreNotKept(t *testing.T) {
-	table := newTable(t, Config{})
+	table := newTable(t, Config{KeepKeys: true})
 	p := policy(t, "p", perHour(2))
 	buf := []byte("alice")
-	take(t, table, p, string(buf), 1)
-	for k := range table.rows {
-		if k.key != "alice" {
-			t.Errorf("key %q", k.key)
-		}
+	take(t, table, p, unsafe.String(&buf[0], len(buf)), 2)
+	copy(buf, "bobby")
+	if d := take(t, table, p, "alice", 1); d.Allowed {
+		t.Errorf("alice's row has gone: %+v", d)
 	}
 }
 
@@ -302,35 +302,59 @@ func TestOverridesShareState(t *testing.T) {
 	}
 }
 
+// A full table lets go of rows that use little, and never of one that is refused.
 func TestFullTable(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{MaxKeys: 100, Now: c.Now})
 	p := policy(t, "p", perHour(3))
 	take(t, table, p, "victim", 3)
+	take(t, table, p, "half", 2)
 	for i := range 10_000 {
 		take(t, table, p, fmt.Sprint("bogus", i), 1)
 	}
-	if s := table.Stats(); s.Keys != 100 || s.Evicted != 0 || s.OverflowHits != 10_000-99 {
+	if s := table.Stats(); s.Keys != 100 || s.Evicted != 10_000-98 || s.Forgiven != s.Evicted || s.OverflowHits != 0 {
 		t.Errorf("%+v", s)
 	}
 	if d := take(t, table, p, "victim", 1); d.Allowed {
 		t.Errorf("a flood of keys freed a refused one: %+v", d)
 	}
-	if d := take(t, table, p, "one more", 1); d.Allowed {
-		t.Errorf("the overflow row is shared: %+v", d)
-	}
-	b := do(t, table, &weir.Batch{Op: weir.PeekEach, Charges: []weir.Charge{{Policy: p, Key: "one more", Cost: 1}}})
-	if b.Decisions[0].Allowed {
-		t.Errorf("peek must look where take would: %+v", b.Decisions[0])
+	if d := take(t, table, p, "half", 0); d.Remaining != 1 {
+		t.Errorf("a flood of keys that use less freed one: %+v", d)
 	}
 	c.pass(time.Hour)
-	for i := range 30 { // everything is unused by now: rows change hands
-		if d := take(t, table, p, fmt.Sprint("new", i), 1); !d.Allowed {
-			t.Fatalf("new key %d: %+v", i, d)
+	for i := range 30 { // everything is unused by now: rows change hands for nothing
+		take(t, table, p, fmt.Sprint("new", i), 1)
+	}
+	if s := table.Stats(); s.Keys > 100 || s.Forgiven != 10_000-98 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// If every key is refused, new ones share a row.
+func TestOverflow(t *testing.T) {
+	c := newClock()
+	table := newTable(t, Config{MaxKeys: 100, Now: c.Now})
+	p := policy(t, "p", perHour(3))
+	for i := range 100 {
+		take(t, table, p, fmt.Sprint(i), 3)
+	}
+	for want := int64(2); want >= 0; want-- {
+		if d := take(t, table, p, fmt.Sprint("new", want), 1); !d.Allowed || d.Remaining != want {
+			t.Errorf("the overflow row is shared: %+v, want %d remaining", d, want)
 		}
 	}
-	if s := table.Stats(); s.Keys != 100 || s.Evicted == 0 {
+	if d, _ := weir.Peek(background(), table, p, "one more", 1); d.Allowed {
+		t.Errorf("peek must look where take would: %+v", d)
+	}
+	if d := take(t, table, p, "one more", 1); d.Allowed {
+		t.Errorf("the overflow row is used up: %+v", d)
+	}
+	if s := table.Stats(); s.Keys != 100 || s.Evicted != 0 || s.Forgiven != 0 || s.OverflowHits != 3 {
 		t.Errorf("%+v", s)
+	}
+	c.pass(time.Hour)
+	if d := take(t, table, p, "one more", 1); !d.Allowed || d.Remaining != 2 || table.Stats().OverflowHits != 3 {
+		t.Errorf("all is paid off: %+v, %+v", d, table.Stats())
 	}
 }
 

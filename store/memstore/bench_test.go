@@ -1,0 +1,104 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// many is a limit that nobody reaches.
+var many = weir.Limit{Rate: 1_000_000_000, Per: weir.Every(time.Second), Burst: 1_000_000_000}
+
+func benchKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("user:%015d", i)
+	}
+	rand.Shuffle(n, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+	return keys
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, n := range []int{1, 100_000, 1_000_000} {
+		for _, snapshots := range []bool{false, true} {
+			b.Run(fmt.Sprintf("keys=%d/snapshots=%t", n, snapshots), func(b *testing.B) {
+				table := newTable(b, Config{MaxKeys: max(n, 1000), Snapshots: snapshots})
+				p := policy(b, "p", many)
+				keys := benchKeys(n)
+				for _, k := range keys {
+					take(b, table, p, k, 1)
+				}
+				runtime.GC()
+				ctx := context.Background()
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					for i := rand.IntN(n); pb.Next(); i++ {
+						if i >= n {
+							i = 0
+						}
+						if d, err := table.Take(ctx, p, keys[i], 1); err != nil || !d.Allowed {
+							b.Fatal(d, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+func BenchmarkInsert(b *testing.B) {
+	table := newTable(b, Config{MaxKeys: max(b.N, 1000)})
+	p := policy(b, "p", perHour(10))
+	keys := benchKeys(b.N)
+	ctx := context.Background()
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, k := range keys {
+		if d, err := table.Take(ctx, p, k, 1); err != nil || !d.Allowed {
+			b.Fatal(d, err)
+		}
+	}
+	b.StopTimer()
+	s := table.Stats()
+	b.ReportMetric(float64(s.Bytes)/float64(s.Keys), "B/key")
+	began := time.Now()
+	runtime.GC()
+	b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms-gc")
+	b.ReportMetric(float64(s.MostMoved), "moved")
+}
+
+func BenchmarkFlood(b *testing.B) {
+	for _, rate := range []int64{10, 1_000_000} {
+		b.Run(fmt.Sprint(rate), func(b *testing.B) {
+			table := newTable(b, Config{MaxKeys: 100_000})
+			p := policy(b, "p", perHour(rate))
+			keys := benchKeys(b.N)
+			ctx := context.Background()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for _, k := range keys {
+				if d, err := table.Take(ctx, p, k, 1); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkTwoLimits(b *testing.B) {
+	table := newTable(b, Config{})
+	p := policy(b, "p", many, named("b", many))
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, err := table.Take(ctx, p, "alice", 1); err != nil || !d.Allowed {
+			b.Fatal(d, err)
+		}
+	}
+}

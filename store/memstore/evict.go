@@ -1,0 +1,135 @@
+package memstore
+
+import (
+	"math/rand/v2"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// Eviction happens where a new key needs a place in a full table, and only in
+// that key's shard. Rows with nothing in use go first: they equal absent rows, so
+// nothing is forgiven. If there are none, the row with the least share of its
+// limit in use goes, and its units are counted as forgiven. A
+// row that would refuse one unit now never goes, or filling the table with new
+// keys would free those who are blocked; nor does one with open reservations.
+
+// standingLocked tells how a row stands. It returns false if the row must stay:
+// a call has taken its state, or reservations are open.
+func (t *Table) standingLocked(b *block, slot int, now int64) (s algo.Standing, word uint64, ok bool) {
+	if x := b.boxAt(slot); x != nil {
+		if x.taken || x.ledger.Advance(now) > 0 {
+			return s, algo.Mark, false
+		}
+		return x.ledger.Standing(now), algo.Mark, true
+	}
+	word = b.word(slot, 0).Load()
+	if word == algo.Mark {
+		return s, word, false
+	}
+	n := t.registry.at(b.idAt(slot))
+	if n.word != nil {
+		return n.word.Standing(word, now), word, true
+	}
+	i := 0
+	for _, r := range n.policy.Rules() {
+		s.Join(algo.StandingOf(r, stateAt(b, slot, &i, r), now))
+	}
+	return s, word, true
+}
+
+// stateAt reads a rule's state from a slot and moves i behind it.
+func stateAt(b *block, slot int, i *int, r algo.Rule) (s algo.State) {
+	if r.Words() > 0 {
+		s.A = b.word(slot, *i).Load()
+	}
+	if r.Words() > 1 {
+		s.B = b.word(slot, *i+1).Load()
+	}
+	*i += r.Words()
+	return s
+}
+
+// retireLocked ends the row whose first state word was word. It returns false if
+// somebody has charged it since.
+func (t *Table) retireLocked(b *block, slot int, word uint64) bool {
+	if word != algo.Mark && !b.word(slot, 0).CompareAndSwap(word, algo.Mark) {
+		return false
+	}
+	t.registry.at(b.idAt(slot)).unpin()
+	b.retire(slot)
+	t.keys.Add(-1)
+	return true
+}
+
+// admitLocked lets one more key have a row, or returns false.
+func (t *Table) admitLocked(sh *shard, now int64) bool {
+	if t.keys.Add(1) <= t.maxKeys && sh.rows() < maxRows {
+		return true
+	}
+	if t.evictLocked(sh, now) {
+		return true
+	}
+	t.keys.Add(-1)
+	return false
+}
+
+// evictLocked makes room for one more key, or returns false.
+func (t *Table) evictLocked(sh *shard, now int64) bool {
+	for range evictTries {
+		least, dropped := t.sweepLocked(sh, now)
+		if dropped > 0 {
+			t.evicted.Add(uint64(dropped))
+			return true
+		}
+		if least.block == nil {
+			return false
+		}
+		if t.retireLocked(least.block, least.slot, least.word) {
+			t.evicted.Add(1)
+			t.forgiven.Add(uint64(least.standing.Used))
+			return true
+		}
+	}
+	return false
+}
+
+const (
+	// evictTries is how often a victim may be charged while it is being
+	// evicted before the new key is sent to the overflow row.
+	evictTries = 4
+
+	// dropAtOnce is how many rows with nothing in use go at once: several, so
+	// that not every new key has to look, and not all, because some of their
+	// keys will be back.
+	dropAtOnce = 16
+)
+
+// A victim is a row to be evicted.
+type victim struct {
+	place
+	word     uint64
+	standing algo.Standing
+}
+
+// sweepLocked drops rows with nothing in use, beginning somewhere. If there are
+// none, it returns the row with the least share in use that admits one unit.
+func (t *Table) sweepLocked(sh *shard, now int64) (least victim, dropped int) {
+	sh.blocks(func(b *block) {
+		for i, slot := 0, rand.IntN(int(b.slots)); i < int(b.slots) && dropped < dropAtOnce; i, slot = i+1, b.next(slot) {
+			if b.tag(slot).Load() < firstTag {
+				continue
+			}
+			s, word, ok := t.standingLocked(b, slot, now)
+			switch {
+			case !ok || s.Full:
+			case s.Used == 0:
+				if t.retireLocked(b, slot, word) {
+					dropped++
+				}
+			case least.block == nil || s.Share < least.standing.Share:
+				least = victim{place{b, slot}, word, s}
+			}
+		}
+	})
+	return least, dropped
+}

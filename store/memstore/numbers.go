@@ -1,0 +1,239 @@
+package memstore
+
+import (
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// numbers is one set of limits under one policy's name. A state means nothing
+// without the numbers it was written under, so every row has their id, and their
+// tag is mixed into its own: a row under other numbers is not found by mistake.
+type numbers struct {
+	id     uint16
+	policy *weir.Policy
+	of     *name
+	tag    uint64 // what turns a key's hash into a row's tag
+
+	words  int        // of a row's state, at least 1
+	logged bool       // a rule has a log, so the state is always in a box
+	word   *algo.Word // if the state is one word, else nil
+	isGCRA bool
+	gcra   algo.GCRA // if isGCRA; a copy, to save a step on the way
+
+	// inForce is the numbers that were set in place of these, or nil. Only
+	// Set writes it, under registry.mu; a caller who has locked a shard and
+	// read nil may write rows under these numbers, because Set walks the
+	// shards afterwards.
+	inForce atomic.Pointer[numbers]
+
+	// rows counts the rows under these numbers and the calls that may write
+	// one. At -1 the id may mean other numbers by now; see pin.
+	rows atomic.Int64
+}
+
+func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
+	n := &numbers{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Word()}
+	for _, r := range p.Rules() {
+		if r.Words() < 0 {
+			n.logged = true
+			continue
+		}
+		n.words += r.Words()
+	}
+	if n.words = max(1, n.words); n.logged || n.word != nil {
+		n.words = 1
+	}
+	if n.word != nil && n.word.GCRA() != nil {
+		n.isGCRA, n.gcra = true, *n.word.GCRA()
+	}
+	return n
+}
+
+// pin keeps the id from being given to other numbers. It returns false if it has
+// been.
+func (n *numbers) pin() bool {
+	for {
+		rows := n.rows.Load()
+		if rows < 0 {
+			return false
+		}
+		if n.rows.CompareAndSwap(rows, rows+1) {
+			return true
+		}
+	}
+}
+
+func (n *numbers) unpin() { n.rows.Add(-1) }
+
+// A name is what is known of all policies of one name.
+type name struct {
+	text string
+	salt uint64 // sets the keys of this name apart from those of others
+
+	// Guarded by registry.mu.
+	sets     map[uint64][]*numbers // by fingerprint
+	replaced []*numbers            // those with inForce set, the oldest first
+
+	overflow atomic.Pointer[overflow] // nil until it was needed
+}
+
+// maxReplaced bounds how many sets of numbers a policy's replacements go back;
+// who brings an older one is decided by that.
+const maxReplaced = 100
+
+// maxNumbers is how many sets of numbers may be in use at once; ids have 16 bits.
+const maxNumbers = 1 << 16
+
+var errNumbers = errors.New("memstore: 65,536 different sets of limits are in use; no more fit")
+
+// A binding remembers which numbers a policy means.
+type binding struct {
+	policy  *weir.Policy
+	numbers *numbers
+}
+
+// cached is how many bindings are remembered, each policy having one place.
+const cached = 1024
+
+// lookup returns the numbers in force for p, as long as they are remembered.
+func (t *Table) lookup(p *weir.Policy) *numbers {
+	if b := t.bindings[p.Serial()%cached].Load(); b != nil && b.policy == p {
+		return b.numbers
+	}
+	return nil
+}
+
+// resolve returns the numbers in force for p.
+func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
+	if n := t.lookup(p); n != nil {
+		return n, nil
+	}
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
+	n, err := t.registerLocked(p)
+	if err != nil {
+		return nil, err
+	}
+	if other := n.inForce.Load(); other != nil {
+		n = other
+	}
+	t.bindings[p.Serial()%cached].Store(&binding{p, n})
+	return n, nil
+}
+
+// registerLocked returns the numbers of p itself. It requires registry.mu.
+func (t *Table) registerLocked(p *weir.Policy) (*numbers, error) {
+	nm := t.registry.names[p.Name()]
+	if nm == nil {
+		nm = &name{text: p.Name(), salt: t.hash.sum(p.Name()), sets: map[uint64][]*numbers{}}
+		t.registry.names[nm.text] = nm
+	}
+	print := t.fingerprint(p)
+	for _, n := range nm.sets[print] {
+		if n.policy.Same(p) {
+			return n, nil
+		}
+	}
+	id, err := t.newIDLocked()
+	if err != nil {
+		return nil, err
+	}
+	n := newNumbers(id, nm, p)
+	nm.sets[print] = append(nm.sets[print], n)
+	t.registry.put(n)
+	return n, nil
+}
+
+// fingerprint is equal for policies that are the same.
+func (t *Table) fingerprint(p *weir.Policy) uint64 {
+	var sum uint64
+	for _, l := range p.Limits() {
+		sum = sum*31 + maphash.Comparable(t.registry.seed, l)
+	}
+	return sum
+}
+
+// registry is all numbers and names.
+type registry struct {
+	seed maphash.Seed                                      // of fingerprints
+	byID [256]atomic.Pointer[[256]atomic.Pointer[numbers]] // by high and low byte of the id; written under mu
+
+	setting sync.Mutex // held by Set all the time, taken before every other lock
+
+	mu     sync.Mutex // guards the rest; taken after a shard's lock
+	names  map[string]*name
+	ids    int      // ids in use or free
+	free   []uint16 // ids
+	lookAt int      // how many ids call for a look for unused ones
+}
+
+func (r *registry) init() {
+	r.seed = maphash.MakeSeed()
+	r.names = map[string]*name{}
+	r.lookAt = 64
+}
+
+// at returns the numbers with an id that a row has.
+func (r *registry) at(id uint16) *numbers { return r.byID[id>>8].Load()[id&255].Load() }
+
+func (r *registry) put(n *numbers) {
+	part := &r.byID[n.id>>8]
+	if part.Load() == nil {
+		part.Store(&[256]atomic.Pointer[numbers]{})
+	}
+	part.Load()[n.id&255].Store(n)
+}
+
+// newIDLocked returns an id that no row has. Whenever there are twice as many ids
+// as were needed at the last look, it looks for numbers that no row has.
+func (t *Table) newIDLocked() (uint16, error) {
+	r := &t.registry
+	if len(r.free) == 0 && r.ids >= r.lookAt {
+		t.collectLocked()
+		r.lookAt = min(maxNumbers, 2*(r.ids-len(r.free))+64)
+	}
+	if n := len(r.free); n > 0 {
+		id := r.free[n-1]
+		r.free = r.free[:n-1]
+		return id, nil
+	}
+	if r.ids == maxNumbers {
+		return 0, errNumbers
+	}
+	r.ids++
+	return uint16(r.ids - 1), nil
+}
+
+// collectLocked frees the ids of numbers that no row has. Those that forward to
+// others stay.
+func (t *Table) collectLocked() {
+	for i := range t.bindings {
+		t.bindings[i].Store(nil)
+	}
+	for id := range t.registry.ids {
+		n := t.registry.at(uint16(id))
+		if n.inForce.Load() == nil && n.rows.CompareAndSwap(0, -1) {
+			t.forgetLocked(n)
+		}
+	}
+}
+
+// forgetLocked takes numbers out of their name and frees their id.
+func (t *Table) forgetLocked(n *numbers) {
+	print := t.fingerprint(n.policy)
+	rest := slices.DeleteFunc(n.of.sets[print], func(o *numbers) bool { return o == n })
+	if n.of.sets[print] = rest; len(rest) == 0 {
+		delete(n.of.sets, print)
+	}
+	t.registry.free = append(t.registry.free, n.id)
+	if len(n.of.sets) == 0 {
+		delete(t.registry.names, n.of.text)
+	}
+}

@@ -1,0 +1,81 @@
+package memstore
+
+import "github.com/weirlimit/weir/algo"
+
+// An overflow is the row that all keys of a policy's name share which found no
+// place of their own. It is strict: what one of them uses, all have used. It
+// belongs to nobody, so Reset does not reach it.
+//
+// A key that finds a place while the row is in use may have been charged there
+// before, so it starts with a copy of it. While the row has reservations open, no
+// new key gets a place: their settling belongs to that row.
+//
+// All overflow rows are guarded by Table.overflowMu.
+type overflow struct {
+	numbers *numbers // pinned
+	ledger  *algo.Ledger
+}
+
+// lockOverflow locks the overflow rows for the rest of the visit.
+func (v *visit) lockOverflow() {
+	if !v.over {
+		v.t.overflowMu.Lock()
+		v.over = true
+	}
+}
+
+// startsInOverflow gives a key without a row what its policy's overflow row says
+// it may have used. It returns false if there is no such row in use.
+func (v *visit) startsInOverflow(r *row, trial bool) bool {
+	if r.of.overflow.Load() == nil {
+		return false
+	}
+	v.lockOverflow()
+	o := r.of.overflow.Load()
+	if o == nil {
+		return false
+	}
+	if o.ledger.Unused(v.now) {
+		r.of.overflow.Store(nil)
+		o.numbers.unpin()
+		return false
+	}
+	r.numbers = o.numbers
+	if o.ledger.Advance(v.now) > 0 {
+		v.takeOverflow(r, o, trial)
+		return true
+	}
+	r.ledger = o.ledger.Clone()
+	return true
+}
+
+// intoOverflow makes a row that found no place one of the overflow row.
+func (v *visit) intoOverflow(r *row, n *numbers, trial bool) {
+	v.release(r)
+	v.lockOverflow()
+	o := r.of.overflow.Load()
+	if o == nil {
+		n.pin()
+		o = &overflow{n, algo.NewLedger(n.policy.Rules(), int64(v.t.epoch))}
+		r.of.overflow.Store(o)
+	}
+	r.numbers = o.numbers
+	v.takeOverflow(r, o, trial)
+}
+
+// takeOverflow lets r be the overflow row.
+func (v *visit) takeOverflow(r *row, o *overflow, trial bool) {
+	r.overflow, r.ledger, r.scratch = o, o.ledger, false
+	if trial {
+		r.ledger = o.ledger.Clone()
+	}
+}
+
+// put makes r's ledger the state.
+func (o *overflow) put(r *row) {
+	if r.numbers != o.numbers {
+		r.numbers.pin()
+		o.numbers.unpin()
+	}
+	o.ledger, o.numbers = r.ledger, r.numbers
+}

@@ -1,0 +1,393 @@
+package memstore
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// ErrSnapshot is what errors of Load and ReadSnapshot wrap if the file itself is
+// at fault: damaged, cut short, of another version, or from the future. Whoever
+// gets it starts with an empty table.
+var ErrSnapshot = errors.New("memstore: snapshot cannot be used")
+
+func badSnapshot(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrSnapshot, fmt.Sprintf(format, args...))
+}
+
+// Load returns the table that Save wrote to a file. If there is no file, the
+// error is fs.ErrNotExist.
+func Load(file string, c Config) (*Table, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("memstore: %w", err)
+	}
+	defer f.Close()
+	return ReadSnapshot(f, c)
+}
+
+// ReadSnapshot returns the table that WriteSnapshot wrote, with what was in use
+// then less what has been paid off since. Config.Snapshots is understood. If there
+// are more keys than MaxKeys, those that use least stay behind, as Stats tells.
+// Reservations go on. Policies that were set in the place of others are forgotten:
+// what callers bring is in force again.
+func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
+	c.Snapshots = true
+	t, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16)}
+	defer l.unpin()
+	if err := l.header(); err != nil {
+		return nil, err
+	}
+	for !l.ended {
+		if err := l.next(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := l.r.ReadByte(); err != io.EOF {
+		return nil, badSnapshot("something follows its end at byte %d", l.at)
+	}
+	for _, h := range l.holds {
+		l.putHold(h)
+	}
+	return t, nil
+}
+
+// A loader fills a table from frames.
+type loader struct {
+	t       *Table
+	r       *bufio.Reader
+	at      int64 // bytes read
+	frames  int
+	ended   bool
+	keys    bool // rows have their keys
+	numbers []*numbers
+	holds   []loadedHold
+}
+
+type loadedHold struct {
+	numbers    *numbers
+	h          uint64
+	id         [16]byte
+	hold       hold
+	inOverflow bool
+}
+
+// frame reads a frame.
+func (l *loader) frame() (kind byte, body []byte, err error) {
+	var head [8]byte
+	if _, err := io.ReadFull(l.r, head[:]); err != nil {
+		return 0, nil, l.cut(err)
+	}
+	length := binary.LittleEndian.Uint32(head[:])
+	if length == 0 || length > maxFrame {
+		return 0, nil, badSnapshot("the frame at byte %d says that it has %d bytes", l.at, length)
+	}
+	var b bytes.Buffer // grows with what is there, not with what is said to be
+	if _, err := io.CopyN(&b, l.r, int64(length)); err != nil {
+		return 0, nil, l.cut(err)
+	}
+	if crc32.Checksum(b.Bytes(), castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+		return 0, nil, badSnapshot("the frame at byte %d is damaged", l.at)
+	}
+	l.at += int64(len(head)) + int64(length)
+	l.frames++
+	return b.Bytes()[0], b.Bytes()[1:], nil
+}
+
+// cut tells of a file that ends too early, or cannot be read.
+func (l *loader) cut(err error) error {
+	if err == io.EOF || err == io.ErrUnexpectedEOF {
+		return badSnapshot("it is cut short at byte %d", l.at)
+	}
+	return fmt.Errorf("memstore: snapshot: %w", err)
+}
+
+func (l *loader) damaged() error {
+	return badSnapshot("the frame before byte %d makes no sense", l.at)
+}
+
+// header reads the magic word and the first frame.
+func (l *loader) header() error {
+	start := make([]byte, len(magic))
+	if _, err := io.ReadFull(l.r, start); err != nil || string(start) != magic {
+		return badSnapshot("it does not begin as one")
+	}
+	l.at = int64(len(magic))
+	kind, body, err := l.frame()
+	if err != nil {
+		return err
+	}
+	var version struct{ Version int }
+	if kind != frameHeader || json.Unmarshal(body, &version) != nil {
+		return l.damaged()
+	}
+	if version.Version != snapshotVersion {
+		return badSnapshot("it is of version %d, and only version %d is understood", version.Version, snapshotVersion)
+	}
+	var h snapshotHeader
+	if strictJSON(body, &h) != nil || len(h.HashKey) != 16 {
+		return l.damaged()
+	}
+	return l.begin(h)
+}
+
+// begin makes the table one that the file's rows fit.
+func (l *loader) begin(h snapshotHeader) error {
+	now := l.t.now()
+	if ahead := h.Written.Sub(now); ahead > maxAhead {
+		return badSnapshot("it was written at %s, %v from now; was the clock set back?", h.Written.Time().Format(time.RFC3339), ahead.Round(time.Second))
+	}
+	if l.t.keepKeys && !h.KeepKeys {
+		return badSnapshot("it was written without full keys, which this table keeps")
+	}
+	l.keys = h.KeepKeys
+	l.t.epoch = min(h.Epoch, now)
+	l.t.hash = keyedHasher([16]byte(h.HashKey))
+	return nil
+}
+
+// maxAhead is how far in the future a snapshot may have been written: clocks are
+// not exact. Its states would be taken for debts of the time between.
+const maxAhead = time.Minute
+
+func strictJSON(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("something follows")
+	}
+	return nil
+}
+
+// next reads a frame and does what it says.
+func (l *loader) next() error {
+	frames := l.frames
+	kind, body, err := l.frame()
+	if err != nil {
+		return err
+	}
+	f := fields{data: body}
+	switch kind {
+	case frameNumbers:
+		return l.newNumbers(body)
+	case frameRows:
+		for len(f.data) > 0 && !f.bad {
+			l.row(&f)
+		}
+	case frameBox:
+		l.box(&f)
+	case frameOverflow:
+		l.overflow(&f)
+	case frameHold:
+		l.hold(&f)
+	case frameEnd:
+		f.bad = f.uint() != uint64(frames) || len(f.data) > 0
+		l.ended = true
+	default:
+		f.bad = true
+	}
+	if f.bad {
+		return l.damaged()
+	}
+	return nil
+}
+
+func (l *loader) newNumbers(body []byte) error {
+	var s snapshotNumbers
+	if strictJSON(body, &s) != nil {
+		return l.damaged()
+	}
+	p, err := weir.NewPolicy(s.Policy, s.Limits...)
+	if err != nil {
+		return badSnapshot("a policy in it: %v", err)
+	}
+	n, err := l.t.register(p)
+	if err != nil {
+		return badSnapshot("%v", err)
+	}
+	l.numbers = append(l.numbers, n)
+	return nil
+}
+
+func (l *loader) unpin() {
+	for _, n := range l.numbers {
+		n.unpin()
+	}
+}
+
+// A head is what rows begin with.
+type head struct {
+	numbers *numbers
+	h       uint64
+	key     string
+}
+
+func (l *loader) head(f *fields) (h head) {
+	if i := f.uint(); i < uint64(len(l.numbers)) {
+		h.numbers = l.numbers[i]
+	} else {
+		f.bad = true
+	}
+	h.h = f.word()
+	h.key = string(f.bytes(int(min(f.uint(), weir.MaxKeyBytes+1))))
+	return h
+}
+
+// row puts a row of words into the table.
+func (l *loader) row(f *fields) {
+	h := l.head(f)
+	if f.bad {
+		return
+	}
+	at := place{newBlock(h.numbers.words, 2, false), 0}
+	for i := range h.numbers.words {
+		word := f.word()
+		f.bad = f.bad || word == algo.Mark
+		at.block.word(0, i).Store(word)
+	}
+	first := at.block.word(0, 0).Load()
+	if h.numbers.isGCRA {
+		f.bad = f.bad || first>>63 != 0
+		first = h.numbers.gcra.Heal(first, int64(l.t.now()))
+	}
+	if f.bad || h.numbers.logged {
+		f.bad = true
+		return
+	}
+	ledger := &algo.Ledger{}
+	h.numbers.load(ledger, at, first)
+	l.put(h, ledger, f)
+}
+
+func (l *loader) box(f *fields) {
+	h := l.head(f)
+	if f.bad {
+		return
+	}
+	ledger := &algo.Ledger{}
+	if ledger.ReadBinary(h.numbers.policy.Rules(), f.data) != nil {
+		f.bad = true
+		return
+	}
+	l.put(h, ledger, f)
+}
+
+// put puts a row into the table. Only the first of a key is one.
+func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
+	sh := &l.t.shards[h.h>>l.t.shift]
+	v := &visit{t: l.t, now: int64(l.t.now())}
+	if !l.t.keepKeys {
+		h.key = ""
+	}
+	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok {
+		f.bad = true
+		return
+	}
+	used := ledger.Standing(v.now).Used
+	r := row{shard: sh, of: h.numbers.of, h: h.h, key: h.key, numbers: h.numbers, ledger: ledger}
+	if !v.put(&r) {
+		l.t.evicted.Add(1)
+		l.t.forgiven.Add(uint64(used))
+	}
+}
+
+func (l *loader) overflow(f *fields) {
+	i := f.uint()
+	if i >= uint64(len(l.numbers)) || l.numbers[i].of.overflow.Load() != nil {
+		f.bad = true
+		return
+	}
+	n, ledger := l.numbers[i], &algo.Ledger{}
+	if ledger.ReadBinary(n.policy.Rules(), f.data) != nil {
+		f.bad = true
+		return
+	}
+	n.pin()
+	n.of.overflow.Store(&overflow{n, ledger})
+}
+
+func (l *loader) hold(f *fields) {
+	h := l.head(f)
+	id := f.bytes(16)
+	local, expiry := f.uint(), f.int()
+	where := f.bytes(1)
+	if f.bad || where[0] > 1 || len(f.data) > 0 {
+		f.bad = true
+		return
+	}
+	l.holds = append(l.holds, loadedHold{
+		numbers: h.numbers, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
+		hold: hold{of: h.numbers.of, key: h.key, id: local, expiry: expiry},
+	})
+}
+
+// putHold notes a reservation, if its row is there.
+func (l *loader) putHold(h loadedHold) {
+	sh := &l.t.shards[h.h>>l.t.shift]
+	if h.inOverflow {
+		h.hold.overflow = h.numbers.of.overflow.Load()
+	} else if at, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.hold.key); ok {
+		h.hold.box = at.block.boxAt(at.slot)
+	}
+	if h.hold.overflow == nil && h.hold.box == nil {
+		return
+	}
+	l.t.holds.Add(1)
+	l.t.putHoldLocked(sh, h.id, h.hold)
+}
+
+// fields takes values from the front of data. Once it met something wrong, it
+// returns zeros.
+type fields struct {
+	data []byte
+	bad  bool
+}
+
+func (f *fields) bytes(n int) []byte {
+	if f.bad || n > len(f.data) || n > weir.MaxKeyBytes {
+		f.bad = true
+		return make([]byte, min(n, weir.MaxKeyBytes))
+	}
+	b := f.data[:n]
+	f.data = f.data[n:]
+	return b
+}
+
+func (f *fields) word() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
+
+func (f *fields) uint() uint64 {
+	v, n := binary.Uvarint(f.data)
+	if n <= 0 || f.bad {
+		f.bad = true
+		return 0
+	}
+	f.data = f.data[n:]
+	return v
+}
+
+func (f *fields) int() int64 {
+	v, n := binary.Varint(f.data)
+	if n <= 0 || f.bad {
+		f.bad = true
+		return 0
+	}
+	f.data = f.data[n:]
+	return v
+}

@@ -1,0 +1,223 @@
+package memstore
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// A row is one key's state, taken out of the table by a visit. Its ledger may be
+// tried and changed; put makes the change the key's state, drop forgets it.
+type row struct {
+	shard *shard
+	of    *name
+	h     uint64
+	key   string // the caller's
+
+	numbers *numbers     // those that ledger is under
+	ledger  *algo.Ledger // a scratch one, a box's, the overflow row's, or a copy of one of these
+
+	was      *numbers  // those that the row in the table is under; nil = there is none
+	word     uint64    // its first state word, if not boxed
+	box      *box      // its box, if boxed
+	overflow *overflow // where the key is charged instead of a row of its own
+	scratch  bool      // ledger goes back to the pool
+	admitted bool      // it has none in the table, and may have one
+	changed  bool      // something was charged
+}
+
+// take takes a key's state out of the table. With trial the ledger is a copy
+// wherever it would be somebody's own.
+func (v *visit) take(sh *shard, n *numbers, h uint64, key string, trial bool) row {
+	r := row{shard: sh, of: n.of, h: h, key: key, numbers: n}
+	at, ok := v.t.lookLocked(sh, n.of, h, key)
+	if !ok {
+		v.takeNew(&r, trial)
+		return r
+	}
+	r.was = v.t.registry.at(at.block.idAt(at.slot))
+	r.numbers = r.was
+	if r.box = at.block.boxAt(at.slot); r.box != nil {
+		r.box.taken = true
+		r.ledger = r.box.ledger
+		if trial {
+			r.ledger = r.ledger.Clone()
+		}
+		return r
+	}
+	r.word = at.block.word(at.slot, 0).Swap(algo.Mark)
+	r.ledger, r.scratch = v.t.scratch.Get().(*algo.Ledger), true
+	r.was.load(r.ledger, at, r.word)
+	v.catchUp(&r)
+	return r
+}
+
+// catchUp tells the ledger of the last grant on the row's word, which may be later
+// than the visit's now: it needed no lock. A word that Set left behind may look
+// as if it were granted in times to come, so the clock has the last word.
+func (v *visit) catchUp(r *row) {
+	if r.was.word == nil {
+		return
+	}
+	if at := r.was.word.GrantedSince(r.word); at > v.now {
+		r.ledger.SeenAt(min(at, int64(v.t.now())))
+	}
+}
+
+// takeNew makes the state of a key that has no row.
+func (v *visit) takeNew(r *row, trial bool) {
+	if v.startsInOverflow(r, trial) {
+		return
+	}
+	r.ledger, r.scratch = v.t.scratch.Get().(*algo.Ledger), true
+	r.ledger.Restart(r.numbers.policy.Rules(), int64(v.t.epoch))
+}
+
+// load puts the state at a place, whose first word is word, into a ledger.
+func (n *numbers) load(l *algo.Ledger, at place, word uint64) {
+	l.Restart(n.policy.Rules(), 0)
+	if n.word != nil {
+		n.word.Load(l, word)
+		return
+	}
+	i := 0
+	for j, rule := range n.policy.Rules() {
+		s := stateAt(at.block, at.slot, &i, rule)
+		if rule.Words() > 0 && i == rule.Words() { // the first word has been taken
+			s.A = word
+		}
+		l.SetState(j, s)
+	}
+}
+
+// store writes a ledger's state to a place, the first word last.
+func (n *numbers) store(l *algo.Ledger, at place) {
+	if n.word != nil {
+		at.block.word(at.slot, 0).Store(n.word.Save(l))
+		return
+	}
+	words := make([]uint64, 0, 8)
+	for j, rule := range n.policy.Rules() {
+		s := l.State(j)
+		words = append(words, []uint64{s.A, s.B}[:rule.Words()]...)
+	}
+	words = append(words, 0)[:max(1, len(words))] // slots alone have no word, and a row has one
+	for i := len(words) - 1; i >= 0; i-- {
+		at.block.word(at.slot, i).Store(words[i])
+	}
+}
+
+// convert puts n in force on the row's ledger, keeping the units in use.
+func (r *row) convert(n *numbers, now int64) error {
+	if r.numbers == n {
+		return nil
+	}
+	if err := r.ledger.Set(now, n.policy.Rules(), n.policy.Continues(r.numbers.policy)); err != nil {
+		return fmt.Errorf("memstore: policy %q: %w", n.of.text, err)
+	}
+	if expiry, err := n.policy.Expiry(weir.Instant(now), weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
+		r.ledger.EndHoldsBy(int64(weir.Instant(now).Add(weir.MaxTTL)))
+	}
+	r.numbers = n
+	return nil
+}
+
+// drop gives the state back as it was. A ledger that is not a copy must not have
+// been changed.
+func (v *visit) drop(r *row) {
+	switch {
+	case r.ledger == nil: // done with already
+	case r.admitted:
+		v.t.keys.Add(-1)
+	case r.box != nil:
+		r.box.taken = false
+	case r.was != nil:
+		at := r.place()
+		at.block.word(at.slot, 0).Store(r.word)
+	}
+	v.release(r)
+}
+
+// place returns where the row came from. It may have moved since it was taken.
+func (r *row) place() place {
+	b := r.shard.blockOf(r.was.words)
+	return place{b, b.find(r.h, tagFor(r.h, r.was), r.key)}
+}
+
+// release gives the ledger back to the pool, if it came from there.
+func (v *visit) release(r *row) {
+	if r.scratch {
+		v.t.scratch.Put(r.ledger)
+	}
+	r.ledger = nil
+}
+
+// admit gets a key without a row the right to one. It returns false if there is
+// no room.
+func (v *visit) admit(r *row) bool {
+	if r.was != nil || r.overflow != nil || r.admitted {
+		return true
+	}
+	r.admitted = v.t.admitLocked(r.shard, v.now)
+	return r.admitted
+}
+
+// put makes the ledger the key's state. It returns false if the key has no row
+// and there is no room for one; then nothing has changed.
+func (v *visit) put(r *row) bool {
+	switch {
+	case r.ledger == nil: // done with already
+		return true
+	case r.overflow != nil:
+		r.overflow.put(r)
+		return true
+	case r.was == nil && r.ledger.Unused(v.now): // equals an absent row
+		v.drop(r)
+		return true
+	case !v.admit(r):
+		return false
+	}
+	v.write(r, v.newPlace(r))
+	return true
+}
+
+// newPlace returns where the row goes: where it came from, or somewhere else if
+// its numbers have changed or it is new.
+func (v *visit) newPlace(r *row) place {
+	if r.was == r.numbers {
+		return r.place()
+	}
+	if r.was != nil {
+		at := r.place()
+		at.block.retire(at.slot)
+		r.was.unpin()
+	}
+	b := v.t.roomLocked(r.shard, r.numbers.words)
+	key := ""
+	if v.t.keepKeys {
+		key = strings.Clone(r.key)
+	}
+	before := b.bytes()
+	r.numbers.pin()
+	slot := b.insert(r.h, tagFor(r.h, r.numbers), r.numbers.id, key)
+	v.t.bytes.Add(b.bytes() - before)
+	return place{b, slot}
+}
+
+// write puts the state into the row's words or, if it does not fit, into a box.
+func (v *visit) write(r *row, at place) {
+	if r.numbers.logged || r.ledger.Holds() > 0 {
+		if r.box == nil {
+			r.box = &box{}
+		}
+		*r.box = box{ledger: r.ledger}
+		at.block.setBox(at.slot, r.box)
+		r.ledger = nil
+		return
+	}
+	at.block.setBox(at.slot, nil)
+	r.numbers.store(r.ledger, at)
+	v.release(r)
+}

@@ -1,0 +1,160 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// Set puts new in force wherever old was, also for callers who bring another
+// policy with the same name and limits as old. If a key's units in use cannot be
+// represented under new, Set returns an error and old stays.
+//
+// It looks at every row, shard by shard, while decisions go on. A key may be
+// charged beyond what new can represent after it was looked at; its calls then
+// return an error until enough of that is paid off.
+func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
+	if old.Name() != new.Name() {
+		return fmt.Errorf("memstore: set: policies %q and %q have different names", old.Name(), new.Name())
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.registry.setting.Lock()
+	defer t.registry.setting.Unlock()
+	now := int64(t.now())
+	from, err := t.resolve(old)
+	if err != nil || from.policy.Same(new) {
+		return err
+	}
+	to, err := t.register(new)
+	if err != nil {
+		return err
+	}
+	defer to.unpin()
+	for i := range t.shards {
+		if err := t.convertShard(now, &t.shards[i], from, to, (*visit).tryConvert); err != nil {
+			return err
+		}
+	}
+	if err := t.convertOverflow(now, from, to, true); err != nil {
+		return err
+	}
+	t.replace(from, to)
+	for i := range t.shards {
+		_ = t.convertShard(now, &t.shards[i], from, to, (*visit).convert) // what fails stays for its next call to see
+	}
+	return t.convertOverflow(now, from, to, false)
+}
+
+// register returns the numbers of p itself, pinned.
+func (t *Table) register(p *weir.Policy) (*numbers, error) {
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
+	n, err := t.registerLocked(p)
+	if err == nil {
+		n.pin() // cannot fail: collecting needs the lock
+	}
+	return n, err
+}
+
+// replace lets whoever means old mean new. There is one replacement for each set
+// of numbers that was ever replaced, straight to the one in force.
+func (t *Table) replace(old, new *numbers) {
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
+	of := old.of
+	of.replaced = slices.DeleteFunc(of.replaced, func(n *numbers) bool { return n == new })
+	new.inForce.Store(nil)
+	old.inForce.Store(new)
+	for _, n := range of.replaced {
+		if n.inForce.Load() == old {
+			n.inForce.Store(new)
+		}
+	}
+	if len(of.replaced) >= maxReplaced {
+		of.replaced[0].inForce.Store(nil)
+		of.replaced = of.replaced[1:]
+	}
+	of.replaced = append(of.replaced, old)
+	for i := range t.bindings {
+		t.bindings[i].Store(nil)
+	}
+}
+
+// convertShard lets convert put to in force on every row of a shard that is under
+// from. It ends at the first error of a trial.
+func (t *Table) convertShard(now int64, sh *shard, from, to *numbers, convert func(*visit, *row, *numbers) error) (err error) {
+	v := t.visits.Get().(*visit)
+	defer v.forget()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	v.now = max(now, sh.seen)
+	sh.seen = v.now
+	for _, key := range t.keysUnderLocked(sh, from) {
+		r := v.take(sh, from, key.h, key.key, true)
+		if e := convert(v, &r, to); e != nil && err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// A rowKey identifies a row of a shard to take it.
+type rowKey struct {
+	h   uint64
+	key string // if the table keeps them
+}
+
+// keysUnderLocked lists the rows that are under n.
+func (t *Table) keysUnderLocked(sh *shard, n *numbers) (keys []rowKey) {
+	sh.blocks(func(b *block) {
+		for slot := range int(b.slots) {
+			tag := b.tag(slot).Load()
+			if tag < firstTag || b.idAt(slot) != n.id {
+				continue
+			}
+			key := rowKey{h: tag ^ n.tag}
+			if b.keys != nil {
+				key.key = b.keys[slot]
+			}
+			keys = append(keys, key)
+		}
+	})
+	return keys
+}
+
+// tryConvert says whether a row can be converted.
+func (v *visit) tryConvert(r *row, to *numbers) error {
+	err := r.convert(to, v.now)
+	v.drop(r)
+	return err
+}
+
+// convert converts a row.
+func (v *visit) convert(r *row, to *numbers) error {
+	if err := r.convert(to, v.now); err != nil {
+		v.drop(r)
+		return err
+	}
+	v.put(r)
+	return nil
+}
+
+// convertOverflow is convertShard for the overflow row.
+func (t *Table) convertOverflow(now int64, from, to *numbers, trial bool) error {
+	t.overflowMu.Lock()
+	defer t.overflowMu.Unlock()
+	o := from.of.overflow.Load()
+	if o == nil || o.numbers != from {
+		return nil
+	}
+	r := row{of: from.of, numbers: from, ledger: o.ledger.Clone()}
+	if err := r.convert(to, now); err != nil || trial {
+		return err
+	}
+	o.put(&r)
+	return nil
+}

@@ -1,0 +1,301 @@
+package memstore
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/weirlimit/weir"
+)
+
+// A snapshot is a table in a file, so that a restart does not forgive everyone.
+//
+// It begins with the magic word and continues in frames:
+//
+//	frame: length of the rest (4) | CRC-32C of the rest (4) | kind (1) | body
+//
+// The first is the header, the last the end, and in between every set of numbers
+// comes before the first row that is under it. A file without its end is refused,
+// so one that was cut short never passes for a smaller table. Rows are written
+// shard by shard while decisions go on: each row is as it was at one moment,
+// different rows may be of different moments, at most as far apart as writing
+// took.
+const (
+	magic           = "weirsnap"
+	snapshotVersion = 1
+	maxFrame        = 64 << 20 // a row with many logs
+)
+
+// The kinds of frames.
+const (
+	frameHeader   = 'H' // JSON, see snapshotHeader
+	frameNumbers  = 'N' // JSON, see snapshotNumbers; the first is number 0
+	frameRows     = 'R' // rows that are words: number of numbers, hash, key, words
+	frameBox      = 'B' // one row that is a ledger: number of numbers, hash, key, ledger
+	frameOverflow = 'O' // an overflow row: number of numbers, ledger
+	frameHold     = 'L' // a reservation: number of numbers, hash, key, receipt id, hold id, expiry, whether in overflow
+	frameEnd      = 'E' // how many frames came before
+)
+
+type snapshotHeader struct {
+	Version  int          `json:"version"`
+	Written  weir.Instant `json:"written"`
+	Epoch    weir.Instant `json:"epoch"`
+	HashKey  []byte       `json:"hash_key"`
+	KeepKeys bool         `json:"keep_keys"`
+}
+
+type snapshotNumbers struct {
+	Policy string       `json:"policy"`
+	Limits []weir.Limit `json:"limits"`
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrNoSnapshots is returned by WriteSnapshot and Save for a table that was not
+// made for it.
+var ErrNoSnapshots = errors.New("memstore: the table was made without Snapshots, and its hash cannot be written to a file")
+
+// Save writes a snapshot to a file that only its owner can read: it has the key
+// of the hash. It takes the place of the file that was there only when all of it
+// is on the disk, so a process that dies meanwhile leaves the old one. One Save at
+// a time; others wait.
+func (t *Table) Save(file string) (err error) {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	tmp := file + ".tmp" // always the same, so that what a crash left is overwritten
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("memstore: snapshot: %w", err)
+	}
+	err = t.WriteSnapshot(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("memstore: snapshot: %w", err)
+	}
+	return syncDir(filepath.Dir(file))
+}
+
+// syncDir makes a rename last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("memstore: snapshot: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("memstore: snapshot: %w", err)
+	}
+	return nil
+}
+
+// WriteSnapshot writes a snapshot.
+func (t *Table) WriteSnapshot(w io.Writer) error {
+	if !t.hash.keyed {
+		return ErrNoSnapshots
+	}
+	key := t.hash.key()
+	s := &snapshotWriter{t: t, w: bufio.NewWriterSize(w, 1<<16), index: map[*numbers]uint64{}}
+	s.text(magic)
+	s.json(frameHeader, snapshotHeader{
+		Version: snapshotVersion, Written: t.now(), Epoch: t.epoch, HashKey: key[:], KeepKeys: t.keepKeys,
+	})
+	for i := range t.shards {
+		s.shard(&t.shards[i])
+	}
+	s.overflows()
+	s.frame(frameEnd, binary.AppendUvarint(nil, uint64(s.frames)))
+	if s.err == nil {
+		s.err = s.w.Flush()
+	}
+	return s.err
+}
+
+// A snapshotWriter writes frames. After an error it writes nothing more.
+type snapshotWriter struct {
+	t      *Table
+	w      *bufio.Writer
+	err    error
+	frames int
+	index  map[*numbers]uint64 // that have a frame, by their number
+	queue  []queued            // what a shard had, to be written when it is unlocked
+	rows   []byte              // the body of a frame of rows
+}
+
+// queued is a frame to be written.
+type queued struct {
+	kind byte
+	body []byte
+}
+
+func (s *snapshotWriter) text(text string) {
+	if s.err == nil {
+		_, s.err = s.w.WriteString(text)
+	}
+}
+
+func (s *snapshotWriter) frame(kind byte, body []byte) {
+	var head [9]byte
+	head[8] = kind
+	binary.LittleEndian.PutUint32(head[:], uint32(len(body)+1))
+	sum := crc32.Update(crc32.Checksum(head[8:], castagnoli), castagnoli, body)
+	binary.LittleEndian.PutUint32(head[4:], sum)
+	s.text(string(head[:]))
+	if s.err == nil {
+		_, s.err = s.w.Write(body)
+	}
+	s.frames++
+}
+
+func (s *snapshotWriter) json(kind byte, v any) {
+	body, err := json.Marshal(v)
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	s.frame(kind, body)
+}
+
+// shard writes a shard's rows and reservations. It collects them under the lock
+// and writes them after.
+func (s *snapshotWriter) shard(sh *shard) {
+	s.queue, s.rows = s.queue[:0], s.rows[:0]
+	sh.mu.Lock()
+	sh.blocks(func(b *block) {
+		for slot := range int(b.slots) {
+			if b.tag(slot).Load() >= firstTag {
+				s.rowLocked(place{b, slot})
+			}
+		}
+	})
+	if sh.rest != nil {
+		for id, h := range sh.rest.holds {
+			s.holdLocked(sh, id, h)
+		}
+	}
+	sh.mu.Unlock()
+	s.flushRows()
+	for _, q := range s.queue {
+		s.frame(q.kind, q.body)
+	}
+}
+
+// rowLocked collects one row.
+func (s *snapshotWriter) rowLocked(at place) {
+	n := s.t.registry.at(at.block.idAt(at.slot))
+	key := ""
+	if at.block.keys != nil {
+		key = at.block.keys[at.slot]
+	}
+	h := at.block.tag(at.slot).Load() ^ n.tag
+	if x := at.block.boxAt(at.slot); x != nil {
+		body := s.head(nil, n, h, key)
+		s.queue = append(s.queue, queued{frameBox, x.ledger.AppendBinary(body)})
+		return
+	}
+	s.rows = s.head(s.rows, n, h, key)
+	for i := range n.words {
+		s.rows = binary.LittleEndian.AppendUint64(s.rows, at.block.word(at.slot, i).Load())
+	}
+	if len(s.rows) > rowsPerFrame {
+		s.flushRows()
+	}
+}
+
+// rowsPerFrame is about how many bytes of rows make a frame.
+const rowsPerFrame = 1 << 16
+
+// flushRows queues the rows collected so far as a frame.
+func (s *snapshotWriter) flushRows() {
+	if len(s.rows) > 0 {
+		s.queue = append(s.queue, queued{frameRows, s.rows})
+		s.rows = nil
+	}
+}
+
+// head appends what rows begin with.
+func (s *snapshotWriter) head(b []byte, n *numbers, h uint64, key string) []byte {
+	b = binary.AppendUvarint(b, s.number(n))
+	b = binary.LittleEndian.AppendUint64(b, h)
+	return appendString(b, key)
+}
+
+func appendString(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// number returns the number of a set of numbers, and queues its frame if it has
+// none yet.
+func (s *snapshotWriter) number(n *numbers) uint64 {
+	i, ok := s.index[n]
+	if ok {
+		return i
+	}
+	body, err := json.Marshal(snapshotNumbers{n.of.text, n.policy.Limits()})
+	if err != nil && s.err == nil {
+		s.err = err
+	}
+	i = uint64(len(s.index))
+	s.index[n] = i
+	s.queue = append(s.queue, queued{frameNumbers, body})
+	return i
+}
+
+// holdLocked collects a reservation, unless its row has gone.
+func (s *snapshotWriter) holdLocked(sh *shard, id [16]byte, h hold) {
+	hash := s.t.hash.sum(h.key) ^ h.of.salt
+	n := (*numbers)(nil)
+	if h.overflow == nil {
+		at, ok := s.t.lookLocked(sh, h.of, hash, h.key)
+		if !ok || at.block.boxAt(at.slot) != h.box {
+			return
+		}
+		n = s.t.registry.at(at.block.idAt(at.slot))
+	} else {
+		s.t.overflowMu.Lock()
+		n = h.overflow.numbers
+		s.t.overflowMu.Unlock()
+	}
+	b := s.head(nil, n, hash, h.key)
+	b = append(b, id[:]...)
+	b = binary.AppendUvarint(b, h.id)
+	b = binary.AppendVarint(b, h.expiry)
+	if h.overflow != nil {
+		b = append(b, 1)
+	} else {
+		b = append(b, 0)
+	}
+	s.queue = append(s.queue, queued{frameHold, b})
+}
+
+// overflows writes the overflow rows.
+func (s *snapshotWriter) overflows() {
+	s.queue = s.queue[:0]
+	s.t.registry.mu.Lock()
+	s.t.overflowMu.Lock()
+	for _, nm := range s.t.registry.names {
+		if o := nm.overflow.Load(); o != nil {
+			body := binary.AppendUvarint(nil, s.number(o.numbers))
+			s.queue = append(s.queue, queued{frameOverflow, o.ledger.AppendBinary(body)})
+		}
+	}
+	s.t.overflowMu.Unlock()
+	s.t.registry.mu.Unlock()
+	for _, q := range s.queue {
+		s.frame(q.kind, q.body)
+	}
+}
