@@ -406,3 +406,27 @@ func TestWorstOfABatch(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// A deadline that comes before the turn of nobody's queue leaves no plan behind.
+func TestPlanOfAnEmptyQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Limit{Rate: 1, Per: Every(time.Second), Burst: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Take(1)
+		hurried, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+		defer cancel()
+		if d, err := s.WaitN(hurried, 1); err != nil || d.Reason != TooLate {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		time.Sleep(time.Second)
+		s.Take(1)
+		go func() { _ = s.Wait(context.Background()) }()
+		synctest.Wait()
+		if d := s.Take(1); d.RetryAfter != 2*time.Second {
+			t.Errorf("behind one who waits a second: retry after %v, want 2s", d.RetryAfter)
+		}
+		time.Sleep(time.Second)
+	})
+}

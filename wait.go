@@ -200,6 +200,7 @@ func (q *queue) refuseUnservable(p *Policy) {
 // arm sets the timer for the head's turn, or stops it if nobody waits.
 func (q *queue) arm(now Instant) {
 	if len(q.waiters) == 0 {
+		q.changed() // nobody keeps a plan up to date while nobody waits
 		if q.armed != 0 {
 			q.timer.Stop()
 			q.armed = 0

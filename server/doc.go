@@ -1,7 +1,7 @@
 // Package server is the daemon: it lets other processes use a weir.Limiter over
 // the network. The smallest use serves [DefaultPolicy] on 127.0.0.1:8080:
 //
-//	table, err := memstore.New(memstore.Config{MaxKeys: 10_000})
+//	table, err := memstore.New(memstore.Config{MaxKeys: 1_000_000})
 //	srv, err := server.New(server.Config{Limiter: table})
 //	err = srv.Run(ctx) // until ctx ends
 //

@@ -15,7 +15,7 @@ import (
 )
 
 func ExampleNew() {
-	table, err := memstore.New(memstore.Config{MaxKeys: 10_000})
+	table, err := memstore.New(memstore.Config{MaxKeys: 1_000_000})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,362 @@
+package weir
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A line is those of a Queue who wait for one key under policies of one name. It
+// exists only while somebody waits.
+//
+// Only the head asks the limiter: from its own goroutine, with its own context and
+// its own timer. So a line needs no goroutine, and an answer that is slow to come
+// holds up nobody but those behind. The head asks when it comes to the front, when
+// the time is over that it was told, and when retry says that turns have moved. It
+// leaves when it is served or refused for good or its context ends; that wakes the
+// next one.
+//
+// Joining comes before asking, and who gives something back looks for lines
+// afterwards. So either the answer knows of what was given back, or retry meets
+// the head.
+//
+// Its fields and methods require the Queue's mu.
+type line struct {
+	key     lineKey
+	waiters []*inLine
+	moved   chan struct{} // closed when somebody left or the head was told to come back; nil if nobody looks
+}
+
+type lineKey struct{ policy, key string }
+
+// inLine is someone who waits in a line.
+type inLine struct {
+	line   *line // set by join, like the next three
+	nr     uint64
+	charge Charge
+	wake   chan struct{} // holds one: look at your turn again
+
+	due   Instant // of the head: when it asks, or askNow, or asking; requires mu
+	doubt bool    // a Set may have made the cost too high; requires mu
+}
+
+const (
+	// askNow: the head has just come to the front, or turns have moved.
+	askNow Instant = 0
+
+	// asking: the limiter is being asked. retry writes askNow over it, as the
+	// answer may be older than what was given back, and must not be waited on.
+	asking Instant = -1
+)
+
+// retry has the head ask again.
+func (ln *line) retry() {
+	if len(ln.waiters) > 0 {
+		ln.waiters[0].due = askNow
+		ln.waiters[0].signal()
+	}
+}
+
+// doubtAbove has those reconsider whose cost is more than capacity.
+func (ln *line) doubtAbove(capacity int64) {
+	for _, w := range ln.waiters {
+		if w.charge.Cost > capacity {
+			w.doubt = true
+			w.signal()
+		}
+	}
+}
+
+// tell wakes those who look at the line.
+func (ln *line) tell() {
+	if ln.moved != nil {
+		close(ln.moved)
+		ln.moved = nil
+	}
+}
+
+// signal wakes w. It does not block: one that is about to wake will do.
+func (w *inLine) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// sleep returns when d is over, unless that is Never, when w is woken, or when ctx
+// ends. It does not require mu.
+func (w *inLine) sleep(ctx context.Context, d time.Duration) {
+	var alarm <-chan time.Time
+	if d != Never {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		alarm = timer.C
+	}
+	select {
+	case <-alarm:
+	case <-w.wake:
+	case <-ctx.Done():
+	}
+}
+
+// busy says whether somebody waits for key.
+func (q *Queue) busy(p *Policy, key string) bool {
+	if q.waiting.Load() == 0 || p == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lines[lineKey{p.name, key}] != nil
+}
+
+// join puts a charge at the end of its line, or returns nil if there is no place.
+func (q *Queue) join(c *Charge) *inLine {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[lineKey{c.Policy.name, c.Key}]
+	if q.waiting.Load() >= q.maxTotal || ln != nil && len(ln.waiters) >= q.maxPerKey {
+		return nil
+	}
+	if ln == nil {
+		ln = &line{key: lineKey{c.Policy.name, strings.Clone(c.Key)}}
+		q.lines[ln.key] = ln
+	}
+	q.next++
+	w := &inLine{line: ln, nr: q.next, charge: *c, wake: make(chan struct{}, 1)}
+	w.charge.Key = ln.key.key // the caller's is not kept
+	ln.waiters = append(ln.waiters, w)
+	q.waiting.Add(1)
+	return w
+}
+
+// leave takes w out of its line, and lets the next one ask.
+func (q *Queue) leave(w *inLine) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := w.line
+	i := slices.Index(ln.waiters, w)
+	ln.waiters = slices.Delete(ln.waiters, i, i+1)
+	q.waiting.Add(-1)
+	switch {
+	case len(ln.waiters) == 0:
+		delete(q.lines, ln.key)
+	case i == 0:
+		ln.waiters[0].signal() // its due is askNow already
+	}
+	ln.tell()
+}
+
+// A turn is what someone in line does next.
+type turn struct {
+	doubt bool          // see whether the cost still fits
+	wait  time.Duration // sleep so long, if not 0; Never: until woken
+	came  bool          // ask, as the instant has come that was waited for
+}
+
+// turn returns what w does next. If that is to ask, w is taken to be asking.
+func (q *Queue) turn(w *inLine) turn {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := Now()
+	switch {
+	case w.doubt:
+		w.doubt = false
+		return turn{doubt: true}
+	case w.line.waiters[0] != w:
+		return turn{wait: Never}
+	case w.due > now:
+		return turn{wait: w.due.Sub(now)}
+	}
+	t := turn{came: w.due > askNow}
+	w.due = asking
+	return t
+}
+
+// far is longer than anybody waits, and short enough to be added to an instant.
+const far = 100 * 365 * 24 * time.Hour
+
+// postpone notes that w, having asked, was told to come back. The time counts from
+// here, not from when the limiter was asked: so it is never too early.
+func (q *Queue) postpone(w *inLine, retryAfter time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.due == asking {
+		w.due = Now().Add(max(1, min(retryAfter, far)))
+	}
+	w.line.tell()
+}
+
+// retry has those ask again who head the lines of charges.
+func (q *Queue) retry(charges []Charge) {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range charges {
+		if c.Policy == nil {
+			continue // which is why the batch was not carried out
+		}
+		if ln := q.lines[lineKey{c.Policy.name, c.Key}]; ln != nil {
+			ln.retry()
+		}
+	}
+}
+
+// ahead is those whom a charge must not overtake, as they were at one instant.
+type ahead struct {
+	line        *line         // nil: there is nobody
+	first, last uint64        // the numbers of the head and of the last one
+	units       int64         // what all of them wait for
+	headUnits   int64         // what the head waits for
+	wait        time.Duration // until the head asks; 0: it is due
+	moved       chan struct{} // closed when that may have changed; nil unless the head is due
+}
+
+// letDueGo returns when nobody is due who waits for what is charged.
+func (q *Queue) letDueGo(ctx context.Context, charges []Charge) error {
+	for i := range charges {
+		if _, err := q.aheadOf(ctx, &charges[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aheadOf returns those whom charge c must not overtake. Those who are due go
+// first.
+func (q *Queue) aheadOf(ctx context.Context, c *Charge) (ahead, error) {
+	if c.Policy == nil || q.waiting.Load() == 0 {
+		return ahead{}, nil
+	}
+	return q.standBehind(ctx, lineKey{c.Policy.name, c.Key}, nil)
+}
+
+// standBehind returns those who wait for k, and before w unless that is nil. While
+// the head is due it lets them go first: until one is told to come back, or all
+// have gone who were there in the beginning.
+func (q *Queue) standBehind(ctx context.Context, k lineKey, w *inLine) (ahead, error) {
+	a := q.look(k, w)
+	for last := a.last; a.moved != nil && a.first <= last; a = q.look(k, w) {
+		select {
+		case <-a.moved:
+		case <-ctx.Done():
+			return a, ctx.Err()
+		}
+	}
+	return a, nil
+}
+
+// look returns those who wait for k, and before w unless that is nil, as they are
+// now.
+func (q *Queue) look(k lineKey, w *inLine) ahead {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lines[k]
+	if ln == nil || ln.waiters[0] == w {
+		return ahead{}
+	}
+	head := ln.waiters[0]
+	a := ahead{line: ln, first: head.nr, headUnits: head.charge.Cost, wait: max(0, head.due.Sub(Now()))}
+	for _, o := range ln.waiters {
+		if o == w {
+			break
+		}
+		a.last, a.units = o.nr, a.units+o.charge.Cost
+	}
+	if a.wait > 0 {
+		return a
+	}
+	if ln.moved == nil {
+		ln.moved = make(chan struct{})
+	}
+	a.moved = ln.moved
+	return a
+}
+
+// expect says when a charge can be made behind those ahead of it.
+func (q *Queue) expect(ctx context.Context, c *Charge, a ahead) (Decision, error) {
+	d, err := Peek(ctx, q.limiter, c.Policy, c.Key, a.peekCost(c))
+	if err != nil {
+		return Decision{}, err
+	}
+	return q.behind(a, c, d), nil
+}
+
+// peekCost returns the cost to peek at for a charge behind others: its own and
+// theirs, as far as that ever fits at once.
+func (a ahead) peekCost(c *Charge) int64 {
+	return max(c.Cost, min(a.units+c.Cost, c.Policy.Capacity()))
+}
+
+// behind makes the answer to charge c of what the limiter said to its peekCost.
+// RetryAfter is when c's turn is expected. There are two ways to tell.
+//
+// By room: when c and all ahead of it fit at once, they have had their turns at the
+// latest. What exceeds the capacity comes after that, at the pace of the limit.
+//
+// By rate: the head's turn leaves nothing, and the units of all who follow come at
+// the pace of the slowest limit. That is so for GCRA and TokenBucket. It is earlier
+// than by room where open reservations keep so much that all fit at once only when
+// they end, while turns go on in what they leave.
+//
+// The earlier of both is the turn, without reservations: for one GCRA or
+// TokenBucket, to a nanosecond for each turn; and for several, for fixed and
+// anchored windows and for logs, as long as all fit at once. For one GCRA or
+// TokenBucket with reservations it is not too late, but may be too early. For
+// anything else it is a guess. Who comes too early is refused once more, with a
+// better one.
+func (q *Queue) behind(a ahead, c *Charge, d Decision) Decision {
+	outdated := d.Reason == TooCostly && c.Cost <= d.Limit // other numbers are in force than c brings
+	if a.line == nil || !outdated && (d.RetryAfter == Never || !d.Allowed && d.Reason != Exhausted) {
+		return d
+	}
+	p, units := c.Policy, a.units+c.Cost
+	byRoom := min(d.RetryAfter, far) + p.limits[min(int(d.By), len(p.limits)-1)].pace(units-a.peekCost(c))
+	byRate := a.wait + p.slowestPace(units-a.headUnits)
+	expected := byRoom
+	if outdated || p.bursts() && byRate < byRoom-1 { // one nanosecond is rounding
+		expected = byRate
+	}
+	if expected < a.wait {
+		q.retry([]Charge{*c}) // there is room earlier than the head was told
+	}
+	d.Allowed, d.Reason, d.Remaining, d.RetryAfter = false, Exhausted, 0, max(1, expected)
+	return d
+}
+
+// bursts says whether all limits are GCRA or TokenBucket.
+func (p *Policy) bursts() bool {
+	return !slices.ContainsFunc(p.limits, func(l Limit) bool { return !l.bursts() })
+}
+
+// slowestPace returns how long the slowest limit takes to admit units.
+func (p *Policy) slowestPace(units int64) time.Duration {
+	var longest time.Duration
+	for _, l := range p.limits {
+		longest = max(longest, l.pace(units))
+	}
+	return longest
+}
+
+// pace returns how long the limit takes to admit units, rounded down, at most far.
+func (l Limit) pace(units int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(units), uint64(l.Per.usual()))
+	if hi >= uint64(l.Rate) {
+		return far
+	}
+	ns, _ := bits.Div64(hi, lo, uint64(l.Rate))
+	return time.Duration(min(ns, uint64(far)))
+}
+
+// usual returns the length of the period. For calendars it is that of the shortest
+// there is, clock changes aside.
+func (p Period) usual() time.Duration {
+	if !p.isCalendar() {
+		return p.every
+	}
+	days := [...]time.Duration{Day: 1, Week: 7, Month: 28, Year: 365}
+	return days[p.unit] * 24 * time.Hour
+}
