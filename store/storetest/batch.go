@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+var batchTests = []test{
+	{name: "TakeAll takes all or nothing", run: allOrNothing},
+	{name: "charges to one key add up", run: addUp},
+	{name: "a key under two sets of numbers", run: mixedNumbers},
+	{name: "TakeEach takes each on its own", run: eachOnItsOwn},
+	{name: "PeekEach and ResetEach", run: peekAndResetEach},
+	{name: "many charges", run: manyCharges},
+	{name: "no charges", run: noCharges},
+	{name: "a batch may be used again", run: batchAgain},
+	{name: "one clock reading", run: oneReading},
+}
+
+// wantBatch compares the decisions of a batch.
+func (r *rig) wantBatch(b *weir.Batch, want ...weir.Decision) {
+	r.t.Helper()
+	if len(b.Decisions) != len(want) {
+		r.t.Fatalf("%s: got %d decisions, want %d", tellBatch(b), len(b.Decisions), len(want))
+	}
+	for i := range want {
+		r.want(fmt.Sprintf("charge %d of %s", i, tellBatch(b)), b.Decisions[i], want[i])
+	}
+}
+
+// fitted is the decision on a charge that would have fitted, of a batch that was
+// refused because of another.
+func fitted(d weir.Decision) weir.Decision {
+	d.Allowed = false
+	return d
+}
+
+func allOrNothing(r *rig) {
+	user, all := r.policy("user", perHour(10)), r.policy("all", perHour(12))
+	both := func(u, a int64) []weir.Charge { return []weir.Charge{charge(user, "alice", u), charge(all, "", a)} }
+
+	r.wantBatch(r.do(weir.TakeAll, both(8, 8)...), admitted(10, 2, minutes(48)), admitted(12, 4, minutes(40)))
+	r.wantBatch(r.do(weir.TakeAll, both(1, 5)...), fitted(admitted(10, 1, minutes(54))), refused(12, 4, minutes(5), minutes(40)))
+	r.wantBatch(r.do(weir.TakeAll, both(3, 1)...), refused(10, 2, minutes(6), minutes(48)), fitted(admitted(12, 3, minutes(45))))
+	r.wantBatch(r.do(weir.TakeAll, both(11, 5)...), tooCostly(10, 2, minutes(48)), refused(12, 4, minutes(5), minutes(40)))
+
+	held := r.do(weir.ReserveAll, both(1, 5)...)
+	r.wantBatch(held, fitted(admitted(10, 1, minutes(54))), refused(12, 4, minutes(5), minutes(40)))
+	for i, receipt := range held.Receipts {
+		if receipt != (weir.Receipt{}) {
+			r.t.Errorf("charge %d of a refused %s: got a receipt, %+v", i, tellBatch(held), receipt)
+		}
+	}
+	r.wantLeft("after refusals", user, "alice", 2, 10)
+	r.wantLeft("after refusals", all, "", 4, 12)
+	r.wantBatch(r.do(weir.TakeAll, both(2, 4)...), admitted(10, 0, minutes(60)), admitted(12, 0, minutes(60)))
+}
+
+func addUp(r *rig) {
+	p := r.policy("p", perHour(10))
+	six := []weir.Charge{charge(p, "k", 6), charge(p, "k", 6)}
+	r.wantBatch(r.do(weir.TakeAll, six...), fitted(admitted(10, 4, minutes(36))), refused(10, 4, minutes(12), minutes(36)))
+	r.wantBatch(r.do(weir.ReserveAll, charge(p, "k", 10), charge(r.again(p), "k", 1)),
+		fitted(admitted(10, 0, minutes(61))), refused(10, 0, minutes(7), minutes(61))) // what is held runs to its expiry
+	r.wantLeft("after refusals", p, "k", 10, 10)
+	r.wantBatch(r.do(weir.TakeAll, charge(p, "k", 6), charge(p, "other", 1), charge(p, "k", 4)),
+		admitted(10, 4, minutes(36)), admitted(10, 9, minutes(6)), admitted(10, 0, minutes(60)))
+}
+
+func mixedNumbers(r *rig) {
+	p := r.policy("p", perHour(1000))
+	penalty := r.with(p, perHour(5), named("b", perHour(5)))
+	b := r.do(weir.TakeAll, charge(p, "k", 1), charge(penalty, "k", 1), charge(p, "k", 1))
+	if !b.Allowed() {
+		r.t.Fatalf("%s: got %v, want all admitted", tellBatch(b), b.Decisions)
+	}
+	r.wantLeft("after three units under two sets of numbers", p, "k", 997, 1000)
+	r.wantLeft("after three units under two sets of numbers", penalty, "k", 2, 5)
+	if n := r.drain(penalty, "k"); n != 2 {
+		r.t.Errorf("%s, after 3: got %d units, want 2", describe(penalty), n)
+	}
+}
+
+func eachOnItsOwn(r *rig) {
+	p := r.policy("p", perHour(10))
+	b := r.do(weir.TakeEach, charge(p, "k", 6), charge(p, "k", 6), charge(p, "k", 11), charge(p, "other", 1), charge(p, "k", 4), charge(p, "k", 0))
+	r.wantBatch(b,
+		admitted(10, 4, minutes(36)),
+		refused(10, 4, minutes(12), minutes(36)),
+		tooCostly(10, 4, minutes(36)),
+		admitted(10, 9, minutes(6)),
+		admitted(10, 0, minutes(60)), // a refusal does not stop a later charge
+		admitted(10, 0, minutes(60)),
+	)
+	if b.Allowed() {
+		r.t.Errorf("%s: Allowed says that all were", tellBatch(b))
+	}
+}
+
+func peekAndResetEach(r *rig) {
+	p, q := r.policy("p", perHour(10)), r.policy("q", perHour(5))
+	r.do(weir.TakeEach, charge(p, "a", 6), charge(p, "b", 7), charge(q, "a", 5))
+	for range 2 {
+		r.wantBatch(r.do(weir.PeekEach, charge(p, "a", 4), charge(p, "a", 5), charge(q, "a", 1), charge(q, "new", 5)),
+			admitted(10, 4, minutes(36)), refused(10, 4, minutes(6), minutes(36)),
+			refused(5, 0, minutes(12), minutes(60)), admitted(5, 5, 0))
+	}
+	r.wantBatch(r.do(weir.ResetEach, charge(p, "a", 3), charge(q, "a", 0), charge(p, "new", 0)), weir.Decision{}, weir.Decision{}, weir.Decision{})
+	r.wantLeft("after a reset", p, "a", 10, 10)
+	r.wantLeft("after a reset", q, "a", 5, 5)
+	r.wantLeft("after a reset of others", p, "b", 3, 10)
+}
+
+func manyCharges(r *rig) {
+	p := r.policy("p", perHour(10))
+	b := &weir.Batch{Op: weir.TakeAll}
+	for i := range 200 {
+		b.Charges = append(b.Charges, charge(p, fmt.Sprint(i), int64(i%10)))
+	}
+	r.run(b)
+	for i, d := range b.Decisions {
+		left := int64(10 - i%10)
+		r.want(fmt.Sprintf("charge %d of 200, of %d units", i, i%10), d, admitted(10, left, time.Duration(10-left)*minutes(6)))
+	}
+	b.Charges[199].Cost = 2 // 9 of 10 are used
+	if r.run(b); b.Allowed() {
+		r.t.Errorf("the last of 200 charges does not fit: got all admitted")
+	}
+	r.wantLeft("after a refusal because of charge 199", p, "0", 10, 10)
+	r.wantLeft("after a refusal because of charge 199", p, "1", 9, 10)
+}
+
+func noCharges(r *rig) {
+	for op := weir.TakeEach; op <= weir.ResetEach; op++ {
+		b := r.do(op)
+		if len(b.Decisions)+len(b.Receipts)+len(b.Settled) != 0 {
+			r.t.Errorf("%s of nothing: got %+v", opNames[op], b)
+		}
+	}
+}
+
+// Do sizes and clears what it writes, and leaves the rest alone.
+func batchAgain(r *rig) {
+	p := r.policy("p", perHour(10))
+	b := &weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{charge(p, "a", 1), charge(p, "b", 2)}}
+	r.run(b)
+	ids := map[[16]byte]bool{{}: true}
+	for i, got := range b.Receipts {
+		want := weir.Receipt{ID: got.ID, Units: int64(i + 1), Expiry: r.clock.Now().Add(weir.DefaultTTL)}
+		if got != want || ids[got.ID] {
+			r.t.Errorf("receipt %d of %s: got %+v, want %+v with an id of its own", i, tellBatch(b), got, want)
+		}
+		ids[got.ID] = true
+	}
+	b.Op, b.Charges[0].Cost, b.Charges[1].Cost = weir.Settle, 0, 0
+	r.run(b)
+	if b.Decisions[0] != (weir.Decision{}) || b.Settled[0] != (weir.Settled{Refunded: 1}) || b.Settled[1] != (weir.Settled{Refunded: 2}) {
+		r.t.Errorf("%s: got %+v", tellBatch(b), b)
+	}
+	b.Op, b.Charges = weir.TakeEach, append(b.Charges, charge(p, "c", 3))
+	r.wantBatch(r.run(b), admitted(10, 10, 0), admitted(10, 10, 0), admitted(10, 7, minutes(18)))
+	if len(b.Settled) != 3 || b.Settled[0] != (weir.Settled{}) || b.Charges[2] != charge(p, "c", 3) {
+		r.t.Errorf("%s: got %+v, want nothing settled and the charges as they were", tellBatch(b), b)
+	}
+	b.Op, b.Charges = weir.PeekEach, b.Charges[2:]
+	r.wantBatch(r.run(b), admitted(10, 7, minutes(18)))
+}
+
+// A clock that every reading moves shows how often it is read.
+func oneReading(r *rig) {
+	p := r.policy("p", perHour(10))
+	r.do(weir.TakeEach, charge(p, "a", 5), charge(p, "b", 5))
+	r.clock.stride.Store(int64(time.Millisecond))
+	defer r.clock.stride.Store(0)
+	b := r.do(weir.PeekEach, charge(p, "a", 1), charge(p, "b", 1), charge(p, "a", 1), charge(p, "b", 1))
+	for i, d := range b.Decisions {
+		if d != b.Decisions[0] {
+			r.t.Errorf("charge %d of %s: got %s, but %s for the first, which is as much used", i, tellBatch(b), show(d), show(b.Decisions[0]))
+		}
+	}
+}

@@ -1,0 +1,257 @@
+package storetest
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// model is the slow, obvious store: an exact algo.Ledger for every pair of
+// policy and key, none of which is ever dropped. A batch works on the state as it
+// is and, if it fails, puts back a copy that was made before.
+type model struct {
+	clock    func() weir.Instant // set by newModel, like the next two
+	epoch    weir.Instant
+	converts bool // refusals leave a key under the numbers of the call
+
+	mu    sync.Mutex // guards everything below
+	now   weir.Instant
+	state state
+	sets  []replacement // in order
+	ids   uint64
+}
+
+var _ weir.Limiter = (*model)(nil)
+
+// state is what a batch changes.
+type state struct {
+	rows  map[rowKey]*row
+	holds map[[16]byte]holdKey
+}
+
+type rowKey struct{ policy, key string }
+
+// A row is a key's ledger, and the numbers that it is written under. Rows in a
+// state are not changed but replaced by changed copies.
+type row struct {
+	policy *weir.Policy
+	ledger *algo.Ledger
+}
+
+// A holdKey says in which row a reservation is, and which of its holds.
+type holdKey struct {
+	row rowKey
+	id  uint64
+}
+
+// A replacement is a Set: whoever meant old means new.
+type replacement struct{ old, new *weir.Policy }
+
+func newModel(s *Store, clock func() weir.Instant) *model {
+	return &model{
+		clock: clock, epoch: clock(), converts: !s.meets(RefusalsKeepNumbers),
+		state: state{rows: map[rowKey]*row{}, holds: map[[16]byte]holdKey{}},
+	}
+}
+
+// Take is TakeEach of one charge.
+func (m *model) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}}
+	if err := m.Do(ctx, &b); err != nil {
+		return weir.Decision{}, err
+	}
+	return b.Decisions[0], nil
+}
+
+// Do carries out a batch, charge by charge.
+func (m *model) Do(ctx context.Context, b *weir.Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = max(m.now, m.clock())
+	before := state{maps.Clone(m.state.rows), maps.Clone(m.state.holds)}
+	if err := m.checkLocked(b); err != nil {
+		return err
+	}
+	for i := range b.Charges {
+		if err := m.stepLocked(b, i); err != nil {
+			m.state = before
+			return err
+		}
+	}
+	if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
+		m.state = before
+		for i := range b.Decisions {
+			b.Decisions[i].Allowed = false
+		}
+		clear(b.Receipts)
+	}
+	return nil
+}
+
+// checkLocked finds what is wrong with a batch under the policies in force.
+func (m *model) checkLocked(b *weir.Batch) error {
+	for _, c := range b.Charges {
+		p := m.currentLocked(c.Policy)
+		switch b.Op {
+		case weir.TakeEach, weir.TakeAll:
+			if p.ReserveOnly() {
+				return weir.ErrReserveOnly
+			}
+		case weir.ReserveAll, weir.Renew:
+			if _, err := p.Expiry(m.now, b.TTL); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stepLocked carries out charge i of a batch.
+func (m *model) stepLocked(b *weir.Batch, i int) error {
+	c, now := b.Charges[i], int64(m.now)
+	p := m.currentLocked(c.Policy)
+	key := rowKey{p.Name(), strings.Clone(c.Key)}
+	switch b.Op {
+	case weir.Settle:
+		b.Settled[i] = m.settleLocked(key, b.Receipts[i], c.Cost)
+		return nil
+	case weir.Renew:
+		expiry, _ := p.Expiry(m.now, b.TTL) // checkLocked has seen that it is right
+		b.Decisions[i] = m.renewLocked(key, &b.Receipts[i], expiry)
+		return nil
+	case weir.ResetEach:
+		if r := m.state.rows[key]; r != nil {
+			m.changeLocked(key).ledger.Reset(now)
+		}
+		return nil
+	}
+	r, err := m.underLocked(p, key)
+	if err != nil {
+		return err
+	}
+	switch b.Op {
+	case weir.PeekEach:
+		b.Decisions[i] = weir.NewDecision(r.ledger.Peek(now, c.Cost), m.now)
+	case weir.TakeEach, weir.TakeAll:
+		v := r.ledger.Take(now, c.Cost)
+		b.Decisions[i] = weir.NewDecision(v, m.now)
+		m.keepLocked(key, r, v.OK && c.Cost > 0)
+	case weir.ReserveAll:
+		expiry, _ := p.Expiry(m.now, b.TTL)
+		id, v := r.ledger.Reserve(now, c.Cost, expiry)
+		b.Decisions[i] = weir.NewDecision(v, m.now)
+		b.Receipts[i] = weir.Receipt{ID: m.idLocked(), Units: c.Cost, Expiry: weir.Instant(expiry)}
+		m.state.holds[b.Receipts[i].ID] = holdKey{key, id}
+		m.keepLocked(key, r, v.OK)
+	}
+	return nil
+}
+
+// keepLocked puts a row in force that an operation has changed.
+func (m *model) keepLocked(key rowKey, r *row, changed bool) {
+	if changed || m.converts {
+		m.state.rows[key] = r
+	}
+}
+
+// changeLocked returns a copy of a row that may be changed, and is in force.
+func (m *model) changeLocked(key rowKey) *row {
+	r := m.state.rows[key]
+	c := &row{r.policy, r.ledger.Clone()}
+	m.state.rows[key] = c
+	return c
+}
+
+// underLocked returns a copy of a key's row with p's numbers in force.
+func (m *model) underLocked(p *weir.Policy, key rowKey) (*row, error) {
+	r := m.state.rows[key]
+	if r == nil {
+		return &row{p, algo.NewLedger(p.Rules(), int64(m.epoch))}, nil
+	}
+	c := &row{p, r.ledger.Clone()}
+	if r.policy.Same(p) {
+		return c, nil
+	}
+	if err := c.ledger.Set(int64(m.now), p.Rules(), p.Continues(r.policy)); err != nil {
+		return nil, err
+	}
+	if _, err := p.Expiry(m.now, weir.NoExpiry); err != nil { // what p holds must expire
+		c.ledger.EndHoldsBy(int64(m.now.Add(weir.MaxTTL)))
+	}
+	return c, nil
+}
+
+func (m *model) settleLocked(key rowKey, receipt weir.Receipt, used int64) weir.Settled {
+	h, ok := m.state.holds[receipt.ID]
+	if !ok || h.row != key {
+		return weir.Settled{Late: true}
+	}
+	delete(m.state.holds, receipt.ID)
+	return weir.Settled(m.changeLocked(key).ledger.Settle(int64(m.now), h.id, used))
+}
+
+func (m *model) renewLocked(key rowKey, receipt *weir.Receipt, expiry int64) weir.Decision {
+	h, ok := m.state.holds[receipt.ID]
+	if !ok || h.row != key || !m.changeLocked(key).ledger.Renew(int64(m.now), h.id, expiry) {
+		return weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+	}
+	receipt.Expiry = weir.Instant(expiry)
+	return weir.Decision{Allowed: true}
+}
+
+func (m *model) idLocked() (id [16]byte) {
+	m.ids++
+	binary.BigEndian.PutUint64(id[8:], m.ids)
+	return id
+}
+
+// Set converts the keys that are under old's numbers, all or none, as of now.
+// Keys under an override are converted when they meet a call with other numbers.
+func (m *model) Set(_ context.Context, old, new *weir.Policy) error {
+	if old.Name() != new.Name() {
+		return fmt.Errorf("storetest: set: policies %q and %q have different names", old.Name(), new.Name())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = max(m.now, m.clock())
+	old = m.currentLocked(old)
+	if old.Same(new) {
+		return nil
+	}
+	rows := maps.Clone(m.state.rows)
+	for key, r := range m.state.rows {
+		if !r.policy.Same(old) {
+			continue
+		}
+		var err error
+		if rows[key], err = m.underLocked(new, key); err != nil {
+			return err
+		}
+	}
+	m.state.rows = rows
+	m.sets = append(m.sets, replacement{old, new})
+	return nil
+}
+
+// currentLocked returns the policy that p means by now, going through every Set
+// there was.
+func (m *model) currentLocked(p *weir.Policy) *weir.Policy {
+	for _, s := range m.sets {
+		if s.old.Same(p) {
+			p = s.new
+		}
+	}
+	return p
+}

@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+var overrideTests = []test{
+	{name: "overrides share state", run: overridesShare},
+	{name: "Scale shares state", run: scaleShares},
+	{name: "peek under other numbers converts nothing", run: peekConvertsNothing},
+	{name: "a refusal under other numbers converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
+	{name: "settling does not mind the numbers", run: settleAnyNumbers},
+}
+
+func overridesShare(r *rig) {
+	p := r.policy("p", perHour(10), named("b", perHour(100)))
+	vip := r.with(p, perHour(50), named("b", perHour(500)))
+	for range 5 {
+		r.take(p, "k", 1)
+		r.take(vip, "k", 1)
+	}
+	r.wantTake(p, "k", 0, admitted(10, 0, hours(1)))
+	r.wantTake(p, "k", 1, refused(10, 0, minutes(6), hours(1)))
+	r.wantTake(vip, "k", 0, admitted(50, 40, minutes(12)))
+	r.wantTake(vip, "k", 40, admitted(50, 0, hours(1)))
+	r.wantPeek(p, "k", 1, refused(10, 0, minutes(6*41), hours(5)))
+	r.wantTake(p, "other", 10, admitted(10, 0, hours(1)))
+}
+
+func scaleShares(r *rig) {
+	p := r.policy("p", weir.Limit{Rate: 60, Per: weir.Every(time.Hour), Burst: 10})
+	half, err := p.Scale(1, 2)
+	if err != nil {
+		r.t.Fatalf("scale: %v", err)
+	}
+	r.wantTake(p, "k", 4, admitted(10, 6, minutes(4)))
+	r.wantTake(half, "k", 4, admitted(10, 2, minutes(16))) // the same burst, half the rate
+	r.wantTake(half, "k", 3, refused(10, 2, minutes(2), minutes(16)))
+	r.wantTake(p, "k", 2, admitted(10, 0, minutes(10)))
+
+	w := r.policy("w", using(weir.FixedWindow, perHour(10)))
+	half, err = w.Scale(1, 2)
+	if err != nil {
+		r.t.Fatalf("scale: %v", err)
+	}
+	r.take(w, "k", 4)
+	r.wantTake(half, "k", 1, admitted(5, 0, hours(1)))
+	r.wantTake(w, "k", 5, admitted(10, 0, hours(1)))
+}
+
+// hourly and brief: what is booked into a second's window is gone after it, so a
+// conversion that stays shows.
+func (r *rig) hourlyAndBrief() (hourly, brief *weir.Policy) {
+	r.t.Helper()
+	hourly = r.policy("p", using(weir.FixedWindow, perHour(10)))
+	return hourly, r.with(hourly, weir.Limit{Rate: 10, Per: weir.Every(time.Second), Algorithm: weir.FixedWindow})
+}
+
+func peekConvertsNothing(r *rig) {
+	hourly, brief := r.hourlyAndBrief()
+	r.take(hourly, "k", 10)
+	r.wantPeek(brief, "k", 1, refused(10, 0, seconds(1), seconds(1)))
+	r.wantBatch(r.do(weir.PeekEach, charge(brief, "k", 1)), refused(10, 0, seconds(1), seconds(1)))
+	r.clock.Pass(minutes(1))
+	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
+	r.reset(brief, "k")
+	r.wantLeft("after a reset under other numbers", hourly, "k", 10, 10)
+}
+
+func refusalConvertsNothing(r *rig) {
+	hourly, brief := r.hourlyAndBrief()
+	r.take(hourly, "k", 10)
+	r.wantTake(brief, "k", 1, refused(10, 0, seconds(1), seconds(1)))
+	r.wantTake(brief, "k", 0, admitted(10, 0, seconds(1)))
+	for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.ReserveAll} {
+		r.do(op, charge(brief, "k", 1), charge(brief, "new", 11))
+	}
+	r.do(weir.TakeAll, charge(brief, "k", 0))
+	r.clock.Pass(minutes(1))
+	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
+}
+
+func settleAnyNumbers(r *rig) {
+	p := r.policy("p", perHour(10))
+	vip := r.with(p, perHour(100))
+	first := r.do(weir.ReserveAll, charge(p, "k", 5))
+	second := r.do(weir.ReserveAll, charge(vip, "k", 40))
+	r.wantSettle("reserved under other numbers", first.Receipts[0], charge(vip, "k", 0), weir.Settled{Refunded: 5})
+	renew := weir.Batch{Op: weir.Renew, TTL: minutes(5), Charges: []weir.Charge{charge(p, "k", 40)}, Receipts: second.Receipts}
+	r.wantBatch(r.run(&renew), weir.Decision{Allowed: true})
+	r.clock.Pass(minutes(4))
+	r.wantSettle("reserved under other numbers", renew.Receipts[0], charge(p, "k", 1), weir.Settled{Refunded: 39})
+	r.wantLeft("1 of 40 was used", vip, "k", 99, 100)
+	r.wantLeft("1 of 40 was used", p, "k", 9, 10)
+}

@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// A step of a random case. What it depends on at run time, such as which
+// reservations are open, it names by a number that is reduced to what there is.
+type step struct {
+	do action
+
+	batch weir.Batch // of take, ask and reserve; of renew, only the time to live
+
+	which   int   // of settle and renew: how many reservations ago
+	uses    []int // of settle: how much of each charge was used, see use
+	foreign bool  // of settle and renew: with another's key
+	keep    bool  // of settle: the receipts, to use them again
+	pass    time.Duration
+	edge    edge // of reach
+
+	family, from, to int  // of set: from one of the versions that were in force
+	again            bool // of set: with equal policies that are other objects
+}
+
+type action uint8
+
+const (
+	take    action = iota // a charge, by Take
+	ask                   // a batch that is not about reservations
+	reserve               // a batch of ReserveAll
+	settle
+	renew
+	set
+	pass  // the clock goes on, or back
+	reach // the clock goes to where something is due, or just before
+)
+
+type edge struct {
+	of     int // 0: the last retry, 1: the last reset, 2: the last expiry
+	before bool
+}
+
+var edgeNames = []string{"last retry", "last reset", "last expiry"}
+
+func (s step) GoString() string {
+	switch s.do {
+	case take:
+		return tell("take", s.batch.Charges[0])
+	case ask, reserve:
+		return tellBatch(&s.batch)
+	case settle:
+		return fmt.Sprintf("settle reservation -%d, uses %v, foreign %v, keep %v", s.which, s.uses, s.foreign, s.keep)
+	case renew:
+		return fmt.Sprintf("renew reservation -%d for %v, foreign %v", s.which, s.batch.TTL, s.foreign)
+	case set:
+		return fmt.Sprintf("set family %d from in force #%d to version %d, equals %v", s.family, s.from, s.to, s.again)
+	case pass:
+		return fmt.Sprintf("pass %v", s.pass)
+	}
+	if s.edge.before {
+		return "go to just before the " + edgeNames[s.edge.of]
+	}
+	return "go to the " + edgeNames[s.edge.of]
+}
+
+// step draws what to do next. The order of cases is that of simplicity, which
+// is the order in which failing cases shrink.
+func (d drawer) step(w *world) step {
+	switch n := d.upTo(21, "what"); {
+	case n < 5:
+		b := weir.Batch{Op: weir.TakeEach, Charges: d.charges(w, 1)}
+		if b.Charges[0].Policy.ReserveOnly() && !d.oneIn(8, "take slots") {
+			return d.reserve(w, b.Charges)
+		}
+		return step{do: take, batch: b}
+	case n < 7:
+		return step{do: pass, pass: d.moment(w, "time")}
+	case n < 9:
+		return step{do: reach, edge: edge{d.upTo(2, "edge"), d.oneIn(2, "before")}}
+	case n < 12:
+		return d.reserve(w, d.charges(w, 2))
+	case n < 15:
+		return step{
+			do: settle, which: d.upTo(5, "which"), uses: []int{d.upTo(3, "use"), d.upTo(3, "use")},
+			foreign: d.oneIn(8, "foreign"), keep: d.oneIn(4, "keep"),
+		}
+	case n == 15:
+		return step{do: renew, which: d.upTo(3, "which"), batch: weir.Batch{TTL: d.ttl(w)}, foreign: d.oneIn(8, "foreign")}
+	case n < 18:
+		return d.batch(w)
+	case n == 18 && d.store.meets(TimeStandsStill):
+		return step{do: pass, pass: -d.moment(w, "time")}
+	case n == 19 && !w.initial: // whether a reset refills what never was full is nobody's demand
+		return step{do: ask, batch: weir.Batch{Op: weir.ResetEach, Charges: d.charges(w, 1)}}
+	case n >= 20 && w.changes:
+		return step{
+			do: set, family: d.upTo(len(w.families)-1, "family"), from: d.upTo(3, "from"), to: d.upTo(2, "to"), again: d.oneIn(2, "equals"),
+		}
+	}
+	return step{do: ask, batch: weir.Batch{Op: weir.PeekEach, Charges: d.charges(w, 1)}}
+}
+
+func (d drawer) reserve(w *world, charges []weir.Charge) step {
+	for i := range charges {
+		charges[i].Cost = max(1, charges[i].Cost) // a hold of nothing has its own test
+	}
+	return step{do: reserve, batch: weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(w), Charges: charges}}
+}
+
+func (d drawer) batch(w *world) step {
+	b := weir.Batch{Op: sample(d, "op", weir.TakeEach, weir.TakeAll, weir.PeekEach), Charges: d.charges(w, 3)}
+	if b.Op == weir.TakeEach && !d.store.meets(WholeErrors) {
+		for i := range b.Charges {
+			b.Charges[i].Key = keys[i]
+		}
+	}
+	return step{do: ask, batch: b}
+}
+
+var keys = []string{"a", "b", ""}
+
+func (d drawer) charges(w *world, most int) []weir.Charge {
+	var charges []weir.Charge
+	for range 1 + d.upTo(most-1, "charges") {
+		f := sample(d, "family", w.families...)
+		p := f.versions[0]
+		if w.changes && d.oneIn(3, "other numbers") {
+			p = sample(d, "numbers", append(f.versions[1:len(f.versions):len(f.versions)], f.overrides...)...)
+		}
+		if d.oneIn(4, "equal") {
+			p, _ = p.With(p.Limits()...) // an equal one, as another process has
+		}
+		charges = append(charges, charge(p, sample(d, "key", keys...), d.cost(p.Capacity())))
+	}
+	return charges
+}
+
+func (d drawer) cost(capacity int64) int64 {
+	capacity = min(capacity, 1000)
+	switch d.upTo(9, "cost") {
+	case 6:
+		return capacity
+	case 7:
+		return int64(d.upTo(int(capacity), "cost"))
+	case 8:
+		return capacity + 1
+	case 9:
+		return 0
+	}
+	return 1
+}
+
+func (d drawer) ttl(w *world) time.Duration {
+	switch n := d.upTo(7, "ttl"); {
+	case n < 5:
+		return min(weir.MaxTTL, time.Duration(1+d.upTo(9, "times"))*d.moment(w, "ttl"))
+	case n == 5:
+		return weir.NoExpiry // an error but for slots
+	case n == 6 && w.grain != coarseGrain:
+		return 0
+	}
+	return weir.MaxTTL
+}
+
+// use is how much of units was used.
+func use(how int, units int64) int64 {
+	switch how {
+	case 0:
+		return 0
+	case 1:
+		return units
+	case 2:
+		return units / 2
+	}
+	return units + 3
+}
