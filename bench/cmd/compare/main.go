@@ -3,7 +3,7 @@
 //	go run -C bench ./cmd/compare [-quick] [-json] [-run regexp] [-out dir] [-cpuprofile file]
 //
 // It prints tables, or with -json one object per line. A full run also writes
-// benchmarks.md and benchmarks.svg into the documentation. Timing never fails: a
+// benchmarks.md and its charts into the documentation. Timing never fails: a
 // goal that is missed is marked, and the exit code is 0. It is 1 if a limiter
 // answered what it should not have.
 package main
@@ -15,13 +15,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/pprof"
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/keyed"
 	"github.com/weirlimit/weir/bench/internal/report"
-	"github.com/weirlimit/weir/bench/internal/single"
 )
 
 var (
@@ -39,10 +38,10 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "measure for about half a minute, and write no documentation")
+	flag.BoolVar(&o.quick, "quick", false, "measure for a minute or two, with fewer keys, and write no documentation")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object per line, and write no documentation")
-	flag.StringVar(&o.run, "run", "", "measure only the cases whose name matches this `regexp`, and write no documentation")
-	flag.StringVar(&o.out, "out", filepath.Join("..", "docs"), "write benchmarks.md and benchmarks.svg into this `directory`")
+	flag.StringVar(&o.run, "run", "", "measure only the cases and surveys whose name matches this `regexp`, and write no documentation")
+	flag.StringVar(&o.out, "out", filepath.Join("..", "docs"), "write benchmarks.md and its charts into this `directory`")
 	flag.StringVar(&o.cpuProfile, "cpuprofile", "", "write a CPU profile to this `file`")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -57,19 +56,19 @@ func main() {
 }
 
 func compare(o options) error {
-	cases, err := selected(single.Cases(), o.run)
-	if err != nil {
-		return err
-	}
-	settings := full
+	settings, sizes := full, keyed.Whole
 	if o.quick {
-		settings = quick
+		settings, sizes = quick, keyed.Quick
 	}
-	results, err := profiled(o.cpuProfile, func() ([]harness.Result, error) { return measure(cases, settings) })
+	parts, err := selected(allParts(sizes), o.run)
 	if err != nil {
 		return err
 	}
-	r := &report.Report{Machine: report.ThisMachine(), Date: time.Now(), Settings: settings, Results: results}
+	sections, err := profiled(o.cpuProfile, func() ([]report.Section, error) { return measure(parts, settings) })
+	if err != nil {
+		return err
+	}
+	r := &report.Report{Machine: report.ThisMachine(), Date: time.Now(), Settings: settings, Sections: sections}
 	if o.json {
 		return r.WriteJSON(os.Stdout)
 	}
@@ -82,41 +81,6 @@ func compare(o options) error {
 	return document(r, o.out)
 }
 
-// selected returns the cases whose name matches.
-func selected(all []harness.Case, pattern string) ([]harness.Case, error) {
-	re, err := regexp.Compile(pattern)
-	if err != nil {
-		return nil, fmt.Errorf("-run: %w", err)
-	}
-	var cases []harness.Case
-	for _, c := range all {
-		if re.MatchString(c.Name) {
-			cases = append(cases, c)
-		}
-	}
-	if len(cases) == 0 {
-		return nil, fmt.Errorf("-run: no case matches %q", pattern)
-	}
-	return cases, nil
-}
-
-// measure runs the cases one after the other and shows how far it is.
-func measure(cases []harness.Case, s harness.Settings) ([]harness.Result, error) {
-	show := progress(os.Stderr)
-	defer show("")
-	var results []harness.Result
-	for i, c := range cases {
-		res, err := harness.Measure(c, s, func(round int) {
-			show(fmt.Sprintf("%d/%d %s: round %d/%d", i+1, len(cases), c.Name, round, s.Rounds))
-		})
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, res)
-	}
-	return results, nil
-}
-
 // progress returns a function that replaces the last line of a terminal. It does
 // nothing if the file is none.
 func progress(f *os.File) func(line string) {
@@ -127,7 +91,7 @@ func progress(f *os.File) func(line string) {
 }
 
 // profiled runs f under the CPU profiler if there is a file to write to.
-func profiled(file string, f func() ([]harness.Result, error)) (results []harness.Result, err error) {
+func profiled(file string, f func() ([]report.Section, error)) (sections []report.Section, err error) {
 	if file == "" {
 		return f()
 	}
@@ -143,14 +107,18 @@ func profiled(file string, f func() ([]harness.Result, error)) (results []harnes
 	return f()
 }
 
-// document writes the page and its chart.
+// document writes the page and its charts.
 func document(r *report.Report, dir string) error {
-	const chart = "benchmarks.svg"
-	page := func(w io.Writer) error { return r.WriteMarkdown(w, chart) }
-	if err := writeFile(filepath.Join(dir, "benchmarks.md"), page); err != nil {
+	if err := writeFile(filepath.Join(dir, "benchmarks.md"), r.WriteMarkdown); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, chart), r.WriteSVG)
+	for _, s := range r.Sections {
+		chart := func(w io.Writer) error { return r.WriteSVG(w, s) }
+		if err := writeFile(filepath.Join(dir, s.Chart), chart); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeFile(name string, write func(io.Writer) error) (err error) {

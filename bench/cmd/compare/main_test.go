@@ -7,45 +7,73 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/keyed"
 	"github.com/weirlimit/weir/bench/internal/report"
-	"github.com/weirlimit/weir/bench/internal/single"
 )
 
 func TestSelected(t *testing.T) {
-	all := single.Cases()
+	all := allParts(keyed.Quick)
+	whole := 0
+	for _, p := range all {
+		whole += p.size()
+	}
 	for _, tt := range []struct {
 		pattern string
 		want    int
 		ok      bool
 	}{
-		{"", len(all), true},
+		{"", whole, true},
 		{"^deny, 2 goroutines$", 1, true},
+		{"^100,000 (new )?keys(, 2 goroutines)?$", 2, true}, // a case and a survey
 		{"no such case", 0, false},
 		{"(", 0, false},
 	} {
 		got, err := selected(all, tt.pattern)
-		if len(got) != tt.want || (err == nil) != tt.ok {
-			t.Errorf("%q selects %d cases, error %v; want %d", tt.pattern, len(got), err, tt.want)
+		n := 0
+		for _, p := range got {
+			n += p.size()
+		}
+		if n != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q selects %d, error %v; want %d", tt.pattern, n, err, tt.want)
+		}
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	seen := make(map[string]bool)
+	note := func(name string) {
+		if seen[name] {
+			t.Errorf("two cases or surveys are called %q", name)
+		}
+		seen[name] = true
+	}
+	for _, p := range allParts(keyed.Whole) {
+		for _, c := range p.cases {
+			note(c.Name)
+		}
+		for _, s := range p.surveys {
+			note(s.Name)
 		}
 	}
 }
 
 func TestDocument(t *testing.T) {
-	cases, err := selected(single.Cases(), "^clock")
+	tiny := keyed.Sizes{Many: 10, Most: 20, Vast: 200, Full: 10}
+	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table")
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings := harness.Settings{Rounds: 1, PerRun: 100 * time.Microsecond}
-	results, err := measure(cases, settings)
+	sections, err := measure(parts, settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	r := &report.Report{Machine: report.ThisMachine(), Settings: settings, Results: results}
+	r := &report.Report{Machine: report.ThisMachine(), Settings: settings, Sections: sections}
 	if err := document(r, dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"benchmarks.md", "benchmarks.svg"} {
+	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

@@ -3,6 +3,7 @@ package harness
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Case is one question put to several contenders, which answer it side by side.
@@ -16,15 +17,33 @@ type Case struct {
 	// Goroutines is how many call the same limiter at once.
 	Goroutines int
 
+	// Procs is GOMAXPROCS while the case is measured. 0 leaves it as it is.
+	Procs int
+
+	// Reuse says that one limiter of each contender serves all its runs,
+	// because it is dear to make. That is sound if a call costs the same
+	// whatever came before. The collector is then off during the runs: with
+	// all those limiters alive it would take longer than a run, and each
+	// contender would pay for the others' pointers.
+	Reuse bool
+
 	// Expect is what every call must answer.
 	Expect Expect
 
-	// Against names the contender that ratios are taken against.
+	// Against names the contender that ratios are taken against, or is
+	// BestPeer.
 	Against string
+
+	// NoChart leaves the case out of the chart.
+	NoChart bool
 
 	// Contenders are measured in turns.
 	Contenders []Contender
 }
+
+// BestPeer as Case.Against takes ratios against the peer with the least figure
+// in that measurement.
+const BestPeer = "the best peer"
 
 // Contender is one way to answer a case.
 type Contender struct {
@@ -42,7 +61,7 @@ type Contender struct {
 	Goal float64
 
 	// New makes a limiter in its initial state and returns the loop over it.
-	// Each run has its own.
+	// Each run has its own, unless Case.Reuse.
 	New func() (Run, error)
 }
 
@@ -58,6 +77,7 @@ type Kind int
 const (
 	Weir  Kind = iota // ours; each makes a row of its own
 	Peer              // another library
+	Aside             // another library that promises less, such as one in which keys share a bucket; it only informs
 	Floor             // what any answer costs at least, such as reading the clock
 )
 
@@ -95,7 +115,12 @@ func (c Case) Validate() error {
 		}
 		names[con.Name] = true
 	}
-	if !names[c.Against] {
+	switch {
+	case c.Against == BestPeer:
+		if !slices.ContainsFunc(c.Contenders, func(con Contender) bool { return con.Kind == Peer }) {
+			errs = append(errs, errors.New("no contender is a peer, the best of which ratios are against"))
+		}
+	case !names[c.Against]:
 		errs = append(errs, fmt.Errorf("no contender is called %q, which ratios are against", c.Against))
 	}
 	if len(errs) > 0 {

@@ -6,9 +6,12 @@
 // hit everybody alike. Ratios within one Case are therefore worth more than the
 // figures themselves.
 //
+// A [Survey] asks for what is no time per call, such as memory per key; [Ask] asks
+// one subject after the other.
+//
 // It is not [testing.B] because that measures one function until it is done and
 // then the next, with minutes between the two that are to be compared.
 //
-// To add cases, write a package beside this one that returns them, as package
-// single does, and append them in cmd/compare.
+// To add cases, write a package beside this one that returns them, as packages
+// single and keyed do, and append them in cmd/compare.
 package harness

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -62,11 +63,26 @@ func (r Result) Figure(i int) float64 {
 	return r.Measurements[i].Best
 }
 
-// Ratio is how many times as fast contender i is as the one that the case names.
-// With several goroutines it is the median over the rounds of the ratio within
-// the round, because luck comes and goes for all of a round.
+// Against is the contender that ratios are taken against: the one that the case
+// names, or the peer with the least figure.
+func (r Result) Against() int {
+	if r.Case.Against != BestPeer {
+		return slices.IndexFunc(r.Case.Contenders, func(c Contender) bool { return c.Name == r.Case.Against })
+	}
+	best := -1
+	for i, c := range r.Case.Contenders {
+		if c.Kind == Peer && (best < 0 || r.Figure(i) < r.Figure(best)) {
+			best = i
+		}
+	}
+	return best
+}
+
+// Ratio is how many times as fast contender i is as Against. With several
+// goroutines it is the median over the rounds of the ratio within the round,
+// because luck comes and goes for all of a round.
 func (r Result) Ratio(i int) float64 {
-	against := slices.IndexFunc(r.Case.Contenders, func(c Contender) bool { return c.Name == r.Case.Against })
+	against := r.Against()
 	theirs, ours := r.Measurements[against].Runs, r.Measurements[i].Runs
 	if r.Case.Goroutines == 1 || len(ours) == 0 || len(ours) != len(theirs) {
 		return r.Figure(against) / r.Figure(i)
@@ -79,38 +95,87 @@ func (r Result) Ratio(i int) float64 {
 	return rounds[len(rounds)/2]
 }
 
-// Measure runs the case. It calls progress, unless nil, after every round.
-func Measure(c Case, s Settings, progress func(round int)) (Result, error) {
+// Measure runs the case. It calls progress, unless nil, with what it is about
+// to do, for example "round 3 of 8".
+func Measure(c Case, s Settings, progress func(step string)) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err
+	}
+	if progress == nil {
+		progress = func(string) {}
 	}
 	if c.Goroutines > 1 {
 		s = s.contended()
 	}
-	lanes := make([]lane, len(c.Contenders))
-	for i, con := range c.Contenders {
-		l, err := newLane(c, con, s.PerRun)
-		if err != nil {
-			return Result{}, err
-		}
-		lanes[i] = l
+	if c.Procs > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.Procs))
+	}
+	lanes, err := newLanes(c, s, progress)
+	if err != nil {
+		return Result{}, err
+	}
+	if c.Reuse {
+		defer pauseCollector()()
 	}
 	for round := range s.Rounds {
-		for i := range lanes {
-			if err := lanes[(round+i)%len(lanes)].run(); err != nil {
-				return Result{}, err
-			}
-		}
-		if progress != nil {
-			progress(round + 1)
+		progress(fmt.Sprintf("round %d of %d", round+1, s.Rounds))
+		if err := runRound(lanes, round); err != nil {
+			return Result{}, err
 		}
 	}
+	return resultOf(c, lanes), nil
+}
+
+// newLanes prepares the contenders.
+func newLanes(c Case, s Settings, progress func(step string)) ([]lane, error) {
+	lanes := make([]lane, len(c.Contenders))
+	spare := quietSpare * s.Rounds * len(lanes)
+	for i, con := range c.Contenders {
+		progress("preparing " + con.Name)
+		l, err := newLane(c, con, s.PerRun)
+		if err != nil {
+			return nil, err
+		}
+		l.spare = &spare
+		lanes[i] = l
+	}
+	return lanes, nil
+}
+
+// mostGarbage is how much of it may pile up while the collector is off.
+const mostGarbage = 2 << 30
+
+// pauseCollector collects once and then not again until the function it returns is
+// called, or there is more than mostGarbage.
+func pauseCollector() (resume func()) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	limit := debug.SetMemoryLimit(int64(m.Sys) + mostGarbage)
+	percent := debug.SetGCPercent(-1)
+	return func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}
+}
+
+// runRound gives each lane one run. Each round begins with another one.
+func runRound(lanes []lane, round int) error {
+	for i := range lanes {
+		if err := lanes[(round+i)%len(lanes)].run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func resultOf(c Case, lanes []lane) Result {
 	res := Result{Case: c}
 	for _, l := range lanes {
 		res.Disturbed += l.disturbed
 		res.Measurements = append(res.Measurements, l.measurement())
 	}
-	return res, nil
+	return res
 }
 
 // A lane is a contender in a case, with its runs so far.
@@ -119,10 +184,13 @@ type lane struct {
 	name       string // for errors
 	expect     Expect
 	goroutines int
+	reuse      bool
+	kept       Run // the loop that all runs have, if reuse
 	calls      int // per goroutine and run
 	allocs     float64
 	times      []float64 // ns per call
 	disturbed  int
+	spare      *int // repetitions that the case's runs have left
 }
 
 // newLane measures allocations and finds out how many calls make a run.
@@ -132,6 +200,7 @@ func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
 		name:       fmt.Sprintf("%s: %s", c.Name, con.Name),
 		expect:     c.Expect,
 		goroutines: c.Goroutines,
+		reuse:      c.Reuse,
 		calls:      64,
 	}
 	if con.Kind == Floor {
@@ -163,7 +232,8 @@ func (l *lane) run() error {
 		}
 		after, _ := others()
 		quiet := l.goroutines == 1 || !known || after-before <= quietMost
-		if !quiet && try < quietTries {
+		if !quiet && try < quietTries && *l.spare > 0 {
+			*l.spare--
 			continue
 		}
 		if !quiet {
@@ -174,13 +244,31 @@ func (l *lane) run() error {
 	}
 }
 
-// once times a run on a limiter of its own.
-func (l *lane) once() (time.Duration, error) {
+// loop returns the loop over a new limiter or, if limiters are reused, over the
+// one and only.
+func (l *lane) loop() (Run, error) {
+	if l.kept != nil {
+		return l.kept, nil
+	}
 	run, err := l.contender.New()
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", l.name, err)
+		return nil, fmt.Errorf("%s: %w", l.name, err)
 	}
-	runtime.GC() // the last run's garbage is not this one's cost
+	if l.reuse {
+		l.kept = run
+	}
+	return run, nil
+}
+
+// once times a run.
+func (l *lane) once() (time.Duration, error) {
+	run, err := l.loop()
+	if err != nil {
+		return 0, err
+	}
+	if !l.reuse {
+		runtime.GC() // the last run's garbage is not this one's cost
+	}
 	elapsed, admitted := timeRun(run, l.goroutines, l.calls)
 	if err := l.expect.check(admitted, l.calls*l.goroutines); err != nil {
 		return 0, fmt.Errorf("%s: %w", l.name, err)
@@ -235,9 +323,9 @@ const (
 // countAllocs takes the least of several runs by one goroutine, because the
 // runtime allocates now and then as well.
 func (l *lane) countAllocs() error {
-	run, err := l.contender.New()
+	run, err := l.loop()
 	if err != nil {
-		return fmt.Errorf("%s: %w", l.name, err)
+		return err
 	}
 	l.allocs = math.Inf(1)
 	for range allocRuns {

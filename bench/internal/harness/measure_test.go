@@ -2,6 +2,8 @@ package harness_test
 
 import (
 	"errors"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -38,13 +40,14 @@ func TestMeasure(t *testing.T) {
 			{Name: "floor", Kind: harness.Floor, New: counter(false)}, // answers nothing, and need not
 		},
 	}
-	var rounds []int
-	res, err := harness.Measure(c, tiny, func(r int) { rounds = append(rounds, r) })
+	var steps []string
+	res, err := harness.Measure(c, tiny, func(step string) { steps = append(steps, step) })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []int{1, 2, 3}; !slices.Equal(rounds, want) {
-		t.Errorf("progress told of rounds %v, want %v", rounds, want)
+	want := []string{"preparing a", "preparing b", "preparing floor", "round 1 of 3", "round 2 of 3", "round 3 of 3"}
+	if !slices.Equal(steps, want) {
+		t.Errorf("progress told of %q, want %q", steps, want)
 	}
 	if len(res.Measurements) != 3 {
 		t.Fatalf("%d measurements, want one per contender", len(res.Measurements))
@@ -73,6 +76,62 @@ func TestMeasureTakesTurns(t *testing.T) {
 	// Allocations and one calibrating run each, then the rounds.
 	if got, want := strings.Join(order, ""), "aabbcc"+"abc"+"bca"+"cab"; got != want {
 		t.Errorf("order %s, want %s", got, want)
+	}
+}
+
+// TestMeasureReuses makes sure that the runs of a contender share one limiter,
+// and that nothing is collected while the rounds last.
+func TestMeasureReuses(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	made, rounds := 0, false
+	collections := make(map[uint32]bool) // their numbers, during the rounds
+	c := harness.Case{Name: "reuse", Goroutines: 1, Reuse: true, Against: "a", Contenders: []harness.Contender{{
+		Name: "a",
+		New: func() (harness.Run, error) {
+			made++
+			return func(n int) int {
+				garbage = make([]byte, 4<<20)
+				if rounds {
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					collections[m.NumGC] = true
+				}
+				return n
+			}, nil
+		},
+	}}}
+	long := harness.Settings{Rounds: 3, PerRun: time.Millisecond}
+	_, err := harness.Measure(c, long, func(step string) { rounds = strings.HasPrefix(step, "round") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made != 1 {
+		t.Errorf("%d limiters were made, want 1", made)
+	}
+	if len(collections) != 1 {
+		t.Errorf("collections during the rounds: %v, want always the same number", collections)
+	}
+	if percent := debug.SetGCPercent(100); percent != 100 {
+		t.Errorf("the collector is left at %d %%", percent)
+	}
+}
+
+var garbage []byte
+
+func TestMeasureSetsProcs(t *testing.T) {
+	procs, before := 0, runtime.GOMAXPROCS(0)
+	c := harness.Case{Name: "procs", Goroutines: 1, Procs: before + 1, Against: "a", Contenders: []harness.Contender{{
+		Name: "a",
+		New: func() (harness.Run, error) {
+			procs = runtime.GOMAXPROCS(0)
+			return func(n int) int { return n }, nil
+		},
+	}}}
+	if _, err := harness.Measure(c, tiny, nil); err != nil {
+		t.Fatal(err)
+	}
+	if after := runtime.GOMAXPROCS(0); procs != before+1 || after != before {
+		t.Errorf("%d processors before, %d during, %d after", before, procs, after)
 	}
 }
 
@@ -116,6 +175,7 @@ func TestMeasureFailsLoudly(t *testing.T) {
 		{"broken", harness.Case{Goroutines: 1, Against: "a", Contenders: a(broken)}, "no such limit"},
 		{"nobody", harness.Case{Goroutines: 0, Against: "b", Contenders: a(counter(true))}, `no contender is called "b"`},
 		{"goroutines", harness.Case{Goroutines: 0, Against: "a", Contenders: a(counter(true))}, "at least 1"},
+		{"peerless", harness.Case{Goroutines: 1, Against: harness.BestPeer, Contenders: a(counter(true))}, "no contender is a peer"},
 		{"twins", harness.Case{Goroutines: 1, Against: "a", Contenders: slices.Repeat(a(counter(true)), 2)}, "two contenders"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -154,5 +214,27 @@ func TestRatio(t *testing.T) {
 	r.Case.Goroutines = 2
 	if r.Figure(0) != 20 || r.Ratio(0) != 4 {
 		t.Errorf("two: figure %v, ratio %v; want medians, 20 and of 4.5, 3 and 4", r.Figure(0), r.Ratio(0))
+	}
+}
+
+func TestAgainstBestPeer(t *testing.T) {
+	r := harness.Result{
+		Case: harness.Case{Goroutines: 2, Against: harness.BestPeer, Contenders: []harness.Contender{
+			{Name: "weir"},
+			{Name: "slow", Kind: harness.Peer},
+			{Name: "fast", Kind: harness.Peer},
+			{Name: "shares keys", Kind: harness.Aside},
+			{Name: "clock", Kind: harness.Floor},
+		}},
+		Measurements: []harness.Measurement{
+			{Best: 10, Median: 10, Runs: []float64{10, 10, 10}},
+			{Best: 1, Median: 60, Runs: []float64{60, 1, 60}}, // lucky once
+			{Best: 20, Median: 40, Runs: []float64{20, 40, 50}},
+			{Best: 5, Median: 5, Runs: []float64{5, 5, 5}},
+			{Best: 2, Median: 2, Runs: []float64{2, 2, 2}},
+		},
+	}
+	if r.Against() != 2 || r.Ratio(0) != 4 || r.Ratio(2) != 1 {
+		t.Errorf("against %d, ratios %v and %v; want 2, 4 and 1", r.Against(), r.Ratio(0), r.Ratio(2))
 	}
 }

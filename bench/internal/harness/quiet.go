@@ -14,7 +14,8 @@ import (
 // in which nothing contended. So such a run counts only if nobody else had the
 // cores meanwhile: no other process, and no other machine on the same host.
 const (
-	quietTries = 10                    // how often a disturbed run is repeated before it counts anyway
+	quietTries = 10                    // how often a disturbed run is made before it counts anyway
+	quietSpare = 2                     // repetitions that a run may have on average; more would be hopeless, and take hours
 	quietMost  = 10 * time.Millisecond // what others may have had of a run: one tick of the kernel's
 )
 

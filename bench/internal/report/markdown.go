@@ -10,25 +10,37 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
 
-// WriteMarkdown writes the page. The chart is the file chart beside it.
-func (r *Report) WriteMarkdown(w io.Writer, chart string) error {
+// WriteMarkdown writes the page. The charts are the sections' files beside it.
+func (r *Report) WriteMarkdown(w io.Writer) error {
 	var b bytes.Buffer
-	r.writeIntro(&b, chart)
+	r.writeIntro(&b)
 	r.writeGoals(&b)
-	for _, res := range r.Results {
-		writeCase(&b, res)
+	for _, s := range r.Sections {
+		writeSectionHead(&b, s)
+		for _, res := range s.Results {
+			writeCase(&b, res)
+		}
+		for _, a := range s.Answers {
+			writeSurveyMarkdown(&b, a)
+		}
 	}
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func (r *Report) writeIntro(b *bytes.Buffer, chart string) {
+func writeSectionHead(b *bytes.Buffer, s Section) {
+	fmt.Fprintf(b, "\n## %s\n", s.Title)
+	if s.Note != "" {
+		fmt.Fprintf(b, "\n%s\n", s.Note)
+	}
+	fmt.Fprintf(b, "\n![%s: nanoseconds per decision, weir and its peers](%s)\n", s.Title, s.Chart)
+}
+
+func (r *Report) writeIntro(b *bytes.Buffer) {
 	fmt.Fprintf(b, `# Benchmarks
 
 Written by `+"`make bench`"+`; do not edit. weir and other Go limiters, measured
 side by side in one process.
-
-![Nanoseconds per decision, weir and its peers](%s)
 
 | | |
 |---|---|
@@ -40,16 +52,17 @@ side by side in one process.
 ## How to reproduce
 
 `+"```"+`
-make bench                  # a few minutes; writes this page and its chart
-make bench ARGS=-quick      # about half a minute; prints only
+make bench                  # several minutes; writes this page and its charts
+make bench ARGS=-quick      # a minute or two, with fewer keys; prints only
+make bench ARGS="-run keys" # only what has keys in its name; prints only
 make bench ARGS=-json       # one JSON object per line
 `+"```"+`
 
 In each case the contenders run in turns, %d runs of about %v each, every run on
-a fresh limiter. A figure is elapsed time divided by the calls of all goroutines
-together. With one goroutine the best run counts. Every answer is checked: a case of admissions
-in which one call is refused fails, and the other way round. Allocations are
-counted in a loop of their own.
+a fresh limiter unless the case says otherwise. A figure is elapsed time divided
+by the calls of all goroutines together. With one goroutine the best run counts.
+Every answer is checked: a case of admissions in which one call is refused fails,
+and the other way round. Allocations are counted in a loop of their own.
 
 With several goroutines there are fewer runs, each five times as long, and a run
 counts only if nobody else had a core meanwhile, neither another process nor another
@@ -63,17 +76,27 @@ within a case, not the nanoseconds**, and no difference below 15 %%. The median,
 beside the best run, shows how noisy it was. time.Since is no limiter but the
 clock alone, which all but the prepaid limiter read for every decision.
 `,
-		chart, r.Date.UTC().Format("2006-01-02"), r.Machine.CPU, r.Machine.Cores, r.Machine.Go, r.Machine.System,
+		r.Date.UTC().Format("2006-01-02"), r.Machine.CPU, r.Machine.Cores, r.Machine.Go, r.Machine.System,
 		strings.Join(r.peerVersions(), ", "), r.Settings.Rounds, r.Settings.PerRun)
 }
 
 // peerVersions lists the peers' modules as "path version", sorted.
 func (r *Report) peerVersions() []string {
 	var list []string
-	for _, res := range r.Results {
-		for _, con := range res.Case.Contenders {
-			if con.Module != "" {
-				list = append(list, con.Module+" "+r.Machine.Modules[con.Module])
+	add := func(module string) {
+		if module != "" {
+			list = append(list, module+" "+r.Machine.Modules[module])
+		}
+	}
+	for _, s := range r.Sections {
+		for _, res := range s.Results {
+			for _, con := range res.Case.Contenders {
+				add(con.Module)
+			}
+		}
+		for _, a := range s.Answers {
+			for _, sub := range a.Survey.Subjects {
+				add(sub.Module)
 			}
 		}
 	}
@@ -85,27 +108,37 @@ func (r *Report) writeGoals(b *bytes.Buffer) {
 	fmt.Fprint(b, `
 ## Goals
 
-How many times faster than the peer weir wants to be, and is.
+How many times faster than the peer weir wants to be, and is; or how much it
+wants to need at most, and needs.
 
-| | against | goal | ratio | |
+| | against | goal | reached | |
 |---|---|---|---|---|
 `)
 	allocating, counted := 0, 0
-	for _, res := range r.Results {
-		for _, row := range timeRows(res) {
-			if row.Goal > 0 {
-				fmt.Fprintf(b, "| %s | %s | ≥ %s | %.2f | %s |\n", row.Case, row.Against, number(row.Goal), down(row.Ratio, 2), metOrMissed(row.Met()))
+	for _, s := range r.Sections {
+		for _, res := range s.Results {
+			writeRatioGoals(b, res)
+			for _, row := range allocRows(res) {
+				counted++
+				if !row.Met() {
+					allocating++
+				}
 			}
 		}
-		for _, row := range allocRows(res) {
-			counted++
-			if !row.Met() {
-				allocating++
-			}
+		for _, a := range s.Answers {
+			writeBoundGoals(b, a)
 		}
 	}
-	fmt.Fprintf(b, "| no allocation in any of weir's %d figures | | 0 allocate | %d allocate | %s |\n",
+	fmt.Fprintf(b, "| no allocation in any of weir's %d times | | 0 allocate | %d allocate | %s |\n",
 		counted, allocating, metOrMissed(allocating == 0))
+}
+
+func writeRatioGoals(b *bytes.Buffer, res harness.Result) {
+	for _, row := range timeRows(res) {
+		if row.Goal > 0 {
+			fmt.Fprintf(b, "| %s | %s | ≥ %s | %.2f | %s |\n", row.Case, row.Against, number(row.Goal), down(row.Ratio, 2), metOrMissed(row.Met()))
+		}
+	}
 }
 
 func metOrMissed(met bool) string {
@@ -116,20 +149,28 @@ func metOrMissed(met bool) string {
 }
 
 func writeCase(b *bytes.Buffer, r harness.Result) {
-	fmt.Fprintf(b, "\n## %s\n", strings.ToUpper(r.Case.Name[:1])+r.Case.Name[1:])
-	if r.Case.Note != "" {
-		fmt.Fprintf(b, "\n%s\n", r.Case.Note)
-	}
+	writeHeading(b, r.Case.Name, r.Case.Note)
 	if r.Disturbed > 0 {
-		fmt.Fprintf(b, "\n%d runs were counted although somebody else had a core during them.\n", r.Disturbed)
+		fmt.Fprintf(b, "\nRuns counted although somebody else had a core meanwhile: %d.\n", r.Disturbed)
 	}
-	fmt.Fprintf(b, "\n| | ns/op | median | allocs/op | times as fast as %s |\n|---|---:|---:|---:|---:|\n", r.Case.Against)
+	fmt.Fprintf(b, "\n| | ns/op | median | allocs/op | times as fast as %s |\n|---|---:|---:|---:|---:|\n", against(r))
 	for i, con := range r.Case.Contenders {
 		m := r.Measurements[i]
-		name := con.Name
-		if con.Kind == harness.Weir {
-			name = "**" + name + "**"
-		}
-		fmt.Fprintf(b, "| %s | %.1f | %.1f | %s | %.2f |\n", name, m.Best, m.Median, number(m.Allocs), down(r.Ratio(i), 2))
+		fmt.Fprintf(b, "| %s | %.1f | %.1f | %s | %.2f |\n", bold(con.Name, con.Kind), m.Best, m.Median, number(m.Allocs), down(r.Ratio(i), 2))
 	}
+}
+
+func writeHeading(b *bytes.Buffer, name, note string) {
+	fmt.Fprintf(b, "\n### %s\n", strings.ToUpper(name[:1])+name[1:])
+	if note != "" {
+		fmt.Fprintf(b, "\n%s\n", note)
+	}
+}
+
+// bold emphasizes what is weir's.
+func bold(name string, k harness.Kind) string {
+	if k == harness.Weir {
+		return "**" + name + "**"
+	}
+	return name
 }

@@ -17,15 +17,14 @@ type Report struct {
 	Machine  Machine
 	Date     time.Time
 	Settings harness.Settings
-	Results  []harness.Result
+	Sections []Section
 }
 
-// Rows returns the report as rows: of each case the times, then the allocations.
+// Rows returns the rows of all sections.
 func (r *Report) Rows() []Row {
 	var rows []Row
-	for _, res := range r.Results {
-		rows = append(rows, timeRows(res)...)
-		rows = append(rows, allocRows(res)...)
+	for _, s := range r.Sections {
+		rows = append(rows, s.Rows()...)
 	}
 	return rows
 }
@@ -55,18 +54,30 @@ func down(ratio float64, decimals int) float64 {
 // WriteText writes tables for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	for _, res := range r.Results {
-		fmt.Fprintf(tw, "%s\n", res.Case.Name)
-		fmt.Fprintf(tw, "\tns/op\tmedian\tallocs/op\tratio\t  against %s\n", res.Case.Against)
-		for i, con := range res.Case.Contenders {
-			m := res.Measurements[i]
-			fmt.Fprintf(tw, "%s\t%.1f\t%.1f\t%s\t%.2f\t%s\n",
-				con.Name, m.Best, m.Median, number(m.Allocs), down(res.Ratio(i), 2), verdict(res, i))
+	for _, s := range r.Sections {
+		for _, res := range s.Results {
+			writeCaseText(tw, res)
 		}
-		fmt.Fprintln(tw)
+		for _, a := range s.Answers {
+			writeSurveyText(tw, a)
+		}
 	}
 	fmt.Fprintln(tw, r.goalSummary())
 	return tw.Flush()
+}
+
+func writeCaseText(w io.Writer, res harness.Result) {
+	fmt.Fprintf(w, "%s\n", res.Case.Name)
+	fmt.Fprintf(w, "\tns/op\tmedian\tallocs/op\tratio\t  against %s\n", against(res))
+	for i, con := range res.Case.Contenders {
+		m := res.Measurements[i]
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t%s\t%.2f\t%s\n",
+			con.Name, m.Best, m.Median, number(m.Allocs), down(res.Ratio(i), 2), verdict(res, i))
+	}
+	if res.Disturbed > 0 {
+		fmt.Fprintf(w, "(runs counted although somebody else had a core meanwhile: %d)\n", res.Disturbed)
+	}
+	fmt.Fprintln(w)
 }
 
 // verdict says whether a contender met its goal, or nothing if it has none.

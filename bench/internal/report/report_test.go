@@ -22,39 +22,90 @@ func sample() *Report {
 	return &Report{
 		Machine: Machine{
 			CPU: "Abacus <2> & Sons", Cores: 2, System: "linux/amd64", Go: "go1.26.8",
-			Modules: map[string]string{"golang.org/x/time": "v0.16.0", "example.com/indirect": "v1.0.0"},
+			Modules: map[string]string{"golang.org/x/time": "v0.16.0", "example.com/limiter": "v1.1.0", "example.com/indirect": "v1.0.0"},
 		},
 		Date:     time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC),
 		Settings: harness.Settings{Rounds: 25, PerRun: 60 * time.Millisecond},
-		Results: []harness.Result{
-			{
-				Case: harness.Case{
-					Name: "allow, 1 goroutine", Note: "Every call is admitted.", Goroutines: 1, Against: "x/time/rate",
-					Contenders: []harness.Contender{
-						{Name: "weir Single.Allow", Goal: 2.5},
-						{Name: "weir Single.Take", Goal: 2.5},
-						{Name: "weir Prepaid.Allow"},
-						{Name: "x/time/rate", Kind: harness.Peer, Module: "golang.org/x/time"},
-						{Name: "failsafe-go", Kind: harness.Peer},
-						{Name: "time.Since", Kind: harness.Floor},
-					},
-				},
-				Measurements: []harness.Measurement{
-					{Best: 40, Median: 44.44},
-					{Best: 40.001, Median: 50, Allocs: 1},
-					{Best: 8, Median: 9},
-					{Best: 100, Median: 120},
-					{Best: 50, Median: 51.23456, Allocs: 0.25},
-					{Best: 32, Median: 33},
+		Sections: []Section{
+			{Title: "One limiter", Chart: "chart.svg", Results: singleResults()},
+			{Title: "Many keys", Note: "Keys are short.", Chart: "chart-keyed.svg", Results: keyedResults(), Answers: keyedAnswers()},
+		},
+	}
+}
+
+func singleResults() []harness.Result {
+	return []harness.Result{
+		{
+			Case: harness.Case{
+				Name: "allow, 1 goroutine", Note: "Every call is admitted.", Goroutines: 1, Against: "x/time/rate",
+				Contenders: []harness.Contender{
+					{Name: "weir Single.Allow", Goal: 2.5},
+					{Name: "weir Single.Take", Goal: 2.5},
+					{Name: "weir Prepaid.Allow"},
+					{Name: "x/time/rate", Kind: harness.Peer, Module: "golang.org/x/time"},
+					{Name: "failsafe-go", Kind: harness.Peer},
+					{Name: "time.Since", Kind: harness.Floor},
 				},
 			},
-			{
-				Case: harness.Case{
-					Name: "clock", Goroutines: 1, Against: "time.Since",
-					Contenders: []harness.Contender{{Name: "weir.Now"}, {Name: "time.Since", Kind: harness.Floor}},
-				},
-				Measurements: []harness.Measurement{{Best: 33, Median: 34}, {Best: 32, Median: 33}},
+			Measurements: []harness.Measurement{
+				{Best: 40, Median: 44.44},
+				{Best: 40.001, Median: 50, Allocs: 1},
+				{Best: 8, Median: 9},
+				{Best: 100, Median: 120},
+				{Best: 50, Median: 51.23456, Allocs: 0.25},
+				{Best: 32, Median: 33},
 			},
+		},
+		{
+			Case: harness.Case{
+				Name: "clock", Goroutines: 1, Against: "time.Since",
+				Contenders: []harness.Contender{{Name: "weir.Now"}, {Name: "time.Since", Kind: harness.Floor}},
+			},
+			Measurements: []harness.Measurement{{Best: 33, Median: 34}, {Best: 32, Median: 33}},
+		},
+	}
+}
+
+func keyedResults() []harness.Result {
+	contenders := []harness.Contender{
+		{Name: "weir Table.Take", Goal: 2},
+		{Name: "sethvargo", Kind: harness.Peer, Module: "example.com/limiter"},
+		{Name: "x/time/rate in a map", Kind: harness.Peer, Module: "golang.org/x/time"},
+		{Name: "webriots", Kind: harness.Aside},
+	}
+	measurements := []harness.Measurement{
+		{Best: 30, Median: 40, Runs: []float64{30, 40, 50}},
+		{Best: 70, Median: 90, Runs: []float64{70, 90, 110}},
+		{Best: 60, Median: 120, Runs: []float64{60, 120, 180}}, // lucky once
+		{Best: 20, Median: 25, Runs: []float64{20, 25, 30}},
+	}
+	hot := harness.Case{Name: "1 hot key, 2 goroutines", Goroutines: 2, Against: harness.BestPeer, Contenders: contenders}
+	off := harness.Case{Name: "off the chart", Goroutines: 1, NoChart: true, Against: harness.BestPeer, Contenders: contenders}
+	return []harness.Result{
+		{Case: hot, Measurements: measurements, Disturbed: 1},
+		{Case: off, Measurements: measurements},
+	}
+}
+
+func keyedAnswers() []harness.Answers {
+	return []harness.Answers{
+		{
+			Survey: harness.Survey{
+				Name: "1,000 new keys", Note: "New keys enter an empty limiter.",
+				Figures: []harness.Figure{{Name: "insert", Unit: "ns/key"}, {Name: "memory", Unit: "B/key", AtMost: 24}, {Name: "forced collection", Unit: "ms", AtMost: 10}},
+				Subjects: []harness.Subject{
+					{Name: "weir Table.Take"},
+					{Name: "sethvargo", Kind: harness.Peer, Module: "example.com/limiter"},
+					{Name: "webriots", Kind: harness.Aside},
+				},
+			},
+			Values: [][]float64{{123.456, 24.0625, 0}, {246.912, 144, 463.2}, {1, 8.4, 1}},
+		},
+		{
+			Survey: harness.Survey{
+				Name: "flood", Figures: []harness.Figure{{Name: "evicted"}}, Subjects: []harness.Subject{{Name: "weir Table.Take"}},
+			},
+			Values: [][]float64{{1000}},
 		},
 	}
 }
@@ -69,6 +120,14 @@ func TestRows(t *testing.T) {
 		{"weir Prepaid.Allow, allow, 1 goroutine, allocations", 0, 0, "x/time/rate", "at most 0", 1, 1},
 		{"weir.Now, clock", 33, 0, "", "time.Since", 32.0 / 33, 0},
 		{"weir.Now, clock, allocations", 0, 0, "", "at most 0", 1, 1},
+		{"weir Table.Take, 1 hot key, 2 goroutines", 40, 90, "sethvargo", "sethvargo", 90.0 / 40, 2},
+		{"weir Table.Take, 1 hot key, 2 goroutines, allocations", 0, 0, "sethvargo", "at most 0", 1, 1},
+		{"weir Table.Take, off the chart", 30, 60, "x/time/rate in a map", "x/time/rate in a map", 2, 2},
+		{"weir Table.Take, off the chart, allocations", 0, 0, "sethvargo", "at most 0", 1, 1},
+		{"weir Table.Take, 1,000 new keys, insert, ns/key", 123.456, 246.912, "sethvargo", "sethvargo", 2, 0},
+		{"weir Table.Take, 1,000 new keys, memory, B/key", 24.0625, 144, "sethvargo", "at most 24", 24 / 24.0625, 1},
+		{"weir Table.Take, 1,000 new keys, forced collection, ms", 0, 463.2, "sethvargo", "at most 10", 11, 1},
+		{"weir Table.Take, flood, evicted", 1000, 0, "", "", 0, 0},
 	}
 	got := sample().Rows()
 	if len(got) != len(want) {
@@ -103,6 +162,7 @@ func TestAtMost(t *testing.T) {
 		{0, 0.25, 0.8},
 		{24, 24, 1},
 		{24, 12, 2},
+		{24, 0, 25},
 		{10, 40, 0.25},
 	} {
 		if got := AtMost(tt.allowed, tt.measured); got != tt.want {
@@ -118,8 +178,9 @@ func TestGolden(t *testing.T) {
 	}{
 		{"report.json", (*Report).WriteJSON},
 		{"report.txt", (*Report).WriteText},
-		{"report.md", func(r *Report, w io.Writer) error { return r.WriteMarkdown(w, "chart.svg") }},
-		{"chart.svg", (*Report).WriteSVG},
+		{"report.md", (*Report).WriteMarkdown},
+		{"chart.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[0]) }},
+		{"chart-keyed.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[1]) }},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			var got bytes.Buffer
@@ -165,7 +226,7 @@ func TestJSONGoals(t *testing.T) {
 
 func TestSVGIsWellFormed(t *testing.T) {
 	var b bytes.Buffer
-	if err := sample().WriteSVG(&b); err != nil {
+	if err := sample().WriteSVG(&b, sample().Sections[0]); err != nil {
 		t.Fatal(err)
 	}
 	var words strings.Builder
@@ -208,5 +269,13 @@ func TestCPUModel(t *testing.T) {
 	}
 	if got := cpuModel(file + "none"); got != "" {
 		t.Errorf("model %q of a file that is not there", got)
+	}
+}
+
+func TestValue(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 12: "12", 1.234: "1.23", 23.45: "23.4", 1234.4: "1,234", 1e7: "10,000,000"} {
+		if got := value(v); got != want {
+			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
 	}
 }

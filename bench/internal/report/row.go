@@ -13,16 +13,17 @@ type Row struct {
 	// "weir Single.Allow, allow, 1 goroutine".
 	Case string `json:"case"`
 
-	// Weir is weir's figure: nanoseconds per call, or allocations per call if
-	// the case says so.
+	// Weir is weir's figure: nanoseconds per call, or what else the case says,
+	// such as allocations per call or bytes per key.
 	Weir float64 `json:"weir"`
 
-	// BestPeer is the least figure of any peer. It is 0, and the name empty, if
-	// no peer can do it.
+	// BestPeer is the least figure of any peer, those that promise less aside.
+	// It is 0, and the name empty, if no peer can do it.
 	BestPeer     float64 `json:"best_peer"`
 	BestPeerName string  `json:"best_peer_name"`
 
-	// Against is the peer, the floor or the bound that Ratio refers to.
+	// Against is the peer, the floor or the bound that Ratio refers to. It is
+	// empty, and Ratio 0, if there is nothing to compare with.
 	Against string `json:"against"`
 
 	// Ratio is how many times better weir is than that, for example 3.1.
@@ -38,11 +39,14 @@ func (r Row) Met() bool { return r.Ratio >= r.Goal }
 
 // AtMost expresses "at most so many" as a ratio whose goal is 1.
 func AtMost(allowed, measured float64) float64 {
-	if allowed == 0 {
-		return 1 / (measured + 1)
+	if allowed == 0 || measured == 0 {
+		return (allowed + 1) / (measured + 1)
 	}
 	return allowed / measured
 }
+
+// against names the contender that the result's ratios are taken against.
+func against(r harness.Result) string { return r.Case.Contenders[r.Against()].Name }
 
 // timeRows returns a row for each of weir's contenders.
 func timeRows(r harness.Result) []Row {
@@ -57,7 +61,7 @@ func timeRows(r harness.Result) []Row {
 			Weir:         r.Figure(i),
 			BestPeer:     peer,
 			BestPeerName: name,
-			Against:      r.Case.Against,
+			Against:      against(r),
 			Ratio:        r.Ratio(i),
 			Goal:         con.Goal,
 		})

@@ -44,9 +44,9 @@ const chartStyle = `
   }
 `
 
-// WriteSVG draws a bar chart of the cases that peers take part in.
-func (r *Report) WriteSVG(w io.Writer) error {
-	results, longest := charted(r.Results)
+// WriteSVG draws a bar chart of a section's cases that peers take part in.
+func (r *Report) WriteSVG(w io.Writer, s Section) error {
+	results, longest := charted(s.Results)
 	height := chartTop + chartBottom
 	for _, res := range results {
 		height += groupHeight(res)
@@ -55,10 +55,10 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-labelledby="title desc">`+"\n",
 		chartWidth, height, chartWidth, height)
-	fmt.Fprintf(&b, "<title id=\"title\">Nanoseconds per decision</title>\n<desc id=\"desc\">weir and other Go limiters, %s</desc>\n", escape(r.Machine.CPU))
+	fmt.Fprintf(&b, "<title id=\"title\">%s: nanoseconds per decision</title>\n<desc id=\"desc\">weir and other Go limiters, %s</desc>\n", escape(s.Title), escape(r.Machine.CPU))
 	fmt.Fprintf(&b, "<style>%s</style>\n", chartStyle)
 	fmt.Fprintf(&b, `<rect class="page" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>`+"\n", chartWidth-1, height-1)
-	text(&b, "title", "start", margin, 32, "Nanoseconds per decision: less is better")
+	text(&b, "title", "start", margin, 32, s.Title+", nanoseconds per decision: less is better")
 	text(&b, "dim", "start", margin, 52, fmt.Sprintf("%s, %d cores, %s, %s", r.Machine.CPU, r.Machine.Cores, r.Machine.Go, r.Date.UTC().Format("2006-01-02")))
 	y := chartTop
 	for _, res := range results {
@@ -70,10 +70,11 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// charted returns the results that have a peer, and their greatest figure.
+// charted returns the results for the chart, which have a peer, and their
+// greatest figure.
 func charted(results []harness.Result) (chosen []harness.Result, longest float64) {
 	for _, res := range results {
-		if _, name := bestPeer(res, res.Figure); name == "" {
+		if _, name := bestPeer(res, res.Figure); name == "" || res.Case.NoChart {
 			continue
 		}
 		chosen = append(chosen, res)
@@ -112,10 +113,10 @@ func barClass(k harness.Kind) string {
 	switch k {
 	case harness.Weir:
 		return "weir"
-	case harness.Peer:
-		return "peer"
+	case harness.Floor:
+		return "floor"
 	}
-	return "floor"
+	return "peer"
 }
 
 func text(b *bytes.Buffer, class, anchor string, x, y int, s string) {

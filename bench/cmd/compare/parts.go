@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/report"
+	"github.com/weirlimit/weir/bench/internal/single"
+)
+
+// A part is what becomes a section of the report.
+type part struct {
+	section report.Section // without results
+	cases   []harness.Case
+	surveys []harness.Survey
+}
+
+// allParts returns everything there is to measure.
+func allParts(sizes keyed.Sizes) []part {
+	return []part{
+		{
+			section: report.Section{Title: "One limiter", Chart: "benchmarks.svg"},
+			cases:   single.Cases(),
+		},
+		{
+			section: report.Section{Title: "Many keys", Note: keyed.Note, Chart: "benchmarks-keyed.svg"},
+			cases:   keyed.Cases(sizes),
+			surveys: keyed.Surveys(sizes),
+		},
+	}
+}
+
+// selected returns the parts with the cases and surveys whose name matches, and
+// no part that would be empty.
+func selected(all []part, pattern string) ([]part, error) {
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	var parts []part
+	for _, p := range all {
+		chosen := part{section: p.section}
+		for _, c := range p.cases {
+			if re.MatchString(c.Name) {
+				chosen.cases = append(chosen.cases, c)
+			}
+		}
+		for _, s := range p.surveys {
+			if re.MatchString(s.Name) {
+				chosen.surveys = append(chosen.surveys, s)
+			}
+		}
+		if chosen.size() > 0 {
+			parts = append(parts, chosen)
+		}
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("-run: no case matches %q", pattern)
+	}
+	return parts, nil
+}
+
+// size is how many cases and surveys the part has.
+func (p part) size() int { return len(p.cases) + len(p.surveys) }
+
+// measure goes through the parts one after the other and shows how far it is.
+func measure(parts []part, s harness.Settings) ([]report.Section, error) {
+	show := progress(os.Stderr)
+	defer show("")
+	done, all := 0, 0
+	for _, p := range parts {
+		all += p.size()
+	}
+	next := func(name string) func(step string) {
+		done++
+		begun := fmt.Sprintf("%d/%d %s: ", done, all, name)
+		return func(step string) { show(begun + step) }
+	}
+	var sections []report.Section
+	for _, p := range parts {
+		section, err := p.measure(s, next)
+		if err != nil {
+			return nil, err
+		}
+		sections = append(sections, section)
+	}
+	return sections, nil
+}
+
+// measure makes the part's section. It calls next with the name of each case and
+// survey, and what that returns with the steps of it.
+func (p part) measure(s harness.Settings, next func(name string) func(step string)) (report.Section, error) {
+	section := p.section
+	for _, c := range p.cases {
+		res, err := harness.Measure(c, s, next(c.Name))
+		if err != nil {
+			return report.Section{}, err
+		}
+		section.Results = append(section.Results, res)
+	}
+	for _, survey := range p.surveys {
+		answers, err := harness.Ask(survey, next(survey.Name))
+		if err != nil {
+			return report.Section{}, err
+		}
+		section.Answers = append(section.Answers, answers)
+	}
+	return section, nil
+}

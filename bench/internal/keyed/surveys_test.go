@@ -1,0 +1,91 @@
+package keyed
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+// TestSurveys asks everything of small limiters and looks whether the answers can
+// be true. Time always passes; memory is too little here to tell it from noise.
+func TestSurveys(t *testing.T) {
+	for _, s := range Surveys(tiny) {
+		t.Run(s.Name, func(t *testing.T) {
+			a, err := harness.Ask(s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, sub := range s.Subjects {
+				for k, f := range s.Figures {
+					if v := a.Values[i][k]; v < 0 || v > 1e9 || v == 0 && strings.Contains(f.Unit, "s") {
+						t.Errorf("%s, %s: %v %s", sub.Name, f.Name, v, f.Unit)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestGrowFindsMemory holds a store's memory against what is known of it: each key
+// keeps a string of 20 bytes, its header and at least a pointer.
+func TestGrowFindsMemory(t *testing.T) {
+	const n = 50_000
+	v, err := grow(xTimeMap(), n, 1, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes := v[1]; bytes < 20+16+8+64 || bytes > 500 {
+		t.Errorf("%v bytes per key", bytes)
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	for _, tt := range []struct{ n, tenThousandths, want int }{
+		{1, 5000, 1},
+		{4, 5000, 2},
+		{5, 5000, 3},
+		{200, 9900, 198},
+		{200, 9999, 200},
+		{10_000, 9999, 9999},
+		{10_001, 9999, 10_000},
+	} {
+		var took []time.Duration
+		for i := range tt.n {
+			took = append(took, time.Duration(i+1))
+		}
+		if got := percentile(took, tt.tenThousandths); got != float64(tt.want) {
+			t.Errorf("%d/10,000 of 1 to %d: %v, want %d", tt.tenThousandths, tt.n, got, tt.want)
+		}
+	}
+}
+
+// TestFlood makes sure that a table stays as large as it is allowed to be.
+func TestFlood(t *testing.T) {
+	const full, n = 2000, 20_000
+	v, err := flooded(memstore.Config{MaxKeys: full}, slow, full, n, func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure := func(name string) float64 {
+		return v[slices.IndexFunc(floodFigures, func(f floodFigure) bool { return f.Name == name })]
+	}
+	if before, after := figure("before"), figure("after"); after > 1.5*before+256 {
+		t.Errorf("%v KiB before, %v after", before, after)
+	}
+}
+
+func TestBoundsDependOnTheNumberOfKeys(t *testing.T) {
+	for n, want := range map[int][]float64{100_000: {0, 0, 0}, 1_000_000: {0, 0, 10}, 10_000_000: {0, 24, 10}} {
+		var got []float64
+		for _, f := range growthFigures(n) {
+			got = append(got, f.AtMost)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d keys: bounds %v, want %v", n, got, want)
+		}
+	}
+}
