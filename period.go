@@ -1,10 +1,12 @@
 package weir
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/algo"
@@ -40,7 +42,36 @@ func Calendar(unit CalendarUnit, zone *time.Location) Period {
 	if zone == nil {
 		zone = time.UTC
 	}
-	return Period{unit: unit, zone: zone}
+	return Period{unit: unit, zone: zones.one(zone)}
+}
+
+// zones lets periods be equal if their zones are, however often those were loaded.
+var zones = zoneSet{byName: map[string][]*time.Location{"UTC": {time.UTC}}, count: 1}
+
+type zoneSet struct {
+	mu     sync.Mutex // guards the fields below
+	byName map[string][]*time.Location
+	count  int
+}
+
+// maxZones bounds the zones that are remembered. There are 600 in the database.
+const maxZones = 1000
+
+// one returns the first location that had the same name and clocks.
+func (s *zoneSet) one(zone *time.Location) *time.Location {
+	name := zone.String()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, known := range s.byName[name] {
+		if known == zone || sameClocks(known, zone) {
+			return known
+		}
+	}
+	if s.count < maxZones {
+		s.byName[name] = append(s.byName[name], zone)
+		s.count++
+	}
+	return zone
 }
 
 func (p Period) isCalendar() bool { return p.zone != nil }
@@ -67,7 +98,7 @@ func ParsePeriod(text string) (Period, error) {
 		if !inZone {
 			return Calendar(unit, nil), nil
 		}
-		loc, err := time.LoadLocation(zone)
+		loc, err := loadZone(zone)
 		if err != nil {
 			return Period{}, fmt.Errorf("weir: period %q: %w", text, err)
 		}
@@ -80,8 +111,39 @@ func ParsePeriod(text string) (Period, error) {
 	return Every(d), nil
 }
 
-// MarshalText returns String.
-func (p Period) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+// loadZone is time.LoadLocation, to which no name at all means UTC.
+func loadZone(name string) (*time.Location, error) {
+	if name == "" {
+		return nil, errors.New("the zone has no name")
+	}
+	return time.LoadLocation(name)
+}
+
+// MarshalText returns String. It fails if ParsePeriod would not understand that:
+// if the zone is not one of the time zone database, as those of time.FixedZone are
+// not.
+func (p Period) MarshalText() ([]byte, error) {
+	if p.isCalendar() && p.zone != time.UTC {
+		zone, err := loadZone(p.zone.String())
+		if err != nil || !sameClocks(p.zone, zone) {
+			return nil, fmt.Errorf("weir: period %q: cannot be written: the zone is not that of the time zone database; use time.LoadLocation", p)
+		}
+	}
+	return []byte(p.String()), nil
+}
+
+// sameClocks says whether the clocks of two zones agree in the winters and summers
+// of many years.
+func sameClocks(a, b *time.Location) bool {
+	for month := range 12 * 20 {
+		at := time.Date(2020, time.Month(month), 1, 0, 0, 0, 0, time.UTC)
+		_, x := at.In(a).Zone()
+		if _, y := at.In(b).Zone(); x != y {
+			return false
+		}
+	}
+	return true
+}
 
 // UnmarshalText is ParsePeriod.
 func (p *Period) UnmarshalText(text []byte) (err error) {

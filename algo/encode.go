@@ -60,8 +60,8 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 	l.nextID = r.uint()
 	for i := range l.states {
 		s := State{A: r.uint(), B: r.uint()}
-		if g, ok := rules[i].(*SlidingLog); ok {
-			s.Log = r.log(g)
+		if _, ok := rules[i].(*SlidingLog); ok {
+			s.Log = r.log()
 		}
 		l.states[i] = s
 	}
@@ -117,13 +117,14 @@ func (r *reader) count(most int) int {
 	return int(n)
 }
 
-func (r *reader) log(rule *SlidingLog) *Log {
+func (r *reader) log() *Log {
 	g := &Log{}
-	for range r.count(int(rule.units)) {
+	for range r.count(MaxLogRate) { // more than the rule's units if it was lowered
 		e := entry{at: r.int(), units: r.int()}
-		if n := len(g.entries); e.units <= 0 || e.units > maxCount/MaxLogRate || e.at != inRange(e.at) || n > 0 && g.entries[n-1].at >= e.at {
+		if n := len(g.entries); e.units <= 0 || e.at != inRange(e.at) || n > 0 && g.entries[n-1].at >= e.at {
 			r.bad = true
 		}
+		e.units = min(e.units, maxCount/MaxLogRate) // so that the sum fits, whatever was overrun
 		g.entries = append(g.entries, e)
 		g.sum += e.units
 	}

@@ -77,6 +77,16 @@ func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
 // met yet included.
 func (l *Ledger) Holds() int { return len(l.holds.list) }
 
+// HoldExpiry returns when a hold expires, or false if it was settled or an
+// operation has met it after its expiry.
+func (l *Ledger) HoldExpiry(id uint64) (int64, bool) {
+	i := l.holds.find(id)
+	if i < 0 {
+		return 0, false
+	}
+	return l.holds.list[i].Expiry, true
+}
+
 // Clone returns an independent copy, to try out what would happen.
 func (l *Ledger) Clone() *Ledger {
 	c := &Ledger{rules: l.rules, states: make([]State, len(l.states)), holds: l.holds.clone(), last: l.last, nextID: l.nextID}
