@@ -75,7 +75,7 @@ fuzz_targets() {
 fuzz_one() {
   local out
   out=$(mktemp)
-  if go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZTIME:-30s}" "$1" 2>&1 | tee "$out"; then
+  if go test -run '^$' -fuzz "^$2\$" -fuzztime "${FUZZTIME:-30s}" -fuzzminimizetime 1s "$1" 2>&1 | tee "$out"; then
     rm -f "$out"
     return 0
   fi

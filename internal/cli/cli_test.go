@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -61,13 +62,23 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --http", exitUsage, "weir: flag needs an argument: --http; see 'weir serve --help'\n"},
 		{"serve now", exitUsage, "weir: 'weir serve' takes no arguments, but there is \"now\"; see 'weir serve --help'\n"},
 		{"serve --log-format xml", exitUsage, "weir: invalid argument \"xml\" for \"--log-format\" flag: must be text or json; see 'weir serve --help'\n"},
+		{"serve --max-keys 0", exitUsage, "weir: --max-keys 0: must be between 1 and 1000000000; see 'weir serve --help'\n"},
+		{"serve --max-keys 1000000001", exitUsage, "weir: --max-keys 1000000001: must be between 1 and 1000000000; see 'weir serve --help'\n"},
+		{"serve --max-keys many", exitUsage, "weir: invalid argument \"many\" for \"--max-keys\" flag: strconv.ParseInt: parsing \"many\": invalid syntax; see 'weir serve --help'\n"},
+		{"serve --snapshot=", exitUsage, "weir: --snapshot: must be the name of a file; leave it out for none; see 'weir serve --help'\n"},
+		{"serve --snapshot-every 5s", exitUsage, "weir: --snapshot-every: says how often, but nothing says where; add --snapshot FILE; see 'weir serve --help'\n"},
+		{"serve --snapshot x --snapshot-every 999ms", exitUsage, "weir: --snapshot-every 999ms: must be at least 1s; see 'weir serve --help'\n"},
+		{"serve --snapshot none/weir.snap", exitFailure, "weir: --snapshot \"none/weir.snap\": there is no directory \"none\"; create it\n"},
+		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or move it away to start empty\n"},
 		{"serve --http 0.0.0.0:8080", exitFailure, "weir: server: HTTP \"0.0.0.0:8080\": is not loopback; anybody who reaches it could use it, because clients cannot be configured yet: use localhost, 127.0.0.1 or [::1]\n"},
 		{"serve --http 8080", exitFailure, "weir: server: HTTP \"8080\": must be host:port, such as 127.0.0.1:8080\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			code := Main(context.Background(), strings.Fields(tt.args), &stdout, &stderr)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // for a daemon that starts all the same
+			defer cancel()
+			code := Main(ctx, strings.Fields(tt.args), &stdout, &stderr)
 			if code != tt.code || stderr.String() != tt.want || stdout.Len() > 0 {
 				t.Errorf("exit code %d, want %d\nstderr %s want   %s stdout %q", code, tt.code, stderr.String(), tt.want, stdout.String())
 			}

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,17 +16,31 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
-	testscript.Main(leakChecked{m}, map[string]func(){
-		"weir": func() { os.Exit(Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) },
-	})
+	testscript.Main(leakChecked{m}, map[string]func(){"weir": weirMain})
+}
+
+// weirMain is the program that scripts run. The daemon's policy is per hour if they
+// say SLOW=1, so that what is refused stays refused however slow the machine is.
+func weirMain() {
+	if os.Getenv("SLOW") == "1" {
+		p, err := weir.NewPolicy("default", weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
+		if err != nil {
+			panic(err)
+		}
+		policies = []*weir.Policy{p}
+	}
+	os.Exit(Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // leakChecked runs the tests and then looks for goroutines that they left.
@@ -41,7 +56,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check and signal.
+// serve, check, signal and await.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -49,14 +64,22 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		Setup: func(env *testscript.Env) error {
 			env.Values[daemonKey{}] = &daemon{}
+			env.Setenv(noRaceSleep())
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve":  cmdServe,
 			"check":  cmdCheck,
 			"signal": cmdSignal,
+			"await":  cmdAwait,
 		},
 	})
+}
+
+// noRaceSleep is what keeps programs with the race detector from sleeping for a
+// second before they end.
+func noRaceSleep() (name, value string) {
+	return "GORACE", strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=10")
 }
 
 // daemon is the weir serve of one script.
@@ -75,23 +98,26 @@ var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
 // cmdServe is "serve [flag...]": it starts weir serve on a free port and puts its
 // address into $URL.
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
+	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = append(os.Environ(), "SLOW="+ts.Getenv("SLOW"), "GORACE="+ts.Getenv("GORACE"))
 	d := daemonOf(ts)
-	d.cmd = exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-	d.cmd.Stderr = &d.stderr
-	out, err := d.cmd.StdoutPipe()
+	*d = daemon{cmd: cmd}
+	cmd.Stderr = &d.stderr
+	out, err := cmd.StdoutPipe()
 	ts.Check(err)
-	ts.Check(d.cmd.Start())
+	ts.Check(cmd.Start())
 	ts.Defer(func() {
-		if d.cmd.ProcessState == nil {
-			d.cmd.Process.Kill()
-			d.cmd.Wait()
+		if cmd.ProcessState == nil {
+			cmd.Process.Kill()
+			cmd.Wait()
 		}
 	})
 	d.out = bufio.NewReader(out)
 	line, err := d.out.ReadString('\n')
 	m := greeting.FindStringSubmatch(line)
 	if m == nil {
-		ts.Fatalf("first line %q, error %v", line, err)
+		ts.Fatalf("first line %q, error %v, stderr %s", line, err, d.stderr.String())
 	}
 	ts.Setenv("URL", m[1])
 }
@@ -108,10 +134,10 @@ func cmdCheck(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // cmdSignal is "signal name code": it signals the daemon, waits for its end,
-// checks its exit code and prints what it printed.
+// checks its exit code (-1 if it was killed) and prints what it printed.
 func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
 	d := daemonOf(ts)
-	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM}
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
 	ts.Check(d.cmd.Process.Signal(signals[args[0]]))
 	_, err := io.Copy(ts.Stdout(), d.out)
 	ts.Check(err)
@@ -122,5 +148,25 @@ func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
 	fmt.Fprint(ts.Stderr(), d.stderr.String())
 	if got := fmt.Sprint(d.cmd.ProcessState.ExitCode()); got != args[1] {
 		ts.Fatalf("exit code %s, want %s: %s", got, args[1], d.stderr.String())
+	}
+}
+
+// cmdAwait is "await file": it removes the file twice, and each time waits until
+// the daemon has written it again. The second time it began to after the command
+// did, so what was counted before is in it.
+func cmdAwait(ts *testscript.TestScript, _ bool, args []string) {
+	file := ts.MkAbs(args[0])
+	for range 2 {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			ts.Fatalf("%v", err)
+		}
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if _, err := os.Stat(file); err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				ts.Fatalf("%s was not written: %s", file, daemonOf(ts).stderr.String())
+			}
+		}
 	}
 }

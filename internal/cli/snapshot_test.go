@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+// newSnapshots returns one that saves to a new directory every minute, and its log.
+func newSnapshots(t *testing.T) (*snapshots, *bytes.Buffer) {
+	var log bytes.Buffer
+	file := filepath.Join(t.TempDir(), "dir", "weir.snap")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return &snapshots{file: file, every: time.Minute, log: slog.New(slog.NewTextHandler(&log, nil))}, &log
+}
+
+func open(t *testing.T, s *snapshots) *memstore.Table {
+	t.Helper()
+	table, err := s.open(memstore.Config{MaxKeys: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// A save that fails is told every time, and the next one is tried all the same.
+func TestSavesGoOn(t *testing.T) {
+	s, log := newSnapshots(t)
+	dir := filepath.Dir(s.file)
+	synctest.Test(t, func(t *testing.T) {
+		table := open(t, s)
+		err := s.during(table, func() (bool, error) {
+			time.Sleep(90 * time.Second)
+			synctest.Wait()
+			if _, err := os.Stat(s.file); err != nil {
+				t.Errorf("after a minute: %v", err)
+			}
+			if err := os.Rename(dir, dir+"-away"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Minute)
+			synctest.Wait()
+			if n := strings.Count(log.String(), "cannot save; a restart would go back to the last snapshot"); n != 3 {
+				t.Errorf("told %d times: %s", n, log)
+			}
+			if err := os.Rename(dir+"-away", dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(s.file); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if _, err := os.Stat(s.file); err != nil {
+				t.Errorf("when it is possible again: %v", err)
+			}
+			return true, nil
+		})
+		if err != nil || !strings.Contains(log.String(), "msg=saved") {
+			t.Errorf("%v: %s", err, log)
+		}
+	})
+}
+
+// What the daemon ends with is told together with what went wrong at the last save.
+func TestLastSaveFails(t *testing.T) {
+	s, _ := newSnapshots(t)
+	table := open(t, s)
+	broken := errors.New("broken")
+	err := s.during(table, func() (bool, error) { return true, errors.Join(broken, os.RemoveAll(filepath.Dir(s.file))) })
+	if !errors.Is(err, broken) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "will be forgiven") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A daemon that never listened, because another one does, leaves that one's file.
+func TestNothingToSave(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	s, _ := newSnapshots(t)
+	var stdout, stderr bytes.Buffer
+	code := Main(context.Background(), []string{"serve", "--http", other.Addr().String(), "--snapshot", s.file}, &stdout, &stderr)
+	if _, err := os.Stat(s.file); code != exitFailure || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("exit code %d, %v: %s", code, err, stderr.String())
+	}
+}
+
+// TestServeSavesAtItsEnd runs in this process, where goleak sees what it leaves.
+func TestServeSavesAtItsEnd(t *testing.T) {
+	s, _ := newSnapshots(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var stderr bytes.Buffer
+	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--snapshot", s.file}, writerFunc(func([]byte) { cancel() }), &stderr)
+	info, err := os.Stat(s.file)
+	if code != exitOK || err != nil || info.Mode() != 0o600 {
+		t.Errorf("exit code %d, %v, %v: %s", code, info, err, stderr.String())
+	}
+}
+
+// Neither a file that cannot be read nor one that cannot be moved out of the way is
+// lost: the daemon does not start.
+func TestFilesThatAreInTheWay(t *testing.T) {
+	s, _ := newSnapshots(t)
+	write := func(mode os.FileMode) {
+		if err := os.WriteFile(s.file, []byte("precious"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(want string) {
+		t.Helper()
+		if _, err := s.open(memstore.Config{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if text, err := os.ReadFile(s.file); err == nil && string(text) != "precious" {
+			t.Errorf("the file says %q", text)
+		}
+	}
+	if os.Geteuid() != 0 { // root reads everything
+		write(0)
+		refused("permission denied; make it a file that the daemon can read, or move it away to start empty")
+		_ = os.Remove(s.file)
+	}
+	write(0o600)
+	if err := os.MkdirAll(filepath.Join(s.file+".bad", "full"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused("it could not be moved out of the way")
+}
+
+// A million keys take at most 64 MiB of the process, with all that the garbage
+// collector leaves lying around. The race detector takes 60 µs for each, so that the
+// short form has fewer, and is generous.
+func TestManyKeysFit(t *testing.T) {
+	keys, most := 40_000, int64(8<<20)
+	if os.Getenv("WEIR_TEST") == "all" {
+		keys, most = defaultMaxKeys, 64<<20
+	}
+	s, _ := newSnapshots(t)
+	before := memory()
+	table, err := s.open(memstore.Config{MaxKeys: defaultMaxKeys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := weir.NewPolicy("p", weir.Limit{Rate: 1, Per: weir.Every(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range keys {
+		if _, err := table.Take(context.Background(), p, fmt.Sprint("user-", i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := table.Save(s.file); err != nil {
+		t.Fatal(err)
+	}
+	used := memory() - before
+	t.Logf("%d keys take %.1f MiB, of which the table has %.1f", keys, float64(used)/(1<<20), float64(table.Stats().Bytes)/(1<<20))
+	if used > most || table.Stats().Keys != keys {
+		t.Errorf("%d keys take %d bytes, more than %d", table.Stats().Keys, used, most)
+	}
+}
+
+// memory returns how much of the system's memory the process has.
+func memory() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.Sys - m.HeapReleased)
+}
