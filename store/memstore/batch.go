@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
@@ -68,8 +69,7 @@ func (v *visit) reset(c *charge) {
 }
 
 // takeEach goes over the charges several times: to find out where each leads, to
-// touch the memory there so that it is on its way for all of them at once, and to
-// decide.
+// fetch what is there, and to decide.
 func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 	v := t.visits.Get().(*visit)
 	defer v.forget()
@@ -83,7 +83,6 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 		}
 		v.charges = append(v.charges, c)
 	}
-	t.touch(v.charges)
 	if !t.allWords(v.charges) {
 		return t.tryEach(now, b)
 	}
@@ -101,26 +100,13 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 	return nil
 }
 
-// touch reads something of every charge's row.
-func (t *Table) touch(charges []charge) {
-	var sum uint64
-	for i := range charges {
-		b := t.shards[charges[i].shard].one.Load()
-		sum += b.tag(b.start(charges[i].h)).Load()
-	}
-	touched(sum)
-}
-
-// touched makes the compiler believe that the sum is needed.
-//
-//go:noinline
-func touched(uint64) {}
-
-// allWords says whether every charge has a row of one word under its numbers.
+// allWords says whether every charge has a row of one word under its numbers. It
+// is a loop of its own, with nothing in it that waits for the last row, so that
+// the processor fetches the rows of many charges at once.
 func (t *Table) allWords(charges []charge) bool {
 	for i := range charges {
 		c := &charges[i]
-		if c.numbers.word == nil || t.shards[c.shard].one.Load().find(c.h, tagFor(c.h, c.numbers), c.key) < 0 {
+		if c.numbers.word == nil || t.find(c.h, c.numbers, c.key) == nil {
 			return false
 		}
 	}
@@ -166,12 +152,11 @@ func (t *Table) peek(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
 // peekWord looks at the word of a key's row, or returns false if it has none or
 // the state is elsewhere.
 func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
-	b := t.shards[h>>t.shift].one.Load()
-	slot := b.find(h, tagFor(h, n), key)
-	if slot < 0 {
+	at := t.find(h, n, key)
+	if at == nil {
 		return weir.Decision{}, false
 	}
-	word := b.word(slot, 0).Load()
+	word := at.Load()
 	if word == algo.Mark {
 		return weir.Decision{}, false
 	}
@@ -206,12 +191,12 @@ func (v *visit) peek(c *charge) (weir.Decision, error) {
 func (t *Table) takeAll(now weir.Instant, b *weir.Batch) error {
 	if b.Op == weir.ReserveAll {
 		if until, ok := t.claimHolds(int64(now), len(b.Charges)); !ok {
-			return t.refuseAll(now, b, weir.Instant(until))
+			return t.refuseAll(now, b, until)
 		}
 	}
 	err := t.tryAll(now, b)
 	if b.Op == weir.ReserveAll && (err != nil || !b.Allowed()) {
-		t.holds.Add(-int64(len(b.Charges)))
+		t.holds.open.Add(-int64(len(b.Charges)))
 	}
 	if err == nil && !b.Allowed() {
 		for i := range b.Decisions {
@@ -221,20 +206,35 @@ func (t *Table) takeAll(now weir.Instant, b *weir.Batch) error {
 	return err
 }
 
-// refuseAll refuses reservations because too many are open, until one expires.
-func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until weir.Instant) error {
+// refuseAll refuses reservations because too many are open, until one expires. A
+// charge that would have to wait longer anyway says so.
+func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until int64) error {
 	for i := range b.Charges {
-		if _, err := b.Charges[i].Policy.Expiry(now, b.TTL); err != nil {
+		n, err := t.resolve(b.Charges[i].Policy)
+		if err != nil {
+			return err
+		}
+		if _, err := n.policy.Expiry(now, b.TTL); err != nil {
 			return err
 		}
 		d, err := t.peek(now, &b.Charges[i])
 		if err != nil {
 			return err
 		}
-		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, until.Sub(now)
+		if wait := waitUntil(until, now); d.RetryAfter != weir.Never && (wait == weir.Never || wait > d.RetryAfter) {
+			d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, wait
+		}
 		b.Decisions[i] = d
 	}
 	return nil
+}
+
+// waitUntil returns how long it is until at, which may be never.
+func waitUntil(at int64, now weir.Instant) time.Duration {
+	if at == algo.Never {
+		return weir.Never
+	}
+	return weir.Instant(at).Sub(now)
 }
 
 func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
@@ -281,19 +281,25 @@ func (v *visit) check(b *weir.Batch, c *charge) (err error) {
 	return nil
 }
 
-// trial makes every charge that fits, on copies.
+// trial makes every charge that fits, on copies. Then it gets new keys the right
+// to a row: after the decisions, because nobody may be evicted for the sake of a
+// charge that is refused. If one finds no place, all is tried again with that key
+// in its overflow row.
 func (v *visit) trial(b *weir.Batch) (err error) {
-	for i := range v.charges {
-		v.rowOf(&v.charges[i], true)
-	}
-	v.admitAll()
-	for i := range v.charges {
-		c := &v.charges[i]
-		if b.Decisions[i], err = v.attempt(&v.rows[c.row], c, b.Op); err != nil {
-			return err
+	for {
+		for i := range v.charges {
+			c := &v.charges[i]
+			if b.Decisions[i], err = v.attempt(v.rowOf(c, true), c, b.Op); err != nil {
+				return err
+			}
 		}
+		if b.Op != weir.TakeEach && !b.Allowed() || v.admitAll() {
+			return nil
+		}
+		v.dropAll()
+		clear(v.rows)
+		v.rows = v.rows[:0]
 	}
-	return nil
 }
 
 // putAll keeps what was tried.
@@ -307,31 +313,17 @@ func (v *visit) putAll() {
 	}
 }
 
-// admitAll gets every new key the right to a row, or sends it to its overflow row.
-// It comes before the decisions: those must not change any more.
-func (v *visit) admitAll() {
+// admitAll gets every new key that was charged the right to a row, and says whether
+// there was one for each.
+func (v *visit) admitAll() bool {
+	all := true
 	for i := range v.charges {
 		c := &v.charges[i]
-		r := &v.rows[c.row]
-		if r.ledger == nil || v.admit(r) {
-			continue
-		}
-		if first := v.overflowRow(r.of); first >= 0 {
-			v.drop(r)
-			v.redirect(c.row, first)
-			continue
-		}
-		v.intoOverflow(r, c.numbers, true)
-	}
-}
-
-// redirect lets the charges of one row be charges of another.
-func (v *visit) redirect(from, to int) {
-	for i := range v.charges {
-		if v.charges[i].row == from {
-			v.charges[i].row = to
+		if r := &v.rows[c.row]; r.changed && !v.admit(r) {
+			c.over, all = true, false
 		}
 	}
+	return all
 }
 
 // dropAll gives all states back as they were.

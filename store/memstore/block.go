@@ -69,7 +69,7 @@ const (
 )
 
 // noRows is what an empty shard points to, so that nobody has to check.
-var noRows = newBlock(1, 1, false)
+var noRows = newBlock(1, groupSlots, false)
 
 func newBlock(words, slots int, keepKeys bool) *block {
 	b := &block{
@@ -87,8 +87,8 @@ func newBlock(words, slots int, keepKeys bool) *block {
 // eighth to a third, so that a shard never has much more than it needs, and sizes
 // that Go's allocator has exactly.
 var ladder = []int{
-	64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1152, 1280, 1408, 1536, 1792,
-	2048, 2304, 2688, 3072, 3456, 4096, 4864, 5376, 6144, 6784, 8192,
+	64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1152, 1280, 1408, 1536, 1792,
+	2048, 2304, 2688, 3072, 3456, 4096, 4864, 5376, 6144, 6528, 6784, 8192, 9472, 10240, 10880, 12288, 13568, 14336, 16384,
 }
 
 // slotsFor returns how many slots suit n rows: enough for them and a tenth more
@@ -97,13 +97,12 @@ func slotsFor(words, n int) int {
 	n += n/10 + 1
 	perSlot := 8 * (1 + words)
 	for _, size := range ladder {
-		if slots := size / perSlot; slots > 1 && fullAt(slots) >= n {
+		slots := size / perSlot / groupSlots * groupSlots
+		if slots > 0 && fullAt(slots) >= n {
 			return slots
 		}
 	}
-	const page = 8192
-	bytes := (n + n/6 + 1) * perSlot
-	return (bytes + page - 1) / page * page / perSlot
+	return (n + n/6 + groupSlots) / groupSlots * groupSlots
 }
 
 // fullAt returns how many of so many slots may be used: seven eighths, which
@@ -112,9 +111,17 @@ func fullAt(slots int) int { return slots - max(1, slots/8) }
 
 func (b *block) full() bool { return int(b.used) >= fullAt(int(b.slots)) }
 
-// start is where the probe for a hash begins. The high bits have chosen the
-// shard; the low ones choose the slot.
-func (b *block) start(h uint64) int { return int(h & (1<<32 - 1) * uint64(b.slots) >> 32) }
+// start is where the probe for a hash begins: at the beginning of a group, which
+// for rows of one word is a cache line, so that most probes end in the line they
+// began in. The high bits of the hash have chosen the shard; the low ones choose
+// the group.
+func (b *block) start(h uint64) int { return start(h, int(b.slots)) }
+
+func start(h uint64, slots int) int {
+	return int(h&(1<<32-1)*uint64(slots/groupSlots)>>32) * groupSlots
+}
+
+const groupSlots = 4
 
 // next is the slot after, the first again after the last.
 func (b *block) next(slot int) int {
@@ -129,7 +136,7 @@ func (b *block) tag(slot int) *atomic.Uint64 { return &b.rows[slot*int(1+b.words
 // word returns state word i of a slot.
 func (b *block) word(slot, i int) *atomic.Uint64 { return &b.rows[slot*int(1+b.words)+1+i] }
 
-// find returns the slot of a tag, or -1. It needs no lock.
+// find returns the slot of a tag, or -1.
 func (b *block) find(h, tag uint64, key string) int {
 	for slot := b.start(h); ; slot = b.next(slot) {
 		switch b.tag(slot).Load() {
@@ -225,7 +232,7 @@ func (b *block) retire(slot int) {
 // bytes returns how much memory the block takes, boxes and full keys aside.
 func (b *block) bytes() int64 {
 	n := int64(len(b.rows))*8 + blockBytes
-	if b.rare != nil {
+	if b.rare != nil && b.rare.ids != nil {
 		n += rareBytes + int64(len(b.rare.ids))*2
 	}
 	return n

@@ -73,36 +73,27 @@ func (t *Table) admitLocked(sh *shard, now int64) bool {
 	return false
 }
 
-// evictLocked makes room for one more key, or returns false.
+// evictLocked makes room for one more key, or returns false. It evicts one row, so
+// that the shards of a full table keep their sizes: if each took more than it needs,
+// some would run empty in time, and have nobody to evict.
 func (t *Table) evictLocked(sh *shard, now int64) bool {
 	for range evictTries {
-		least, dropped := t.sweepLocked(sh, now)
-		if dropped > 0 {
-			t.evicted.Add(uint64(dropped))
-			return true
-		}
-		if least.block == nil {
+		v := t.victimLocked(sh, now)
+		if v.block == nil {
 			return false
 		}
-		if t.retireLocked(least.block, least.slot, least.word) {
+		if t.retireLocked(v.block, v.slot, v.word) {
 			t.evicted.Add(1)
-			t.forgiven.Add(uint64(least.standing.Used))
+			t.forgiven.Add(uint64(v.standing.Used))
 			return true
 		}
 	}
 	return false
 }
 
-const (
-	// evictTries is how often a victim may be charged while it is being
-	// evicted before the new key is sent to the overflow row.
-	evictTries = 4
-
-	// dropAtOnce is how many rows with nothing in use go at once: several, so
-	// that not every new key has to look, and not all, because some of their
-	// keys will be back.
-	dropAtOnce = 16
-)
+// evictTries is how often a victim may be charged while it is being evicted before
+// the new key is sent to the overflow row.
+const evictTries = 4
 
 // A victim is a row to be evicted.
 type victim struct {
@@ -111,25 +102,21 @@ type victim struct {
 	standing algo.Standing
 }
 
-// sweepLocked drops rows with nothing in use, beginning somewhere. If there are
-// none, it returns the row with the least share in use that admits one unit.
-func (t *Table) sweepLocked(sh *shard, now int64) (least victim, dropped int) {
+// victimLocked returns the first row with nothing in use, looking from somewhere
+// on. If there is none, it returns the row with the least share in use that admits
+// one unit.
+func (t *Table) victimLocked(sh *shard, now int64) (least victim) {
 	sh.blocks(func(b *block) {
-		for i, slot := 0, rand.IntN(int(b.slots)); i < int(b.slots) && dropped < dropAtOnce; i, slot = i+1, b.next(slot) {
+		slot := rand.IntN(int(b.slots))
+		for i := 0; i < int(b.slots) && (least.block == nil || least.standing.Used > 0); i, slot = i+1, b.next(slot) {
 			if b.tag(slot).Load() < firstTag {
 				continue
 			}
 			s, word, ok := t.standingLocked(b, slot, now)
-			switch {
-			case !ok || s.Full:
-			case s.Used == 0:
-				if t.retireLocked(b, slot, word) {
-					dropped++
-				}
-			case least.block == nil || s.Share < least.standing.Share:
+			if ok && !s.Full && (least.block == nil || s.Share < least.standing.Share) {
 				least = victim{place{b, slot}, word, s}
 			}
 		}
 	})
-	return least, dropped
+	return least
 }

@@ -38,10 +38,10 @@ func (h *hasher) key() (key [16]byte) {
 }
 
 func (h *hasher) sum(s string) uint64 {
-	if h.keyed {
-		return sipHash13(h.k0, h.k1, s)
+	if !h.keyed {
+		return maphash.String(h.seed, s)
 	}
-	return maphash.String(h.seed, s)
+	return sipHash13(h.k0, h.k1, s)
 }
 
 func randomID() (id [16]byte) {

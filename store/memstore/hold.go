@@ -1,14 +1,16 @@
 package memstore
 
 import (
-	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 )
 
 // A hold says where a reservation is. The shard of its key has it, under the
-// receipt's id.
+// receipt's id. When it expires, its ledger knows.
 type hold struct {
 	of  *name  // whoever settles it must bring this policy name
 	key string // and this key
@@ -16,68 +18,113 @@ type hold struct {
 	box      *box      // that the row must still have, or the hold is over
 	overflow *overflow // instead of a box
 	id       uint64    // in the ledger
-	expiry   int64
+}
+
+// A holdCount bounds the reservations of a table.
+//
+// Those that nobody settles expire unnoticed, so a full table looks for them before
+// it refuses. After that it need not look again before the first of the others
+// expires, or one is settled.
+//
+// Protocol. The looker sets lowest to never, goes through the shards, lowers
+// lowest to the first expiry that it meets, copies it to fullUntil, and then lowers
+// fullUntil to it once more. Whoever makes a reservation meanwhile lowers lowest
+// first and fullUntil after: one of the two is seen.
+type holdCount struct {
+	open      atomic.Int64 // and expired unnoticed, and claimed
+	fullUntil atomic.Int64 // until then none expires; 0 = look
+	lowest    atomic.Int64
+	looking   sync.Mutex // one at a time; taken before every shard's lock
 }
 
 // claimHolds makes room for n reservations. If there is none, it returns when the
 // first reservation expires.
-//
-// Reservations that nobody settles expire unnoticed, so a full table looks for
-// those before it refuses; after that it need not look again before the first of
-// the others expires.
 func (t *Table) claimHolds(now int64, n int) (until int64, ok bool) {
-	if t.holds.Add(int64(n)) <= t.maxHolds {
+	if t.tryClaim(n) {
 		return 0, true
 	}
-	t.holds.Add(-int64(n))
-	if until = t.holdsFull.Load(); now < until {
-		return until, false
+	if int64(n) > t.maxHolds {
+		return algo.Never, false
 	}
-	until = t.sweepHolds(now)
-	t.holdsFull.Store(until)
-	if t.holds.Add(int64(n)) <= t.maxHolds {
+	t.holds.looking.Lock()
+	defer t.holds.looking.Unlock()
+	if now >= t.holds.fullUntil.Load() {
+		t.sweepHolds(now)
+	}
+	if t.tryClaim(n) {
 		return 0, true
 	}
-	t.holds.Add(-int64(n))
-	return until, false
+	return t.holds.fullUntil.Load(), false
 }
 
-// sweepHolds forgets the reservations that are over at now and returns when the
+func (t *Table) tryClaim(n int) bool {
+	if t.holds.open.Add(int64(n)) <= t.maxHolds {
+		return true
+	}
+	t.holds.open.Add(-int64(n))
+	return false
+}
+
+// sweepHolds forgets the reservations that are over at now, and notes when the
 // first of the others will be.
-func (t *Table) sweepHolds(now int64) int64 {
-	first := int64(math.MaxInt64)
+func (t *Table) sweepHolds(now int64) {
+	t.holds.lowest.Store(algo.Never)
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
-		if sh.rest != nil {
-			for id, h := range sh.rest.holds {
-				if h.expiry <= now {
-					t.dropHoldLocked(sh, id)
-					continue
-				}
-				first = min(first, h.expiry)
-			}
-		}
+		t.sweepShardLocked(sh, now)
 		sh.mu.Unlock()
 	}
-	return first
+	t.holds.fullUntil.Store(t.holds.lowest.Load())
+	lower(&t.holds.fullUntil, t.holds.lowest.Load())
+}
+
+func (t *Table) sweepShardLocked(sh *shard, now int64) {
+	if sh.rest == nil {
+		return
+	}
+	for id, h := range sh.rest.holds {
+		if expiry, open := t.expiryLocked(h); open && expiry > now {
+			lower(&t.holds.lowest, expiry)
+			continue
+		}
+		delete(sh.rest.holds, id)
+		t.holds.open.Add(-1)
+	}
+}
+
+// expiryLocked returns when a reservation expires, or false if it is over. It
+// requires the lock of the reservation's shard.
+func (t *Table) expiryLocked(h hold) (int64, bool) {
+	if h.overflow == nil {
+		return h.box.ledger.HoldExpiry(h.id)
+	}
+	t.overflowMu.Lock()
+	defer t.overflowMu.Unlock()
+	return h.overflow.ledger.HoldExpiry(h.id)
 }
 
 // putHoldLocked notes a reservation, for which room was claimed.
-func (t *Table) putHoldLocked(sh *shard, id [16]byte, h hold) {
+func (t *Table) putHoldLocked(sh *shard, id [16]byte, h hold, expiry int64) {
 	r := sh.needRest()
 	if r.holds == nil {
 		r.holds = map[[16]byte]hold{}
 	}
 	r.holds[id] = h
-	t.lowerHoldsFull(h.expiry)
+	t.expiresAt(expiry)
 }
 
-// lowerHoldsFull says that a reservation expires at at.
-func (t *Table) lowerHoldsFull(at int64) {
+// expiresAt tells that a reservation expires at at.
+func (t *Table) expiresAt(at int64) {
+	lower(&t.holds.lowest, at)
+	lower(&t.holds.fullUntil, at)
+}
+
+// lower makes a figure at most n.
+func lower(figure *atomic.Int64, n int64) {
 	for {
-		until := t.holdsFull.Load()
-		if until <= at || t.holdsFull.CompareAndSwap(until, at) {
+		was := figure.Load()
+		if was <= n || figure.CompareAndSwap(was, n) {
 			return
 		}
 	}
@@ -86,8 +133,8 @@ func (t *Table) lowerHoldsFull(at int64) {
 // dropHoldLocked forgets a reservation.
 func (t *Table) dropHoldLocked(sh *shard, id [16]byte) {
 	delete(sh.rest.holds, id)
-	t.holds.Add(-1)
-	t.holdsFull.Store(0) // look again
+	t.holds.open.Add(-1)
+	t.holds.fullUntil.Store(0)
 }
 
 // findHold returns the reservation that a receipt stands for, if c may
@@ -151,8 +198,8 @@ func (v *visit) renew(c *charge, receipt *weir.Receipt, expiry int64) bool {
 		v.t.dropHoldLocked(sh, receipt.ID)
 		return false
 	}
-	h.expiry = expiry
-	v.t.putHoldLocked(sh, receipt.ID, h)
+	v.t.expiresAt(expiry)
+	v.t.holds.fullUntil.Store(0) // it may have been the first
 	receipt.Expiry = weir.Instant(expiry)
 	return true
 }
@@ -163,7 +210,7 @@ func (v *visit) newHold(c *charge) weir.Receipt {
 	r := &v.rows[c.row]
 	v.t.putHoldLocked(&v.t.shards[c.shard], receipt.ID, hold{
 		of: c.numbers.of, key: strings.Clone(c.key),
-		box: r.box, overflow: r.overflow, id: c.hold, expiry: c.expiry,
-	})
+		box: r.box, overflow: r.overflow, id: c.hold,
+	}, c.expiry)
 	return receipt
 }

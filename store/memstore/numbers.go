@@ -33,9 +33,8 @@ type numbers struct {
 	// shards afterwards.
 	inForce atomic.Pointer[numbers]
 
-	// rows counts the rows under these numbers and the calls that may write
-	// one. At -1 the id may mean other numbers by now; see pin.
-	rows atomic.Int64
+	rows    atomic.Int64 // under these numbers, and numbers that forward to these; see collectLocked
+	leaving atomic.Bool  // they may be forgotten, or have been
 }
 
 func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
@@ -56,21 +55,13 @@ func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
 	return n
 }
 
-// pin keeps the id from being given to other numbers. It returns false if it has
-// been.
-func (n *numbers) pin() bool {
-	for {
-		rows := n.rows.Load()
-		if rows < 0 {
-			return false
-		}
-		if n.rows.CompareAndSwap(rows, rows+1) {
-			return true
-		}
-	}
-}
-
+// pin counts one more row, unpin one less.
+func (n *numbers) pin()   { n.rows.Add(1) }
 func (n *numbers) unpin() { n.rows.Add(-1) }
+
+// current says whether rows may be written under these numbers. The caller has
+// locked the row's shard.
+func (n *numbers) current() bool { return n.inForce.Load() == nil && !n.leaving.Load() }
 
 // A name is what is known of all policies of one name.
 type name struct {
@@ -130,25 +121,32 @@ func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
 
 // registerLocked returns the numbers of p itself. It requires registry.mu.
 func (t *Table) registerLocked(p *weir.Policy) (*numbers, error) {
-	nm := t.registry.names[p.Name()]
-	if nm == nil {
-		nm = &name{text: p.Name(), salt: t.hash.sum(p.Name()), sets: map[uint64][]*numbers{}}
-		t.registry.names[nm.text] = nm
-	}
 	print := t.fingerprint(p)
-	for _, n := range nm.sets[print] {
-		if n.policy.Same(p) {
-			return n, nil
+	if nm := t.registry.names[p.Name()]; nm != nil {
+		for _, n := range nm.sets[print] {
+			if n.policy.Same(p) {
+				return n, nil
+			}
 		}
 	}
-	id, err := t.newIDLocked()
+	id, err := t.newIDLocked() // which may forget the name
 	if err != nil {
 		return nil, err
 	}
+	nm := t.nameLocked(p.Name())
 	n := newNumbers(id, nm, p)
 	nm.sets[print] = append(nm.sets[print], n)
 	t.registry.put(n)
 	return n, nil
+}
+
+func (t *Table) nameLocked(text string) *name {
+	nm := t.registry.names[text]
+	if nm == nil {
+		nm = &name{text: text, salt: t.hash.sum(text), sets: map[uint64][]*numbers{}}
+		t.registry.names[text] = nm
+	}
+	return nm
 }
 
 // fingerprint is equal for policies that are the same.
@@ -167,7 +165,7 @@ type registry struct {
 
 	setting sync.Mutex // held by Set all the time, taken before every other lock
 
-	mu     sync.Mutex // guards the rest; taken after a shard's lock
+	mu     sync.Mutex // guards the rest; taken before shards' locks
 	names  map[string]*name
 	ids    int      // ids in use or free
 	free   []uint16 // ids
@@ -213,15 +211,38 @@ func (t *Table) newIDLocked() (uint16, error) {
 
 // collectLocked frees the ids of numbers that no row has. Those that forward to
 // others stay.
+//
+// A call may be about to write a row under them. So they are marked as leaving
+// first, which calls see when they have locked their shard; then every shard is
+// locked once, after which no call goes on that has not seen it; and those that
+// have no row even then are forgotten.
 func (t *Table) collectLocked() {
-	for i := range t.bindings {
-		t.bindings[i].Store(nil)
-	}
+	var leaving []*numbers
 	for id := range t.registry.ids {
 		n := t.registry.at(uint16(id))
-		if n.inForce.Load() == nil && n.rows.CompareAndSwap(0, -1) {
-			t.forgetLocked(n)
+		if n.inForce.Load() == nil && n.rows.Load() == 0 && n.leaving.CompareAndSwap(false, true) {
+			leaving = append(leaving, n)
 		}
+	}
+	t.forgetBindings()
+	for i := range t.shards {
+		t.shards[i].mu.Lock()
+		//lint:ignore SA2001 it was locked to wait for whoever had it
+		t.shards[i].mu.Unlock()
+	}
+	for _, n := range leaving {
+		if n.rows.Load() == 0 {
+			t.forgetLocked(n)
+		} else {
+			n.leaving.Store(false)
+		}
+	}
+}
+
+// forgetBindings lets every policy be resolved again.
+func (t *Table) forgetBindings() {
+	for i := range t.bindings {
+		t.bindings[i].Store(nil)
 	}
 }
 
@@ -233,7 +254,7 @@ func (t *Table) forgetLocked(n *numbers) {
 		delete(n.of.sets, print)
 	}
 	t.registry.free = append(t.registry.free, n.id)
-	if len(n.of.sets) == 0 {
+	if len(n.of.sets) == 0 && n.of.overflow.Load() == nil {
 		delete(t.registry.names, n.of.text)
 	}
 }

@@ -36,8 +36,10 @@ func (v *visit) startsInOverflow(r *row, trial bool) bool {
 		return false
 	}
 	if o.ledger.Unused(v.now) {
-		r.of.overflow.Store(nil)
-		o.numbers.unpin()
+		if v.overflowRow(r.of) < 0 { // no other key of this visit is about to use it
+			r.of.overflow.Store(nil)
+			o.numbers.unpin()
+		}
 		return false
 	}
 	r.numbers = o.numbers
@@ -49,9 +51,9 @@ func (v *visit) startsInOverflow(r *row, trial bool) bool {
 	return true
 }
 
-// intoOverflow makes a row that found no place one of the overflow row.
+// intoOverflow lets a key that found no place be the overflow row, which n makes if
+// there is none.
 func (v *visit) intoOverflow(r *row, n *numbers, trial bool) {
-	v.release(r)
 	v.lockOverflow()
 	o := r.of.overflow.Load()
 	if o == nil {
@@ -73,9 +75,7 @@ func (v *visit) takeOverflow(r *row, o *overflow, trial bool) {
 
 // put makes r's ledger the state.
 func (o *overflow) put(r *row) {
-	if r.numbers != o.numbers {
-		r.numbers.pin()
-		o.numbers.unpin()
-	}
+	r.numbers.pin()
+	o.numbers.unpin()
 	o.ledger, o.numbers = r.ledger, r.numbers
 }

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -38,16 +41,18 @@ func Load(file string, c Config) (*Table, error) {
 
 // ReadSnapshot returns the table that WriteSnapshot wrote, with what was in use
 // then less what has been paid off since. Config.Snapshots is understood. If there
-// are more keys than MaxKeys, those that use least stay behind, as Stats tells.
-// Reservations go on. Policies that were set in the place of others are forgotten:
-// what callers bring is in force again.
+// are more keys than MaxKeys, those that use least stay behind, as Stats tells:
+// first those that would admit one unit now. Reservations go on, also beyond
+// MaxHolds. Policies that were set in the place of others are forgotten: what
+// callers bring is in force again.
 func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 	c.Snapshots = true
 	t, err := New(c)
 	if err != nil {
 		return nil, err
 	}
-	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16)}
+	now := int64(t.now())
+	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), now: now, v: &visit{t: t, now: now}, scratch: newBlock(1, 1, false)}
 	defer l.unpin()
 	if err := l.header(); err != nil {
 		return nil, err
@@ -57,11 +62,8 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 			return nil, err
 		}
 	}
-	if _, err := l.r.ReadByte(); err != io.EOF {
-		return nil, badSnapshot("something follows its end at byte %d", l.at)
-	}
-	for _, h := range l.holds {
-		l.putHold(h)
+	if err := l.finish(); err != nil {
+		return nil, err
 	}
 	return t, nil
 }
@@ -70,12 +72,16 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 type loader struct {
 	t       *Table
 	r       *bufio.Reader
+	now     int64
+	v       *visit // puts all rows
+	buf     bytes.Buffer
 	at      int64 // bytes read
 	frames  int
 	ended   bool
 	keys    bool // rows have their keys
 	numbers []*numbers
 	holds   []loadedHold
+	scratch *block // whose words a row is read from
 }
 
 type loadedHold struct {
@@ -86,7 +92,7 @@ type loadedHold struct {
 	inOverflow bool
 }
 
-// frame reads a frame.
+// frame reads a frame. The body is good until the next.
 func (l *loader) frame() (kind byte, body []byte, err error) {
 	var head [8]byte
 	if _, err := io.ReadFull(l.r, head[:]); err != nil {
@@ -96,16 +102,17 @@ func (l *loader) frame() (kind byte, body []byte, err error) {
 	if length == 0 || length > maxFrame {
 		return 0, nil, badSnapshot("the frame at byte %d says that it has %d bytes", l.at, length)
 	}
-	var b bytes.Buffer // grows with what is there, not with what is said to be
-	if _, err := io.CopyN(&b, l.r, int64(length)); err != nil {
+	l.buf.Reset() // it grows with what is there, not with what is said to be
+	if _, err := io.CopyN(&l.buf, l.r, int64(length)); err != nil {
 		return 0, nil, l.cut(err)
 	}
-	if crc32.Checksum(b.Bytes(), castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
+	b := l.buf.Bytes()
+	if crc32.Checksum(b, castagnoli) != binary.LittleEndian.Uint32(head[4:]) {
 		return 0, nil, badSnapshot("the frame at byte %d is damaged", l.at)
 	}
 	l.at += int64(len(head)) + int64(length)
 	l.frames++
-	return b.Bytes()[0], b.Bytes()[1:], nil
+	return b[0], b[1:], nil
 }
 
 // cut tells of a file that ends too early, or cannot be read.
@@ -123,7 +130,10 @@ func (l *loader) damaged() error {
 // header reads the magic word and the first frame.
 func (l *loader) header() error {
 	start := make([]byte, len(magic))
-	if _, err := io.ReadFull(l.r, start); err != nil || string(start) != magic {
+	if _, err := io.ReadFull(l.r, start); err != nil {
+		return l.cut(err)
+	}
+	if string(start) != magic {
 		return badSnapshot("it does not begin as one")
 	}
 	l.at = int64(len(magic))
@@ -147,15 +157,14 @@ func (l *loader) header() error {
 
 // begin makes the table one that the file's rows fit.
 func (l *loader) begin(h snapshotHeader) error {
-	now := l.t.now()
-	if ahead := h.Written.Sub(now); ahead > maxAhead {
+	if ahead := h.Written.Sub(weir.Instant(l.now)); ahead > maxAhead {
 		return badSnapshot("it was written at %s, %v from now; was the clock set back?", h.Written.Time().Format(time.RFC3339), ahead.Round(time.Second))
 	}
 	if l.t.keepKeys && !h.KeepKeys {
 		return badSnapshot("it was written without full keys, which this table keeps")
 	}
 	l.keys = h.KeepKeys
-	l.t.epoch = min(h.Epoch, now)
+	l.t.epoch = min(h.Epoch, weir.Instant(l.now))
 	l.t.hash = keyedHasher([16]byte(h.HashKey))
 	return nil
 }
@@ -250,13 +259,20 @@ func (l *loader) head(f *fields) (h head) {
 	return h
 }
 
+// belongs says whether the hash is the key's.
+func (l *loader) belongs(h head) bool { return h.h == l.t.hash.sum(h.key)^h.numbers.of.salt }
+
 // row puts a row of words into the table.
 func (l *loader) row(f *fields) {
 	h := l.head(f)
-	if f.bad {
+	if f.bad || h.numbers.logged {
+		f.bad = true
 		return
 	}
-	at := place{newBlock(h.numbers.words, 2, false), 0}
+	if int(l.scratch.words) != h.numbers.words {
+		l.scratch = newBlock(h.numbers.words, 1, false)
+	}
+	at := place{l.scratch, 0}
 	for i := range h.numbers.words {
 		word := f.word()
 		f.bad = f.bad || word == algo.Mark
@@ -265,13 +281,12 @@ func (l *loader) row(f *fields) {
 	first := at.block.word(0, 0).Load()
 	if h.numbers.isGCRA {
 		f.bad = f.bad || first>>63 != 0
-		first = h.numbers.gcra.Heal(first, int64(l.t.now()))
+		first = h.numbers.gcra.Heal(first, l.now)
 	}
-	if f.bad || h.numbers.logged {
-		f.bad = true
+	if f.bad {
 		return
 	}
-	ledger := &algo.Ledger{}
+	ledger := l.v.scratch()
 	h.numbers.load(ledger, at, first)
 	l.put(h, ledger, f)
 }
@@ -291,21 +306,34 @@ func (l *loader) box(f *fields) {
 
 // put puts a row into the table. Only the first of a key is one.
 func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
-	sh := &l.t.shards[h.h>>l.t.shift]
-	v := &visit{t: l.t, now: int64(l.t.now())}
+	if f.bad = l.keys && !l.belongs(h); f.bad {
+		return
+	}
 	if !l.t.keepKeys {
 		h.key = ""
 	}
-	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok {
+	sh := &l.t.shards[h.h>>l.t.shift]
+	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok || sh.rows() >= maxRows {
 		f.bad = true
 		return
 	}
-	used := ledger.Standing(v.now).Used
-	r := row{shard: sh, of: h.numbers.of, h: h.h, key: h.key, numbers: h.numbers, ledger: ledger}
-	if !v.put(&r) {
-		l.t.evicted.Add(1)
-		l.t.forgiven.Add(uint64(used))
+	r := row{shard: sh, of: h.numbers.of, h: h.h, key: h.key, numbers: h.numbers, ledger: ledger, scratch: ledger.Holds() == 0}
+	if l.asAbsent(&r) {
+		l.v.release(&r)
+		return
 	}
+	l.t.keys.Add(1)
+	l.v.write(&r, l.v.newPlace(&r))
+	if keys := l.t.keys.Load(); keys > l.t.maxKeys+l.t.maxKeys/4 {
+		l.trim()
+	}
+}
+
+// asAbsent says whether a row decides like none. One with nothing in use does,
+// unless those who have none start with something in use.
+func (l *loader) asAbsent(r *row) bool {
+	return r.ledger.Unused(l.now) && r.of.overflow.Load() == nil &&
+		algo.NewLedger(r.numbers.policy.Rules(), int64(l.t.epoch)).Unused(l.now)
 }
 
 func (l *loader) overflow(f *fields) {
@@ -326,16 +354,85 @@ func (l *loader) overflow(f *fields) {
 func (l *loader) hold(f *fields) {
 	h := l.head(f)
 	id := f.bytes(16)
-	local, expiry := f.uint(), f.int()
+	local := f.uint()
 	where := f.bytes(1)
-	if f.bad || where[0] > 1 || len(f.data) > 0 {
+	if f.bad || where[0] > 1 || len(f.data) > 0 || !l.belongs(h) {
 		f.bad = true
 		return
 	}
 	l.holds = append(l.holds, loadedHold{
 		numbers: h.numbers, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
-		hold: hold{of: h.numbers.of, key: h.key, id: local, expiry: expiry},
+		hold: hold{of: h.numbers.of, key: h.key, id: local},
 	})
+}
+
+// finish comes after the last frame.
+func (l *loader) finish() error {
+	switch _, err := l.r.ReadByte(); {
+	case err == nil:
+		return badSnapshot("something follows its end at byte %d", l.at)
+	case err != io.EOF:
+		return l.cut(err)
+	}
+	l.trim()
+	for _, h := range l.holds {
+		l.putHold(h)
+	}
+	return nil
+}
+
+// trim leaves behind what is too much, the rows that matter least first.
+func (l *loader) trim() {
+	excess := l.t.keys.Load() - l.t.maxKeys
+	if excess <= 0 {
+		return
+	}
+	var worths []float64
+	l.eachRow(func(at place) { worths = append(worths, l.worth(at)) })
+	slices.Sort(worths)
+	least := worths[excess-1] // what is worth less goes, and as many of these as still must
+	ties := excess - int64(sort.SearchFloat64s(worths, least))
+	l.eachRow(func(at place) {
+		switch worth := l.worth(at); {
+		case worth > least || worth == least && ties == 0:
+			return
+		case worth == least:
+			ties--
+		}
+		l.leaveBehind(at)
+	})
+}
+
+func (l *loader) eachRow(f func(place)) {
+	for i := range l.t.shards {
+		l.t.shards[i].blocks(func(b *block) {
+			for slot := range int(b.slots) {
+				if b.tag(slot).Load() >= firstTag {
+					f(place{b, slot})
+				}
+			}
+		})
+	}
+}
+
+// worth puts rows in order: by the share of their limit that is in use, then those
+// that would refuse one unit, then those with open reservations.
+func (l *loader) worth(at place) float64 {
+	s, _, ok := l.t.standingLocked(at.block, at.slot, l.now)
+	switch {
+	case !ok:
+		return math.Inf(1)
+	case s.Full:
+		return 1 + s.Share
+	}
+	return s.Share
+}
+
+func (l *loader) leaveBehind(at place) {
+	s, word, _ := l.t.standingLocked(at.block, at.slot, l.now)
+	l.t.retireLocked(at.block, at.slot, word)
+	l.t.evicted.Add(1)
+	l.t.forgiven.Add(uint64(s.Used))
 }
 
 // putHold notes a reservation, if its row is there.
@@ -349,8 +446,12 @@ func (l *loader) putHold(h loadedHold) {
 	if h.hold.overflow == nil && h.hold.box == nil {
 		return
 	}
-	l.t.holds.Add(1)
-	l.t.putHoldLocked(sh, h.id, h.hold)
+	expiry, open := l.t.expiryLocked(h.hold)
+	if !open {
+		return
+	}
+	l.t.holds.open.Add(1)
+	l.t.putHoldLocked(sh, h.id, h.hold, expiry)
 }
 
 // fields takes values from the front of data. Once it met something wrong, it
@@ -374,16 +475,6 @@ func (f *fields) word() uint64 { return binary.LittleEndian.Uint64(f.bytes(8)) }
 
 func (f *fields) uint() uint64 {
 	v, n := binary.Uvarint(f.data)
-	if n <= 0 || f.bad {
-		f.bad = true
-		return 0
-	}
-	f.data = f.data[n:]
-	return v
-}
-
-func (f *fields) int() int64 {
-	v, n := binary.Varint(f.data)
 	if n <= 0 || f.bad {
 		f.bad = true
 		return 0

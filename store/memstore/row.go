@@ -23,18 +23,19 @@ type row struct {
 	word     uint64    // its first state word, if not boxed
 	box      *box      // its box, if boxed
 	overflow *overflow // where the key is charged instead of a row of its own
-	scratch  bool      // ledger goes back to the pool
+	scratch  bool      // ledger is nobody's own
 	admitted bool      // it has none in the table, and may have one
 	changed  bool      // something was charged
+	endBy    int64     // holds that had no end were given this one; 0 = none were
 }
 
-// take takes a key's state out of the table. With trial the ledger is a copy
+// take takes a charge's state out of the table. With trial the ledger is a copy
 // wherever it would be somebody's own.
-func (v *visit) take(sh *shard, n *numbers, h uint64, key string, trial bool) row {
-	r := row{shard: sh, of: n.of, h: h, key: key, numbers: n}
-	at, ok := v.t.lookLocked(sh, n.of, h, key)
+func (v *visit) take(c *charge, trial bool) row {
+	r := row{shard: &v.t.shards[c.shard], of: c.numbers.of, h: c.h, key: c.key, numbers: c.numbers}
+	at, ok := v.t.lookLocked(r.shard, r.of, r.h, r.key)
 	if !ok {
-		v.takeNew(&r, trial)
+		v.takeNew(&r, c.over, trial)
 		return r
 	}
 	r.was = v.t.registry.at(at.block.idAt(at.slot))
@@ -48,7 +49,7 @@ func (v *visit) take(sh *shard, n *numbers, h uint64, key string, trial bool) ro
 		return r
 	}
 	r.word = at.block.word(at.slot, 0).Swap(algo.Mark)
-	r.ledger, r.scratch = v.t.scratch.Get().(*algo.Ledger), true
+	r.ledger, r.scratch = v.scratch(), true
 	r.was.load(r.ledger, at, r.word)
 	v.catchUp(&r)
 	return r
@@ -66,12 +67,16 @@ func (v *visit) catchUp(r *row) {
 	}
 }
 
-// takeNew makes the state of a key that has no row.
-func (v *visit) takeNew(r *row, trial bool) {
+// takeNew makes the state of a key that has no row, or lets it be the overflow row.
+func (v *visit) takeNew(r *row, over, trial bool) {
+	if over {
+		v.intoOverflow(r, r.numbers, trial)
+		return
+	}
 	if v.startsInOverflow(r, trial) {
 		return
 	}
-	r.ledger, r.scratch = v.t.scratch.Get().(*algo.Ledger), true
+	r.ledger, r.scratch = v.scratch(), true
 	r.ledger.Restart(r.numbers.policy.Rules(), int64(v.t.epoch))
 }
 
@@ -118,7 +123,8 @@ func (r *row) convert(n *numbers, now int64) error {
 		return fmt.Errorf("memstore: policy %q: %w", n.of.text, err)
 	}
 	if expiry, err := n.policy.Expiry(weir.Instant(now), weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
-		r.ledger.EndHoldsBy(int64(weir.Instant(now).Add(weir.MaxTTL)))
+		r.endBy = int64(weir.Instant(now).Add(weir.MaxTTL))
+		r.ledger.EndHoldsBy(r.endBy)
 	}
 	r.numbers = n
 	return nil
@@ -129,6 +135,7 @@ func (r *row) convert(n *numbers, now int64) error {
 func (v *visit) drop(r *row) {
 	switch {
 	case r.ledger == nil: // done with already
+		return
 	case r.admitted:
 		v.t.keys.Add(-1)
 	case r.box != nil:
@@ -146,13 +153,26 @@ func (r *row) place() place {
 	return place{b, b.find(r.h, tagFor(r.h, r.was), r.key)}
 }
 
-// release gives the ledger back to the pool, if it came from there.
+// scratch returns a ledger to be restarted.
+func (v *visit) scratch() *algo.Ledger {
+	if n := len(v.spare); n > 0 {
+		l := v.spare[n-1]
+		v.spare = v.spare[:n-1]
+		return l
+	}
+	return &algo.Ledger{}
+}
+
+// release keeps the ledger for the next row, if it is nobody's own.
 func (v *visit) release(r *row) {
-	if r.scratch {
-		v.t.scratch.Put(r.ledger)
+	if r.scratch && len(v.spare) < maxSpare {
+		v.spare = append(v.spare, r.ledger)
 	}
 	r.ledger = nil
 }
+
+// maxSpare bounds the ledgers that a visit keeps for the next.
+const maxSpare = 16
 
 // admit gets a key without a row the right to one. It returns false if there is
 // no room.
@@ -167,6 +187,10 @@ func (v *visit) admit(r *row) bool {
 // put makes the ledger the key's state. It returns false if the key has no row
 // and there is no room for one; then nothing has changed.
 func (v *visit) put(r *row) bool {
+	if r.endBy != 0 && r.ledger != nil && r.ledger.Holds() > 0 {
+		v.t.expiresAt(r.endBy)
+		v.t.holds.fullUntil.Store(0) // look again which is the first
+	}
 	switch {
 	case r.ledger == nil: // done with already
 		return true

@@ -25,9 +25,13 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	t.registry.setting.Lock()
 	defer t.registry.setting.Unlock()
 	now := int64(t.now())
-	from, err := t.resolve(old)
-	if err != nil || from.policy.Same(new) {
+	from, err := t.resolvePinned(old)
+	if err != nil {
 		return err
+	}
+	defer from.unpin()
+	if from.policy.Same(new) {
+		return nil
 	}
 	to, err := t.register(new)
 	if err != nil {
@@ -35,7 +39,7 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	defer to.unpin()
 	for i := range t.shards {
-		if err := t.convertShard(now, &t.shards[i], from, to, (*visit).tryConvert); err != nil {
+		if err := t.convertShard(now, i, from, to, (*visit).tryConvert); err != nil {
 			return err
 		}
 	}
@@ -44,9 +48,24 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	t.replace(from, to)
 	for i := range t.shards {
-		_ = t.convertShard(now, &t.shards[i], from, to, (*visit).convert) // what fails stays for its next call to see
+		_ = t.convertShard(now, i, from, to, (*visit).convert) // what fails stays for its next call to see
 	}
 	return t.convertOverflow(now, from, to, false)
+}
+
+// resolvePinned returns the numbers in force for p, pinned.
+func (t *Table) resolvePinned(p *weir.Policy) (*numbers, error) {
+	for {
+		n, err := t.resolve(p)
+		if err != nil {
+			return nil, err
+		}
+		n.pin()
+		if !n.leaving.Load() {
+			return n, nil
+		}
+		n.unpin()
+	}
 }
 
 // register returns the numbers of p itself, pinned.
@@ -54,10 +73,11 @@ func (t *Table) register(p *weir.Policy) (*numbers, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
 	n, err := t.registerLocked(p)
-	if err == nil {
-		n.pin() // cannot fail: collecting needs the lock
+	if err != nil {
+		return nil, err
 	}
-	return n, err
+	n.pin()
+	return n, nil
 }
 
 // replace lets whoever means old mean new. There is one replacement for each set
@@ -67,26 +87,35 @@ func (t *Table) replace(old, new *numbers) {
 	defer t.registry.mu.Unlock()
 	of := old.of
 	of.replaced = slices.DeleteFunc(of.replaced, func(n *numbers) bool { return n == new })
-	new.inForce.Store(nil)
-	old.inForce.Store(new)
-	for _, n := range of.replaced {
-		if n.inForce.Load() == old {
-			n.inForce.Store(new)
+	new.forward(nil)
+	for _, n := range append(of.replaced, old) {
+		if n == old || n.inForce.Load() == old {
+			n.forward(new)
 		}
 	}
 	if len(of.replaced) >= maxReplaced {
-		of.replaced[0].inForce.Store(nil)
+		of.replaced[0].forward(nil)
 		of.replaced = of.replaced[1:]
 	}
 	of.replaced = append(of.replaced, old)
-	for i := range t.bindings {
-		t.bindings[i].Store(nil)
+	t.forgetBindings()
+}
+
+// forward lets n mean to, or itself if that is nil. What is forwarded to is not
+// forgotten.
+func (n *numbers) forward(to *numbers) {
+	if to != nil {
+		to.pin()
+	}
+	if was := n.inForce.Swap(to); was != nil {
+		was.unpin()
 	}
 }
 
 // convertShard lets convert put to in force on every row of a shard that is under
 // from. It ends at the first error of a trial.
-func (t *Table) convertShard(now int64, sh *shard, from, to *numbers, convert func(*visit, *row, *numbers) error) (err error) {
+func (t *Table) convertShard(now int64, i int, from, to *numbers, convert func(*visit, *row, *numbers) error) (err error) {
+	sh := &t.shards[i]
 	v := t.visits.Get().(*visit)
 	defer v.forget()
 	sh.mu.Lock()
@@ -94,7 +123,7 @@ func (t *Table) convertShard(now int64, sh *shard, from, to *numbers, convert fu
 	v.now = max(now, sh.seen)
 	sh.seen = v.now
 	for _, key := range t.keysUnderLocked(sh, from) {
-		r := v.take(sh, from, key.h, key.key, true)
+		r := v.take(&charge{numbers: from, shard: i, h: key.h, key: key.key}, true)
 		if e := convert(v, &r, to); e != nil && err == nil {
 			err = e
 		}

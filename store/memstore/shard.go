@@ -11,7 +11,8 @@ import (
 // full table has about a hundred: few enough that moving all of them to a larger
 // block takes a microsecond or two, so growth needs no second mechanism.
 type shard struct {
-	one atomic.Pointer[block] // rows of one word; written under mu, see block for who reads
+	front *front                // set by makeShards
+	one   atomic.Pointer[block] // rows of one word; written under mu, see block for who reads
 
 	mu   sync.Mutex // guards everything below, and the structure of all blocks
 	seen int64      // the latest now that anybody acted on here
@@ -72,6 +73,7 @@ func (sh *shard) blockOf(words int) *block {
 func (sh *shard) setBlock(b *block) {
 	if b.words == 1 {
 		sh.one.Store(b)
+		sh.front.set(b)
 		return
 	}
 	r := sh.needRest()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -21,11 +22,11 @@ import (
 //	frame: length of the rest (4) | CRC-32C of the rest (4) | kind (1) | body
 //
 // The first is the header, the last the end, and in between every set of numbers
-// comes before the first row that is under it. A file without its end is refused,
-// so one that was cut short never passes for a smaller table. Rows are written
-// shard by shard while decisions go on: each row is as it was at one moment,
-// different rows may be of different moments, at most as far apart as writing
-// took.
+// comes before the first row that is under it, and overflow rows before all
+// others. A file without its end is refused, so one that was cut short never
+// passes for a smaller table. Rows are written shard by shard while decisions go
+// on: each row and its reservations are as they were at one moment, different rows
+// may be of different moments, at most as far apart as writing took.
 const (
 	magic           = "weirsnap"
 	snapshotVersion = 1
@@ -39,7 +40,7 @@ const (
 	frameRows     = 'R' // rows that are words: number of numbers, hash, key, words
 	frameBox      = 'B' // one row that is a ledger: number of numbers, hash, key, ledger
 	frameOverflow = 'O' // an overflow row: number of numbers, ledger
-	frameHold     = 'L' // a reservation: number of numbers, hash, key, receipt id, hold id, expiry, whether in overflow
+	frameHold     = 'L' // a reservation: number of numbers, hash, key, receipt id, hold id, whether in overflow
 	frameEnd      = 'E' // how many frames came before
 )
 
@@ -69,8 +70,8 @@ var ErrNoSnapshots = errors.New("memstore: the table was made without Snapshots,
 func (t *Table) Save(file string) (err error) {
 	t.saving.Lock()
 	defer t.saving.Unlock()
-	tmp := file + ".tmp" // always the same, so that what a crash left is overwritten
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	tmp := file + ".tmp" // always the same, so that a crash leaves one at most
+	f, err := createNew(tmp)
 	if err != nil {
 		return fmt.Errorf("memstore: snapshot: %w", err)
 	}
@@ -89,6 +90,15 @@ func (t *Table) Save(file string) (err error) {
 		return fmt.Errorf("memstore: snapshot: %w", err)
 	}
 	return syncDir(filepath.Dir(file))
+}
+
+// createNew makes a file that nobody else can read. What has its name goes: it may
+// be open to others, or a link to somewhere else.
+func createNew(file string) (*os.File, error) {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // syncDir makes a rename last.
@@ -115,10 +125,10 @@ func (t *Table) WriteSnapshot(w io.Writer) error {
 	s.json(frameHeader, snapshotHeader{
 		Version: snapshotVersion, Written: t.now(), Epoch: t.epoch, HashKey: key[:], KeepKeys: t.keepKeys,
 	})
+	s.overflows()
 	for i := range t.shards {
 		s.shard(&t.shards[i])
 	}
-	s.overflows()
 	s.frame(frameEnd, binary.AppendUvarint(nil, uint64(s.frames)))
 	if s.err == nil {
 		s.err = s.w.Flush()
@@ -173,7 +183,6 @@ func (s *snapshotWriter) json(kind byte, v any) {
 // shard writes a shard's rows and reservations. It collects them under the lock
 // and writes them after.
 func (s *snapshotWriter) shard(sh *shard) {
-	s.queue, s.rows = s.queue[:0], s.rows[:0]
 	sh.mu.Lock()
 	sh.blocks(func(b *block) {
 		for slot := range int(b.slots) {
@@ -189,9 +198,19 @@ func (s *snapshotWriter) shard(sh *shard) {
 	}
 	sh.mu.Unlock()
 	s.flushRows()
+	s.flushQueue()
+}
+
+// flushQueue writes what was collected.
+func (s *snapshotWriter) flushQueue() {
 	for _, q := range s.queue {
 		s.frame(q.kind, q.body)
+		if q.kind == frameRows {
+			s.rows = q.body[:0] // to be filled again
+		}
 	}
+	clear(s.queue)
+	s.queue = s.queue[:0]
 }
 
 // rowLocked collects one row.
@@ -255,47 +274,79 @@ func (s *snapshotWriter) number(n *numbers) uint64 {
 	return i
 }
 
-// holdLocked collects a reservation, unless its row has gone.
+// holdLocked collects a reservation, unless its row has gone. Those of overflow rows
+// were collected with them.
 func (s *snapshotWriter) holdLocked(sh *shard, id [16]byte, h hold) {
 	hash := s.t.hash.sum(h.key) ^ h.of.salt
-	n := (*numbers)(nil)
-	if h.overflow == nil {
-		at, ok := s.t.lookLocked(sh, h.of, hash, h.key)
-		if !ok || at.block.boxAt(at.slot) != h.box {
-			return
-		}
-		n = s.t.registry.at(at.block.idAt(at.slot))
-	} else {
-		s.t.overflowMu.Lock()
-		n = h.overflow.numbers
-		s.t.overflowMu.Unlock()
+	at, ok := s.t.lookLocked(sh, h.of, hash, h.key)
+	if h.overflow != nil || !ok || at.block.boxAt(at.slot) != h.box {
+		return
+	}
+	s.hold(s.t.registry.at(at.block.idAt(at.slot)), hash, id, h)
+}
+
+func (s *snapshotWriter) hold(n *numbers, hash uint64, id [16]byte, h hold) {
+	where := byte(0)
+	if h.overflow != nil {
+		where = 1
 	}
 	b := s.head(nil, n, hash, h.key)
 	b = append(b, id[:]...)
 	b = binary.AppendUvarint(b, h.id)
-	b = binary.AppendVarint(b, h.expiry)
-	if h.overflow != nil {
-		b = append(b, 1)
-	} else {
-		b = append(b, 0)
-	}
-	s.queue = append(s.queue, queued{frameHold, b})
+	s.queue = append(s.queue, queued{frameHold, append(b, where)})
 }
 
-// overflows writes the overflow rows.
+// overflows writes the overflow rows and their reservations, which are in the
+// shards of their keys. All shards are locked meanwhile, so that there is no
+// reservation without a row, and none in a row that nobody could settle.
 func (s *snapshotWriter) overflows() {
-	s.queue = s.queue[:0]
 	s.t.registry.mu.Lock()
+	if s.t.overflowedLocked() {
+		for i := range s.t.shards {
+			s.t.shards[i].mu.Lock()
+		}
+		s.overflowsLocked()
+		for i := range s.t.shards {
+			s.t.shards[i].mu.Unlock()
+		}
+	}
+	s.t.registry.mu.Unlock()
+	s.flushQueue()
+}
+
+// overflowedLocked says whether there is an overflow row. It requires registry.mu.
+func (t *Table) overflowedLocked() bool {
+	for _, nm := range t.registry.names {
+		if nm.overflow.Load() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// overflowsLocked requires registry.mu and the locks of all shards.
+func (s *snapshotWriter) overflowsLocked() {
 	s.t.overflowMu.Lock()
+	defer s.t.overflowMu.Unlock()
 	for _, nm := range s.t.registry.names {
 		if o := nm.overflow.Load(); o != nil {
 			body := binary.AppendUvarint(nil, s.number(o.numbers))
 			s.queue = append(s.queue, queued{frameOverflow, o.ledger.AppendBinary(body)})
 		}
 	}
-	s.t.overflowMu.Unlock()
-	s.t.registry.mu.Unlock()
-	for _, q := range s.queue {
-		s.frame(q.kind, q.body)
+	for i := range s.t.shards {
+		if rest := s.t.shards[i].rest; rest != nil {
+			s.overflowHoldsLocked(rest)
+		}
+	}
+}
+
+// overflowHoldsLocked collects a shard's reservations in overflow rows, but for
+// those in rows that have gone since.
+func (s *snapshotWriter) overflowHoldsLocked(r *rest) {
+	for id, h := range r.holds {
+		if h.overflow != nil && h.overflow == h.of.overflow.Load() {
+			s.hold(h.overflow.numbers, s.t.hash.sum(h.key)^h.of.salt, id, h)
+		}
 	}
 }

@@ -16,7 +16,7 @@ type Stats struct {
 func (t *Table) Stats() Stats {
 	return Stats{
 		Keys:         int(t.keys.Load()),
-		Holds:        int(t.holds.Load()),
+		Holds:        int(t.holds.open.Load()),
 		Bytes:        t.bytes.Load(),
 		Evicted:      t.evicted.Load(),
 		Forgiven:     t.forgiven.Load(),

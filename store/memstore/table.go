@@ -3,6 +3,7 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -52,19 +53,18 @@ type Table struct {
 	hash     hasher
 	shift    uint8 // what leaves the shard's number of a hash
 
+	fronts   []front // by shard
 	shards   []shard
 	bindings [cached]atomic.Pointer[binding] // by Policy.Serial; see resolve
 	registry registry
-	scratch  sync.Pool // of *algo.Ledger
 	visits   sync.Pool // of *visit
 
 	overflowMu sync.Mutex // guards all overflow rows; taken after shards' locks
 	saving     sync.Mutex // held by Save
 
-	latest    atomic.Int64 // the greatest now that clock has returned, if not nil
-	keys      atomic.Int64 // rows, and visits that may make one
-	holds     atomic.Int64 // open reservations, and those that expired unnoticed
-	holdsFull atomic.Int64 // until when no hold expires; see claimHolds
+	latest atomic.Int64 // the greatest now that clock has returned, if not nil
+	keys   atomic.Int64 // rows, and visits that may make one
+	holds  holdCount
 
 	bytes        atomic.Int64
 	evicted      atomic.Uint64
@@ -93,7 +93,6 @@ func New(c Config) (*Table, error) {
 		clock:    c.Now,
 		hash:     newHasher(c.Snapshots),
 	}
-	t.scratch.New = func() any { return &algo.Ledger{} }
 	t.visits.New = func() any { return &visit{t: t} }
 	t.registry.init()
 	t.makeShards((c.MaxKeys + meanRows - 1) / meanRows)
@@ -109,13 +108,15 @@ func (t *Table) makeShards(n int) {
 	width := bits.Len(uint(n - 1))
 	t.shift = uint8(64 - width)
 	t.shards = make([]shard, 1<<width)
+	t.fronts = make([]front, len(t.shards))
 	for i := range t.shards {
-		t.shards[i].one.Store(noRows)
+		t.shards[i].front = &t.fronts[i]
+		t.shards[i].setBlock(noRows)
 	}
 	t.bytes.Store(int64(len(t.shards)) * shardBytes)
 }
 
-const shardBytes = 32
+const shardBytes = 16 + 40
 
 // now reads the clock. It never goes back: weir.Now does not by itself, and any
 // other clock is held to it.
@@ -123,6 +124,10 @@ func (t *Table) now() weir.Instant {
 	if t.clock == nil {
 		return weir.Instant(mono.Now())
 	}
+	return t.otherNow()
+}
+
+func (t *Table) otherNow() weir.Instant {
 	raise(&t.latest, int64(t.clock()))
 	return weir.Instant(t.latest.Load())
 }
@@ -144,17 +149,27 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	if n == nil || !n.isGCRA || uint64(cost-1) >= uint64(n.gcra.Capacity()) {
 		return t.takeAny(p, key, cost)
 	}
-	h := t.hash.sum(key) ^ n.of.salt
-	b := t.shards[h>>t.shift].one.Load()
-	slot := b.find(h, tagFor(h, n), key)
-	if slot < 0 {
-		return t.takeSlowly(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})
+	var h uint64
+	if t.hash.keyed {
+		h = sipHash13(t.hash.k0, t.hash.k1, key) ^ n.of.salt
+	} else {
+		h = maphash.String(t.hash.seed, key) ^ n.of.salt
+	}
+	// The clock comes before the row: it takes so long that on a hot key the row's
+	// cache line would be another core's again by then.
+	var now int64
+	if t.clock == nil {
+		now = mono.Now()
+	} else {
+		now = int64(t.otherNow())
+	}
+	word := t.fronts[h>>t.shift].find(h, tagFor(h, n))
+	if word == nil || t.keepKeys {
+		return t.takeAny(p, key, cost)
 	}
 	// As takeWord, with the steps inlined and each Decision returned as it is
 	// made: one that is passed up or filled in piece by piece costs half as much
 	// again.
-	word := b.word(slot, 0)
-	now := int64(t.now())
 	tick := n.gcra.Tick(now)
 	for {
 		tat := word.Load()
@@ -178,6 +193,20 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	}
 }
 
+// find returns the state word of a key's row, or nil if it has none under n. It
+// needs no lock. A table that keeps keys has to compare them, too.
+func (t *Table) find(h uint64, n *numbers, key string) *atomic.Uint64 {
+	if !t.keepKeys {
+		return t.fronts[h>>t.shift].find(h, tagFor(h, n))
+	}
+	b := t.shards[h>>t.shift].one.Load()
+	slot := b.find(h, tagFor(h, n), key)
+	if slot < 0 {
+		return nil
+	}
+	return b.word(slot, 0)
+}
+
 // takeAny is Take for everything else.
 func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	n, err := t.resolve(p)
@@ -196,12 +225,10 @@ func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, 
 // takeWord decides on the word of a key's row, or returns false if it has none
 // or the state is elsewhere.
 func (t *Table) takeWord(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
-	b := t.shards[h>>t.shift].one.Load()
-	slot := b.find(h, tagFor(h, n), key)
-	if slot < 0 {
+	word := t.find(h, n, key)
+	if word == nil {
 		return weir.Decision{}, false
 	}
-	word := b.word(slot, 0)
 	for {
 		was := word.Load()
 		if was == algo.Mark {

@@ -17,9 +17,11 @@ type visit struct {
 	t       *Table
 	now     int64
 	charges []charge
+	order   []int    // the charges' shards
 	shards  []*shard // locked
 	rows    []row    // taken
 	over    bool     // t.overflowMu is locked
+	spare   []*algo.Ledger
 }
 
 // A charge is a weir.Charge, and where it leads.
@@ -30,6 +32,7 @@ type charge struct {
 	key     string
 	cost    int64
 	row     int    // in visit.rows
+	over    bool   // it goes to the overflow row
 	expiry  int64  // of its reservation
 	hold    uint64 // its reservation, in the row's ledger
 }
@@ -77,40 +80,35 @@ func (t *Table) charge(c *weir.Charge) (charge, error) {
 }
 
 func (v *visit) lock() {
-	order := make([]int, 0, 16)
-	for i := range v.charges {
-		order = append(order, v.charges[i].shard)
-	}
-	slices.Sort(order)
 	v.shards = v.shards[:0]
-	for _, i := range slices.Compact(order) {
-		sh := &v.t.shards[i]
-		sh.mu.Lock()
-		v.shards = append(v.shards, sh)
+	if len(v.charges) == 1 {
+		v.lockShard(v.charges[0].shard)
+		return
+	}
+	v.order = v.order[:0]
+	for i := range v.charges {
+		v.order = append(v.order, v.charges[i].shard)
+	}
+	slices.Sort(v.order)
+	for _, i := range slices.Compact(v.order) {
+		v.lockShard(i)
 	}
 }
 
-// current pins the numbers of all charges, and says whether they are in force.
+func (v *visit) lockShard(i int) {
+	sh := &v.t.shards[i]
+	sh.mu.Lock()
+	v.shards = append(v.shards, sh)
+}
+
+// current says whether the numbers of all charges are in force.
 func (v *visit) current() bool {
 	for i := range v.charges {
-		n := v.charges[i].numbers
-		if !n.pin() {
-			v.unpin(i)
-			return false
-		}
-		if n.inForce.Load() != nil {
-			v.unpin(i + 1)
+		if !v.charges[i].numbers.current() {
 			return false
 		}
 	}
 	return true
-}
-
-// unpin lets go of the numbers of the first so many charges.
-func (v *visit) unpin(count int) {
-	for i := range count {
-		v.charges[i].numbers.unpin()
-	}
 }
 
 func (v *visit) unlock() {
@@ -124,7 +122,6 @@ func (v *visit) leave() {
 	if v.over {
 		v.t.overflowMu.Unlock()
 	}
-	v.unpin(len(v.charges))
 	v.unlock()
 	v.forget()
 }
@@ -133,7 +130,7 @@ func (v *visit) leave() {
 func (v *visit) forget() {
 	clear(v.rows)
 	clear(v.charges)
-	*v = visit{t: v.t, charges: v.charges[:0], shards: v.shards[:0], rows: v.rows[:0]}
+	*v = visit{t: v.t, charges: v.charges[:0], order: v.order, shards: v.shards[:0], rows: v.rows[:0], spare: v.spare}
 	v.t.visits.Put(v)
 }
 
@@ -145,7 +142,7 @@ func (v *visit) rowOf(c *charge, trial bool) *row {
 			return r
 		}
 	}
-	r := v.take(&v.t.shards[c.shard], c.numbers, c.h, c.key, trial)
+	r := v.take(c, trial)
 	if c.row = len(v.rows); r.overflow != nil {
 		if first := v.overflowRow(r.of); first >= 0 {
 			c.row = first
@@ -175,6 +172,7 @@ func (v *visit) change(c *charge, op weir.Op) (weir.Decision, error) {
 		if v.put(r) {
 			return d, nil
 		}
+		v.release(r)
 		v.intoOverflow(r, c.numbers, false)
 	}
 }

@@ -130,7 +130,7 @@ func raceBatches(r *rig) {
 // While goroutines take, reserve and commit, never more is held than there is,
 // and at the end all is back but what was used.
 func raceReservations(r *rig) {
-	held, rate := r.policy("held", slots(7)), r.policy("rate", perHour(1000))
+	held, rate := r.policy("held", slots(7)), r.policy("rate", perHour(100_000))
 	var open, most, used atomic.Int64
 	race(func(_ int, rnd *rand.Rand) {
 		for range times(5) {
@@ -160,7 +160,7 @@ func raceReservations(r *rig) {
 		r.t.Errorf("%d slots of 7 were held at once", most.Load())
 	}
 	r.wantLeft("when all are settled", held, "k", 7, 7)
-	r.wantLeft("when all are settled", rate, "k", 1000-used.Load(), 1000)
+	r.wantLeft("when all are settled", rate, "k", 100_000-used.Load(), 100_000)
 }
 
 func raceSettle(r *rig) {
