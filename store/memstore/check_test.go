@@ -21,10 +21,10 @@ func short(n, all int) int {
 	return n
 }
 
-// lighter returns a tenth under the race detector, which makes eviction take thirty
-// times as long, unless the long form runs.
+// lighter returns a tenth under the race detector, which makes eviction take fifty
+// times as long.
 func lighter(n int) int {
-	if raced() && !long {
+	if raced() {
 		return n / 10
 	}
 	return n

@@ -8,8 +8,8 @@
 //
 // # What it costs
 //
-// A key under one limit takes about 21 bytes, 24 at most, and the garbage
-// collector has nothing to walk. A decision on a key that was seen before is one
+// A key under one limit takes about 21 bytes, in a table that is at least half
+// full 24 at most, and the garbage collector has nothing to walk. A decision on a key that was seen before is one
 // compare-and-swap, without a lock or an allocation, if the policy's state is one
 // word: one limit of GCRA, TokenBucket or FixedWindow, or one DualWindow. Policies
 // of several limits, the other algorithms, new keys, reservations and batches of
@@ -20,8 +20,8 @@
 // # What it promises
 //
 // One policy on one key is linearizable. TakeAll and ReserveAll are, too: they lock
-// their keys' shards in order. Growth is per shard: no call moves more than 512
-// rows, in practice 200, whatever the number of keys.
+// their keys' shards in order. Growth is per shard: a new key moves no more than 512
+// rows, in practice 200, whatever the number of keys in the table.
 //
 // Keys are told apart by a seeded 64-bit hash. The chance that any two of n keys
 // are taken for one is at most n²/2^65: three in a million for ten million keys.

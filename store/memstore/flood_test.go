@@ -104,7 +104,7 @@ func TestFloodOfReservations(t *testing.T) {
 	table := newTable(t, Config{MaxKeys: 1000, MaxHolds: 500, Now: c.Now})
 	p := policy(t, "p", perHour(10))
 	allowed := 0
-	rounds := short(5, 1000)
+	rounds := short(5, 200)
 	var base int64
 	for round := range rounds {
 		for i := range 1000 {

@@ -43,9 +43,13 @@ func set(t testing.TB, table *Table, old, new *weir.Policy) {
 func jam(t testing.TB, table *Table) {
 	t.Helper()
 	p := policy(t, "jam", perHour(1))
-	for i := 0; table.Stats().OverflowHits == 0; i++ {
+	for i := range 2 * table.maxKeys {
 		take(t, table, p, fmt.Sprint("jam", i), 1)
+		if table.Stats().OverflowHits > 0 {
+			return
+		}
 	}
+	t.Fatal("new keys find places where every row is refused")
 }
 
 // No more reservations are open than MaxHolds, whatever a batch asks for, and what
@@ -126,7 +130,13 @@ func TestHoldsThatMustExpireAfterAll(t *testing.T) {
 				if d := hold1(t, table, held, "k", 1, weir.NoExpiry).Decision; !d.Allowed {
 					t.Fatalf("%+v", d)
 				}
+				if d := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute).Decision; d.RetryAfter != weir.Never {
+					t.Errorf("while it has no end: %+v", d)
+				}
 				change(t, table, held)
+				if d := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute).Decision; d.RetryAfter != weir.MaxTTL {
+					t.Errorf("once it has one: %+v", d)
+				}
 				c.pass(weir.MaxTTL)
 				r := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute)
 				if !r.Decision.Allowed {

@@ -146,7 +146,7 @@ func useUpIDs(table *Table) {
 
 // Set in a long chain: who brings one of the last hundred means the one in force.
 func TestReplacementsGoBackSoFar(t *testing.T) {
-	table := newTable(t, Config{Now: newClock().Now})
+	table := newTable(t, Config{Now: newClock().Now, MaxKeys: 100})
 	const versions = maxReplaced + 50
 	take(t, table, burst(t, "p", 0), "k", 100)
 	for i := range versions - 1 {

@@ -248,7 +248,7 @@ func TestRaceEverything(t *testing.T) {
 	for _, c := range cases {
 		x := newChaos(t, c.config, c.shards)
 		race(t, func(i int, r *rand.Rand) {
-			for j := range short(70, 5000) {
+			for j := range short(70, 2000) {
 				x.step(i, j, r)
 			}
 		})
@@ -321,7 +321,7 @@ func TestRaceRealTime(t *testing.T) {
 	var granted atomic.Int64
 	start := weir.Now()
 	race(t, func(i int, r *rand.Rand) {
-		for j := range short(150, 20_000) {
+		for j := range short(150, 5000) {
 			use := p
 			if j%16 == 0 {
 				use = q

@@ -187,10 +187,7 @@ func (v *visit) admit(r *row) bool {
 // put makes the ledger the key's state. It returns false if the key has no row
 // and there is no room for one; then nothing has changed.
 func (v *visit) put(r *row) bool {
-	if r.endBy != 0 && r.ledger != nil && r.ledger.Holds() > 0 {
-		v.t.expiresAt(r.endBy)
-		v.t.holds.fullUntil.Store(0) // look again which is the first
-	}
+	v.t.holdsEndBy(r)
 	switch {
 	case r.ledger == nil: // done with already
 		return true
@@ -205,6 +202,15 @@ func (v *visit) put(r *row) bool {
 	}
 	v.write(r, v.newPlace(r))
 	return true
+}
+
+// holdsEndBy tells that holds of the row were given an end that had none, if any
+// were.
+func (t *Table) holdsEndBy(r *row) {
+	if r.endBy != 0 && r.ledger != nil && r.ledger.Holds() > 0 {
+		t.expiresAt(r.endBy)
+		t.holds.fullUntil.Store(0) // look again which is the first
+	}
 }
 
 // newPlace returns where the row goes: where it came from, or somewhere else if

@@ -185,5 +185,6 @@ func (t *Table) convertOverflow(now int64, from, to *numbers, trial bool) error 
 		return err
 	}
 	o.put(&r)
+	t.holdsEndBy(&r)
 	return nil
 }
