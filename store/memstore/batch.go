@@ -116,16 +116,11 @@ func (t *Table) allWords(charges []charge) bool {
 // tryEach is takeEach behind the locks of all charges, where states can be
 // converted: if one cannot, nothing is charged.
 func (t *Table) tryEach(now weir.Instant, b *weir.Batch) error {
-	v, err := t.enter(int64(now), b.Charges)
+	v, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
 	defer v.leave()
-	for i := range v.charges {
-		if err := v.check(b, &v.charges[i]); err != nil {
-			return err
-		}
-	}
 	if err := v.trial(b); err != nil {
 		v.dropAll()
 		return err
@@ -238,16 +233,11 @@ func waitUntil(at int64, now weir.Instant) time.Duration {
 }
 
 func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
-	v, err := t.enter(int64(now), b.Charges)
+	v, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
 	defer v.leave()
-	for i := range v.charges {
-		if err := v.check(b, &v.charges[i]); err != nil {
-			return err
-		}
-	}
 	if len(v.charges) == 1 { // all or nothing by itself
 		c := &v.charges[0]
 		if b.Decisions[0], err = v.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
@@ -266,6 +256,21 @@ func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
 		}
 	}
 	return nil
+}
+
+// enterBatch is enter for all charges of a batch that can be part of it.
+func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*visit, error) {
+	v, err := t.enter(int64(now), b.Charges)
+	if err != nil {
+		return nil, err
+	}
+	for i := range v.charges {
+		if err := v.check(b, &v.charges[i]); err != nil {
+			v.leave()
+			return nil, err
+		}
+	}
+	return v, nil
 }
 
 // check returns why a charge cannot be part of a batch, and notes when its
