@@ -68,11 +68,13 @@ const (
 	firstTag
 )
 
-// noRows is what an empty shard points to, so that nobody has to check.
+// noRows is what an empty shard has, so that nobody has to check.
 var noRows = newBlock(1, groupSlots, false)
 
-func newBlock(words, slots int, keepKeys bool) *block {
-	b := &block{
+func (b *block) isNoRows() bool { return &b.rows[0] == &noRows.rows[0] }
+
+func newBlock(words, slots int, keepKeys bool) block {
+	b := block{
 		rows:  make([]atomic.Uint64, slots*(1+words)),
 		slots: uint32(slots),
 		words: uint32(words),
@@ -229,9 +231,13 @@ func (b *block) retire(slot int) {
 	b.live--
 }
 
-// bytes returns how much memory the block takes, boxes and full keys aside.
+// bytes returns how much memory the block takes, boxes, full keys and, if it is part
+// of its shard, itself aside.
 func (b *block) bytes() int64 {
-	n := int64(len(b.rows))*8 + blockBytes
+	n := int64(len(b.rows)) * 8
+	if b.words > 1 {
+		n += blockBytes
+	}
 	if b.rare != nil && b.rare.ids != nil {
 		n += rareBytes + int64(len(b.rare.ids))*2
 	}

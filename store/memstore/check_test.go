@@ -90,7 +90,7 @@ func (c *checker) shard(i int, sh *shard) {
 	sh.blocks(func(b *block) {
 		c.must(!widths[b.words], "shard %d has two blocks of %d words", i, b.words)
 		widths[b.words] = true
-		if b != noRows {
+		if !b.isNoRows() {
 			c.bytes += b.bytes()
 		}
 		c.block(i, sh, b)
@@ -116,7 +116,7 @@ func (c *checker) block(i int, sh *shard, b *block) {
 	}
 	c.live += int64(live)
 	c.must(used == b.used && live == b.live, "shard %d: %d slots used and %d rows, but %d and %d are counted", i, used, live, b.used, b.live)
-	c.must(b == noRows || int(used) <= fullAt(int(b.slots)), "shard %d: %d of %d slots are used, the block is overfull", i, used, b.slots)
+	c.must(b.isNoRows() || int(used) <= fullAt(int(b.slots)), "shard %d: %d of %d slots are used, the block is overfull", i, used, b.slots)
 	if b.rare != nil && b.rare.ids != nil {
 		c.must(len(b.rare.ids) == int(b.slots), "shard %d: %d ids for %d slots", i, len(b.rare.ids), b.slots)
 	}

@@ -20,8 +20,8 @@
 // # What it promises
 //
 // One policy on one key is linearizable. TakeAll and ReserveAll are, too: they lock
-// their keys' shards in order. Growth is per shard: a new key moves no more than 512
-// rows, in practice 200, whatever the number of keys in the table.
+// their keys' shards in order. Growth is per shard: a new key moves no more than 1,024
+// rows, in practice 700, whatever the number of keys in the table.
 //
 // Keys are told apart by a seeded 64-bit hash. The chance that any two of n keys
 // are taken for one is at most n²/2^65: three in a million for ten million keys.

@@ -102,21 +102,63 @@ type victim struct {
 	standing algo.Standing
 }
 
-// victimLocked returns the first row with nothing in use, looking from somewhere
-// on. If there is none, it returns the row with the least share in use that admits
-// one unit.
+// victimLocked returns a row with nothing in use. If there is none, it returns the
+// row with the least share in use that admits one unit.
 func (t *Table) victimLocked(sh *shard, now int64) (least victim) {
 	sh.blocks(func(b *block) {
-		slot := rand.IntN(int(b.slots))
-		for i := 0; i < int(b.slots) && (least.block == nil || least.standing.Used > 0); i, slot = i+1, b.next(slot) {
-			if b.tag(slot).Load() < firstTag {
-				continue
-			}
-			s, word, ok := t.standingLocked(b, slot, now)
-			if ok && !s.Full && (least.block == nil || s.Share < least.standing.Share) {
-				least = victim{place{b, slot}, word, s}
-			}
+		if least.block != nil && least.standing.Used == 0 {
+			return
+		}
+		v := t.leastLocked(b, now)
+		if v.block != nil && (least.block == nil || v.standing.Share < least.standing.Share) {
+			least = v
 		}
 	})
 	return least
+}
+
+// leastLocked is victimLocked of one block. It looks from somewhere on, and no
+// further than to the first row with nothing in use.
+func (t *Table) leastLocked(b *block, now int64) (least victim) {
+	slot := rand.IntN(int(b.slots))
+	if n := t.registry.at(b.id); b.live > 0 && b.rare == nil && n.isGCRA {
+		if slot = b.earliest(slot, n.gcra.Tick(now)); slot >= 0 {
+			least.consider(t, b, slot, now)
+		}
+		return least
+	}
+	for i := 0; i < int(b.slots) && (least.block == nil || least.standing.Used > 0); i, slot = i+1, b.next(slot) {
+		if b.tag(slot).Load() >= firstTag {
+			least.consider(t, b, slot, now)
+		}
+	}
+	return least
+}
+
+// consider makes a row the victim if it may go and has less in use.
+func (v *victim) consider(t *Table, b *block, slot int, now int64) {
+	s, word, ok := t.standingLocked(b, slot, now)
+	if ok && !s.Full && (v.block == nil || s.Share < v.standing.Share) {
+		*v = victim{place{b, slot}, word, s}
+	}
+}
+
+// earliest returns the slot of the least word from slot on, or of the first that is
+// not after tick, or -1 if every state is elsewhere. Under the numbers of one GCRA, which all rows must have, that is the
+// one with the least share in use, found without dividing: a flood of new keys
+// pays for a look at a whole shard with each.
+func (b *block) earliest(slot int, tick uint64) int {
+	best, least := -1, uint64(algo.Mark)
+	for range int(b.slots) {
+		if word := b.word(slot, 0).Load(); word < least && b.tag(slot).Load() >= firstTag {
+			best, least = slot, word
+			if word <= tick {
+				break
+			}
+		}
+		if slot++; slot == int(b.slots) {
+			slot = 0
+		}
+	}
+	return best
 }

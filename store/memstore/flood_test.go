@@ -153,7 +153,7 @@ func TestTurnover(t *testing.T) {
 			}
 		}
 		s := table.Stats()
-		if s.Forgiven+s.OverflowHits != 0 || s.MostMoved > maxRows/2 {
+		if s.Forgiven+s.OverflowHits != 0 || s.MostMoved > maxRows {
 			t.Errorf("one in %d is in use: %+v", share, s)
 		}
 		within10(t, "bytes", s.Bytes, full, 0)

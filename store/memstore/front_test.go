@@ -19,7 +19,7 @@ func TestFrontsAreNotTorn(t *testing.T) {
 	small.rows = behind[:len(small.rows)]
 
 	var f front
-	f.set(small)
+	f.set(&small)
 	var found atomic.Int64
 	var stop atomic.Bool
 	var readers, writer sync.WaitGroup
@@ -34,8 +34,8 @@ func TestFrontsAreNotTorn(t *testing.T) {
 	}
 	writer.Go(func() {
 		for range lighter(short(1_000_000, 10_000_000)) {
-			f.set(large)
-			f.set(small)
+			f.set(&large)
+			f.set(&small)
 		}
 		stop.Store(true)
 	})
@@ -51,8 +51,9 @@ func TestFrontVersions(t *testing.T) {
 	var f front
 	f.shape.Store(1<<64 - 1<<32 | 4) // the last version
 	last := f.shape.Load()
+	b := newBlock(1, 4, false)
 	for range 3 {
-		f.set(newBlock(1, 4, false))
+		f.set(&b)
 		if shape := f.shape.Load(); shape == last || shape == 0 || uint32(shape) != 4 {
 			t.Errorf("shape %x after %x", shape, last)
 		}

@@ -81,7 +81,7 @@ type loader struct {
 	keys    bool // rows have their keys
 	numbers []*numbers
 	holds   []loadedHold
-	scratch *block // whose words a row is read from
+	scratch block // whose words a row is read from
 }
 
 type loadedHold struct {
@@ -272,7 +272,7 @@ func (l *loader) row(f *fields) {
 	if int(l.scratch.words) != h.numbers.words {
 		l.scratch = newBlock(h.numbers.words, 1, false)
 	}
-	at := place{l.scratch, 0}
+	at := place{&l.scratch, 0}
 	for i := range h.numbers.words {
 		word := f.word()
 		f.bad = f.bad || word == algo.Mark

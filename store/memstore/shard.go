@@ -8,14 +8,15 @@ import (
 )
 
 // A shard is the rows of all keys whose hashes begin with the same bits. One in a
-// full table has about a hundred: few enough that moving all of them to a larger
-// block takes a microsecond or two, so growth needs no second mechanism.
+// full table has 320 to 640 of them: few enough that moving all to a larger block
+// takes some microseconds, so growth needs no second mechanism.
 type shard struct {
 	front *front                // set by makeShards
-	one   atomic.Pointer[block] // rows of one word; written under mu, see block for who reads
+	kept  atomic.Pointer[block] // a copy of one, if whole keys are kept: front has no keys
 
 	mu   sync.Mutex // guards everything below, and the structure of all blocks
 	seen int64      // the latest now that anybody acted on here
+	one  block      // rows of one word; a value, for a pointer each would be the collector's work
 	rest *rest      // nil if there is nothing in it
 }
 
@@ -27,10 +28,10 @@ type rest struct {
 
 // maxRows bounds the rows of a shard. Hashes being random, a shard gets nowhere
 // near it: shards of a full table have at most meanRows on average, and this is
-// 28 standard deviations more.
+// 15 standard deviations more.
 const (
-	meanRows = 160
-	maxRows  = 512
+	meanRows = 640
+	maxRows  = 1024
 )
 
 // wide returns the shard's blocks of more than one word.
@@ -43,7 +44,7 @@ func (sh *shard) wide() []*block {
 
 // blocks calls f for every block.
 func (sh *shard) blocks(f func(*block)) {
-	f(sh.one.Load())
+	f(&sh.one)
 	for _, b := range sh.wide() {
 		f(b)
 	}
@@ -59,7 +60,7 @@ func (sh *shard) needRest() *rest {
 // blockOf returns the block for rows of so many words, or nil.
 func (sh *shard) blockOf(words int) *block {
 	if words == 1 {
-		return sh.one.Load()
+		return &sh.one
 	}
 	for _, b := range sh.wide() {
 		if int(b.words) == words {
@@ -69,21 +70,26 @@ func (sh *shard) blockOf(words int) *block {
 	return nil
 }
 
-// setBlock puts b in the place of the block with the same number of words.
-func (sh *shard) setBlock(b *block) {
+// setBlock puts b in the place of the block with the same number of words, and
+// returns where it is.
+func (sh *shard) setBlock(b block) *block {
 	if b.words == 1 {
-		sh.one.Store(b)
-		sh.front.set(b)
-		return
+		sh.one = b
+		sh.front.set(&sh.one)
+		if b.keys != nil {
+			sh.kept.Store(&b)
+		}
+		return &sh.one
 	}
 	r := sh.needRest()
 	for i := range r.wide {
 		if r.wide[i].words == b.words {
-			r.wide[i] = b
-			return
+			r.wide[i] = &b
+			return &b
 		}
 	}
-	r.wide = append(r.wide, b)
+	r.wide = append(r.wide, &b)
+	return &b
 }
 
 // rows returns how many rows there are.
@@ -100,8 +106,8 @@ type place struct {
 
 // lookLocked finds a key's row, whatever numbers it was written under.
 func (t *Table) lookLocked(sh *shard, of *name, h uint64, key string) (place, bool) {
-	if slot := t.lookInLocked(sh.one.Load(), of, h, key); slot >= 0 {
-		return place{sh.one.Load(), slot}, true
+	if slot := t.lookInLocked(&sh.one, of, h, key); slot >= 0 {
+		return place{&sh.one, slot}, true
 	}
 	for _, b := range sh.wide() {
 		if slot := t.lookInLocked(b, of, h, key); slot >= 0 {
@@ -139,16 +145,15 @@ func tagFor(h uint64, n *numbers) uint64 {
 // roomLocked returns a block that has an empty slot for a row of so many words.
 func (t *Table) roomLocked(sh *shard, words int) *block {
 	b := sh.blockOf(words)
-	if b == nil || b == noRows {
-		nb := newBlock(words, slotsFor(words, 1), t.keepKeys)
-		t.bytes.Add(nb.bytes())
-		sh.setBlock(nb)
-		return nb
+	switch {
+	case b == nil || b.isNoRows():
+		first := newBlock(words, slotsFor(words, 1), t.keepKeys)
+		t.bytes.Add(first.bytes())
+		return sh.setBlock(first)
+	case b.full():
+		return t.rebuildLocked(sh, b)
 	}
-	if !b.full() {
-		return b
-	}
-	return t.rebuildLocked(sh, b)
+	return b
 }
 
 // rebuildLocked moves the rows of a block to one that suits their number, with
@@ -158,13 +163,12 @@ func (t *Table) rebuildLocked(sh *shard, old *block) *block {
 	b.id = old.id
 	for slot := range int(old.slots) {
 		if old.tag(slot).Load() >= firstTag {
-			t.moveLocked(old, slot, b)
+			t.moveLocked(old, slot, &b)
 		}
 	}
 	t.bytes.Add(b.bytes() - old.bytes())
 	raise(&t.mostMoved, int64(b.live))
-	sh.setBlock(b)
-	return b
+	return sh.setBlock(b)
 }
 
 // moveLocked moves one row. The old slot keeps the mark.

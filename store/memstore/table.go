@@ -116,7 +116,7 @@ func (t *Table) makeShards(n int) {
 	t.bytes.Store(int64(len(t.shards)) * shardBytes)
 }
 
-const shardBytes = 16 + 40
+const shardBytes = 16 + 120
 
 // now reads the clock. It never goes back: weir.Now does not by itself, and any
 // other clock is held to it.
@@ -199,7 +199,10 @@ func (t *Table) find(h uint64, n *numbers, key string) *atomic.Uint64 {
 	if !t.keepKeys {
 		return t.fronts[h>>t.shift].find(h, tagFor(h, n))
 	}
-	b := t.shards[h>>t.shift].one.Load()
+	b := t.shards[h>>t.shift].kept.Load()
+	if b == nil {
+		return nil
+	}
 	slot := b.find(h, tagFor(h, n), key)
 	if slot < 0 {
 		return nil

@@ -13,7 +13,7 @@ const (
 	mostBytesFrom = 10_000_000
 	mostPause     = 10 // ms of a forced collection
 	mostPauseFrom = 1_000_000
-	mostMoved     = 512 // rows, by one decision
+	mostMoved     = 1024 // rows, by one decision
 )
 
 // Surveys returns the figures that are no time per call.
