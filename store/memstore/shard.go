@@ -11,7 +11,7 @@ import (
 // full table has 320 to 640 of them: few enough that moving all to a larger block
 // takes some microseconds, so growth needs no second mechanism.
 type shard struct {
-	front *front                // set by makeShards
+	index int                   // in Table.shards and Table.fronts; set by makeShards
 	kept  atomic.Pointer[block] // a copy of one, if whole keys are kept: front has no keys
 
 	mu   sync.Mutex // guards everything below, and the structure of all blocks
@@ -72,10 +72,10 @@ func (sh *shard) blockOf(words int) *block {
 
 // setBlock puts b in the place of the block with the same number of words, and
 // returns where it is.
-func (sh *shard) setBlock(b block) *block {
+func (t *Table) setBlock(sh *shard, b block) *block {
 	if b.words == 1 {
 		sh.one = b
-		sh.front.set(&sh.one)
+		t.fronts[sh.index].set(&sh.one)
 		if b.keys != nil {
 			sh.kept.Store(&b)
 		}
@@ -149,7 +149,7 @@ func (t *Table) roomLocked(sh *shard, words int) *block {
 	case b == nil || b.isNoRows():
 		first := newBlock(words, slotsFor(words, 1), t.keepKeys)
 		t.bytes.Add(first.bytes())
-		return sh.setBlock(first)
+		return t.setBlock(sh, first)
 	case b.full():
 		return t.rebuildLocked(sh, b)
 	}
@@ -168,7 +168,7 @@ func (t *Table) rebuildLocked(sh *shard, old *block) *block {
 	}
 	t.bytes.Add(b.bytes() - old.bytes())
 	raise(&t.mostMoved, int64(b.live))
-	return sh.setBlock(b)
+	return t.setBlock(sh, b)
 }
 
 // moveLocked moves one row. The old slot keeps the mark.

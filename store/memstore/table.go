@@ -110,8 +110,8 @@ func (t *Table) makeShards(n int) {
 	t.shards = make([]shard, 1<<width)
 	t.fronts = make([]front, len(t.shards))
 	for i := range t.shards {
-		t.shards[i].front = &t.fronts[i]
-		t.shards[i].setBlock(noRows)
+		t.shards[i].index = i
+		t.setBlock(&t.shards[i], noRows)
 	}
 	t.bytes.Store(int64(len(t.shards)) * shardBytes)
 }

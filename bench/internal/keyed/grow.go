@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	growthTimes = 3 // limiters that are filled; the fastest counts
-	collections = 5 // forced collections; the median counts
+	growthTimes = 3  // limiters that are filled; the fastest counts
+	collections = 25 // forced collections; the median counts
 )
 
 // grow fills limiters of the store with n keys and returns the figures of
