@@ -1,0 +1,123 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/mono"
+)
+
+// TryNext starts the next unit if it may start now. Otherwise it returns false, and
+// nothing is taken. While others wait it returns false.
+func (p *Pacer) TryNext() (Start, bool) { return p.TryNextN(1) }
+
+// TryNextN is TryNext for n units, 1 to MaxUnits.
+func (p *Pacer) TryNextN(n int64) (Start, bool) {
+	if check(n) != nil {
+		return Start{}, false
+	}
+	pl := p.plan.Load()
+	if pl.strict() {
+		select {
+		case p.turn <- struct{}{}:
+			defer func() { <-p.turn }()
+		default:
+			return Start{}, false
+		}
+	}
+	if s, ok := p.tryGiven(n); ok {
+		return s, true
+	}
+	for {
+		if s, done := p.try(n); done {
+			return s, s != Start{}
+		}
+	}
+}
+
+// tryGiven is TryNextN with positions that were given back.
+func (p *Pacer) tryGiven(n int64) (Start, bool) {
+	if p.spare.Load() < n {
+		return Start{}, false
+	}
+	s, ok := p.reuse(n)
+	if !ok {
+		return Start{}, false
+	}
+	pl := p.plan.Load()
+	now, last := p.look(pl, s)
+	due, start, ok := pl.settle(s.at, last, now)
+	if !ok || pl.stopped != 0 || start-now > pl.slack {
+		p.giveBack(s)
+		return Start{}, false
+	}
+	return started(due, now), true
+}
+
+// try returns false if somebody was faster or another plan is being put in force.
+func (p *Pacer) try(n int64) (s Start, done bool) {
+	pl, at := p.plan.Load(), p.next.Load()
+	if pl.stopped != 0 {
+		return Start{}, true
+	}
+	now, last := p.look(pl, span{at, n})
+	due, start, ok := pl.settle(at, min(at, last), now)
+	if !ok {
+		return Start{}, false
+	}
+	if start-now > pl.slack {
+		return Start{}, true
+	}
+	return started(due, now), p.next.CompareAndSwap(at, at+n)
+}
+
+// A Reservation is units whose time is known, and which need not be waited for
+// here. It does not move when the Config changes.
+type Reservation struct {
+	// Start tells when the units are due. Its Wait is how late they are already.
+	Start
+
+	pacer *Pacer
+	span  span
+}
+
+// Reserve takes the next unit and tells when it is due, without waiting. In the
+// mode Strict the caller has to keep that time: nobody else knows when it starts.
+func (p *Pacer) Reserve() *Reservation {
+	r, _ := p.ReserveN(1)
+	return r
+}
+
+// ReserveN is Reserve for n units, 1 to MaxUnits.
+func (p *Pacer) ReserveN(n int64) (*Reservation, error) {
+	if err := check(n); err != nil {
+		return nil, err
+	}
+	r := &Reservation{pacer: p, span: p.claim(n)}
+	for {
+		pl := p.plan.Load()
+		now, last := p.look(pl, r.span)
+		due, start, ok := pl.settle(r.span.at, last, now)
+		if !ok {
+			continue
+		}
+		if r.Start = started(due, now); start > now {
+			r.Start = Start{Scheduled: weir.Instant(start)}
+		}
+		return r, nil
+	}
+}
+
+// Delay returns how long to sleep before the start, 0 if it is due.
+func (r *Reservation) Delay() time.Duration {
+	return max(0, time.Duration(int64(r.Scheduled)-mono.Now()))
+}
+
+// Cancel gives the units back, for others to use. It may be called once, before
+// they have started; later calls do nothing.
+func (r *Reservation) Cancel() {
+	if r.span.n > 0 {
+		r.pacer.giveBack(r.span)
+		r.span.n = 0
+	}
+}

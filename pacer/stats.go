@@ -1,0 +1,74 @@
+package pacer
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir/internal/mono"
+)
+
+// Stats tells where all time since the start has gone. It is the document's view
+// of pools, with time for tokens: one slice is one unit. Nothing is made or lost:
+//
+//	Allotted + Active + Waiting + Forfeited + Idle − Ahead = Elapsed
+//
+// to the nanosecond, whatever was set meanwhile. At a rate that never changed,
+// Allotted is Granted / Rate.
+type Stats struct {
+	Granted   int64         // units that have started, or that somebody waits for
+	Elapsed   time.Duration // since New or Restart, without stops
+	Allotted  time.Duration // the slices of the units in Granted
+	Active    time.Duration // lateness that may be made good at once
+	Waiting   time.Duration // lateness that may be made good at BurstRatio × Rate
+	Forfeited time.Duration // lateness that will not be made good
+	Idle      time.Duration // time without demand, if IdleReset is set
+	Ahead     time.Duration // how far in the future the next unit is due
+}
+
+// WaitTime returns how late the next unit is: 0 when on pace.
+func (s Stats) WaitTime() time.Duration { return s.Active + s.Waiting }
+
+// TotalWait returns all lateness since the start, whether it may still be made
+// good or not: 0 if the pace was always kept.
+func (s Stats) TotalWait() time.Duration { return s.WaitTime() + s.Forfeited }
+
+// Stats returns what has happened so far. It changes nothing.
+func (p *Pacer) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	pl, next := p.plan.Load(), p.next.Load()
+	now := pl.stopped
+	if now == 0 {
+		now = mono.Now()
+	}
+	due, spare := pl.due(next), pl.slice.times(p.spare.Load())
+	idle := p.idle.Load()
+	allotted := pl.allotted + pl.slice.times(next-pl.anchor)
+	s := Stats{
+		Granted:   next - pl.first - p.spare.Load() - p.expired,
+		Elapsed:   time.Duration(now - pl.started),
+		Allotted:  time.Duration(allotted - spare - p.expiredTime),
+		Forfeited: time.Duration(due - lead - pl.started - allotted - idle + p.expiredTime),
+		Idle:      time.Duration(idle),
+		Ahead:     time.Duration(max(0, due-lead-now)),
+	}
+	pl.fillPools(&s, next, max(0, now-(due-lead)), now)
+	s.Active += time.Duration(spare)
+	return s
+}
+
+// fillPools says what may become of lateness.
+func (pl *plan) fillPools(s *Stats, next, late, now int64) {
+	recover := min(late, pl.maxLate+lead)
+	s.Forfeited += time.Duration(late - recover)
+	s.Active = time.Duration(recover)
+	if !pl.burst() {
+		return
+	}
+	atOnce := min(now-pl.peak(next), pl.credit)
+	units := int64(0)
+	if atOnce >= 0 {
+		units = 1 + int64(pl.peakSlice.units(atOnce))
+	}
+	s.Active = time.Duration(min(recover, pl.slice.times(units)))
+	s.Waiting = time.Duration(recover) - s.Active
+}
