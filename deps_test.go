@@ -28,7 +28,7 @@ var layers = []layer{
 	{rank: 6, packages: "internal/redisconn"},
 	{rank: 6, packages: "gen/...", kind: generated},
 	{rank: 7, packages: "store/redisstore tiered/redistier budget/redisbudget guard/redisguard"},
-	{rank: 7, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client"},
+	{rank: 7, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client internal/load/target internal/load/measure"},
 	{rank: 8, packages: "gateway internal/load server/internal/*"},
 	{rank: 9, packages: "server"},
 	{rank: 10, packages: "internal/config"},

@@ -619,3 +619,42 @@ func TestModeString(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestReservationWait(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		begin := weir.Now()
+		p := newPacer(t, Config{Rate: 10})
+		first, second := p.Reserve(), p.Reserve()
+		if s, err := second.Wait(context.Background()); err != nil || s.Wait != 0 || since(begin).Round(time.Millisecond) != 100*time.Millisecond {
+			t.Errorf("%+v %v after %v", s, err, since(begin))
+		}
+		if s, err := first.Wait(context.Background()); err != nil || s.Wait.Round(time.Millisecond) != 100*time.Millisecond {
+			t.Errorf("%+v %v", s, err)
+		}
+		third := p.Reserve()
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := third.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		third.Cancel()
+		if r := p.Reserve(); r.Scheduled != third.Scheduled {
+			t.Errorf("%v, want %v", r.Scheduled, third.Scheduled)
+		}
+	})
+}
+
+// In the mode Burst a late unit is due before it may start.
+func TestReserveInBurst(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		p := newPacer(t, Config{Rate: 10, Mode: Burst, BurstRatio: 2})
+		time.Sleep(time.Second)
+		for i := range 3 {
+			r := p.Reserve()
+			late := 999*time.Millisecond - time.Duration(i)*100*time.Millisecond + r.Delay()
+			if delay := r.Delay().Round(10 * time.Millisecond); delay != max(0, time.Duration(i)*50-10)*time.Millisecond || (r.At.Sub(r.Scheduled)-late).Abs() > 2*time.Millisecond {
+				t.Errorf("%d: to start in %v, late by %v: %+v", i, delay, late, r)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package pacer
 
 import (
+	"context"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -74,8 +75,12 @@ func (p *Pacer) try(n int64) (s Start, done bool) {
 // A Reservation is units whose time is known, and which need not be waited for
 // here. It does not move when the Config changes.
 type Reservation struct {
-	// Start tells when the units are due. Its Wait is how late they are already.
-	Start
+	// Scheduled is when the units are due.
+	Scheduled weir.Instant
+
+	// At is when they may start: when they are due or, if they are late, now or,
+	// in the mode Burst, when it is their turn to catch up.
+	At weir.Instant
 
 	pacer *Pacer
 	span  span
@@ -101,16 +106,32 @@ func (p *Pacer) ReserveN(n int64) (*Reservation, error) {
 		if !ok {
 			continue
 		}
-		if r.Start = started(due, now); start > now {
-			r.Start = Start{Scheduled: weir.Instant(start)}
-		}
+		r.At = weir.Instant(max(now, start))
+		r.Scheduled = weir.Instant(due)
 		return r, nil
 	}
 }
 
 // Delay returns how long to sleep before the start, 0 if it is due.
 func (r *Reservation) Delay() time.Duration {
-	return max(0, time.Duration(int64(r.Scheduled)-mono.Now()))
+	return max(0, time.Duration(int64(r.At)-mono.Now()))
+}
+
+// Wait waits until the units may start, and returns how late that is. If ctx ends
+// before, it returns its error; then Cancel gives the units back.
+func (r *Reservation) Wait(ctx context.Context) (Start, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return Start{}, err
+		}
+		now := weir.Instant(mono.Now())
+		if now >= r.At {
+			return Start{r.Scheduled, now.Sub(r.Scheduled)}, nil
+		}
+		if err := r.pacer.sleep(ctx, r.pacer.plan.Load(), int64(r.At)); err != nil {
+			return Start{}, err
+		}
+	}
 }
 
 // Cancel gives the units back, for others to use. It may be called once, before

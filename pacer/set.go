@@ -27,7 +27,7 @@ func (p *Pacer) Apply(s Spec) error {
 	c := s.Config()
 	return p.change(s.Verb, func(old *Config) {
 		old.Rate, old.Mode = c.Rate, c.Mode
-		if c.BurstRatio != 0 {
+		if c.Mode == Burst {
 			old.BurstRatio = c.BurstRatio
 		}
 	})

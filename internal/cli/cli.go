@@ -57,9 +57,11 @@ func newRoot() *cobra.Command {
 		Long: `weir limits rates: what comes in, what goes out, how much at once.
 
 'weir serve' starts a daemon that other programs ask before they do something.
-It needs no configuration.`,
+It needs no configuration. 'weir load' calls a server at a rate, and measures what
+its users would see.`,
 		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
   weir serve --http 127.0.0.1:9000    start it somewhere else
+  weir load --rate 500 http://127.0.0.1:8080/healthz
   weir version --json                 say what this is, for a script
 
   curl -s http://127.0.0.1:8080/v1/check -d '{"policy":"default","key":"alice"}'`,
@@ -73,7 +75,7 @@ It needs no configuration.`,
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err.Error()) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
-	root.AddCommand(newServe(), newVersion())
+	root.AddCommand(newServe(), newLoad(), newVersion())
 	addCompletion(root)
 	return root
 }

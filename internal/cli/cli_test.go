@@ -17,6 +17,7 @@ func TestHelp(t *testing.T) {
 	tests := map[string][]string{
 		"weir.golden":         {"--help"},
 		"weir-serve.golden":   {"serve", "--help"},
+		"weir-load.golden":    {"load", "--help"},
 		"weir-version.golden": {"version", "--help"},
 	}
 	for name, args := range tests {
@@ -71,6 +72,19 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --snapshot none/weir.snap", exitFailure, "weir: --snapshot \"none/weir.snap\": there is no directory \"none\"; create it\n"},
 		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or move it away to start empty\n"},
 		{"serve --http 0.0.0.0:8080", exitFailure, "weir: server: HTTP \"0.0.0.0:8080\": is not loopback; anybody who reaches it could use it, because clients cannot be configured yet: use localhost, 127.0.0.1 or [::1]\n"},
+		{"load", exitUsage, "weir: there is no URL; see 'weir load --help'\n"},
+		{"load http://127.0.0.1:1/", exitUsage, "weir: there is no --rate; see 'weir load --help'\n"},
+		{"load --rate 0 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"0\": \"0\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},
+		{"load --rate NaN http://127.0.0.1:1/", exitUsage, "weir: --rate: \"NaN\": \"NaN\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},
+		{"load --rate 5,0.5 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"5,0.5\": \"0.5\" is not a burst ratio above 1, such as 1.1; see 'weir load --help'\n"},
+		{"load --rate 5 --for 0s http://127.0.0.1:1/", exitUsage, "weir: load: for 0s: want more than 0 and at most 168h0m0s; see 'weir load --help'\n"},
+		{"load --rate 5 --connections 0 http://127.0.0.1:1/", exitUsage, "weir: --connections 0: must be between 1 and 10000; see 'weir load --help'\n"},
+		{"load --rate 5 --arrivals late http://127.0.0.1:1/", exitUsage, "weir: --arrivals late: must be constant or poisson; see 'weir load --help'\n"},
+		{"load --rate 5 --protocol http9 http://127.0.0.1:1/", exitUsage, "weir: --protocol: \"http9\" is not a protocol; known are auto, http1, http2, grpc, jsonrpc, resp; see 'weir load --help'\n"},
+		{"load --rate 5 --max-errors 2 http://127.0.0.1:1/", exitUsage, "weir: --max-errors 2: must be a share such as 1% or 0.01; see 'weir load --help'\n"},
+		{"load --rate 5 --body @none http://127.0.0.1:1/", exitUsage, "weir: --body: open none: no such file or directory; see 'weir load --help'\n"},
+		{"load --rate 5 http://192.0.2.1/", exitUsage, "weir: http://192.0.2.1:80 is not on this machine; add --i-own-this if it is yours to load; see 'weir load --help'\n"},
+		{"load --rate 5 --svg none/x.svg http://127.0.0.1:1/", exitFailure, "weir: open none/x.svg: no such file or directory\n"},
 		{"serve --http 8080", exitFailure, "weir: server: HTTP \"8080\": must be host:port, such as 127.0.0.1:8080\n"},
 	}
 	for _, tt := range tests {

@@ -1,0 +1,74 @@
+// Package pacer lets work start at a rate: for those who send, not for those who
+// are asked. A load test, a crawler, a batch job or a copy should go at 5,000 per
+// second, neither faster nor slower, and should know how late it is.
+//
+//	p, err := pacer.New(pacer.Config{Rate: 5000})
+//	for {
+//		s, err := p.Wait(ctx) // s.Wait: how late this one is
+//		…
+//	}
+//
+// To refuse what is too much, use a limiter of package weir instead: it decides at
+// once, per key, and forgives nothing.
+//
+// # The schedule
+//
+// Unit n is due at start + n/Rate. A caller takes the next position with one
+// fetch-and-add and sleeps until its time. Nothing is accumulated but the position, so no
+// rounding adds up, from one in eleven days to 100 million per second and more; who
+// comes first starts first; and there is no goroutine that has to fill anything.
+//
+// # Being late
+//
+// Callers are late because they had other things to do, or because the system woke
+// them late: a Go program with nothing to do wakes up to a millisecond after its
+// time, which at 10,000 per second is ten units. The [Mode] says what that is worth:
+//
+//   - [Average], the default, makes it good at once, up to Config.Credit (10 ms).
+//     What is later is forfeited: the schedule moves.
+//   - [Burst] makes it good at BurstRatio × Rate, up to Config.MaxDebt (1 s).
+//   - [Strict] forfeits all of it: two starts are never closer than 1/Rate. That
+//     costs throughput, because every late wake-up moves the schedule.
+//
+// [Start.Wait] is how late each unit starts, and [Start.Scheduled] when it should
+// have: count response times from there, or a target that stalls looks better than
+// it is (coordinated omission). [Pacer.Stats] tells all lateness since the start,
+// and what became of it.
+//
+// # Bounds
+//
+// From the start to any time t no more than Rate × t + 1 units start. In any interval
+// Δ it is at most
+//
+//	1 + Rate × (Δ + Credit)                in Average
+//	1 + Rate × BurstRatio × (Δ + Credit)   in Burst
+//	1 + Rate × Δ                           in Strict
+//
+// and one more for each goroutine that the system stopped, for longer than the
+// credit, between its turn and its start. Whoever cancels has taken nothing.
+//
+// # Tolerances
+//
+// A sleep of less than 700 ns is not worth it, so unit n may start that much before
+// it is due; it is due 700 ns after n/Rate, so that the bounds hold all the same. Callers
+// who come faster than every 250 ns and are late look at the clock only for one unit in
+// 64; their Start.Wait is the lateness at the last look.
+//
+// # Smooth
+//
+// Average lets the average be exact, and the gaps be what the system makes of
+// them: a few milliseconds of nothing, then some units at once. Config.Smooth makes the
+// gaps even, to some microseconds: on Linux it lets the thread sleep, which ends
+// within some ten microseconds, and yields in a loop for the rest. At 10,000 per
+// second that takes a third to a half of a core. Elsewhere it yields for the last 1.5 ms, which takes
+// all of one.
+//
+// # Changes
+//
+// SetRate, SetMode and SetBurstRatio take effect at once, also for those who wait.
+// Who is late stays as late, to the nanosecond; a position is a position. [Group] and [Spec]
+// do the same from a line of text, for one pacer or one for each goroutine.
+//
+// Source: the design notes of EngineBlock's rate limiter, with corrections: docs/pacing.md tells
+// which.
+package pacer
