@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # Debian packages the tests need. A package whose name is not also the name of
 # a command gets its own line in have.
-APT_PACKAGES="gcc libc6-dev make git curl ca-certificates"
+APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server"
 
 # Servers such as nginx live in sbin, which a user's PATH may leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
