@@ -19,6 +19,11 @@ func (p *Pacer) giveBack(s span) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.keepLocked(s)
+}
+
+// keepLocked keeps positions for the next callers.
+func (p *Pacer) keepLocked(s span) {
 	i, _ := slices.BinarySearchFunc(p.given, s, func(a, b span) int { return cmp.Compare(a.at, b.at) })
 	p.given = slices.Insert(p.given, i, s)
 	p.join(i)

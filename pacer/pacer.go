@@ -30,6 +30,7 @@ type Pacer struct {
 	// that may disagree for a moment: nobody starts before seen, which has passed.
 	seen    atomic.Int64
 	looked  atomic.Int64
+	stashed atomic.Int64 // how many units were in the lanes then
 	quickTo atomic.Int64
 
 	// spare counts the units in given, so that calls look there only if there are any.
@@ -38,6 +39,8 @@ type Pacer struct {
 	// turn is held from before a strict start is due until it has started, so that
 	// the next knows how far away it must stay. Channels serve in order.
 	turn chan struct{}
+
+	lanes lanes // positions that were taken several at a time
 
 	idle atomic.Int64 // time that IdleReset took off the schedule
 
@@ -68,7 +71,7 @@ func New(c Config) (*Pacer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pacer{turn: make(chan struct{}, 1)}
+	p := &Pacer{turn: make(chan struct{}, 1), lanes: newLanes()}
 	pl := newPlan(c.withDefaults())
 	pl.begin(0, mono.Now())
 	p.plan.Store(pl)
@@ -82,14 +85,22 @@ func (p *Pacer) Wait(ctx context.Context) (Start, error) {
 		return Start{}, err
 	}
 	pl := p.plan.Load()
-	if !pl.quick || p.spare.Load() != 0 {
+	if !pl.quick {
 		return p.wait(ctx, 1)
+	}
+	l := p.lanes.mine()
+	at, quick := l.take()
+	if !quick {
+		if p.spare.Load() != 0 {
+			return p.wait(ctx, 1)
+		}
+		at = p.claimSome(l)
+		quick = at < p.quickTo.Load()
 	}
 	// As knownLate, for one unit of the mode Average, inlined: this is all that is
 	// done for those who are late, and the rest of a workload has to share the
 	// processor with it.
-	at := p.next.Add(1) - 1
-	if units := uint64(at - pl.anchor); at < p.quickTo.Load() && units < pl.quickUnits {
+	if units := uint64(at - pl.anchor); quick && units < pl.quickUnits {
 		part, _ := bits.Mul64(pl.slice.part, units)
 		due := pl.base + pl.shift.Load() + int64(pl.slice.whole*units+part)
 		if late := p.seen.Load() - due; uint64(late) <= uint64(pl.maxLate) {
@@ -186,12 +197,27 @@ func (p *Pacer) waitFor(ctx context.Context, s span, turn bool) (Start, error) {
 		if start-now <= pl.slack {
 			return started(due, now), nil
 		}
-		if err := p.sleep(ctx, pl, start); err != nil {
+		if err := p.sleep(ctx, pl, pl.wakeAt(start, now)); err != nil {
 			p.giveBack(s)
 			return Start{}, err
 		}
 	}
 }
+
+// wakeAt returns until when to sleep for a unit that may start at a time. Those who
+// wait for a few microseconds each would keep the program busy with timers, so they
+// sleep a little longer and make it good afterwards.
+func (pl *plan) wakeAt(start, now int64) int64 {
+	if pl.strict() || pl.config.Smooth || pl.slice.whole >= shortSlice {
+		return start
+	}
+	return max(start, now+min(shortSleep, pl.credit/8))
+}
+
+const (
+	shortSlice = 25_000  // ns; that of 40,000 per second
+	shortSleep = 200_000 // ns
+)
 
 // started returns a start at now. One that is early by the slack is on time.
 func started(due, now int64) Start {
@@ -206,8 +232,10 @@ func started(due, now int64) Start {
 func (p *Pacer) look(pl *plan, s span) (now, last int64) {
 	next := p.next.Load()
 	now = mono.Now()
-	before, first := p.seen.Swap(now), p.looked.Swap(next)
-	p.quickTo.Store(quickTo(next, next-first, now-before))
+	before, first := p.seen.Swap(now), p.looked.Swap(next)-p.stashed.Swap(p.lanes.units())
+	fast := now-before <= (next-first)*fastest
+	p.quickTo.Store(quickTo(p.quickTo.Load(), next, next-first, fast))
+	p.setBatch(pl, next, now, fast)
 	if idle := int64(pl.config.IdleReset); idle > 0 && now-before > idle {
 		p.leaveOut(pl, s.at, before, now)
 	}
@@ -218,18 +246,19 @@ func (p *Pacer) look(pl *plan, s span) (now, last int64) {
 }
 
 // quickTo returns up to which position nobody needs to look at the clock after n
-// units have started in so many nanoseconds: some more than last time if they came
-// so fast that reading the clock would be most of the work, otherwise none. So a
-// Start.Wait is wrong by 16 µs at most, unless somebody who was fast stalls.
-func quickTo(next, n, took int64) int64 {
-	if took > n*fast {
+// units have started: some more than last time if they came so fast that reading
+// it would be most of the work, otherwise none. So a Start.Wait is wrong by some ten
+// microseconds, unless somebody who was fast stalls. Somebody else may have looked
+// just before: what that led to, to, stays.
+func quickTo(to, next, n int64, fast bool) int64 {
+	if !fast {
 		return next
 	}
-	return next + min(2*n, maxQuick)
+	return max(to, next+min(2*n, maxQuick))
 }
 
 const (
-	fast     = 250 // ns per unit
+	fastest  = 250 // ns per unit
 	maxQuick = 64
 )
 

@@ -63,6 +63,7 @@ func (p *Pacer) change(verb Verb, edit func(*Config)) error {
 	pl := newPlan(c)
 	p.replaceLocked(old, pl, verb, mono.Now())
 	p.plan.Store(pl)
+	p.emptyLanesLocked()
 	close(old.changed)
 	return nil
 }
@@ -94,6 +95,7 @@ func (p *Pacer) replaceLocked(old, pl *plan, verb Verb, now int64) {
 
 // forgetLocked forgets what only a restart may.
 func (p *Pacer) forgetLocked() {
+	p.emptyLanesLocked()
 	p.given, p.expired, p.expiredTime = nil, 0, 0
 	p.spare.Store(0)
 	p.idle.Store(0)

@@ -40,11 +40,12 @@ func (p *Pacer) Stats() Stats {
 	if now == 0 {
 		now = mono.Now()
 	}
-	due, spare := pl.due(next), pl.slice.times(p.spare.Load())
+	units := p.spare.Load() + p.lanes.units()
+	due, spare := pl.due(next), pl.slice.times(units)
 	idle := p.idle.Load()
 	allotted := pl.allotted + pl.slice.times(next-pl.anchor)
 	s := Stats{
-		Granted:   next - pl.first - p.spare.Load() - p.expired,
+		Granted:   next - pl.first - units - p.expired,
 		Elapsed:   time.Duration(now - pl.started),
 		Allotted:  time.Duration(allotted - spare - p.expiredTime),
 		Forfeited: time.Duration(due - lead - pl.started - allotted - idle + p.expiredTime),
