@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/report"
 )
 
@@ -38,7 +39,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.quick, "quick", false, "measure for a minute or two, with fewer keys, and write no documentation")
+	flag.BoolVar(&o.quick, "quick", false, "measure for a minute or two, with fewer keys and shorter runs, and write no documentation")
 	flag.BoolVar(&o.json, "json", false, "print one JSON object per line, and write no documentation")
 	flag.StringVar(&o.run, "run", "", "measure only the cases and surveys whose name matches this `regexp`, and write no documentation")
 	flag.StringVar(&o.out, "out", filepath.Join("..", "docs"), "write benchmarks.md and its charts into this `directory`")
@@ -56,11 +57,11 @@ func main() {
 }
 
 func compare(o options) error {
-	settings, sizes := full, keyed.Whole
+	settings, sizes, paced := full, keyed.Whole, pacing.Whole
 	if o.quick {
-		settings, sizes = quick, keyed.Quick
+		settings, sizes, paced = quick, keyed.Quick, pacing.Quick
 	}
-	parts, err := selected(allParts(sizes), o.run)
+	parts, err := selected(allParts(sizes, paced), o.run)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/report"
 	"github.com/weirlimit/weir/bench/internal/single"
 )
@@ -18,8 +20,9 @@ type part struct {
 	surveys []harness.Survey
 }
 
-// allParts returns everything there is to measure.
-func allParts(sizes keyed.Sizes) []part {
+// allParts returns everything there is to measure. paced is how long it takes to
+// see what pace a pacer keeps.
+func allParts(sizes keyed.Sizes, paced time.Duration) []part {
 	return []part{
 		{
 			section: report.Section{Title: "One limiter", Chart: "benchmarks.svg"},
@@ -29,6 +32,11 @@ func allParts(sizes keyed.Sizes) []part {
 			section: report.Section{Title: "Many keys", Note: keyed.Note, Chart: "benchmarks-keyed.svg"},
 			cases:   keyed.Cases(sizes),
 			surveys: keyed.Surveys(sizes),
+		},
+		{
+			section: report.Section{Title: "Pacing", Note: pacing.Note, Chart: "benchmarks-pacing.svg", ChartFigure: pacing.Achieved},
+			cases:   pacing.Cases(),
+			surveys: pacing.Surveys(paced),
 		},
 	}
 }

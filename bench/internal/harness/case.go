@@ -60,6 +60,10 @@ type Contender struct {
 	// times as fast as Case.Against. 0 means that the figure only informs.
 	Goal float64
 
+	// AtMost is a goal in nanoseconds per call instead, for example 15. 0 means
+	// that there is none.
+	AtMost float64
+
 	// New makes a limiter in its initial state and returns the loop over it.
 	// Each run has its own, unless Case.Reuse.
 	New func() (Run, error)
@@ -114,6 +118,9 @@ func (c Case) Validate() error {
 			errs = append(errs, fmt.Errorf("two contenders are called %q", con.Name))
 		}
 		names[con.Name] = true
+		if con.Goal != 0 && con.AtMost != 0 {
+			errs = append(errs, fmt.Errorf("%q has two goals, a ratio and a time", con.Name))
+		}
 	}
 	switch {
 	case c.Against == BestPeer:

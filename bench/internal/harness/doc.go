@@ -13,5 +13,5 @@
 // then the next, with minutes between the two that are to be compared.
 //
 // To add cases, write a package beside this one that returns them, as packages
-// single and keyed do, and append them in cmd/compare.
+// single, keyed and pacing do, and append them in cmd/compare.
 package harness

@@ -177,6 +177,7 @@ func TestMeasureFailsLoudly(t *testing.T) {
 		{"goroutines", harness.Case{Goroutines: 0, Against: "a", Contenders: a(counter(true))}, "at least 1"},
 		{"peerless", harness.Case{Goroutines: 1, Against: harness.BestPeer, Contenders: a(counter(true))}, "no contender is a peer"},
 		{"twins", harness.Case{Goroutines: 1, Against: "a", Contenders: slices.Repeat(a(counter(true)), 2)}, "two contenders"},
+		{"goals", harness.Case{Goroutines: 1, Against: "a", Contenders: []harness.Contender{{Name: "a", Goal: 2, AtMost: 15}}}, "two goals"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.c.Name = tt.name
@@ -197,6 +198,20 @@ func TestBusyTime(t *testing.T) {
 		if _, ok := harness.BusyTime(bad); ok {
 			t.Errorf("%q was read", bad)
 		}
+	}
+}
+
+func TestCPUTime(t *testing.T) {
+	before, err := harness.CPUTime()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < 20*time.Millisecond; {
+		runtime.Gosched()
+	}
+	after, err := harness.CPUTime()
+	if err != nil || after <= before {
+		t.Errorf("%v before work and %v after it, error %v", before, after, err)
 	}
 }
 

@@ -19,6 +19,12 @@ const (
 	quietMost  = 10 * time.Millisecond // what others may have had of a run: one tick of the kernel's
 )
 
+// A survey's answers take seconds, in which others always have something.
+const (
+	askTries  = 2  // how often a disturbed subject is asked
+	quietPart = 50 // others may have had that part of one core, and quietMost
+)
+
 // others returns the processor time that everybody else has had since the machine
 // started, and false where the system does not tell.
 func others() (time.Duration, bool) {
@@ -27,11 +33,21 @@ func others() (time.Duration, bool) {
 		return 0, false
 	}
 	busy, ok := busyTime(string(stat))
-	var own syscall.Rusage
-	if !ok || syscall.Getrusage(syscall.RUSAGE_SELF, &own) != nil {
+	if !ok {
 		return 0, false
 	}
-	return busy - time.Duration(own.Utime.Nano()+own.Stime.Nano()), true
+	own, err := CPUTime()
+	return busy - own, err == nil
+}
+
+// CPUTime returns the processor time that this process has had, the kernel's work
+// for it included.
+func CPUTime() (time.Duration, error) {
+	var own syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
+		return 0, err
+	}
+	return time.Duration(own.Utime.Nano() + own.Stime.Nano()), nil
 }
 
 // busyTime adds up the first line of /proc/stat but for idle, iowait and guests,

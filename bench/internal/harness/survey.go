@@ -2,7 +2,9 @@ package harness
 
 import (
 	"fmt"
+	"math"
 	"runtime"
+	"time"
 )
 
 // Survey asks for figures that are no time per call: memory, pauses, counts.
@@ -15,7 +17,12 @@ type Survey struct {
 	// Note says what a reader must know to judge the figures. It may be empty.
 	Note string
 
-	// Figures are what each subject is asked for. Less is better.
+	// Quiet says that an answer tells of the machine as well. A subject that did
+	// not have it to itself is asked again, and the quietest answer counts.
+	Quiet bool
+
+	// Figures are what each subject is asked for. Less is better, unless the
+	// figure has a least good value.
 	Figures []Figure
 
 	// Subjects answer.
@@ -30,9 +37,31 @@ type Figure struct {
 	// Unit is for example "B/key". It is empty for a plain number.
 	Unit string
 
-	// AtMost is the most that is good for weir, for example 24. 0 means that
-	// the figure only informs.
-	AtMost float64
+	// AtLeast and AtMost are the least and the most that is good for weir, for
+	// example 0.999 and 1.0005. 0 means that there is no such bound, and without
+	// either the figure only informs.
+	AtLeast, AtMost float64
+}
+
+// Bounded says whether there is a value that is not good.
+func (f Figure) Bounded() bool { return f.AtLeast > 0 || f.AtMost > 0 }
+
+// Good says whether v is within the bounds.
+func (f Figure) Good(v float64) bool {
+	return v >= f.AtLeast && (f.AtMost == 0 || v <= f.AtMost)
+}
+
+// Better says whether a is better than b: more if there is only a least good value,
+// closer to the middle of both bounds if there are two, otherwise less.
+func (f Figure) Better(a, b float64) bool {
+	switch {
+	case f.AtLeast == 0:
+		return a < b
+	case f.AtMost == 0:
+		return a > b
+	}
+	middle := (f.AtLeast + f.AtMost) / 2
+	return math.Abs(a-middle) < math.Abs(b-middle)
 }
 
 // Subject is one that answers a survey.
@@ -40,6 +69,10 @@ type Subject struct {
 	Name   string // as in Contender, like the next two
 	Kind   Kind
 	Module string
+
+	// NoGoal says that the figures' bounds are not for this one, although it is
+	// weir's.
+	NoGoal bool
 
 	// Ask returns a value for each figure, in the same order. It calls
 	// progress with how far it is.
@@ -50,6 +83,10 @@ type Subject struct {
 type Answers struct {
 	Survey Survey
 	Values [][]float64
+
+	// Disturbed is how many answers counted although the survey is to be Quiet
+	// and others had more of the cores than that.
+	Disturbed int
 }
 
 // Ask asks every subject. It calls progress, unless nil, with what it is doing.
@@ -61,7 +98,10 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 	for _, sub := range s.Subjects {
 		progress(sub.Name)
 		runtime.GC()
-		values, err := sub.Ask(func(step string) { progress(sub.Name + ", " + step) })
+		ask := func() ([]float64, error) {
+			return sub.Ask(func(step string) { progress(sub.Name + ", " + step) })
+		}
+		values, disturbed, err := s.quietest(ask, others)
 		if err != nil {
 			return Answers{}, fmt.Errorf("%s: %s: %w", s.Name, sub.Name, err)
 		}
@@ -69,6 +109,36 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 			return Answers{}, fmt.Errorf("%s: %s: %d values for %d figures", s.Name, sub.Name, len(values), len(s.Figures))
 		}
 		a.Values = append(a.Values, values)
+		if disturbed {
+			a.Disturbed++
+		}
 	}
 	return a, nil
+}
+
+// quietest asks until an answer was not disturbed, if the survey is to be quiet, but
+// not for ever. It returns the answer that was disturbed least: which one counts does
+// not depend on what it says.
+func (s Survey) quietest(ask func() ([]float64, error), others func() (time.Duration, bool)) (quietest []float64, disturbed bool, err error) {
+	least := math.Inf(1)
+	for range askTries {
+		began := time.Now()
+		before, known := others()
+		values, err := ask()
+		if err != nil {
+			return nil, false, err
+		}
+		after, _ := others()
+		if !s.Quiet || !known {
+			return values, false, nil
+		}
+		took := time.Since(began)
+		if share := (after - before).Seconds() / took.Seconds(); share < least {
+			quietest, least = values, share
+		}
+		if after-before <= quietMost+took/quietPart {
+			return quietest, false, nil
+		}
+	}
+	return quietest, true, nil
 }

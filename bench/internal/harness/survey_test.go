@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
@@ -48,5 +49,86 @@ func TestAskFailsLoudly(t *testing.T) {
 		if _, err := harness.Ask(s, nil); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("error %v, want %q", err, tt.want)
 		}
+	}
+}
+
+func TestFigureBounds(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		f       harness.Figure
+		bounded bool
+		good    []float64
+		bad     []float64
+		ranking []float64 // the best first
+	}{
+		{"informs", harness.Figure{}, false, []float64{0, 1e9}, nil, []float64{0, 1, 2}},
+		{"at most", harness.Figure{AtMost: 24}, true, []float64{0, 24}, []float64{24.001}, []float64{0, 24, 25}},
+		{"at least", harness.Figure{AtLeast: 24}, true, []float64{24, 1e9}, []float64{0, 23.999}, []float64{25, 24, 0}},
+		{
+			"between",
+			harness.Figure{AtLeast: 0.999, AtMost: 1.0005},
+			true,
+			[]float64{0.999, 1, 1.0005},
+			[]float64{0.9989, 1.0006, 3.2, 0},
+			[]float64{0.9998, 0.9995, 1.01, 0.19, 3.2},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := tt.f.Bounded(); got != tt.bounded {
+				t.Errorf("bounded is %t", got)
+			}
+			for _, v := range tt.good {
+				if !tt.f.Good(v) {
+					t.Errorf("%v is not good", v)
+				}
+			}
+			for _, v := range tt.bad {
+				if tt.f.Good(v) {
+					t.Errorf("%v is good", v)
+				}
+			}
+			for i, v := range tt.ranking[1:] {
+				if before := tt.ranking[i]; !tt.f.Better(before, v) || tt.f.Better(v, before) {
+					t.Errorf("%v is not better than %v, or the other way round", before, v)
+				}
+			}
+		})
+	}
+}
+
+// TestQuietest lets others have so much of the cores during each answer, and the
+// answers are 1, 2 and so on.
+func TestQuietest(t *testing.T) {
+	const little, much, more = time.Millisecond, time.Hour, 2 * time.Hour
+	for _, tt := range []struct {
+		name      string
+		quiet     bool
+		known     bool
+		had       []time.Duration
+		want      float64
+		asked     int
+		disturbed bool
+	}{
+		{"no matter", false, true, []time.Duration{much}, 1, 1, false},
+		{"quiet", true, true, []time.Duration{little}, 1, 1, false},
+		{"quiet at last", true, true, []time.Duration{much, little}, 2, 2, false},
+		{"first is quieter", true, true, []time.Duration{much, 1000 * more}, 1, 2, true},
+		{"second is quieter", true, true, []time.Duration{1000 * more, much}, 2, 2, true},
+		{"unknown", true, false, []time.Duration{much}, 1, 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked, had := 0, time.Duration(0)
+			ask := func() ([]float64, error) {
+				had += tt.had[asked]
+				asked++
+				time.Sleep(time.Millisecond)
+				return []float64{float64(asked)}, nil
+			}
+			others := func() (time.Duration, bool) { return had, tt.known }
+			got, disturbed, err := harness.Survey{Quiet: tt.quiet}.Quietest(ask, others)
+			if err != nil || len(got) != 1 || got[0] != tt.want || asked != tt.asked || disturbed != tt.disturbed {
+				t.Errorf("answer %v of %d, disturbed %t, error %v; want %v of %d, %t", got, asked, disturbed, err, tt.want, tt.asked, tt.disturbed)
+			}
+		})
 	}
 }

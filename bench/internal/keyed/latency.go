@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -36,17 +37,10 @@ func latencies(c memstore.Config, n int) ([]float64, error) {
 	}
 	slices.Sort(took)
 	return []float64{
-		percentile(took, 5000),
-		percentile(took, 9900),
-		percentile(took, 9999),
+		harness.Percentile(took, 5000),
+		harness.Percentile(took, 9900),
+		harness.Percentile(took, 9999),
 		float64(took[n-1]) / float64(time.Microsecond),
 		float64(t.Stats().MostMoved),
 	}, nil
-}
-
-// percentile returns the least of the sorted times that is no less than so many
-// ten-thousandths of them.
-func percentile(sorted []time.Duration, tenThousandths int) float64 {
-	rank := (len(sorted)*tenThousandths + 9999) / 10_000
-	return float64(sorted[rank-1])
 }

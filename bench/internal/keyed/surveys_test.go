@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/store/memstore"
@@ -40,26 +39,6 @@ func TestGrowFindsMemory(t *testing.T) {
 	}
 	if bytes := v[1]; bytes < 20+16+8+64 || bytes > 500 {
 		t.Errorf("%v bytes per key", bytes)
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	for _, tt := range []struct{ n, tenThousandths, want int }{
-		{1, 5000, 1},
-		{4, 5000, 2},
-		{5, 5000, 3},
-		{200, 9900, 198},
-		{200, 9999, 200},
-		{10_000, 9999, 9999},
-		{10_001, 9999, 10_000},
-	} {
-		var took []time.Duration
-		for i := range tt.n {
-			took = append(took, time.Duration(i+1))
-		}
-		if got := percentile(took, tt.tenThousandths); got != float64(tt.want) {
-			t.Errorf("%d/10,000 of 1 to %d: %v, want %d", tt.tenThousandths, tt.n, got, tt.want)
-		}
 	}
 }
 

@@ -33,7 +33,7 @@ func writeSectionHead(b *bytes.Buffer, s Section) {
 	if s.Note != "" {
 		fmt.Fprintf(b, "\n%s\n", s.Note)
 	}
-	fmt.Fprintf(b, "\n![%s: nanoseconds per decision, weir and its peers](%s)\n", s.Title, s.Chart)
+	fmt.Fprintf(b, "\n![%s: %s, weir and its peers](%s)\n", s.Title, s.charted(), s.Chart)
 }
 
 func (r *Report) writeIntro(b *bytes.Buffer) {
@@ -74,7 +74,7 @@ round alike, and the best run would be the luckiest.
 This was one machine, shared with others and noisy. **Trust the ratios
 within a case, not the nanoseconds**, and no difference below 15 %%. The median,
 beside the best run, shows how noisy it was. time.Since is no limiter but the
-clock alone, which all but the prepaid limiter read for every decision.
+clock alone, which all but the prepaid limiter and the pacer read every time.
 `,
 		r.Date.UTC().Format("2006-01-02"), r.Machine.CPU, r.Machine.Cores, r.Machine.Go, r.Machine.System,
 		strings.Join(r.peerVersions(), ", "), r.Settings.Rounds, r.Settings.PerRun)
@@ -109,7 +109,7 @@ func (r *Report) writeGoals(b *bytes.Buffer) {
 ## Goals
 
 How many times faster than the peer weir wants to be, and is; or how much it
-wants to need at most, and needs.
+wants to need at most, and needs; or between which bounds it is to be, and is.
 
 | | against | goal | reached | |
 |---|---|---|---|---|
@@ -117,7 +117,7 @@ wants to need at most, and needs.
 	allocating, counted := 0, 0
 	for _, s := range r.Sections {
 		for _, res := range s.Results {
-			writeRatioGoals(b, res)
+			writeTimeGoals(b, res)
 			for _, row := range allocRows(res) {
 				counted++
 				if !row.Met() {
@@ -133,10 +133,14 @@ wants to need at most, and needs.
 		counted, allocating, metOrMissed(allocating == 0))
 }
 
-func writeRatioGoals(b *bytes.Buffer, res harness.Result) {
-	for _, row := range timeRows(res) {
-		if row.Goal > 0 {
-			fmt.Fprintf(b, "| %s | %s | ≥ %s | %.2f | %s |\n", row.Case, row.Against, number(row.Goal), down(row.Ratio, 2), metOrMissed(row.Met()))
+func writeTimeGoals(b *bytes.Buffer, res harness.Result) {
+	for i, con := range res.Case.Contenders {
+		name, ratio, figure := con.Name+", "+res.Case.Name, res.Ratio(i), res.Figure(i)
+		switch {
+		case con.AtMost > 0:
+			fmt.Fprintf(b, "| %s | | ≤ %s ns | %.1f ns | %s |\n", name, number(con.AtMost), figure, metOrMissed(figure <= con.AtMost))
+		case con.Goal > 0:
+			fmt.Fprintf(b, "| %s | %s | ≥ %s | %.2f | %s |\n", name, against(res), number(con.Goal), down(ratio, 2), metOrMissed(ratio >= con.Goal))
 		}
 	}
 }

@@ -42,8 +42,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return nil
 }
 
-// round keeps three decimals.
-func round(f float64) float64 { return math.Round(f*1000) / 1000 }
+// round keeps five decimals.
+func round(f float64) float64 { return math.Round(f*1e5) / 1e5 }
 
 // down cuts a ratio to so many decimals, so that no goal is met by rounding.
 func down(ratio float64, decimals int) float64 {
@@ -82,14 +82,21 @@ func writeCaseText(w io.Writer, res harness.Result) {
 
 // verdict says whether a contender met its goal, or nothing if it has none.
 func verdict(r harness.Result, i int) string {
-	goal := r.Case.Contenders[i].Goal
+	con := r.Case.Contenders[i]
 	switch {
-	case goal == 0:
-		return ""
-	case r.Ratio(i) >= goal:
-		return fmt.Sprintf("  goal %s: met", number(goal))
+	case con.AtMost > 0:
+		return fmt.Sprintf("  goal %s: %s", atMostTime(con), metOrShouted(r.Figure(i) <= con.AtMost))
+	case con.Goal > 0:
+		return fmt.Sprintf("  goal %s: %s", number(con.Goal), metOrShouted(r.Ratio(i) >= con.Goal))
 	}
-	return fmt.Sprintf("  goal %s: MISSED", number(goal))
+	return ""
+}
+
+func metOrShouted(met bool) string {
+	if met {
+		return "met"
+	}
+	return "MISSED"
 }
 
 // goalSummary counts the goals met, in one line.

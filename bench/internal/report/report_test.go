@@ -29,6 +29,7 @@ func sample() *Report {
 		Sections: []Section{
 			{Title: "One limiter", Chart: "chart.svg", Results: singleResults()},
 			{Title: "Many keys", Note: "Keys are short.", Chart: "chart-keyed.svg", Results: keyedResults(), Answers: keyedAnswers()},
+			{Title: "Pacing", Chart: "chart-pacing.svg", ChartFigure: "achieved / target", Results: pacingResults(), Answers: pacingAnswers()},
 		},
 	}
 }
@@ -110,7 +111,47 @@ func keyedAnswers() []harness.Answers {
 	}
 }
 
+func pacingResults() []harness.Result {
+	late := func(name string, atMost float64) harness.Case {
+		return harness.Case{Name: name, Goroutines: 1, Against: "x/time/rate", Contenders: []harness.Contender{
+			{Name: "weir Pacer.Wait", AtMost: atMost},
+			{Name: "x/time/rate", Kind: harness.Peer, Module: "golang.org/x/time"},
+		}}
+	}
+	measurements := []harness.Measurement{{Best: 15.004, Median: 16}, {Best: 150, Median: 160}}
+	return []harness.Result{
+		{Case: late("late", 15.5), Measurements: measurements},
+		{Case: late("later", 15), Measurements: measurements},
+	}
+}
+
+func pacingAnswers() []harness.Answers {
+	subjects := []harness.Subject{
+		{Name: "weir Pacer.Wait"},
+		{Name: "weir Pacer.Wait, plain", NoGoal: true},
+		{Name: "x/time/rate", Kind: harness.Peer, Module: "golang.org/x/time"},
+		{Name: "uber", Kind: harness.Peer},
+	}
+	figures := []harness.Figure{{Name: "achieved / target", AtLeast: 0.999, AtMost: 1.0005}, {Name: "CPU", Unit: "cores"}}
+	return []harness.Answers{
+		{
+			Survey: harness.Survey{Name: "slow pace", Figures: figures, Subjects: subjects},
+			Values: [][]float64{{0.99985, 0.06}, {0.5, 0.05}, {3.2, 0.9}, {0.03125, 0.01}},
+		},
+		{
+			Survey:    harness.Survey{Name: "fast pace", Figures: figures, Subjects: subjects[:1]},
+			Values:    [][]float64{{1.00052, 0.5}},
+			Disturbed: 1,
+		},
+		{
+			Survey: harness.Survey{Name: "hits", Figures: []harness.Figure{{Name: "hit", Unit: "%", AtLeast: 90}}, Subjects: subjects[:1]},
+			Values: [][]float64{{45}},
+		},
+	}
+}
+
 func TestRows(t *testing.T) {
+	over := func(a, b float64) float64 { return a / b } // rounded, unlike a constant
 	want := []Row{
 		{"weir Single.Allow, allow, 1 goroutine", 40, 50, "failsafe-go", "x/time/rate", 2.5, 2.5},
 		{"weir Single.Take, allow, 1 goroutine", 40.001, 50, "failsafe-go", "x/time/rate", 100 / 40.001, 2.5},
@@ -128,6 +169,17 @@ func TestRows(t *testing.T) {
 		{"weir Table.Take, 1,000 new keys, memory, B/key", 24.0625, 144, "sethvargo", "at most 24", 24 / 24.0625, 1},
 		{"weir Table.Take, 1,000 new keys, forced collection, ms", 0, 463.2, "sethvargo", "at most 10", 11, 1},
 		{"weir Table.Take, flood, evicted", 1000, 0, "", "", 0, 0},
+		{"weir Pacer.Wait, late", 15.004, 150, "x/time/rate", "at most 15.5 ns", over(15.5, 15.004), 1},
+		{"weir Pacer.Wait, late, allocations", 0, 0, "x/time/rate", "at most 0", 1, 1},
+		{"weir Pacer.Wait, later", 15.004, 150, "x/time/rate", "at most 15 ns", over(15, 15.004), 1},
+		{"weir Pacer.Wait, later, allocations", 0, 0, "x/time/rate", "at most 0", 1, 1},
+		{"weir Pacer.Wait, slow pace, achieved / target", 0.99985, 0.03125, "uber", "0.999 to 1.0005", over(1.0005, 0.99985), 1},
+		{"weir Pacer.Wait, slow pace, CPU, cores", 0.06, 0.01, "uber", "uber", over(0.01, 0.06), 0},
+		{"weir Pacer.Wait, plain, slow pace, achieved / target", 0.5, 0.03125, "uber", "", 0, 0},
+		{"weir Pacer.Wait, plain, slow pace, CPU, cores", 0.05, 0.01, "uber", "uber", over(0.01, 0.05), 0},
+		{"weir Pacer.Wait, fast pace, achieved / target", 1.00052, 0, "", "0.999 to 1.0005", over(1.0005, 1.00052), 1},
+		{"weir Pacer.Wait, fast pace, CPU, cores", 0.5, 0, "", "", 0, 0},
+		{"weir Pacer.Wait, hits, hit, %", 45, 0, "", "at least 90", 0.5, 1},
 	}
 	got := sample().Rows()
 	if len(got) != len(want) {
@@ -171,6 +223,26 @@ func TestAtMost(t *testing.T) {
 	}
 }
 
+func TestWithin(t *testing.T) {
+	between := harness.Figure{AtLeast: 0.999, AtMost: 1.0005}
+	for _, tt := range []struct {
+		f       harness.Figure
+		v, want float64
+	}{
+		{harness.Figure{AtMost: 24}, 12, 2},
+		{harness.Figure{AtLeast: 24}, 12, 0.5},
+		{harness.Figure{AtLeast: 24}, 0, 0},
+		{between, 0.999, 1},
+		{between, 1.0005, 1},
+		{between, 0.4995, 0.5},
+		{between, 2.001, 0.5},
+	} {
+		if got := within(tt.f, tt.v); got != tt.want || (got >= 1) != tt.f.Good(tt.v) {
+			t.Errorf("%v in %+v: %v, want %v", tt.v, tt.f, got, tt.want)
+		}
+	}
+}
+
 func TestGolden(t *testing.T) {
 	for _, tt := range []struct {
 		file  string
@@ -181,6 +253,7 @@ func TestGolden(t *testing.T) {
 		{"report.md", (*Report).WriteMarkdown},
 		{"chart.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[0]) }},
 		{"chart-keyed.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[1]) }},
+		{"chart-pacing.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[2]) }},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			var got bytes.Buffer
@@ -274,8 +347,13 @@ func TestCPUModel(t *testing.T) {
 
 func TestValue(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 12: "12", 1.234: "1.23", 23.45: "23.4", 1234.4: "1,234", 1e7: "10,000,000"} {
-		if got := value(v); got != want {
+		if got := value(harness.Figure{AtMost: 0.25}, v); got != want {
 			t.Errorf("%v is written %s, want %s", v, got, want)
+		}
+	}
+	for v, want := range map[float64]string{1: "1.00000", 0.99896: "0.99896", 3.2: "3.20000"} {
+		if got := value(harness.Figure{AtLeast: 0.999, AtMost: 1.0005}, v); got != want {
+			t.Errorf("%v within fine bounds is written %s, want %s", v, got, want)
 		}
 	}
 }

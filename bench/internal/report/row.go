@@ -45,6 +45,9 @@ func AtMost(allowed, measured float64) float64 {
 	return allowed / measured
 }
 
+// AtLeast expresses "at least so many" as a ratio whose goal is 1.
+func AtLeast(wanted, measured float64) float64 { return measured / wanted }
+
 // against names the contender that the result's ratios are taken against.
 func against(r harness.Result) string { return r.Case.Contenders[r.Against()].Name }
 
@@ -56,7 +59,7 @@ func timeRows(r harness.Result) []Row {
 		if con.Kind != harness.Weir {
 			continue
 		}
-		rows = append(rows, Row{
+		row := Row{
 			Case:         con.Name + ", " + r.Case.Name,
 			Weir:         r.Figure(i),
 			BestPeer:     peer,
@@ -64,10 +67,17 @@ func timeRows(r harness.Result) []Row {
 			Against:      against(r),
 			Ratio:        r.Ratio(i),
 			Goal:         con.Goal,
-		})
+		}
+		if con.AtMost > 0 {
+			row.Against, row.Ratio, row.Goal = atMostTime(con), AtMost(con.AtMost, row.Weir), 1
+		}
+		rows = append(rows, row)
 	}
 	return rows
 }
+
+// atMostTime is a contender's goal in nanoseconds: "at most 15 ns".
+func atMostTime(con harness.Contender) string { return "at most " + number(con.AtMost) + " ns" }
 
 // allocRows is timeRows for allocations, of which there are to be none.
 func allocRows(r harness.Result) []Row {

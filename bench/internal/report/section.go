@@ -1,6 +1,10 @@
 package report
 
-import "github.com/weirlimit/weir/bench/internal/harness"
+import (
+	"cmp"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
 
 // Section is a part of a report: cases and surveys about one thing.
 type Section struct {
@@ -13,9 +17,16 @@ type Section struct {
 	// Chart is the file name of its chart, for example "benchmarks.svg".
 	Chart string
 
+	// ChartFigure is the surveys' figure that the chart shows, for example
+	// "achieved / target". If empty it shows the cases' times.
+	ChartFigure string
+
 	Results []harness.Result
 	Answers []harness.Answers
 }
+
+// charted names what the chart shows.
+func (s Section) charted() string { return cmp.Or(s.ChartFigure, "nanoseconds per decision") }
 
 // Rows returns the section as rows: of each case the times and the allocations,
 // then the surveys.

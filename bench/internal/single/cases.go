@@ -1,16 +1,9 @@
 package single
 
-import (
-	"fmt"
+import "github.com/weirlimit/weir/bench/internal/harness"
 
-	"github.com/weirlimit/weir/bench/internal/harness"
-)
-
-// The names that ratios are taken against.
-const (
-	xTimeRate = "x/time/rate"
-	timeSince = "time.Since"
-)
+// xTimeRate is the name that most ratios are taken against.
+const xTimeRate = "x/time/rate"
 
 // A setting is the limit of a case, the same for every contender.
 type setting struct {
@@ -51,7 +44,7 @@ type goals struct{ allow, prepaid, take float64 }
 
 func allow(goroutines int, g goals) harness.Case {
 	return harness.Case{
-		Name:       "allow, " + count(goroutines),
+		Name:       "allow, " + harness.Goroutines(goroutines),
 		Note:       "100,000,000 per second, burst 1,000,000,000: every call is admitted. uber's limiter cannot refuse; its slack is set to the burst, so that it hardly ever waits.",
 		Goroutines: goroutines,
 		Expect:     harness.Admit,
@@ -64,7 +57,7 @@ func allow(goroutines int, g goals) harness.Case {
 			uber(plenty),
 			juju(plenty),
 			failsafe(plenty),
-			since(),
+			harness.Since(),
 		},
 	}
 }
@@ -72,7 +65,7 @@ func allow(goroutines int, g goals) harness.Case {
 func deny(goroutines int, g goals) harness.Case {
 	none := setting{drained: true}
 	return harness.Case{
-		Name:       "deny, " + count(goroutines),
+		Name:       "deny, " + harness.Goroutines(goroutines),
 		Note:       "1 per hour, and that one is taken: every call is refused. uber's limiter cannot refuse.",
 		Goroutines: goroutines,
 		Expect:     harness.Refusal,
@@ -83,14 +76,14 @@ func deny(goroutines int, g goals) harness.Case {
 			xTime(none),
 			juju(none),
 			failsafe(none),
-			since(),
+			harness.Since(),
 		},
 	}
 }
 
 func spend(goroutines int) harness.Case {
 	return harness.Case{
-		Name:       "allow from the burst, " + count(goroutines),
+		Name:       "allow from the burst, " + harness.Goroutines(goroutines),
 		Note:       "1,000 per second, burst 1,000,000,000: every call is admitted, and the limiter is never full, so that a Decision's remaining units have to be computed. uber's limiter would wait.",
 		Goroutines: goroutines,
 		Expect:     harness.Admit,
@@ -101,56 +94,49 @@ func spend(goroutines int) harness.Case {
 			xTime(spending),
 			juju(spending),
 			failsafe(spending),
-			since(),
+			harness.Since(),
 		},
 	}
 }
 
 func oddRate(goroutines int) harness.Case {
 	return harness.Case{
-		Name:       "odd rate, " + count(goroutines),
+		Name:       "odd rate, " + harness.Goroutines(goroutines),
 		Note:       "99,999,989 per second: no whole number of nanoseconds per unit.",
 		Goroutines: goroutines,
 		Expect:     harness.Admit,
 		Against:    xTimeRate,
-		Contenders: []harness.Contender{weirAllow(odd, 0), weirTake(odd, 0), xTime(odd), since()},
+		Contenders: []harness.Contender{weirAllow(odd, 0), weirTake(odd, 0), xTime(odd), harness.Since()},
 	}
 }
 
 func twoLimits(goroutines int) harness.Case {
 	return harness.Case{
-		Name:       "two limits together, " + count(goroutines),
+		Name:       "two limits together, " + harness.Goroutines(goroutines),
 		Note:       "One per second and one per calendar day, checked together under a mutex. No peer has it.",
 		Goroutines: goroutines,
 		Expect:     harness.Admit,
-		Against:    timeSince,
-		Contenders: []harness.Contender{weirTwo(plenty), since()},
+		Against:    harness.SinceName,
+		Contenders: []harness.Contender{weirTwo(plenty), harness.Since()},
 	}
 }
 
 func dual(goroutines int) harness.Case {
 	return harness.Case{
-		Name:       "dual window, mixed, " + count(goroutines),
+		Name:       "dual window, mixed, " + harness.Goroutines(goroutines),
 		Note:       "32,767 per second and 262,143 per minute, the most there is: a run uses that up at once, so most calls are refused. No peer has it.",
 		Goroutines: goroutines,
-		Against:    timeSince,
-		Contenders: []harness.Contender{weirDual(), since()},
+		Against:    harness.SinceName,
+		Contenders: []harness.Contender{weirDual(), harness.Since()},
 	}
 }
 
 func clock(goroutines int) harness.Case {
 	return harness.Case{
-		Name:       "clock, " + count(goroutines),
+		Name:       "clock, " + harness.Goroutines(goroutines),
 		Note:       "What it costs to know the time, which nearly every decision needs.",
 		Goroutines: goroutines,
-		Against:    timeSince,
-		Contenders: []harness.Contender{weirNow(), since(), now()},
+		Against:    harness.SinceName,
+		Contenders: []harness.Contender{weirNow(), harness.Since(), now()},
 	}
-}
-
-func count(goroutines int) string {
-	if goroutines == 1 {
-		return "1 goroutine"
-	}
-	return fmt.Sprintf("%d goroutines", goroutines)
 }

@@ -89,20 +89,6 @@ func uber(s setting) harness.Contender {
 
 var base = time.Now()
 
-// since is the cheapest clock that Go offers everywhere.
-func since() harness.Contender {
-	return harness.Contender{Name: timeSince, Kind: harness.Floor, New: func() (harness.Run, error) {
-		return func(n int) (positive int) {
-			for range n {
-				if time.Since(base) > 0 {
-					positive++
-				}
-			}
-			return positive
-		}, nil
-	}}
-}
-
 func now() harness.Contender {
 	return harness.Contender{Name: "time.Now", Kind: harness.Floor, New: func() (harness.Run, error) {
 		return func(n int) (later int) {
