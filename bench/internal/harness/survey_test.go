@@ -112,8 +112,8 @@ func TestQuietest(t *testing.T) {
 		{"no matter", false, true, []time.Duration{much}, 1, 1, false},
 		{"quiet", true, true, []time.Duration{little}, 1, 1, false},
 		{"quiet at last", true, true, []time.Duration{much, little}, 2, 2, false},
-		{"first is quieter", true, true, []time.Duration{much, 1000 * more}, 1, 2, true},
-		{"second is quieter", true, true, []time.Duration{1000 * more, much}, 2, 2, true},
+		{"first is quieter", true, true, []time.Duration{much, 1000 * more, 1000 * more, 1000 * more}, 1, 4, true},
+		{"second is quieter", true, true, []time.Duration{1000 * more, much, 1000 * more, 1000 * more}, 2, 4, true},
 		{"unknown", true, false, []time.Duration{much}, 1, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
