@@ -1,11 +1,9 @@
 package harness
 
-import "time"
-
 // BusyTime is busyTime, for tests.
 var BusyTime = busyTime
 
-// Quietest is Survey.quietest, with what others had.
-func (s Survey) Quietest(ask func() ([]float64, error), others func() (time.Duration, bool)) ([]float64, bool, error) {
-	return s.quietest(ask, others)
+// Quietest is Survey.quietest, with what disturbs.
+func (s Survey) Quietest(ask func() ([]float64, error), watch func() func() float64) ([]float64, bool, error) {
+	return s.quietest(ask, watch)
 }

@@ -21,9 +21,27 @@ const (
 
 // A survey's answers take seconds, in which others always have something.
 const (
-	askTries  = 4  // how often a disturbed subject is asked
+	askTries  = 6  // how often a disturbed subject is asked
 	quietPart = 50 // others may have had that part of one core, and quietMost
 )
+
+// disturbance watches what happens besides a survey's answer. What it returns says,
+// in seconds, for how long the machine stood still and how much more of the cores
+// others had than they may; 0 is quiet.
+func disturbance() (end func() float64) {
+	began := time.Now()
+	before, known := others()
+	still := watchStandstill()
+	return func() float64 {
+		lost := still.end()
+		after, _ := others()
+		if !known {
+			return lost.Seconds()
+		}
+		most := quietMost + time.Since(began)/quietPart
+		return lost.Seconds() + max(0, after-before-most).Seconds()
+	}
+}
 
 // others returns the processor time that everybody else has had since the machine
 // started, and false where the system does not tell.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"time"
 )
 
 // Survey asks for figures that are no time per call: memory, pauses, counts.
@@ -101,7 +100,7 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 		ask := func() ([]float64, error) {
 			return sub.Ask(func(step string) { progress(sub.Name + ", " + step) })
 		}
-		values, disturbed, err := s.quietest(ask, others)
+		values, disturbed, err := s.quietest(ask, disturbance)
 		if err != nil {
 			return Answers{}, fmt.Errorf("%s: %s: %w", s.Name, sub.Name, err)
 		}
@@ -119,25 +118,20 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 // quietest asks until an answer was not disturbed, if the survey is to be quiet, but
 // not for ever. It returns the answer that was disturbed least: which one counts does
 // not depend on what it says.
-func (s Survey) quietest(ask func() ([]float64, error), others func() (time.Duration, bool)) (quietest []float64, disturbed bool, err error) {
+func (s Survey) quietest(ask func() ([]float64, error), watch func() (end func() (disturbed float64))) (quietest []float64, disturbed bool, err error) {
 	least := math.Inf(1)
 	for range askTries {
-		began := time.Now()
-		before, known := others()
+		end := watch()
 		values, err := ask()
+		much := end()
 		if err != nil {
 			return nil, false, err
 		}
-		after, _ := others()
-		if !s.Quiet || !known {
+		if !s.Quiet || much <= 0 {
 			return values, false, nil
 		}
-		took := time.Since(began)
-		if share := (after - before).Seconds() / took.Seconds(); share < least {
-			quietest, least = values, share
-		}
-		if after-before <= quietMost+took/quietPart {
-			return quietest, false, nil
+		if much < least {
+			quietest, least = values, much
 		}
 	}
 	return quietest, true, nil

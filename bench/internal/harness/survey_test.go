@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
@@ -96,36 +95,32 @@ func TestFigureBounds(t *testing.T) {
 	}
 }
 
-// TestQuietest lets others have so much of the cores during each answer, and the
-// answers are 1, 2 and so on.
+// TestQuietest disturbs each answer so much, and the answers are 1, 2 and so on.
 func TestQuietest(t *testing.T) {
-	const little, much, more = time.Millisecond, time.Hour, 2 * time.Hour
 	for _, tt := range []struct {
 		name      string
 		quiet     bool
-		known     bool
-		had       []time.Duration
+		much      []float64
 		want      float64
 		asked     int
 		disturbed bool
 	}{
-		{"no matter", false, true, []time.Duration{much}, 1, 1, false},
-		{"quiet", true, true, []time.Duration{little}, 1, 1, false},
-		{"quiet at last", true, true, []time.Duration{much, little}, 2, 2, false},
-		{"first is quieter", true, true, []time.Duration{much, 1000 * more, 1000 * more, 1000 * more}, 1, 4, true},
-		{"second is quieter", true, true, []time.Duration{1000 * more, much, 1000 * more, 1000 * more}, 2, 4, true},
-		{"unknown", true, false, []time.Duration{much}, 1, 1, false},
+		{"no matter", false, []float64{5}, 1, 1, false},
+		{"quiet", true, []float64{0}, 1, 1, false},
+		{"quiet at last", true, []float64{5, 0}, 2, 2, false},
+		{"first is quieter", true, []float64{1, 2, 2, 2, 2, 2}, 1, 6, true},
+		{"third is quieter", true, []float64{3, 2, 1, 2, 2, 2}, 3, 6, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			asked, had := 0, time.Duration(0)
+			asked := 0
 			ask := func() ([]float64, error) {
-				had += tt.had[asked]
 				asked++
-				time.Sleep(time.Millisecond)
 				return []float64{float64(asked)}, nil
 			}
-			others := func() (time.Duration, bool) { return had, tt.known }
-			got, disturbed, err := harness.Survey{Quiet: tt.quiet}.Quietest(ask, others)
+			watch := func() func() float64 {
+				return func() float64 { return tt.much[asked-1] }
+			}
+			got, disturbed, err := harness.Survey{Quiet: tt.quiet}.Quietest(ask, watch)
 			if err != nil || len(got) != 1 || got[0] != tt.want || asked != tt.asked || disturbed != tt.disturbed {
 				t.Errorf("answer %v of %d, disturbed %t, error %v; want %v of %d, %t", got, asked, disturbed, err, tt.want, tt.asked, tt.disturbed)
 			}
