@@ -43,7 +43,7 @@ type Config struct {
 // The rates that a Pacer can keep, and the defaults of a Config.
 const (
 	MinRate = 1e-6 // one in eleven days
-	MaxRate = 1e12 // a thousand in a nanosecond; more than one only makes sense for WaitN
+	MaxRate = 1e10 // ten in a nanosecond, which makes sense for WaitN: positions last for 29 years
 
 	DefaultBurstRatio = 1.1
 	DefaultCredit     = 10 * time.Millisecond

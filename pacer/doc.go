@@ -50,9 +50,10 @@
 // # Tolerances
 //
 // A sleep of less than 700 ns is not worth it, so unit n may start that much before
-// it is due; it is due 700 ns after n/Rate, so that the bounds hold all the same. Callers
-// who come faster than every 250 ns and are late look at the clock only for one unit in
-// 64; their Start.Wait is the lateness at the last look. Above 40,000 per second
+// it is due; it is due 700 ns after n/Rate, so that the bounds hold all the same. Spacing
+// in Strict is 1/Rate rounded down to a nanosecond. Callers who come faster than every
+// 250 ns and are late look at the clock only now and then, once in 64 units or a little
+// more; their Start.Wait is the lateness at the last look. Above 40,000 per second
 // sleeps take 200 µs or more, except in Strict: what became due meanwhile starts at
 // once. Otherwise eight goroutines that wait for 8 µs each would keep two cores busy
 // with timers.
@@ -68,9 +69,11 @@
 //
 // # Changes
 //
-// SetRate, SetMode and SetBurstRatio take effect at once, also for those who wait.
-// Who is late stays as late, to the nanosecond; a position is a position. [Group] and [Spec]
-// do the same from a line of text, for one pacer or one for each goroutine.
+// SetRate, SetMode and SetBurstRatio take effect at once, also for those who wait for
+// a time to come. Who is late stays as late, to the nanosecond; those who stand in
+// line to make lateness good keep their times. Those who wait keep their order, but when the
+// mode becomes Strict, and at a Restart. [Group] and [Spec] do the same from a
+// line of text, for one pacer or one for each goroutine.
 //
 // Source: the design notes of EngineBlock's rate limiter, with corrections: docs/pacing.md tells
 // which.

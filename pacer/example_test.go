@@ -48,6 +48,6 @@ func ExamplePacer_SetRate() {
 	}
 	fmt.Println(p.Config().Rate)
 	// Output:
-	// pacer: rate 0: want 1e-06 to 1e+12 per second
+	// pacer: rate 0: want 1e-06 to 1e+10 per second
 	// 20
 }

@@ -3,8 +3,6 @@ package pacer
 import (
 	"cmp"
 	"slices"
-
-	"github.com/weirlimit/weir/internal/mono"
 )
 
 // Positions that were taken but not used go back, so that a cancelled wait takes
@@ -14,12 +12,48 @@ import (
 
 // giveBack returns positions that were not used.
 func (p *Pacer) giveBack(s span) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.at < p.plan.Load().first { // from before a restart
+		return
+	}
 	if p.next.CompareAndSwap(s.at+s.n, s.at) {
 		return
 	}
+	p.keepLocked(s)
+	select {
+	case p.returned <- struct{}{}:
+	default:
+	}
+}
+
+// older exchanges a position for one before it that was given back, if there is one.
+// Who has the turn does so: when the mode becomes strict, everybody gives back, and
+// the first to get the turn may not be the first in line.
+func (p *Pacer) older(s span) span {
+	if p.spare.Load() < s.n {
+		return s
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.expireLocked()
+	if len(p.given) == 0 || p.given[0].at > s.at || p.given[0].n < s.n {
+		return s
+	}
+	got := p.cutLocked(0, s.n)
 	p.keepLocked(s)
+	return got
+}
+
+// cutLocked takes n positions from the beginning of a span.
+func (p *Pacer) cutLocked(i int, n int64) span {
+	s := &p.given[i]
+	got := span{s.at, n}
+	if s.at, s.n = s.at+n, s.n-n; s.n == 0 {
+		p.given = slices.Delete(p.given, i, i+1)
+	}
+	p.spare.Add(-n)
+	return got
 }
 
 // keepLocked keeps positions for the next callers.
@@ -60,36 +94,33 @@ func (p *Pacer) stepBackLocked() {
 func (p *Pacer) reuse(n int64) (span, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.expireLocked(mono.Now())
+	p.expireLocked()
 	for i := range p.given {
-		if s := &p.given[i]; s.n >= n {
-			got := span{s.at, n}
-			s.at, s.n = s.at+n, s.n-n
-			if s.n == 0 {
-				p.given = slices.Delete(p.given, i, i+1)
-			}
-			p.spare.Add(-n)
-			return got, true
+		if p.given[i].n >= n {
+			return p.cutLocked(i, n), true
 		}
 	}
 	return span{}, false
 }
 
 // expireLocked drops the positions that were due before anybody may be late.
-func (p *Pacer) expireLocked(now int64) {
+func (p *Pacer) expireLocked() {
 	pl := p.plan.Load()
+	now := pl.time()
 	for len(p.given) > 0 {
 		s := &p.given[0]
-		over := now - pl.maxLate - pl.due(s.at)
-		if over <= 0 {
+		n := int64(0)
+		if over := now - pl.maxLate - pl.due(s.at); over > 0 {
+			n = max(1, int64(pl.slice.units(over)))
+		}
+		if over := now - pl.credit - pl.peak(s.at); over > 0 && pl.peaks(s.at) {
+			n = max(n, 1, int64(pl.peakSlice.units(over)))
+		}
+		if n = min(n, s.n); n == 0 {
 			return
 		}
-		n := min(s.n, max(1, int64(pl.slice.units(over))))
 		p.expired += n
-		p.expiredTime += pl.slice.times(n)
-		p.spare.Add(-n)
-		if s.at, s.n = s.at+n, s.n-n; s.n == 0 {
-			p.given = slices.Delete(p.given, 0, 1)
-		}
+		p.expiredTime += pl.allottedTo(s.at+n) - pl.allottedTo(s.at)
+		p.cutLocked(0, n)
 	}
 }

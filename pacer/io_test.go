@@ -112,7 +112,7 @@ func TestChunk(t *testing.T) {
 // TestChunkFollowsRate: a rate that changes during a Write changes its chunks.
 func TestChunkFollowsRate(t *testing.T) {
 	t.Parallel()
-	p := slowly(t, 1e12)
+	p := slowly(t, MaxRate)
 	var sizes []int
 	w := NewWriter(t.Context(), writerFunc(func(b []byte) (int, error) {
 		sizes = append(sizes, len(b))

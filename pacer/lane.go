@@ -100,6 +100,14 @@ func (p *Pacer) claimSome(l *lane) int64 {
 	p.lanes.filled.Store(true)
 	if rest := (span{at + 1, n}); !l.put(rest) {
 		p.giveBack(rest)
+		return at
+	}
+	// Somebody may have emptied the lanes just before.
+	p.lanes.filled.Store(true)
+	if p.lanes.batch.Load() == 0 {
+		if rest := l.empty(); rest.n > 0 {
+			p.giveBack(rest)
+		}
 	}
 	return at
 }
@@ -108,7 +116,7 @@ func (p *Pacer) claimSome(l *lane) int64 {
 // at now, if starts come fast.
 func (p *Pacer) setBatch(pl *plan, next, now int64, fast bool) {
 	n := int64(0)
-	if late := now - pl.due(next); fast && pl.quick && late > 0 {
+	if late := now - pl.due(next); fast && pl.quick && late > 0 && late <= pl.maxLate+lead && next < 1<<(64-laneBits-1) {
 		n = min(maxBatch, int64(pl.slice.units(late))/batchOf)
 	}
 	if n != p.lanes.batch.Load() {

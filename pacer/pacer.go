@@ -2,8 +2,10 @@ package pacer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,7 +40,8 @@ type Pacer struct {
 
 	// turn is held from before a strict start is due until it has started, so that
 	// the next knows how far away it must stay. Channels serve in order.
-	turn chan struct{}
+	turn     chan struct{}
+	returned chan struct{} // tells who has the turn that somebody gave a position back
 
 	lanes lanes // positions that were taken several at a time
 
@@ -71,10 +74,11 @@ func New(c Config) (*Pacer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pacer{turn: make(chan struct{}, 1), lanes: newLanes()}
+	p := &Pacer{turn: make(chan struct{}, 1), returned: make(chan struct{}, 1), lanes: newLanes()}
 	pl := newPlan(c.withDefaults())
 	pl.begin(0, mono.Now())
 	p.plan.Store(pl)
+	p.seen.Store(pl.started)
 	return p, nil
 }
 
@@ -113,7 +117,7 @@ func (p *Pacer) Wait(ctx context.Context) (Start, error) {
 // WaitN waits until the next n units may start: those before have been paid, and
 // these are what the caller after this waits for. n is 1 to MaxUnits.
 func (p *Pacer) WaitN(ctx context.Context, n int64) (Start, error) {
-	if err := check(n); err != nil {
+	if err := p.check(n); err != nil {
 		return Start{}, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -122,12 +126,17 @@ func (p *Pacer) WaitN(ctx context.Context, n int64) (Start, error) {
 	return p.wait(ctx, n)
 }
 
-func check(n int64) error {
+func (p *Pacer) check(n int64) error {
 	if n < 1 || n > MaxUnits {
 		return fmt.Errorf("pacer: %d units: want 1 to %d", n, int64(MaxUnits))
 	}
+	if p.next.Load() > maxNext {
+		return errors.New("pacer: all units that it can count have been taken")
+	}
 	return nil
 }
+
+const maxNext = 1 << 62
 
 // knownLate returns the start of units that are late by what the clock has shown
 // before, and not so late that the schedule must move.
@@ -140,7 +149,7 @@ func (p *Pacer) knownLate(pl *plan, s span) (Start, bool) {
 	if uint64(late) > uint64(pl.maxLate) {
 		return Start{}, false
 	}
-	if pl.burst() && uint64(seen-pl.peak(s.at)) > uint64(pl.credit) {
+	if pl.peaks(s.at) && uint64(seen-pl.peak(s.at)) > uint64(pl.credit) {
 		return Start{}, false
 	}
 	return Start{weir.Instant(due), time.Duration(late)}, true
@@ -150,10 +159,11 @@ func (p *Pacer) knownLate(pl *plan, s span) (Start, bool) {
 func (p *Pacer) wait(ctx context.Context, n int64) (Start, error) {
 	pl := p.plan.Load()
 	if pl.strict() {
-		if err := p.takeTurn(ctx); err != nil {
+		turn, err := p.takeTurn(ctx, pl)
+		if err != nil {
 			return Start{}, err
 		}
-		return p.waitFor(ctx, p.claim(n), true)
+		return p.waitFor(ctx, p.claim(n), turn)
 	}
 	s := p.claim(n)
 	if pl.stopped == 0 && pl.config.IdleReset == 0 {
@@ -172,15 +182,22 @@ func (p *Pacer) waitFor(ctx context.Context, s span, turn bool) (Start, error) {
 			<-p.turn
 		}
 	}()
-	for {
+	for fresh := true; ; fresh = false {
 		pl := p.plan.Load()
-		if pl.strict() && !turn { // it has become strict just now
-			if err := p.takeTurn(ctx); err != nil {
-				p.giveBack(s)
+		if s.at < pl.first { // it was restarted
+			s = p.claim(s.n)
+		}
+		if pl.strict() && !turn { // it has become strict just now: places are taken in turn
+			p.giveBack(s)
+			var err error
+			if turn, err = p.takeTurn(ctx, pl); err != nil {
 				return Start{}, err
 			}
-			turn = true
+			s = p.claim(s.n)
 			continue
+		}
+		if turn {
+			s = p.older(s)
 		}
 		if pl.stopped != 0 {
 			if err := pl.waitForChange(ctx); err != nil {
@@ -189,10 +206,11 @@ func (p *Pacer) waitFor(ctx context.Context, s span, turn bool) (Start, error) {
 			}
 			continue
 		}
-		now, last := p.look(pl, s)
+		now, last := p.look(pl, s, fresh)
 		due, start, ok := pl.settle(s.at, last, now)
 		if !ok {
-			continue // another plan is being put in force
+			runtime.Gosched() // another plan is being put in force
+			continue
 		}
 		if start-now <= pl.slack {
 			return started(due, now), nil
@@ -227,22 +245,24 @@ func started(due, now int64) Start {
 // look reads the clock, for all to see, and returns the position by which the
 // schedule is judged: the last that anybody has or, if some have started since the
 // last look, the first of these, as if they had all started just now. Where starts
-// must keep apart it is the caller's own. If nobody has asked for so long that it
-// was idle, look tells the schedule.
-func (p *Pacer) look(pl *plan, s span) (now, last int64) {
+// must keep apart it is the caller's own. It is none before the plan. If nobody has
+// asked for so long that it was idle, which only who comes fresh can tell, look
+// tells the schedule.
+func (p *Pacer) look(pl *plan, s span, fresh bool) (now, last int64) {
 	next := p.next.Load()
 	now = mono.Now()
 	before, first := p.seen.Swap(now), p.looked.Swap(next)-p.stashed.Swap(p.lanes.units())
-	fast := now-before <= (next-first)*fastest
+	fast := now-before <= min(next-first, 2*maxQuick)*fastest // no more: large steps of WaitN are not many starts
 	p.quickTo.Store(quickTo(p.quickTo.Load(), next, next-first, fast))
 	p.setBatch(pl, next, now, fast)
-	if idle := int64(pl.config.IdleReset); idle > 0 && now-before > idle {
+	if idle := int64(pl.config.IdleReset); fresh && idle > 0 && now-before > idle {
 		p.leaveOut(pl, s.at, before, now)
 	}
 	if pl.strict() {
 		return now, s.at
 	}
-	return now, min(first, max(s.at, next-1))
+	last = max(s.at, next-1)
+	return now, max(min(first, last), min(pl.anchor, last))
 }
 
 // quickTo returns up to which position nobody needs to look at the clock after n
@@ -264,21 +284,22 @@ const (
 
 // leaveOut takes the time since last off the schedule, as far as it is lateness.
 func (p *Pacer) leaveOut(pl *plan, at, last, now int64) {
-	unshifted := pl.base + pl.slice.times(at-pl.anchor)
 	was := pl.shift.Load()
-	idle := now - max(last, unshifted+was)
+	idle := now - max(last, pl.unshifted(at)+was)
 	if idle > 0 && was != frozen && pl.shift.CompareAndSwap(was, was+idle) {
 		p.idle.Add(idle)
 	}
 }
 
-// takeTurn waits for the turn.
-func (p *Pacer) takeTurn(ctx context.Context) error {
+// takeTurn waits for the turn. It returns false if the plan has changed before.
+func (p *Pacer) takeTurn(ctx context.Context, pl *plan) (bool, error) {
 	select {
 	case p.turn <- struct{}{}:
-		return nil
+		return true, nil
+	case <-pl.changed:
+		return false, nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 

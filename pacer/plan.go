@@ -3,6 +3,8 @@ package pacer
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/weirlimit/weir/internal/mono"
 )
 
 // A plan is the schedule between two changes of the Config. Unit n is due at
@@ -24,11 +26,12 @@ import (
 type plan struct {
 	config Config // set by newPlan or its caller, like all but the shifts
 
-	anchor    int64 // a position
+	anchor    int64 // a position: the first that was not due, or not taken, when the plan began
 	base      int64 // when it is due
 	slice     slice
 	peakBase  int64
 	peakSlice slice
+	past      past // of positions before the anchor
 
 	slack   int64 // how early a start may be
 	maxLate int64 // how far due may lag behind; with the slack it is what Config says
@@ -72,7 +75,7 @@ func (pl *plan) begin(first, now int64) {
 	pl.started = now
 	pl.base = now + lead
 	pl.peakBase = pl.base
-	pl.allotted = 0
+	pl.past = past{base: pl.base, peakBase: pl.base, slice: pl.slice, peakSlice: pl.peakSlice}
 }
 
 // lead is how much later than n/Rate unit n is due. It is no less than any slack,
@@ -82,14 +85,57 @@ const lead = usefulSleep
 func (pl *plan) burst() bool  { return pl.config.Mode == Burst }
 func (pl *plan) strict() bool { return pl.config.Mode == Strict }
 
+// past is the schedule of the positions before the anchor: those who had them when
+// the plan began keep the times that they had.
+type past struct {
+	base, peakBase   int64 // of the anchor, had it belonged to them
+	allotted         int64 // to them
+	slice, peakSlice slice
+	burst            bool
+}
+
+// time returns where the schedule is in time.
+func (pl *plan) time() int64 {
+	if pl.stopped != 0 {
+		return pl.stopped
+	}
+	return mono.Now()
+}
+
 // due returns when a unit should start.
-func (pl *plan) due(at int64) int64 {
-	return pl.base + pl.shift.Load() + pl.slice.times(at-pl.anchor)
+func (pl *plan) due(at int64) int64 { return pl.unshifted(at) + pl.shift.Load() }
+
+func (pl *plan) unshifted(at int64) int64 {
+	if at < pl.anchor {
+		return pl.past.base + pl.past.slice.times(at-pl.anchor)
+	}
+	return pl.base + pl.slice.times(at-pl.anchor)
 }
 
 // peak returns when a unit may start at the earliest, in the mode Burst.
-func (pl *plan) peak(at int64) int64 {
-	return pl.peakBase + pl.peakShift.Load() + pl.peakSlice.times(at-pl.anchor)
+func (pl *plan) peak(at int64) int64 { return pl.unshiftedPeak(at) + pl.peakShift.Load() }
+
+func (pl *plan) unshiftedPeak(at int64) int64 {
+	if at < pl.anchor {
+		return pl.past.peakBase + pl.past.peakSlice.times(at-pl.anchor)
+	}
+	return pl.peakBase + pl.peakSlice.times(at-pl.anchor)
+}
+
+// peaks says whether a unit has to keep to peak.
+func (pl *plan) peaks(at int64) bool {
+	if at < pl.anchor {
+		return pl.past.burst
+	}
+	return pl.burst()
+}
+
+// allottedTo returns the time of all units before a position.
+func (pl *plan) allottedTo(at int64) int64 {
+	if at < pl.anchor {
+		return pl.past.allotted + pl.past.slice.times(at-pl.anchor)
+	}
+	return pl.allotted + pl.slice.times(at-pl.anchor)
 }
 
 // settle moves the schedules if they are too late: if the last position that
@@ -97,18 +143,19 @@ func (pl *plan) peak(at int64) int64 {
 // keep the pace, moves nothing. It returns when the unit at was due before that,
 // and when it may start, or false if the plan is frozen.
 func (pl *plan) settle(at, last, now int64) (due, start int64, ok bool) {
-	units := at - pl.anchor
 	due = pl.due(at)
-	shift, ok := move(&pl.shift, pl.base+pl.slice.times(last-pl.anchor), now-pl.maxLate)
-	start = pl.base + shift + pl.slice.times(units)
+	shift, ok := move(&pl.shift, pl.unshifted(last), now-pl.maxLate)
+	start = pl.unshifted(at) + shift
 	if start > now {
 		due = start
 	}
-	if !ok || !pl.burst() {
-		return due, start, ok
+	if ok && pl.burst() {
+		_, ok = move(&pl.peakShift, pl.unshiftedPeak(last), now-pl.credit)
 	}
-	shift, ok = move(&pl.peakShift, pl.peakBase+pl.peakSlice.times(last-pl.anchor), now-pl.credit)
-	return due, max(start, pl.peakBase+shift+pl.peakSlice.times(units)), ok
+	if pl.peaks(at) {
+		start = max(start, pl.peak(at))
+	}
+	return due, start, ok
 }
 
 // move makes unshifted + shift at least earliest, and returns the shift. It returns
@@ -125,7 +172,7 @@ func move(shift *atomic.Int64, unshifted, earliest int64) (int64, bool) {
 	}
 }
 
-// freeze ends the plan and returns its bases with their last shifts.
-func (pl *plan) freeze() (base, peakBase int64) {
-	return pl.base + pl.shift.Swap(frozen), pl.peakBase + pl.peakShift.Swap(frozen)
+// freeze ends the plan and returns its last shifts.
+func (pl *plan) freeze() (shift, peakShift int64) {
+	return pl.shift.Swap(frozen), pl.peakShift.Swap(frozen)
 }

@@ -9,16 +9,17 @@ import (
 )
 
 // TryNext starts the next unit if it may start now. Otherwise it returns false, and
-// nothing is taken. While others wait it returns false.
+// nothing is taken. It does not overtake those who wait: it may only have what one
+// of them gave back.
 func (p *Pacer) TryNext() (Start, bool) { return p.TryNextN(1) }
 
 // TryNextN is TryNext for n units, 1 to MaxUnits.
 func (p *Pacer) TryNextN(n int64) (Start, bool) {
-	if check(n) != nil {
+	if p.check(n) != nil {
 		return Start{}, false
 	}
-	pl := p.plan.Load()
-	if pl.strict() {
+	strict := p.plan.Load().strict()
+	if strict {
 		select {
 		case p.turn <- struct{}{}:
 			defer func() { <-p.turn }()
@@ -30,7 +31,7 @@ func (p *Pacer) TryNextN(n int64) (Start, bool) {
 		return s, true
 	}
 	for {
-		if s, done := p.try(n); done {
+		if s, done := p.try(n, strict); done {
 			return s, s != Start{}
 		}
 	}
@@ -46,22 +47,23 @@ func (p *Pacer) tryGiven(n int64) (Start, bool) {
 		return Start{}, false
 	}
 	pl := p.plan.Load()
-	now, last := p.look(pl, s)
-	due, start, ok := pl.settle(s.at, last, now)
-	if !ok || pl.stopped != 0 || start-now > pl.slack {
-		p.giveBack(s)
-		return Start{}, false
+	if pl.stopped == 0 && s.at >= pl.first {
+		now, last := p.look(pl, s, true)
+		if due, start, ok := pl.settle(s.at, last, now); ok && start-now <= pl.slack {
+			return started(due, now), true
+		}
 	}
-	return started(due, now), true
+	p.giveBack(s)
+	return Start{}, false
 }
 
 // try returns false if somebody was faster or another plan is being put in force.
-func (p *Pacer) try(n int64) (s Start, done bool) {
+func (p *Pacer) try(n int64, turn bool) (s Start, done bool) {
 	pl, at := p.plan.Load(), p.next.Load()
-	if pl.stopped != 0 {
+	if pl.stopped != 0 || pl.strict() && !turn {
 		return Start{}, true
 	}
-	now, last := p.look(pl, span{at, n})
+	now, last := p.look(pl, span{at, n}, true)
 	due, start, ok := pl.settle(at, min(at, last), now)
 	if !ok {
 		return Start{}, false
@@ -95,14 +97,14 @@ func (p *Pacer) Reserve() *Reservation {
 
 // ReserveN is Reserve for n units, 1 to MaxUnits.
 func (p *Pacer) ReserveN(n int64) (*Reservation, error) {
-	if err := check(n); err != nil {
+	if err := p.check(n); err != nil {
 		return nil, err
 	}
 	r := &Reservation{pacer: p, span: p.claim(n)}
 	for {
 		pl := p.plan.Load()
-		now, last := p.look(pl, r.span)
-		due, start, ok := pl.settle(r.span.at, last, now)
+		now, last := p.look(pl, r.span, true)
+		due, start, ok := pl.settle(r.span.at, last, min(now, pl.time()))
 		if !ok {
 			continue
 		}

@@ -6,7 +6,8 @@ import (
 
 // SetRate changes the rate from now on. Whoever is late stays as late as he is, to
 // the nanosecond; whoever waits for a time to come keeps his place, and waits for
-// the same part of the new slice. Nobody gets more than the new rate allows.
+// the same part of the new slice. Those who stand in line to catch up in the mode
+// Burst keep their times; whoever comes after them goes by the new rate.
 func (p *Pacer) SetRate(rate float64) error {
 	return p.change(DoConfigure, func(c *Config) { c.Rate = rate })
 }
@@ -63,76 +64,89 @@ func (p *Pacer) change(verb Verb, edit func(*Config)) error {
 	pl := newPlan(c)
 	p.replaceLocked(old, pl, verb, mono.Now())
 	p.plan.Store(pl)
-	p.emptyLanesLocked()
+	p.emptyLanesLocked() // what was put there meanwhile
 	close(old.changed)
 	return nil
 }
 
-// replaceLocked makes pl the continuation of old.
+// replaceLocked makes pl the continuation of old. Once old is frozen, nobody starts
+// by it without looking again.
 func (p *Pacer) replaceLocked(old, pl *plan, verb Verb, now int64) {
 	at := now // where the schedule is in time
 	if old.stopped != 0 {
 		at = old.stopped
 	}
+	shift, peakShift := old.freeze()
+	p.emptyLanesLocked()
 	next := p.next.Load()
-	base, peakBase := old.freeze()
+	if first := p.looked.Load() - p.stashed.Load(); first < next && !old.strict() { // as in look: these have just started
+		shift = max(shift, at-old.maxLate-old.unshifted(max(first, old.anchor)))
+	}
 	if verb == DoRestart {
 		p.forgetLocked()
-		pl.begin(next-old.ahead(base, next, at), now)
-		return
+		pl.begin(next, now)
+	} else {
+		pl.follow(old, shift, peakShift, next, at)
+		p.moveStop(old, pl, verb, at, now)
 	}
-	pl.follow(old, base, peakBase, next, at)
+	pl.quick = pl.quick && pl.stopped == 0
+	p.seen.Store(now)
+	p.looked.Store(next)
+	p.stashed.Store(0)
+	p.quickTo.Store(next)
+}
+
+// moveStop lets the plan stand still, or go on where it stood.
+func (p *Pacer) moveStop(old, pl *plan, verb Verb, at, now int64) {
 	switch stood := now - at; {
 	case verb == DoStop:
 		pl.stopped = at
 	case old.stopped != 0 && verb == DoStart:
 		pl.base, pl.peakBase, pl.started = pl.base+stood, pl.peakBase+stood, pl.started+stood
+		pl.past.base, pl.past.peakBase = pl.past.base+stood, pl.past.peakBase+stood
 	default:
 		pl.stopped = old.stopped
 	}
-	pl.quick = pl.quick && pl.stopped == 0
 }
 
 // forgetLocked forgets what only a restart may.
 func (p *Pacer) forgetLocked() {
-	p.emptyLanesLocked()
 	p.given, p.expired, p.expiredTime = nil, 0, 0
 	p.spare.Store(0)
 	p.idle.Store(0)
 }
 
-// ahead returns how many positions before next are due after at: those that
-// somebody waits for.
-func (pl *plan) ahead(base, next, at int64) int64 {
-	left := base + pl.slice.times(next-pl.anchor) - at
-	if left <= 0 {
-		return 0
-	}
-	return min(int64(pl.slice.units(left)), next-pl.anchor)
-}
-
-// follow continues old, whose bases are given, with position next at a time.
+// follow continues old, whose last shifts are given, with position next at a time.
 //
 // What is late stays as late. What is not yet due is counted in units: half a
 // slice to go is half a slice to go, at any rate.
-func (pl *plan) follow(old *plan, base, peakBase, next, at int64) {
-	due := base + old.slice.times(next-old.anchor)
-	pl.anchor, pl.first, pl.started = next, old.first, old.started
-	pl.allotted = old.allotted + old.slice.times(next-old.anchor)
-	pl.base, pl.peakBase = due, max(due, at-pl.credit)
-	if due > at {
-		pl.base = at + int64(old.slice.units(due-at)*pl.slice.float())
-		pl.allotted += pl.base - due
-		n := old.ahead(base, next, at) // peak must not be in the way of those who wait
-		pl.peakBase = pl.base - pl.slice.times(n) + pl.peakSlice.times(n)
+func (pl *plan) follow(old *plan, shift, peakShift, next, at int64) {
+	pl.first, pl.started = old.first, old.started
+	pl.anchor = next - old.ahead(shift, next, at)
+	due := old.unshifted(pl.anchor) + shift
+	peak := old.unshiftedPeak(pl.anchor) + peakShift
+	pl.past = past{due, peak, old.allottedTo(pl.anchor), old.slice, old.peakSlice, old.peaks(pl.anchor)}
+	pl.base = due
+	if left := due - lead - at; left > 0 { // less than a slice
+		pl.base += int64(old.slice.units(left)*pl.slice.float()) - left
 	}
-	if !old.burst() {
-		return
-	}
-	if held := peakBase + old.peakSlice.times(next-old.anchor) - due; held > 0 {
+	pl.allotted = pl.past.allotted + pl.base - due
+	pl.peakBase = max(pl.base, at-pl.credit)
+	if held := peak - due; held > 0 && old.peaks(pl.anchor) {
 		pl.peakBase = pl.base + held
 		if !pl.burst() { // or the credit would come twice
 			pl.base += held
 		}
 	}
+}
+
+// ahead returns how many positions before next are due after a time: those that
+// somebody waits for.
+func (pl *plan) ahead(shift, next, at int64) int64 {
+	left := pl.unshifted(next) + shift - lead - at
+	n := int64(min(pl.slice.units(max(0, left)), float64(next-pl.first)))
+	for n > 0 && pl.unshifted(next-n)+shift-lead < at { // units are floats, or of another slice
+		n--
+	}
+	return n
 }

@@ -18,10 +18,10 @@ import (
 func (p *Pacer) sleep(ctx context.Context, pl *plan, until int64) error {
 	left := until - mono.Now()
 	if !pl.config.Smooth {
-		return sleepLong(ctx, pl, time.Duration(left))
+		return p.sleepLong(ctx, pl, time.Duration(left))
 	}
 	if left > int64(timerLag) {
-		return sleepLong(ctx, pl, time.Duration(left)-timerLag)
+		return p.sleepLong(ctx, pl, time.Duration(left)-timerLag)
 	}
 	sleepFine(until)
 	for range maxYields {
@@ -30,7 +30,7 @@ func (p *Pacer) sleep(ctx context.Context, pl *plan, until int64) error {
 		}
 		runtime.Gosched()
 	}
-	return sleepLong(ctx, pl, time.Duration(until-mono.Now()))
+	return p.sleepLong(ctx, pl, time.Duration(until-mono.Now()))
 }
 
 // maxYields bounds the loop, which is over long before; but in the virtual time of
@@ -52,10 +52,16 @@ func (pl *plan) waitForChange(ctx context.Context) error {
 const timerLag = 1500 * time.Microsecond
 
 // sleepLong sleeps on a timer. Whoever is woken by it looks at the clock again.
-func sleepLong(ctx context.Context, pl *plan, d time.Duration) error {
+func (p *Pacer) sleepLong(ctx context.Context, pl *plan, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	var returned chan struct{}
+	if pl.strict() {
+		returned = p.returned
+	}
 	select {
+	case <-returned:
+		return nil
 	case <-timer.C:
 		return nil
 	case <-pl.changed:

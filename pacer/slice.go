@@ -39,7 +39,7 @@ const never = math.MaxInt64 / 4
 // times returns how long n units take, at most never.
 func (s slice) times(n int64) int64 {
 	if n < 0 {
-		return -s.times(-n)
+		return -s.times(-max(n, -math.MaxInt64))
 	}
 	over, ns := bits.Mul64(s.whole, uint64(n))
 	part, _ := bits.Mul64(s.part, uint64(n))

@@ -2,8 +2,6 @@ package pacer
 
 import (
 	"time"
-
-	"github.com/weirlimit/weir/internal/mono"
 )
 
 // Stats tells where all time since the start has gone. It is the document's view
@@ -11,12 +9,12 @@ import (
 //
 //	Allotted + Active + Waiting + Forfeited + Idle − Ahead = Elapsed
 //
-// to the nanosecond, whatever was set meanwhile. At a rate that never changed,
-// Allotted is Granted / Rate.
+// to the nanosecond, whatever was set meanwhile. At a rate that never changed, and if
+// nobody gave a position back, Allotted is Granted / Rate.
 type Stats struct {
-	Granted   int64         // units that have started, or that somebody waits for
+	Granted   int64         // units that have started, or that somebody waits for (in Strict: only who is next)
 	Elapsed   time.Duration // since New or Restart, without stops
-	Allotted  time.Duration // the slices of the units in Granted
+	Allotted  time.Duration // the slices of the units in Granted, and of those that were given back for others
 	Active    time.Duration // lateness that may be made good at once
 	Waiting   time.Duration // lateness that may be made good at BurstRatio × Rate
 	Forfeited time.Duration // lateness that will not be made good
@@ -36,24 +34,17 @@ func (p *Pacer) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	pl, next := p.plan.Load(), p.next.Load()
-	now := pl.stopped
-	if now == 0 {
-		now = mono.Now()
-	}
-	units := p.spare.Load() + p.lanes.units()
-	due, spare := pl.due(next), pl.slice.times(units)
-	idle := p.idle.Load()
-	allotted := pl.allotted + pl.slice.times(next-pl.anchor)
+	now, due, idle := pl.time(), pl.due(next), p.idle.Load()
+	allotted := pl.allottedTo(next)
 	s := Stats{
-		Granted:   next - pl.first - units - p.expired,
+		Granted:   next - pl.first - p.spare.Load() - p.lanes.units() - p.expired,
 		Elapsed:   time.Duration(now - pl.started),
-		Allotted:  time.Duration(allotted - spare - p.expiredTime),
+		Allotted:  time.Duration(allotted - p.expiredTime),
 		Forfeited: time.Duration(due - lead - pl.started - allotted - idle + p.expiredTime),
 		Idle:      time.Duration(idle),
 		Ahead:     time.Duration(max(0, due-lead-now)),
 	}
 	pl.fillPools(&s, next, max(0, now-(due-lead)), now)
-	s.Active += time.Duration(spare)
 	return s
 }
 
