@@ -21,7 +21,7 @@ const (
 
 // A survey's answers take seconds, in which others always have something.
 const (
-	askTries  = 6  // how often a disturbed subject is asked
+	askTries  = 4  // how often a disturbed subject is asked
 	quietPart = 50 // others may have had that part of one core, and quietMost
 )
 

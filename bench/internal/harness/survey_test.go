@@ -108,8 +108,8 @@ func TestQuietest(t *testing.T) {
 		{"no matter", false, []float64{5}, 1, 1, false},
 		{"quiet", true, []float64{0}, 1, 1, false},
 		{"quiet at last", true, []float64{5, 0}, 2, 2, false},
-		{"first is quieter", true, []float64{1, 2, 2, 2, 2, 2}, 1, 6, true},
-		{"third is quieter", true, []float64{3, 2, 1, 2, 2, 2}, 3, 6, true},
+		{"first is quieter", true, []float64{1, 2, 2, 2}, 1, 4, true},
+		{"third is quieter", true, []float64{3, 2, 1, 2}, 3, 4, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			asked := 0

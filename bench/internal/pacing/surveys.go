@@ -15,7 +15,7 @@ is a context, it is one that never ends. An idle Go program is woken up to a mil
 late, and whoever does not make that good loses it at every start. If the machine stands
 still for longer than the credit, weir loses the rest of that too: a run in which others
 had more than 2 % of a core, or a thread of its own was woken more than 10 ms late, is made
-again, up to five times, and the quietest counts.`
+again, up to three times, and the quietest counts.`
 
 // How long a run of a survey lasts.
 const (
