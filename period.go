@@ -76,6 +76,13 @@ func (s *zoneSet) one(zone *time.Location) *time.Location {
 
 func (p Period) isCalendar() bool { return p.zone != nil }
 
+// Duration returns the length of a period made by Every, and 0 for a calendar's.
+func (p Period) Duration() time.Duration { return p.every }
+
+// Calendar returns the unit and the zone of a calendar's period. The zone of others
+// is nil.
+func (p Period) Calendar() (CalendarUnit, *time.Location) { return p.unit, p.zone }
+
 // String returns the period as the configuration writes it, such as "1m0s", "day"
 // or "month in Europe/Berlin".
 func (p Period) String() string {
@@ -184,6 +191,15 @@ func (f *Fill) UnmarshalText(text []byte) error {
 	}
 	*f = Filled(share / 100)
 	return nil
+}
+
+// Missing returns the share that is missing at the start, in millionths, for stores.
+func (f Fill) Missing() algo.Fill {
+	m, err := f.millionths()
+	if err != nil {
+		return 0 // no policy has it
+	}
+	return m
 }
 
 func (f Fill) millionths() (algo.Fill, error) {

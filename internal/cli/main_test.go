@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redistest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -58,6 +59,7 @@ func (l leakChecked) Run() int {
 // TestScripts runs weir as a program. Besides testscript's commands there are
 // serve, check, signal and await.
 func TestScripts(t *testing.T) {
+	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -65,6 +67,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[daemonKey{}] = &daemon{}
 			env.Setenv(noRaceSleep())
+			env.Setenv("REDIS", redis.Addr())
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -100,7 +103,7 @@ var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
 	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = append(os.Environ(), "SLOW="+ts.Getenv("SLOW"), "GORACE="+ts.Getenv("GORACE"))
+	cmd.Env = append(os.Environ(), "SLOW="+ts.Getenv("SLOW"), "GORACE="+ts.Getenv("GORACE"), "WEIR_REDIS_PASSWORD="+ts.Getenv("WEIR_REDIS_PASSWORD"))
 	d := daemonOf(ts)
 	*d = daemon{cmd: cmd}
 	cmd.Stderr = &d.stderr

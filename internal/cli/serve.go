@@ -35,6 +35,7 @@ type serveFlags struct {
 	maxKeys       int
 	snapshot      string
 	snapshotEvery time.Duration
+	redis         string
 }
 
 func newServe() *cobra.Command {
@@ -48,13 +49,21 @@ answered have 10 seconds to finish; a second signal ends the daemon at once.
 Without a configuration there is one policy, 'default': 100 per second with a burst
 of 100, for each key, counted in memory. Logs go to stderr.
 
+With --redis the counts are kept in Redis 6.2 or later, and all daemons on it share
+them, each decision being one exact step there. ADDRESS is host:port, several of
+them for a cluster, a redis:// or rediss:// URL, or the path of a Unix socket. A
+password is better not in it: set WEIR_REDIS_PASSWORD. While Redis does not answer,
+checks get 503; nothing is silently unlimited.
+
 With --snapshot a restart does not forgive everyone: counts are loaded from a file
 at the start, saved to it every minute and once more at the end. Only its owner can
 read it. A file that cannot be used is kept as FILE.bad, and the daemon starts empty.`,
 		Example: `  weir serve
   weir serve --http 127.0.0.1:0       take a free port, and print it
   weir serve --log-format json 2>weir.log
-  weir serve --max-keys 10000000 --snapshot weir.snap --snapshot-every 10s`,
+  weir serve --max-keys 10000000 --snapshot weir.snap --snapshot-every 10s
+  weir serve --redis 127.0.0.1:6379
+  WEIR_REDIS_PASSWORD=… weir serve --redis rediss://weir@redis.example:6380`,
 		Args:                  noArgs,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
 		DisableFlagsInUseLine: true,
@@ -64,6 +73,8 @@ read it. A file that cannot be used is kept as FILE.bad, and the daemon starts e
 	cmd.Flags().IntVar(&flags.maxKeys, "max-keys", flags.maxKeys, "how many `keys` to tell apart, at about 21 bytes each; beyond, those that use least go")
 	cmd.Flags().StringVar(&flags.snapshot, "snapshot", "", "`file` to keep counts in, so that they outlive the daemon")
 	cmd.Flags().DurationVar(&flags.snapshotEvery, "snapshot-every", flags.snapshotEvery, "how often to save them; a crash forgives what was used since")
+	cmd.Flags().StringVar(&flags.redis, "redis", "", "`address` of the Redis to share counts over, instead of memory")
+	completeWith(cmd, "redis", "127.0.0.1:6379")
 	completeWith(cmd, "http", server.DefaultHTTP, "localhost:8080")
 	completeWith(cmd, "log-format", string(logText), string(logJSON))
 	completeWith(cmd, "max-keys", "100000", "1000000", "10000000")
@@ -74,6 +85,10 @@ read it. A file that cannot be used is kept as FILE.bad, and the daemon starts e
 // check returns what makes no sense about the flags.
 func (f *serveFlags) check(cmd *cobra.Command) error {
 	switch given := cmd.Flags().Changed; {
+	case given("redis") && f.redis == "":
+		return misused(cmd, "--redis: must be an address such as 127.0.0.1:6379; leave it out to count in memory")
+	case given("redis") && (given("snapshot") || given("max-keys")):
+		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
 	case f.maxKeys < 1 || f.maxKeys > mostMaxKeys:
 		return misused(cmd, fmt.Sprintf("--max-keys %d: must be between 1 and %d", f.maxKeys, mostMaxKeys))
 	case given("snapshot") && f.snapshot == "":
@@ -103,6 +118,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	context.AfterFunc(ctx, stop)   // a second signal has its usual effect
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves stdout or stderr must not end the daemon
 	log := f.logFormat.logger(cmd.ErrOrStderr())
+	if f.redis != "" {
+		return f.serveRedis(ctx, cmd, log)
+	}
 	config := memstore.Config{MaxKeys: f.maxKeys}
 	if f.snapshot == "" {
 		table, err := memstore.New(config)
@@ -121,11 +139,11 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 }
 
 // serve serves until ctx ends. It says whether it came so far that it listened.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, table *memstore.Table, log *slog.Logger) (listened bool, err error) {
+func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, limiter weir.Limiter, log *slog.Logger) (listened bool, err error) {
 	version := readVersion().Version
 	srv, err := server.New(server.Config{
 		HTTP:     f.http,
-		Limiter:  table,
+		Limiter:  limiter,
 		Policies: policies,
 		Log:      log,
 		Version:  version,

@@ -44,6 +44,9 @@ type vectorStep struct {
 func (r *rig) playVectors(name string) {
 	r.t.Helper()
 	for i, c := range r.readVectors(name) {
+		if name == "gcra" && r.store.Resolution > 1 && c.finerThanTicks() {
+			continue
+		}
 		one := r.another() // cases start at the same instant
 		p := one.policy(fmt.Sprintf("%s-%d", name, i), c.limits(name)...)
 		for j, s := range c.Steps {
@@ -54,6 +57,17 @@ func (r *rig) playVectors(name string) {
 			}
 		}
 	}
+}
+
+// finerThanTicks says whether a unit can become due less than a tick of Go's clock
+// after an instant of whole microseconds, so that Go, which rounds to ticks, and a
+// store that rounds to microseconds may tell different times. See drawer.numbers.
+func (c *vectorCase) finerThanTicks() bool {
+	a, b := c.Rate*1000, c.PerNs
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return c.Rate*1000/a > 1000
 }
 
 func (r *rig) readVectors(name string) []vectorCase {

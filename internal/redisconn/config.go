@@ -1,0 +1,141 @@
+package redisconn
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/internal/secret"
+)
+
+// Config says where Redis is and how to log in. The zero value is a server on this
+// machine without a password.
+type Config struct {
+	// Addrs are where to connect, each as host:port: the server, some nodes of a
+	// Cluster, which tell the others, or some Sentinels if Sentinel is set. The path of a
+	// socket, /run/redis.sock or unix:///run/redis.sock, must be the only one.
+	// The default is 127.0.0.1:6379, with Sentinel 127.0.0.1:26379.
+	Addrs []string
+
+	// Sentinel is the name by which the Sentinels at Addrs know the primary, often
+	// "mymaster". The default, "", is for servers without Sentinel.
+	Sentinel string
+
+	// SentinelUsername and SentinelPassword are for logging in to the Sentinels, which
+	// have users of their own. The default is not to log in.
+	SentinelUsername string
+	SentinelPassword secret.Secret
+
+	// Username and Password are for logging in to the servers with data. The default
+	// user is Redis's own, "default". The default password is none: not to log in.
+	Username string
+	Password secret.Secret
+
+	// DB is the number of the database. A Cluster has only 0. The default is 0.
+	DB int
+
+	// TLS makes all connections use TLS, to Sentinels too. Without a ServerName in it,
+	// each server must have a certificate for the host it is reached by.
+	// The default is nil: no TLS.
+	TLS *tls.Config
+
+	// DialTimeout bounds how long it takes to connect, TLS included, and once more how
+	// long it takes to log in. The default is 1 s.
+	DialTimeout time.Duration
+
+	// Timeout is how long a connection may be silent while a reply is due. It is given
+	// up after that, and before twice that. Less makes failures end sooner, but a server
+	// may well stand still for some 100 ms while it forks. The default is 1 s, the least
+	// 10 ms.
+	Timeout time.Duration
+
+	// ClientName is what CLIENT LIST shows. The default is "weir".
+	ClientName string
+
+	// Conns is how many connections are made to each server, a power of two up to
+	// 256. Concurrent commands share them in pipelines, so there is no need for many: more
+	// of them mean more parallel work here, and smaller batches for the server.
+	// The default is 4.
+	Conns int
+}
+
+// The defaults of a Config.
+const (
+	DefaultAddr         = "127.0.0.1:6379"
+	DefaultSentinelAddr = "127.0.0.1:26379"
+	DefaultDialTimeout  = time.Second
+	DefaultTimeout      = time.Second
+	DefaultClientName   = "weir"
+	DefaultConns        = 4
+
+	leastTimeout = 10 * time.Millisecond
+	mostConns    = 256 // 2^rueidis.MaxPipelineMultiplex
+)
+
+// withDefaults returns a Config without zero values that have a meaning, and with sockets
+// as plain paths.
+func (c Config) withDefaults() Config {
+	switch {
+	case len(c.Addrs) == 0 && c.Sentinel == "":
+		c.Addrs = []string{DefaultAddr}
+	case len(c.Addrs) == 0:
+		c.Addrs = []string{DefaultSentinelAddr}
+	}
+	addrs := make([]string, 0, len(c.Addrs))
+	for _, addr := range c.Addrs {
+		addrs = append(addrs, strings.TrimPrefix(addr, unixScheme))
+	}
+	c.Addrs = addrs
+	if c.DialTimeout == 0 {
+		c.DialTimeout = DefaultDialTimeout
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.ClientName == "" {
+		c.ClientName = DefaultClientName
+	}
+	if c.Conns == 0 {
+		c.Conns = DefaultConns
+	}
+	return c
+}
+
+// Validate returns everything that is wrong with a Config. It quotes no addresses: a
+// password may have got into one.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var problems []error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf("redisconn: "+format, args...))
+		}
+	}
+	for i, addr := range c.Addrs {
+		if err := checkAddr(addr); err != nil {
+			wrong(true, "Addrs[%d]: %w", i, err)
+		}
+		alone := len(c.Addrs) == 1 && c.Sentinel == "" && c.TLS == nil
+		wrong(isSocket(addr) && !alone, "Addrs[%d]: a socket must be the only address, without Sentinel and TLS", i)
+	}
+	wrong(!isWord(c.Sentinel), "Sentinel %q: want no spaces", c.Sentinel)
+	wrong(!isWord(c.ClientName), "ClientName %q: want letters, digits and signs without spaces", c.ClientName)
+	wrong(c.Username != "" && c.Password.IsZero(), "Username %q: is set without Password", c.Username)
+	wrong(c.SentinelUsername != "" && c.SentinelPassword.IsZero(),
+		"SentinelUsername %q: is set without SentinelPassword", c.SentinelUsername)
+	wrong(!c.SentinelPassword.IsZero() && c.Sentinel == "", "SentinelPassword: is set without Sentinel")
+	wrong(c.DB < 0, "DB %d: must not be negative", c.DB)
+	wrong(c.DialTimeout < 0, "DialTimeout %v: must not be negative", c.DialTimeout)
+	wrong(c.Timeout < leastTimeout, "Timeout %v: want %v or more", c.Timeout, leastTimeout)
+	wrong(c.Conns < 1 || c.Conns > mostConns || bits.OnesCount(uint(c.Conns)) != 1,
+		"Conns %d: want a power of two from 1 to %d", c.Conns, mostConns)
+	return errors.Join(problems...)
+}
+
+// isWord says whether Redis takes text as a name: printable ASCII without spaces.
+func isWord(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
+}

@@ -1,0 +1,91 @@
+package redisconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+)
+
+// A dialer makes the connections of a client. Until it is let loose, they end with ctx,
+// and so does the making of new ones: rueidis has functions without a context, and these
+// have to end all the same.
+type dialer struct {
+	ctx    context.Context
+	closed func()      // called when a connection is closed, nil = nobody cares
+	loose  atomic.Bool // set once, when the client is open; nobody sets it back
+}
+
+// dial is rueidis's ClientOption.DialCtxFn. It leaves settings.KeepAlive alone: for rueidis
+// that is the time between its own pings.
+func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, secure *tls.Config) (net.Conn, error) {
+	bound := !d.loose.Load()
+	if bound {
+		ctx = d.ctx
+	}
+	conn, err := dial(ctx, addr, &net.Dialer{Timeout: settings.Timeout}, secure)
+	if err != nil {
+		return nil, &dialError{addr, err}
+	}
+	if !bound {
+		return conn, nil
+	}
+	stop := context.AfterFunc(d.ctx, func() {
+		if !d.loose.Load() {
+			conn.Close()
+		}
+	})
+	return &boundConn{Conn: conn, release: sync.OnceFunc(func() {
+		stop()
+		if d.closed != nil {
+			d.closed()
+		}
+	})}, nil
+}
+
+func dial(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+	switch {
+	case isSocket(addr):
+		return d.DialContext(ctx, "unix", addr)
+	case secure != nil:
+		return (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", addr)
+	}
+	return d.DialContext(ctx, "tcp", addr)
+}
+
+// boundConn is a connection that a dialer would like to know the end of.
+type boundConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *boundConn) Close() error {
+	defer c.release()
+	return c.Conn.Close()
+}
+
+// dialError says that no connection was made, so that nothing was sent.
+type dialError struct {
+	addr string
+	err  error
+}
+
+func (e *dialError) Error() string { return fmt.Sprintf("redisconn: %s: %v", e.addr, e.reason()) }
+func (e *dialError) Unwrap() error { return e.err }
+
+// reason returns the error without what net adds to it, which is the address again.
+func (e *dialError) reason() error {
+	var op *net.OpError
+	if !errors.As(e.err, &op) {
+		return e.err
+	}
+	var call *os.SyscallError
+	if errors.As(op.Err, &call) {
+		return call.Err
+	}
+	return op.Err
+}

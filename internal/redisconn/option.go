@@ -1,0 +1,79 @@
+package redisconn
+
+import (
+	"math/bits"
+	"net"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	// clusterRefresh is how often nodes are asked for the slots. In between, MOVED and
+	// broken connections lead to the same.
+	clusterRefresh = 10 * time.Second
+
+	// sentinelRefresh is how often a Sentinel is asked for the primary. In between, it
+	// tells of itself, but only those who are listening at that moment.
+	sentinelRefresh = 5 * time.Second
+
+	// mostRedirections ends the circles that nodes send a command in if they disagree.
+	mostRedirections = 5
+)
+
+// options returns the settings of a client for decisions. The Config must have its
+// defaults.
+func (c Config) options(d *dialer) rueidis.ClientOption {
+	settings := net.Dialer{
+		Timeout:   c.DialTimeout,
+		KeepAlive: c.Timeout / 2, // the time between rueidis's own pings of a quiet connection
+	}
+	return rueidis.ClientOption{
+		InitAddress: c.Addrs,
+		Username:    c.Username,
+		Password:    c.Password.Reveal(),
+		SelectDB:    c.DB,
+		ClientName:  c.ClientName,
+		TLSConfig:   c.TLS,
+		Dialer:      settings,
+		DialCtxFn:   d.dial,
+		Sentinel: rueidis.SentinelOption{
+			MasterSet:               c.Sentinel,
+			Username:                c.SentinelUsername,
+			Password:                c.SentinelPassword.Reveal(),
+			ClientName:              c.ClientName,
+			TLSConfig:               c.TLS,
+			Dialer:                  settings,
+			TopologyRefreshInterval: sentinelRefresh,
+		},
+		ClusterOption: rueidis.ClusterOption{
+			ShardsRefreshInterval: clusterRefresh,
+			MaxMovedRedirections:  mostRedirections,
+		},
+		ConnWriteTimeout:  c.Timeout,
+		PipelineMultiplex: multiplex(c.Conns),
+		DisableRetry:      true, // a decision charges
+		DisableCache:      true, // nothing here is read twice
+		AlwaysPipelining:  true, // or else the first command to time out closes the connection
+		ClientSetInfo:     rueidis.DisableClientSetInfo,
+	}
+}
+
+// oneOptions returns the settings of a client with one connection, to one server.
+func (c Config) oneOptions(d *dialer, addr string) rueidis.ClientOption {
+	o := c.options(d)
+	o.InitAddress = []string{addr}
+	o.Sentinel.MasterSet = ""
+	o.ForceSingleClient = true
+	o.PipelineMultiplex = multiplex(1)
+	return o
+}
+
+// multiplex returns rueidis's ClientOption.PipelineMultiplex, the exponent of two. There, 0
+// may mean more than one connection, and -1 does not.
+func multiplex(conns int) int {
+	if conns == 1 {
+		return -1
+	}
+	return bits.TrailingZeros(uint(conns))
+}

@@ -1,0 +1,194 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/redisconn"
+)
+
+var ops = map[weir.Op]string{
+	weir.TakeEach: opEach, weir.TakeAll: opAll, weir.ReserveAll: opHold, weir.PeekEach: opPeek,
+	weir.Settle: opSettle, weir.Renew: opRenew, weir.ResetEach: opReset,
+}
+
+// Do carries out a batch. It is one script, with one reading of the clock, unless
+// the server is a cluster and the keys lie on several slots. Then TakeAll and
+// ReserveAll go from slot to slot in a fixed order and give back what they have if
+// one refuses: they never admit too much, but two that want the same keys at the
+// same time may both be refused. The other operations go to all slots at once; if
+// one fails, what was done on others stays.
+func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(b.Charges) == 0 {
+		return nil
+	}
+	whole, err := s.newCall(ctx, b)
+	if err != nil {
+		return err
+	}
+	s.counts.decisions.Add(int64(len(b.Charges)))
+	if err := s.carryOut(ctx, whole); err != nil {
+		return err
+	}
+	fill(b, whole)
+	return nil
+}
+
+// fill writes the answer into a batch.
+func fill(b *weir.Batch, c *call) {
+	for i := range b.Charges {
+		switch b.Op {
+		case weir.Settle:
+			o := c.outcomes[i]
+			b.Settled[i] = weir.Settled{Refunded: o[2], Overrun: o[3], Late: o[0] == 0}
+		case weir.Renew:
+			b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+			if c.outcomes[i][0] == 1 {
+				b.Decisions[i] = weir.Decision{Allowed: true}
+				b.Receipts[i].Expiry = c.expiry()
+			}
+		case weir.ResetEach:
+		default:
+			b.Decisions[i] = c.decision(i)
+		}
+	}
+	if b.Op != weir.TakeAll && b.Op != weir.ReserveAll {
+		return
+	}
+	allowed := c.allowed()
+	for i := range b.Charges {
+		b.Decisions[i].Allowed = allowed
+		if allowed && b.Op == weir.ReserveAll {
+			b.Receipts[i] = weir.Receipt{ID: c.charges[i].id, Units: b.Charges[i].Cost, Expiry: c.expiry()}
+		}
+	}
+}
+
+// expiry returns when the holds of a call end.
+func (c *call) expiry() weir.Instant {
+	if c.ttl < 0 {
+		return weir.Instant(algo.Never)
+	}
+	return weir.Instant((c.now + c.ttl) * 1000)
+}
+
+// newCall returns a batch as a call, or what is wrong with it.
+func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
+	c := &call{op: ops[b.Op], charges: make([]charge, len(b.Charges))}
+	if b.Op == weir.ReserveAll {
+		c.charges = withIDs(c.charges)
+	}
+	for i, ch := range b.Charges {
+		n, err := s.resolve(ctx, ch.Policy)
+		if err != nil {
+			return nil, err
+		}
+		if n.policy.ReserveOnly() && (b.Op == weir.TakeEach || b.Op == weir.TakeAll) {
+			return nil, weir.ErrReserveOnly
+		}
+		if b.Op == weir.ReserveAll || b.Op == weir.Renew {
+			if c.ttl, err = timeToLive(n.policy, b); err != nil {
+				return nil, err
+			}
+		}
+		to := &c.charges[i]
+		to.n, to.key, to.cost = n, rowKey(n.rows, ch.Key), ch.Cost
+		if b.Op == weir.Settle || b.Op == weir.Renew {
+			to.id = b.Receipts[i].ID
+		}
+	}
+	return c, nil
+}
+
+// newID returns the name of a hold, which nobody can guess.
+func newID() (id [16]byte) {
+	_, _ = rand.Read(id[:]) // it never fails
+	return id
+}
+
+// timeToLive returns how many µs a batch's reservations live under p; -1 is for ever.
+func timeToLive(p *weir.Policy, b *weir.Batch) (int64, error) {
+	const start = weir.Instant(algo.Epoch)
+	expiry, err := p.Expiry(start, b.TTL)
+	if err != nil {
+		return 0, err
+	}
+	if expiry == algo.Never {
+		return -1, nil
+	}
+	return (expiry - int64(start) + 999) / 1000, nil
+}
+
+// carryOut does what a call says, wherever its keys lie.
+func (s *Store) carryOut(ctx context.Context, whole *call) error {
+	shares := s.shares(whole)
+	switch {
+	case len(shares) == 1:
+		return s.send(ctx, whole)
+	case whole.op == opAll || whole.op == opHold:
+		return s.spread(ctx, whole, shares)
+	}
+	return s.scatter(ctx, whole, shares)
+}
+
+func (s *Store) send(ctx context.Context, c *call) error {
+	r := newRequest()
+	r.call = c
+	return s.wait(ctx, r)
+}
+
+// shares returns the places of a call's charges, those of one slot together, in the
+// order of slots.
+func (s *Store) shares(c *call) [][]int {
+	if !s.cluster {
+		return make([][]int, 1)
+	}
+	return sharesBySlot(c, redisconn.Slot)
+}
+
+// part returns the charges of one share as a call of its own.
+func (c *call) part(share []int) *call {
+	p := &call{op: c.op, ttl: c.ttl, charges: make([]charge, len(share))}
+	for i, at := range share {
+		p.charges[i] = c.charges[at]
+	}
+	return p
+}
+
+// join puts the answer to a part in its place.
+func (c *call) join(p *call, share []int) {
+	if c.outcomes == nil {
+		c.outcomes = make([]outcome, len(c.charges))
+	}
+	for i, at := range share {
+		c.outcomes[at], c.charges[at].n = p.outcomes[i], p.charges[i].n
+	}
+	c.now = max(c.now, p.now)
+}
+
+// scatter sends all parts at once.
+func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error {
+	parts, errs := make([]*call, len(shares)), make([]error, len(shares))
+	var all sync.WaitGroup
+	for i, share := range shares {
+		parts[i] = whole.part(share)
+		all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+	}
+	all.Wait()
+	for i, share := range shares {
+		if errs[i] != nil {
+			return errs[i]
+		}
+		whole.join(parts[i], share)
+	}
+	return nil
+}

@@ -1,0 +1,201 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/weirlimit/weir"
+)
+
+// A call is one call of do.lua: an operation on charges, all of whose keys lie on
+// one server.
+type call struct {
+	op      string
+	ttl     int64 // µs that holds live; -1 = until they are settled
+	charges []charge
+
+	// The answer.
+	now      int64 // µs, the server's
+	outcomes []outcome
+	err      error
+
+	since map[*numbers]int // where the script wants the past of a set to begin
+	at    int64            // µs: whose calendars to tell
+	tries int
+}
+
+// A charge is a row and what is done to it.
+type charge struct {
+	key  string
+	n    *numbers
+	cost int64
+	id   [16]byte // of a hold
+	at   int64    // µs: when it was charged, for a refund
+}
+
+// An outcome is what the script says of a charge: six numbers, for decisions whether
+// it fitted, by which limit, remaining, retry and reset after so many µs, and why not.
+type outcome [6]int64
+
+// The operations.
+const (
+	opEach   = "each"
+	opAll    = "all"
+	opHold   = "hold"
+	opPeek   = "peek"
+	opSettle = "settle"
+	opRenew  = "renew"
+	opReset  = "reset"
+	opRefund = "refund"
+)
+
+// What do.lua answers first.
+const (
+	statusDone = iota
+	statusNewer
+	statusOlder
+	statusCalendar
+	statusOverfull
+)
+
+// maxTries bounds how often a call is sent again because the script asked for more.
+// Each time it has changed nothing.
+const maxTries = 8
+
+// encode returns the keys and the argument of the script.
+func (c *call) encode(s *Store) (keys []string, arg string) {
+	b := fmt.Appendf(make([]byte, 0, 512), `{"op":%q,"keep":%d,"ttl":%d,"epoch":%d,"most":%d`, c.op, s.keep, c.ttl, s.epoch, maxHolds)
+	if s.now != nil {
+		b = fmt.Appendf(b, `,"now":%d`, s.nowMicros())
+	}
+	var sets []*numbers
+	places := make(map[string]int, len(c.charges)) // of keys
+	b = append(b, `,"charges":[`...)
+	for i := range c.charges {
+		ch := &c.charges[i]
+		if places[ch.key] == 0 {
+			keys = append(keys, ch.key)
+			places[ch.key] = len(keys)
+		}
+		set := slices.Index(sets, ch.n)
+		if set < 0 {
+			set = len(sets)
+			sets = append(sets, ch.n)
+		}
+		b = c.appendCharge(b, ch, places[ch.key], set+1)
+	}
+	b = append(bytes.TrimSuffix(b, comma), `],"sets":[`...)
+	for _, n := range sets {
+		since, asked := c.since[n]
+		if !asked {
+			since = n.version
+		}
+		b = append(b, n.set(c.at, since)...)
+		b = append(b, ',')
+	}
+	return keys, string(append(bytes.TrimSuffix(b, comma), "]}"...))
+}
+
+var comma = []byte(",")
+
+func (c *call) appendCharge(b []byte, ch *charge, place, set int) []byte {
+	b = append(b, '[')
+	for _, v := range []int64{int64(place), int64(set), ch.cost} {
+		b = strconv.AppendInt(b, v, 10)
+		b = append(b, ',')
+	}
+	b = append(b, '"')
+	if c.op == opHold || c.op == opSettle || c.op == opRenew {
+		b = hex.AppendEncode(b, ch.id[:])
+	}
+	b = append(b, '"')
+	if c.op == opRefund {
+		b = append(b, ',')
+		b = strconv.AppendInt(b, ch.at, 10)
+	}
+	return append(b, "],"...)
+}
+
+// decode reads the script's answer. It returns false if the call must be sent
+// again, changed as the script asked.
+func (c *call) decode(reply []int64) (done bool) {
+	if len(reply) < 2 {
+		c.err = fmt.Errorf("redisstore: a script answered %v", reply)
+		return true
+	}
+	c.now = reply[1]
+	switch reply[0] {
+	case statusDone:
+		return c.decodeOutcomes(reply[2:])
+	case statusNewer:
+		for i := range c.charges {
+			c.charges[i].n.family.stale.Store(true)
+		}
+		return false
+	case statusOlder:
+		if c.since == nil {
+			c.since = map[*numbers]int{}
+		}
+		c.since[c.charges[reply[2]-1].n] = int(reply[3])
+		return false
+	case statusCalendar:
+		c.at = c.now
+		return false
+	case statusOverfull:
+		n := c.charges[reply[2]-1].n
+		c.err = fmt.Errorf("redisstore: policy %q: the units in use exceed what these limits can remember", n.policy.Name())
+		return true
+	}
+	c.err = fmt.Errorf("redisstore: a script answered %v", reply)
+	return true
+}
+
+func (c *call) decodeOutcomes(numbers []int64) bool {
+	if len(numbers) != len(c.charges)*len(outcome{}) {
+		c.err = fmt.Errorf("redisstore: a script answered %d numbers for %d charges", len(numbers), len(c.charges))
+		return true
+	}
+	c.outcomes = make([]outcome, len(c.charges))
+	for i := range c.outcomes {
+		copy(c.outcomes[i][:], numbers[i*len(outcome{}):])
+	}
+	return true
+}
+
+// renumber lets the charges be decided by what is in force now.
+func (c *call) renumber(s *Store) error {
+	for i := range c.charges {
+		ch := &c.charges[i]
+		n, err := s.resolve(context.Background(), ch.n.policy)
+		if err != nil {
+			return err
+		}
+		if n.policy.ReserveOnly() && (c.op == opEach || c.op == opAll) {
+			return weir.ErrReserveOnly
+		}
+		ch.n = n
+	}
+	return nil
+}
+
+// decision returns outcome i as a Decision.
+func (c *call) decision(i int) weir.Decision {
+	o := c.outcomes[i]
+	d := weir.Decision{
+		Allowed:    o[0] == 1,
+		By:         uint8(o[1]),
+		Limit:      c.charges[i].n.policy.Rules()[o[1]].Capacity(),
+		Remaining:  o[2],
+		RetryAfter: micros(o[3]),
+		ResetAfter: micros(o[4]),
+	}
+	if d.Allowed {
+		return d
+	}
+	d.Reason = [...]weir.Reason{weir.Exhausted, weir.TooCostly, weir.QueueFull}[o[5]]
+	return d
+}

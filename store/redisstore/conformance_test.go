@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// without is what the suite asks of a store and this one does not do.
+var without = map[storetest.Demand]string{
+	storetest.BoundedHolds:    "a key's reservations are bounded, not those of all keys: these may lie on different servers",
+	storetest.BoundedKeys:     "Redis forgets keys when they are as if unused, and has maxmemory for a bound",
+	storetest.TimeStandsStill: "each row keeps its own time; the server's clock is everybody's",
+	storetest.CheckedSet:      "Set would have to look at every key of the server",
+}
+
+func server(addr string) Server { return Server{Addrs: []string{addr}} }
+
+// open returns a store with a prefix of its own.
+func open(t testing.TB, c Config) *Store {
+	t.Helper()
+	if c.Prefix == "" {
+		c.Prefix = fmt.Sprintf("t%d:", prefixes.Add(1))
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second // tests are not about a slow machine
+	}
+	s, err := New(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+var prefixes atomic.Int64
+
+func TestConformance(t *testing.T) {
+	redis := redistest.Start(t)
+	storetest.Run(t, storetest.Store{
+		Open: func(t testing.TB, o storetest.Options) weir.Limiter {
+			return open(t, Config{Redis: server(redis.Addr()), Now: o.Clock.Now})
+		},
+		Resolution: time.Microsecond,
+		Without:    without,
+	})
+}
+
+// The general script alone gives the same answers as the two together.
+func TestConformanceOfTheGeneralScript(t *testing.T) {
+	redis := redistest.Start(t)
+	storetest.Run(t, storetest.Store{
+		Open: func(t testing.TB, o storetest.Options) weir.Limiter {
+			s := open(t, Config{Redis: server(redis.Addr()), Now: o.Clock.Now})
+			s.general = true
+			return s
+		},
+		Resolution: time.Microsecond,
+		Without:    without,
+	})
+}

@@ -1,0 +1,42 @@
+package redisstore
+
+import (
+	"strings"
+)
+
+// Keys in Redis, for the prefix "weir:", the policy "api" and the subject "alice":
+//
+//	weir:{api:alice}   the row of one subject under one policy
+//	weir:set:{api}     what was set in place of that policy's limits
+//	weir:epoch         when the limiter was first started
+//
+// All that a decision touches has one hash tag, so it lies on one node of a cluster.
+// Braces in what users send are escaped, lest they choose the slot; so is the
+// escape, and in a policy's name the colon, so that no two pairs share a row.
+
+var (
+	inPolicy  = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", ":", "%3A")
+	inSubject = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
+)
+
+// rowPrefix returns how the keys of a policy's rows begin.
+func (s *Store) rowPrefix(policy string) string {
+	return s.prefix + "{" + inPolicy.Replace(policy) + ":"
+}
+
+// rowKey returns the key of a subject's row. It shares no memory with subject.
+func rowKey(prefix, subject string) string {
+	if strings.ContainsAny(subject, "%{}") {
+		subject = inSubject.Replace(subject)
+	}
+	return prefix + subject + "}"
+}
+
+// setKeys is how the keys of all policies' records of what was set begin.
+func (s *Store) setKeys() string { return s.prefix + "set:" }
+
+func (s *Store) setKey(policy string) string {
+	return s.setKeys() + "{" + inPolicy.Replace(policy) + "}"
+}
+
+func (s *Store) epochKey() string { return s.prefix + "epoch" }

@@ -1,0 +1,232 @@
+package redisstore
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// numbers is one set of limits under one policy's name, as the scripts take it.
+//
+// Time there is counted in whole microseconds. A rate is a units per b µs in lowest
+// terms, so that a unit takes b/a µs to come back, and an instant of GCRA is a
+// pair w + f/a µs: exact for every rate, without a number above 2^53.
+type numbers struct {
+	policy  *weir.Policy
+	family  *family
+	version int    // of the family
+	fp      uint64 // tells sets of numbers of one policy apart; 48 bits
+	rows    string // how the keys of rows begin
+
+	rules []string   // in JSON; a calendar's has a %s for its boundaries
+	cals  []calendar // of those rules that have one
+	fixed string     // the set in JSON, if none has
+	small *small     // if take.lua can serve it
+}
+
+// A calendar is that of one rule.
+type calendar struct {
+	rule int
+	algo *algo.Calendar
+}
+
+const (
+	// limitOfParts bounds a and b: the scripts' arithmetic is exact below it.
+	limitOfParts = 1 << 51
+
+	// maxLog bounds the rate of a sliding log. A row has every charge of its period
+	// in it, and a decision reads and writes the row while all others wait.
+	maxLog = 4096
+)
+
+// newNumbers compiles a policy, or says why Redis cannot keep it.
+func (s *Store) newNumbers(p *weir.Policy, f *family, version int) (*numbers, error) {
+	n := &numbers{policy: p, family: f, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
+	for i, l := range p.Limits() {
+		text, err := n.rule(i, l)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: policy %q, limit %q: %w", p.Name(), l.Name, err)
+		}
+		n.rules = append(n.rules, text)
+	}
+	if len(n.cals) == 0 {
+		n.fixed = n.setText(0, nil)
+	}
+	if l := p.Limits()[0]; len(p.Limits()) == 1 && l.Name == "main" && isGCRA(l) && l.Initial == weir.Full && !s.general {
+		n.small = newSmall(n, l)
+	}
+	return n, nil
+}
+
+func isGCRA(l weir.Limit) bool { return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket }
+
+var kinds = map[weir.Algorithm]string{
+	weir.FixedWindow: "f", weir.DualWindow: "f", weir.AnchoredWindow: "a",
+	weir.SlidingWindow: "s", weir.SlidingLog: "l", weir.Concurrency: "c",
+}
+
+// rule returns limit i in JSON.
+func (n *numbers) rule(i int, l weir.Limit) (string, error) {
+	name, _ := json.Marshal(l.Name)
+	if isGCRA(l) {
+		return gcraText(string(name), l)
+	}
+	head := fmt.Sprintf(`{"name":%s,"kind":%q,"cap":%d`, name, kinds[l.Algorithm], l.Rate)
+	if missing := missingUnits(l); missing > 0 {
+		head += fmt.Sprintf(`,"miss":%d`, missing)
+	}
+	unit, zone := l.Per.Calendar()
+	switch per := l.Per.Duration(); {
+	case l.Algorithm == weir.Concurrency:
+		return head + "}", nil
+	case zone != nil:
+		n.cals = append(n.cals, calendar{i, algo.NewCalendar(unit, zone)})
+		return head + `,"per":0,"cal":%s}`, nil
+	case per%time.Microsecond != 0:
+		return "", fmt.Errorf("per %v: Redis tells time in microseconds; a window must be a whole number of them", per)
+	case l.Algorithm == weir.SlidingLog && l.Rate > maxLog:
+		return "", fmt.Errorf("rate %d: a log in Redis has at most %d units; use a sliding window or GCRA", l.Rate, maxLog)
+	default:
+		return fmt.Sprintf(`%s,"per":%d}`, head, per.Microseconds()), nil
+	}
+}
+
+// missingUnits returns how many units a window starts without, rounded up.
+func missingUnits(l weir.Limit) int64 {
+	up := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(l.Initial.Missing())))
+	up.Add(up, big.NewInt(algo.FillSteps-1))
+	return up.Div(up, big.NewInt(algo.FillSteps)).Int64()
+}
+
+// gcraText returns a GCRA limit in JSON.
+func gcraText(name string, l weir.Limit) (string, error) {
+	a, b, err := parts(l)
+	if err != nil {
+		return "", err
+	}
+	burst, most := units(l.Burst).span(a, b), mostUnits(l).span(a, b)
+	text := fmt.Sprintf(`{"name":%s,"kind":"g","cap":%d,"a":%d,"b":%d,"Bw":%d,"Bf":%d,"Mw":%d,"Mf":%d`,
+		name, l.Burst, a, b, burst.w, burst.f, most.w, most.f)
+	if missing := l.Initial.Missing(); missing > 0 {
+		m := amount{num: new(big.Int).Mul(big.NewInt(l.Burst), big.NewInt(int64(missing))), den: algo.FillSteps}.span(a, b)
+		text += fmt.Sprintf(`,"mw":%d,"mf":%d`, m.w, m.f)
+	}
+	return text + "}", nil
+}
+
+// parts returns a rate as a units per b µs, in lowest terms.
+func parts(l weir.Limit) (a, b int64, err error) {
+	num := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(1000))
+	den := big.NewInt(int64(l.Per.Duration()))
+	g := new(big.Int).GCD(nil, nil, num, den)
+	num.Div(num, g)
+	den.Div(den, g)
+	if num.Cmp(big.NewInt(limitOfParts)) >= 0 || den.Cmp(big.NewInt(limitOfParts)) >= 0 {
+		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; take rounder numbers", l.Rate, l.Per)
+	}
+	return num.Int64(), den.Int64(), nil
+}
+
+// mostUnits returns burst and debt together, as algo.NewGCRA limits them.
+func mostUnits(l weir.Limit) amount {
+	if l.MaxDebt != 0 {
+		return units(l.Burst + l.MaxDebt)
+	}
+	fillable := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(algo.MaxPer)))
+	fillable.Div(fillable, big.NewInt(int64(l.Per.Duration())))
+	most := new(big.Int).Add(big.NewInt(l.Burst), big.NewInt(algo.MaxCost))
+	if fillable.Cmp(most) < 0 {
+		most = fillable
+	}
+	return amount{num: most, den: 1}
+}
+
+// An amount is num/den units.
+type amount struct {
+	num *big.Int
+	den int64
+}
+
+func units(n int64) amount { return amount{big.NewInt(n), 1} }
+
+// A pair is w + f/a µs, for the a that belongs to it.
+type pair struct{ w, f int64 }
+
+// span returns how long an amount takes to come back, rounded up.
+func (m amount) span(a, b int64) pair {
+	parts := new(big.Int).Mul(m.num, big.NewInt(b)) // in parts of 1/a µs
+	parts.Add(parts, big.NewInt(m.den-1))
+	parts.Div(parts, big.NewInt(m.den))
+	w, f := new(big.Int).DivMod(parts, big.NewInt(a), new(big.Int))
+	return pair{w.Int64(), f.Int64()}
+}
+
+// set returns the numbers in JSON at an instant, with what was set since a version.
+func (n *numbers) set(now int64, since int) string {
+	if n.fixed != "" && since >= n.version {
+		return n.fixed
+	}
+	return n.setText(now, n.family.past(since, n.version))
+}
+
+func (n *numbers) setText(now int64, past []byte) string {
+	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, weir.MaxTTL.Microseconds())
+	if _, err := n.policy.Expiry(0, weir.NoExpiry); err == nil {
+		b = append(b, `,"endless":true`...)
+	}
+	if past == nil {
+		b = fmt.Appendf(b, `,"since":%d`, n.version)
+	} else {
+		b = append(b, past...)
+	}
+	b = append(b, `,"rules":[`...)
+	for i, text := range n.rules {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if k := slices.IndexFunc(n.cals, func(c calendar) bool { return c.rule == i }); k >= 0 {
+			b = fmt.Appendf(b, text, n.cals[k].boundaries(now))
+			continue
+		}
+		b = append(b, text...)
+	}
+	return string(append(b, "]}"...))
+}
+
+// boundaries returns, in JSON, where the window of an instant begins and ends and
+// where the one behind it ends, so that a script that runs a little later
+// need not ask again.
+func (c calendar) boundaries(now int64) string {
+	begin, end := c.algo.Bounds(c.algo.Number(now * 1000))
+	_, next := c.algo.Bounds(c.algo.Number(end))
+	return fmt.Sprintf("[%d,%d,%d]", begin/1000, end/1000, next/1000)
+}
+
+// fingerprint returns 48 bits of a hash of a policy's name and limits, the same in
+// every process.
+func fingerprint(p *weir.Policy) uint64 {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%q", p.Name())
+	for _, l := range p.Limits() {
+		_, _ = fmt.Fprintf(h, "%q %d %d %s %d %d %d ", l.Name, l.Algorithm, l.Rate, periodText(l.Per), l.Burst, l.Initial.Missing(), l.MaxDebt)
+	}
+	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
+}
+
+// periodText tells periods apart also where two zones of one name are meant.
+func periodText(p weir.Period) string {
+	text := p.String()
+	if _, zone := p.Calendar(); zone != nil {
+		_, offset := time.Unix(0, int64(algo.Epoch)).In(zone).Zone()
+		text += " " + strconv.Itoa(offset)
+	}
+	return text
+}

@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // it is how Redis names scripts
+	_ "embed"
+	"encoding/hex"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+//go:embed take.lua
+var takeText string
+
+//go:embed do.lua
+var doText string
+
+//go:embed set.lua
+var setText string
+
+//go:embed restore.lua
+var restoreText string
+
+//go:embed epoch.lua
+var epochText string
+
+var (
+	takeScript    = newScript(takeText)
+	doScript      = newScript(doText)
+	setScript     = newScript(setText)
+	restoreScript = newScript(restoreText)
+	epochScript   = newScript(epochText)
+)
+
+// A script is sent by the hash of its text, and only a server that does not know it
+// gets the text.
+type script struct{ text, sha string }
+
+func newScript(text string) *script {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // it is how Redis names scripts
+	return &script{text, hex.EncodeToString(sum[:])}
+}
+
+// command returns a call of the script: by name, or with its text.
+func (c *script) command(b rueidis.Builder, named bool, keys, args []string) rueidis.Completed {
+	if named {
+		return b.Evalsha().Sha1(c.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	}
+	return b.Eval().Script(c.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+// unknownScript says whether the server did not know a script, and so did nothing.
+func unknownScript(err error) bool {
+	r, ok := rueidis.IsRedisErr(err)
+	return ok && strings.HasPrefix(r.Error(), "NOSCRIPT")
+}
+
+// eval calls a script by itself, which decisions never do: they go through a lane.
+func (s *Store) eval(ctx context.Context, c *script, keys, args []string) rueidis.RedisResult {
+	r := s.ask(ctx, c.command(s.client.B(), true, keys, args))
+	if unknownScript(r.Error()) {
+		r = s.ask(ctx, c.command(s.client.B(), false, keys, args))
+	}
+	return r
+}
+
+func (s *Store) ask(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	s.counts.commands.Add(1)
+	return s.client.Do(ctx, cmd)
+}

@@ -1,0 +1,350 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlimit/weir/internal/redisconn"
+)
+
+// A sender sends what has gathered in a lane, and hands out the answers.
+type sender struct {
+	store *Store
+	lane  *lane
+
+	// Reused from one round to the next.
+	requests []*request
+	rows     []row
+	places   map[string]int // of rows, by key
+	takes    []take
+	calls    []*pending
+	commands []rueidis.Completed
+}
+
+// A row is the requests for one key that take.lua serves with one run after the
+// other.
+type row struct {
+	key      string
+	n        *numbers
+	requests []*request
+}
+
+// A take is one call of take.lua: rows[from:to].
+type take struct{ from, to int }
+
+// A pending is a call of do.lua, and who waits for it: one request with a call of
+// its own, or several Takes from one key.
+type pending struct {
+	*call
+	requests []*request
+}
+
+// rowsPerCall is how many rows one call of take.lua serves where they may lie on any
+// slot. More would save little, and hold up others on the server.
+const rowsPerCall = 32
+
+func newSender(s *Store, l *lane) *sender {
+	return &sender{store: s, lane: l, places: map[string]int{}}
+}
+
+func (s *sender) run() {
+	for {
+		s.requests = s.lane.next(s.requests[:0])
+		if len(s.requests) == 0 {
+			return
+		}
+		s.sort()
+		s.sendTakes()
+		s.sendCalls()
+		clear(s.requests)
+	}
+}
+
+// sort puts each request into the row of its key or, where take.lua does not serve
+// it, into a call.
+func (s *sender) sort() {
+	s.rows, s.calls = s.rows[:0], s.calls[:0]
+	clear(s.places)
+	for _, r := range s.requests {
+		switch {
+		case !r.take():
+		case r.call != nil:
+			s.calls = append(s.calls, &pending{r.call, []*request{r}})
+		default:
+			s.sortTake(r)
+		}
+	}
+}
+
+func (s *sender) sortTake(r *request) {
+	at, known := s.places[r.key]
+	switch {
+	case r.n.small == nil, known && s.rows[at].n != r.n:
+		s.addToCall(r)
+	case known:
+		s.rows[at].requests = append(s.rows[at].requests, r)
+	default:
+		s.places[r.key] = len(s.rows)
+		s.rows = append(s.rows, row{r.key, r.n, append(s.spare(), r)})
+	}
+}
+
+// spare returns the list of the row that was last in this place.
+func (s *sender) spare() []*request {
+	if len(s.rows) < cap(s.rows) {
+		return s.rows[:len(s.rows)+1][len(s.rows)].requests[:0]
+	}
+	return nil
+}
+
+// addToCall lets do.lua serve a Take, together with others from the same key.
+func (s *sender) addToCall(r *request) {
+	ch := charge{key: r.key, n: r.n, cost: r.cost}
+	for _, p := range s.calls {
+		if p.op == opEach && p.requests[0].call == nil && p.charges[0].key == r.key {
+			p.charges, p.requests = append(p.charges, ch), append(p.requests, r)
+			return
+		}
+	}
+	s.calls = append(s.calls, &pending{&call{op: opEach, charges: []charge{ch}}, []*request{r}})
+}
+
+// sendTakes sends all rows.
+func (s *sender) sendTakes() {
+	if len(s.rows) == 0 {
+		return
+	}
+	perCall := rowsPerCall
+	if s.store.cluster {
+		perCall = 1
+	}
+	s.takes = s.takes[:0]
+	for from := 0; from < len(s.rows); from += perCall {
+		s.takes = append(s.takes, take{from, min(from+perCall, len(s.rows))})
+	}
+	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
+		keys, args := s.encodeTake(s.takes[i])
+		return takeScript.command(s.store.client.B(), named, keys, args)
+	}, func(i int, numbers []int64, err error) {
+		s.decodeTake(s.takes[i], numbers, err)
+	})
+}
+
+// encodeTake returns the keys and arguments of take.lua.
+func (s *sender) encodeTake(t take) (keys, args []string) {
+	args = append(args, s.store.nowText(), s.store.keepText)
+	for i := t.from; i < t.to; i++ {
+		row := &s.rows[i]
+		keys = append(keys, row.key)
+		args = append(args, row.n.small.args...)
+		at := len(args)
+		args = append(args, "")
+		runs := 0
+		eachRun(row.requests, func(units int64, run []*request) {
+			runs++
+			count, c := len(run), row.n.small.one
+			if units == 0 || units > row.n.small.cap {
+				count = 0 // it is asked only how things are
+			} else {
+				c = row.n.small.costOf(units)
+			}
+			args = append(args, strconv.Itoa(count), c.w, c.f)
+		})
+		args[at] = strconv.Itoa(runs)
+	}
+	return keys, args
+}
+
+// eachRun calls f for each sequence of requests that cost the same.
+func eachRun(requests []*request, f func(units int64, run []*request)) {
+	for len(requests) > 0 {
+		n := 1
+		for n < len(requests) && requests[n].cost == requests[0].cost {
+			n++
+		}
+		f(requests[0].cost, requests[:n])
+		requests = requests[n:]
+	}
+}
+
+// decodeTake hands out what take.lua answered.
+func (s *sender) decodeTake(t take, numbers []int64, err error) {
+	var now int64
+	if err == nil {
+		now, numbers = numbers[0], numbers[1:]
+	}
+	for i := t.from; i < t.to; i++ {
+		row := &s.rows[i]
+		if err != nil {
+			for _, r := range row.requests {
+				s.fail(r, err)
+			}
+			continue
+		}
+		numbers = s.decodeRow(row, now, numbers)
+	}
+}
+
+func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) {
+	m := row.n.small
+	mine, ahead := numbers[0] >= 0, pair{numbers[0], numbers[1]}
+	numbers = numbers[2:]
+	eachRun(row.requests, func(units int64, run []*request) {
+		admitted := int(numbers[0])
+		numbers = numbers[1:]
+		for i, r := range run {
+			switch {
+			case !mine:
+				s.addToCall(r)
+				continue
+			case units == 0:
+				r.decision = m.admitted(ahead)
+			case i < admitted:
+				ahead = m.plus(ahead, m.costOf(units).pair)
+				r.decision = m.admitted(ahead)
+			default:
+				r.decision = m.refused(ahead, units)
+			}
+			if !r.answer() {
+				s.giveBack(r, now)
+			}
+		}
+	})
+	return numbers
+}
+
+// exchange sends n commands in one pipeline and calls done with the answers. What
+// a server did not do because it does not know the script is sent with the text.
+func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) {
+	var unknown []int
+	s.commands = s.commands[:0]
+	for i := range n {
+		s.commands = append(s.commands, command(i, true))
+	}
+	s.store.counts.commands.Add(int64(n))
+	for i, r := range s.store.client.DoMulti(context.Background(), s.commands...) {
+		numbers, err := r.AsIntSlice()
+		if unknownScript(err) {
+			unknown = append(unknown, i)
+			continue
+		}
+		answered(i, numbers, err)
+	}
+	for _, i := range unknown {
+		s.store.counts.scripts.Add(1)
+		s.store.counts.commands.Add(1)
+		numbers, err := s.store.client.Do(context.Background(), command(i, false)).AsIntSlice()
+		answered(i, numbers, err)
+	}
+}
+
+// sendCalls sends all calls, and sends again those that the script asks to.
+func (s *sender) sendCalls() {
+	for len(s.calls) > 0 {
+		round := s.calls
+		s.calls = nil
+		s.exchange(len(round), func(i int, named bool) rueidis.Completed {
+			if round[i].at == 0 {
+				round[i].at = s.store.nowMicros()
+			}
+			keys, arg := round[i].encode(s.store)
+			return doScript.command(s.store.client.B(), named, keys, []string{arg})
+		}, func(i int, numbers []int64, err error) {
+			s.answered(round[i], numbers, err)
+		})
+	}
+}
+
+// answered takes the answer to a call.
+func (s *sender) answered(p *pending, numbers []int64, err error) {
+	switch {
+	case err != nil:
+		p.err = err
+	case !p.decode(numbers):
+		if p.tries++; p.tries >= maxTries {
+			p.err = errChanging
+			break
+		}
+		if p.err = p.renumber(s.store); p.err == nil {
+			s.calls = append(s.calls, p)
+			return
+		}
+	}
+	for i, r := range p.requests {
+		if p.err != nil {
+			s.fail(r, p.err)
+			continue
+		}
+		if r.call == nil {
+			r.decision = p.decision(i)
+		}
+		if !r.answer() {
+			s.giveBack(r, p.now)
+		}
+	}
+}
+
+// fail answers a request with an error.
+func (s *sender) fail(r *request, err error) {
+	r.err = s.store.failed(err)
+	if r.answer() && redisconn.IsUnknown(err) {
+		s.store.counts.unknown.Add(1)
+	}
+}
+
+// giveBack undoes what was done for a caller who has left, as of the server's now.
+func (s *sender) giveBack(r *request, now int64) {
+	undo := r.undo(now)
+	if undo == nil {
+		return
+	}
+	s.store.counts.givenBack.Add(1)
+	s.calls = append(s.calls, &pending{call: undo})
+}
+
+// undo returns the call that undoes a request, or nil if there is nothing to undo.
+func (r *request) undo(now int64) *call {
+	if r.call == nil {
+		if !r.decision.Allowed || r.cost == 0 {
+			return nil
+		}
+		return &call{op: opRefund, charges: []charge{{key: r.key, n: r.n, cost: r.cost, at: now}}}
+	}
+	undo := &call{}
+	switch r.call.op {
+	case opEach, opAll:
+		undo.op = opRefund
+	case opHold:
+		undo.op = opSettle
+	default:
+		return nil
+	}
+	if r.call.op != opEach && !r.call.allowed() {
+		return nil
+	}
+	for i, ch := range r.call.charges {
+		if r.call.outcomes[i][0] == 0 || ch.cost == 0 && undo.op == opRefund {
+			continue
+		}
+		if ch.at = now; undo.op == opSettle {
+			ch.cost = 0
+		}
+		undo.charges = append(undo.charges, ch)
+	}
+	if len(undo.charges) == 0 {
+		return nil
+	}
+	return undo
+}
+
+// allowed says whether every charge was admitted.
+func (c *call) allowed() bool {
+	for _, o := range c.outcomes {
+		if o[0] == 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,103 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+)
+
+// sharesBySlot groups the places of a call's charges by slot, in ascending order.
+func sharesBySlot(c *call, slot func(string) uint16) [][]int {
+	places := make([]int, len(c.charges))
+	slots := make([]uint16, len(c.charges))
+	for i := range c.charges {
+		places[i], slots[i] = i, slot(c.charges[i].key)
+	}
+	slices.SortStableFunc(places, func(i, j int) int { return cmp.Compare(slots[i], slots[j]) })
+	var shares [][]int
+	for k, i := range places {
+		if k == 0 || slots[i] != slots[places[k-1]] {
+			shares = append(shares, nil)
+		}
+		shares[len(shares)-1] = append(shares[len(shares)-1], i)
+	}
+	return shares
+}
+
+// spreadTTL is for how long a TakeAll over several slots holds what it has got while
+// it asks for the rest. Should this process die meanwhile, that counts as taken.
+const spreadTTL = 10 * time.Second
+
+// spread takes all charges of a call or none, where no script can see them together:
+// slot after slot it takes what it needs as a hold, which keeps the room
+// occupied, so that giving it back is exact. If all went well, a TakeAll turns its
+// holds into charges.
+func (s *Store) spread(ctx context.Context, whole *call, shares [][]int) error {
+	holds := *whole
+	if whole.op == opAll {
+		holds.op, holds.ttl = opHold, spreadTTL.Microseconds()
+		holds.charges = withIDs(whole.charges)
+	}
+	var held []*call
+	refused := false
+	for _, share := range shares {
+		part := holds.part(share)
+		if refused {
+			part.op = opPeek // nothing more is taken, but each is told how it stands
+		}
+		if err := s.send(ctx, part); err != nil {
+			s.settleAll(held, 0)
+			return err
+		}
+		whole.join(part, share)
+		if part.op == opHold && part.allowed() {
+			held = append(held, part)
+		}
+		refused = refused || !part.allowed()
+	}
+	if refused {
+		s.settleAll(held, 0)
+		return nil
+	}
+	if whole.op == opAll {
+		s.settleAll(held, 1)
+	}
+	return nil
+}
+
+func withIDs(charges []charge) []charge {
+	charges = slices.Clone(charges)
+	for i := range charges {
+		charges[i].id = newID()
+	}
+	return charges
+}
+
+// settleAll ends holds of this process: used is 1 to keep them as charged, 0 to give
+// them back. Nobody waits for it, and should it fail, they expire, which counts as
+// used.
+func (s *Store) settleAll(held []*call, used int64) {
+	for _, h := range held {
+		c := h.part(everyPlace(h))
+		c.op = opSettle
+		for i := range c.charges {
+			c.charges[i].cost *= used
+		}
+		s.sendAlone(c)
+	}
+}
+
+func everyPlace(c *call) []int {
+	places := make([]int, len(c.charges))
+	for i := range places {
+		places[i] = i
+	}
+	return places
+}
+
+// sendAlone sends a call that nobody waits for.
+func (s *Store) sendAlone(c *call) {
+	r := &request{call: c, done: make(chan struct{}, 1)}
+	_ = s.laneOf(c.charges[0].key).add(r) // if it cannot be sent, the holds expire
+}

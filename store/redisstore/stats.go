@@ -1,0 +1,44 @@
+package redisstore
+
+import "sync/atomic"
+
+// Stats is what a Store has done since it was made.
+type Stats struct {
+	// Decisions is how many Takes and charges of batches were asked for.
+	Decisions int64
+
+	// Commands is how many commands were sent. Hot keys make it much less than
+	// Decisions.
+	Commands int64
+
+	// Unknown is how many callers went away without knowing whether they were
+	// charged, because no answer came or because they did not wait for it.
+	Unknown int64
+
+	// GivenBack is how many of them were found to have been charged, and got it
+	// back.
+	GivenBack int64
+
+	// Timeouts is how many callers did not wait for their answer, be it that their
+	// context ended or that Config.Timeout had passed.
+	Timeouts int64
+
+	// Busy is how many calls were sent away because of Config.MaxInFlight.
+	Busy int64
+
+	// Scripts is how often the server had to be given a script's text again.
+	Scripts int64
+}
+
+type counts struct {
+	decisions, commands, unknown, givenBack, timeouts, busy, scripts atomic.Int64
+}
+
+// Stats returns what the Store has done so far.
+func (s *Store) Stats() Stats {
+	c := &s.counts
+	return Stats{
+		Decisions: c.decisions.Load(), Commands: c.commands.Load(), Unknown: c.unknown.Load(),
+		GivenBack: c.givenBack.Load(), Timeouts: c.timeouts.Load(), Busy: c.busy.Load(), Scripts: c.scripts.Load(),
+	}
+}

@@ -1,0 +1,370 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redisconn"
+)
+
+// Server says where Redis is and how to connect to it.
+type Server = redisconn.Config
+
+// ParseServer reads a Server as people write it: "host:port", several of them
+// separated by commas, "redis://user:password@host:port/0", "rediss://…" for TLS,
+// or the path of a Unix socket.
+func ParseServer(text string) (Server, error) { return redisconn.Parse(text) }
+
+// Config configures a Store.
+type Config struct {
+	// Redis is the server. It is the only field that must be set.
+	Redis Server
+
+	// Prefix is how all keys in Redis begin. Stores with the same prefix share
+	// their limits. The default is "weir:". It must not have braces in it.
+	Prefix string
+
+	// Timeout is how long a decision may take. The default is 100 ms. The caller's
+	// context may end it earlier.
+	Timeout time.Duration
+
+	// MaxInFlight bounds the decisions that may be under way at once; beyond it,
+	// calls return ErrBusy at once. The default is 10,000.
+	MaxInFlight int
+
+	// Now replaces the server's clock, for tests. Rows then outlive their use by
+	// ten minutes of the server's time, as that may pass faster.
+	Now func() weir.Instant
+}
+
+const (
+	defaultTimeout  = 100 * time.Millisecond
+	defaultInFlight = 10_000
+
+	// maxHolds bounds the open reservations of one key. A decision on a key with
+	// reservations reads and writes all of them.
+	maxHolds = 1000
+)
+
+// Validate returns everything that is wrong with the configuration.
+func (c Config) Validate() error {
+	problems := []error{c.Redis.Validate()}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		problems = append(problems, fmt.Errorf("redisstore: prefix %q: must not have braces in it", c.Prefix))
+	}
+	if c.Timeout < 0 {
+		problems = append(problems, fmt.Errorf("redisstore: timeout %v: must not be negative", c.Timeout))
+	}
+	if c.MaxInFlight < 0 {
+		problems = append(problems, fmt.Errorf("redisstore: max in flight %d: must not be negative", c.MaxInFlight))
+	}
+	return errors.Join(problems...)
+}
+
+var (
+	// ErrBusy is returned when Config.MaxInFlight decisions are under way.
+	// Nothing was charged.
+	ErrBusy = errors.New("redisstore: too many decisions are under way")
+
+	// ErrTimeout is returned when a decision took longer than Config.Timeout.
+	// Unless the error is also ErrUnknown, nothing was charged.
+	ErrTimeout = fmt.Errorf("redisstore: no answer in time: %w", context.DeadlineExceeded)
+
+	// ErrUnknown is part of every error after which a charge may have been made
+	// or not: the call had been sent, and no answer came.
+	ErrUnknown = errors.New("redisstore: the outcome is unknown")
+
+	// ErrClosed is returned by calls to a closed Store.
+	ErrClosed = errors.New("redisstore: closed")
+
+	errChanging = errors.New("redisstore: the policy's limits are changed all the time")
+)
+
+// Store is a weir.Limiter whose state is in Redis, so that any number of processes
+// share their limits. Make one with New.
+type Store struct {
+	conn     *redisconn.Conn // set by New, like everything up to lanes
+	client   rueidis.Client
+	cluster  bool
+	prefix   string
+	timeout  time.Duration
+	now      func() weir.Instant // nil = the server's
+	keep     int64               // ms by which rows outlive their use
+	keepText string
+	epoch    int64 // µs
+	unwatch  func()
+	lanes    []*lane
+	general  bool // tests: take.lua is not used
+
+	families sync.Map // name → *family
+	bindings [cached]atomic.Pointer[binding]
+	requests sync.Pool
+	counts   counts
+	closing  sync.Once
+}
+
+var _ weir.Limiter = (*Store)(nil)
+
+// New connects to Redis. The context bounds that, and nothing later.
+func New(ctx context.Context, c Config) (*Store, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	conn, err := redisconn.Open(ctx, c.Redis)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		conn: conn, client: conn.Client, cluster: conn.Cluster,
+		prefix: c.Prefix, timeout: c.Timeout, now: c.Now, keep: time.Second.Milliseconds(),
+	}
+	if c.Prefix == "" {
+		s.prefix = "weir:"
+	}
+	if c.Timeout == 0 {
+		s.timeout = defaultTimeout
+	}
+	if s.now != nil {
+		s.keep = (10 * time.Minute).Milliseconds()
+	}
+	s.keepText = strconv.FormatInt(s.keep, 10)
+	s.requests.New = func() any { return newRequest() }
+	if err := s.start(ctx, c); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// start begins what Close ends.
+func (s *Store) start(ctx context.Context, c Config) error {
+	epoch, err := s.eval(ctx, epochScript, []string{s.epochKey()}, []string{s.nowText(), recordKept}).ToString()
+	if err != nil {
+		return s.failed(err)
+	}
+	if s.epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
+		return fmt.Errorf("redisstore: %s in Redis is %q, not an instant", s.epochKey(), epoch)
+	}
+	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
+		return err
+	}
+	inFlight := c.MaxInFlight
+	if inFlight == 0 {
+		inFlight = defaultInFlight
+	}
+	lanes, senders := 1, 2
+	if s.cluster {
+		lanes, senders = clusterLanes, 1
+	}
+	for range lanes {
+		s.lanes = append(s.lanes, newLane(s, max(1, inFlight/lanes), senders))
+	}
+	return nil
+}
+
+// clusterLanes is how many lanes serve a cluster, each its share of the slots, so that
+// a node which does not answer holds up only what lies on it.
+const clusterLanes = 16
+
+// laneOf returns the lane for a row.
+func (s *Store) laneOf(key string) *lane {
+	if len(s.lanes) == 1 {
+		return s.lanes[0]
+	}
+	return s.lanes[int(redisconn.Slot(key))*len(s.lanes)>>14]
+}
+
+// Close waits for decisions that are under way and closes the connections.
+func (s *Store) Close() {
+	s.closing.Do(func() {
+		for _, l := range s.lanes {
+			l.close()
+		}
+		s.unwatch()
+		s.conn.Close()
+	})
+}
+
+// recordsChanged is told by the server that somebody has set something.
+func (s *Store) recordsChanged(keys []string) {
+	s.families.Range(func(_, f any) bool {
+		family := f.(*family)
+		for _, key := range keys {
+			if key == family.key {
+				family.stale.Store(true)
+			}
+		}
+		if keys == nil {
+			family.stale.Store(true)
+		}
+		return true
+	})
+}
+
+// A binding remembers which numbers a policy means.
+type binding struct {
+	policy  *weir.Policy
+	numbers *numbers
+}
+
+// cached is how many bindings are remembered, each policy having one place.
+const cached = 1024
+
+// bound returns the numbers in force for p if they are known, else nil.
+func (s *Store) bound(p *weir.Policy) *numbers {
+	b := s.bindings[p.Serial()%cached].Load()
+	if b == nil || b.policy != p || b.numbers.version != b.numbers.family.version() || b.numbers.family.mayHaveChanged() {
+		return nil
+	}
+	return b.numbers
+}
+
+// resolve returns the numbers in force for p, and asks Redis if they may have changed.
+func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
+	if n := s.bound(p); n != nil {
+		return n, nil
+	}
+	ctx, cancel := s.withDeadline(ctx)
+	defer cancel()
+	f := s.familyOf(p.Name())
+	if err := f.refresh(ctx); err != nil {
+		return nil, err
+	}
+	if n := s.bound(p); n != nil {
+		return n, nil
+	}
+	in, version := f.inForce(p)
+	n, err := s.newNumbers(in, f, version)
+	if err != nil {
+		return nil, err
+	}
+	s.bindings[p.Serial()%cached].Store(&binding{p, n})
+	return n, nil
+}
+
+// Take charges cost units to key under p if they fit all of p's limits, and nothing
+// otherwise. An error with ErrUnknown in it means that it may have been charged; all
+// others mean that it was not.
+func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	c := weir.Charge{Policy: p, Key: key, Cost: cost}
+	if p == nil {
+		return weir.Decision{}, weir.ErrBatch
+	}
+	if err := c.Check(); err != nil {
+		return weir.Decision{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return weir.Decision{}, err
+	}
+	n, err := s.resolve(ctx, p)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	if n.policy.ReserveOnly() {
+		return weir.Decision{}, weir.ErrReserveOnly
+	}
+	r := s.requests.Get().(*request)
+	r.n, r.key, r.cost, r.call = n, rowKey(n.rows, key), cost, nil
+	s.counts.decisions.Add(1)
+	if err := s.wait(ctx, r); err != nil {
+		return weir.Decision{}, err
+	}
+	d := r.decision
+	s.requests.Put(r)
+	return d, nil
+}
+
+func newRequest() *request {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &request{done: make(chan struct{}, 1), timer: t}
+}
+
+// wait queues a request and waits for its answer. After an error the request
+// belongs to the sender.
+func (s *Store) wait(ctx context.Context, r *request) error {
+	r.state.Store(queued)
+	r.err = nil
+	key := r.key
+	if r.call != nil {
+		key = r.call.charges[0].key
+	}
+	if err := s.laneOf(key).add(r); err != nil {
+		return err
+	}
+	r.timer.Reset(s.timeout)
+	select {
+	case <-r.done:
+		r.timer.Stop()
+		return r.err
+	case <-ctx.Done():
+		return s.left(r, ctx.Err())
+	case <-r.timer.C:
+		return s.left(r, ErrTimeout)
+	}
+}
+
+// left is for a caller who waits no longer, because of why.
+func (s *Store) left(r *request, why error) error {
+	r.timer.Stop()
+	switch r.leave() {
+	case withdrawn:
+		s.counts.timeouts.Add(1)
+		return why
+	case left:
+		s.counts.timeouts.Add(1)
+		s.counts.unknown.Add(1)
+		return fmt.Errorf("%w: %w", ErrUnknown, why)
+	}
+	return r.err // the answer came at the same moment
+}
+
+func (s *Store) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// failed returns an error of the connection or the server as callers get it.
+func (s *Store) failed(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case redisconn.IsUnknown(err):
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	case errors.Is(err, weir.ErrReserveOnly), errors.Is(err, errChanging), strings.HasPrefix(err.Error(), "redisstore: "):
+		return err
+	}
+	return fmt.Errorf("redisstore: %w", err)
+}
+
+// nowText returns now for a script: nothing if the server's clock decides.
+func (s *Store) nowText() string {
+	if s.now == nil {
+		return ""
+	}
+	return strconv.FormatInt(s.nowMicros(), 10)
+}
+
+// nowMicros returns about what the server's clock says.
+func (s *Store) nowMicros() int64 {
+	if s.now == nil {
+		return int64(weir.Now()) / 1000
+	}
+	return int64(s.now()) / 1000
+}
+
+// micros returns a script's number of microseconds as a duration; -1 is Never.
+func micros(n int64) time.Duration {
+	if n < 0 {
+		return weir.Never
+	}
+	return time.Duration(n) * time.Microsecond
+}
