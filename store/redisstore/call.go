@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,6 +66,8 @@ const (
 // maxTries bounds how often a call is sent again because the script asked for more.
 // Each time it has changed nothing.
 const maxTries = 8
+
+var errOverfull = errors.New("the units in use exceed what these limits can remember")
 
 // encode returns the keys and the argument of the script.
 func (c *call) encode(s *Store) (keys []string, arg string) {
@@ -147,7 +150,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusOverfull:
 		n := c.charges[reply[2]-1].n
-		c.err = fmt.Errorf("redisstore: policy %q: the units in use exceed what these limits can remember", n.policy.Name())
+		c.err = fmt.Errorf("redisstore: policy %q: %w", n.policy.Name(), errOverfull)
 		return true
 	}
 	c.err = fmt.Errorf("redisstore: a script answered %v", reply)

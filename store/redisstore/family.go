@@ -73,15 +73,19 @@ func (f *family) version() int {
 
 // refresh loads the record if it may have changed.
 func (f *family) refresh(ctx context.Context) error {
-	if !f.mayHaveChanged() {
-		return nil
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.mayHaveChanged() {
 		return nil
 	}
-	return f.loadLocked(ctx)
+	told := f.stale.Load()
+	err := f.loadLocked(ctx)
+	if told {
+		return err
+	}
+	f.stale.Store(false) // nobody says that it has changed: what is known will do, a while longer
+	f.loaded.Store(int64(weir.Now()))
+	return nil
 }
 
 func (f *family) mayHaveChanged() bool {

@@ -2,10 +2,14 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisconn"
 )
 
@@ -51,6 +55,7 @@ func newSender(s *Store, l *lane) *sender {
 
 func (s *sender) run() {
 	for {
+		runtime.Gosched() // lets those who were just answered come back, to go out together
 		s.requests = s.lane.next(s.requests[:0])
 		if len(s.requests) == 0 {
 			return
@@ -99,16 +104,27 @@ func (s *sender) spare() []*request {
 	return nil
 }
 
-// addToCall lets do.lua serve a Take, together with others from the same key.
+// addToCall lets do.lua serve a Take, together with others: with those from the same
+// key or, where keys may lie on any slot, with any.
 func (s *sender) addToCall(r *request) {
 	ch := charge{key: r.key, n: r.n, cost: r.cost}
 	for _, p := range s.calls {
-		if p.op == opEach && p.requests[0].call == nil && p.charges[0].key == r.key {
+		if p.takes() && (len(p.charges) < rowsPerCall && !s.store.cluster || p.charges[0].key == r.key) {
 			p.charges, p.requests = append(p.charges, ch), append(p.requests, r)
 			return
 		}
 	}
-	s.calls = append(s.calls, &pending{&call{op: opEach, charges: []charge{ch}}, []*request{r}})
+	s.calls = append(s.calls, alone(r))
+}
+
+// alone returns the call for one Take.
+func alone(r *request) *pending {
+	return &pending{&call{op: opEach, charges: []charge{{key: r.key, n: r.n, cost: r.cost}}}, []*request{r}}
+}
+
+// takes says whether a call is of Takes, and has not been sent.
+func (p *pending) takes() bool {
+	return len(p.requests) > 0 && p.requests[0].call == nil && p.tries == 0
 }
 
 // sendTakes sends all rows.
@@ -177,14 +193,28 @@ func (s *sender) decodeTake(t take, numbers []int64, err error) {
 	}
 	for i := t.from; i < t.to; i++ {
 		row := &s.rows[i]
-		if err != nil {
-			for _, r := range row.requests {
-				s.fail(r, err)
-			}
+		if err == nil {
+			numbers = s.decodeRow(row, now, numbers)
 			continue
 		}
-		numbers = s.decodeRow(row, now, numbers)
+		for _, r := range row.requests {
+			if concernsOne(err) && t.to > t.from+1 {
+				s.calls = append(s.calls, alone(r))
+				continue
+			}
+			s.fail(r, err)
+		}
 	}
+}
+
+// concernsOne says whether an error is about one row or policy, so that others need
+// not suffer from it. Nothing was done.
+func concernsOne(err error) bool {
+	if errors.Is(err, errOverfull) || errors.Is(err, weir.ErrReserveOnly) {
+		return true
+	}
+	r, ok := rueidis.IsRedisErr(err)
+	return ok && (strings.HasPrefix(r.Error(), "WRONGTYPE") || strings.Contains(r.Error(), "is not a row of weir"))
 }
 
 func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) {
@@ -259,18 +289,17 @@ func (s *sender) sendCalls() {
 
 // answered takes the answer to a call.
 func (s *sender) answered(p *pending, numbers []int64, err error) {
-	switch {
-	case err != nil:
-		p.err = err
-	case !p.decode(numbers):
-		if p.tries++; p.tries >= maxTries {
-			p.err = errChanging
-			break
-		}
-		if p.err = p.renumber(s.store); p.err == nil {
-			s.calls = append(s.calls, p)
+	p.err = err
+	if err == nil && !p.decode(numbers) {
+		if s.again(p) {
 			return
 		}
+	}
+	if len(p.requests) > 1 && concernsOne(p.err) {
+		for _, r := range p.requests {
+			s.calls = append(s.calls, alone(r))
+		}
+		return
 	}
 	for i, r := range p.requests {
 		if p.err != nil {
@@ -284,6 +313,20 @@ func (s *sender) answered(p *pending, numbers []int64, err error) {
 			s.giveBack(r, p.now)
 		}
 	}
+}
+
+// again sends a call again, changed as the script asked for. If it cannot, the call
+// has an error.
+func (s *sender) again(p *pending) bool {
+	if p.tries++; p.tries >= maxTries {
+		p.err = errChanging
+		return false
+	}
+	if p.err = p.renumber(s.store); p.err != nil {
+		return false
+	}
+	s.calls = append(s.calls, p)
+	return true
 }
 
 // fail answers a request with an error.
