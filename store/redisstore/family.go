@@ -78,39 +78,41 @@ func (f *family) refresh(ctx context.Context) error {
 	if !f.mayHaveChanged() {
 		return nil
 	}
-	told := f.stale.Load()
-	err := f.loadLocked(ctx)
-	if told {
-		return err
-	}
-	f.stale.Store(false) // nobody says that it has changed: what is known will do, a while longer
-	f.loaded.Store(int64(weir.Now()))
-	return nil
+	return f.loadLocked(ctx)
 }
 
 func (f *family) mayHaveChanged() bool {
 	return f.stale.Load() || weir.Now().Sub(weir.Instant(f.loaded.Load())) > recordAge
 }
 
-// loadLocked loads the record. If Redis has lost what this process knows, it gets
-// it back.
+// loadLocked loads the record. That it cannot is an error only if the record is said
+// to have changed; if it is merely old, what is known will do a while longer.
 func (f *family) loadLocked(ctx context.Context) error {
-	f.stale.Store(false) // before asking: what changes later is told again
+	told := f.stale.Swap(false) // before asking: what changes later is told again
+	f.loaded.Store(int64(weir.Now()))
+	err := f.askLocked(ctx)
+	if err == nil || !told {
+		return nil
+	}
+	f.stale.Store(true)
+	return err
+}
+
+// askLocked asks Redis for the record. If Redis has lost what this process knows, it
+// gets it back.
+func (f *family) askLocked(ctx context.Context) error {
 	texts, err := f.store.ask(ctx, f.store.client.B().Lrange().Key(f.key).Start(0).Stop(-1).Build()).AsStrSlice()
 	if err != nil {
-		f.stale.Store(true)
 		return f.store.failed(err)
 	}
 	sets, err := f.parse(texts)
 	if err != nil {
-		f.stale.Store(true)
 		return err
 	}
 	last := 0
 	if len(sets) > 0 {
 		last = sets[len(sets)-1].version
 	}
-	f.loaded.Store(int64(weir.Now()))
 	if last < f.version() {
 		return f.restoreLocked(ctx, last)
 	}
