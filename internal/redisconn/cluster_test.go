@@ -2,7 +2,6 @@ package redisconn
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/weirlimit/weir/internal/redistest"
@@ -90,13 +89,7 @@ func testClusterWatch(t *testing.T, cluster *redistest.Cluster, conn *Conn) {
 	old.Kill()
 	seen.await(t, "nil")
 	cluster.WaitOK()
-	await(t, "the new master to be watched", func() error {
-		next.MustDo("SET", keys[old], "y")
-		if got := seen.take(); !strings.Contains(got, keys[old]) {
-			return fmt.Errorf("seen: %s", got)
-		}
-		return nil
-	})
+	awaitChange(t, next, &seen, keys[old])
 	stop()
 }
 

@@ -98,3 +98,16 @@ func TestMultiplex(t *testing.T) {
 		}
 	}
 }
+
+// rueidis needs up to two periods to see that a connection is silent, and then waits for the
+// answer to a ping.
+func TestSilenceEndsInTime(t *testing.T) {
+	c := Config{Timeout: 300 * time.Millisecond}.withDefaults()
+	o := c.options(&dialer{})
+	for _, period := range []time.Duration{o.Dialer.KeepAlive, o.Sentinel.Dialer.KeepAlive} {
+		most := 2*period + o.ConnWriteTimeout
+		if period <= 0 || most > 2*c.Timeout || o.ConnWriteTimeout < c.Timeout {
+			t.Errorf("given up between %v and %v, want %v to %v", o.ConnWriteTimeout, most, c.Timeout, 2*c.Timeout)
+		}
+	}
+}

@@ -9,7 +9,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// Before it asks a Cluster for its slots, rueidis sleeps for up to a second, and Close
+		// does not wake it.
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
 
 // waitLimit is for what happens at once on a machine with nothing else to do.
 const waitLimit = 20 * time.Second
@@ -24,12 +29,23 @@ func testContext(t *testing.T) context.Context {
 // open is Open for a Config that works. The Conn is closed with the test.
 func open(t *testing.T, c Config) *Conn {
 	t.Helper()
-	conn, err := Open(testContext(t), c)
+	conn, err := Open(testContext(t), patient(c))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
 	return conn
+}
+
+// patient returns a Config for a machine that is busy with other tests.
+func patient(c Config) Config {
+	if c.DialTimeout == 0 {
+		c.DialTimeout = waitLimit
+	}
+	if c.Timeout == 0 {
+		c.Timeout = waitLimit
+	}
+	return c
 }
 
 // do executes a command that works.

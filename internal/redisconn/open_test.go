@@ -37,10 +37,13 @@ func TestConns(t *testing.T) {
 			for range 200 { // each takes one at random
 				do(t, conn, "key", "INCR")
 			}
-			list := server.MustDo("CLIENT", "LIST").Text
-			if got := strings.Count(list, " name=weir "); got != conns {
-				t.Errorf("%d connections, want %d:\n%s", got, conns, list)
-			}
+			await(t, "the connection of Open to be gone", func() error {
+				list := server.MustDo("CLIENT", "LIST").Text
+				if got := strings.Count(list, " name=weir "); got != conns {
+					return fmt.Errorf("%d connections, want %d:\n%s", got, conns, list)
+				}
+				return nil
+			})
 		})
 	}
 }
@@ -169,7 +172,7 @@ func wantWorks(t *testing.T, conn *Conn, key string) {
 func wantRefused(t *testing.T, c Config, want string) error {
 	t.Helper()
 	begin := time.Now()
-	conn, err := Open(testContext(t), c)
+	conn, err := Open(testContext(t), patient(c))
 	if err == nil {
 		conn.Close()
 		t.Errorf("it opened, want %q", want)

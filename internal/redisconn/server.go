@@ -119,6 +119,7 @@ func checkVersion(version string) error {
 	case err1 != nil || err2 != nil:
 		return fmt.Errorf("INFO tells redis_version %q, which is no version", version)
 	case x < leastMajor || x == leastMajor && y < leastMinor:
+		//lint:ignore ST1005 it is a name
 		return fmt.Errorf("Redis %s is too old: %d.%d or later is needed", version, leastMajor, leastMinor)
 	}
 	return nil

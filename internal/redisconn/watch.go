@@ -96,7 +96,7 @@ func (w *watch) begin(ctx context.Context, masters []string) error {
 // run follows the masters as they change, and waits for the end.
 func (w *watch) run() {
 	defer w.nodes.Wait()
-	defer w.silence() // rueidis calls OnInvalidations when a client is closed, or later
+	defer w.silence() // a goroutine of rueidis may be calling
 	tick := time.NewTicker(topologyEvery)
 	defer tick.Stop()
 	for {
@@ -194,15 +194,17 @@ func keysOf(messages []rueidis.RedisMessage) (keys []string) {
 	return keys
 }
 
+// tell calls changed, unless the watch is to end: Close ends only its context.
 func (w *watch) tell(keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.stopped {
+	if !w.stopped && w.ctx.Err() == nil {
 		w.changed(keys)
 	}
 }
 
-// silence makes sure that changed is not called any more.
+// silence makes sure that changed is not running and not called any more. rueidis calls
+// OnInvalidations when a client is closed, and in its own time.
 func (w *watch) silence() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
