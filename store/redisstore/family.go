@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,10 +29,12 @@ type family struct {
 	stale atomic.Bool // the record may have changed since it was loaded
 
 	loaded atomic.Int64           // when, in ns of the process's clock
-	sets   atomic.Pointer[[]swap] // in order; replaced under mu, never changed
+	sets   atomic.Pointer[[]swap] // in order; replaced by whose turn it is, never changed
 
-	mu    sync.Mutex              // held while the record is read or written
-	known map[uint64]*weir.Policy // the policies of sets, by fingerprint; guarded by mu
+	turn  chan struct{}           // has room for one, who may touch the record and the fields below
+	known map[uint64]*weir.Policy // the policies of sets, by fingerprint
+	tries atomic.Int64            // to load the record; read by anybody
+	err   error                   // of the last try
 }
 
 // A swap is one Set.
@@ -55,7 +56,7 @@ func (s *Store) familyOf(name string) *family {
 		return f.(*family)
 	}
 	name = strings.Clone(name)
-	f := &family{name: name, key: s.setKey(name), store: s, known: map[uint64]*weir.Policy{}}
+	f := &family{name: name, key: s.setKey(name), store: s, turn: make(chan struct{}, 1), known: map[uint64]*weir.Policy{}}
 	f.sets.Store(&[]swap{})
 	f.stale.Store(true)
 	was, _ := s.families.LoadOrStore(name, f)
@@ -71,12 +72,31 @@ func (f *family) version() int {
 	return sets[len(sets)-1].version
 }
 
-// refresh loads the record if it may have changed.
+// lock waits for its turn, but not longer than ctx. It is a lock that knows contexts.
+func (f *family) lock(ctx context.Context) error {
+	select {
+	case f.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (f *family) unlock() { <-f.turn }
+
+// refresh loads the record if it may have changed. Of those who come together one
+// asks, and if it fails the others do not ask again.
 func (f *family) refresh(ctx context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	before := f.tries.Load()
+	if err := f.lock(ctx); err != nil {
+		return err
+	}
+	defer f.unlock()
 	if !f.mayHaveChanged() {
 		return nil
+	}
+	if f.err != nil && f.tries.Load() != before {
+		return f.err
 	}
 	return f.loadLocked(ctx)
 }
@@ -90,12 +110,13 @@ func (f *family) mayHaveChanged() bool {
 func (f *family) loadLocked(ctx context.Context) error {
 	told := f.stale.Swap(false) // before asking: what changes later is told again
 	f.loaded.Store(int64(weir.Now()))
-	err := f.askLocked(ctx)
-	if err == nil || !told {
+	f.err = f.askLocked(ctx)
+	f.tries.Add(1)
+	if f.err == nil || !told {
 		return nil
 	}
 	f.stale.Store(true)
-	return err
+	return f.err
 }
 
 // askLocked asks Redis for the record. If Redis has lost what this process knows, it
@@ -103,7 +124,7 @@ func (f *family) loadLocked(ctx context.Context) error {
 func (f *family) askLocked(ctx context.Context) error {
 	texts, err := f.store.ask(ctx, f.store.client.B().Lrange().Key(f.key).Start(0).Stop(-1).Build()).AsStrSlice()
 	if err != nil {
-		return f.store.failed(err)
+		return f.unread(err)
 	}
 	sets, err := f.parse(texts)
 	if err != nil {
@@ -127,8 +148,15 @@ func (f *family) restoreLocked(ctx context.Context, last int) error {
 			args = append(args, s.text)
 		}
 	}
-	return f.store.failed(f.store.eval(ctx, restoreScript, []string{f.key}, args).Error())
+	if err := f.store.eval(ctx, restoreScript, []string{f.key}, args).Error(); err != nil {
+		return f.unread(err)
+	}
+	return nil
 }
+
+// unread returns why the record could not be loaded. It is never ErrUnknown, since
+// nothing was charged.
+func (f *family) unread(err error) error { return fmt.Errorf("redisstore: %s: %w", f.key, err) }
 
 // recordKept is for how long records are kept, in ms: 400 days, begun anew with
 // every Set and every process that starts.
@@ -270,8 +298,10 @@ func (s *Store) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	ctx, cancel := s.withDeadline(ctx)
 	defer cancel()
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	if err := f.lock(ctx); err != nil {
+		return err
+	}
+	defer f.unlock()
 	for range maxTries {
 		if f.stale.Load() {
 			if err := f.loadLocked(ctx); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/redisconn"
 )
 
 // A sender sends what has gathered in a lane, and hands out the answers.
@@ -24,6 +23,7 @@ type sender struct {
 	places   map[string]int // of rows, by key
 	takes    []take
 	calls    []*pending
+	order    []int
 	commands []rueidis.Completed
 }
 
@@ -245,29 +245,42 @@ func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) 
 	return numbers
 }
 
-// exchange sends n commands in one pipeline and calls done with the answers. What
-// a server did not do because it does not know the script is sent with the text.
+// exchange sends n commands in one pipeline and calls answered with each answer. What
+// a server did not do because it does not know the script is sent again: the first
+// with the text, and then the others by name.
 func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) {
-	var unknown []int
-	s.commands = s.commands[:0]
+	s.order = s.order[:0]
 	for i := range n {
-		s.commands = append(s.commands, command(i, true))
+		s.order = append(s.order, i)
 	}
-	s.store.counts.commands.Add(int64(n))
-	for i, r := range s.store.client.DoMulti(context.Background(), s.commands...) {
-		numbers, err := r.AsIntSlice()
-		if unknownScript(err) {
-			unknown = append(unknown, i)
-			continue
-		}
-		answered(i, numbers, err)
-	}
-	for _, i := range unknown {
+	for due := s.pipeline(s.order, command, answered); len(due) > 0; {
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
-		numbers, err := s.store.client.Do(context.Background(), command(i, false)).AsIntSlice()
-		answered(i, numbers, err)
+		numbers, err := s.store.client.Do(context.Background(), command(due[0], false)).AsIntSlice()
+		answered(due[0], numbers, err)
+		due = s.pipeline(due[1:], command, answered)
 	}
+}
+
+// pipeline sends commands by name and returns those whose script was not known.
+func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) (unknown []int) {
+	if len(places) == 0 {
+		return nil
+	}
+	s.commands = s.commands[:0]
+	for _, i := range places {
+		s.commands = append(s.commands, command(i, true))
+	}
+	s.store.counts.commands.Add(int64(len(places)))
+	for k, r := range s.store.client.DoMulti(context.Background(), s.commands...) {
+		numbers, err := r.AsIntSlice()
+		if unknownScript(err) {
+			unknown = append(unknown, places[k])
+			continue
+		}
+		answered(places[k], numbers, err)
+	}
+	return unknown
 }
 
 // sendCalls sends all calls, and sends again those that the script asks to.
@@ -332,7 +345,8 @@ func (s *sender) again(p *pending) bool {
 // fail answers a request with an error.
 func (s *sender) fail(r *request, err error) {
 	r.err = s.store.failed(err)
-	if r.answer() && redisconn.IsUnknown(err) {
+	unknown := errors.Is(r.err, ErrUnknown) // the request is the caller's once it is answered
+	if r.answer() && unknown {
 		s.store.counts.unknown.Add(1)
 	}
 }
