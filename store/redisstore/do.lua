@@ -703,8 +703,10 @@ local function smallRow(text)
 	return {version = version, fp = fp, bits = bits, last = 0, rules = {rule}, states = {{w = w + EPOCH, f = f}}, holds = {units = 0}}
 end
 
+-- bigRow returns nil if it is none.
 local function bigRow(text)
-	local t = cmsgpack.unpack(string.sub(text, 2))
+	local ok, t = pcall(cmsgpack.unpack, string.sub(text, 2))
+	if not ok or type(t) ~= 'table' or #t ~= 5 then return nil end
 	local row = {version = t[1], fp = t[2], last = t[3], rules = {}, states = {}}
 	for i, r in ipairs(t[4]) do
 		local rule, state = {name = r[1], kind = r[2]}, {}
@@ -1024,16 +1026,15 @@ end
 local expiry = NEVER
 if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
 
-local rows, absent = {}, {}
+local rows = {}
 for k = 1, #KEYS do
 	local text = redis.call('GET', KEYS[k])
-	if not text then
-		absent[k] = true
-	elseif string.byte(text) == 255 then
+	if text and string.byte(text) == 255 then
 		rows[k] = bigRow(text)
-	elseif #text == 12 or #text == 34 then
+	elseif text and (#text == 12 or #text == 34) then
 		rows[k] = smallRow(text)
-	else
+	end
+	if text and not rows[k] then
 		return redis.error_reply('ERR weir: the value at ' .. KEYS[k] .. ' is not a row of weir')
 	end
 end
@@ -1056,7 +1057,7 @@ for n, c in ipairs(call.charges) do
 	if asItIs[call.op] then
 		v = {0, 0, 0, 0, 0, 0}
 		if row then
-			if isUnder(row, set) then row.rules = set.rules end
+			if isUnder(row, set) then row.rules, row.fp, row.bits = set.rules, set.fp, nil end
 			advance(row)
 			v, did = ops[call.op](row, c)
 		end

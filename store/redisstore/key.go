@@ -26,8 +26,10 @@ func (s *Store) rowPrefix(policy string) string {
 
 // rowKey returns the key of a subject's row. It shares no memory with subject.
 func rowKey(prefix, subject string) string {
-	if strings.ContainsAny(subject, "%{}") {
-		subject = inSubject.Replace(subject)
+	for i := range len(subject) {
+		if c := subject[i]; c == '%' || c == '{' || c == '}' {
+			return prefix + inSubject.Replace(subject) + "}"
+		}
 	}
 	return prefix + subject + "}"
 }

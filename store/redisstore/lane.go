@@ -17,16 +17,23 @@ type lane struct {
 	store *Store
 	max   int // requests that may wait; beyond them callers are sent away
 
-	mu     sync.Mutex
-	wake   sync.Cond // somebody came, or the lane was closed
+	mu     sync.Mutex // guards the fields below
+	wake   sync.Cond  // there is work for a sender, or the lane was closed
 	queue  []*request
+	away   int // senders that wait for answers
 	closed bool
 
 	senders sync.WaitGroup
 }
 
-// gather is how many requests a sender takes at once.
-const gather = 512
+const (
+	// gather is how many requests a sender takes at once.
+	gather = 512
+
+	// crowd is how many must wait for a second sender to go while the first is away.
+	// Fewer are better off together: they go out when it is back.
+	crowd = 128
+)
 
 func newLane(s *Store, max, senders int) *lane {
 	l := &lane{store: s, max: max}
@@ -49,18 +56,29 @@ func (l *lane) add(r *request) error {
 		return ErrBusy
 	}
 	l.queue = append(l.queue, r)
-	l.wake.Signal()
+	if l.worthGoing() {
+		l.wake.Signal()
+	}
 	return nil
 }
 
+// worthGoing says whether a sender should go now. It requires l.mu.
+func (l *lane) worthGoing() bool {
+	return len(l.queue) >= crowd || len(l.queue) > 0 && (l.away == 0 || l.closed)
+}
+
 // next waits for requests and appends them to into. It returns none when the lane
-// is closed and empty.
-func (l *lane) next(into []*request) []*request {
+// is closed and empty. The sender is away from then on; back says that it was.
+func (l *lane) next(into []*request, back bool) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.queue) == 0 && !l.closed {
+	if back {
+		l.away--
+	}
+	for !l.worthGoing() && !l.closed {
 		l.wake.Wait()
 	}
+	l.away++
 	n := min(len(l.queue), gather)
 	into = append(into, l.queue[:n]...)
 	rest := copy(l.queue, l.queue[n:])

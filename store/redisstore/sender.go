@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -24,6 +23,8 @@ type sender struct {
 	takes    []take
 	calls    []*pending
 	order    []int
+	keys     []string
+	args     []string
 	commands []rueidis.Completed
 }
 
@@ -54,9 +55,8 @@ func newSender(s *Store, l *lane) *sender {
 }
 
 func (s *sender) run() {
-	for {
-		runtime.Gosched() // lets those who were just answered come back, to go out together
-		s.requests = s.lane.next(s.requests[:0])
+	for back := false; ; back = true {
+		s.requests = s.lane.next(s.requests[:0], back)
 		if len(s.requests) == 0 {
 			return
 		}
@@ -64,6 +64,7 @@ func (s *sender) run() {
 		s.sendTakes()
 		s.sendCalls()
 		clear(s.requests)
+		runtime.Gosched() // lets those who were just answered come back, to go out together
 	}
 }
 
@@ -127,7 +128,7 @@ func (p *pending) takes() bool {
 	return len(p.requests) > 0 && p.requests[0].call == nil && p.tries == 0
 }
 
-// sendTakes sends all rows.
+// sendTakes sends all rows, those under the same numbers together.
 func (s *sender) sendTakes() {
 	if len(s.rows) == 0 {
 		return
@@ -137,8 +138,13 @@ func (s *sender) sendTakes() {
 		perCall = 1
 	}
 	s.takes = s.takes[:0]
-	for from := 0; from < len(s.rows); from += perCall {
-		s.takes = append(s.takes, take{from, min(from+perCall, len(s.rows))})
+	for from := 0; from < len(s.rows); {
+		to := from + 1
+		for to < len(s.rows) && to < from+perCall && s.rows[to].n == s.rows[from].n {
+			to++
+		}
+		s.takes = append(s.takes, take{from, to})
+		from = to
 	}
 	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
 		keys, args := s.encodeTake(s.takes[i])
@@ -150,27 +156,30 @@ func (s *sender) sendTakes() {
 
 // encodeTake returns the keys and arguments of take.lua.
 func (s *sender) encodeTake(t take) (keys, args []string) {
-	args = append(args, s.store.nowText(), s.store.keepText)
+	m := s.rows[t.from].n.small
+	s.keys, s.args = s.keys[:0], append(s.args[:0], m.text, s.store.nowText(), s.store.keepText)
 	for i := t.from; i < t.to; i++ {
-		row := &s.rows[i]
-		keys = append(keys, row.key)
-		args = append(args, row.n.small.args...)
-		at := len(args)
-		args = append(args, "")
-		runs := 0
-		eachRun(row.requests, func(units int64, run []*request) {
-			runs++
-			count, c := len(run), row.n.small.one
-			if units == 0 || units > row.n.small.cap {
-				count = 0 // it is asked only how things are
-			} else {
-				c = row.n.small.costOf(units)
-			}
-			args = append(args, strconv.Itoa(count), c.w, c.f)
-		})
-		args[at] = strconv.Itoa(runs)
+		s.keys = append(s.keys, s.rows[i].key)
+		s.args = append(s.args, m.runs(s.rows[i].requests))
 	}
-	return keys, args
+	return s.keys, s.args
+}
+
+// runs returns what to take from a row, for take.lua.
+func (m *small) runs(requests []*request) string {
+	if len(requests) == 1 && requests[0].cost == 1 {
+		return ""
+	}
+	var b []byte
+	eachRun(requests, func(units int64, run []*request) {
+		if units == 0 || units > m.cap {
+			b = doubles(b, 0, 0, 0) // it is asked only how things are
+			return
+		}
+		c := m.span(units)
+		b = doubles(b, int64(len(run)), c.w, c.f)
+	})
+	return string(b)
 }
 
 // eachRun calls f for each sequence of requests that cost the same.
@@ -232,7 +241,7 @@ func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) 
 			case units == 0:
 				r.decision = m.admitted(ahead)
 			case i < admitted:
-				ahead = m.plus(ahead, m.costOf(units).pair)
+				ahead = m.plus(ahead, m.span(units))
 				r.decision = m.admitted(ahead)
 			default:
 				r.decision = m.refused(ahead, units)

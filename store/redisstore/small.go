@@ -1,8 +1,9 @@
 package redisstore
 
 import (
+	"encoding/binary"
+	"math"
 	"math/bits"
-	"strconv"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -15,15 +16,8 @@ type small struct {
 	a, b  int64 // a units per b µs
 	burst pair
 	cap   int64
-	args  []string // a, b, Bw, Bf, Mw, Mf, version, fingerprint
-	one   cost     // of a unit, the most frequent
-}
-
-// A cost is a number of units, and how long they take to come back.
-type cost struct {
-	units int64
-	pair
-	w, f string // the pair, for the script
+	one   pair   // how long a unit takes to come back
+	text  string // all of this for the script
 }
 
 func newSmall(n *numbers, l weir.Limit) *small {
@@ -33,25 +27,28 @@ func newSmall(n *numbers, l weir.Limit) *small {
 	}
 	m := &small{a: a, b: b, burst: units(l.Burst).span(a, b), cap: l.Burst}
 	most := mostUnits(l).span(a, b)
-	for _, v := range []int64{a, b, m.burst.w, m.burst.f, most.w, most.f, int64(n.version), int64(n.fp)} {
-		m.args = append(m.args, strconv.FormatInt(v, 10))
-	}
-	m.one = m.newCost(1)
+	m.one = m.span(1)
+	m.text = string(doubles(nil, a, b, m.burst.w, m.burst.f, most.w, most.f, int64(n.version), int64(n.fp), m.one.w, m.one.f))
 	return m
 }
 
-func (m *small) newCost(units int64) cost {
-	hi, lo := bits.Mul64(uint64(units), uint64(m.b))
-	w, f := bits.Div64(hi, lo, uint64(m.a)) // units are at most the burst, which fits 40 years
-	return cost{units, pair{int64(w), int64(f)}, strconv.FormatUint(w, 10), strconv.FormatUint(f, 10)}
+// doubles appends numbers below 2^53 as the scripts read them.
+func doubles(b []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(float64(n)))
+	}
+	return b
 }
 
-// costOf returns the cost of units, which must not be more than the burst.
-func (m *small) costOf(units int64) cost {
-	if units == 1 {
+// span returns how long units take to come back, which must not be more than the
+// burst: that fits 40 years.
+func (m *small) span(units int64) pair {
+	if units == 1 && m.one != (pair{}) {
 		return m.one
 	}
-	return m.newCost(units)
+	hi, lo := bits.Mul64(uint64(units), uint64(m.b))
+	w, f := bits.Div64(hi, lo, uint64(m.a))
+	return pair{int64(w), int64(f)}
 }
 
 func (m *small) plus(x, y pair) pair {
@@ -83,7 +80,7 @@ func (m *small) refused(ahead pair, units int64) weir.Decision {
 		return d
 	}
 	d.Reason = weir.Exhausted
-	d.RetryAfter = max(time.Microsecond, m.minus(m.plus(ahead, m.costOf(units).pair), m.burst).up())
+	d.RetryAfter = max(time.Microsecond, m.minus(m.plus(ahead, m.span(units)), m.burst).up())
 	return d
 }
 

@@ -103,7 +103,8 @@ type Store struct {
 	epoch    int64 // µs
 	unwatch  func()
 	lanes    []*lane
-	general  bool // tests: take.lua is not used
+	general  bool          // tests: take.lua is not used
+	skew     time.Duration // tests: by how much this process's clock is ahead
 
 	families sync.Map // name → *family
 	bindings [cached]atomic.Pointer[binding]
@@ -203,8 +204,8 @@ func (s *Store) recordsChanged(keys []string) {
 				family.stale.Store(true)
 			}
 		}
-		if keys == nil {
-			family.stale.Store(true)
+		if keys == nil { // nobody knows what has changed, if anything: the record is old
+			family.loaded.Store(0)
 		}
 		return true
 	})
@@ -337,10 +338,10 @@ func (s *Store) failed(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, weir.ErrReserveOnly), strings.HasPrefix(err.Error(), "redisstore: "):
+		return err // this package's own, which knows
 	case redisconn.IsUnknown(err):
 		return fmt.Errorf("%w: %w", ErrUnknown, err)
-	case errors.Is(err, weir.ErrReserveOnly), errors.Is(err, errChanging), strings.HasPrefix(err.Error(), "redisstore: "):
-		return err
 	}
 	return fmt.Errorf("redisstore: %w", err)
 }
@@ -356,7 +357,7 @@ func (s *Store) nowText() string {
 // nowMicros returns about what the server's clock says.
 func (s *Store) nowMicros() int64 {
 	if s.now == nil {
-		return int64(weir.Now()) / 1000
+		return int64(weir.Now().Add(s.skew)) / 1000
 	}
 	return int64(s.now()) / 1000
 }
