@@ -19,8 +19,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
-	"github.com/weirlimit/weir/bench/internal/keyed"
-	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/report"
 )
 
@@ -57,11 +55,11 @@ func main() {
 }
 
 func compare(o options) error {
-	settings, sizes, paced := full, keyed.Whole, pacing.Whole
+	settings, x := full, wholeExtent
 	if o.quick {
-		settings, sizes, paced = quick, keyed.Quick, pacing.Quick
+		settings, x = quick, quickExtent
 	}
-	parts, err := selected(allParts(sizes, paced), o.run)
+	parts, err := selected(allParts(x), o.run)
 	if err != nil {
 		return err
 	}
@@ -114,6 +112,9 @@ func document(r *report.Report, dir string) error {
 		return err
 	}
 	for _, s := range r.Sections {
+		if !s.Measured() {
+			continue
+		}
 		chart := func(w io.Writer) error { return r.WriteSVG(w, s) }
 		if err := writeFile(filepath.Join(dir, s.Chart), chart); err != nil {
 			return err

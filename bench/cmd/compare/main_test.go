@@ -8,12 +8,12 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
-	"github.com/weirlimit/weir/bench/internal/pacing"
+	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
 )
 
 func TestSelected(t *testing.T) {
-	all := allParts(keyed.Quick, pacing.Quick)
+	all := allParts(quickExtent)
 	whole := 0
 	for _, p := range all {
 		whole += p.size()
@@ -27,6 +27,7 @@ func TestSelected(t *testing.T) {
 		{"^deny, 2 goroutines$", 1, true},
 		{"^100,000 (new )?keys(, 2 goroutines)?$", 2, true}, // a case and a survey
 		{"^(pace|smooth|always late), ", 9, true},
+		{"^redis, ", 3, true},
 		{"no such case", 0, false},
 		{"(", 0, false},
 	} {
@@ -49,7 +50,7 @@ func TestNamesAreUnique(t *testing.T) {
 		}
 		seen[name] = true
 	}
-	for _, p := range allParts(keyed.Whole, pacing.Whole) {
+	for _, p := range allParts(wholeExtent) {
 		for _, c := range p.cases {
 			note(c.Name)
 		}
@@ -60,8 +61,12 @@ func TestNamesAreUnique(t *testing.T) {
 }
 
 func TestDocument(t *testing.T) {
-	tiny := keyed.Sizes{Many: 10, Most: 20, Vast: 200, Full: 10}
-	parts, err := selected(allParts(tiny, 5*time.Millisecond), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth")
+	tiny := extent{
+		keyed: keyed.Sizes{Many: 10, Most: 20, Vast: 200, Full: 10},
+		paced: 5 * time.Millisecond,
+		redis: redisbacked.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
+	}
+	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^redis, 10 keys")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +80,7 @@ func TestDocument(t *testing.T) {
 	if err := document(r, dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg"} {
+	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
 	"github.com/weirlimit/weir/bench/internal/pacing"
+	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
 	"github.com/weirlimit/weir/bench/internal/single"
 )
@@ -20,9 +21,20 @@ type part struct {
 	surveys []harness.Survey
 }
 
-// allParts returns everything there is to measure. paced is how long it takes to
-// see what pace a pacer keeps.
-func allParts(sizes keyed.Sizes, paced time.Duration) []part {
+// An extent is how much is measured where it is not time per call.
+type extent struct {
+	keyed keyed.Sizes
+	paced time.Duration // how long it takes to see what pace a pacer keeps
+	redis redisbacked.Sizes
+}
+
+var (
+	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole}
+	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick}
+)
+
+// allParts returns everything there is to measure.
+func allParts(x extent) []part {
 	return []part{
 		{
 			section: report.Section{Title: "One limiter", Chart: "benchmarks.svg"},
@@ -30,13 +42,17 @@ func allParts(sizes keyed.Sizes, paced time.Duration) []part {
 		},
 		{
 			section: report.Section{Title: "Many keys", Note: keyed.Note, Chart: "benchmarks-keyed.svg"},
-			cases:   keyed.Cases(sizes),
-			surveys: keyed.Surveys(sizes),
+			cases:   keyed.Cases(x.keyed),
+			surveys: keyed.Surveys(x.keyed),
 		},
 		{
 			section: report.Section{Title: "Pacing", Note: pacing.Note, Chart: "benchmarks-pacing.svg", ChartFigure: pacing.Achieved},
 			cases:   pacing.Cases(),
-			surveys: pacing.Surveys(paced),
+			surveys: pacing.Surveys(x.paced),
+		},
+		{
+			section: report.Section{Title: "Redis", Note: redisbacked.Note(), Chart: "benchmarks-redis.svg", ChartFigure: redisbacked.Decisions},
+			surveys: redisbacked.Surveys(x.redis),
 		},
 	}
 }

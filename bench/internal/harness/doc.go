@@ -7,11 +7,11 @@
 // figures themselves.
 //
 // A [Survey] asks for what is no time per call, such as memory per key; [Ask] asks
-// one subject after the other.
+// one subject after the other, or lets them take turns.
 //
 // It is not [testing.B] because that measures one function until it is done and
 // then the next, with minutes between the two that are to be compared.
 //
 // To add cases, write a package beside this one that returns them, as packages
-// single, keyed and pacing do, and append them in cmd/compare.
+// single, keyed, pacing and redisbacked do, and append them in cmd/compare.
 package harness

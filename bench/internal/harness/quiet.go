@@ -38,8 +38,27 @@ func disturbance() (end func() float64) {
 		if !known {
 			return lost.Seconds()
 		}
-		most := quietMost + time.Since(began)/quietPart
-		return lost.Seconds() + max(0, after-before-most).Seconds()
+		return lost.Seconds() + excess(after-before, time.Since(began)).Seconds()
+	}
+}
+
+// excess returns how much more than they may others had of the cores.
+func excess(had, elapsed time.Duration) time.Duration {
+	return max(0, had-quietMost-elapsed/quietPart)
+}
+
+// Watch is for those who answer together. What it returns says how much more than they
+// may others had of the cores since, but for the processor time of a server that the
+// survey has itself; 0 is quiet, and so is a system that does not tell.
+func Watch() (end func(server time.Duration) (disturbed time.Duration)) {
+	began := time.Now()
+	before, known := others()
+	return func(server time.Duration) time.Duration {
+		after, _ := others()
+		if !known {
+			return 0
+		}
+		return excess(after-before-server, time.Since(began))
 	}
 }
 

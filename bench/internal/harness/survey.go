@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -21,12 +22,25 @@ type Survey struct {
 	Quiet bool
 
 	// Figures are what each subject is asked for. Less is better, unless the
-	// figure has a least good value.
+	// figure says otherwise or has a least good value.
 	Figures []Figure
 
 	// Subjects answer.
 	Subjects []Subject
+
+	// Together, if set, answers for all subjects, in the same order, and their Ask
+	// is not called: it lets them take turns. It calls progress with how far it is,
+	// and sees to quiet itself: disturbed is how many turns were not.
+	Together func(progress func(step string)) (values [][]float64, disturbed int, err error)
 }
+
+// Missing is returned by those who answer if the machine lacks what they need. The
+// survey is then left out.
+type Missing struct {
+	What string // for example "redis-server"
+}
+
+func (m Missing) Error() string { return "there is no " + m.What + " on this machine" }
 
 // Figure is one thing to know.
 type Figure struct {
@@ -40,6 +54,9 @@ type Figure struct {
 	// example 0.999 and 1.0005. 0 means that there is no such bound, and without
 	// either the figure only informs.
 	AtLeast, AtMost float64
+
+	// More says that more is better even without a least good value.
+	More bool
 }
 
 // Bounded says whether there is a value that is not good.
@@ -50,14 +67,14 @@ func (f Figure) Good(v float64) bool {
 	return v >= f.AtLeast && (f.AtMost == 0 || v <= f.AtMost)
 }
 
-// Better says whether a is better than b: more if there is only a least good value,
-// closer to the middle of both bounds if there are two, otherwise less.
+// Better says whether a is better than b: closer to the middle of both bounds if there
+// are two, more if that is said or if there is only a least good value, otherwise less.
 func (f Figure) Better(a, b float64) bool {
 	switch {
+	case f.AtMost == 0 && (f.More || f.AtLeast > 0):
+		return a > b
 	case f.AtLeast == 0:
 		return a < b
-	case f.AtMost == 0:
-		return a > b
 	}
 	middle := (f.AtLeast + f.AtMost) / 2
 	return math.Abs(a-middle) < math.Abs(b-middle)
@@ -83,8 +100,12 @@ type Answers struct {
 	Survey Survey
 	Values [][]float64
 
-	// Disturbed is how many answers counted although the survey is to be Quiet
-	// and others had more of the cores than that.
+	// Missing says why the survey was left out, for example "there is no
+	// redis-server on this machine". It then has neither figures nor subjects.
+	Missing string
+
+	// Disturbed is how many answers, or turns of those who answer together, counted
+	// although the survey is to be quiet and others had more of the cores than that.
 	Disturbed int
 }
 
@@ -92,6 +113,18 @@ type Answers struct {
 func Ask(s Survey, progress func(step string)) (Answers, error) {
 	if progress == nil {
 		progress = func(string) {}
+	}
+	a, err := askAll(s, progress)
+	if missing := (Missing{}); errors.As(err, &missing) {
+		s.Figures, s.Subjects = nil, nil
+		return Answers{Survey: s, Missing: missing.Error()}, nil
+	}
+	return a, err
+}
+
+func askAll(s Survey, progress func(step string)) (Answers, error) {
+	if s.Together != nil {
+		return askTogether(s, progress)
 	}
 	a := Answers{Survey: s}
 	for _, sub := range s.Subjects {
@@ -104,8 +137,8 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 		if err != nil {
 			return Answers{}, fmt.Errorf("%s: %s: %w", s.Name, sub.Name, err)
 		}
-		if len(values) != len(s.Figures) {
-			return Answers{}, fmt.Errorf("%s: %s: %d values for %d figures", s.Name, sub.Name, len(values), len(s.Figures))
+		if err := s.check(sub, values); err != nil {
+			return Answers{}, err
 		}
 		a.Values = append(a.Values, values)
 		if disturbed {
@@ -113,6 +146,30 @@ func Ask(s Survey, progress func(step string)) (Answers, error) {
 		}
 	}
 	return a, nil
+}
+
+func askTogether(s Survey, progress func(step string)) (Answers, error) {
+	values, disturbed, err := s.Together(progress)
+	if err != nil {
+		return Answers{}, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if len(values) != len(s.Subjects) {
+		return Answers{}, fmt.Errorf("%s: %d answers for %d subjects", s.Name, len(values), len(s.Subjects))
+	}
+	for i, sub := range s.Subjects {
+		if err := s.check(sub, values[i]); err != nil {
+			return Answers{}, err
+		}
+	}
+	return Answers{Survey: s, Values: values, Disturbed: disturbed}, nil
+}
+
+// check makes sure that a subject has answered everything.
+func (s Survey) check(sub Subject, values []float64) error {
+	if len(values) != len(s.Figures) {
+		return fmt.Errorf("%s: %s: %d values for %d figures", s.Name, sub.Name, len(values), len(s.Figures))
+	}
+	return nil
 }
 
 // quietest asks until an answer was not disturbed, if the survey is to be quiet, but

@@ -2,6 +2,7 @@ package harness_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -51,6 +52,50 @@ func TestAskFailsLoudly(t *testing.T) {
 	}
 }
 
+func TestAskTogether(t *testing.T) {
+	survey := func(values [][]float64, err error) harness.Survey {
+		return harness.Survey{
+			Name:     "speed",
+			Figures:  []harness.Figure{{Name: "calls"}},
+			Subjects: []harness.Subject{{Name: "a"}, {Name: "b"}},
+			Together: func(func(string)) ([][]float64, int, error) { return values, 3, err },
+		}
+	}
+	values := [][]float64{{1}, {2}}
+	a, err := harness.Ask(survey(values, nil), nil)
+	if err != nil || !reflect.DeepEqual(a.Values, values) || a.Disturbed != 3 {
+		t.Errorf("values %v, disturbed %d, error %v; want %v, 3", a.Values, a.Disturbed, err, values)
+	}
+	for _, tt := range []struct {
+		values [][]float64
+		err    error
+		want   string
+	}{
+		{values, errors.New("no server"), "speed: no server"},
+		{values[:1], nil, "speed: 1 answers for 2 subjects"},
+		{[][]float64{{1}, {2, 3}}, nil, "speed: b: 2 values for 1 figures"},
+	} {
+		if _, err := harness.Ask(survey(tt.values, tt.err), nil); err == nil || err.Error() != tt.want {
+			t.Errorf("error %v, want %q", err, tt.want)
+		}
+	}
+}
+
+// TestMissingIsLeftOut makes sure that a machine without something is no failure.
+func TestMissingIsLeftOut(t *testing.T) {
+	missing := harness.Missing{What: "abacus"}
+	for name, s := range map[string]harness.Survey{
+		"one by one": {Subjects: []harness.Subject{subject("a", fmt.Errorf("start: %w", missing))}},
+		"together":   {Subjects: []harness.Subject{{}}, Together: func(func(string)) ([][]float64, int, error) { return nil, 0, missing }},
+	} {
+		s.Name, s.Figures = "beads", []harness.Figure{{Name: "calls"}}
+		a, err := harness.Ask(s, nil)
+		if err != nil || a.Missing != "there is no abacus on this machine" || a.Survey.Name != "beads" || len(a.Survey.Subjects)+len(a.Survey.Figures) > 0 {
+			t.Errorf("%s: %+v, error %v", name, a, err)
+		}
+	}
+}
+
 func TestFigureBounds(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -63,6 +108,8 @@ func TestFigureBounds(t *testing.T) {
 		{"informs", harness.Figure{}, false, []float64{0, 1e9}, nil, []float64{0, 1, 2}},
 		{"at most", harness.Figure{AtMost: 24}, true, []float64{0, 24}, []float64{24.001}, []float64{0, 24, 25}},
 		{"at least", harness.Figure{AtLeast: 24}, true, []float64{24, 1e9}, []float64{0, 23.999}, []float64{25, 24, 0}},
+		{"more", harness.Figure{More: true}, false, []float64{0, 1e9}, nil, []float64{2, 1, 0}},
+		{"more than", harness.Figure{More: true, AtLeast: 24}, true, []float64{24, 1e9}, []float64{0, 23.999}, []float64{25, 24, 0}},
 		{
 			"between",
 			harness.Figure{AtLeast: 0.999, AtMost: 1.0005},

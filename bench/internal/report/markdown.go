@@ -33,6 +33,9 @@ func writeSectionHead(b *bytes.Buffer, s Section) {
 	if s.Note != "" {
 		fmt.Fprintf(b, "\n%s\n", s.Note)
 	}
+	if !s.Measured() {
+		return // without a chart
+	}
 	fmt.Fprintf(b, "\n![%s: %s, weir and its peers](%s)\n", s.Title, s.charted(), s.Chart)
 }
 

@@ -30,6 +30,8 @@ func sample() *Report {
 			{Title: "One limiter", Chart: "chart.svg", Results: singleResults()},
 			{Title: "Many keys", Note: "Keys are short.", Chart: "chart-keyed.svg", Results: keyedResults(), Answers: keyedAnswers()},
 			{Title: "Pacing", Chart: "chart-pacing.svg", ChartFigure: "achieved / target", Results: pacingResults(), Answers: pacingAnswers()},
+			{Title: "Redis", Chart: "chart-redis.svg", ChartFigure: "decisions/s", Answers: redisAnswers()},
+			{Title: "Beads", Chart: "chart-beads.svg", Answers: missingAnswers()},
 		},
 	}
 }
@@ -150,6 +152,25 @@ func pacingAnswers() []harness.Answers {
 	}
 }
 
+func redisAnswers() []harness.Answers {
+	return append([]harness.Answers{{
+		Survey: harness.Survey{
+			Name:    "redis, 1 hot key",
+			Figures: []harness.Figure{{Name: "decisions/s", More: true}, {Name: "times redis_rate", AtLeast: 10, More: true}},
+			Subjects: []harness.Subject{
+				{Name: "weir Store.Take"},
+				{Name: "redis_rate", Kind: harness.Peer, Module: "example.com/limiter"},
+				{Name: "ulule", Kind: harness.Peer},
+			},
+		},
+		Values: [][]float64{{200_000, 8}, {25_000, 1}, {40_000, 1.6}},
+	}}, missingAnswers()...)
+}
+
+func missingAnswers() []harness.Answers {
+	return []harness.Answers{{Survey: harness.Survey{Name: "beads, 1 rod"}, Missing: "there is no abacus on this machine"}}
+}
+
 func TestRows(t *testing.T) {
 	over := func(a, b float64) float64 { return a / b } // rounded, unlike a constant
 	want := []Row{
@@ -180,6 +201,8 @@ func TestRows(t *testing.T) {
 		{"weir Pacer.Wait, fast pace, achieved / target", 1.00052, 0, "", "0.999 to 1.0005", over(1.0005, 1.00052), 1},
 		{"weir Pacer.Wait, fast pace, CPU, cores", 0.5, 0, "", "", 0, 0},
 		{"weir Pacer.Wait, hits, hit, %", 45, 0, "", "at least 90", 0.5, 1},
+		{"weir Store.Take, redis, 1 hot key, decisions/s", 200_000, 40_000, "ulule", "ulule", 5, 0},
+		{"weir Store.Take, redis, 1 hot key, times redis_rate", 8, 1.6, "ulule", "at least 10", 0.8, 1},
 	}
 	got := sample().Rows()
 	if len(got) != len(want) {
@@ -188,6 +211,14 @@ func TestRows(t *testing.T) {
 	for i := range want {
 		if got[i] != want[i] {
 			t.Errorf("row %d is\n%+v, want\n%+v", i, got[i], want[i])
+		}
+	}
+}
+
+func TestMeasured(t *testing.T) {
+	for _, s := range sample().Sections {
+		if got, want := s.Measured(), s.Title != "Beads"; got != want {
+			t.Errorf("%s: measured is %t", s.Title, got)
 		}
 	}
 }
@@ -254,6 +285,7 @@ func TestGolden(t *testing.T) {
 		{"chart.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[0]) }},
 		{"chart-keyed.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[1]) }},
 		{"chart-pacing.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[2]) }},
+		{"chart-redis.svg", func(r *Report, w io.Writer) error { return r.WriteSVG(w, r.Sections[3]) }},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			var got bytes.Buffer

@@ -2,6 +2,7 @@ package report
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
@@ -27,6 +28,12 @@ type Section struct {
 
 // charted names what the chart shows.
 func (s Section) charted() string { return cmp.Or(s.ChartFigure, "nanoseconds per decision") }
+
+// Measured says whether there is anything to draw: not if all was left out because the
+// machine lacks what it needs.
+func (s Section) Measured() bool {
+	return len(s.Results) > 0 || slices.ContainsFunc(s.Answers, func(a harness.Answers) bool { return a.Missing == "" })
+}
 
 // Rows returns the section as rows: of each case the times and the allocations,
 // then the surveys.

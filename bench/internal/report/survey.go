@@ -25,6 +25,8 @@ func surveyRows(a harness.Answers) []Row {
 			switch {
 			case judged(sub, f):
 				row.Against, row.Ratio, row.Goal = bounds(f), within(f, row.Weir), 1
+			case row.BestPeerName != "" && f.More:
+				row.Against, row.Ratio = row.BestPeerName, AtLeast(row.BestPeer, row.Weir)
 			case row.BestPeerName != "" && f.AtLeast == 0:
 				row.Against, row.Ratio = row.BestPeerName, AtMost(row.BestPeer, row.Weir)
 			}
@@ -76,6 +78,10 @@ func bestSubject(a harness.Answers, k int) (best float64, name string) {
 // writeSurveyText writes a table, the bounds below it.
 func writeSurveyText(w io.Writer, a harness.Answers) {
 	fmt.Fprintf(w, "%s\n", a.Survey.Name)
+	if a.Missing != "" {
+		fmt.Fprintf(w, "(left out: %s)\n\n", a.Missing)
+		return
+	}
 	for _, f := range a.Survey.Figures {
 		fmt.Fprintf(w, "\t%s", heading(f))
 	}
@@ -106,6 +112,10 @@ func boundVerdict(a harness.Answers, i int) string {
 
 func writeSurveyMarkdown(b *bytes.Buffer, a harness.Answers) {
 	writeHeading(b, a.Survey.Name, a.Survey.Note)
+	if a.Missing != "" {
+		fmt.Fprintf(b, "\nLeft out: %s.\n", a.Missing)
+		return
+	}
 	if a.Disturbed > 0 {
 		fmt.Fprintf(b, "\nAnswers counted although somebody else had a core meanwhile: %d.\n", a.Disturbed)
 	}

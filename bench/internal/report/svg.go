@@ -68,7 +68,7 @@ type bar struct {
 func (r *Report) WriteSVG(w io.Writer, s Section) error {
 	groups, better := caseGroups(s.Results), "less is better"
 	if s.ChartFigure != "" {
-		groups, better = surveyGroups(s.Answers, s.ChartFigure), "the line is the goal"
+		groups, better = surveyGroups(s.Answers, s.ChartFigure)
 	}
 	height, longest := chartTop+chartBottom, 0.0
 	for _, g := range groups {
@@ -112,15 +112,19 @@ func caseGroups(results []harness.Result) []group {
 	return groups
 }
 
-// surveyGroups returns the values of a figure in the surveys that ask for it.
-func surveyGroups(answers []harness.Answers, figure string) []group {
-	var groups []group
+// surveyGroups returns the values of a figure in the surveys that ask for it, and
+// which are better.
+func surveyGroups(answers []harness.Answers, figure string) (groups []group, better string) {
+	better = "the line is the goal"
 	for _, a := range answers {
 		k := slices.IndexFunc(a.Survey.Figures, func(f harness.Figure) bool { return f.Name == figure })
 		if k < 0 {
 			continue
 		}
 		f := a.Survey.Figures[k]
+		if f.More && !f.Bounded() {
+			better = "more is better"
+		}
 		g := group{title: a.Survey.Name, mark: cmp.Or(f.AtLeast, f.AtMost)}
 		for i, sub := range a.Survey.Subjects {
 			v := a.Values[i][k]
@@ -128,7 +132,7 @@ func surveyGroups(answers []harness.Answers, figure string) []group {
 		}
 		groups = append(groups, g)
 	}
-	return groups
+	return groups, better
 }
 
 func (g group) height() int { return groupTitle + len(g.bars)*barPitch + groupGap }

@@ -1,0 +1,110 @@
+package redisbacked
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+// Note is what a reader must know of all of it.
+func Note() string { return fmt.Sprintf(note, version(), Goroutines) }
+
+const note = `All limiters ask one %s without persistence, on the loopback interface and on the
+same cores, from %d goroutines that call in a loop and do nothing else. Each has its
+defaults; go-redis, which the peers use, has a connection for each goroutine. The
+libraries take turns, and of each the run with the most decisions per second counts;
+median is that of all its runs. Other processes slow down those most that need most
+processor time, so a run in which they had more than 2 %% of a core is made again, up to
+four times, and the quietest counts. Every answer is checked. An error is no decision;
+they are counted over all runs. Processor time is this process's, the loop included, and
+the server's. rueidis EVALSHA is no limiter but one script per decision, the least that
+answers yes or no, in pipelines: only who asks for several decisions at once can be
+faster. Keys are 20 bytes long, and all are there before the first run.`
+
+// Goroutines is how many ask at once.
+const Goroutines = 64
+
+// Sizes say how much is measured.
+type Sizes struct {
+	Keys   int // of the survey with many
+	Rounds int
+	PerRun time.Duration
+}
+
+// The sizes to measure with.
+var (
+	Whole = Sizes{Keys: 100_000, Rounds: 7, PerRun: 700 * time.Millisecond}
+	Quick = Sizes{Keys: 10_000, Rounds: 3, PerRun: 200 * time.Millisecond}
+)
+
+// How many times as fast as redis_rate weir wants to be.
+const (
+	goalHot  = 10
+	goalMany = 3
+)
+
+// Decisions is the figure for the chart.
+const Decisions = "decisions/s"
+
+// Surveys returns the surveys, those with goals first.
+func Surveys(s Sizes) []harness.Survey {
+	goalMany := float64(goalMany)
+	if s.Keys < Whole.Keys {
+		goalMany = 0 // so few keys meet in one pipeline
+	}
+	return []harness.Survey{
+		question{
+			name: "1 hot key", note: "Every call is admitted.",
+			peers: hotPeers(), keys: 1, settings: []setting{plenty}, goal: goalHot,
+		}.survey(s),
+		question{
+			name: harness.Grouped(s.Keys) + " keys", note: "Every call is admitted.",
+			peers: peers(), keys: s.Keys, settings: []setting{plenty}, goal: goalMany,
+		}.survey(s),
+		question{
+			name: "2 hot keys, one used up", note: "Calls for one key are admitted, those for the other are refused.",
+			peers: hotPeers(), keys: 2, settings: []setting{plenty, scarce},
+		}.survey(s),
+	}
+}
+
+// A question is what differs between the surveys.
+type question struct {
+	name, note string
+	peers      []library
+	keys       int
+	settings   []setting // of the keys, in turns
+	goal       float64   // least good ratio, 0 = none
+}
+
+func (q question) survey(s Sizes) harness.Survey {
+	libraries := append(append([]library{weirTake()}, q.peers...), evalFloor())
+	survey := harness.Survey{
+		Name:    fmt.Sprintf("redis, %s, %s", q.name, harness.Goroutines(Goroutines)),
+		Note:    fmt.Sprintf("%s %d rounds of %v each.", q.note, s.Rounds, s.PerRun),
+		Figures: figures(q.goal),
+		Together: func(progress func(string)) ([][]float64, int, error) {
+			return compare(libraries, newKeys(q.keys, q.settings...), s, progress)
+		},
+	}
+	for _, l := range libraries {
+		survey.Subjects = append(survey.Subjects, harness.Subject{Name: l.name, Kind: l.kind, Module: l.module})
+	}
+	return survey
+}
+
+// figures are what valuesOf returns.
+func figures(goal float64) []harness.Figure {
+	return []harness.Figure{
+		{Name: Decisions, More: true},
+		{Name: "median", More: true},
+		{Name: "times " + redisRateName, AtLeast: goal, More: true},
+		{Name: "errors", Unit: "%"},
+		{Name: "p50", Unit: "µs"},
+		{Name: "p99", Unit: "µs"},
+		{Name: "commands each"},
+		{Name: "CPU here", Unit: "µs each"},
+		{Name: "CPU of Redis", Unit: "µs each"},
+	}
+}

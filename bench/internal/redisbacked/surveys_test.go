@@ -1,0 +1,85 @@
+package redisbacked
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+var tiny = Sizes{Keys: 50, Rounds: 2, PerRun: 10 * time.Millisecond}
+
+// TestSurveys asks everything for a moment and looks whether the answers can be true.
+func TestSurveys(t *testing.T) {
+	for _, s := range Surveys(tiny) {
+		t.Run(s.Name, func(t *testing.T) {
+			a, err := harness.Ask(s, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a.Missing != "" {
+				t.Fatal(a.Missing)
+			}
+			for i, sub := range s.Subjects {
+				for k, f := range s.Figures {
+					if v := a.Values[i][k]; !plausible(sub, f, v) {
+						t.Errorf("%s, %s: %v %s", sub.Name, f.Name, v, f.Unit)
+					}
+				}
+			}
+		})
+	}
+}
+
+// plausible: throttled gives up when a key is hot, and may have no answer at all.
+func plausible(sub harness.Subject, f harness.Figure, v float64) bool {
+	impatient := sub.Name == "throttled"
+	switch {
+	case f.Unit == "%":
+		return v >= 0 && v <= 100 && (v < 50 || impatient)
+	case impatient:
+		return v >= 0
+	case f.Name == "commands each" && sub.Kind != harness.Weir:
+		return v >= 1 && v < 1000
+	case strings.HasPrefix(f.Name, "CPU"):
+		return v >= 0 && v < 1e6
+	}
+	return v > 0 && v < 1e7
+}
+
+func TestGoals(t *testing.T) {
+	goals := func(s Sizes) map[string]float64 {
+		found := make(map[string]float64)
+		for _, survey := range Surveys(s) {
+			for _, f := range survey.Figures {
+				if f.Bounded() {
+					found[survey.Name+": "+f.Name] = f.AtLeast
+				}
+			}
+		}
+		return found
+	}
+	const hot, many = "redis, 1 hot key, 64 goroutines: times redis_rate", "redis, 100,000 keys, 64 goroutines: times redis_rate"
+	if got, want := goals(Whole), map[string]float64{hot: 10, many: 3}; !maps.Equal(got, want) {
+		t.Errorf("goals %v, want %v", got, want)
+	}
+	if got, want := goals(Quick), map[string]float64{hot: 10}; !maps.Equal(got, want) {
+		t.Errorf("goals of a quick run %v, want %v", got, want)
+	}
+}
+
+// TestMissing makes sure that a machine without Redis is no failure.
+func TestMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	for _, s := range Surveys(tiny) {
+		a, err := harness.Ask(s, nil)
+		if err != nil || a.Missing != "there is no redis-server on this machine" {
+			t.Errorf("%s: missing %q, error %v", s.Name, a.Missing, err)
+		}
+	}
+	if note := Note(); !strings.Contains(note, "one no redis-server") {
+		t.Errorf("the note is %q", note)
+	}
+}
