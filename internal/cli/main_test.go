@@ -41,6 +41,7 @@ func weirMain() {
 		}
 		policies = []*weir.Policy{p}
 	}
+	redisTimeout = time.Minute
 	os.Exit(Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -19,6 +19,10 @@ const connectTimeout = 10 * time.Second
 // redisPassword names the environment's variable with the password for --redis.
 const redisPassword = "WEIR_REDIS_PASSWORD"
 
+// redisTimeout is how long a decision may take; 0 means the store's default. Tests,
+// which are not about slow machines, have more patience.
+var redisTimeout time.Duration
+
 // serveRedis serves with the counts in Redis.
 func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *slog.Logger) error {
 	config, err := redisstore.ParseServer(f.redis)
@@ -33,7 +37,7 @@ func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *sl
 	}
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	store, err := redisstore.New(connecting, redisstore.Config{Redis: config})
+	store, err := redisstore.New(connecting, redisstore.Config{Redis: config, Timeout: redisTimeout})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
