@@ -31,11 +31,13 @@ func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
 	if len(b.Charges) == 0 {
 		return nil
 	}
+	began := weir.Now()
 	whole, err := s.newCall(ctx, b)
 	if err != nil {
 		return err
 	}
 	s.counts.decisions.Add(int64(len(b.Charges)))
+	whole.until = began.Add(s.timeout)
 	if err := s.carryOut(ctx, whole); err != nil {
 		return err
 	}
@@ -143,7 +145,7 @@ func (s *Store) carryOut(ctx context.Context, whole *call) error {
 func (s *Store) send(ctx context.Context, c *call) error {
 	r := newRequest()
 	r.call = c
-	return s.wait(ctx, r)
+	return s.wait(ctx, r, max(0, c.until.Sub(weir.Now())))
 }
 
 // shares returns the places of a call's charges, those of one slot together, in the
@@ -157,7 +159,7 @@ func (s *Store) shares(c *call) [][]int {
 
 // part returns the charges of one share as a call of its own.
 func (c *call) part(share []int) *call {
-	p := &call{op: c.op, ttl: c.ttl, charges: make([]charge, len(share))}
+	p := &call{op: c.op, ttl: c.ttl, until: c.until, charges: make([]charge, len(share))}
 	for i, at := range share {
 		p.charges[i] = c.charges[at]
 	}

@@ -24,8 +24,10 @@ type call struct {
 	outcomes []outcome
 	err      error
 
+	until weir.Instant     // when the caller leaves
 	since map[*numbers]int // where the script wants the past of a set to begin
 	at    int64            // µs: whose calendars to tell
+	newer int              // how often a row was of a later version
 	tries int
 }
 
@@ -74,6 +76,9 @@ func (c *call) encode(s *Store) (keys []string, arg string) {
 	b := fmt.Appendf(make([]byte, 0, 512), `{"op":%q,"keep":%d,"ttl":%d,"epoch":%d,"most":%d`, c.op, s.keep, c.ttl, s.epoch, maxHolds)
 	if s.now != nil {
 		b = fmt.Appendf(b, `,"now":%d`, s.nowMicros())
+	}
+	if c.newer > 1 { // and looking again did not help: the record of that version is lost
+		b = append(b, `,"lost":true`...)
 	}
 	var sets []*numbers
 	places := make(map[string]int, len(c.charges)) // of keys
@@ -135,6 +140,7 @@ func (c *call) decode(reply []int64) (done bool) {
 	case statusDone:
 		return c.decodeOutcomes(reply[2:])
 	case statusNewer:
+		c.newer++
 		for i := range c.charges {
 			c.charges[i].n.family.stale.Store(true)
 		}

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,7 +15,16 @@ import (
 	"github.com/weirlimit/weir/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		os.Exit(runNode())
+	}
+	// These end by themselves some seconds after a cluster has changed; see
+	// redisconn.Conn.Close.
+	goleak.VerifyTestMain(withServer{m},
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
 
 // without is what the suite asks of a store and this one does not do.
 var without = map[storetest.Demand]string{

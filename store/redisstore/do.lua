@@ -13,6 +13,7 @@
 --   ttl      µs that holds live, or -1: until they are settled
 --   epoch    µs: when the limiter was first started
 --   most     how many holds a key may have
+--   lost     rows of later versions are taken as they are: nobody knows these any more
 --   sets     the numbers that the charges are under, see numbers.go, each with
 --     past   what was set: {version, at, fingerprint of the old numbers, the new set}
 --     since  past begins behind this version
@@ -1041,7 +1042,10 @@ end
 
 for n, c in ipairs(call.charges) do
 	local row, set = rows[c[1]], call.sets[c[2]]
-	if row and row.version > set.version then return {1, now} end
+	if row and row.version > set.version then
+		if not call.lost then return {1, now} end
+		row.version = set.version
+	end
 	if row and row.version < set.version then
 		if row.version < set.since then return {2, now, n, row.version} end
 		rows[c[1]] = inForce(row, set)

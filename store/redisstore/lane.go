@@ -15,7 +15,6 @@ import (
 // decisions, and a slow server costs this process no goroutine.
 type lane struct {
 	store *Store
-	max   int // requests that may wait; beyond them callers are sent away
 
 	mu     sync.Mutex // guards the fields below
 	wake   sync.Cond  // there is work for a sender, or the lane was closed
@@ -35,8 +34,8 @@ const (
 	crowd = 128
 )
 
-func newLane(s *Store, max, senders int) *lane {
-	l := &lane{store: s, max: max}
+func newLane(s *Store, senders int) *lane {
+	l := &lane{store: s}
 	l.wake.L = &l.mu
 	for range senders {
 		l.senders.Go(func() { newSender(s, l).run() })
@@ -44,16 +43,19 @@ func newLane(s *Store, max, senders int) *lane {
 	return l
 }
 
-// add queues a request.
-func (l *lane) add(r *request) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.closed:
-		return ErrClosed
-	case len(l.queue) >= l.max:
+// add queues a request. It is under way until a sender is done with it. What only gives
+// back must be added, however many there are.
+func (l *lane) add(r *request, must bool) error {
+	if l.store.under.Add(1) > l.store.max && !must {
+		l.store.under.Add(-1)
 		l.store.counts.busy.Add(1)
 		return ErrBusy
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		l.store.under.Add(-1)
+		return ErrClosed
 	}
 	l.queue = append(l.queue, r)
 	if l.worthGoing() {

@@ -63,6 +63,7 @@ func (s *sender) run() {
 		s.sort()
 		s.sendTakes()
 		s.sendCalls()
+		s.store.under.Add(int64(-len(s.requests)))
 		clear(s.requests)
 		runtime.Gosched() // lets those who were just answered come back, to go out together
 	}

@@ -99,5 +99,5 @@ func everyPlace(c *call) []int {
 // sendAlone sends a call that nobody waits for.
 func (s *Store) sendAlone(c *call) {
 	r := &request{call: c, done: make(chan struct{}, 1)}
-	_ = s.laneOf(c.charges[0].key).add(r) // if it cannot be sent, the holds expire
+	_ = s.laneOf(c.charges[0].key).add(r, true) // once closed it cannot be sent, and the holds expire
 }

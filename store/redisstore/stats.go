@@ -15,8 +15,8 @@ type Stats struct {
 	// charged, because no answer came or because they did not wait for it.
 	Unknown int64
 
-	// GivenBack is how many of them were found to have been charged, and got it
-	// back.
+	// GivenBack is how many of them were found to have been charged, so that it was
+	// sent back.
 	GivenBack int64
 
 	// Timeouts is how many callers did not wait for their answer, be it that their

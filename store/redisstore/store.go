@@ -97,6 +97,7 @@ type Store struct {
 	cluster  bool
 	prefix   string
 	timeout  time.Duration
+	max      int64               // decisions that may be under way
 	now      func() weir.Instant // nil = the server's
 	keep     int64               // ms by which rows outlive their use
 	keepText string
@@ -109,6 +110,7 @@ type Store struct {
 	families sync.Map // name → *family
 	bindings [cached]atomic.Pointer[binding]
 	requests sync.Pool
+	under    atomic.Int64 // requests under way: queued, or sent and not answered
 	counts   counts
 	closing  sync.Once
 }
@@ -126,13 +128,16 @@ func New(ctx context.Context, c Config) (*Store, error) {
 	}
 	s := &Store{
 		conn: conn, client: conn.Client, cluster: conn.Cluster,
-		prefix: c.Prefix, timeout: c.Timeout, now: c.Now, keep: time.Second.Milliseconds(),
+		prefix: c.Prefix, timeout: c.Timeout, max: int64(c.MaxInFlight), now: c.Now, keep: time.Second.Milliseconds(),
 	}
 	if c.Prefix == "" {
 		s.prefix = "weir:"
 	}
 	if c.Timeout == 0 {
 		s.timeout = defaultTimeout
+	}
+	if c.MaxInFlight == 0 {
+		s.max = defaultInFlight
 	}
 	if s.now != nil {
 		s.keep = (10 * time.Minute).Milliseconds()
@@ -158,23 +163,20 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}
-	inFlight := c.MaxInFlight
-	if inFlight == 0 {
-		inFlight = defaultInFlight
-	}
 	lanes, senders := 1, 2
 	if s.cluster {
 		lanes, senders = clusterLanes, 1
 	}
 	for range lanes {
-		s.lanes = append(s.lanes, newLane(s, max(1, inFlight/lanes), senders))
+		s.lanes = append(s.lanes, newLane(s, senders))
 	}
 	return nil
 }
 
 // clusterLanes is how many lanes serve a cluster, each its share of the slots, so that
-// a node which does not answer holds up only what lies on it.
-const clusterLanes = 16
+// a node which does not answer holds up only what lies on it, and at each end of its
+// slots what shares a lane with them: a sixty-fourth of all keys at most.
+const clusterLanes = 64
 
 // laneOf returns the lane for a row.
 func (s *Store) laneOf(key string) *lane {
@@ -266,9 +268,12 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	if err := ctx.Err(); err != nil {
 		return weir.Decision{}, err
 	}
-	n, err := s.resolve(ctx, p)
-	if err != nil {
-		return weir.Decision{}, err
+	n, within := s.bound(p), s.timeout
+	if n == nil {
+		var err error
+		if n, within, err = s.resolveWithin(ctx, p, within); err != nil {
+			return weir.Decision{}, err
+		}
 	}
 	if n.policy.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
@@ -276,12 +281,20 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	r := s.requests.Get().(*request)
 	r.n, r.key, r.cost, r.call = n, rowKey(n.rows, key), cost, nil
 	s.counts.decisions.Add(1)
-	if err := s.wait(ctx, r); err != nil {
+	if err := s.wait(ctx, r, within); err != nil {
 		return weir.Decision{}, err
 	}
 	d := r.decision
 	s.requests.Put(r)
 	return d, nil
+}
+
+// resolveWithin is resolve for a caller who has so much time for everything. It returns
+// how much is left.
+func (s *Store) resolveWithin(ctx context.Context, p *weir.Policy, within time.Duration) (*numbers, time.Duration, error) {
+	began := weir.Now()
+	n, err := s.resolve(ctx, p)
+	return n, max(0, within-weir.Now().Sub(began)), err
 }
 
 func newRequest() *request {
@@ -290,19 +303,19 @@ func newRequest() *request {
 	return &request{done: make(chan struct{}, 1), timer: t}
 }
 
-// wait queues a request and waits for its answer. After an error the request
-// belongs to the sender.
-func (s *Store) wait(ctx context.Context, r *request) error {
+// wait queues a request and waits for its answer, so long at most. After an error
+// the request belongs to the sender.
+func (s *Store) wait(ctx context.Context, r *request, within time.Duration) error {
 	r.state.Store(queued)
 	r.err = nil
 	key := r.key
 	if r.call != nil {
 		key = r.call.charges[0].key
 	}
-	if err := s.laneOf(key).add(r); err != nil {
+	if err := s.laneOf(key).add(r, false); err != nil {
 		return err
 	}
-	r.timer.Reset(s.timeout)
+	r.timer.Reset(within)
 	select {
 	case <-r.done:
 		r.timer.Stop()

@@ -1,0 +1,610 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/redistest"
+)
+
+// long says whether the long forms of tests run: make test-all.
+var long = os.Getenv("WEIR_TEST") == "all"
+
+// short returns how often or how many, in the short and in the long form.
+func short(n, all int) int {
+	if long {
+		return all
+	}
+	return n
+}
+
+// The scripts decide like algo's ledgers, to the last field, whatever is done in
+// whatever order. WEIR_SEED repeats one seed.
+func TestLuaLikeGo(t *testing.T) {
+	redis := redistest.Start(t)
+	for _, seed := range seeds(t, short(3, 30)) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			began := time.Now()
+			d := newDuel(t, redis, seed)
+			for d.steps < 10_000 {
+				d.step()
+			}
+			d.peekAll()
+			t.Logf("seed %d: %d steps in %v, %d commands: %+v",
+				seed, d.steps, time.Since(began).Round(time.Millisecond), d.store.Stats().Commands, d.tally)
+			if v := d.tally; v.admitted < 1000 || v.refused < 1000 || v.costly == 0 || v.refunded == 0 || v.overrun == 0 || v.late == 0 {
+				t.Errorf("seed %d: it was a dull duel: %+v", seed, d.tally)
+			}
+		})
+	}
+}
+
+func seeds(t *testing.T, n int) (list []uint64) {
+	if text := os.Getenv("WEIR_SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []uint64{seed}
+	}
+	for range n {
+		list = append(list, rand.Uint64())
+	}
+	return list
+}
+
+// A duel is a store and a book that are told the same.
+type duel struct {
+	t     *testing.T
+	rnd   *rand.Rand
+	seed  uint64
+	clock atomic.Int64 // the store's senders read it, too
+	store *Store
+	book  *book
+
+	base     time.Duration
+	policies []*weir.Policy
+	free     []*weir.Policy // those that may be taken from, not only reserved
+	held     []reservation
+	edges    []weir.Instant // where answers said that something would change
+	steps    int
+	tally    tally
+	past     []string // the last calls
+}
+
+// A tally counts what happened, to see that everything did.
+type tally struct{ admitted, refused, costly, refunded, overrun, late int }
+
+func (v *tally) decision(d weir.Decision) {
+	switch {
+	case d.Reason == weir.TooCostly:
+		v.costly++
+	case d.Reason == weir.Exhausted:
+		v.refused++
+	case d.Limit > 0:
+		v.admitted++
+	}
+}
+
+func (v *tally) settled(s weir.Settled) {
+	switch {
+	case s.Late:
+		v.late++
+	case s.Refunded > 0:
+		v.refunded++
+	case s.Overrun > 0:
+		v.overrun++
+	}
+}
+
+// A reservation was made; it may be over.
+type reservation struct {
+	charges  []weir.Charge
+	receipts []weir.Receipt
+}
+
+// duelStart is aligned to nothing but microseconds.
+var duelStart = weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.UTC))
+
+func newDuel(t *testing.T, redis *redistest.Server, seed uint64) *duel {
+	d := &duel{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
+	d.base = one(d, bases...)
+	d.clock.Store(int64(duelStart))
+	d.store = open(t, Config{Redis: server(redis.Addr()), Now: d.now})
+	d.book = &book{epoch: duelStart, rows: map[rowOf]*algo.Ledger{}, holds: map[[16]byte]holdOf{}}
+	d.drawPolicies()
+	for _, p := range d.policies {
+		if !p.ReserveOnly() {
+			d.free = append(d.free, p)
+		}
+	}
+	return d
+}
+
+func (d *duel) now() weir.Instant { return weir.Instant(d.clock.Load()) }
+
+// upTo returns a number from 0 to n.
+func (d *duel) upTo(n int) int { return d.rnd.IntN(n + 1) }
+
+func (d *duel) oneIn(n int) bool { return d.rnd.IntN(n) == 0 }
+
+func one[T any](d *duel, of ...T) T { return of[d.rnd.IntN(len(of))] }
+
+// drawPolicies draws each algorithm alone, GCRA once for take.lua and once for
+// do.lua, and a few combinations.
+func (d *duel) drawPolicies() {
+	alone := []weir.Algorithm{
+		weir.GCRA, weir.GCRA, weir.TokenBucket, weir.FixedWindow, weir.FixedWindow,
+		weir.AnchoredWindow, weir.SlidingWindow, weir.SlidingLog, weir.DualWindow, weir.Concurrency,
+	}
+	for i, a := range alone {
+		l := d.limit(a)
+		switch i {
+		case 0:
+			l.Initial = weir.Full
+		case 1:
+			l.Name = "other" // than main
+		}
+		d.add(l)
+	}
+	for range 4 {
+		var limits []weir.Limit
+		for i := range 2 + d.upTo(2) {
+			a := one(d, alone...)
+			if a == weir.DualWindow && slices.ContainsFunc(limits, func(l weir.Limit) bool { return l.Algorithm == a }) {
+				a = weir.FixedWindow
+			}
+			l := d.limit(a)
+			l.Name = []string{"main", "b", "c", "d"}[i]
+			limits = append(limits, l)
+		}
+		d.add(limits...)
+	}
+}
+
+func (d *duel) add(limits ...weir.Limit) {
+	d.t.Helper()
+	d.policies = append(d.policies, newPolicy(d.t, fmt.Sprint("p", len(d.policies)), limits...))
+}
+
+func newPolicy(t testing.TB, name string, limits ...weir.Limit) *weir.Policy {
+	t.Helper()
+	p, err := weir.NewPolicy(name, limits...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// bases are the lengths that a duel's periods and steps of time are near to.
+var bases = []time.Duration{7 * time.Millisecond, time.Second, time.Second, time.Minute, 90 * time.Second, 12 * time.Minute}
+
+// limit draws a limit. The rate of GCRA, in units per µs and lowest terms, has a
+// numerator of 1,000 at most: then Go's ticks and Lua's fractions agree on every
+// microsecond, since what a unit lacks is never less than a tick.
+func (d *duel) limit(a weir.Algorithm) weir.Limit {
+	l := weir.Limit{Algorithm: a, Rate: int64(1 + d.upTo(11))}
+	switch {
+	case a == weir.Concurrency:
+		return l
+	case a == weir.DualWindow:
+		l.Per = weir.Every(one(d, time.Second, time.Minute))
+	case a == weir.FixedWindow && d.oneIn(3):
+		zone := one(d, time.UTC, time.FixedZone("east", 3*3600+1800))
+		l.Per = weir.Calendar(one(d, weir.Day, weir.Week, weir.Month), zone)
+	default:
+		l.Per = weir.Every(one(d, d.base/7, d.base, d.base, d.base*3, d.base*10).Truncate(time.Microsecond))
+	}
+	if d.oneIn(4) {
+		l.Initial = one(d, weir.Empty, weir.Filled(0.5))
+	}
+	if !isGCRA(l) {
+		return l
+	}
+	if odd := l; d.oneIn(3) {
+		odd.Rate = one[int64](d, 60, 100, 250, 997, 1000, 3600)
+		if num, _, err := parts(odd); err == nil && num <= 1000 {
+			l = odd
+		}
+	}
+	l.Burst = int64(1 + d.upTo(11))
+	if d.oneIn(3) {
+		l.MaxDebt = int64(1 + d.upTo(7))
+	}
+	return l
+}
+
+// step does one thing to both, and lets some time pass.
+func (d *duel) step() {
+	d.t.Helper()
+	switch n := d.upTo(99); {
+	case n < 15:
+		d.do(weir.Batch{Op: weir.TakeEach, Charges: d.charges(80, d.free)})
+	case n < 32:
+		d.take()
+	case n < 42:
+		d.takeTogether()
+	case n < 45:
+		d.do(weir.Batch{Op: weir.PeekEach, Charges: d.charges(40, d.policies)})
+	case n < 48:
+		d.do(weir.Batch{Op: weir.TakeAll, Charges: d.charges(3, d.free)})
+	case n < 68:
+		d.reserve()
+	case n < 86:
+		d.settle()
+	case n < 90:
+		d.renew()
+	default:
+		d.do(weir.Batch{Op: weir.ResetEach, Charges: d.charges(6, d.policies)})
+	}
+	d.pass()
+}
+
+var duelKeys = []string{"a", "b", ""}
+
+func (d *duel) charges(most int, of []*weir.Policy) (list []weir.Charge) {
+	for range 1 + d.upTo(most-1) {
+		list = append(list, d.charge(of))
+	}
+	return list
+}
+
+func (d *duel) charge(of []*weir.Policy) weir.Charge {
+	p := one(d, of...)
+	return weir.Charge{Policy: p, Key: one(d, duelKeys...), Cost: d.cost(p.Capacity())}
+}
+
+func (d *duel) cost(capacity int64) int64 {
+	switch d.upTo(9) {
+	case 0:
+		return 0
+	case 1:
+		return capacity + 1
+	case 2:
+		return capacity
+	case 3, 4:
+		return int64(d.upTo(int(capacity)))
+	}
+	return 1
+}
+
+// take goes the way of single Takes.
+func (d *duel) take() {
+	d.t.Helper()
+	c := d.charge(d.free)
+	d.note("take", c)
+	got, err := d.store.Take(context.Background(), c.Policy, c.Key, c.Cost)
+	if err != nil {
+		d.fail("got error %v", err)
+	}
+	d.same(0, got, d.book.take(c, d.now()))
+}
+
+// takeTogether lets Takes meet in one sender, which combines those for one key.
+func (d *duel) takeTogether() {
+	d.t.Helper()
+	charges := d.charges(40, d.free)
+	if hot := charges[0]; d.oneIn(2) {
+		for i := range charges {
+			charges[i].Policy, charges[i].Key = hot.Policy, hot.Key
+		}
+	}
+	d.note("take together", charges...)
+	for i, r := range together(d.t, d.store, charges...) {
+		if r.err != nil {
+			d.fail("charge %d: got error %v", i, r.err)
+		}
+		d.same(i, r.decision, d.book.take(charges[i], d.now()))
+	}
+}
+
+// together queues Takes such that one sender gets all of them, in order, and returns
+// them when they are answered.
+func together(t testing.TB, s *Store, charges ...weir.Charge) []*request {
+	t.Helper()
+	requests := make([]*request, len(charges))
+	for i, c := range charges {
+		n, err := s.resolve(context.Background(), c.Policy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests[i] = newRequest()
+		requests[i].n, requests[i].key, requests[i].cost = n, rowKey(n.rows, c.Key), c.Cost
+	}
+	l := s.lanes[0]
+	l.mu.Lock()
+	l.queue = append(l.queue, requests...)
+	l.wake.Signal()
+	l.mu.Unlock()
+	for _, r := range requests {
+		<-r.done
+	}
+	return requests
+}
+
+// do carries out a batch on both.
+func (d *duel) do(b weir.Batch) *weir.Batch {
+	d.t.Helper()
+	d.note(fmt.Sprint(ops[b.Op], " ttl ", b.TTL), b.Charges...)
+	if err := d.store.Do(context.Background(), &b); err != nil {
+		d.fail("got error %v", err)
+	}
+	decisions, settled := d.book.do(&b, d.now())
+	for i := range b.Charges {
+		d.same(i, b.Decisions[i], decisions[i])
+		if b.Settled[i] != settled[i] {
+			d.fail("charge %d:\n got %+v\nwant %+v", i, b.Settled[i], settled[i])
+		}
+		d.tally.settled(settled[i])
+	}
+	return &b
+}
+
+func (d *duel) reserve() {
+	d.t.Helper()
+	b := d.do(weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(), Charges: d.charges(1+d.upTo(2), d.policies)})
+	if !b.Allowed() {
+		return
+	}
+	d.held = append(d.held, reservation{b.Charges, b.Receipts})
+	d.edges = append(d.edges, b.Receipts[0].Expiry)
+	if len(d.held) > 20 {
+		d.held = d.held[1:]
+	}
+}
+
+func (d *duel) settle() {
+	d.t.Helper()
+	if len(d.held) == 0 {
+		return
+	}
+	i := len(d.held) - 1 - d.rnd.IntN(len(d.held))*d.upTo(1) // mostly the last, which is still open
+	h := d.held[i]
+	charges := slices.Clone(h.charges)
+	for j := range charges {
+		charges[j].Cost = one(d, 0, charges[j].Cost, charges[j].Cost/2, charges[j].Cost+3)
+	}
+	d.do(weir.Batch{Op: weir.Settle, Charges: charges, Receipts: h.receipts})
+	if !d.oneIn(4) { // else it is settled again some day
+		d.held = slices.Delete(d.held, i, i+1)
+	}
+}
+
+func (d *duel) renew() {
+	d.t.Helper()
+	if len(d.held) == 0 {
+		return
+	}
+	h := &d.held[d.rnd.IntN(len(d.held))]
+	b := d.do(weir.Batch{Op: weir.Renew, TTL: d.ttl(), Charges: h.charges, Receipts: slices.Clone(h.receipts)})
+	h.receipts = b.Receipts
+}
+
+func (d *duel) ttl() time.Duration {
+	return min(weir.MaxTTL, d.moment()*time.Duration(1+d.upTo(20)))
+}
+
+// peekAll looks at everything once more, for what no answer has shown yet.
+func (d *duel) peekAll() {
+	d.t.Helper()
+	b := weir.Batch{Op: weir.PeekEach}
+	for _, p := range d.policies {
+		for _, key := range duelKeys {
+			for _, cost := range []int64{0, 1, p.Capacity()} {
+				b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: key, Cost: cost})
+			}
+		}
+	}
+	d.do(b)
+}
+
+// moment draws about the length of a unit or a window, in µs.
+func (d *duel) moment() time.Duration {
+	l := one(d, one(d, d.policies...).Limits()...)
+	unit := d.base
+	switch per := l.Per.Duration(); {
+	case isGCRA(l):
+		unit = (per / time.Duration(l.Rate)).Truncate(time.Microsecond)
+	case per > 0 && per <= 10*d.base:
+		unit = per
+	}
+	return max(time.Microsecond, one(d, unit-time.Microsecond, unit, unit+time.Microsecond, unit/7).Truncate(time.Microsecond))
+}
+
+// pass lets time pass: mostly not at all or a little, sometimes up to an edge or just
+// before it, and rarely so far that everything is forgotten.
+func (d *duel) pass() {
+	by := time.Duration(0)
+	switch n := d.upTo(99); {
+	case n < 40:
+	case n < 70:
+		by = time.Duration(d.rnd.Int64N(int64(d.base / 20))).Truncate(time.Microsecond)
+	case n < 85:
+		by = d.moment()
+	case n < 99:
+		by = d.toEdge(d.base)
+	default:
+		by = d.toEdge(1000 * time.Hour)
+	}
+	d.clock.Add(int64(max(0, by)))
+	d.edges = slices.DeleteFunc(d.edges, func(at weir.Instant) bool { return at <= d.now() })
+	d.edges = d.edges[max(0, len(d.edges)-16):]
+}
+
+// toEdge returns how far an edge is, if that is not further than most.
+func (d *duel) toEdge(most time.Duration) time.Duration {
+	if len(d.edges) == 0 {
+		return 0
+	}
+	by := one(d, d.edges...).Sub(d.now()) - time.Duration(d.upTo(1))*time.Microsecond
+	if by > most {
+		return 0
+	}
+	return by
+}
+
+// same compares a decision with the exact one, whose durations are rounded up.
+func (d *duel) same(i int, got, want weir.Decision) {
+	d.t.Helper()
+	want.RetryAfter, want.ResetAfter = upToMicros(want.RetryAfter), upToMicros(want.ResetAfter)
+	if got != want {
+		d.fail("charge %d:\n got %s\nwant %s", i, show(got), show(want))
+	}
+	d.tally.decision(want)
+	for _, after := range []time.Duration{want.RetryAfter, want.ResetAfter} {
+		if after > 0 && d.oneIn(8) {
+			d.edges = append(d.edges, d.now().Add(after))
+		}
+	}
+}
+
+func upToMicros(d time.Duration) time.Duration {
+	if d < 0 {
+		return d
+	}
+	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
+}
+
+// show tells every field of a decision.
+func show(d weir.Decision) string {
+	type fields weir.Decision
+	return fmt.Sprintf("%+v", fields(d))
+}
+
+func (d *duel) note(what string, charges ...weir.Charge) {
+	d.steps += len(charges)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v after the start, %s:", d.now().Sub(duelStart), what)
+	for _, c := range charges {
+		fmt.Fprintf(&b, " %s/%q %d;", c.Policy.Name(), c.Key, c.Cost)
+	}
+	d.past = append(d.past, b.String())
+	d.past = d.past[max(0, len(d.past)-8):]
+}
+
+// fail ends the test and tells what led to it.
+func (d *duel) fail(format string, args ...any) {
+	d.t.Helper()
+	var b strings.Builder
+	for _, p := range d.policies {
+		fmt.Fprintf(&b, "  %s %+v\n", p.Name(), p.Limits())
+	}
+	d.t.Fatalf("seed %d, step %d: %s\nthe last calls:\n  %s\nthe policies:\n%s",
+		d.seed, d.steps, fmt.Sprintf(format, args...), strings.Join(d.past, "\n  "), b.String())
+}
+
+// A book is the slow, obvious store: an exact ledger for every pair of policy and
+// key that was ever charged.
+type book struct {
+	epoch weir.Instant
+	rows  map[rowOf]*algo.Ledger
+	holds map[[16]byte]holdOf
+}
+
+type rowOf struct{ policy, key string }
+
+// A holdOf says in which row a hold is, and which it is there.
+type holdOf struct {
+	row rowOf
+	id  uint64
+}
+
+// row returns a copy of a row.
+func (b *book) row(c weir.Charge) (rowOf, *algo.Ledger) {
+	at := rowOf{c.Policy.Name(), c.Key}
+	if l := b.rows[at]; l != nil {
+		return at, l.Clone()
+	}
+	return at, algo.NewLedger(c.Policy.Rules(), int64(b.epoch))
+}
+
+func (b *book) take(c weir.Charge, now weir.Instant) weir.Decision {
+	at, l := b.row(c)
+	v := l.Take(int64(now), c.Cost)
+	if v.OK && c.Cost > 0 {
+		b.rows[at] = l
+	}
+	return weir.NewDecision(v, now)
+}
+
+// do carries out a batch whose receipts the store has written already.
+func (b *book) do(batch *weir.Batch, now weir.Instant) ([]weir.Decision, []weir.Settled) {
+	decisions, settled := make([]weir.Decision, len(batch.Charges)), make([]weir.Settled, len(batch.Charges))
+	before := make(map[rowOf]*algo.Ledger, len(batch.Charges))
+	allowed := true
+	for i, c := range batch.Charges {
+		at, l := b.row(c)
+		if _, seen := before[at]; !seen {
+			before[at] = b.rows[at]
+		}
+		switch batch.Op {
+		case weir.TakeEach, weir.TakeAll:
+			decisions[i] = b.take(c, now)
+		case weir.PeekEach:
+			decisions[i] = weir.NewDecision(l.Peek(int64(now), c.Cost), now)
+		case weir.ReserveAll:
+			decisions[i] = b.reserve(c, batch.Receipts[i].ID, now, batch.TTL)
+		case weir.Settle:
+			settled[i] = b.settle(at, batch.Receipts[i].ID, now, c.Cost)
+		case weir.Renew:
+			decisions[i] = b.renew(c, batch.Receipts[i].ID, now, batch.TTL)
+		case weir.ResetEach:
+			if b.rows[at] != nil {
+				l.Reset(int64(now))
+				b.rows[at] = l
+			}
+		}
+		allowed = allowed && decisions[i].Allowed
+	}
+	if (batch.Op == weir.TakeAll || batch.Op == weir.ReserveAll) && !allowed {
+		b.undo(before)
+		for i := range decisions {
+			decisions[i].Allowed = false
+		}
+	}
+	return decisions, settled
+}
+
+func (b *book) undo(before map[rowOf]*algo.Ledger) {
+	for at, l := range before {
+		if b.rows[at] = l; l == nil {
+			delete(b.rows, at)
+		}
+	}
+}
+
+func (b *book) reserve(c weir.Charge, name [16]byte, now weir.Instant, ttl time.Duration) weir.Decision {
+	at, l := b.row(c)
+	id, v := l.Reserve(int64(now), c.Cost, int64(now.Add(ttl)))
+	if v.OK {
+		b.rows[at], b.holds[name] = l, holdOf{at, id}
+	}
+	return weir.NewDecision(v, now)
+}
+
+func (b *book) settle(at rowOf, name [16]byte, now weir.Instant, used int64) weir.Settled {
+	h, known := b.holds[name]
+	if !known || h.row != at {
+		return weir.Settled{Late: true}
+	}
+	return weir.Settled(b.rows[at].Settle(int64(now), h.id, used))
+}
+
+func (b *book) renew(c weir.Charge, name [16]byte, now weir.Instant, ttl time.Duration) weir.Decision {
+	at, _ := b.row(c)
+	h, known := b.holds[name]
+	if known && h.row == at && b.rows[at].Renew(int64(now), h.id, int64(now.Add(ttl))) {
+		return weir.Decision{Allowed: true}
+	}
+	return weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+}
