@@ -66,7 +66,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
 		Setup: func(env *testscript.Env) error {
-			env.Values[daemonKey{}] = &daemon{}
+			env.Values[daemonKey{}] = new(*daemon)
 			env.Setenv(noRaceSleep())
 			env.Setenv("REDIS", redis.Addr())
 			return nil
@@ -86,7 +86,7 @@ func noRaceSleep() (name, value string) {
 	return "GORACE", strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=10")
 }
 
-// daemon is the weir serve of one script.
+// daemon is the weir serve that a script started last.
 type daemon struct {
 	cmd    *exec.Cmd
 	out    *bufio.Reader // what it prints after the first line
@@ -95,7 +95,7 @@ type daemon struct {
 
 type daemonKey struct{}
 
-func daemonOf(ts *testscript.TestScript) *daemon { return ts.Value(daemonKey{}).(*daemon) }
+func daemonOf(ts *testscript.TestScript) *daemon { return *ts.Value(daemonKey{}).(**daemon) }
 
 var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
 
@@ -105,8 +105,8 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(os.Environ(), "SLOW="+ts.Getenv("SLOW"), "GORACE="+ts.Getenv("GORACE"), "WEIR_REDIS_PASSWORD="+ts.Getenv("WEIR_REDIS_PASSWORD"))
-	d := daemonOf(ts)
-	*d = daemon{cmd: cmd}
+	d := &daemon{cmd: cmd}
+	*ts.Value(daemonKey{}).(**daemon) = d
 	cmd.Stderr = &d.stderr
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)
