@@ -320,8 +320,10 @@ func together(t testing.TB, s *Store, charges ...weir.Charge) []*request {
 		}
 		requests[i] = newRequest()
 		requests[i].n, requests[i].key, requests[i].cost = n, rowKey(n.rows, c.Key), c.Cost
+		requests[i].begin(weir.Now().Add(time.Minute))
 	}
 	l := s.lanes[0]
+	s.under.Add(int64(len(requests)))
 	l.mu.Lock()
 	l.queue = append(l.queue, requests...)
 	l.wake.Signal()

@@ -3,7 +3,8 @@ package redisstore
 import (
 	"sync"
 	"sync/atomic"
-	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/weirlimit/weir"
 )
@@ -19,7 +20,8 @@ type lane struct {
 	mu     sync.Mutex // guards the fields below
 	wake   sync.Cond  // there is work for a sender, or the lane was closed
 	queue  []*request
-	away   int // senders that wait for answers
+	flight [][]*request // by sender: what it is away with, nil if it is here
+	away   int          // senders that wait for answers
 	closed bool
 
 	senders sync.WaitGroup
@@ -34,11 +36,12 @@ const (
 	crowd = 128
 )
 
-func newLane(s *Store, senders int) *lane {
-	l := &lane{store: s}
+// newLane returns a lane with a sender for each client.
+func newLane(s *Store, clients ...rueidis.Client) *lane {
+	l := &lane{store: s, flight: make([][]*request, len(clients))}
 	l.wake.L = &l.mu
-	for range senders {
-		l.senders.Go(func() { newSender(s, l).run() })
+	for i, c := range clients {
+		l.senders.Go(newSender(s, l, i, c).run)
 	}
 	return l
 }
@@ -46,10 +49,13 @@ func newLane(s *Store, senders int) *lane {
 // add queues a request. It is under way until a sender is done with it. What only gives
 // back must be added, however many there are.
 func (l *lane) add(r *request, must bool) error {
-	if l.store.under.Add(1) > l.store.max && !must {
+	switch n := l.store.under.Add(1); {
+	case n > l.store.max && !must:
 		l.store.under.Add(-1)
 		l.store.counts.busy.Add(1)
 		return ErrBusy
+	case n == 1:
+		l.store.patrol.wake()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,24 +75,43 @@ func (l *lane) worthGoing() bool {
 	return len(l.queue) >= crowd || len(l.queue) > 0 && (l.away == 0 || l.closed)
 }
 
-// next waits for requests and appends them to into. It returns none when the lane
-// is closed and empty. The sender is away from then on; back says that it was.
-func (l *lane) next(into []*request, back bool) []*request {
+// next returns requests for a sender, waiting for them if need be, or none when the lane
+// is closed and empty. The sender is away with them until it comes back for more.
+func (l *lane) next(sender int, last []*request) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if back {
+	if l.flight[sender] != nil {
+		l.flight[sender] = nil
 		l.away--
+		clear(last)
 	}
 	for !l.worthGoing() && !l.closed {
 		l.wake.Wait()
 	}
-	l.away++
 	n := min(len(l.queue), gather)
-	into = append(into, l.queue[:n]...)
+	next := append(last[:0], l.queue[:n]...)
 	rest := copy(l.queue, l.queue[n:])
 	clear(l.queue[rest:])
 	l.queue = l.queue[:rest]
-	return into
+	if n > 0 {
+		l.flight[sender] = next
+		l.away++
+	}
+	return next
+}
+
+// expire ends all requests whose time is over.
+func (l *lane) expire(now weir.Instant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.queue {
+		l.store.expire(r, now)
+	}
+	for _, flight := range l.flight {
+		for _, r := range flight {
+			l.store.expire(r, now)
+		}
+	}
 }
 
 // close lets the senders finish what is queued, and waits for them.
@@ -99,12 +124,15 @@ func (l *lane) close() {
 }
 
 // A request is what one caller wants: a Take, or a call. Its state says who may
-// touch it: until it is done the sender writes the answer, afterwards the
-// caller reads it.
+// touch it: until it is done the sender writes the answer, afterwards the caller
+// reads it. Whoever moves the state does what belongs to it.
 //
 //	queued → sent → done       the usual way
 //	queued → withdrawn         the caller left before it was sent: nothing happened
 //	sent   → left              the caller left: what it took is given back
+//
+// Requests are used again, so a state counts the uses: who has looked at one use
+// cannot move the next.
 type request struct {
 	// A Take, if call is nil.
 	n    *numbers
@@ -113,27 +141,54 @@ type request struct {
 
 	call *call
 
-	state    atomic.Uint32
-	decision weir.Decision
+	state    atomic.Uint64 // use << 3 | one of the below
+	deadline atomic.Int64  // an Instant; written by the caller before it is queued
+	decision weir.Decision // the sender's answer, and so is err
 	err      error
-	done     chan struct{} // has room for one, so that a sender never waits
-	timer    *time.Timer   // the caller's
+	late     error         // the patrol's, if it came first
+	done     chan struct{} // has room for one, so that nobody waits to say it
 }
 
 const (
-	queued uint32 = iota
+	idle uint64 = iota
+	queued
 	sent
 	done
 	withdrawn
 	left
+
+	oneUse = 1 << 3
 )
 
+func newRequest() *request { return &request{done: make(chan struct{}, 1)} }
+
+// begin makes the request ready to be queued.
+func (r *request) begin(deadline weir.Instant) {
+	r.err, r.late = nil, nil
+	r.deadline.Store(int64(deadline))
+	r.state.Store(r.state.Load()&^(oneUse-1) + oneUse + queued)
+}
+
+// outcome returns the error of a request that somebody has said to be done.
+func (r *request) outcome() error {
+	if r.state.Load()&(oneUse-1) == done {
+		return r.err
+	}
+	return r.late
+}
+
+// move changes the state, if it is from.
+func (r *request) move(from, to uint64) bool {
+	s := r.state.Load()
+	return s&(oneUse-1) == from && r.state.CompareAndSwap(s, s-from+to)
+}
+
 // take claims the request for a sender, unless its caller has left.
-func (r *request) take() bool { return r.state.CompareAndSwap(queued, sent) }
+func (r *request) take() bool { return r.move(queued, sent) }
 
 // answer gives the request back to its caller. It returns false if that has left.
 func (r *request) answer() bool {
-	if !r.state.CompareAndSwap(sent, done) {
+	if !r.move(sent, done) {
 		return false
 	}
 	r.done <- struct{}{}
@@ -142,11 +197,11 @@ func (r *request) answer() bool {
 
 // leave is called by a caller who waits no longer. It returns how far the request
 // got: withdrawn, left, or done after all.
-func (r *request) leave() uint32 {
-	if r.state.CompareAndSwap(queued, withdrawn) {
+func (r *request) leave() uint64 {
+	if r.move(queued, withdrawn) {
 		return withdrawn
 	}
-	if r.state.CompareAndSwap(sent, left) {
+	if r.move(sent, left) {
 		return left
 	}
 	<-r.done

@@ -13,8 +13,10 @@ import (
 
 // A sender sends what has gathered in a lane, and hands out the answers.
 type sender struct {
-	store *Store
-	lane  *lane
+	store  *Store
+	lane   *lane
+	place  int            // in the lane
+	client rueidis.Client // this sender's own
 
 	// Reused from one round to the next.
 	requests []*request
@@ -50,13 +52,13 @@ type pending struct {
 // slot. More would save little, and hold up others on the server.
 const rowsPerCall = 32
 
-func newSender(s *Store, l *lane) *sender {
-	return &sender{store: s, lane: l, places: map[string]int{}}
+func newSender(s *Store, l *lane, place int, client rueidis.Client) *sender {
+	return &sender{store: s, lane: l, place: place, client: client, places: map[string]int{}}
 }
 
 func (s *sender) run() {
-	for back := false; ; back = true {
-		s.requests = s.lane.next(s.requests[:0], back)
+	for {
+		s.requests = s.lane.next(s.place, s.requests)
 		if len(s.requests) == 0 {
 			return
 		}
@@ -64,7 +66,6 @@ func (s *sender) run() {
 		s.sendTakes()
 		s.sendCalls()
 		s.store.under.Add(int64(-len(s.requests)))
-		clear(s.requests)
 		runtime.Gosched() // lets those who were just answered come back, to go out together
 	}
 }
@@ -149,7 +150,7 @@ func (s *sender) sendTakes() {
 	}
 	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
 		keys, args := s.encodeTake(s.takes[i])
-		return takeScript.command(s.store.client.B(), named, keys, args)
+		return takeScript.command(s.client.B(), named, keys, args)
 	}, func(i int, numbers []int64, err error) {
 		s.decodeTake(s.takes[i], numbers, err)
 	})
@@ -266,7 +267,7 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 	for due := s.pipeline(s.order, command, answered); len(due) > 0; {
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
-		numbers, err := s.store.client.Do(context.Background(), command(due[0], false)).AsIntSlice()
+		numbers, err := s.client.Do(context.Background(), command(due[0], false)).AsIntSlice()
 		answered(due[0], numbers, err)
 		due = s.pipeline(due[1:], command, answered)
 	}
@@ -282,7 +283,7 @@ func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.
 		s.commands = append(s.commands, command(i, true))
 	}
 	s.store.counts.commands.Add(int64(len(places)))
-	for k, r := range s.store.client.DoMulti(context.Background(), s.commands...) {
+	for k, r := range s.client.DoMulti(context.Background(), s.commands...) {
 		numbers, err := r.AsIntSlice()
 		if unknownScript(err) {
 			unknown = append(unknown, places[k])
@@ -303,7 +304,7 @@ func (s *sender) sendCalls() {
 				round[i].at = s.store.nowMicros()
 			}
 			keys, arg := round[i].encode(s.store)
-			return doScript.command(s.store.client.B(), named, keys, []string{arg})
+			return doScript.command(s.client.B(), named, keys, []string{arg})
 		}, func(i int, numbers []int64, err error) {
 			s.answered(round[i], numbers, err)
 		})

@@ -5,6 +5,9 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 )
 
 // sharesBySlot groups the places of a call's charges by slot, in ascending order.
@@ -98,6 +101,8 @@ func everyPlace(c *call) []int {
 
 // sendAlone sends a call that nobody waits for.
 func (s *Store) sendAlone(c *call) {
-	r := &request{call: c, done: make(chan struct{}, 1)}
+	r := newRequest()
+	r.call = c
+	r.begin(weir.Instant(algo.Never))           // nobody waits, so nobody leaves
 	_ = s.laneOf(c.charges[0].key).add(r, true) // once closed it cannot be sent, and the holds expire
 }

@@ -103,7 +103,9 @@ type Store struct {
 	keepText string
 	epoch    int64 // µs
 	unwatch  func()
+	closings []func() // of the senders' clients
 	lanes    []*lane
+	patrol   *patrol
 	general  bool          // tests: take.lua is not used
 	skew     time.Duration // tests: by how much this process's clock is ahead
 
@@ -163,14 +165,40 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}
-	lanes, senders := 1, 2
-	if s.cluster {
-		lanes, senders = clusterLanes, 1
+	if err := s.startLanes(ctx); err != nil {
+		return err
 	}
-	for range lanes {
-		s.lanes = append(s.lanes, newLane(s, senders))
-	}
+	s.patrol = newPatrol(s)
 	return nil
+}
+
+// startLanes starts the senders. Where there is one server, a lane has two of them, each
+// with a connection of its own; the second goes only if there is a crowd.
+func (s *Store) startLanes(ctx context.Context) error {
+	if s.cluster {
+		for range clusterLanes {
+			s.lanes = append(s.lanes, newLane(s, s.client))
+		}
+		return nil
+	}
+	var clients []rueidis.Client
+	for range 2 {
+		client, closing, err := s.conn.Direct(ctx)
+		if err != nil {
+			s.unwatch()
+			s.closeAll()
+			return err
+		}
+		clients, s.closings = append(clients, client), append(s.closings, closing)
+	}
+	s.lanes = []*lane{newLane(s, clients...)}
+	return nil
+}
+
+func (s *Store) closeAll() {
+	for _, closing := range s.closings {
+		closing()
+	}
 }
 
 // clusterLanes is how many lanes serve a cluster, each its share of the slots, so that
@@ -192,7 +220,9 @@ func (s *Store) Close() {
 		for _, l := range s.lanes {
 			l.close()
 		}
+		s.patrol.close()
 		s.unwatch()
+		s.closeAll()
 		s.conn.Close()
 	})
 }
@@ -297,49 +327,35 @@ func (s *Store) resolveWithin(ctx context.Context, p *weir.Policy, within time.D
 	return n, max(0, within-weir.Now().Sub(began)), err
 }
 
-func newRequest() *request {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return &request{done: make(chan struct{}, 1), timer: t}
-}
-
 // wait queues a request and waits for its answer, so long at most. After an error
 // the request belongs to the sender.
 func (s *Store) wait(ctx context.Context, r *request, within time.Duration) error {
-	r.state.Store(queued)
-	r.err = nil
 	key := r.key
 	if r.call != nil {
 		key = r.call.charges[0].key
 	}
+	r.begin(weir.Now().Add(within))
 	if err := s.laneOf(key).add(r, false); err != nil {
 		return err
 	}
-	r.timer.Reset(within)
+	if ctx.Done() == nil {
+		<-r.done
+		return r.outcome()
+	}
 	select {
 	case <-r.done:
-		r.timer.Stop()
-		return r.err
+		return r.outcome()
 	case <-ctx.Done():
 		return s.left(r, ctx.Err())
-	case <-r.timer.C:
-		return s.left(r, ErrTimeout)
 	}
 }
 
 // left is for a caller who waits no longer, because of why.
 func (s *Store) left(r *request, why error) error {
-	r.timer.Stop()
-	switch r.leave() {
-	case withdrawn:
-		s.counts.timeouts.Add(1)
-		return why
-	case left:
-		s.counts.timeouts.Add(1)
-		s.counts.unknown.Add(1)
-		return fmt.Errorf("%w: %w", ErrUnknown, why)
+	if how := r.leave(); how != done {
+		return s.gone(how, why)
 	}
-	return r.err // the answer came at the same moment
+	return r.outcome() // it came at the same moment
 }
 
 func (s *Store) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
