@@ -22,6 +22,7 @@ type lane struct {
 	queue  []*request
 	flight [][]*request // by sender: what it is away with, nil if it is here
 	away   int          // senders that wait for answers
+	crowd  int          // crowdOfOneMind or crowdOfMany, by what was sent last
 	closed bool
 
 	senders sync.WaitGroup
@@ -31,14 +32,16 @@ const (
 	// gather is how many requests a sender takes at once.
 	gather = 512
 
-	// crowd is how many must wait for a second sender to go while the first is away.
-	// Fewer are better off together: they go out when it is back.
-	crowd = 128
+	// These are how many must wait for a second sender to go while the first is away.
+	// Callers who want the same keys are better off together: they go out when it is
+	// back, in fewer scripts. With others the server may as well begin.
+	crowdOfOneMind = 128
+	crowdOfMany    = 16
 )
 
 // newLane returns a lane with a sender for each client.
 func newLane(s *Store, clients ...rueidis.Client) *lane {
-	l := &lane{store: s, flight: make([][]*request, len(clients))}
+	l := &lane{store: s, flight: make([][]*request, len(clients)), crowd: crowdOfOneMind}
 	l.wake.L = &l.mu
 	for i, c := range clients {
 		l.senders.Go(newSender(s, l, i, c).run)
@@ -72,15 +75,19 @@ func (l *lane) add(r *request, must bool) error {
 
 // worthGoing says whether a sender should go now. It requires l.mu.
 func (l *lane) worthGoing() bool {
-	return len(l.queue) >= crowd || len(l.queue) > 0 && (l.away == 0 || l.closed)
+	return len(l.queue) >= l.crowd || len(l.queue) > 0 && (l.away == 0 || l.closed)
 }
 
 // next returns requests for a sender, waiting for them if need be, or none when the lane
-// is closed and empty. The sender is away with them until it comes back for more.
-func (l *lane) next(sender int, last []*request) []*request {
+// is closed and empty. The sender is away with them until it comes back for more, and
+// tells how many rows its last ones were about.
+func (l *lane) next(sender int, last []*request, rows int) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.flight[sender] != nil {
+		if l.crowd = crowdOfOneMind; 2*rows > len(last) {
+			l.crowd = crowdOfMany
+		}
 		l.flight[sender] = nil
 		l.away--
 		clear(last)

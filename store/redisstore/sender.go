@@ -58,7 +58,7 @@ func newSender(s *Store, l *lane, place int, client rueidis.Client) *sender {
 
 func (s *sender) run() {
 	for {
-		s.requests = s.lane.next(s.place, s.requests)
+		s.requests = s.lane.next(s.place, s.requests, len(s.rows))
 		if len(s.requests) == 0 {
 			return
 		}

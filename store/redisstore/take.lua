@@ -28,13 +28,19 @@ if not now then
 end
 local keep = tonumber(ARGV[3])
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in rows
-local floor, pack, unpack, call = math.floor, struct.pack, struct.unpack, redis.call
+local floor, format, pack, unpackTable, call = math.floor, string.format, struct.pack, unpack, redis.call
+local unpack = struct.unpack
 local limitW, mostW = now + Bw, now + Mw
 local small = version == 0 and a == 1 and b < 4294967296
 
--- Everything is read before anything is written, so that an error changes nothing.
-local texts = {}
-for k = 1, #KEYS do texts[k] = call('GET', KEYS[k]) end
+-- Everything is read before anything is written, so that an error changes nothing. MGET
+-- does not tell a value of another type from none, but SET with NX will.
+local texts
+if #KEYS == 1 then
+	texts = {call('GET', KEYS[1])}
+else
+	texts = call('MGET', unpackTable(KEYS))
+end
 
 local out, n = {now}, 1
 for k = 1, #KEYS do
@@ -58,7 +64,8 @@ for k = 1, #KEYS do
 			w, f = mostW, Mf
 		end
 	end
-	out[n + 1], out[n + 2] = mine and w - now or -1, f
+	local first = n + 1
+	out[first], out[n + 2] = mine and w - now or -1, f
 	n = n + 2
 
 	local at, changed = 1, false
@@ -82,7 +89,12 @@ for k = 1, #KEYS do
 		else
 			row = pack('>I7I7I7I7I2I4', tat, f, a, b, fp % 65536, version)
 		end
-		call('SET', KEYS[k], row, 'PX', floor((w - now) / 1000) + 1 + keep)
+		local ms = format('%d', (w - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
+		if text then
+			call('PSETEX', KEYS[k], ms, row)
+		elseif not call('SET', KEYS[k], row, 'PX', ms, 'NX') then
+			out[first] = -1
+		end
 	end
 end
 return out
