@@ -1010,9 +1010,13 @@ local function lifetime(row)
 		last = max(last, kind.resetAt(r, row.states[i], row.holds))
 		if r.miss or r.mw then last = max(last, kind.resetAt(r, kind.fresh(r, call.epoch), {units = 0})) end
 	end
-	local H = row.holds
+	local H, r, s = row.holds, row.rules[1], row.states[1]
 	if #H > 0 then last = max(last, H[#H].expiry) end
 	if last >= NEVER then return MONTH + call.keep end
+	if r.kind == 'g' then -- as take.lua, which relies on it
+		local quantum = max(1000000, 16 * r.b / r.a)
+		last = max(last, (floor(s.w / quantum) + 1) * quantum)
+	end
 	return math.ceil((last - now) / 1000) + call.keep
 end
 

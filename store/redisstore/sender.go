@@ -160,9 +160,14 @@ func (s *sender) sendTakes() {
 func (s *sender) encodeTake(t take) (keys, args []string) {
 	m := s.rows[t.from].n.small
 	s.keys, s.args = s.keys[:0], append(s.args[:0], m.text, s.store.nowText(), s.store.keepText)
+	plain := true
 	for i := t.from; i < t.to; i++ {
-		s.keys = append(s.keys, s.rows[i].key)
-		s.args = append(s.args, m.runs(s.rows[i].requests))
+		runs := m.runs(s.rows[i].requests)
+		plain = plain && runs == ""
+		s.keys, s.args = append(s.keys, s.rows[i].key), append(s.args, runs)
+	}
+	if plain {
+		s.args = s.args[:len(s.args)-len(s.keys)]
 	}
 	return s.keys, s.args
 }

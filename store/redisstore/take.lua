@@ -11,7 +11,8 @@
 -- ARGV[2]      now, in µs since 1970, or '' for the server's TIME
 -- ARGV[3]      the ms by which rows outlive their use
 -- ARGV[3 + k]  what to take from row k: '' for one unit, or runs of three doubles: count,
---              cw, cf, so many calls of a cost that takes cw + cf/a µs to come back
+--              cw, cf, so many calls of a cost that takes cw + cf/a µs to come back.
+--              All of these are left out if it is one unit from each
 --
 -- A run is what that many calls in a row would do at one now: they are admitted
 -- until one does not fit, and a refused run does not stop the next.
@@ -32,6 +33,12 @@ local floor, format, pack, unpackTable, call = math.floor, string.format, struct
 local unpack = struct.unpack
 local limitW, mostW = now + Bw, now + Mw
 local small = version == 0 and a == 1 and b < 4294967296
+local each = #ARGV == 3 and ''
+
+-- A row is kept until TAT, rounded up to a multiple of so many µs and a second. So the row
+-- itself tells when it expires, and that is only told to Redis when it changes, which
+-- would be the dearest part of a decision. do.lua does the same.
+local quantum = math.max(1000000, 16 * b / a)
 
 -- Everything is read before anything is written, so that an error changes nothing. MGET
 -- does not tell a value of another type from none, but SET with NX will.
@@ -44,8 +51,8 @@ end
 
 local out, n = {now}, 1
 for k = 1, #KEYS do
-	local text, runs = texts[k], ARGV[3 + k]
-	local w, f, mine = now, 0, true
+	local text, runs = texts[k], each or ARGV[3 + k]
+	local w, f, was, mine = now, 0, 0, true
 	if text then
 		local rowA, rowB, rowVersion = 1, nil, 0
 		if #text == 12 then
@@ -57,7 +64,7 @@ for k = 1, #KEYS do
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w = EPOCH + w
 		end
-		mine = rowB == b and rowA == a and rowVersion == version
+		mine, was = rowB == b and rowA == a and rowVersion == version, w
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
@@ -89,11 +96,14 @@ for k = 1, #KEYS do
 		else
 			row = pack('>I7I7I7I7I2I4', tat, f, a, b, fp % 65536, version)
 		end
-		local ms = format('%d', (w - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
-		if text then
+		local last = floor(w / quantum)
+		local ms = format('%d', ((last + 1) * quantum - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
+		if not text then
+			if not call('SET', KEYS[k], row, 'PX', ms, 'NX') then out[first] = -1 end
+		elseif last == floor(was / quantum) then
+			call('SET', KEYS[k], row, 'KEEPTTL')
+		else
 			call('PSETEX', KEYS[k], ms, row)
-		elseif not call('SET', KEYS[k], row, 'PX', ms, 'NX') then
-			out[first] = -1
 		end
 	end
 end
