@@ -26,7 +26,7 @@
 //   - A call ends with its context or after Config.Timeout. A caller who leaves
 //     before the answer gets back what he was charged, as far as that grants nothing
 //     twice.
-//   - Every key in Redis expires when it is as if unused.
+//   - Every key in Redis expires soon after it is as if unused.
 //   - Reservations live in Redis: another process can settle them.
 //
 // # What it does not promise
