@@ -45,6 +45,9 @@ func open(t testing.TB, c Config) *Store {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second // tests are not about a slow machine
 	}
+	if c.Redis.Timeout == 0 {
+		c.Redis.Timeout, c.Redis.DialTimeout = 5*time.Second, 5*time.Second
+	}
 	s, err := New(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)
