@@ -111,9 +111,8 @@ func (c Config) connect(ctx context.Context, found server) (rueidis.Client, erro
 }
 
 // Direct returns a client of its own for one goroutine that sends many commands at a
-// time: it writes and reads by itself, where Client hands everything to two goroutines,
-// which is a quarter slower. Commands of two goroutines at once would make it
-// do the same. Its commands must not have deadlines: those would close the connection.
+// time: it writes and reads by itself, where Client hands everything to two goroutines
+// of its own. Commands of two goroutines at once would make it do the same. Its commands must not have deadlines: those would close the connection.
 // The caller closes it. A Cluster's Client is no slower, and is what that gets.
 func (c *Conn) Direct(ctx context.Context) (client rueidis.Client, closing func(), err error) {
 	if c.Cluster {

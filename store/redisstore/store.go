@@ -33,8 +33,8 @@ type Config struct {
 	// their limits. The default is "weir:". It must not have braces in it.
 	Prefix string
 
-	// Timeout is how long a decision may take. The default is 100 ms. The caller's
-	// context may end it earlier.
+	// Timeout is how long a decision may take, to an eighth. The default is 100 ms.
+	// The caller's context may end it earlier.
 	Timeout time.Duration
 
 	// MaxInFlight bounds the decisions that may be under way at once; beyond it,
