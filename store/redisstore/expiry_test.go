@@ -1,0 +1,41 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redistest"
+)
+
+// A row is there until it is as if unused, and not much longer, although Redis is not
+// told so with every write. Other operations, by the other script, come in between.
+func TestRowsOutliveTheirUse(t *testing.T) {
+	redis := redistest.Start(t)
+	s := open(t, Config{Redis: server(redis.Addr())})
+	for name, l := range map[string]weir.Limit{
+		"second": {Rate: 3600, Per: weir.Every(time.Hour)},
+		"third":  {Rate: 3, Per: weir.Every(time.Second), Burst: 1000},
+		"minute": {Rate: 1000, Per: weir.Every(1000 * time.Minute)},
+	} {
+		p := newPolicy(t, name, l)
+		unit := l.Per.Duration() / time.Duration(l.Rate)
+		for i := range 150 {
+			began := time.Now()
+			d, err := s.Take(context.Background(), p, "k", 1)
+			if err != nil || !d.Allowed {
+				t.Fatalf("%s: take %d: %s, error %v", name, i, show(d), err)
+			}
+			ms, err := strconv.ParseInt(redis.MustDo("PTTL", rowKey(s.rowPrefix(name), "k")).Text, 10, 64)
+			kept, spent := time.Duration(ms)*time.Millisecond, time.Since(began)
+			if err != nil || kept+spent < d.ResetAfter || kept > d.ResetAfter+2*time.Second+17*unit {
+				t.Fatalf("%s: after take %d the row is kept for %v, and in use for %v, error %v", name, i, kept, d.ResetAfter, err)
+			}
+			if i%20 == 19 {
+				undo(t, s, p, "k", 1, s.nowMicros())
+			}
+		}
+	}
+}
