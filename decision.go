@@ -22,6 +22,11 @@ type Decision struct {
 	// one with the least remaining, of several the one that resets last.
 	By uint8
 
+	// Estimate says that Limit, Remaining and the times are what this process
+	// knows, not what the store that all share would say. Allowed is no less
+	// final. See package tiered.
+	Estimate bool
+
 	// Limit is the most units that By ever admits at once, for example 100.
 	Limit int64
 

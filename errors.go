@@ -13,7 +13,7 @@ import (
 type LimitError struct {
 	Policy  string // "" for a Single
 	Limit   string // the limit's name; "" if the policy itself is wrong
-	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "name", "limits" or "used"
+	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "on_error", "name", "limits" or "used"
 	Value   any    // as given
 	Problem string // for example "must be between 1 and 9007199254740991"
 }
@@ -75,9 +75,14 @@ func (e *TTLError) Error() string { return "weir: ttl " + e.Problem }
 // policy.
 var ErrBatch = errors.New("weir: a batch needs a known operation, and every charge a policy")
 
-// ErrReserveOnly is returned by Take for a policy with a Concurrency limit:
-// slots are held, not spent, so only Reserve can take them.
+// ErrReserveOnly is returned by Take, and for DebitEach, under a policy with a
+// Concurrency limit: slots are held, not spent, so only Reserve can take them.
 var ErrReserveOnly = errors.New("weir: the policy limits concurrency: use Reserve, and Commit or Cancel when done")
+
+// ErrUnknown is part of every error after which a charge may have been made or
+// not: the call had been sent, and no answer came. After other errors, nothing was
+// charged.
+var ErrUnknown = errors.New("weir: the outcome is unknown")
 
 // ErrReceipts is returned when a reservation is settled or renewed with fewer or
 // more receipts or costs than it has charges.

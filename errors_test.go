@@ -48,6 +48,7 @@ func TestBadLimits(t *testing.T) {
 		{"negative debt", Limit{Rate: 5, Per: sec, MaxDebt: -1}, "max_debt", "negative"},
 		{"window debt", Limit{Rate: 5, Per: sec, MaxDebt: 1, Algorithm: FixedWindow}, "max_debt", "leave it out"},
 		{"too much debt", Limit{Rate: 1, Per: Every(time.Hour), MaxDebt: 400_000}, "max_debt", "at most 350639"},
+		{"unknown on error", Limit{Rate: 5, Per: sec, OnError: 4}, "on_error", "FailLocal, FailOpen or FailClosed"},
 		{"bad name", Limit{Name: "a\nb", Rate: 5, Per: sec}, "name", "letters"},
 	}
 	for _, c := range cases {
@@ -146,6 +147,26 @@ func TestPolicyIdentity(t *testing.T) {
 	}
 }
 
+// What a limit does while it cannot be counted is no part of what was counted.
+func TestSameCounts(t *testing.T) {
+	limit := Limit{Rate: 10, Per: Every(time.Second)}
+	policy := func(l Limit) *Policy {
+		p, err := NewPolicy("api", l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p, open, faster := policy(limit), limit, limit
+	open.OnError, faster.Rate = FailOpen, 11
+	if !p.Same(policy(open)) || policy(open).Limits()[0].OnError != FailOpen {
+		t.Error("a policy that fails open counts otherwise, or forgot it")
+	}
+	if p.Same(policy(faster)) {
+		t.Error("a policy with another rate is the same")
+	}
+}
+
 func TestNames(t *testing.T) {
 	for a := Auto; a <= Concurrency; a++ {
 		if got, err := ParseAlgorithm(a.String()); err != nil || got != a {
@@ -154,6 +175,25 @@ func TestNames(t *testing.T) {
 	}
 	if _, err := ParseAlgorithm("leaky"); err == nil || !strings.Contains(err.Error(), "token_bucket") {
 		t.Errorf("unknown algorithm: %v", err)
+	}
+	for o := OnErrorDefault; o <= FailClosed; o++ {
+		text, err := o.MarshalText()
+		if err != nil || string(text) != o.String() {
+			t.Errorf("%v: marshalled %q, %v", o, text, err)
+		}
+		var got OnError
+		if err := got.UnmarshalText(text); err != nil || got != o {
+			t.Errorf("%v: parsed %v, %v", o, got, err)
+		}
+		if _, err := New(Limit{Rate: 5, Per: Every(time.Second), OnError: o}); err != nil {
+			t.Errorf("a limit that does %q on an error: %v", o, err)
+		}
+	}
+	if got := OnError(4).String(); got != "on_error(4)" {
+		t.Errorf("an unknown OnError is called %q", got)
+	}
+	if _, err := ParseOnError("ajar"); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("unknown OnError: %v", err)
 	}
 	for r := Admitted; r <= Blocked; r++ {
 		if strings.Contains(r.String(), "(") {

@@ -35,11 +35,16 @@ type Limit struct {
 	// Initial is how full the limit starts. The default is full.
 	Initial Fill
 
-	// MaxDebt is how many units beyond Burst may be owed. An overrun is booked
-	// up to there, and Set refuses to lower a limit under what could not be
+	// MaxDebt is how many units beyond Burst may be owed. An overrun or a debit
+	// is booked up to there, and Set refuses to lower a limit under what could not be
 	// owed any more. The default is all that can be represented. Only GCRA
 	// and TokenBucket have it.
 	MaxDebt int64
+
+	// OnError is what the limit does while the store that counts it cannot be
+	// asked, for a limiter such as package tiered's, which goes on then. The
+	// default is what that limiter is configured to do.
+	OnError OnError
 }
 
 // MaxCost is the greatest cost of one charge.
@@ -132,6 +137,8 @@ func (l Limit) checkShape() error {
 		return badField("max_debt", l.MaxDebt, "must not be negative")
 	case l.MaxDebt != 0 && !l.bursts():
 		return badField("max_debt", l.MaxDebt, "only GCRA and TokenBucket have it; leave it out")
+	case l.OnError > FailClosed:
+		return badField("on_error", l.OnError, "must be FailLocal, FailOpen or FailClosed, or left out")
 	}
 	return nil
 }

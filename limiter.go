@@ -58,6 +58,7 @@ const (
 	Settle               // end reservations: Charge.Cost is what was used
 	Renew                // move reservations' expiry to TTL from now
 	ResetEach            // forget what each key has used; Cost must be valid but plays no part
+	DebitEach            // charge each whether it fits or not: what was used elsewhere is owed here
 )
 
 // Batch is several charges in one call and with one clock reading. The caller
@@ -67,11 +68,19 @@ const (
 // Charges of one batch that meet the same policy and key add up. In TakeAll and
 // ReserveAll one refusal refuses all: then no Decision is Allowed, and those with
 // Reason Admitted are of charges that would have fitted.
+//
+// DebitEach makes each charge on its own and unconditionally, into debt; a cost
+// beyond capacity is fine. GCRA and TokenBucket owe at most Limit.MaxDebt, as of
+// overruns, and windows count beyond their limit. The Decision is Allowed, with
+// Reason Admitted, and tells how the tightest limit stands afterwards: its Limit,
+// Remaining and ResetAfter. A cost of 0 changes nothing and tells the same. Slots
+// cannot be owed: a policy that limits concurrency gets ErrReserveOnly, and then
+// nothing is charged.
 type Batch struct {
 	Op        Op
 	Charges   []Charge
 	TTL       time.Duration // of reservations; 0 means DefaultTTL
-	Decisions []Decision    // one per charge; zero after Settle and ResetEach
+	Decisions []Decision    // one per charge; zero after Settle and ResetEach; what remains after DebitEach
 	Receipts  []Receipt     // written by ReserveAll, read by Settle and Renew
 	Settled   []Settled     // written by Settle
 }
@@ -87,7 +96,7 @@ type Receipt struct {
 // Check returns the first thing that is wrong with a batch's input, and sizes
 // its output. Limiters call it first.
 func (b *Batch) Check() error {
-	if b.Op > ResetEach {
+	if b.Op > DebitEach {
 		return ErrBatch
 	}
 	for i := range b.Charges {

@@ -135,9 +135,14 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(min(q, uint64(algo.MaxRate)))
 }
 
-// Same says whether two policies have the same name and limits.
+// Same says whether two policies have the same name and limits, so that what was
+// counted under one was counted under the other. OnError plays no part: it is for
+// when nothing can be counted.
 func (p *Policy) Same(o *Policy) bool {
-	return p == o || p.name == o.name && slices.Equal(p.limits, o.limits)
+	return p == o || p.name == o.name && slices.EqualFunc(p.limits, o.limits, func(a, b Limit) bool {
+		a.OnError = b.OnError
+		return a == b
+	})
 }
 
 // Continues says, for each of p's limits, which of old's it continues: the one

@@ -248,12 +248,13 @@ func (q *Queue) takeBehind(ctx context.Context, p *Policy, key string, cost int6
 // Do carries out a batch. Charges that stand behind others are refused, and
 // PeekEach says so. A TakeAll or ReserveAll with such a charge is refused whole;
 // its other decisions are what Peek says of each alone. Settle and Renew wait for
-// nobody, so that no refund is lost behind a slow answer.
+// nobody, so that no refund is lost behind a slow answer, and neither does
+// DebitEach, which asks no permission and so overtakes nobody.
 func (q *Queue) Do(ctx context.Context, b *Batch) error {
 	switch {
 	case b.Op == Settle || b.Op == Renew || b.Op == ResetEach:
 		return q.giveBack(ctx, b)
-	case q.waiting.Load() == 0:
+	case b.Op == DebitEach || q.waiting.Load() == 0:
 		return q.limiter.Do(ctx, b)
 	}
 	return q.doBehind(ctx, b)

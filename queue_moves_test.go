@@ -236,6 +236,7 @@ func TestQueueBatchErrors(t *testing.T) {
 			{weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{free, busy, {Policy: p, Cost: -1}}}, new(weir.CostError)},
 			{weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{free, {Key: "busy"}}}, weir.ErrBatch},
 			{weir.Batch{Op: weir.ResetEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrBatch},
+			{weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrBatch},
 			{weir.Batch{Op: weir.Settle, Charges: []weir.Charge{busy}}, weir.ErrReceipts},
 			{weir.Batch{Op: 99, Charges: []weir.Charge{busy}}, weir.ErrBatch},
 		} {
