@@ -44,8 +44,8 @@ type GCRA struct {
 }
 
 // NewGCRA returns the rule for rate units per per nanoseconds with the given
-// burst. Debt is how many units beyond the burst may be owed (by overruns or a
-// lowered limit) before they are forgotten; 0 stands for all that fit.
+// burst. Debt is how many units beyond the burst may be owed (by overruns, debits
+// or a lowered limit) before they are forgotten; 0 stands for all that fit.
 func NewGCRA(rate, per, burst, debt int64, fill Fill) (*GCRA, error) {
 	if err := checkGCRA(rate, per, burst, debt, fill); err != nil {
 		return nil, err

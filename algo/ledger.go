@@ -122,6 +122,14 @@ func (l *Ledger) Take(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
+// Debit charges cost units to every rule whether they fit or not, and tells how the
+// tightest rule stands then. Slots cannot be owed: such a rule stays as it is.
+func (l *Ledger) Debit(now, cost int64) Verdict {
+	now = l.advance(now)
+	l.charge(now, cost)
+	return l.tightest(now)
+}
+
 // fold makes expired holds part of the states, and writes down what a rule that
 // met a damaged state took it for: a refusal, which changes nothing else, would
 // meet it for ever.

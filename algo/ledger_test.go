@@ -30,7 +30,7 @@ type pair struct {
 	open    []openHold
 	grants  []grant
 	history []string
-	tainted bool // there was an overrun, a reset or a change: no bound
+	tainted bool // there was an overrun, a debit, a reset or a change: no bound
 }
 
 type openHold struct {
@@ -173,6 +173,21 @@ func (p *pair) take(cost int64) {
 		return
 	}
 	p.grants = append(p.grants, grant{p.model.last, p.model.last, cost})
+}
+
+// debit is take without a refusal: what is granted so is no part of a bound.
+func (p *pair) debit(cost int64) {
+	p.t.Helper()
+	p.note("debit %d", cost)
+	before := p.real.Clone()
+	v := p.real.Debit(p.now, cost)
+	p.model.debit(p.now, cost)
+	p.check(p.model.last, v, cost, true)
+	if cost == 0 {
+		p.unchanged(before)
+		return
+	}
+	p.tainted = true
 }
 
 // unchanged compares all that can be observed of two ledgers, now and later.
@@ -343,6 +358,8 @@ func (p *pair) step(src source, changes bool) {
 		p.reset()
 	case op == 13 && changes:
 		p.change(src)
+	case op == 14 && changes:
+		p.debit(drawCost(src, capacity) * pick[int64](src, 1, 1, 3))
 	default: // to the edge of something
 		p.toEdge(src)
 	}
@@ -406,7 +423,7 @@ func TestLedgerModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { drive(t, fromRapid(t, 60), true) })
 }
 
-// TestLedgerBound leaves out overruns, resets and changes, so that the bound of
+// TestLedgerBound leaves out overruns, debits, resets and changes, so that the bound of
 // every GCRA holds wherever in its life a hold's units were used.
 func TestLedgerBound(t *testing.T) {
 	t.Parallel()

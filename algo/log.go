@@ -24,8 +24,9 @@ import (
 // refused and can be retried at 12 s, when the second entry has left.
 //
 // Edges. A clock that steps back counts as the youngest entry's instant, so
-// that entries stay in order. An overrun when all entries are taken joins the
-// youngest, which then counts from now.
+// that entries stay in order. An overrun or a debit when all entries are taken joins
+// the youngest, which then counts from now; beyond 2^62 units in all, no more are
+// counted.
 //
 // Source: wowistudio/rali, "sliding window".
 type SlidingLog struct {
@@ -105,6 +106,9 @@ func (l *SlidingLog) live(g *Log, now int64) (head int, sum int64) {
 func (l *SlidingLog) append(g *Log, now, units int64) {
 	now = inRange(now)
 	g.head, g.sum = l.live(g, now)
+	if units = min(units, maxCount-g.sum); units == 0 {
+		return
+	}
 	g.sum += units
 	if n := len(g.entries); n > g.head {
 		last := &g.entries[n-1]

@@ -684,6 +684,8 @@ func (m *ledgerModel) take(now, cost int64) bool {
 	return true
 }
 
+func (m *ledgerModel) debit(now, cost int64) { m.charge(m.advance(now), cost) }
+
 func (m *ledgerModel) charge(now, cost int64) []place {
 	places := make([]place, len(m.rules))
 	for i, r := range m.rules {

@@ -62,8 +62,8 @@ func (w *windows) countBits() uint {
 //
 // Edges. A clock that steps back stays in the stored window. A one-second
 // window has 32 bits of number and 31 of count; a rate that does not fit beside
-// the number is refused by NewFixed. Overruns are counted up to what fits and
-// never wrap.
+// the number is refused by NewFixed. Overruns and debits are counted up to what
+// fits and never wrap.
 //
 // Source: wowistudio/rali, "clock-based fixed window".
 type Fixed struct {
