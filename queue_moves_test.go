@@ -216,6 +216,37 @@ func TestQueueBatches(t *testing.T) {
 	}
 }
 
+// A debit asks nobody: it is made while others wait, overtakes none of them and
+// wakes none, but what they wait for comes later.
+func TestQueueLetsDebitsThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &relay{Limiter: newStore(t)}
+		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 5)
+		mustTake(t, q, p, "k", 5)
+		a, b := wait(t.Context(), q, p, "k", 2), wait(t.Context(), q, p, "k", 1)
+		synctest.Wait()
+		asked := store.takes.Load()
+		debit := &weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 9}}}
+		if err := q.Do(t.Context(), debit); err != nil {
+			t.Fatal(err)
+		}
+		if d := debit.Decisions[0]; !d.Allowed || d.Remaining != 0 || d.ResetAfter != 14*time.Second {
+			t.Errorf("a debit behind two who wait: %+v", d)
+		}
+		synctest.Wait()
+		if n := store.takes.Load() - asked; n != 0 {
+			t.Errorf("a debit woke those who wait: the limiter was asked %d times", n)
+		}
+		if r := <-a; !r.granted(11 * time.Second) {
+			t.Errorf("first: %+v", r)
+		}
+		if r := <-b; !r.granted(12 * time.Second) {
+			t.Errorf("second: %+v", r)
+		}
+		checkEmpty(t, q)
+	})
+}
+
 // Errors are those that the limiter returns if nobody waits, and nothing is
 // charged.
 func TestQueueBatchErrors(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// Do carries out a batch with one clock reading. TakeAll and ReserveAll hold the
-// locks of all their keys' shards meanwhile, and so are one step for everybody
-// else; the other operations are one step per charge.
+// Do carries out a batch with one clock reading. TakeAll, ReserveAll and DebitEach
+// hold the locks of all their keys' shards meanwhile, and so are one step for
+// everybody else; the other operations are one step per charge.
 func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -27,6 +27,8 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 		return t.takeEach(now, b)
 	case weir.TakeAll, weir.ReserveAll:
 		return t.takeAll(now, b)
+	case weir.DebitEach:
+		return t.tryEach(now, b)
 	case weir.Renew:
 		return t.renewEach(now, b)
 	}
@@ -113,14 +115,18 @@ func (t *Table) allWords(charges []charge) bool {
 	return true
 }
 
-// tryEach is takeEach behind the locks of all charges, where states can be
-// converted: if one cannot, nothing is charged.
+// tryEach makes each charge of TakeEach or DebitEach behind the locks of all, where
+// states can be converted: if one cannot, nothing is charged.
 func (t *Table) tryEach(now weir.Instant, b *weir.Batch) error {
 	v, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
 	defer v.leave()
+	if len(v.charges) == 1 {
+		b.Decisions[0], err = v.change(&v.charges[0], b.Op)
+		return err
+	}
 	if err := v.trial(b); err != nil {
 		v.dropAll()
 		return err
@@ -298,7 +304,7 @@ func (v *visit) trial(b *weir.Batch) (err error) {
 				return err
 			}
 		}
-		if b.Op != weir.TakeEach && !b.Allowed() || v.admitAll() {
+		if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() || v.admitAll() {
 			return nil
 		}
 		v.dropAll()

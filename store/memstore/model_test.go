@@ -147,9 +147,12 @@ func (m *model) attempt(w *work, p *weir.Policy, cost int64, op weir.Op, expiry 
 	}
 	var v algo.Verdict
 	var id uint64
-	if op == weir.ReserveAll {
+	switch op {
+	case weir.ReserveAll:
 		id, v = l.Reserve(m.now, cost, expiry)
-	} else {
+	case weir.DebitEach:
+		v = l.Debit(m.now, cost)
+	default:
 		v = l.Take(m.now, cost)
 	}
 	if v.OK && (cost > 0 || op == weir.ReserveAll) {
@@ -311,7 +314,7 @@ func (m *model) try(b *weir.Batch, expiry []int64) (*trial, error) {
 				return nil, err
 			}
 		}
-		if b.Op != weir.TakeEach && !b.Allowed() || m.admitAll(t, over) {
+		if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() || m.admitAll(t, over) {
 			return t, nil
 		}
 		m.admitted = 0
@@ -376,7 +379,7 @@ func (m *model) keep(t *trial) {
 func (m *model) Do(b *weir.Batch, did *weir.Batch) error {
 	defer func() { m.admitted = 0 }()
 	switch b.Op {
-	case weir.TakeEach, weir.TakeAll:
+	case weir.TakeEach, weir.TakeAll, weir.DebitEach:
 		return m.takeBatch(b)
 	case weir.ReserveAll:
 		return m.reserve(b, did)
@@ -419,7 +422,7 @@ func (m *model) takeBatch(b *weir.Batch) error {
 	if err != nil {
 		return err
 	}
-	if b.Op == weir.TakeEach || b.Allowed() {
+	if b.Op != weir.TakeAll || b.Allowed() {
 		m.keep(t)
 		return nil
 	}

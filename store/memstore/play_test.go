@@ -145,7 +145,7 @@ func (p *player) take(t *rapid.T) {
 }
 
 func (p *player) batch(t *rapid.T) {
-	b := weir.Batch{Op: rapid.SampledFrom([]weir.Op{weir.TakeEach, weir.TakeAll, weir.PeekEach, weir.ResetEach}).Draw(t, "op")}
+	b := weir.Batch{Op: rapid.SampledFrom([]weir.Op{weir.TakeEach, weir.TakeAll, weir.PeekEach, weir.ResetEach, weir.DebitEach}).Draw(t, "op")}
 	for range rapid.IntRange(1, 6).Draw(t, "charges") {
 		b.Charges = append(b.Charges, p.drawCharge(t))
 	}

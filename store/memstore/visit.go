@@ -177,8 +177,9 @@ func (v *visit) change(c *charge, op weir.Op) (weir.Decision, error) {
 	}
 }
 
-// attempt makes a charge on a row's ledger if it fits. If it does not, or takes
-// nothing, nothing has changed: not even the numbers that the row is under.
+// attempt makes a charge on a row's ledger if it fits or is a debit. If neither, or
+// if it takes nothing, nothing has changed: not even the numbers that the row is
+// under.
 func (v *visit) attempt(r *row, c *charge, op weir.Op) (weir.Decision, error) {
 	if r.overflow != nil {
 		v.t.overflowHits.Add(1)
@@ -205,10 +206,13 @@ func (v *visit) attempt(r *row, c *charge, op weir.Op) (weir.Decision, error) {
 	return d, nil
 }
 
-// act makes a charge on a ledger, if it fits.
+// act makes a charge on a ledger, if it fits or is a debit.
 func (v *visit) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision {
 	now := weir.Instant(v.now)
-	if op != weir.ReserveAll {
+	switch op {
+	case weir.DebitEach:
+		return weir.NewDecision(l.Debit(v.now, c.cost), now)
+	case weir.TakeEach, weir.TakeAll:
 		return weir.NewDecision(l.Take(v.now, c.cost), now)
 	}
 	var verdict algo.Verdict
