@@ -1,0 +1,146 @@
+// Package report collects what the rows of the fault matrix measured, and makes a page
+// of it.
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Report is all rows of a run.
+type Report struct {
+	Date    time.Time
+	Machine string // such as "2 cores, go1.26.8, linux/amd64"
+
+	mu   sync.Mutex // guards rows
+	rows []*Row
+}
+
+// Row is one fault. Its methods may be called by any number of goroutines.
+type Row struct {
+	ID    string // "F1", or a word
+	Fault string
+	Must  string // what must hold
+
+	mu      sync.Mutex // guards the fields below
+	figures []Figure
+	failed  bool
+}
+
+// Figure is one thing that was measured.
+type Figure struct {
+	Name  string
+	Value string
+	Bound string // "≤ 200 = 2B", or "" for what is only told
+	Met   bool   // whether the bound holds
+}
+
+// String returns, for example, "excess 57 ≤ 200 = 2B".
+func (f Figure) String() string {
+	text := strings.TrimSpace(f.Name + " " + f.Value + " " + f.Bound)
+	if f.Bound != "" && !f.Met {
+		text += " (missed)"
+	}
+	return text
+}
+
+// Begin adds a row.
+func (r *Report) Begin(id, fault, must string) *Row {
+	row := &Row{ID: id, Fault: fault, Must: must}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rows = append(r.rows, row)
+	return row
+}
+
+// Add adds a figure to the row.
+func (r *Row) Add(f Figure) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.figures = append(r.figures, f)
+}
+
+// Fail marks the row as not met, for a reason that no figure tells.
+func (r *Row) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+// metLocked says whether all bounds of the row hold, and there are some.
+func (r *Row) metLocked() bool {
+	bounds := 0
+	for _, f := range r.figures {
+		if f.Bound == "" {
+			continue
+		}
+		bounds++
+		if !f.Met {
+			return false
+		}
+	}
+	return bounds > 0 && !r.failed
+}
+
+// IDs returns those of all rows, in order.
+func (r *Report) IDs() (ids []string) {
+	for _, row := range r.sorted() {
+		ids = append(ids, row.ID)
+	}
+	return ids
+}
+
+// sorted returns the rows F1, F2, …, F10, then those without a number by name.
+func (r *Report) sorted() []*Row {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(r.rows), func(a, b *Row) int {
+		return cmp.Or(cmp.Compare(number(a.ID), number(b.ID)), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// number returns 1 for F1 and F1b, and more than any for another word.
+func number(id string) int {
+	var n int
+	if _, err := fmt.Sscanf(id, "F%d", &n); err != nil {
+		return 1 << 30
+	}
+	return n
+}
+
+// WriteMarkdown writes the page.
+func (r *Report) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, intro, r.Date.UTC().Format(time.DateOnly), r.Machine)
+	b.WriteString("| | Fault | Must hold | Measured | Met |\n|---|---|---|---|---|\n")
+	for _, row := range r.sorted() {
+		b.WriteString(row.markdown())
+	}
+	b.WriteString(outro)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Row) markdown() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var figures []string
+	for _, f := range r.figures {
+		figures = append(figures, cell(f.String()))
+	}
+	met := "**no**"
+	if r.metLocked() {
+		met = "yes"
+	}
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |\n", cell(r.ID), cell(r.Fault), cell(r.Must), strings.Join(figures, "<br>"), met)
+}
+
+// cell writes text so that it stays in its cell.
+func cell(text string) string {
+	return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text)
+}

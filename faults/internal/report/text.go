@@ -1,0 +1,54 @@
+package report
+
+const intro = `# Faults
+
+Written by ` + "`make faults`" + `; do not edit. Each row breaks something under real daemons,
+with a real Redis, under load, and tells what came of it.
+
+| | |
+|---|---|
+| Date | %s |
+| Machine | %s |
+
+## How it is done
+
+Unless a row says otherwise there are three daemons as ` + "`weir serve --redis …`" + ` starts
+them: consistency exact, ` + "`--on-error local`" + `, and the policy that each daemon has without a
+configuration, 100 per second with a burst B of 100 for each key. A client in one process
+asks them by turns, 1,500 times a second whether answers come or not. Three of its
+twenty keys are hot: asked for 300 times a second, three times what they may have.
+
+It notes when it sent each question and when it had the answer. The **excess** E is by how
+many units the admissions of a key exceed B + 100 × Δ in the interval Δ where they do so
+most; negative means that there was room. A decision was made at some moment between
+question and answer, and E is what is certain whatever these moments were. The greatest
+E of all keys is told, beside its bound.
+
+Every row also has to show that
+
+- all answers are decisions: no status other than 200, and no connection that breaks,
+- afterwards decisions are shared again: what one daemon takes, the next refuses.
+
+*Given up* is when the last daemon logs that it no longer asks Redis for each decision,
+counted from the fault; *back* is when the last one does so again, counted from Redis's
+first PONG or from the end of the fault. Memory, threads and files (which count
+connections) are the greatest among the daemons.
+
+` + "```" + `
+make faults                                          # all of it, some minutes
+WEIR_FAULTS=long go test -C faults -run Killed -v .  # one row; writes no page
+go test -C faults .                                  # the short form, as in make test
+` + "```" + `
+
+## Rows
+
+`
+
+const outro = `
+## What is not here
+
+Clocks that differ between daemons, and steps of the clock, are tried inside one process,
+where a node can be given a clock: a Go program reads the system's clock without the C
+library, so faketime does not reach it. In exact mode no daemon's clock has a part in a
+decision; Redis's has.
+`

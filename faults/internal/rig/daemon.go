@@ -1,0 +1,234 @@
+package rig
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startLimit = 15 * time.Second // for a daemon to listen
+	stopLimit  = 15 * time.Second // from SIGTERM to its end; it lets requests finish for 10 s
+	pollEvery  = 2 * time.Millisecond
+)
+
+// Build builds the daemon into dir and returns the program's path.
+func Build(root, dir string) (string, error) {
+	program := filepath.Join(dir, "weir")
+	cmd := exec.Command("go", "build", "-C", root, "-o", program, "./cmd/weir")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("rig: build the daemon: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// Daemon is a process of weir serve.
+type Daemon struct {
+	t    testing.TB // set by startDaemon, like all up to done
+	cmd  *exec.Cmd
+	url  string
+	done chan struct{} // closed when it has ended and all of its log is read
+
+	mu     sync.Mutex // guards the fields below
+	log    []Line
+	killed bool
+}
+
+// Line is one line of a daemon's log.
+type Line struct {
+	At   time.Time // when it was read
+	Msg  string
+	Text string // all of it, JSON
+}
+
+// startDaemon starts one on a free port and waits until it listens.
+func startDaemon(t testing.TB, program string, args ...string) *Daemon {
+	t.Helper()
+	args = append([]string{"serve", "--http", "127.0.0.1:0", "--log-format", "json"}, args...)
+	d := &Daemon{t: t, cmd: exec.Command(program, args...), done: make(chan struct{})}
+	endWithParent(d.cmd)
+	stdout, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stderr, err := d.cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Fatalf("rig: %v", err)
+	}
+	t.Cleanup(d.cleanUp)
+	greeting := make(chan string, 1)
+	go d.read(stdout, stderr, greeting)
+	select {
+	case line := <-greeting:
+		_, url, ok := strings.Cut(line, " is listening on ")
+		if !ok {
+			t.Fatalf("rig: the daemon says %q, not where it listens:\n%s", line, d.logText())
+		}
+		d.url = url
+	case <-time.After(startLimit):
+		t.Fatalf("rig: the daemon does not listen within %v:\n%s", startLimit, d.logText())
+	}
+	return d
+}
+
+// read reads what the daemon writes, until it has ended.
+func (d *Daemon) read(stdout, stderr io.Reader, greeting chan<- string) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		lines := bufio.NewScanner(stdout)
+		lines.Scan()
+		greeting <- lines.Text() // "" if it ended without one
+		_, _ = io.Copy(io.Discard, stdout)
+	})
+	wg.Go(func() {
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			d.keep(lines.Text())
+		}
+	})
+	wg.Wait()
+	_ = d.cmd.Wait() // how it ended is looked at by those who ended it
+	close(d.done)
+}
+
+func (d *Daemon) keep(text string) {
+	line := Line{At: time.Now(), Text: text}
+	var about struct{ Msg string }
+	if json.Unmarshal([]byte(text), &about) == nil {
+		line.Msg = about.Msg
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, line)
+}
+
+// Log returns the lines of its log with this message, from since on.
+func (d *Daemon) Log(msg string, since time.Time) (lines []Line) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, line := range d.log {
+		if line.Msg == msg && !line.At.Before(since) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// AwaitLog waits for a line with this message, and returns when the first came. It
+// fails the test if there is none within limit.
+func (d *Daemon) AwaitLog(msg string, since time.Time, limit time.Duration) time.Time {
+	d.t.Helper()
+	var at time.Time
+	Await(d.t, fmt.Sprintf("%s to log %q", d.url, msg), limit, func() error {
+		lines := d.Log(msg, since)
+		if len(lines) == 0 {
+			return errors.New("it has not; its log ends:\n" + d.logText())
+		}
+		at = lines[0].At
+		return nil
+	})
+	return at
+}
+
+func (d *Daemon) logText() string {
+	const most = 20
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var b strings.Builder
+	for _, line := range d.log[max(0, len(d.log)-most):] {
+		b.WriteString(line.Text + "\n")
+	}
+	return b.String()
+}
+
+// PID returns its process.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Usage returns what the process has of the machine now.
+func (d *Daemon) Usage() Usage {
+	d.t.Helper()
+	u, err := usageOf(d.PID())
+	if err != nil {
+		d.t.Fatalf("rig: %v", err)
+	}
+	return u
+}
+
+// Kill ends it by SIGKILL and waits for its end.
+func (d *Daemon) Kill() {
+	d.t.Helper()
+	d.mu.Lock()
+	d.killed = true
+	d.mu.Unlock()
+	d.signal(syscall.SIGKILL)
+	d.awaitEnd()
+}
+
+// Tier is what a daemon with a store says of its work when it ends.
+type Tier struct {
+	Decisions struct {
+		DenyCache int64 `json:"deny_cache"`
+		Lease     int64 `json:"lease"`
+		Store     int64 `json:"store"`
+		Async     int64 `json:"async"`
+		Fallback  int64 `json:"fallback"`
+	} `json:"decisions"`
+	StoreCalls int64 `json:"store_calls"`
+	Unknown    int64 `json:"unknown"`
+	Forfeited  int64 `json:"forfeited"`
+	Nodes      int64 `json:"nodes"`
+}
+
+// Stop ends it by SIGTERM, fails the test if its exit code is not 0, and returns what
+// it said of its work.
+func (d *Daemon) Stop() (tier Tier) {
+	d.t.Helper()
+	d.signal(syscall.SIGTERM)
+	d.awaitEnd()
+	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
+		d.t.Errorf("rig: a daemon ended with exit code %d:\n%s", code, d.logText())
+	}
+	for _, line := range d.Log("tier", time.Time{}) {
+		if err := json.Unmarshal([]byte(line.Text), &tier); err != nil {
+			d.t.Errorf("rig: the log of a daemon: %v: %s", err, line.Text)
+		}
+	}
+	return tier
+}
+
+func (d *Daemon) signal(sig os.Signal) {
+	d.t.Helper()
+	if err := d.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		d.t.Errorf("rig: %v to a daemon: %v", sig, err)
+	}
+}
+
+func (d *Daemon) awaitEnd() {
+	d.t.Helper()
+	select {
+	case <-d.done:
+	case <-time.After(stopLimit):
+		d.t.Errorf("rig: a daemon has not ended after %v:\n%s", stopLimit, d.logText())
+	}
+}
+
+func (d *Daemon) cleanUp() {
+	d.signal(syscall.SIGKILL)
+	d.awaitEnd()
+	if d.t.Failed() {
+		d.t.Logf("the log of the daemon %s ends:\n%s", d.url, d.logText())
+	}
+}

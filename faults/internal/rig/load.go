@@ -1,0 +1,145 @@
+package rig
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/faults/internal/history"
+)
+
+// Mix is a load: one unit per question, to the daemons by turns.
+//
+// A few hot keys are asked for more than they may have. They show an excess, if there
+// is one. The cold keys below their limit show wrong refusals.
+type Mix struct {
+	Rate     int // questions per second, in all
+	Hot      int // keys that share HotShare of the questions
+	Cold     int // keys that share the rest
+	HotShare float64
+	Seed     uint64
+}
+
+// key returns the key of a question.
+func (m Mix) key(random *rand.Rand) string {
+	if random.Float64() < m.HotShare {
+		return "hot" + strconv.Itoa(random.IntN(m.Hot))
+	}
+	return "cold" + strconv.Itoa(random.IntN(m.Cold))
+}
+
+// mostWaiting bounds the questions without an answer. A daemon that hangs for seconds
+// would reach it; one that keeps its deadline never does.
+const mostWaiting = 5000
+
+// Load is a client that asks at a steady rate, whether answers come or not: an open
+// loop. Who waits for answers asks less while they are slow, and would not notice.
+type Load struct {
+	fleet *Fleet // set by StartLoad, like the next three
+	mix   Mix
+	begin time.Time
+	stop  chan struct{}
+	done  chan struct{} // closed when the last answer is there
+
+	mu      sync.Mutex // guards the fields below
+	list    []history.Decision
+	waiting int
+	late    int // questions that were not asked because of mostWaiting
+}
+
+// StartLoad starts to ask. The load ends with Stop or the test.
+func (f *Fleet) StartLoad(mix Mix) *Load {
+	l := &Load{fleet: f, mix: mix, begin: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
+	go l.run()
+	f.t.Cleanup(l.end)
+	return l
+}
+
+// run asks whatever has become due, every millisecond.
+func (l *Load) run() {
+	defer close(l.done)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	random := rand.New(rand.NewPCG(l.mix.Seed, 0))
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for asked := 0; ; {
+		select {
+		case <-l.stop:
+			return
+		case <-ticker.C:
+		}
+		due := int(l.Now().Seconds() * float64(l.mix.Rate))
+		for ; asked < due; asked++ {
+			node, key := asked%len(l.fleet.Daemons), l.mix.key(random)
+			if l.enter() {
+				wg.Go(func() { l.ask(node, key) })
+			}
+		}
+	}
+}
+
+func (l *Load) enter() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting >= mostWaiting {
+		l.late++
+		return false
+	}
+	l.waiting++
+	return true
+}
+
+func (l *Load) ask(node int, key string) {
+	body, err := json.Marshal(Check{Policy: Policy, Key: key})
+	d := history.Decision{Node: node, Key: key, Sent: l.Now()}
+	var answer Answer
+	if err == nil {
+		answer, err = l.fleet.post(node, body)
+	}
+	d.Received, d.Status, d.Allowed, d.Reason = l.Now(), answer.Status, answer.Allowed, answer.Reason
+	switch {
+	case err != nil:
+		d.Err = err.Error()
+	case answer.Detail != "":
+		d.Err = answer.Detail
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting--
+	l.list = append(l.list, d)
+}
+
+// Now is the time of the history.
+func (l *Load) Now() time.Duration { return time.Since(l.begin) }
+
+// At is a moment's time of the history.
+func (l *Load) At(t time.Time) time.Duration { return t.Sub(l.begin) }
+
+// For lets the load go on for d.
+func (l *Load) For(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
+
+// Stop ends the load, waits for the last answers and returns all decisions.
+func (l *Load) Stop() []history.Decision {
+	l.fleet.t.Helper()
+	l.end()
+	if l.late > 0 {
+		l.fleet.t.Errorf("rig: %d questions could not be asked, since %d had no answer yet", l.late, mostWaiting)
+	}
+	return l.list
+}
+
+func (l *Load) end() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	<-l.done
+}

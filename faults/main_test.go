@@ -1,0 +1,63 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/faults/internal/report"
+	"github.com/weirlimit/weir/faults/internal/rig"
+)
+
+// long says whether faults last as long as the matrix says, one after the other, and
+// times are judged.
+var long = os.Getenv("WEIR_FAULTS") == "long"
+
+// program is the daemon, built from the tree.
+var program string
+
+var results = &report.Report{
+	Date:    time.Now(),
+	Machine: fmt.Sprintf("%d cores, shared with others, %s, %s/%s", runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH),
+}
+
+// rows are all that the page must have.
+var rows = []string{"F1", "F2", "F3", "F4", "F4b", "F5", "F6", "F7", "F7b", "F8", "F9", "F10", "F11", "F22", "flapping"}
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "faults")
+	if err == nil {
+		program, err = rig.Build("..", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir) // what is left in the system's directory for such files does no harm
+		if err := document(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+		os.Exit(code)
+	}))
+}
+
+// document writes the page, if every row was tried as the page says.
+func document() error {
+	if !long || !slices.Equal(results.IDs(), rows) {
+		return nil
+	}
+	f, err := os.Create(filepath.Join("..", "docs", "faults.md"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return results.WriteMarkdown(f)
+}

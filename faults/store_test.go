@@ -1,0 +1,127 @@
+package faults
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/faults/internal/history"
+	"github.com/weirlimit/weir/faults/internal/rig"
+	"github.com/weirlimit/weir/internal/redistest"
+)
+
+// F8: scripts are gone all the time.
+func TestScriptFlush(t *testing.T) {
+	tr := try(t, "F8", "`SCRIPT FLUSH` every 100 ms", "E ≤ 0; p99 grows by 1 ms at most")
+	server := redistest.Start(t)
+	fleet := tr.fleet(3, "--redis", server.Addr())
+	load := fleet.StartLoad(mix())
+	load.For(pick(5*time.Second, time.Second))
+	begin := load.Now()
+	flushes := 0
+	for end := begin + pick(10*time.Second, time.Second); load.Now() < end; flushes++ {
+		server.MustDo("SCRIPT", "FLUSH")
+		load.For(100 * time.Millisecond)
+	}
+	list := load.Stop()
+	fleet.AwaitShared(patience)
+	tier := fleet.Stop()
+
+	tr.tell("flushes", "%d", flushes)
+	tr.judge(list, healthy(tier), "0, or 2B where a daemon decided alone")
+	before := history.Percentile(history.Between(list, 0, begin), 0.99)
+	during := history.Percentile(history.Between(list, begin, load.Now()), 0.99)
+	tr.tell("p99 before", "%s", brief(before))
+	tr.within("p99 meanwhile", during, before+time.Millisecond)
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+}
+
+// F10: Redis forgets everything, so each key has its burst once more.
+func TestFlushAll(t *testing.T) {
+	tr := try(t, "F10", "`FLUSHALL`", "E ≤ B: every key may have its burst once more")
+	server := redistest.Start(t)
+	fleet := tr.fleet(3, "--redis", server.Addr())
+	load := fleet.StartLoad(mix())
+	load.For(pick(5*time.Second, 1500*time.Millisecond)) // the hot keys have no burst left
+	server.MustDo("FLUSHALL")
+	load.For(pick(5*time.Second, 1500*time.Millisecond))
+	list := load.Stop()
+	fleet.AwaitShared(patience)
+	tier := fleet.Stop()
+
+	tr.judge(list, B+healthy(tier), "B") // what was taken is forgotten: B per event
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+}
+
+// F22: everybody comes at once, to daemons that have not talked to Redis much.
+func TestBurstStart(t *testing.T) {
+	tr := try(t, "F22", "from no load to all of it at once, cold connections", "E ≤ 0; connections to Redis ≤ the pool's size")
+	server := redistest.Start(t)
+	const daemons = 3
+	fleet := tr.fleet(daemons, "--redis", server.Addr())
+	var most int
+	watching, stop := sync.WaitGroup{}, make(chan struct{})
+	watching.Go(func() { most = mostClients(t, server, stop) })
+	load := fleet.StartLoad(mix())
+	crowd(tr, fleet, pick(300, 100))
+	load.For(pick(5*time.Second, time.Second))
+	list := load.Stop()
+	close(stop)
+	watching.Wait()
+	fleet.AwaitShared(patience)
+	tier := fleet.Stop()
+
+	tr.judge(list, healthy(tier), "0, or 2B where a daemon decided alone")
+	tr.atMost("connections at once", float64(most), daemons*poolSize, strconv.Itoa(poolSize)+" per daemon")
+	tr.tell("p99 of the first second", "%s", brief(history.Percentile(history.Between(list, 0, time.Second), 0.99)))
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+}
+
+// crowd asks each daemon n questions at the same time, each for a key of its own.
+func crowd(tr *trial, fleet *rig.Fleet, n int) {
+	tr.Helper()
+	var wg sync.WaitGroup
+	for i := range n * len(fleet.Daemons) {
+		key := fleet.FreshKey()
+		wg.Go(func() {
+			answer, err := fleet.Ask(i%len(fleet.Daemons), key, 1)
+			if err != nil || !answer.Allowed {
+				tr.Errorf("one of a crowd of %d: %+v, %v", n, answer, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// poolSize is how many connections a daemon may have to one Redis.
+const poolSize = 16
+
+// mostClients looks again and again how many clients Redis has, without this one.
+func mostClients(t *testing.T, server *redistest.Server, stop <-chan struct{}) (most int) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return most
+		case <-tick.C:
+		}
+		n, err := clients(server)
+		if err != nil {
+			t.Error(err)
+			return most
+		}
+		most = max(most, n)
+	}
+}
+
+// healthy is the bound where nothing lasting is wrong with Redis: none may be exceeded.
+// A daemon that had no answer in time, as happens on a busy machine, decided alone, by
+// its share, and for that the bound is that of an outage.
+func healthy(tier rig.Tier) float64 {
+	if tier.Decisions.Fallback > 0 {
+		return 2 * B
+	}
+	return 0
+}

@@ -1,0 +1,143 @@
+package faults
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/faults/internal/history"
+	"github.com/weirlimit/weir/faults/internal/report"
+	"github.com/weirlimit/weir/faults/internal/rig"
+)
+
+// B is the burst of every key, and r its rate per second.
+const (
+	B = rig.Burst
+	r = rig.Rate
+)
+
+var limit = history.Limit{Rate: r, Burst: B}
+
+// patience bounds waits for what must happen at all; how soon it must, figures say.
+const patience = 20 * time.Second
+
+// trial is one row being tried.
+type trial struct {
+	*testing.T
+	row *report.Row
+}
+
+// try begins a row. In the short form rows run side by side.
+func try(t *testing.T, id, fault, must string) *trial {
+	t.Helper()
+	if !long {
+		t.Parallel()
+	}
+	tr := &trial{T: t, row: results.Begin(id, fault, must)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			tr.row.Fail()
+		}
+	})
+	return tr
+}
+
+// pick returns what the long form has, or the short one.
+func pick[T any](inLong, inShort T) T {
+	if long {
+		return inLong
+	}
+	return inShort
+}
+
+// mix is the load: hot keys are asked for two or three times what they may have.
+func mix() rig.Mix {
+	return pick(
+		rig.Mix{Rate: 1500, Hot: 3, Cold: 17, HotShare: 0.6},
+		rig.Mix{Rate: 300, Hot: 1, Cold: 9, HotShare: 0.75},
+	)
+}
+
+// fleet starts daemons with a store.
+func (tr *trial) fleet(n int, args ...string) *rig.Fleet {
+	tr.Helper()
+	return rig.StartFleet(tr, program, n, args...)
+}
+
+// tell adds a figure that is not judged.
+func (tr *trial) tell(name, format string, args ...any) {
+	tr.Helper()
+	tr.add(report.Figure{Name: name, Value: fmt.Sprintf(format, args...)}, true)
+}
+
+// atMost judges a count. The formula says where the bound comes from.
+func (tr *trial) atMost(name string, value, bound float64, formula string) {
+	tr.Helper()
+	const rounding = 1e-6
+	text := "≤ " + number(bound)
+	if formula != "" {
+		text += " = " + formula
+	}
+	tr.add(report.Figure{Name: name, Value: number(value), Bound: text, Met: value <= bound+rounding}, true)
+}
+
+// none judges a count that must be 0.
+func (tr *trial) none(name string, value int) {
+	tr.Helper()
+	tr.add(report.Figure{Name: name, Value: fmt.Sprint(value), Bound: "= 0", Met: value == 0}, true)
+}
+
+// within judges a time, in the long form: other rows run beside a short one.
+func (tr *trial) within(name string, value, bound time.Duration) {
+	tr.Helper()
+	f := report.Figure{Name: name, Value: brief(value), Bound: "≤ " + brief(bound), Met: value <= bound}
+	tr.add(f, long)
+}
+
+// add logs a figure, and fails the test if it is judged and its bound does not hold.
+func (tr *trial) add(f report.Figure, judged bool) {
+	tr.Helper()
+	tr.row.Add(f)
+	tr.Log(f)
+	if judged && f.Bound != "" && !f.Met {
+		tr.Errorf("%s: %v", tr.row.ID, f)
+	}
+}
+
+// judge looks at a history: all answers are decisions, and no key has more than the
+// bound allows.
+func (tr *trial) judge(list []history.Decision, bound float64, formula string) {
+	tr.Helper()
+	tr.tell("questions", "%d", len(list))
+	failed := history.Failures(list)
+	tr.none("without a decision", len(failed))
+	for i, d := range failed {
+		if i == 3 {
+			break
+		}
+		tr.Logf("no decision: %+v", d)
+	}
+	_, excess := history.Worst(history.Excesses(list, limit))
+	tr.atMost("E", excess, bound, formula)
+}
+
+func number(x float64) string {
+	if x == math.Trunc(x) {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.1f", x)
+}
+
+// brief writes a duration with about three digits.
+func brief(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	case d >= 10*time.Millisecond:
+		return d.Round(100 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
