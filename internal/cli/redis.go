@@ -9,8 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
+	"github.com/weirlimit/weir/tiered"
+	"github.com/weirlimit/weir/tiered/redistier"
 )
 
 // connectTimeout is how long the daemon tries to reach Redis when it starts.
@@ -19,30 +23,98 @@ const connectTimeout = 10 * time.Second
 // redisPassword names the environment's variable with the password for --redis.
 const redisPassword = "WEIR_REDIS_PASSWORD"
 
-// redisTimeout is how long a decision may take; 0 means the store's default. Tests,
+// redisTimeout is how long a decision may take; 0 means the tier's default. Tests,
 // which are not about slow machines, have more patience.
 var redisTimeout time.Duration
 
-// serveRedis serves with the counts in Redis.
+// tierFlags are the flags of weir serve about how Redis is used.
+type tierFlags struct {
+	sentinel    string
+	consistency tiered.Mode
+	onError     weir.OnError
+}
+
+func (f *tierFlags) register(cmd *cobra.Command) {
+	f.onError = weir.FailLocal
+	cmd.Flags().StringVar(&f.sentinel, "sentinel", "", "`name` of the primary, if --redis tells where Sentinels are")
+	cmd.Flags().TextVar(&f.consistency, "consistency", f.consistency, "how often Redis is asked: exact, leased or async")
+	cmd.Flags().TextVar(&f.onError, "on-error", f.onError, "while Redis does not answer: local, open or closed")
+	completeWith(cmd, "sentinel", "mymaster")
+	completeWith(cmd, "consistency", tiered.Exact.String(), tiered.Leased.String(), tiered.Async.String())
+	completeWith(cmd, "on-error", weir.FailLocal.String(), weir.FailOpen.String(), weir.FailClosed.String())
+}
+
+// serveRedis serves with the counts in Redis, and a tier in front of it.
 func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *slog.Logger) error {
-	config, err := redisstore.ParseServer(f.redis)
+	server, err := f.redisServer(cmd)
 	if err != nil {
-		return misused(cmd, fmt.Sprintf("--redis: %v", err))
+		return err
 	}
-	if password := os.Getenv(redisPassword); password != "" {
-		if !config.Password.IsZero() {
-			return misused(cmd, fmt.Sprintf("--redis: a password is in it, and in %s; say it once", redisPassword))
-		}
-		config.Password = secret.New(password)
+	timeout := redisTimeout
+	if timeout == 0 {
+		timeout = tiered.DefaultTimeout
 	}
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	store, err := redisstore.New(connecting, redisstore.Config{Redis: config, Timeout: redisTimeout})
+	store, err := redisstore.New(connecting, redisstore.Config{Redis: server, Timeout: timeout})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	defer store.Close()
-	log.Info("counts are in Redis", "addresses", config.Addrs)
-	_, err = f.serve(ctx, cmd, store, log)
+	bus, err := redistier.New(connecting, redistier.Config{Redis: server})
+	if err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	defer bus.Close()
+	local, err := memstore.New(memstore.Config{MaxKeys: tiered.DefaultMaxKeys})
+	if err != nil {
+		return err
+	}
+	tier, err := tiered.New(tiered.Config{
+		Store: store, Local: local, Bus: bus, Mode: f.tier.consistency, OnError: f.tier.onError, Timeout: timeout,
+		OnBreaker: func(part int, open bool, why error) {
+			if open {
+				log.Warn("store given up", "part", part, "error", why, "on_error", f.tier.onError)
+			} else {
+				log.Info("store is back", "part", part)
+			}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		tier.Close()
+		logTier(log, tier.Stats())
+	}()
+	log.Info("counts are in Redis", "addresses", server.Addrs, "consistency", f.tier.consistency, "on_error", f.tier.onError)
+	_, err = f.serve(ctx, cmd, tier, log)
 	return err
+}
+
+// redisServer returns what --redis and --sentinel and the environment say.
+func (f *serveFlags) redisServer(cmd *cobra.Command) (redisstore.Server, error) {
+	server, err := redisstore.ParseServer(f.redis)
+	if err != nil {
+		return server, misused(cmd, fmt.Sprintf("--redis: %v", err))
+	}
+	server.Sentinel = f.tier.sentinel
+	if password := os.Getenv(redisPassword); password != "" {
+		if !server.Password.IsZero() {
+			return server, misused(cmd, fmt.Sprintf("--redis: a password is in it, and in %s; say it once", redisPassword))
+		}
+		server.Password = secret.New(password)
+	}
+	if err := server.Validate(); err != nil {
+		return server, misused(cmd, fmt.Sprintf("--redis: %v", err))
+	}
+	return server, nil
+}
+
+// logTier tells what the tier has done.
+func logTier(log *slog.Logger, s tiered.Stats) {
+	log.Info("tier",
+		slog.Group("decisions", "deny_cache", s.DenyCache, "lease", s.Lease, "store", s.Store, "async", s.Async, "fallback", s.Fallback),
+		"store_calls", s.StoreCalls, "failures", s.Failures, "unknown", s.Unknown, "busy", s.Busy, "opened", s.Opened, "closed", s.Closed,
+		"forfeited", s.Forfeited, "owed", s.Owed, "lost", s.Lost, "forgiven", s.Forgiven, "nodes", s.Nodes)
 }

@@ -36,6 +36,7 @@ type serveFlags struct {
 	snapshot      string
 	snapshotEvery time.Duration
 	redis         string
+	tier          tierFlags
 }
 
 func newServe() *cobra.Command {
@@ -50,10 +51,15 @@ Without a configuration there is one policy, 'default': 100 per second with a bu
 of 100, for each key, counted in memory. Logs go to stderr.
 
 With --redis the counts are kept in Redis 6.2 or later, and all daemons on it share
-them, each decision being one exact step there. ADDRESS is host:port, several of
-them for a cluster, a redis:// or rediss:// URL, or the path of a Unix socket. A
-password is better not in it: set WEIR_REDIS_PASSWORD. While Redis does not answer,
-checks get 503; nothing is silently unlimited.
+them. ADDRESS is host:port, several of them for a cluster or, with --sentinel, of the
+Sentinels, a redis:// or rediss:// URL, or the path of a Unix socket. A password is
+better not in it: set WEIR_REDIS_PASSWORD.
+
+--consistency says how often Redis is asked: for each decision (exact), for blocks of
+units that the daemon then spends by itself without ever exceeding a limit (leased), or
+afterwards (async), which is bounded, but may admit too much. --on-error says what
+happens while Redis does not answer within 10 ms: each daemon admits its share of the
+limits (local), everything is admitted (open) or refused (closed).
 
 With --snapshot a restart does not forgive everyone: counts are loaded from a file
 at the start, saved to it every minute and once more at the end. Only its owner can
@@ -63,6 +69,8 @@ read it. A file that cannot be used is kept as FILE.bad, and the daemon starts e
   weir serve --log-format json 2>weir.log
   weir serve --max-keys 10000000 --snapshot weir.snap --snapshot-every 10s
   weir serve --redis 127.0.0.1:6379
+  weir serve --redis 127.0.0.1:6379 --consistency leased --on-error closed
+  weir serve --redis 10.0.0.1:26379,10.0.0.2:26379 --sentinel mymaster
   WEIR_REDIS_PASSWORD=… weir serve --redis rediss://weir@redis.example:6380`,
 		Args:                  noArgs,
 		RunE:                  func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
@@ -74,6 +82,7 @@ read it. A file that cannot be used is kept as FILE.bad, and the daemon starts e
 	cmd.Flags().StringVar(&flags.snapshot, "snapshot", "", "`file` to keep counts in, so that they outlive the daemon")
 	cmd.Flags().DurationVar(&flags.snapshotEvery, "snapshot-every", flags.snapshotEvery, "how often to save them; a crash forgives what was used since")
 	cmd.Flags().StringVar(&flags.redis, "redis", "", "`address` of the Redis to share counts over, instead of memory")
+	flags.tier.register(cmd)
 	completeWith(cmd, "redis", "127.0.0.1:6379")
 	completeWith(cmd, "http", server.DefaultHTTP, "localhost:8080")
 	completeWith(cmd, "log-format", string(logText), string(logJSON))
@@ -87,6 +96,10 @@ func (f *serveFlags) check(cmd *cobra.Command) error {
 	switch given := cmd.Flags().Changed; {
 	case given("redis") && f.redis == "":
 		return misused(cmd, "--redis: must be an address such as 127.0.0.1:6379; leave it out to count in memory")
+	case f.redis == "" && (given("sentinel") || given("consistency") || given("on-error")):
+		return misused(cmd, "--sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS")
+	case given("sentinel") && f.tier.sentinel == "":
+		return misused(cmd, "--sentinel: must be the name by which Sentinels know the primary, such as mymaster")
 	case given("redis") && (given("snapshot") || given("max-keys")):
 		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
 	case f.maxKeys < 1 || f.maxKeys > mostMaxKeys:

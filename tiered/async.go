@@ -1,0 +1,141 @@
+package tiered
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// copied says until when the copy of a key's state in Local may be decided on. A copy
+// is as good as the last word of the store, so it is used for as long as the next may
+// take: FlushEvery and Timeout. A key that is not asked for that often has no use for
+// a copy; it is asked for one by one.
+type copied struct {
+	until atomic.Int64 // an instant; 0 if there is no copy
+	plan  atomic.Pointer[plan]
+	sent  weir.Instant // when the store was asked for it; guarded by the entry's mu
+}
+
+// takeCopy decides on the copy, if there is one.
+func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
+	e, pl := c.entry, c.plan
+	if pl.copies == nil || int64(c.now) >= e.copied.until.Load() || t.closed.Load() {
+		return weir.Decision{}, false
+	}
+	if of := e.copied.plan.Load(); of.limits != pl.limits || of.epoch != pl.family.epoch.Load() {
+		return weir.Decision{}, false
+	}
+	if e.debt.units.Add(c.cost) > pl.unsynced {
+		e.debt.units.Add(-c.cost)
+		return weir.Decision{}, false
+	}
+	d, err := t.localTake(pl.copies, c.key, c.cost)
+	if err != nil || !d.Allowed {
+		e.debt.units.Add(-c.cost)
+	} else if c.cost > 0 {
+		t.owe(pl, e)
+	}
+	if err != nil {
+		return weir.Decision{}, false
+	}
+	t.counts.async.Add(1)
+	d.Estimate = true
+	return d, true
+}
+
+// localTake charges the copies of all limits, or none.
+func (t *Limiter) localTake(copies []*weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if len(copies) == 1 {
+		return t.config.Local.Take(context.Background(), copies[0], key, cost)
+	}
+	b := weir.Batch{Op: weir.TakeAll, Charges: charges(copies, key, cost)}
+	if err := t.config.Local.Do(context.Background(), &b); err != nil {
+		return weir.Decision{}, err
+	}
+	return tightest(b.Decisions), nil
+}
+
+func charges(policies []*weir.Policy, key string, cost int64) (list []weir.Charge) {
+	for _, p := range policies {
+		list = append(list, weir.Charge{Policy: p, Key: key, Cost: cost})
+	}
+	return list
+}
+
+// tightest returns the decision of several limits, each of which has one in list.
+func tightest(list []weir.Decision) weir.Decision {
+	best := 0
+	for i, d := range list {
+		switch b := list[best]; {
+		case d.Reason != weir.Admitted && (b.Reason == weir.Admitted || longer(d.RetryAfter, b.RetryAfter)):
+			best = i
+		case d.Reason == weir.Admitted && b.Reason == weir.Admitted && d.Remaining < b.Remaining:
+			best = i
+		}
+	}
+	d := list[best]
+	d.By = uint8(best)
+	return d
+}
+
+// longer says whether a wait is longer than another; Never is the longest.
+func longer(a, b time.Duration) bool { return b != weir.Never && (a == weir.Never || a > b) }
+
+// sync makes the copy what the store has just said, in answer to a call that was sent
+// when the key was at m. The store tells how one limit stands, the tightest. What it
+// counts more than the copy was charged by other nodes, and so to all limits.
+//
+// Units that were granted here and that the store does not know of are in the copy, so
+// they are left out of the comparison: read after it, lest one be missed.
+func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m moment) {
+	if int(d.By) >= len(pl.copies) || t.table.moment(pl.family, e.hash) != m || t.closed.Load() {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sent < e.copied.sent {
+		return // an older answer, overtaken
+	}
+	here, err := weir.Peek(context.Background(), t.config.Local, pl.copies[d.By], e.key, 0)
+	if err != nil {
+		return
+	}
+	unknown := e.debt.units.Load()
+	there := pl.usedOf(d.By, d)
+	more := there - (pl.usedOf(d.By, here) - float64(unknown))
+	switch {
+	case more > 0:
+		err = t.debitCopies(pl.copies, e.key, more)
+	case more < -2: // refunded or reset elsewhere
+		e.copied.until.Store(0)
+		if err = weir.Reset(context.Background(), t.config.Local, pl.copies[d.By], e.key); err == nil {
+			err = t.debitCopies(pl.copies[d.By:d.By+1], e.key, there+float64(unknown))
+		}
+	}
+	if err != nil {
+		e.copied.until.Store(0)
+		return
+	}
+	e.copied.sent = sent
+	e.copied.plan.Store(pl)
+	e.copied.until.Store(int64(sent.Add(t.config.FlushEvery + t.config.Timeout)))
+}
+
+// debitCopies charges units to copies, rounded up.
+func (t *Limiter) debitCopies(copies []*weir.Policy, key string, units float64) error {
+	cost := int64(min(math.Ceil(units), float64(weir.MaxCost)))
+	b := weir.Batch{Op: weir.DebitEach, Charges: charges(copies, key, cost)}
+	return t.config.Local.Do(context.Background(), &b)
+}
+
+// usedOf returns how many units of limit by are in use after d: also beyond the limit,
+// where the algorithm tells.
+func (pl *plan) usedOf(by uint8, d weir.Decision) float64 {
+	if perNano := pl.perNano[by]; perNano > 0 && d.ResetAfter >= 0 {
+		return float64(d.ResetAfter) * perNano
+	}
+	return float64(d.Limit - d.Remaining)
+}

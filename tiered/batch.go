@@ -1,0 +1,272 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weirlimit/weir"
+)
+
+// Do carries out a batch.
+//
+// TakeEach decides each charge as Take does, and asks the store once for all that it
+// must be asked for. TakeAll and ReserveAll with several charges are the store's; only
+// that one of them is denied may be known here, and then the others are reported as not
+// taken. While the store is away, they are decided as OnError says, all or none.
+//
+// PeekEach asks the store, and adds what is leased here. ResetEach is told to the other
+// nodes. Both, and Renew and Settle of what the store holds, return an error if the
+// store is away. DebitEach is remembered then, and the store told when it is back.
+func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(b.Charges) == 0 {
+		return nil
+	}
+	switch b.Op {
+	case weir.TakeEach:
+		return t.takeEach(ctx, b)
+	case weir.TakeAll:
+		if len(b.Charges) == 1 {
+			return t.takeEach(ctx, b)
+		}
+		return t.takeAll(ctx, b)
+	case weir.ReserveAll:
+		return t.takeAll(ctx, b)
+	case weir.PeekEach:
+		return t.peekEach(ctx, b)
+	case weir.Settle, weir.Renew:
+		return t.settleOrRenew(ctx, b)
+	case weir.ResetEach:
+		return t.resetEach(ctx, b)
+	}
+	return t.debitEach(ctx, b)
+}
+
+// takeEach answers at once what can be, and has the store asked for the rest: one part
+// at a time, since parts fail independently.
+func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
+	for i := range b.Charges {
+		if t.planOf(b.Charges[i].Policy).force.ReserveOnly() {
+			return weir.ErrReserveOnly
+		}
+	}
+	var rest map[*breaker][]int
+	for i, c := range b.Charges {
+		call := t.begin(c.Policy, c.Key, c.Cost)
+		var ok bool
+		if b.Decisions[i], ok = t.atOnce(&call); ok {
+			continue
+		}
+		if len(b.Charges) == 1 {
+			var err error
+			b.Decisions[i], err = t.ask(ctx, &call)
+			return err
+		}
+		if rest == nil {
+			rest = map[*breaker][]int{}
+		}
+		br := t.breakerOf(c.Policy, c.Key)
+		rest[br] = append(rest[br], i)
+	}
+	for _, places := range rest {
+		if err := t.askEach(ctx, b, places); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askEach asks the store for some charges of a batch, all on one part.
+func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
+	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
+	calls, moments := make([]call, len(places)), make([]moment, len(places))
+	for i, at := range places {
+		c := b.Charges[at]
+		sub.Charges[i], calls[i] = c, t.begin(c.Policy, c.Key, c.Cost)
+		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
+	}
+	sent := t.now()
+	err := t.do(ctx, &sub)
+	if err != nil && !isAway(err) {
+		return err
+	}
+	for i, at := range places {
+		if err != nil {
+			b.Decisions[at] = t.fallback(&calls[i])
+			continue
+		}
+		b.Decisions[at] = sub.Decisions[i]
+		t.counts.store.Add(1)
+		t.learn(&calls[i], sub.Decisions[i], sent, moments[i])
+	}
+	return nil
+}
+
+// takeAll is TakeAll and ReserveAll.
+func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
+	for i, c := range b.Charges {
+		call := t.begin(c.Policy, c.Key, c.Cost)
+		if call.entry == nil {
+			continue
+		}
+		if d, ok := call.entry.denied(call.plan, c.Cost, call.now); ok {
+			t.counts.denyCache.Add(int64(len(b.Charges)))
+			for j := range b.Decisions {
+				b.Decisions[j] = weir.Decision{Estimate: true}
+			}
+			b.Decisions[i] = d
+			return nil
+		}
+	}
+	sent := t.now()
+	moments := make([]moment, len(b.Charges))
+	for i, c := range b.Charges {
+		f := t.planOf(c.Policy).family
+		moments[i] = t.table.moment(f, t.table.hash(f, c.Key))
+	}
+	err := t.do(ctx, b)
+	if isAway(err) {
+		return t.fallbackAll(b)
+	}
+	if err != nil {
+		return err
+	}
+	t.counts.store.Add(int64(len(b.Charges)))
+	for i, c := range b.Charges {
+		if d := b.Decisions[i]; d.Reason == weir.Exhausted || d.Reason == weir.TooCostly {
+			call := t.begin(c.Policy, c.Key, c.Cost)
+			t.learn(&call, d, sent, moments[i])
+		}
+	}
+	return nil
+}
+
+// peekEach asks the store, and adds what this node holds.
+func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
+	if err := t.do(ctx, b); err != nil {
+		return err
+	}
+	for i, c := range b.Charges {
+		call, d := t.begin(c.Policy, c.Key, c.Cost), &b.Decisions[i]
+		if call.entry == nil {
+			continue
+		}
+		if l := call.entry.lease.Load(); l != nil && l.usable(call.plan, call.now) {
+			left := int64(l.word.Load() & leftMask)
+			d.Remaining, d.Estimate = min(d.Limit, d.Remaining+left), true
+			if !d.Allowed && c.Cost <= left {
+				d.Allowed, d.Reason, d.RetryAfter = true, weir.Admitted, 0
+			}
+		}
+	}
+	return nil
+}
+
+// resetEach has the store forget, then this node, then the others.
+func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
+	if err := t.do(ctx, b); err != nil {
+		return err
+	}
+	list := make([]Word, 0, len(b.Charges))
+	for _, c := range b.Charges {
+		pl := t.planOf(c.Policy)
+		if e := t.drop(pl.family, c.Key); e != nil {
+			t.forget(pl, e)
+		}
+		list = append(list, Word{Kind: WasReset, Policy: c.Policy.Name(), Key: c.Key})
+	}
+	t.announce(ctx, list...)
+	return nil
+}
+
+// forget makes this node's share of a key unused. What it owes was used before.
+func (t *Limiter) forget(pl *plan, e *entry) {
+	e.debt.units.Store(0)
+	e.mu.Lock()
+	e.standing = standing{}
+	e.mu.Unlock()
+	if s := t.shareOf(pl); s.policy != nil {
+		_ = weir.Reset(context.Background(), t.config.Local, s.policy, e.key) // Local decides next, and says what is wrong
+	}
+}
+
+// debitEach tells the store or, if it is away, remembers it.
+func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
+	err := t.do(ctx, b)
+	if !isAway(err) {
+		return err
+	}
+	for i, c := range b.Charges {
+		call := t.begin(c.Policy, c.Key, c.Cost)
+		b.Decisions[i] = weir.Decision{Allowed: true, Limit: call.plan.capacity, Estimate: true}
+		if !call.needEntry(t) {
+			t.counts.forgiven.Add(c.Cost)
+			continue
+		}
+		call.entry.debt.units.Add(c.Cost)
+		t.owe(call.plan, call.entry)
+	}
+	return nil
+}
+
+// Set puts new in force wherever old was, on all nodes. It returns an error if the
+// store is away.
+func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
+	if err := t.store.Set(ctx, old, new); err != nil {
+		return err
+	}
+	f := t.familyOf(new.Name())
+	f.replaced(old, new)
+	t.announce(ctx, Word{Kind: WasSet, Policy: new.Name()})
+	return nil
+}
+
+// receipts are those of reservations that were made while the store was away. They are
+// Local's, and settled there.
+type receipts struct {
+	mu   sync.Mutex // guards the field below
+	open map[[16]byte]weir.Instant
+}
+
+// mostReceipts bounds them.
+const mostReceipts = 100_000
+
+// keep remembers a receipt of Local's, or returns false if there is no room.
+func (r *receipts) keep(id [16]byte, expiry, now weir.Instant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.open) >= mostReceipts {
+		for old, at := range r.open {
+			if at < now {
+				delete(r.open, old)
+			}
+		}
+	}
+	if len(r.open) >= mostReceipts {
+		return false
+	}
+	if r.open == nil {
+		r.open = map[[16]byte]weir.Instant{}
+	}
+	r.open[id] = expiry
+	return true
+}
+
+// has says whether a receipt is Local's.
+func (r *receipts) has(id [16]byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.open[id]
+	return ok
+}
+
+func (r *receipts) forget(id [16]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.open, id)
+}

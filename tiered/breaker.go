@@ -1,0 +1,99 @@
+package tiered
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+const (
+	// A part of the store is given up after so many failures in a row, or if half
+	// of the last twenty calls failed.
+	breakAfter  = 5
+	breakWindow = 20
+
+	// probeEvery is how often a part that was given up is tried, give or take a
+	// quarter: so that a fleet does not do it in step.
+	probeEvery = 250 * time.Millisecond
+)
+
+// A breaker remembers how the last calls to a part of the store went, and says
+// when it is to be given up.
+//
+// Calls look at open alone, and those that succeed at trouble: it is 0 unless one of
+// the last twenty calls failed, so in good times nobody takes the lock. Both are
+// written under mu.
+type breaker struct {
+	part    int // set by New
+	open    atomic.Bool
+	trouble atomic.Int32
+
+	mu      sync.Mutex // guards the fields below
+	results uint32     // of the last calls, the latest lowest; 1 is a failure
+	row     int        // failures since the last success
+	outage  uint64     // counts how often it was opened
+	charge  weir.Charge
+}
+
+// succeeded notes a call that the store has answered.
+func (b *breaker) succeeded() {
+	if b.trouble.Load() == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.results <<= 1
+	b.row = 0
+	b.trouble.Add(-1)
+	if b.trouble.Load() <= 0 {
+		b.trouble.Store(0)
+		b.results = 0
+	}
+}
+
+// failed notes a call for charge that the store has not answered. It says whether the
+// part is given up by that.
+func (b *breaker) failed(charge weir.Charge) (opened bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open.Load() {
+		return false // it was sent before
+	}
+	b.results = b.results<<1 | 1
+	b.row++
+	b.trouble.Store(breakWindow)
+	if b.row < breakAfter && failures(b.results) < breakWindow/2 {
+		return false
+	}
+	b.charge = weir.Charge{Policy: charge.Policy, Key: cloneKey(charge.Key)}
+	b.outage++
+	b.open.Store(true)
+	return true
+}
+
+// failures counts them among the last calls.
+func failures(results uint32) (n int) {
+	for range breakWindow {
+		n += int(results & 1)
+		results >>= 1
+	}
+	return n
+}
+
+// close is for a part that answers again.
+func (b *breaker) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.results, b.row = 0, 0
+	b.trouble.Store(0)
+	b.open.Store(false)
+}
+
+// current returns the number of the outage, and a charge whose part it is.
+func (b *breaker) current() (outage uint64, charge weir.Charge) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.outage, b.charge
+}

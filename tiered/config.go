@@ -1,0 +1,184 @@
+package tiered
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// Mode is how often the store is asked.
+type Mode uint8
+
+// The modes. The package comment tells when to use which, and their bounds.
+const (
+	Exact  Mode = iota // for every charge that the deny cache does not answer
+	Leased             // for blocks of units, which are then spent here
+	Async              // afterwards: this node decides on its copy, and tells the store
+)
+
+var modeNames = [...]string{"exact", "leased", "async"}
+
+// String returns the name that configurations use, such as "leased".
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// ParseMode is the inverse of String.
+func ParseMode(name string) (Mode, error) {
+	for i, n := range modeNames {
+		if n == name {
+			return Mode(i), nil
+		}
+	}
+	return 0, fmt.Errorf("tiered: no mode is called %q; there are %q", name, modeNames[:])
+}
+
+// MarshalText returns String.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText is ParseMode.
+func (m *Mode) UnmarshalText(text []byte) (err error) {
+	*m, err = ParseMode(string(text))
+	return err
+}
+
+// Config configures a Limiter.
+type Config struct {
+	// Store is the limiter that all nodes share. It must be set.
+	//
+	// A store that ends its calls by itself says so by a method Timeout()
+	// time.Duration; if that is no more than Timeout, calls cost no timer here.
+	// A store whose parts fail independently says so by Parts() int and
+	// Part(p *weir.Policy, key string) int; each part has a breaker then.
+	Store weir.Limiter
+
+	// Local keeps this node's shares while the store is away, and its copies in
+	// Async mode. It must be set and used by nothing else; package memstore has
+	// one. How many keys it tells apart should be about MaxKeys.
+	Local weir.Limiter
+
+	// Bus connects this node to the others. The default is none: then denials,
+	// resets and changed limits are felt here only when MaxDeny is over, and
+	// Nodes must be told.
+	Bus Bus
+
+	// Mode is how often the store is asked. The default is Exact.
+	Mode Mode
+
+	// OnError is what limits do that do not say it themselves while the store
+	// cannot be asked. The default is weir.FailLocal.
+	OnError weir.OnError
+
+	// Nodes is how many nodes share the store, for their shares while it is away
+	// and for the size of leases. The default, 0, is what Bus counts, or 1.
+	Nodes int
+
+	// Timeout is how long a decision of the store may take; a caller whose own
+	// deadline is less than 5 ms after that has it end 5 ms before the deadline.
+	// The default is 10 ms.
+	Timeout time.Duration
+
+	// MaxInFlight bounds the calls to the store that may be under way at once.
+	// Beyond it, charges are decided as OnError says. The default is 10,000.
+	MaxInFlight int
+
+	// MaxKeys bounds the keys of which something is known here: denials, leases,
+	// copies and debts. Others are asked for one by one. The default is 131,072,
+	// which take about 40 MB if all are in use.
+	MaxKeys int
+
+	// MaxDeny is how long a denial is believed at most, because refunds on other
+	// nodes are not told. The default is 1 s.
+	MaxDeny time.Duration
+
+	// LeaseTTL is how long a lease lasts. A node that crashes strands its leases
+	// that long. The default is 5 s, the least 100 ms.
+	LeaseTTL time.Duration
+
+	// FlushEvery is how often Async tells the store. The default is 50 ms.
+	FlushEvery time.Duration
+
+	// MaxUnsynced bounds the units of a key that Async has not told the store
+	// yet. At that it asks. The default is a tenth of what the policy admits at
+	// once, and at least 1.
+	MaxUnsynced int64
+
+	// OnBreaker, unless it is nil, is called when a part of the store is given
+	// up, and when it is back. It must be quick.
+	OnBreaker func(part int, open bool, why error)
+
+	// Now and Random are for tests. The defaults are weir.Now and a random number
+	// from 0 to 1.
+	Now    func() weir.Instant
+	Random func() float64
+}
+
+// The defaults of a Config.
+const (
+	DefaultTimeout     = 10 * time.Millisecond
+	DefaultMaxInFlight = 10_000
+	DefaultMaxKeys     = 1 << 17
+	DefaultMaxDeny     = time.Second
+	DefaultLeaseTTL    = 5 * time.Second
+	DefaultFlushEvery  = 50 * time.Millisecond
+
+	leastLeaseTTL = 100 * time.Millisecond
+	mostKeys      = 1 << 26
+)
+
+// Validate returns everything that is wrong with the configuration.
+func (c Config) Validate() error {
+	var problems []error
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			problems = append(problems, fmt.Errorf("tiered: "+format, args...))
+		}
+	}
+	wrong(c.Store == nil, "Store: must be set")
+	wrong(c.Local == nil, "Local: must be set")
+	wrong(c.Mode > Async, "Mode %d: is not one of %q", uint8(c.Mode), modeNames[:])
+	wrong(c.OnError > weir.FailClosed, "OnError %d: is not one that weir knows", uint8(c.OnError))
+	wrong(c.Nodes < 0, "Nodes %d: must not be negative", c.Nodes)
+	wrong(c.Timeout < 0, "Timeout %v: must not be negative", c.Timeout)
+	wrong(c.MaxInFlight < 0, "MaxInFlight %d: must not be negative", c.MaxInFlight)
+	wrong(c.MaxKeys < 0 || c.MaxKeys > mostKeys, "MaxKeys %d: must be between 0 and %d", c.MaxKeys, mostKeys)
+	wrong(c.MaxDeny < 0, "MaxDeny %v: must not be negative", c.MaxDeny)
+	wrong(c.LeaseTTL != 0 && c.LeaseTTL < leastLeaseTTL || c.LeaseTTL > weir.MaxTTL,
+		"LeaseTTL %v: must be between %v and %v", c.LeaseTTL, leastLeaseTTL, weir.MaxTTL)
+	wrong(c.FlushEvery < 0, "FlushEvery %v: must not be negative", c.FlushEvery)
+	wrong(c.MaxUnsynced < 0, "MaxUnsynced %d: must not be negative", c.MaxUnsynced)
+	return errors.Join(problems...)
+}
+
+// withDefaults returns a valid Config without zero values that have a meaning,
+// except Nodes and MaxUnsynced.
+func (c Config) withDefaults() Config {
+	if c.OnError == weir.OnErrorDefault {
+		c.OnError = weir.FailLocal
+	}
+	setDefault(&c.Timeout, DefaultTimeout)
+	setDefault(&c.MaxInFlight, DefaultMaxInFlight)
+	setDefault(&c.MaxKeys, DefaultMaxKeys)
+	setDefault(&c.MaxDeny, DefaultMaxDeny)
+	setDefault(&c.LeaseTTL, DefaultLeaseTTL)
+	setDefault(&c.FlushEvery, DefaultFlushEvery)
+	if c.Now == nil {
+		c.Now = weir.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
+	}
+	return c
+}
+
+func setDefault[T ~int | ~int64](to *T, value T) {
+	if *to == 0 {
+		*to = value
+	}
+}

@@ -1,0 +1,128 @@
+package tiered
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// A share is what one of so many nodes may admit by itself while the store is away:
+// rate/nodes and burst/nodes of each limit that goes on then, but at least one unit at
+// a time. Its state is in Local and persists from outage to outage.
+type share struct {
+	nodes  int
+	policy *weir.Policy // nil if it cannot be represented
+	at     []int        // for each limit of the policy its place in the share's, or -1
+}
+
+// shareOf returns this node's share under pl.
+func (t *Limiter) shareOf(pl *plan) *share {
+	nodes := t.nodes()
+	if s := pl.fail.share.Load(); s != nil && s.nodes == nodes {
+		return s
+	}
+	s := newShare(pl, nodes)
+	pl.fail.share.Store(s)
+	return s
+}
+
+func newShare(pl *plan, nodes int) *share {
+	s := &share{nodes: nodes, at: make([]int, len(pl.perNano))}
+	scaled, err := pl.force.Scale(1, int64(nodes))
+	if err != nil {
+		return s
+	}
+	var limits []weir.Limit
+	for i, l := range scaled.Limits() {
+		s.at[i] = -1
+		if !slices.Contains(pl.fail.local, i) {
+			continue
+		}
+		if pl.perNano[i] > 0 {
+			l.Burst = max(1, l.Burst/int64(nodes))
+		}
+		s.at[i] = len(limits)
+		limits = append(limits, l)
+	}
+	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.family.id), limits...)
+	return s
+}
+
+// fallback decides about a charge while the store is away.
+func (t *Limiter) fallback(c *call) weir.Decision {
+	t.counts.fallback.Add(1)
+	pl := c.plan
+	switch {
+	case pl.fail.closed:
+		return storeDown()
+	case len(pl.fail.local) == 0:
+		return weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+	}
+	s := t.shareOf(pl)
+	if s.policy == nil {
+		return storeDown()
+	}
+	known := c.needEntry(t)
+	if known {
+		t.seed(c, s)
+		c.entry.debt.units.Add(c.cost)
+	}
+	d, err := t.config.Local.Take(context.Background(), s.policy, c.key, c.cost)
+	admitted := err == nil && d.Allowed
+	switch {
+	case known && !admitted:
+		c.entry.debt.units.Add(-c.cost)
+	case known && c.cost > 0:
+		t.owe(pl, c.entry)
+	case admitted:
+		t.counts.forgiven.Add(c.cost)
+	}
+	return pl.shared(s, d, err)
+}
+
+// storeDown is the refusal of a limit that fails closed.
+func storeDown() weir.Decision {
+	return weir.Decision{Reason: weir.StoreDown, RetryAfter: probeEvery, ResetAfter: probeEvery, Estimate: true}
+}
+
+// shared returns a decision of the share as one of the policy. A cost that only the
+// whole fleet has room for must wait for the store.
+func (pl *plan) shared(s *share, d weir.Decision, err error) weir.Decision {
+	if err != nil || d.Reason == weir.TooCostly && d.Limit < pl.capacity {
+		return storeDown()
+	}
+	d.By = uint8(max(0, slices.Index(s.at, int(d.By))))
+	d.Estimate = true
+	return d
+}
+
+// seed lets the share of a key begin an outage no fuller than the store last said:
+// what was used there is used in each node's share, too, by a fraction.
+func (t *Limiter) seed(c *call, s *share) {
+	outage, _ := t.breakerOf(c.plan.policy, c.key).current()
+	e := c.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.seeded == outage {
+		return // it is 0 when the breaker was never opened
+	}
+	e.seeded = outage
+	st := e.standing
+	if st.limits != c.plan.limits || s.at[st.by] < 0 {
+		return
+	}
+	used := c.plan.usedOf(st.by, weir.Decision{Limit: st.limit, Remaining: st.remaining, ResetAfter: max(0, st.resetAt.Sub(c.now))})
+	if c.now >= st.resetAt {
+		return
+	}
+	missing := used / float64(s.nodes)
+	if d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.key, 0); err == nil && int(d.By) == s.at[st.by] {
+		missing -= c.plan.usedOf(st.by, d) / float64(s.nodes) // its rate is so much less
+	}
+	if missing = math.Ceil(missing); missing > 0 {
+		_ = t.debitCopies([]*weir.Policy{s.policy}, c.key, missing) // Local decides next, and says what is wrong
+	}
+}

@@ -1,0 +1,372 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// How leases are sized. A block lasts for about leaseSpan, so that a busy key renews
+// ten times a second and a crash strands a tenth of a second's worth. It is no more
+// than burst / (carve × nodes), so that all nodes together hold at most a quarter of
+// the burst, and never more than half of a node's share of what remains: near the limit
+// blocks get small, and when they would serve less than leastUse charges, the store is
+// asked for each. A block that is spent sooner is followed by one of up to growth times
+// its size.
+const (
+	leaseSpan  = 100 * time.Millisecond
+	carve      = 4
+	leastUse   = 4
+	leastBlock = 8
+	growth     = 8
+)
+
+// blockSize returns how many units to lease, or 0 if it is not worth it: perSecond is
+// the demand, last the size of the last block, most what may be held.
+func blockSize(perSecond float64, last, cost, most int64) int64 {
+	least := leastBlock * max(1, cost)
+	n := max(least, int64(min(perSecond*leaseSpan.Seconds(), float64(weir.MaxCost))))
+	n = min(n, max(least, growth*last), most, weir.MaxCost)
+	if n < leastUse*max(1, cost) {
+		return 0
+	}
+	return n
+}
+
+// A lease is a block of units that the store holds for this node, and that are spent
+// here. What it holds is carved out of the burst in the store, which is why spending it
+// at any time before it expires keeps the bound.
+//
+// word: charges (32) | units left (32)
+//
+// Spending is a compare-and-swap that lowers one and raises the other. retire swaps the
+// units for 0: from then on nobody can spend, and what was left is known exactly.
+type lease struct {
+	plan    *plan // set by lend, like everything up to word
+	receipt weir.Receipt
+	units   int64
+	began   weir.Instant
+	until   weir.Instant // no unit is spent after that
+	low     uint64       // with less it is renewed
+	told    standing     // what the store said besides
+
+	word     atomic.Uint64
+	renewing atomic.Bool
+	seen     uint64 // the word when the sweeper last came by; the sweeper's
+}
+
+const leftMask = 1<<32 - 1
+
+// usable says whether the lease serves calls under pl at now.
+func (l *lease) usable(pl *plan, now weir.Instant) bool {
+	return l.plan.limits == pl.limits && now < l.until && l.plan.epoch == pl.family.epoch.Load()
+}
+
+// spend takes cost units, or returns false if that many are not left.
+func (l *lease) spend(cost int64) (left uint64, ok bool) {
+	for {
+		word := l.word.Load()
+		if left = word & leftMask; left < uint64(cost) {
+			return left, false
+		}
+		if l.word.CompareAndSwap(word, word-uint64(cost)+1<<32) {
+			return left - uint64(cost), true
+		}
+	}
+}
+
+// retire ends the spending. It returns the units that were left and how many charges
+// there were; only the first call does.
+func (l *lease) retire() (left, charges int64) {
+	for {
+		word := l.word.Load()
+		if l.word.CompareAndSwap(word, 0) {
+			return int64(word & leftMask), int64(word >> 32)
+		}
+	}
+}
+
+// decision is the answer to a charge that was spent.
+func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
+	return weir.Decision{
+		Allowed: true, By: l.told.by, Limit: l.told.limit,
+		Remaining: min(l.told.limit, l.told.remaining+int64(left)), ResetAfter: max(0, l.told.resetAt.Sub(now)), Estimate: true,
+	}
+}
+
+// demand is how much of a key was asked of the store lately, while there was no lease.
+type demand struct {
+	since   weir.Instant
+	units   int64
+	leasing bool         // somebody is getting a lease
+	exactly weir.Instant // before that it is not tried: the last one did not fit
+}
+
+// spendLease answers from the key's lease, if it has one that suffices.
+func (t *Limiter) spendLease(pl *plan, e *entry, cost int64, now weir.Instant) (weir.Decision, bool) {
+	l := e.lease.Load()
+	if l == nil || !l.usable(pl, now) {
+		return weir.Decision{}, false
+	}
+	left, ok := l.spend(cost)
+	if left < l.low && !l.renewing.Load() {
+		t.renew(e, l)
+	}
+	if !ok {
+		return weir.Decision{}, false
+	}
+	return l.decision(left, now), true
+}
+
+// takeLeased is for a charge that no lease answers: it gets a lease if the key is worth
+// it, or asks for this charge alone.
+func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error) {
+	if !c.needEntry(t) {
+		return t.take(ctx, c)
+	}
+	n := t.worthLeasing(c)
+	if n == 0 {
+		return t.take(ctx, c)
+	}
+	l, err := t.lend(ctx, c.plan, c.entry, n)
+	switch {
+	case isAway(err):
+		return t.fallback(c), nil
+	case err != nil:
+		return weir.Decision{}, err
+	case l == nil: // so much does not fit: the key is near its limit
+		return t.take(ctx, c)
+	}
+	left, _ := l.spend(c.cost) // nobody else has it yet, and it is for several
+	d := l.decision(left, l.began)
+	t.install(c.entry, l)
+	return d, nil
+}
+
+// worthLeasing returns how many units to lease for a key that has no lease which
+// suffices; 0 means none. If it returns more, the caller is the one who leases.
+func (t *Limiter) worthLeasing(c *call) int64 {
+	now, e, pl, cost := t.now(), c.entry, c.plan, c.cost
+	last := e.lease.Load()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := &e.demand
+	if now.Sub(m.since) > t.config.LeaseTTL || m.since == 0 {
+		m.since, m.units = now, 0
+	}
+	m.units += max(1, cost)
+	if m.leasing || e.standing.limits != pl.limits || now < m.exactly {
+		return 0
+	}
+	perSecond, block := float64(m.units)/max(1e-9, now.Sub(m.since).Seconds()), int64(0)
+	if last != nil && last.plan.limits == pl.limits {
+		perSecond, block = last.perSecond(now), last.units
+	} else if m.units < 3*max(1, cost) {
+		return 0
+	}
+	n := blockSize(perSecond, block, cost, t.mostHeld(pl, e.standing, now))
+	m.leasing = n > 0
+	return n
+}
+
+// perSecond returns how fast a lease is spent.
+func (l *lease) perSecond(now weir.Instant) float64 {
+	spent := l.units - int64(l.word.Load()&leftMask)
+	return float64(spent) / max(1e-9, now.Sub(l.began).Seconds())
+}
+
+// mostHeld returns how many units this node may hold for a key.
+func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) int64 {
+	nodes := int64(t.nodes())
+	back := int64(float64(now.Sub(s.at)) * pl.perNano[s.by])
+	return min(pl.capacity/(carve*nodes), (s.remaining+back)/(2*nodes))
+}
+
+// lend gets a lease of n units from the store, for the caller who has set leasing. It
+// returns nil if they do not fit.
+func (t *Limiter) lend(ctx context.Context, pl *plan, e *entry, n int64) (*lease, error) {
+	b := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{{Policy: pl.policy, Key: e.key, Cost: n}}, TTL: t.config.LeaseTTL}
+	sent := t.now()
+	err := t.do(ctx, &b)
+	now := t.now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.demand.leasing = false
+	if err != nil {
+		return nil, err
+	}
+	d := b.Decisions[0]
+	e.standing = standingOf(pl, d, now)
+	if !d.Allowed {
+		e.demand.exactly = now.Add(leaseSpan)
+		return nil, nil
+	}
+	l := &lease{
+		plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.standing,
+		began: sent, until: sent.Add(t.config.LeaseTTL - t.config.LeaseTTL/8),
+	}
+	l.word.Store(uint64(n))
+	return l, nil
+}
+
+// install puts a lease in force. What it replaces is given back.
+func (t *Limiter) install(e *entry, l *lease) {
+	if old := e.lease.Swap(l); old != nil {
+		t.giveBack(e, old)
+	}
+	t.leases.mu.Lock()
+	t.leases.live = append(t.leases.live, liveLease{e, l})
+	closed := t.leases.closed
+	t.leases.mu.Unlock()
+	if closed && e.lease.CompareAndSwap(l, nil) {
+		t.giveBack(e, l)
+	}
+}
+
+// giveBack ends a lease that is no longer in force.
+func (t *Limiter) giveBack(e *entry, l *lease) {
+	left, charges := l.retire()
+	t.counts.lease.Add(charges)
+	t.leases.mu.Lock()
+	defer t.leases.mu.Unlock()
+	if len(t.leases.ended) >= mostEnded {
+		t.counts.forfeited.Add(1)
+		return
+	}
+	t.leases.ended = append(t.leases.ended, ended{
+		charge: weir.Charge{Policy: l.plan.policy, Key: e.key, Cost: l.units - left}, receipt: l.receipt,
+	})
+}
+
+// mostEnded bounds the leases that wait to be settled. Beyond it they are left to
+// expire, which counts as spending them.
+const mostEnded = 1 << 17
+
+// ended is a lease that the store is to be told of: Charge.Cost was spent.
+type ended struct {
+	charge  weir.Charge
+	receipt weir.Receipt
+}
+
+// renew starts to get the lease that follows l, in the background, unless somebody else
+// does or too many are at it.
+func (t *Limiter) renew(e *entry, l *lease) {
+	if !l.renewing.CompareAndSwap(false, true) {
+		return
+	}
+	select {
+	case t.renewals <- struct{}{}:
+	default:
+		l.renewing.Store(false)
+		return
+	}
+	started := t.background(func() {
+		defer func() { <-t.renewals }()
+		t.renewNow(e, l)
+	})
+	if !started {
+		<-t.renewals
+	}
+}
+
+// mostRenewals bounds the leases that are being renewed at once.
+const mostRenewals = 64
+
+func (t *Limiter) renewNow(e *entry, l *lease) {
+	now := t.now()
+	e.mu.Lock()
+	n := int64(0)
+	if !e.demand.leasing {
+		n = blockSize(l.perSecond(now), l.units, 1, t.mostHeld(l.plan, e.standing, now))
+		e.demand.leasing = n > 0
+	}
+	e.mu.Unlock()
+	if n == 0 {
+		return // what is left is spent, and then the store is asked
+	}
+	if next, err := t.lend(context.Background(), l.plan, e, n); err == nil && next != nil {
+		t.install(e, next)
+	}
+}
+
+// leases are those of all keys.
+type leases struct {
+	mu     sync.Mutex  // guards the fields below
+	live   []liveLease // in force, and some that were replaced since sweep came by
+	ended  []ended     // the store is to be told of
+	closed bool        // no new ones
+}
+
+type liveLease struct {
+	entry *entry
+	lease *lease
+}
+
+// sweep gives back leases that expire soon, or were not used since it last came by, or
+// all.
+func (t *Limiter) sweep(all bool) {
+	t.leases.mu.Lock()
+	live := t.leases.live
+	t.leases.live, t.leases.closed = nil, all
+	t.leases.mu.Unlock()
+	now := t.now()
+	kept := live[:0]
+	for _, x := range live {
+		switch idle := x.lease.idle(); {
+		case x.entry.lease.Load() != x.lease: // replaced
+		case all || idle || !x.lease.usable(x.lease.plan, now.Add(t.sweepEvery())):
+			if x.entry.lease.CompareAndSwap(x.lease, nil) {
+				t.giveBack(x.entry, x.lease)
+			}
+		default:
+			kept = append(kept, x)
+		}
+	}
+	t.leases.mu.Lock()
+	defer t.leases.mu.Unlock()
+	t.leases.live = append(kept, t.leases.live...)
+}
+
+// idle says whether nothing was spent since it was last asked.
+func (l *lease) idle() bool {
+	word := l.word.Load()
+	defer func() { l.seen = word }()
+	return word == l.seen
+}
+
+func (t *Limiter) sweepEvery() time.Duration { return t.config.LeaseTTL / 8 }
+
+// settleBatch is how many leases the store is told of at once.
+const settleBatch = 64
+
+// settle tells the store what was spent of leases that have ended. If it does not
+// answer, they expire there, which counts as spending them whole.
+func (t *Limiter) settle(ctx context.Context) {
+	t.leases.mu.Lock()
+	list := t.leases.ended
+	t.leases.ended = nil
+	t.leases.mu.Unlock()
+	part := func(x ended) int { return t.breakerOf(x.charge.Policy, x.charge.Key).part }
+	for _, chunk := range chunks(list, settleBatch, part) {
+		t.settleSome(ctx, chunk)
+	}
+}
+
+func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
+	b := weir.Batch{Op: weir.Settle}
+	for _, x := range chunk {
+		b.Charges, b.Receipts = append(b.Charges, x.charge), append(b.Receipts, x.receipt)
+	}
+	if err := t.do(ctx, &b); err != nil {
+		t.counts.forfeited.Add(int64(len(chunk)))
+		return
+	}
+	for _, s := range b.Settled {
+		if s.Late {
+			t.counts.forfeited.Add(1)
+		}
+	}
+}

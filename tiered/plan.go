@@ -1,0 +1,170 @@
+package tiered
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// farAway is further than anything that is remembered.
+const farAway = 365 * 24 * time.Hour
+
+// A family is the policies of one name, whose limits share their state.
+type family struct {
+	name string // set once, like the next two
+	id   int    // names its rows in Local
+	salt uint64
+
+	// epoch changes when a limit is set: denials, leases and copies of before are
+	// void.
+	epoch atomic.Uint64
+
+	mu  sync.Mutex              // guards the field below
+	set map[uint64]*weir.Policy // what is in force, by the fingerprint of the limits that callers bring
+}
+
+// mostSets bounds the limits that callers may still bring after they were replaced.
+const mostSets = 256
+
+// replaced puts new in force for those who bring old.
+func (f *family) replaced(old, new *weir.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from, to := fingerprint(old), fingerprint(new)
+	for limits, p := range f.set {
+		if fingerprint(p) == from || len(f.set) >= mostSets {
+			f.set[limits] = new
+		}
+	}
+	if f.set == nil {
+		f.set = map[uint64]*weir.Policy{}
+	}
+	if len(f.set) < mostSets {
+		f.set[from] = new
+	}
+	delete(f.set, to)
+	f.epoch.Add(1)
+}
+
+// inForce returns what decides for those who bring p, as far as this node knows.
+func (f *family) inForce(p *weir.Policy) *weir.Policy {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if in := f.set[fingerprint(p)]; in != nil {
+		return in
+	}
+	return p
+}
+
+// fingerprint tells limits apart, on all nodes alike.
+func fingerprint(p *weir.Policy) uint64 {
+	h := fnv.New64a()
+	for _, l := range p.Limits() {
+		fmt.Fprintf(h, "%s|%v|%d|%v|%d\n", l.Name, l, l.Burst, l.Initial, l.MaxDebt)
+	}
+	return h.Sum64() | 1 // never 0
+}
+
+// A plan is what follows from a policy, worked out once.
+type plan struct {
+	policy   *weir.Policy // as callers bring it
+	force    *weir.Policy // what decides, as far as this node knows
+	family   *family
+	epoch    uint64 // of the family, when it was made
+	limits   uint64 // fingerprint
+	capacity int64
+	leasable bool
+	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
+	copies   []*weir.Policy
+	unsynced int64 // the most units that Async may owe
+	fail     failure
+}
+
+// A failure is what a policy does while the store is away.
+type failure struct {
+	closed bool
+	local  []int // places of the limits that go on with this node's share
+
+	share atomic.Pointer[share]
+}
+
+// plans is how many plans are remembered, each policy having one place.
+const plans = 1024
+
+// planOf returns the plan of p.
+func (t *Limiter) planOf(p *weir.Policy) *plan {
+	at := &t.plans[p.Serial()%plans]
+	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.family.epoch.Load() {
+		return pl
+	}
+	pl := t.newPlan(p)
+	at.Store(pl)
+	return pl
+}
+
+// familyOf returns the family of that name.
+func (t *Limiter) familyOf(name string) *family {
+	if f, ok := t.families.Load(name); ok {
+		return f.(*family)
+	}
+	f, _ := t.families.LoadOrStore(name, &family{name: name, id: int(t.named.Add(1)), salt: rand.Uint64()})
+	return f.(*family)
+}
+
+func (t *Limiter) newPlan(p *weir.Policy) *plan {
+	f := t.familyOf(p.Name())
+	epoch := f.epoch.Load()
+	in := f.inForce(p)
+	pl := &plan{policy: p, force: in, family: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
+	for i, l := range in.Limits() {
+		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
+		pl.leasable = pl.leasable && smooth
+		perNano := 0.0
+		if smooth {
+			perNano = float64(l.Rate) / float64(l.Per.Duration())
+		}
+		pl.perNano = append(pl.perNano, perNano)
+		pl.fail.add(i, l, t.config.OnError)
+	}
+	pl.unsynced = t.config.MaxUnsynced
+	if pl.unsynced == 0 {
+		pl.unsynced = max(1, pl.capacity/10)
+	}
+	if t.config.Mode == Async && !in.ReserveOnly() {
+		pl.copies = f.copiesOf(in)
+	}
+	return pl
+}
+
+// add says what limit i does while the store is away.
+func (f *failure) add(i int, l weir.Limit, otherwise weir.OnError) {
+	on := l.OnError
+	if on == weir.OnErrorDefault {
+		on = otherwise
+	}
+	switch on {
+	case weir.FailClosed:
+		f.closed = true
+	case weir.FailLocal:
+		f.local = append(f.local, i)
+	}
+}
+
+// copiesOf returns a policy for the copy of each limit, since the store's word is on
+// one of them only. It returns nil if there cannot be any.
+func (f *family) copiesOf(p *weir.Policy) (copies []*weir.Policy) {
+	for i, l := range p.Limits() {
+		l.Name, l.Initial = "", weir.Full
+		c, err := weir.NewPolicy(fmt.Sprintf("copy:%d.%d", f.id, i), l)
+		if err != nil {
+			return nil
+		}
+		copies = append(copies, c)
+	}
+	return copies
+}

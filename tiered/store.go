@@ -1,0 +1,225 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// answerTime is what a caller with a deadline needs after the store was given up.
+const answerTime = 5 * time.Millisecond
+
+// store is the limiter that all nodes share, and what is known about it.
+type store struct {
+	weir.Limiter
+	parts   int
+	partOf  func(p *weir.Policy, key string) int // nil if there is one part
+	timeout time.Duration
+	timely  bool // it ends calls by itself within timeout
+
+	max   int64
+	under atomic.Int64 // calls under way
+}
+
+func newStore(c Config) *store {
+	s := &store{Limiter: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight)}
+	if parted, ok := c.Store.(interface {
+		Parts() int
+		Part(p *weir.Policy, key string) int
+	}); ok && parted.Parts() > 1 {
+		s.parts, s.partOf = parted.Parts(), parted.Part
+	}
+	if timed, ok := c.Store.(interface{ Timeout() time.Duration }); ok {
+		s.timely = timed.Timeout() <= c.Timeout
+	}
+	return s
+}
+
+// within returns the context of a call to the store.
+func (s *store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, has := ctx.Deadline()
+	if !has {
+		if s.timely {
+			return ctx, nil
+		}
+		return context.WithTimeout(ctx, s.timeout)
+	}
+	left := time.Until(deadline)
+	if own := max(left-answerTime, left/2); own < s.timeout {
+		return context.WithTimeout(ctx, own)
+	}
+	if s.timely {
+		return ctx, nil
+	}
+	return context.WithTimeout(ctx, s.timeout)
+}
+
+// An awayError says that the store could not be asked, and why.
+type awayError struct{ err error }
+
+func (e *awayError) Error() string { return fmt.Sprintf("tiered: the store is away: %v", e.err) }
+
+// Unwrap returns why.
+func (e *awayError) Unwrap() error { return e.err }
+
+var (
+	errOpen = &awayError{errors.New("it was given up")}
+	errBusy = &awayError{errors.New("too many calls are under way")}
+)
+
+func isAway(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, ok := err.(*awayError)
+	return ok
+}
+
+// breakerOf returns the breaker of a key's part.
+func (t *Limiter) breakerOf(p *weir.Policy, key string) *breaker {
+	if t.store.partOf == nil {
+		return t.breakers[0]
+	}
+	return t.breakers[t.store.partOf(p, key)]
+}
+
+// enter is the way to the store. Unless it returns an error, leave is the way back.
+func (t *Limiter) enter(b *breaker) error {
+	if b.open.Load() {
+		return errOpen
+	}
+	if t.store.under.Add(1) > t.store.max {
+		t.store.under.Add(-1)
+		t.counts.busy.Add(1)
+		return errBusy
+	}
+	t.counts.storeCalls.Add(1)
+	return nil
+}
+
+// leave judges how a call ended. Its error is err if that is the caller's own doing,
+// or says that the store is away.
+func (t *Limiter) leave(ctx context.Context, b *breaker, charge weir.Charge, err error) error {
+	t.store.under.Add(-1)
+	if err == nil {
+		b.succeeded()
+		return nil
+	}
+	if errors.Is(err, weir.ErrUnknown) {
+		t.counts.unknown.Add(1)
+	}
+	if isInput(err) || ctx.Err() != nil {
+		return err
+	}
+	t.counts.failures.Add(1)
+	if b.failed(charge) {
+		t.opened(b, err)
+	}
+	return &awayError{err}
+}
+
+// isInput says whether an error is about what was asked, not about who was asked.
+func isInput(err error) bool {
+	var (
+		cost  *weir.CostError
+		key   *weir.KeyError
+		ttl   *weir.TTLError
+		limit *weir.LimitError
+	)
+	return errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrBatch) || errors.Is(err, weir.ErrReceipts) ||
+		errors.As(err, &cost) || errors.As(err, &key) || errors.As(err, &ttl) || errors.As(err, &limit)
+}
+
+// storeTake has the store decide about one charge.
+func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error) {
+	b := t.breakerOf(c.plan.policy, c.key)
+	if err := t.enter(b); err != nil {
+		return weir.Decision{}, err
+	}
+	within, cancel := t.store.within(ctx)
+	d, err := t.store.Take(within, c.plan.policy, c.key, c.cost)
+	if cancel != nil {
+		cancel()
+	}
+	return d, t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, err)
+}
+
+// do has the store carry out a batch whose charges lie on one part; if they lie on
+// several, the first one's breaker stands for all.
+func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
+	charge := batch.Charges[0]
+	b := t.breakerOf(charge.Policy, charge.Key)
+	if err := t.enter(b); err != nil {
+		return err
+	}
+	within, cancel := t.store.within(ctx)
+	err := t.store.Do(within, batch)
+	if cancel != nil {
+		cancel()
+	}
+	return t.leave(ctx, b, charge, err)
+}
+
+// opened is called when a part was given up.
+func (t *Limiter) opened(b *breaker, why error) {
+	t.counts.opened.Add(1)
+	if t.config.OnBreaker != nil {
+		t.config.OnBreaker(b.part, true, why)
+	}
+	t.background(func() { t.probe(b) })
+}
+
+// probe tries a part that was given up until it answers, and has told it what it
+// missed.
+func (t *Limiter) probe(b *breaker) {
+	timer := time.NewTimer(t.probeAfter())
+	defer timer.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		if t.answers(b) && t.flushPart(t.ctx, b) {
+			b.close()
+			t.counts.closed.Add(1)
+			if t.config.OnBreaker != nil {
+				t.config.OnBreaker(b.part, false, nil)
+			}
+			return
+		}
+		timer.Reset(t.probeAfter())
+	}
+}
+
+func (t *Limiter) probeAfter() time.Duration {
+	return time.Duration(float64(probeEvery) * (0.75 + t.config.Random()/2))
+}
+
+// answers holds no units for a moment: a change that changes nothing, so that a server
+// which can only be read does not pass.
+func (t *Limiter) answers(b *breaker) bool {
+	_, charge := b.current()
+	batch := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{charge}, TTL: time.Second}
+	if !t.unguarded(&batch) {
+		return false
+	}
+	if !batch.Allowed() {
+		return true // it has decided
+	}
+	batch.Op = weir.Settle
+	return t.unguarded(&batch)
+}
+
+// unguarded has the store carry out a batch whatever the breaker says.
+func (t *Limiter) unguarded(batch *weir.Batch) bool {
+	ctx, cancel := context.WithTimeout(t.ctx, t.store.timeout)
+	defer cancel()
+	t.counts.storeCalls.Add(1)
+	err := t.store.Do(ctx, batch)
+	return err == nil || isInput(err)
+}

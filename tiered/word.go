@@ -1,0 +1,134 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// words are denials that the other nodes are to be told. There is room for so many;
+// beyond it they find out themselves.
+type words struct {
+	wake chan struct{} // holds one if there is something to tell
+
+	mu   sync.Mutex // guards the field below
+	list []Word
+}
+
+const (
+	mostWords = 1024
+
+	// gather is how long denials wait for others to go with.
+	gather = 2 * time.Millisecond
+
+	publishTimeout = 100 * time.Millisecond
+)
+
+// tell has the other nodes told of a denial.
+func (t *Limiter) tell(e *entry, n *denial) {
+	w := Word{
+		Kind: Denied, Policy: e.family.name, Key: e.key, Limits: n.limits, Cost: n.cost, Until: n.until,
+		By: n.by, Limit: n.limit, Remaining: n.remaining, ResetAt: n.resetAt,
+	}
+	t.words.mu.Lock()
+	full := len(t.words.list) >= mostWords
+	if !full {
+		t.words.list = append(t.words.list, w)
+	}
+	t.words.mu.Unlock()
+	if full {
+		t.counts.unpublished.Add(1)
+		return
+	}
+	select {
+	case t.words.wake <- struct{}{}:
+	default:
+	}
+}
+
+// publish tells the other nodes, some denials at a time.
+func (t *Limiter) publish() {
+	timer := time.NewTimer(gather)
+	defer timer.Stop()
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-t.words.wake:
+		}
+		timer.Reset(gather)
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		t.words.mu.Lock()
+		list := t.words.list
+		t.words.list = nil
+		t.words.mu.Unlock()
+		t.announce(t.ctx, list...)
+	}
+}
+
+// announce tells the other nodes now.
+func (t *Limiter) announce(ctx context.Context, list ...Word) {
+	if t.config.Bus == nil || len(list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishTimeout)
+	defer cancel()
+	if err := t.config.Bus.Publish(ctx, list); err != nil {
+		t.counts.unpublished.Add(int64(len(list)))
+		return
+	}
+	t.counts.published.Add(int64(len(list)))
+}
+
+// heard takes in what other nodes tell. If something may have been lost, no denial is
+// believed any more.
+func (t *Limiter) heard(list []Word) {
+	if list == nil {
+		t.families.Range(func(_, f any) bool {
+			f.(*family).epoch.Add(1)
+			return true
+		})
+		return
+	}
+	t.counts.heard.Add(int64(len(list)))
+	for _, w := range list {
+		known, ok := t.families.Load(w.Policy)
+		if !ok {
+			continue // nobody asks for it here
+		}
+		f := known.(*family)
+		switch w.Kind {
+		case Denied:
+			t.heardDenied(f, w)
+		case WasReset:
+			t.drop(f, w.Key)
+		case WasSet:
+			f.epoch.Add(1)
+		}
+	}
+}
+
+func (t *Limiter) heardDenied(f *family, w Word) {
+	now := t.now()
+	until := min(w.Until, now.Add(t.config.MaxDeny))
+	if until <= now || w.Cost < 1 {
+		return
+	}
+	e := t.table.add(f, w.Key, t.table.hash(f, w.Key))
+	if e == nil {
+		return
+	}
+	if n := e.denial.Load(); n != nil && n.epoch == f.epoch.Load() && n.limits == w.Limits && n.cost <= w.Cost && n.until >= until {
+		return // it is known better
+	}
+	e.denial.Store(&denial{
+		limits: w.Limits, epoch: f.epoch.Load(), cost: w.Cost, until: until, retryAt: w.Until, resetAt: max(w.ResetAt, w.Until),
+		by: w.By, reason: weir.Exhausted, limit: w.Limit, remaining: w.Remaining,
+	})
+}
