@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 
 	"github.com/weirlimit/weir"
@@ -12,7 +13,7 @@ import (
 
 var ops = map[weir.Op]string{
 	weir.TakeEach: opEach, weir.TakeAll: opAll, weir.ReserveAll: opHold, weir.PeekEach: opPeek,
-	weir.Settle: opSettle, weir.Renew: opRenew, weir.ResetEach: opReset,
+	weir.Settle: opSettle, weir.Renew: opRenew, weir.ResetEach: opReset, weir.DebitEach: opDebit,
 }
 
 // Do carries out a batch. It is one script, with one reading of the clock, unless
@@ -20,7 +21,10 @@ var ops = map[weir.Op]string{
 // ReserveAll go from slot to slot in a fixed order and give back what they have if
 // one refuses: they never admit too much, but two that want the same keys at the
 // same time may both be refused. The other operations go to all slots at once; if
-// one fails, what was done on others stays.
+// one fails, what was done on others stays, and the error has weir.ErrUnknown in it
+// unless that was nothing.
+//
+// What DebitEach was told stays charged also if its caller has left: it was used.
 func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -94,7 +98,7 @@ func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n.policy.ReserveOnly() && (b.Op == weir.TakeEach || b.Op == weir.TakeAll) {
+		if n.policy.ReserveOnly() && c.spends() {
 			return nil, weir.ErrReserveOnly
 		}
 		if b.Op == weir.ReserveAll || b.Op == weir.Renew {
@@ -186,11 +190,34 @@ func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error 
 		all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
 	}
 	all.Wait()
+	if err := s.failure(parts, errs); err != nil {
+		return err
+	}
 	for i, share := range shares {
-		if errs[i] != nil {
-			return errs[i]
-		}
 		whole.join(parts[i], share)
 	}
 	return nil
+}
+
+// failure returns the first error of a call's parts. If another part has changed
+// something, or may have, what the call did is unknown.
+func (s *Store) failure(parts []*call, errs []error) (first error) {
+	changed, unknown := false, false
+	for i, err := range errs {
+		switch {
+		case err == nil:
+			changed = changed || parts[i].changed()
+			continue
+		case first == nil:
+			first = err
+		}
+		unknown = unknown || errors.Is(err, weir.ErrUnknown)
+	}
+	if first == nil || !changed && !unknown || errors.Is(first, weir.ErrUnknown) {
+		return first
+	}
+	if !unknown { // else it was counted
+		s.counts.unknown.Add(1)
+	}
+	return unknownOutcome(first)
 }

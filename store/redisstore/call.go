@@ -50,6 +50,7 @@ const (
 	opAll    = "all"
 	opHold   = "hold"
 	opPeek   = "peek"
+	opDebit  = "debit"
 	opSettle = "settle"
 	opRenew  = "renew"
 	opReset  = "reset"
@@ -175,6 +176,19 @@ func (c *call) decodeOutcomes(numbers []int64) bool {
 	return true
 }
 
+// spends says whether the call charges units that nobody holds, as slots must be.
+func (c *call) spends() bool { return c.op == opEach || c.op == opAll || c.op == opDebit }
+
+// changed says whether the call, which was answered, has changed something.
+func (c *call) changed() bool {
+	for i, o := range c.outcomes {
+		if o[0] == 1 && c.op != opPeek && (c.charges[i].cost > 0 || !c.spends()) {
+			return true
+		}
+	}
+	return false
+}
+
 // renumber lets the charges be decided by what is in force now.
 func (c *call) renumber(s *Store) error {
 	for i := range c.charges {
@@ -183,7 +197,7 @@ func (c *call) renumber(s *Store) error {
 		if err != nil {
 			return err
 		}
-		if n.policy.ReserveOnly() && (c.op == opEach || c.op == opAll) {
+		if n.policy.ReserveOnly() && c.spends() {
 			return weir.ErrReserveOnly
 		}
 		ch.n = n

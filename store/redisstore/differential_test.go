@@ -42,7 +42,7 @@ func TestLuaLikeGo(t *testing.T) {
 			d.peekAll()
 			t.Logf("seed %d: %d steps in %v, %d commands: %+v",
 				seed, d.steps, time.Since(began).Round(time.Millisecond), d.store.Stats().Commands, d.tally)
-			if v := d.tally; v.admitted < 1000 || v.refused < 1000 || v.costly == 0 || v.refunded == 0 || v.overrun == 0 || v.late == 0 {
+			if v := d.tally; v.admitted < 1000 || v.refused < 1000 || v.costly == 0 || v.refunded == 0 || v.overrun == 0 || v.late == 0 || v.debited == 0 {
 				t.Errorf("seed %d: it was a dull duel: %+v", seed, d.tally)
 			}
 		})
@@ -83,7 +83,7 @@ type duel struct {
 }
 
 // A tally counts what happened, to see that everything did.
-type tally struct{ admitted, refused, costly, refunded, overrun, late int }
+type tally struct{ admitted, refused, costly, refunded, overrun, late, debited int }
 
 func (v *tally) decision(d weir.Decision) {
 	switch {
@@ -238,6 +238,8 @@ func (d *duel) step() {
 		d.do(weir.Batch{Op: weir.PeekEach, Charges: d.charges(40, d.policies)})
 	case n < 48:
 		d.do(weir.Batch{Op: weir.TakeAll, Charges: d.charges(3, d.free)})
+	case n < 52:
+		d.debit()
 	case n < 68:
 		d.reserve()
 	case n < 86:
@@ -350,6 +352,20 @@ func (d *duel) do(b weir.Batch) *weir.Batch {
 		d.tally.settled(settled[i])
 	}
 	return &b
+}
+
+// debit draws costs that fit, that are beyond what fits, and now and then such as
+// bring counts and debts to their ends.
+func (d *duel) debit() {
+	d.t.Helper()
+	charges := d.charges(10, d.free)
+	for i := range charges {
+		if charges[i].Cost *= int64(1 + d.upTo(3)); d.oneIn(40) {
+			charges[i].Cost = weir.MaxCost
+		}
+	}
+	d.do(weir.Batch{Op: weir.DebitEach, Charges: charges})
+	d.tally.debited += len(charges)
 }
 
 func (d *duel) reserve() {
@@ -552,6 +568,11 @@ func (b *book) do(batch *weir.Batch, now weir.Instant) ([]weir.Decision, []weir.
 		switch batch.Op {
 		case weir.TakeEach, weir.TakeAll:
 			decisions[i] = b.take(c, now)
+		case weir.DebitEach:
+			decisions[i] = weir.NewDecision(l.Debit(int64(now), c.Cost), now)
+			if c.Cost > 0 {
+				b.rows[at] = l
+			}
 		case weir.PeekEach:
 			decisions[i] = weir.NewDecision(l.Peek(int64(now), c.Cost), now)
 		case weir.ReserveAll:

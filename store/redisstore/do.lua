@@ -7,7 +7,7 @@
 --
 -- KEYS[i]  the rows
 -- ARGV[1]  the call, in JSON:
---   op       "each", "all", "hold", "peek", "settle", "renew", "reset" or "refund"
+--   op       "each", "all", "hold", "peek", "debit", "settle", "renew", "reset" or "refund"
 --   now      µs since 1970, or absent: then it is the server's TIME
 --   keep     ms by which rows outlive their use
 --   ttl      µs that holds live, or -1: until they are settled
@@ -438,7 +438,7 @@ local function estimate(r, s)
 	local b, cur, prev = slidingNow(r, s)
 	local covered, rest = muldiv(prev, r.per - max(0, now - b), r.per)
 	if rest > 0 then covered = covered + 1 end
-	return covered + cur
+	return min(covered + cur, NEVER)
 end
 
 function sliding.fresh(r, epoch)
@@ -537,7 +537,7 @@ local function append(r, s, at, units)
 	local n = #s
 	if n > 0 and (at <= s[n - 1] or n / 2 >= r.cap) then
 		s[n - 1] = max(s[n - 1], at)
-		s[n] = s[n] + units
+		s[n] = min(s[n] + units, NEVER)
 		return
 	end
 	s[n + 1], s[n + 2] = at, units
@@ -609,7 +609,7 @@ function log.resetAt(r, s)
 	return s[#s - 1] + r.per
 end
 
-function log.used(r, s) return live(r, s) end
+function log.used(r, s) return min(live(r, s), NEVER) end
 
 function log.book(r, used)
 	if used == 0 then return {} end
@@ -949,6 +949,11 @@ ops.all = ops.each
 
 function ops.peek(row, c)
 	return judge(row, c[3]) or tightest(row), false
+end
+
+function ops.debit(row, c)
+	charge(row, c[3])
+	return tightest(row), c[3] > 0
 end
 
 function ops.hold(row, c)

@@ -21,11 +21,11 @@
 //   - Decisions equal package algo's, at the resolution of a microsecond:
 //     RetryAfter and ResetAfter are rounded up to one.
 //   - Nothing is sent twice. A call whose answer is lost may have been carried out
-//     or not; the error says so (ErrUnknown), and Stats counts it. All other errors
+//     or not; the error says so (weir.ErrUnknown), and Stats counts it. All other errors
 //     mean that nothing was charged.
 //   - A call ends with its context or after Config.Timeout. A caller who leaves
 //     before the answer gets back what he was charged, as far as that grants nothing
-//     twice.
+//     twice; but what he debited was used, and stays.
 //   - Every key in Redis expires soon after it is as if unused.
 //   - Reservations live in Redis: another process can settle them.
 //

@@ -154,7 +154,7 @@ func (f *family) restoreLocked(ctx context.Context, last int) error {
 	return nil
 }
 
-// unread returns why the record could not be loaded. It is never ErrUnknown, since
+// unread returns why the record could not be loaded. It is never weir.ErrUnknown, since
 // nothing was charged.
 func (f *family) unread(err error) error { return fmt.Errorf("redisstore: %s: %w", f.key, err) }
 

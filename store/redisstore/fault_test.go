@@ -128,7 +128,7 @@ func TestReplyIsLost(t *testing.T) {
 		before := calls(redis)
 		relay.DropReplies(1, "EVALSHA")
 		d, err := s.Take(context.Background(), p, "k", 3)
-		if !errors.Is(err, ErrUnknown) {
+		if !errors.Is(err, weir.ErrUnknown) {
 			t.Errorf("%s: take whose reply is lost: %v, error %v; want ErrUnknown", p.Name(), d, err)
 		}
 		if got := calls(redis) - before; got != 1 || relay.Dropped() == 0 {
@@ -157,7 +157,7 @@ func TestReplyOfManyIsLost(t *testing.T) {
 		before := calls(redis)
 		relay.DropReplies(1, "EVALSHA")
 		for i, r := range together(t, s, repeat(callers, weir.Charge{Policy: p, Key: "k", Cost: 2})...) {
-			if !errors.Is(r.err, ErrUnknown) {
+			if !errors.Is(r.err, weir.ErrUnknown) {
 				t.Errorf("%s: caller %d of %d whose common reply is lost: %v, error %v; want ErrUnknown", p.Name(), i, callers, r.decision, r.err)
 			}
 		}
@@ -217,7 +217,7 @@ func TestCallerLeaves(t *testing.T) {
 				direct := open(t, Config{Redis: server(redis.Addr()), Prefix: prefix, Now: still})
 				remaining(t, s, p, "a") // it is connected, and knows the policy
 				err := leaveOnTheWay(t, s, relay, c.ask)
-				if !errors.Is(err, ErrUnknown) || !errors.Is(err, context.Canceled) {
+				if !errors.Is(err, weir.ErrUnknown) || !errors.Is(err, context.Canceled) {
 					t.Errorf("got error %v, want ErrUnknown and context.Canceled", err)
 				}
 				eventually(t, "the units to be back", func() bool {
@@ -274,7 +274,7 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 		return len(l.queue) == 1
 	})
 	leave()
-	if err := <-answer; !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknown) {
+	if err := <-answer; !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
 		t.Errorf("a caller that left before its call was sent: got error %v, want context.Canceled and not ErrUnknown", err)
 	}
 	relay.Unblock()
@@ -416,7 +416,7 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 			switch {
 			case errors.Is(err, ErrBusy) && time.Since(asked) > 250*time.Millisecond:
 				t.Errorf("ErrBusy came after %v, want it at once", time.Since(asked))
-			case errors.Is(err, ErrBusy) && !errors.Is(err, ErrUnknown):
+			case errors.Is(err, ErrBusy) && !errors.Is(err, weir.ErrUnknown):
 				busy.Add(1)
 			case errors.Is(err, ErrTimeout):
 				late.Add(1)
@@ -448,7 +448,7 @@ func TestServerBecomesReadOnly(t *testing.T) {
 		}
 		redis.MustDo("REPLICAOF", "127.0.0.1", "1")
 		d, err := s.Take(context.Background(), p, "k", 1)
-		if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "READONLY") {
+		if err == nil || errors.Is(err, weir.ErrUnknown) || !strings.Contains(err.Error(), "READONLY") {
 			t.Errorf("%s: take from a replica: %v, error %v; want READONLY, and not ErrUnknown", p.Name(), d, err)
 		}
 		redis.MustDo("REPLICAOF", "NO", "ONE")
@@ -470,7 +470,7 @@ func TestServerIsFull(t *testing.T) {
 		redis.MustDo("CONFIG", "SET", "maxmemory", "1")
 		for _, key := range []string{"k", "new"} {
 			d, err := s.Take(context.Background(), p, key, 1)
-			if err == nil || errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "OOM") {
+			if err == nil || errors.Is(err, weir.ErrUnknown) || !strings.Contains(err.Error(), "OOM") {
 				t.Errorf("%s: take %s from a full server: %v, error %v; want OOM, and not ErrUnknown", p.Name(), key, d, err)
 			}
 		}
@@ -682,8 +682,12 @@ func TestErrorsAfterWhichNothingIsCharged(t *testing.T) {
 			}
 			under := c.spoil(t, setter)
 			d, err := deaf.Take(context.Background(), under, "k", 1)
-			if !errors.Is(err, c.want) || errors.Is(err, ErrUnknown) {
+			if !errors.Is(err, c.want) || errors.Is(err, weir.ErrUnknown) {
 				t.Errorf("take: %v, error %v; want %q, and not ErrUnknown", d, err, c.want)
+			}
+			debit := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: under, Key: "k", Cost: 1}}}
+			if err := deaf.Do(context.Background(), &debit); !errors.Is(err, c.want) || errors.Is(err, weir.ErrUnknown) {
+				t.Errorf("debit: error %v; want %q, and not ErrUnknown", err, c.want)
 			}
 			if got := deaf.Stats().Unknown; got != 0 {
 				t.Errorf("take: %d outcomes are unknown, want none", got)
@@ -696,7 +700,7 @@ func TestErrorsAfterWhichNothingIsCharged(t *testing.T) {
 		relay.Block()
 		defer relay.Unblock()
 		d, err := s.Take(context.Background(), p, "k", 1)
-		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknown) {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, weir.ErrUnknown) {
 			t.Errorf("the first take under a policy, from a server that hangs: %v, error %v; want a timeout, and not ErrUnknown", d, err)
 		}
 	})
@@ -848,6 +852,12 @@ func clusterTakesAllOrNothing(t *testing.T, to Server) {
 			t.Errorf("%s: take each where the second is empty: got %v", p.Name(), b.Decisions)
 		}
 		wantEach(t, "after a take of each", s, charges, 94, 0, 90)
+		b = do(t, s, &weir.Batch{Op: weir.DebitEach, Charges: charges})
+		for i, want := range []int64{91, 0, 85} {
+			if d := b.Decisions[i]; !d.Allowed || d.Remaining != want {
+				t.Errorf("%s: debit each, charge %d: got %s, want %d left", p.Name(), i, show(d), want)
+			}
+		}
 		do(t, s, &weir.Batch{Op: weir.ResetEach, Charges: charges})
 		wantEach(t, "after a reset", s, charges, 100, 100, 100)
 	}

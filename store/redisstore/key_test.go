@@ -175,7 +175,7 @@ func TestForeignValues(t *testing.T) {
 				was := redis.MustDo("DUMP", at).Text
 				charges := []weir.Charge{{Policy: p, Key: "k", Cost: 1}, {Policy: p, Key: "other", Cost: 1}}
 				for i, r := range together(t, s, charges...) {
-					if i == 0 && (r.err == nil || errors.Is(r.err, ErrUnknown)) {
+					if i == 0 && (r.err == nil || errors.Is(r.err, weir.ErrUnknown)) {
 						t.Errorf("take from a key with a foreign value: %v, error %v; want an error, and not ErrUnknown", r.decision, r.err)
 					}
 					if i == 1 && (r.err != nil || r.decision.Remaining != 99) {
@@ -183,7 +183,7 @@ func TestForeignValues(t *testing.T) {
 					}
 				}
 				for _, op := range []weir.Op{weir.TakeAll, weir.ReserveAll, weir.PeekEach} {
-					if err := s.Do(context.Background(), &weir.Batch{Op: op, Charges: charges}); err == nil || errors.Is(err, ErrUnknown) {
+					if err := s.Do(context.Background(), &weir.Batch{Op: op, Charges: charges}); err == nil || errors.Is(err, weir.ErrUnknown) {
 						t.Errorf("%s of a key with a foreign value, and another: error %v; want one, and not ErrUnknown", ops[op], err)
 					}
 				}

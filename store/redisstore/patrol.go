@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
@@ -84,5 +83,5 @@ func (s *Store) gone(state uint64, why error) error {
 		return why
 	}
 	s.counts.unknown.Add(1)
-	return fmt.Errorf("%w: %w", ErrUnknown, why)
+	return unknownOutcome(why)
 }

@@ -361,7 +361,7 @@ func (s *sender) again(p *pending) bool {
 // fail answers a request with an error.
 func (s *sender) fail(r *request, err error) {
 	r.err = s.store.failed(err)
-	unknown := errors.Is(r.err, ErrUnknown) // the request is the caller's once it is answered
+	unknown := errors.Is(r.err, weir.ErrUnknown) // the request is the caller's once it is answered
 	if r.answer() && unknown {
 		s.store.counts.unknown.Add(1)
 	}

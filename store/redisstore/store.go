@@ -76,12 +76,8 @@ var (
 	ErrBusy = errors.New("redisstore: too many decisions are under way")
 
 	// ErrTimeout is returned when a decision took longer than Config.Timeout.
-	// Unless the error is also ErrUnknown, nothing was charged.
+	// Unless the error is also weir.ErrUnknown, nothing was charged.
 	ErrTimeout = fmt.Errorf("redisstore: no answer in time: %w", context.DeadlineExceeded)
-
-	// ErrUnknown is part of every error after which a charge may have been made
-	// or not: the call had been sent, and no answer came.
-	ErrUnknown = errors.New("redisstore: the outcome is unknown")
 
 	// ErrClosed is returned by calls to a closed Store.
 	ErrClosed = errors.New("redisstore: closed")
@@ -207,11 +203,34 @@ func (s *Store) closeAll() {
 const clusterLanes = 64
 
 // laneOf returns the lane for a row.
-func (s *Store) laneOf(key string) *lane {
+func (s *Store) laneOf(key string) *lane { return s.lanes[s.place(key)] }
+
+// place returns which of the lanes is a row's.
+func (s *Store) place(key string) int {
 	if len(s.lanes) == 1 {
-		return s.lanes[0]
+		return 0
 	}
-	return s.lanes[int(redisconn.Slot(key))*len(s.lanes)>>14]
+	return int(redisconn.Slot(key)) * len(s.lanes) >> 14
+}
+
+// Timeout returns how long a decision may take: Config.Timeout, or its default.
+func (s *Store) Timeout() time.Duration { return s.timeout }
+
+// Parts returns how many parts the store has that fail on their own: 1 for one server,
+// and for a cluster as many as it takes that a node which hangs holds up little but
+// what lies on it. It never changes.
+func (s *Store) Parts() int { return len(s.lanes) }
+
+// Part returns, from 0 to Parts() - 1, the part on which what p counts for key lies. It
+// is always the same, in every process, and Redis is not asked.
+func (s *Store) Part(p *weir.Policy, key string) int {
+	if len(s.lanes) == 1 {
+		return 0
+	}
+	if n := s.bound(p); n != nil {
+		return s.place(rowKey(n.rows, key))
+	}
+	return s.place(rowKey(s.rowPrefix(p.Name()), key))
 }
 
 // Close waits for decisions that are under way and closes the connections.
@@ -285,8 +304,8 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 }
 
 // Take charges cost units to key under p if they fit all of p's limits, and nothing
-// otherwise. An error with ErrUnknown in it means that it may have been charged; all
-// others mean that it was not.
+// otherwise. An error with weir.ErrUnknown in it means that it may have been charged;
+// all others mean that it was not.
 func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	c := weir.Charge{Policy: p, Key: key, Cost: cost}
 	if p == nil {
@@ -370,10 +389,14 @@ func (s *Store) failed(err error) error {
 	case errors.Is(err, weir.ErrReserveOnly), strings.HasPrefix(err.Error(), "redisstore: "):
 		return err // this package's own, which knows
 	case redisconn.IsUnknown(err):
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return unknownOutcome(err)
 	}
 	return fmt.Errorf("redisstore: %w", err)
 }
+
+// unknownOutcome returns the error of a call that was sent, and may have been carried
+// out or not because of why.
+func unknownOutcome(why error) error { return fmt.Errorf("redisstore: %w: %w", weir.ErrUnknown, why) }
 
 // nowText returns now for a script: nothing if the server's clock decides.
 func (s *Store) nowText() string {
