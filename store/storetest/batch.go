@@ -133,7 +133,7 @@ func manyCharges(r *rig) {
 }
 
 func noCharges(r *rig) {
-	for op := weir.TakeEach; op <= weir.ResetEach; op++ {
+	for op := weir.TakeEach; op <= weir.DebitEach; op++ {
 		b := r.do(op)
 		if len(b.Decisions)+len(b.Receipts)+len(b.Settled) != 0 {
 			r.t.Errorf("%s of nothing: got %+v", opNames[op], b)

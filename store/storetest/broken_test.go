@@ -79,6 +79,8 @@ var brokenStores = []struct {
 	{"ignores contexts", ignoresContext, []string{"Input/a cancelled context charges nothing"}},
 	{"takes slots", takesSlots, []string{random, "Input/slots cannot be taken", "Set/to slots and back"}},
 	{"charges for nothing", chargesForNothing, []string{random, "Take/cost 0 is admitted and changes nothing"}},
+	{"refuses debits that do not fit", refusesDebits, []string{random, "Debit/what does not fit is owed", "Debit/windows count beyond their limit", "Debit/beside what is held"}},
+	{"owes no more than fits", cutsDebits, []string{random, "Debit/what does not fit is owed", "Debit/debts are bounded"}},
 	{"leaves a batch as it was", dirtyBatch, []string{"Batch/a batch may be used again"}},
 }
 
@@ -419,6 +421,33 @@ func takesSlots(m *model) weir.Limiter {
 func chargesForNothing(m *model) weir.Limiter {
 	return hooked{Limiter: m, take: func(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 		return m.Take(ctx, p, key, max(cost, min(1, 1+cost)))
+	}}
+}
+
+func refusesDebits(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		if b.Op == weir.DebitEach {
+			b.Op = weir.TakeEach
+			defer func() { b.Op = weir.DebitEach }()
+		}
+		return m.Do(ctx, b)
+	}}
+}
+
+func cutsDebits(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		if b.Op != weir.DebitEach || b.Check() != nil {
+			return m.Do(ctx, b)
+		}
+		was := b.Charges
+		b.Charges = slices.Clone(was)
+		defer func() { b.Charges = was }()
+		for i, c := range was {
+			if d, err := weir.Peek(ctx, m, c.Policy, c.Key, 0); err == nil {
+				b.Charges[i].Cost = min(c.Cost, d.Remaining)
+			}
+		}
+		return m.Do(ctx, b)
 	}}
 }
 

@@ -75,7 +75,7 @@ func tell(op string, c weir.Charge) string {
 
 var opNames = map[weir.Op]string{
 	weir.TakeEach: "take each", weir.TakeAll: "take all", weir.ReserveAll: "reserve", weir.PeekEach: "peek",
-	weir.Settle: "settle", weir.Renew: "renew", weir.ResetEach: "reset",
+	weir.Settle: "settle", weir.Renew: "renew", weir.ResetEach: "reset", weir.DebitEach: "debit",
 }
 
 // tellBatch tells what was done with a batch.

@@ -51,7 +51,7 @@ func badMembers(r *rig) {
 	r.take(p, "k", 1)
 	held := r.do(weir.ReserveAll, charge(p, "k", 1))
 	for _, b := range bad(p) {
-		for op := weir.TakeEach; op <= weir.ResetEach; op++ {
+		for op := weir.TakeEach; op <= weir.DebitEach; op++ {
 			err := r.limiter.Do(background(), &weir.Batch{
 				Op:       op,
 				Charges:  []weir.Charge{charge(p, "k", 0), charge(p, "k", 1), b.charge},
@@ -73,7 +73,7 @@ func cancelled(r *rig) {
 	cancel()
 	_, err := r.limiter.Take(ctx, p, "k", 1)
 	r.wantError("take with a cancelled context", err, sentinel(context.Canceled))
-	for op := weir.TakeEach; op <= weir.ResetEach; op++ {
+	for op := weir.TakeEach; op <= weir.DebitEach; op++ {
 		b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "k", 0), charge(p, "k", 1)}, Receipts: []weir.Receipt{held.Receipts[0], {}}}
 		r.wantError(opNames[op]+" with a cancelled context", r.limiter.Do(ctx, &b), sentinel(context.Canceled))
 		r.wantLeft("after "+opNames[op]+" with a cancelled context", p, "k", 3, 5)
@@ -85,7 +85,7 @@ func slotsTaken(r *rig) {
 	for _, held := range []*weir.Policy{r.policy("slots", slots(2)), r.policy("mixed", perHour(5), named("slots", slots(2)))} {
 		_, err := r.limiter.Take(background(), held, "k", 1)
 		r.wantError("take under "+describe(held), err, sentinel(weir.ErrReserveOnly))
-		for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll} {
+		for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.DebitEach} {
 			b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "k", 1), charge(held, "k", 0)}}
 			r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), sentinel(weir.ErrReserveOnly))
 		}
@@ -104,7 +104,7 @@ func badBatches(r *rig) {
 		batch weir.Batch
 		want  kind
 	}{
-		{"an unknown operation", weir.Batch{Op: weir.ResetEach + 1, Charges: charges}, sentinel(weir.ErrBatch)},
+		{"an unknown operation", weir.Batch{Op: weir.DebitEach + 1, Charges: charges}, sentinel(weir.ErrBatch)},
 		{"settle without a receipt", weir.Batch{Op: weir.Settle, Charges: charges}, sentinel(weir.ErrReceipts)},
 		{"renew without a receipt", weir.Batch{Op: weir.Renew, Charges: charges}, sentinel(weir.ErrReceipts)},
 		{"settle with a receipt too many", weir.Batch{Op: weir.Settle, Charges: charges, Receipts: two}, sentinel(weir.ErrReceipts)},
@@ -153,7 +153,7 @@ func unrepresentable(r *rig) {
 	tighter := r.with(p, tight)
 	_, err := r.limiter.Take(background(), tighter, "k", 1)
 	r.wantError(tell("take", charge(tighter, "k", 1))+" with 10 in use", err, anyError)
-	for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.ReserveAll} {
+	for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.ReserveAll, weir.DebitEach} {
 		b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "other", 1), charge(tighter, "k", 1)}}
 		r.wantError(tellBatch(&b)+" with 10 in use", r.limiter.Do(background(), &b), anyError)
 		r.wantLeft("after "+tellBatch(&b), p, "other", 10, 10)
@@ -163,7 +163,9 @@ func unrepresentable(r *rig) {
 
 func wholeErrors(r *rig) {
 	p := r.policy("p", perHour(10))
-	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{charge(p, "k", 10), charge(r.with(p, tight), "k", 1)}}
-	r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), anyError)
-	r.wantLeft("after "+tellBatch(&b), p, "k", 10, 10)
+	for _, op := range []weir.Op{weir.TakeEach, weir.DebitEach} {
+		b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "k", 10), charge(r.with(p, tight), "k", 1)}}
+		r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), anyError)
+		r.wantLeft("after "+tellBatch(&b), p, "k", 10, 10)
+	}
 }

@@ -105,7 +105,7 @@ func (m *model) checkLocked(b *weir.Batch) error {
 	for _, c := range b.Charges {
 		p := m.currentLocked(c.Policy)
 		switch b.Op {
-		case weir.TakeEach, weir.TakeAll:
+		case weir.TakeEach, weir.TakeAll, weir.DebitEach:
 			if p.ReserveOnly() {
 				return weir.ErrReserveOnly
 			}
@@ -148,6 +148,9 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 		v := r.ledger.Take(now, c.Cost)
 		b.Decisions[i] = weir.NewDecision(v, m.now)
 		m.keepLocked(key, r, v.OK && c.Cost > 0)
+	case weir.DebitEach:
+		b.Decisions[i] = weir.NewDecision(r.ledger.Debit(now, c.Cost), m.now)
+		m.keepLocked(key, r, c.Cost > 0)
 	case weir.ReserveAll:
 		expiry, _ := p.Expiry(m.now, b.TTL)
 		id, v := r.ledger.Reserve(now, c.Cost, expiry)

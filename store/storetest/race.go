@@ -16,6 +16,7 @@ var raceTests = []test{
 	{name: "new keys at once", run: raceNewKeys},
 	{name: "batches that cross", run: raceBatches},
 	{name: "reservations", run: raceReservations},
+	{name: "debits lose no unit", run: raceDebits},
 	{name: "a reservation is settled once", run: raceSettle},
 	{name: "Set loses no unit", run: raceSet},
 	{name: "overrides lose no unit", run: raceOverrides},
@@ -98,6 +99,31 @@ func raceNewKeys(r *rig) {
 		if n, p := got[key].Load(), policies[key%2]; n != p.Capacity() {
 			r.t.Errorf("%s, new key %d: %d goroutines got %d units, want %d", describe(p), key, racers, n, p.Capacity())
 		}
+	}
+}
+
+// Debits among takes: what was taken, owed and is left is all there was, for keys
+// whose state is one word, several, or a log.
+func raceDebits(r *rig) {
+	const rate, debits = 1000, 3
+	for _, p := range []*weir.Policy{
+		r.policy("gcra", perHour(rate)),
+		r.policy("fixed", using(weir.FixedWindow, perHour(rate))),
+		r.policy("several", perHour(rate), named("log", using(weir.SlidingLog, perHour(rate)))),
+	} {
+		var took atomic.Int64
+		race(func(_ int, rnd *rand.Rand) {
+			for range debits {
+				b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{charge(p, "k", 1), charge(p, "k", 1)}}
+				if err := r.limiter.Do(background(), &b); err != nil || !b.Allowed() {
+					r.t.Errorf("%s: got %v, error %v", tellBatch(&b), b.Decisions, err)
+				}
+				if cost := 1 + rnd.Int64N(2); r.try(p, "k", cost) {
+					took.Add(cost)
+				}
+			}
+		})
+		r.wantLeft("after a race of debits and takes", p, "k", rate-2*debits*racers-took.Load(), rate)
 	}
 }
 

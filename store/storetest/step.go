@@ -69,7 +69,7 @@ func (s step) GoString() string {
 // step draws what to do next. The order of cases is that of simplicity, which
 // is the order in which failing cases shrink.
 func (d drawer) step(w *world) step {
-	switch n := d.upTo(21, "what"); {
+	switch n := d.upTo(22, "what"); {
 	case n < 5:
 		b := weir.Batch{Op: weir.TakeEach, Charges: d.charges(w, 1)}
 		if b.Charges[0].Policy.ReserveOnly() && !d.oneIn(8, "take slots") {
@@ -95,7 +95,9 @@ func (d drawer) step(w *world) step {
 		return step{do: pass, pass: -d.moment(w, "time")}
 	case n == 19 && !w.initial: // whether a reset refills what never was full is nobody's demand
 		return step{do: ask, batch: weir.Batch{Op: weir.ResetEach, Charges: d.charges(w, 1)}}
-	case n >= 20 && w.changes:
+	case n == 20:
+		return d.batch(w)
+	case n >= 21 && w.changes:
 		return step{
 			do: set, family: d.upTo(len(w.families)-1, "family"), from: d.upTo(3, "from"), to: d.upTo(2, "to"), again: d.oneIn(2, "equals"),
 		}
@@ -111,8 +113,13 @@ func (d drawer) reserve(w *world, charges []weir.Charge) step {
 }
 
 func (d drawer) batch(w *world) step {
-	b := weir.Batch{Op: sample(d, "op", weir.TakeEach, weir.TakeAll, weir.PeekEach), Charges: d.charges(w, 3)}
-	if b.Op == weir.TakeEach && !d.store.meets(WholeErrors) {
+	b := weir.Batch{Op: sample(d, "op", weir.TakeEach, weir.TakeAll, weir.PeekEach, weir.DebitEach, weir.DebitEach), Charges: d.charges(w, 3)}
+	if b.Op == weir.DebitEach {
+		for i := range b.Charges {
+			b.Charges[i].Cost *= 1 + int64(d.upTo(3, "times"))
+		}
+	}
+	if (b.Op == weir.TakeEach || b.Op == weir.DebitEach) && !d.store.meets(WholeErrors) {
 		for i := range b.Charges {
 			b.Charges[i].Key = keys[i]
 		}

@@ -68,7 +68,7 @@ const (
 	// units in use are converted, and stay so, whatever the outcome.
 	RefusalsKeepNumbers Demand = "refusals keep numbers"
 
-	// WholeErrors: a TakeEach one of whose charges cannot be decided because of
+	// WholeErrors: a TakeEach or DebitEach one of whose charges cannot be decided because of
 	// what an earlier charge of the same batch left behind is an error and
 	// charges nothing.
 	WholeErrors Demand = "whole errors"
@@ -93,6 +93,7 @@ var groups = []struct {
 	{"Input", inputTests},
 	{"Take", takeTests},
 	{"Batch", batchTests},
+	{"Debit", debitTests},
 	{"Holds", holdTests},
 	{"Slots", slotTests},
 	{"Set", setTests},
