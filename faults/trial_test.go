@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,12 @@ func (tr *trial) atMost(name string, value, bound float64, formula string) {
 	tr.add(report.Figure{Name: name, Value: number(value), Bound: text, Met: value <= bound+rounding}, true)
 }
 
+// atLeast judges a count the other way round.
+func (tr *trial) atLeast(name string, value, bound float64, formula string) {
+	tr.Helper()
+	tr.add(report.Figure{Name: name, Value: number(value), Bound: "≥ " + number(bound) + " = " + formula, Met: value >= bound}, true)
+}
+
 // none judges a count that must be 0.
 func (tr *trial) none(name string, value int) {
 	tr.Helper()
@@ -120,6 +127,18 @@ func (tr *trial) judge(list []history.Decision, bound float64, formula string) {
 	}
 	_, excess := history.Worst(history.Excesses(list, limit))
 	tr.atMost("E", excess, bound, formula)
+	tr.tell("refusals of keys below their limit", "%d", coldRefusals(list))
+}
+
+// coldRefusals counts what a limit that is not used up has refused: in an outage a
+// daemon's share may be too small for what comes to it.
+func coldRefusals(list []history.Decision) (n int) {
+	for _, d := range list {
+		if d.Status == 200 && !d.Allowed && strings.HasPrefix(d.Key, "cold") {
+			n++
+		}
+	}
+	return n
 }
 
 func number(x float64) string {

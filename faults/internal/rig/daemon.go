@@ -40,14 +40,15 @@ type Daemon struct {
 	done chan struct{} // closed when it has ended and all of its log is read
 
 	mu     sync.Mutex // guards the fields below
-	log    []Line
+	log    []line
 	killed bool
 }
 
-// Line is one line of a daemon's log.
-type Line struct {
+// line is one of a daemon's log.
+type line struct {
 	At   time.Time // when it was read
 	Msg  string
+	Part int    // of the store
 	Text string // all of it, JSON
 }
 
@@ -105,42 +106,66 @@ func (d *Daemon) read(stdout, stderr io.Reader, greeting chan<- string) {
 }
 
 func (d *Daemon) keep(text string) {
-	line := Line{At: time.Now(), Text: text}
-	var about struct{ Msg string }
+	l := line{At: time.Now(), Text: text}
+	var about struct {
+		Msg  string
+		Part int
+	}
 	if json.Unmarshal([]byte(text), &about) == nil {
-		line.Msg = about.Msg
+		l.Msg, l.Part = about.Msg, about.Part
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.log = append(d.log, line)
+	d.log = append(d.log, l)
 }
 
-// Log returns the lines of its log with this message, from since on.
-func (d *Daemon) Log(msg string, since time.Time) (lines []Line) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, line := range d.log {
-		if line.Msg == msg && !line.At.Before(since) {
-			lines = append(lines, line)
-		}
-	}
-	return lines
-}
-
-// AwaitLog waits for a line with this message, and returns when the first came. It
-// fails the test if there is none within limit.
-func (d *Daemon) AwaitLog(msg string, since time.Time, limit time.Duration) time.Time {
+// awaitStore waits until the daemon asks the store, or has given up one part of it at
+// least, be it at since or later, and returns when that began.
+func (d *Daemon) awaitStore(away bool, since time.Time, limit time.Duration) (at time.Time) {
 	d.t.Helper()
-	var at time.Time
-	Await(d.t, fmt.Sprintf("%s to log %q", d.url, msg), limit, func() error {
-		lines := d.Log(msg, since)
-		if len(lines) == 0 {
+	what := fmt.Sprintf("%s to ask the store", d.url)
+	if away {
+		what = fmt.Sprintf("%s to give up the store", d.url)
+	}
+	Await(d.t, what, limit, func() error {
+		var ok bool
+		if at, ok = d.storeIs(away, since); !ok {
 			return errors.New("it has not; its log ends:\n" + d.logText())
 		}
-		at = lines[0].At
 		return nil
 	})
 	return at
+}
+
+// The messages in a daemon's log when it gives up a part of the store, and when it asks
+// for that part again.
+const (
+	msgGivenUp = "store given up"
+	msgIsBack  = "store is back"
+)
+
+// storeIs says whether the store was in a state at since or afterwards, and when that
+// began.
+func (d *Daemon) storeIs(away bool, since time.Time) (began time.Time, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	parts := map[int]bool{} // those given up
+	was := false
+	for _, l := range d.log {
+		if was == away && !l.At.Before(since) {
+			return began, true
+		}
+		switch l.Msg {
+		case msgGivenUp:
+			parts[l.Part] = true
+		case msgIsBack:
+			delete(parts, l.Part)
+		}
+		if is := len(parts) > 0; is != was {
+			was, began = is, l.At
+		}
+	}
+	return began, was == away
 }
 
 func (d *Daemon) logText() string {
@@ -201,7 +226,10 @@ func (d *Daemon) Stop() (tier Tier) {
 	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
 		d.t.Errorf("rig: a daemon ended with exit code %d:\n%s", code, d.logText())
 	}
-	for _, line := range d.Log("tier", time.Time{}) {
+	for _, line := range d.log { // it has ended: nobody writes to it
+		if line.Msg != "tier" {
+			continue
+		}
 		if err := json.Unmarshal([]byte(line.Text), &tier); err != nil {
 			d.t.Errorf("rig: the log of a daemon: %v: %s", err, line.Text)
 		}

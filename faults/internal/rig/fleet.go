@@ -142,15 +142,28 @@ func (f *Fleet) shared(node, next int) error {
 	return nil
 }
 
-// AwaitLog waits until each of the daemons (all if none is named) has logged a message,
-// and returns when the last of them did so first.
-func (f *Fleet) AwaitLog(msg string, since time.Time, limit time.Duration) (last time.Time) {
+// AwaitAway waits until each daemon has given up the store, or a part of it, and returns
+// when the last of them did. Since is when the fault began; on a busy machine they may
+// have given up before.
+func (f *Fleet) AwaitAway(since time.Time, limit time.Duration) time.Time {
+	f.t.Helper()
+	return f.awaitStore(true, since, limit)
+}
+
+// AwaitBack waits until each daemon asks all of the store again, at since or later, and
+// returns from when on the last of them did, which may be before since.
+func (f *Fleet) AwaitBack(since time.Time, limit time.Duration) time.Time {
+	f.t.Helper()
+	return f.awaitStore(false, since, limit)
+}
+
+func (f *Fleet) awaitStore(away bool, since time.Time, limit time.Duration) (last time.Time) {
 	f.t.Helper()
 	for _, d := range f.Daemons {
 		if d.isKilled() {
 			continue
 		}
-		if at := d.AwaitLog(msg, since, limit); at.After(last) {
+		if at := d.awaitStore(away, since, limit); at.After(last) {
 			last = at
 		}
 	}
@@ -163,13 +176,27 @@ func (d *Daemon) isKilled() bool {
 	return d.killed
 }
 
-// Logged counts the lines with a message in all logs.
-func (f *Fleet) Logged(msg string) (n int) {
-	for _, d := range f.Daemons {
-		n += len(d.Log(msg, time.Time{}))
-	}
-	return n
+// Calm lets the daemons close connections of clients that are idle, so that Usage counts
+// those to the store. There must be no load.
+func (f *Fleet) Calm() {
+	f.t.Helper()
+	f.client.CloseIdleConnections()
+	last, since := f.Usage().FDs, time.Now()
+	Await(f.t, "open files to become fewer", calmLimit, func() error {
+		if now := f.Usage().FDs; now != last {
+			last, since = now, time.Now()
+		}
+		if time.Since(since) < calmFor {
+			return fmt.Errorf("there are %d", last)
+		}
+		return nil
+	})
 }
+
+const (
+	calmLimit = 10 * time.Second
+	calmFor   = 300 * time.Millisecond // the count does not change
+)
 
 // Usage returns the greatest of each figure among the daemons that run.
 func (f *Fleet) Usage() (most Usage) {
@@ -188,6 +215,7 @@ func (f *Fleet) Usage() (most Usage) {
 // Nodes is the greatest.
 func (f *Fleet) Stop() (sum Tier) {
 	f.t.Helper()
+	f.client.CloseIdleConnections() // a daemon waits for a connection that was never used
 	tiers := make([]Tier, len(f.Daemons))
 	var wg sync.WaitGroup
 	for i, d := range f.Daemons {

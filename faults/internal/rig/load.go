@@ -30,6 +30,17 @@ func (m Mix) key(random *rand.Rand) string {
 	return "cold" + strconv.Itoa(random.IntN(m.Cold))
 }
 
+// Keys returns all keys of the load.
+func (m Mix) Keys() (keys []string) {
+	for i := range m.Hot {
+		keys = append(keys, "hot"+strconv.Itoa(i))
+	}
+	for i := range m.Cold {
+		keys = append(keys, "cold"+strconv.Itoa(i))
+	}
+	return keys
+}
+
 // mostWaiting bounds the questions without an answer. A daemon that hangs for seconds
 // would reach it; one that keeps its deadline never does.
 const mostWaiting = 5000

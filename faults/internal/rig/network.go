@@ -16,6 +16,7 @@ import (
 type Network struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy
+	port  int
 }
 
 // NewNetwork starts one to a server's address.
@@ -25,8 +26,9 @@ func NewNetwork(t testing.TB, target string) *Network {
 	for range 100 {
 		// Systems take the ports of outgoing connections from 32,768 up, and Redis has
 		// those from 12,000 in our tests: nobody takes this one while it is not used.
-		listen := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(2000))
-		n := &Network{t: t, proxy: toxiproxy.NewProxy(server, t.Name(), listen, target)}
+		port := 10_000 + rand.IntN(2000)
+		listen := fmt.Sprintf("127.0.0.1:%d", port)
+		n := &Network{t: t, proxy: toxiproxy.NewProxy(server, t.Name(), listen, target), port: port}
 		if n.proxy.Start() == nil {
 			t.Cleanup(n.proxy.Stop)
 			return n
@@ -37,7 +39,10 @@ func NewNetwork(t testing.TB, target string) *Network {
 }
 
 // Addr returns where clients connect, as host:port.
-func (n *Network) Addr() string { return n.proxy.Listen }
+func (n *Network) Addr() string { return fmt.Sprintf("127.0.0.1:%d", n.port) }
+
+// Port returns the port of Addr.
+func (n *Network) Port() int { return n.port }
 
 // Connect ends Disconnect.
 func (n *Network) Connect() {

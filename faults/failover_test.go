@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/faults/internal/history"
+	"github.com/weirlimit/weir/faults/internal/rig"
+	"github.com/weirlimit/weir/internal/redistest"
+)
+
+// F6: the primary crashes, and the Sentinels promote its replica.
+func TestPromoted(t *testing.T) {
+	tr := try(t, "F6", "primary killed, replica promoted by Sentinels", "E ≤ 3B; back ≤ 2 s after the Sentinels agree")
+	sentinel := redistest.StartSentinel(t)
+	fleet := tr.fleet(3, "--redis", strings.Join(sentinel.SentinelAddrs(), ","), "--sentinel", sentinel.MasterName())
+	tr.outage(outage{
+		fleet:  fleet,
+		port:   sentinel.Primary().Port(),
+		length: 0, // until the replica is promoted
+		begin:  sentinel.Primary().Kill,
+		mend:   func() { sentinel.WaitPromoted() },
+		// What the primary had not yet sent to its replica is lost: at most a burst.
+		// The killed primary takes no more writes: there is no split brain.
+		bound:   2*B + B,
+		formula: "2B + B for the failover",
+		back:    2 * time.Second,
+	})
+}
+
+// rowKey is the key of a subject's row in Redis.
+func rowKey(subject string) string { return "weir:{" + rig.Policy + ":" + subject + "}" }
+
+// clusterMix has hot keys on two masters.
+func clusterMix() rig.Mix {
+	return pick(mix(), rig.Mix{Rate: 600, Hot: 3, Cold: 9, HotShare: 0.9})
+}
+
+// F7: a master of a cluster crashes, and its replica takes over.
+func TestClusterMasterKilled(t *testing.T) {
+	nodeTimeout := pick(2*time.Second, time.Second)
+	tr := try(t, "F7", "a master of a cluster killed, its replica takes over",
+		"E ≤ 3B for its slots, ≤ 0 for others; back ≤ node time-out + 2.5 s after the kill")
+	cluster := redistest.StartCluster(t, redistest.NodeTimeout(nodeTimeout), redistest.Config("cluster-require-full-coverage", "no"))
+	fleet := tr.fleet(3, "--redis", strings.Join(cluster.Addrs(), ","))
+	m := clusterMix()
+	load := fleet.StartLoad(m)
+	load.For(pick(5*time.Second, time.Second))
+	victim := cluster.MasterOf(rowKey("hot0"))
+	elsewhere := map[string]bool{}
+	for _, key := range m.Keys() {
+		elsewhere[key] = cluster.MasterOf(rowKey(key)) != victim
+	}
+
+	fault := time.Now()
+	victim.Kill()
+	alone := fleet.AwaitAway(fault, patience)
+	cluster.WaitOK()
+	back := fleet.AwaitBack(time.Now(), patience)
+	load.For(pick(5*time.Second, 500*time.Millisecond))
+	for range 5 { // keys of all masters
+		fleet.AwaitShared(patience)
+	}
+	list := load.Stop()
+	tier := fleet.Stop()
+
+	tr.judge(list, 2*B+B, "2B + B for the failover")
+	var others []history.Decision
+	for _, d := range list {
+		if elsewhere[d.Key] {
+			others = append(others, d)
+		}
+	}
+	_, excess := history.Worst(history.Excesses(others, limit))
+	// In the short form the machine is busy, and a daemon may decide alone anywhere.
+	tr.atMost("E of slots elsewhere", excess, pick[float64](0, 2*B), pick("0", "2B"))
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
+	tr.within("back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
+	outage := func(list []history.Decision) []history.Decision {
+		return history.Between(list, load.At(fault), load.At(back))
+	}
+	tr.within("p99 meanwhile", history.Percentile(outage(list), 0.99), waitUntil)
+	tr.within("p99 of slots elsewhere", history.Percentile(outage(others), 0.99), waitAfter)
+}
+
+// F7b: a slot moves to another master while its key is in use.
+func TestReshard(t *testing.T) {
+	tr := try(t, "F7b", "the slot of a hot key moved to another master", "E ≤ 0; no error reaches a caller")
+	cluster := redistest.StartCluster(t)
+	fleet := tr.fleet(3, "--redis", strings.Join(cluster.Addrs(), ","))
+	load := fleet.StartLoad(clusterMix())
+	load.For(pick(5*time.Second, time.Second))
+	fault := load.Now()
+	moves := pick(4, 2)
+	for range moves {
+		from := cluster.MasterOf(rowKey("hot0"))
+		moveSlot(tr, cluster, rowKey("hot0"), other(cluster, from), func() {
+			load.For(pick(time.Second, 300*time.Millisecond)) // clients are told to ask elsewhere
+		})
+		load.For(pick(time.Second, 300*time.Millisecond))
+	}
+	mended := load.Now()
+	load.For(pick(5*time.Second, 500*time.Millisecond))
+	list := load.Stop()
+	fleet.AwaitShared(patience)
+	tier := fleet.Stop()
+
+	tr.tell("moves", "%d", moves)
+	tr.judge(list, healthy(tier), "0, or 2B where a daemon decided alone")
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
+	tr.within("longest", history.Percentile(history.Between(list, fault, mended), 1), waitMost)
+}
+
+func other(cluster *redistest.Cluster, master *redistest.Server) *redistest.Server {
+	for _, m := range cluster.Masters() {
+		if m != master {
+			return m
+		}
+	}
+	return nil
+}
+
+// moveSlot moves the slot of a key as redis-cli does. When its keys have moved, and
+// before everybody is told so, it calls between.
+func moveSlot(tr *trial, cluster *redistest.Cluster, key string, to *redistest.Server, between func()) {
+	tr.Helper()
+	from := cluster.MasterOf(key)
+	slot := from.MustDo("CLUSTER", "KEYSLOT", key).Text
+	fromID, toID := from.MustDo("CLUSTER", "MYID").Text, to.MustDo("CLUSTER", "MYID").Text
+	to.MustDo("CLUSTER", "SETSLOT", slot, "IMPORTING", fromID)
+	from.MustDo("CLUSTER", "SETSLOT", slot, "MIGRATING", toID)
+	for {
+		keys := from.MustDo("CLUSTER", "GETKEYSINSLOT", slot, "100").Items
+		if len(keys) == 0 {
+			break
+		}
+		args := []string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.Port()), "", "0", "1000", "KEYS"}
+		for _, k := range keys {
+			args = append(args, k.Text)
+		}
+		from.MustDo(args...)
+	}
+	between()
+	for _, node := range []*redistest.Server{to, from} { // the new owner first
+		node.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
+	}
+	cluster.WaitOK()
+}
