@@ -1,0 +1,398 @@
+package redistier
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/tiered"
+)
+
+func TestValidate(t *testing.T) {
+	for name, c := range map[string]Config{
+		`redistier: Prefix "{a}:": must not have braces`: {Prefix: "{a}:"},
+		"redistier: Every 1ms: must be between":          {Every: time.Millisecond},
+		"redistier: Every 1h0m0s: must be":               {Every: time.Hour},
+		"redisconn: Addrs[0]":                            {Redis: server("nowhere")},
+	} {
+		b, err := New(t.Context(), c)
+		if err == nil || !strings.HasPrefix(err.Error(), name) {
+			t.Errorf("got %v, want %s", err, name)
+		}
+		if b != nil {
+			b.Close()
+		}
+	}
+}
+
+// Nodes hear each other and not themselves, nor those with another prefix or database.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	var all []*Bus
+	var ears []*ear
+	for range 3 {
+		all = append(all, open(t, Config{Redis: server(addr)}))
+	}
+	second := server(addr)
+	second.DB = 1
+	all = append(all, open(t, Config{Redis: server(addr), Prefix: "other:"}), open(t, Config{Redis: second}))
+	for _, b := range all {
+		ears = append(ears, listen(t, b))
+	}
+	also := listen(t, all[1]) // the same bus
+	words := []tiered.Word{
+		reset("a"), reset("\x00{}ü"),
+		{Kind: tiered.WasSet, Policy: "p"},
+		{Kind: tiered.Denied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
+	}
+	publish(t, all[0], words...)
+	for _, e := range []*ear{ears[1], ears[2], also} {
+		e.await(t, "b")
+		got := e.all()
+		last := &got[len(got)-1]
+		last.Until, last.ResetAt = words[3].Until, words[3].ResetAt // TestClocksDiffer
+		if diff := cmp.Diff(words, got); diff != "" {
+			t.Error(diff)
+		}
+	}
+	publish(t, all[2], reset("c"))
+	ears[0].await(t, "c")
+	ears[1].await(t, "c")
+	for i, want := range []int{1, 5, 4, 0, 0} {
+		if got := ears[i].all(); len(got) != want {
+			t.Errorf("bus %d has heard %v, want %d words", i, got, want)
+		}
+	}
+	if got, want := all[1].Stats(), (Stats{Heard: 5, Subscriptions: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if got, want := all[0].Stats(), (Stats{Published: 4, Heard: 1, Subscriptions: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+}
+
+// The words of one call may need several messages, and those that cannot be sent are told.
+func TestManyWords(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
+	e := listen(t, b)
+	var words []tiered.Word
+	for i := range 5000 {
+		words = append(words, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
+	}
+	words[17].Key = strings.Repeat("k", 257)
+	words[4000].Policy = ""
+	err := a.Publish(t.Context(), words)
+	if err == nil || !strings.Contains(err.Error(), "name of 0 bytes") {
+		t.Errorf("error %v", err)
+	}
+	words = slices.Delete(slices.Delete(words, 4000, 4001), 17, 18)
+	e.await(t, words[len(words)-1].Key)
+	if diff := cmp.Diff(words, e.all()); diff != "" {
+		t.Error(diff)
+	}
+	if s := a.Stats(); s.Published != 4998 || s.Lost != 2 {
+		t.Errorf("stats %+v, want 4,998 published and 2 lost", s)
+	}
+}
+
+// A denial ends no later than it should, and hardly earlier, whatever the clocks say, and
+// although the reader is far from Redis.
+func TestClocksDiffer(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	relay := redistest.NewRelay(t, addr)
+	relay.Delay(5 * time.Millisecond)
+	for _, skew := range []time.Duration{5 * time.Second, 0, -5 * time.Second} {
+		from := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond, Now: ahead(skew)})
+		to := open(t, Config{Redis: server(relay.Addr()), Every: 50 * time.Millisecond, Now: ahead(-skew)})
+		e := listen(t, to)
+		least, most := time.Hour, -time.Hour
+		for i := range 50 {
+			truth := weir.Now().Add(time.Second)
+			key := fmt.Sprint(i)
+			publish(t, from, tiered.Word{Kind: tiered.Denied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
+			w := e.await(t, key)
+			early := truth.Add(-skew).Sub(w.Until)
+			least, most = min(least, early), max(most, early)
+			if early < 0 || early > 50*time.Millisecond {
+				t.Errorf("clocks differ by %v: a denial ends %v early, want 0 to 50 ms", 2*skew, early)
+			}
+			if early := truth.Add(time.Second - skew).Sub(w.ResetAt); early < 0 || early > 50*time.Millisecond {
+				t.Errorf("clocks differ by %v: the reset comes %v early, want 0 to 50 ms", 2*skew, early)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		t.Logf("clocks differ by %v: denials end %v to %v early", 2*skew, least, most)
+		if s := to.Stats(); s.Lost != 0 {
+			t.Errorf("stats %+v, want nothing lost", s)
+		}
+	}
+}
+
+// Denials are dropped, and nothing else, while a clock is unknown or contradicts the sender's.
+func TestClockIsUnknown(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	a, b := open(t, Config{Redis: server(addr), Every: time.Minute}), open(t, Config{Redis: server(addr), Every: time.Minute})
+	e := listen(t, b)
+	denial := tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "k", Until: weir.Now() + 1e9}
+
+	r := a.clock.readings[0]
+	r.time = r.time.Add(time.Second)
+	a.clock.add(r) // as if Redis's clock had been set
+	publish(t, a, denial, reset("1"))
+	e.await(t, "1")
+	if s := b.Stats(); s.Lost != 1 || len(e.all()) != 1 {
+		t.Errorf("a denial from the future: %+v, heard %v; want it lost", s, e.all())
+	}
+	a.clock.forget()
+	if err := a.Publish(t.Context(), []tiered.Word{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
+		t.Errorf("error %v, want ErrNoClock", err)
+	}
+	e.await(t, "2")
+	if err := a.heartbeat(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.clock.forget()
+	publish(t, a, denial, reset("3"))
+	e.await(t, "3")
+	if a, b := a.Stats(), b.Stats(); a.Lost != 1 || b.Lost != 2 || len(e.all()) != 3 {
+		t.Errorf("stats %+v and %+v, heard %v; want 1 and 2 lost", a, b, e.all())
+	}
+}
+
+// Nodes are counted, and no longer when they have left or died.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	const every = 200 * time.Millisecond
+	c := Config{Redis: server(redis.Addr()), Every: every}
+	a := open(t, c)
+	if got := a.Nodes(); got != 1 {
+		t.Errorf("alone: %d nodes", got)
+	}
+	b, d := open(t, c), open(t, c)
+	if got := d.Nodes(); got != 3 {
+		t.Errorf("the third counts %d nodes", got)
+	}
+	awaitNodes(t, 3, a, b, d)
+
+	b.Close()
+	left := time.Now()
+	awaitNodes(t, 2, a, d)
+	t.Logf("after Close: noticed %v later", time.Since(left).Round(time.Millisecond))
+
+	d.still() // it dies
+	d.beating.Wait()
+	died := time.Now()
+	awaitNodes(t, 1, a)
+	took := time.Since(died)
+	t.Logf("after its last heartbeat: noticed %v later", took.Round(time.Millisecond))
+	if took < silence(every)-every-50*time.Millisecond || took > silence(every)+every+time.Second {
+		t.Errorf("a node that died was noticed after %v, want about %v", took, silence(every))
+	}
+	if ttl := redis.MustDo("PTTL", "weir:nodes").Text; strings.HasPrefix(ttl, "-") {
+		t.Errorf("the set of nodes stays for ever: PTTL %s", ttl)
+	}
+	a.Close()
+	if got := redis.MustDo("EXISTS", "weir:nodes").Text; got != "0" {
+		t.Error("the set of nodes is there although all have left")
+	}
+}
+
+// A count is the last one. After trouble it falls only when two heartbeats' time is over.
+func TestCountAfterTrouble(t *testing.T) {
+	b := &Bus{config: Config{Every: time.Second}}
+	start := time.Now()
+	for _, step := range []struct {
+		after   time.Duration
+		trouble bool
+		count   int64
+		want    int
+	}{
+		{0, false, 3, 3},
+		{1000, false, 2, 2},
+		{2000, false, 5, 5},
+		{9000, true, 1, 5}, // the server was away, and has forgotten everybody
+		{9100, false, 2, 5},
+		{9200, false, 6, 6},
+		{10999, false, 4, 6},
+		{11000, false, 4, 4},
+		{12000, false, 1, 1},
+	} {
+		b.shaken.Store(step.trouble)
+		b.counted(step.count, start.Add(step.after*time.Millisecond))
+		if got := b.Nodes(); got != step.want {
+			t.Errorf("after %d ms, at a count of %d: %d nodes, want %d", step.after, step.count, got, step.want)
+		}
+	}
+}
+
+// A node that was heard of in the future, by another server's clock, dies like others.
+func TestNodesOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	redis.MustDo("ZADD", "weir:nodes", "9e15", "old")
+	b := open(t, Config{Redis: server(redis.Addr()), Every: 50 * time.Millisecond})
+	if got := b.Nodes(); got != 2 {
+		t.Errorf("%d nodes at first, want 2", got)
+	}
+	awaitNodes(t, 1, b)
+}
+
+// Other messages on the channel are counted, and that is all.
+func TestDamagedMessages(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	a, b := open(t, Config{Redis: server(redis.Addr())}), open(t, Config{Redis: server(redis.Addr())})
+	e := listen(t, b)
+	bad := []string{"", "hello", "\x01", strings.Repeat("\xff", 100), "\x02" + encoded(reset("k"))[1:], encoded(reset("k")) + "\x02", strings.Repeat("x", maxMessageBytes+1)}
+	for _, text := range bad {
+		if got := redis.MustDo("PUBLISH", "weir:tier", text).Text; got != "2" {
+			t.Errorf("%d bytes were received by %s clients, want 2", len(text), got)
+		}
+	}
+	publish(t, a, reset("good"))
+	e.await(t, "good")
+	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Heard != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
+		t.Errorf("stats %+v, heard %v, want %d damaged and 1 heard", s, e.all(), len(bad))
+	}
+}
+
+// stop ends a listener, Close the others, and nothing is heard then.
+func TestStop(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
+	var first, second ear
+	stop := b.Listen(first.hear)
+	stopSecond := b.Listen(second.hear)
+	publish(t, a, reset("1"))
+	first.await(t, "1")
+	stop()
+	stop()
+	publish(t, a, reset("2"))
+	second.await(t, "2")
+	if got := first.all(); len(got) != 1 {
+		t.Errorf("after stop: %v", got)
+	}
+	b.Close()
+	b.Close()
+	stopSecond()
+	publish(t, a, reset("3"))
+	b.Listen(func([]tiered.Word) { t.Error("a listener after Close is called") })()
+	if got := second.all(); len(got) != 2 {
+		t.Errorf("after Close: %v", got)
+	}
+	if err := b.Publish(t.Context(), []tiered.Word{reset("4")}); !errors.Is(err, ErrClosed) {
+		t.Errorf("publish after Close: %v", err)
+	}
+}
+
+// A listener that does not come back holds up nobody, and hears nil for what it missed.
+func TestSlowListener(t *testing.T) {
+	t.Parallel()
+	addr := redistest.Start(t).Addr()
+	a, b := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond}), open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond})
+	hold, slow := make(chan struct{}), ear{}
+	defer b.Listen(func(words []tiered.Word) { <-hold; slow.hear(words) })()
+	fast := listen(t, b)
+	words := make([]tiered.Word, 1000)
+	for i := range words {
+		words[i] = reset("k")
+	}
+	for range maxQueued/len(words) + 1 {
+		publish(t, a, words...)
+	}
+	publish(t, a, reset("last"))
+	fast.await(t, "last")
+	close(hold)
+	slow.await(t, "last")
+	if got := len(slow.all()); got > maxQueued/2 || slow.nils.Load() < 1 || b.Stats().Lost == 0 {
+		t.Errorf("the slow one has heard %d words, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
+	}
+	if b.Stats().FailedHeartbeats != 0 || a.Nodes() != 2 {
+		t.Errorf("a slow listener held up heartbeats: %+v, %d nodes", b.Stats(), a.Nodes())
+	}
+}
+
+// How long words take.
+func TestLatency(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
+	heard := make(chan weir.Instant, 1)
+	defer b.Listen(func(words []tiered.Word) {
+		if words != nil {
+			heard <- weir.Now()
+		}
+	})()
+	var took []time.Duration
+	for i := range 1000 {
+		began := weir.Now()
+		publish(t, a, reset(fmt.Sprint(i)))
+		took = append(took, (<-heard).Sub(began))
+	}
+	slices.Sort(took)
+	t.Logf("from Publish to heard, 1,000 words one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
+}
+
+// leastRights returns what doc.go tells.
+func leastRights(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rights, ok := strings.CutPrefix(line, "//\t~weir:*"); ok {
+			return "~weir:*" + " " + strings.TrimSpace(rights)
+		}
+	}
+	t.Fatal("doc.go tells no rights")
+	return ""
+}
+
+// What doc.go tells operators to allow is enough.
+func TestLeastRights(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	redis.MustDo(append([]string{"ACL", "SETUSER", "weir", "on", ">secret", "resetkeys", "resetchannels"}, strings.Fields(leastRights(t))...)...)
+	to := server(redis.Addr())
+	to.Username, to.Password = "weir", secret.New("secret")
+	a, b := open(t, Config{Redis: to, Every: 20 * time.Millisecond}), open(t, Config{Redis: to, Every: 20 * time.Millisecond})
+	e := listen(t, b)
+	publish(t, a, reset("k"))
+	e.await(t, "k")
+	redis.MustDo("ZADD", "weir:nodes", "9e15", "old")
+	awaitNodes(t, 3, a)
+	awaitNodes(t, 2, a)
+	a.Close()
+	if got := redis.MustDo("ZCARD", "weir:nodes").Text; got != "1" {
+		t.Errorf("after Close: %s nodes", got)
+	}
+
+	for _, right := range []string{"subscribe", "zadd"} {
+		redis.MustDo("ACL", "SETUSER", "weir", "-"+right)
+		if c, err := New(t.Context(), Config{Redis: to}); err == nil {
+			t.Errorf("New without the right to %s: no error", right)
+			c.Close()
+		}
+		redis.MustDo("ACL", "SETUSER", "weir", "+"+right)
+	}
+	redis.MustDo("ACL", "SETUSER", "weir", "-publish")
+	if err := b.Publish(t.Context(), []tiered.Word{reset("k")}); err == nil || b.Stats().Lost != 1 {
+		t.Errorf("publish without the right: error %v, stats %+v", err, b.Stats())
+	}
+}

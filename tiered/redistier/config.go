@@ -1,0 +1,90 @@
+package redistier
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redisconn"
+)
+
+// Server says where Redis is and how to connect to it.
+type Server = redisconn.Config
+
+// ParseServer reads a Server as people write it: "host:port", several of them
+// separated by commas, "redis://user:password@host:port/0", "rediss://…" for TLS,
+// or the path of a Unix socket.
+func ParseServer(text string) (Server, error) { return redisconn.Parse(text) }
+
+// Config configures a Bus.
+type Config struct {
+	// Redis is the server, the same as the store's. Its Conns is of no account: a Bus
+	// has one connection, so that words are not stuck behind decisions.
+	Redis Server
+
+	// Prefix is how the names of the key and the channel begin. It must be the
+	// store's. The default is "weir:". It must not have braces in it.
+	Prefix string
+
+	// Every is the time between heartbeats, by which nodes are counted and clocks
+	// compared, between 10 ms and 1 min. It must be the same on all nodes: who is silent
+	// for 3.5 × Every is not counted. The default is 1 s.
+	Every time.Duration
+
+	// Now is for tests. The default is weir.Now.
+	Now func() weir.Instant
+}
+
+// The defaults of a Config.
+const (
+	DefaultPrefix = "weir:"
+	DefaultEvery  = time.Second
+
+	leastEvery = 10 * time.Millisecond
+	mostEvery  = time.Minute
+)
+
+// Validate returns everything that is wrong with the configuration.
+func (c Config) Validate() error {
+	problems := []error{c.Redis.Validate()}
+	if strings.ContainsAny(c.Prefix, "{}") {
+		problems = append(problems, fmt.Errorf("redistier: Prefix %q: must not have braces in it", c.Prefix))
+	}
+	if c.Every != 0 && (c.Every < leastEvery || c.Every > mostEvery) {
+		problems = append(problems, fmt.Errorf("redistier: Every %v: must be between %v and %v", c.Every, leastEvery, mostEvery))
+	}
+	return errors.Join(problems...)
+}
+
+// withDefaults returns a Config without zero values that have a meaning.
+func (c Config) withDefaults() Config {
+	c.Redis.Conns = 1
+	if c.Redis.Timeout == 0 {
+		c.Redis.Timeout = redisconn.DefaultTimeout
+	}
+	if c.Redis.DialTimeout == 0 {
+		c.Redis.DialTimeout = redisconn.DefaultDialTimeout
+	}
+	if c.Prefix == "" {
+		c.Prefix = DefaultPrefix
+	}
+	if c.Every == 0 {
+		c.Every = DefaultEvery
+	}
+	if c.Now == nil {
+		c.Now = weir.Now
+	}
+	return c
+}
+
+func (c Config) nodesKey() string { return c.Prefix + "nodes" }
+
+// channel tells databases apart, which Redis's channels do not.
+func (c Config) channel() string {
+	if c.Redis.DB == 0 {
+		return c.Prefix + "tier"
+	}
+	return fmt.Sprintf("%stier:%d", c.Prefix, c.Redis.DB)
+}

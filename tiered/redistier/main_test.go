@@ -1,0 +1,142 @@
+package redistier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/tiered"
+)
+
+func TestMain(m *testing.M) {
+	// These end by themselves some seconds after a cluster has changed; see
+	// redisconn.Conn.Close.
+	goleak.VerifyTestMain(m,
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"),
+		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
+
+func server(addr string) Server { return Server{Addrs: []string{addr}} }
+
+// open returns a bus that is closed with the test.
+func open(t testing.TB, c Config) *Bus {
+	t.Helper()
+	if c.Redis.Timeout == 0 {
+		c.Redis.Timeout, c.Redis.DialTimeout = 5*time.Second, 5*time.Second // tests are not about a slow machine
+	}
+	b, err := New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// eventually waits until something is so. After 30 s it ends the test.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waited 30 s for %s", what)
+		}
+	}
+}
+
+// ahead returns a clock that is ahead of weir.Now.
+func ahead(d time.Duration) func() weir.Instant {
+	return func() weir.Instant { return weir.Now().Add(d) }
+}
+
+// ear keeps what a bus has heard.
+type ear struct {
+	nils atomic.Int64
+
+	mu    sync.Mutex // guards words
+	words []tiered.Word
+}
+
+// listen returns an ear that has heard the first nil.
+func listen(t testing.TB, b *Bus) *ear {
+	t.Helper()
+	e := &ear{}
+	t.Cleanup(b.Listen(e.hear))
+	eventually(t, "the first nil", func() bool { return e.nils.Load() == 1 })
+	return e
+}
+
+func (e *ear) hear(words []tiered.Word) {
+	if words == nil {
+		e.nils.Add(1)
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.words = append(e.words, words...)
+}
+
+func (e *ear) all() []tiered.Word {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]tiered.Word(nil), e.words...)
+}
+
+// await returns the word on a key.
+func (e *ear) await(t testing.TB, key string) (found tiered.Word) {
+	t.Helper()
+	eventually(t, "word on "+key, func() bool {
+		for _, w := range e.all() {
+			if w.Key == key {
+				found = w
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// publish publishes words that are not lost.
+func publish(t testing.TB, b *Bus, words ...tiered.Word) {
+	t.Helper()
+	if err := b.Publish(t.Context(), words); err != nil {
+		t.Fatalf("publish %v: %v", words, err)
+	}
+}
+
+func reset(key string) tiered.Word {
+	return tiered.Word{Kind: tiered.WasReset, Policy: "p", Key: key}
+}
+
+// awaitWords publishes on a until e hears it, which may be about to connect.
+func awaitWords(t testing.TB, from *Bus, e *ear, key string) {
+	t.Helper()
+	n := 0
+	eventually(t, "words to flow again", func() bool {
+		n++
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if from.Publish(ctx, []tiered.Word{reset(fmt.Sprint(key, n))}) != nil {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+		for _, w := range e.all() {
+			if len(w.Key) > len(key) && w.Key[:len(key)] == key {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func awaitNodes(t testing.TB, want int, all ...*Bus) {
+	t.Helper()
+	for i, b := range all {
+		eventually(t, fmt.Sprintf("bus %d to count %d nodes", i, want), func() bool { return b.Nodes() == want })
+	}
+}
