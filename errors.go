@@ -84,6 +84,11 @@ var ErrReserveOnly = errors.New("weir: the policy limits concurrency: use Reserv
 // charged.
 var ErrUnknown = errors.New("weir: the outcome is unknown")
 
+// ErrUnfit is part of every error that says that limits do not fit: the store cannot
+// count by such numbers, or a key has more units in use than they can represent.
+// Nothing was charged, and the store is well.
+var ErrUnfit = errors.New("weir: the limits do not fit")
+
 // ErrReceipts is returned when a reservation is settled or renewed with fewer or
 // more receipts or costs than it has charges.
 var ErrReceipts = errors.New("weir: a reservation is settled with one receipt and one cost for each charge")

@@ -46,6 +46,61 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	return d, true
 }
 
+// takeInTurn is for a charge that no copy answers: there is none, it is too old, or too
+// much is owed. One caller at a time asks the store, and the others wait for the copy
+// that this brings.
+func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error) {
+	if !c.needEntry(t) {
+		return t.take(ctx, c)
+	}
+	within, cancel := context.WithTimeout(ctx, t.store.timeout)
+	defer cancel()
+	for {
+		mine, over := c.entry.tryTurn()
+		if mine {
+			d, decided, err := t.inTurn(ctx, c)
+			c.entry.endTurn()
+			if decided || err != nil {
+				return d, err
+			}
+		} else {
+			select {
+			case <-over:
+			case <-within.Done():
+				if err := ctx.Err(); err != nil {
+					return weir.Decision{}, err
+				}
+				return t.fallback(c), nil
+			}
+		}
+		c.now = t.now()
+		if d, ok := t.atOnce(c); ok {
+			return d, nil
+		}
+	}
+}
+
+// inTurn tells the store of the key's debt, if there is one, and otherwise asks for the
+// charge.
+func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
+	if c.entry.debt.units.Load() <= 0 {
+		d, err = t.take(ctx, c)
+		return d, true, err
+	}
+	b := t.breakerOf(c.plan.policy, c.key)
+	if err = t.enter(b); err == nil {
+		within, cancel := t.store.within(ctx)
+		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(within, c.entry))
+		if cancel != nil {
+			cancel()
+		}
+	}
+	if isAway(err) {
+		return t.fallback(c), true, nil
+	}
+	return d, false, err
+}
+
 // localTake charges the copies of all limits, or none.
 func (t *Limiter) localTake(copies []*weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if len(copies) == 1 {
@@ -124,9 +179,9 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	e.copied.until.Store(int64(sent.Add(t.config.FlushEvery + t.config.Timeout)))
 }
 
-// debitCopies charges units to copies, rounded up.
+// debitCopies charges units to copies, rounded up but for what floating point adds.
 func (t *Limiter) debitCopies(copies []*weir.Policy, key string, units float64) error {
-	cost := int64(min(math.Ceil(units), float64(weir.MaxCost)))
+	cost := int64(min(math.Ceil(units-1e-6), float64(weir.MaxCost)))
 	b := weir.Batch{Op: weir.DebitEach, Charges: charges(copies, key, cost)}
 	return t.config.Local.Do(context.Background(), &b)
 }

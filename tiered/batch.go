@@ -50,11 +50,6 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 // takeEach answers at once what can be, and has the store asked for the rest: one part
 // at a time, since parts fail independently.
 func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
-	for i := range b.Charges {
-		if t.planOf(b.Charges[i].Policy).force.ReserveOnly() {
-			return weir.ErrReserveOnly
-		}
-	}
 	var rest map[*breaker][]int
 	for i, c := range b.Charges {
 		call := t.begin(c.Policy, c.Key, c.Cost)
@@ -146,25 +141,34 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// peekEach asks the store, and adds what this node holds.
+// peekEach asks the store, and adds what this node holds. A lease that comes or goes
+// meanwhile is left out: nobody knows whether the store has counted it.
 func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
+	before := make([]*lease, len(b.Charges))
+	for i, c := range b.Charges {
+		if call := t.begin(c.Policy, c.Key, c.Cost); call.entry != nil {
+			before[i] = call.entry.lease.Load()
+		}
+	}
 	if err := t.do(ctx, b); err != nil {
 		return err
 	}
 	for i, c := range b.Charges {
-		call, d := t.begin(c.Policy, c.Key, c.Cost), &b.Decisions[i]
-		if call.entry == nil {
-			continue
-		}
-		if l := call.entry.lease.Load(); l != nil && l.usable(call.plan, call.now) {
-			left := int64(l.word.Load() & leftMask)
-			d.Remaining, d.Estimate = min(d.Limit, d.Remaining+left), true
-			if !d.Allowed && c.Cost <= left {
-				d.Allowed, d.Reason, d.RetryAfter = true, weir.Admitted, 0
-			}
+		call, l := t.begin(c.Policy, c.Key, c.Cost), before[i]
+		if l != nil && call.entry != nil && call.entry.lease.Load() == l && l.usable(call.plan, call.now) {
+			l.addTo(&b.Decisions[i], c.Cost)
 		}
 	}
 	return nil
+}
+
+// addTo adds what is left of the lease to what the store said.
+func (l *lease) addTo(d *weir.Decision, cost int64) {
+	left := int64(l.word.Load() & leftMask)
+	d.Remaining, d.Estimate = min(d.Limit, d.Remaining+left), true
+	if !d.Allowed && cost <= left {
+		d.Allowed, d.Reason, d.RetryAfter = true, weir.Admitted, 0
+	}
 }
 
 // resetEach has the store forget, then this node, then the others.

@@ -19,9 +19,9 @@ type Bus interface {
 
 	// Listen has heard called with what other nodes publish, by one goroutine at
 	// a time, and with nil when words may have been lost: what was believed
-	// because nobody had said otherwise is believed no longer. heard must be quick
-	// and keeps neither the words nor their strings' memory in doubt: strings may
-	// be kept. stop returns when heard is not running and will not be called.
+	// because nobody had said otherwise is believed no longer. heard must be
+	// quick; it may keep the words' strings, not the words. stop returns when heard is
+	// not running and will not be called.
 	Listen(heard func(words []Word)) (stop func())
 
 	// Nodes returns how many nodes are alive, this one included, as last counted;

@@ -28,9 +28,35 @@ func (d *debt) owed() bool { return d.listed.Load() || d.units.Load() != 0 }
 
 // debts lists the entries that owe something.
 type debts struct {
-	mu     sync.Mutex // guards the field below
-	list   []*entry
-	during sync.Mutex // held while debts are told, so that none is told twice
+	mu   sync.Mutex // guards the field below
+	list []*entry
+}
+
+// A turn is the right to talk to the store about a key's debt: were two to tell it, it
+// would be told twice. In Async mode it is the right to ask the store for the key at
+// all: were one asked for while another decides on a copy that knows nothing of that,
+// more could be granted than there is.
+type turn struct {
+	taken chan struct{} // closed when it is over; nil if nobody has it; guarded by the entry's mu
+}
+
+// tryTurn takes the turn, or returns what to wait for.
+func (e *entry) tryTurn() (mine bool, over <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.turn.taken != nil {
+		return false, e.turn.taken
+	}
+	e.turn.taken = make(chan struct{})
+	return true, nil
+}
+
+// endTurn ends a turn that was taken.
+func (e *entry) endTurn() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	close(e.turn.taken)
+	e.turn.taken = nil
 }
 
 // owe lists an entry whose debt was raised.
@@ -61,8 +87,6 @@ func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 
 // flushWhere tells the store of debts. It returns false if it did not take one.
 func (t *Limiter) flushWhere(ctx context.Context, which func(*entry) bool) bool {
-	t.debts.during.Lock()
-	defer t.debts.during.Unlock()
 	t.debts.mu.Lock()
 	list := t.debts.list
 	t.debts.list = nil
@@ -71,22 +95,39 @@ func (t *Limiter) flushWhere(ctx context.Context, which func(*entry) bool) bool 
 		return true
 	}
 	var told, kept []*entry
+	busy := false
 	for _, e := range list {
 		if which(e) {
-			told = append(told, e)
-		} else {
-			kept = append(kept, e)
+			if mine, _ := e.tryTurn(); mine {
+				e.debt.listed.Store(false) // whoever raises it from here on lists it again
+				told = append(told, e)
+				continue
+			}
+			busy = true
 		}
+		kept = append(kept, e)
 	}
 	t.relist(kept)
 	chunks := t.byPart(told)
 	for i, chunk := range chunks {
-		if !t.debit(ctx, chunk) {
-			t.relist(slices.Concat(chunks[i+1:]...)) // it would not fare better now
+		ok := t.debit(ctx, chunk)
+		endTurns(chunk)
+		if !ok {
+			rest := slices.Concat(chunks[i+1:]...) // they would not fare better now
+			for _, e := range rest {
+				t.owe(e.debt.plan.Load(), e)
+			}
+			endTurns(rest)
 			return false
 		}
 	}
-	return true
+	return !busy
+}
+
+func endTurns(list []*entry) {
+	for _, e := range list {
+		e.endTurn()
+	}
 }
 
 // byPart splits entries into batches that lie on one part each.
@@ -114,37 +155,51 @@ func (t *Limiter) relist(list []*entry) {
 	t.debts.list = append(t.debts.list, list...)
 }
 
-// debit tells the store of the debts of some entries, all on one part. What it may have
-// been told already it is not told again.
+// debit tells the store of the debts of some entries whose turns the caller has, all on
+// one part. What it may have been told already it is not told again.
 func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
-	b := weir.Batch{Op: weir.DebitEach}
-	moments := make([]moment, len(list))
-	for i, e := range list {
-		e.debt.listed.Store(false) // whoever raises it from here on lists it again
-		pl := e.debt.plan.Load()
-		moments[i] = t.table.moment(pl.family, e.hash)
-		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: e.debt.due()})
-	}
-	sent := t.now()
-	err := t.debitStore(ctx, &b)
-	switch {
-	case err == nil:
-		t.debited(&b, list, sent, moments)
-		return true
-	case errors.Is(err, weir.ErrUnknown), isInput(err) && len(list) == 1:
-		t.written(&b, list)
-		return false
-	}
-	for _, e := range list {
-		t.owe(e.debt.plan.Load(), e)
-	}
-	if isInput(err) { // of one of them
+	within, cancel := context.WithTimeout(ctx, debitTimeout)
+	defer cancel()
+	t.counts.storeCalls.Add(1)
+	err := t.debitNow(within, list...)
+	if isInput(err) && len(list) > 1 { // it is about one of them
 		for i := range list {
 			t.debit(ctx, list[i:i+1])
 		}
 		return true
 	}
-	return false
+	if errors.Is(err, weir.ErrUnknown) {
+		t.counts.unknown.Add(1)
+	}
+	return err == nil
+}
+
+// debitTimeout is how long the store has to take debts for which no caller waits: what
+// is not known to have been taken is lost.
+const debitTimeout = time.Second
+
+// debitNow tells the store of debts in one call.
+func (t *Limiter) debitNow(ctx context.Context, list ...*entry) error {
+	b := weir.Batch{Op: weir.DebitEach}
+	moments := make([]moment, len(list))
+	for i, e := range list {
+		pl := e.debt.plan.Load()
+		moments[i] = t.table.moment(pl.family, e.hash)
+		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: e.debt.due()})
+	}
+	sent := t.now()
+	err := t.store.Do(ctx, &b)
+	switch {
+	case err == nil:
+		t.debited(&b, list, sent, moments)
+	case errors.Is(err, weir.ErrUnknown), isInput(err) && len(list) == 1:
+		t.written(&b, list)
+	default:
+		for _, e := range list {
+			t.owe(e.debt.plan.Load(), e)
+		}
+	}
+	return err
 }
 
 // due returns the units that the store is to be told of. What was given back beyond
@@ -180,20 +235,4 @@ func (t *Limiter) written(b *weir.Batch, list []*entry) {
 			t.owe(e.debt.plan.Load(), e)
 		}
 	}
-}
-
-// debitTimeout is how long the store has to take debts: no caller waits for it, and
-// what is not known to have been taken is lost.
-const debitTimeout = time.Second
-
-// debitStore asks the store whatever its breaker says: who comes here knows better.
-func (t *Limiter) debitStore(ctx context.Context, b *weir.Batch) error {
-	within, cancel := context.WithTimeout(ctx, debitTimeout)
-	defer cancel()
-	t.counts.storeCalls.Add(1)
-	err := t.store.Do(within, b)
-	if errors.Is(err, weir.ErrUnknown) {
-		t.counts.unknown.Add(1)
-	}
-	return err
 }

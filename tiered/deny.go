@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -31,8 +32,13 @@ func (e *entry) denied(pl *plan, cost int64, now weir.Instant) (weir.Decision, b
 		Reason: n.reason, By: n.by, Limit: n.limit, Remaining: n.remaining,
 		RetryAfter: max(1, n.retryAt.Sub(now)), ResetAfter: max(0, n.resetAt.Sub(now)), Estimate: true,
 	}
-	if n.never {
+	switch {
+	case n.never:
 		d.RetryAfter = weir.Never
+	case cost > pl.capacity:
+		d.RetryAfter, d.Reason = weir.Never, weir.TooCostly
+	case cost > n.cost && pl.perNano[n.by] > 0: // otherwise it is at least so long
+		d.RetryAfter += time.Duration(math.Ceil(float64(cost-n.cost) / pl.perNano[n.by]))
 	}
 	return d, true
 }
@@ -53,9 +59,8 @@ func (t *Limiter) refused(pl *plan, e *entry, cost int64, d weir.Decision, sent 
 		until: sent.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter), resetAt: after(now, d.ResetAfter),
 		by: d.By, reason: d.Reason, never: d.RetryAfter == weir.Never, limit: d.Limit, remaining: d.Remaining,
 	}
-	if !n.never {
-		n.until = min(n.until, sent.Add(d.RetryAfter))
-	}
+	whole := after(sent, d.RetryAfter)
+	n.until = min(n.until, whole)
 	if n.until <= now {
 		return
 	}
@@ -64,8 +69,8 @@ func (t *Limiter) refused(pl *plan, e *entry, cost int64, d weir.Decision, sent 
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
-	if t.config.Bus != nil && n.until.Sub(now) >= worthTelling {
-		t.tell(e, n)
+	if t.config.Bus != nil && !n.never && n.until.Sub(now) >= worthTelling {
+		t.tell(e, n, whole)
 	}
 }
 

@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/weirlimit/weir"
@@ -122,7 +121,7 @@ func (t *Limiter) seed(c *call, s *share) {
 	if d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.key, 0); err == nil && int(d.By) == s.at[st.by] {
 		missing -= c.plan.usedOf(st.by, d) / float64(s.nodes) // its rate is so much less
 	}
-	if missing = math.Ceil(missing); missing > 0 {
+	if missing > 0 {
 		_ = t.debitCopies([]*weir.Policy{s.policy}, c.key, missing) // Local decides next, and says what is wrong
 	}
 }

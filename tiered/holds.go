@@ -52,7 +52,7 @@ func (t *Limiter) report(b, local *weir.Batch, calls []call, shares []*share) {
 			}
 			at++
 		} else if b.Op == weir.ReserveAll && allowed {
-			b.Receipts[i] = weir.Receipt{Units: b.Charges[i].Cost} // of nothing
+			b.Receipts[i] = weir.Receipt{ID: t.nobody, Units: b.Charges[i].Cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
 		}
 		d.Allowed = allowed
 	}
@@ -81,7 +81,7 @@ func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 	var here, there []int
 	for i := range b.Charges {
 		switch id := b.Receipts[i].ID; {
-		case id == [16]byte{}: // it was made by nobody, while the store was away
+		case id == t.nobody:
 			b.Decisions[i] = weir.Decision{Allowed: b.Op == weir.Renew, Estimate: true}
 		case t.receipts.has(id):
 			here = append(here, i)

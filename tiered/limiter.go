@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type Limiter struct {
 	unlisten func()
 	ctx      context.Context // of what runs in the background
 	cancel   context.CancelFunc
+	nobody   [16]byte      // the receipt of what failed open
 	renewals chan struct{} // holds one for each renewal under way
 
 	families sync.Map // name → *family
@@ -52,6 +54,7 @@ func New(c Config) (*Limiter, error) {
 	for i := range t.store.parts {
 		t.breakers = append(t.breakers, &breaker{part: i})
 	}
+	_, _ = rand.Read(t.nobody[:]) // it never fails
 	t.words.wake = make(chan struct{}, 1)
 	t.background(t.keepHouse)
 	if c.Bus != nil {
@@ -194,11 +197,11 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 
 // ask is for a charge that is not answered at once.
 func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
-	if c.plan.force.ReserveOnly() {
-		return weir.Decision{}, weir.ErrReserveOnly
-	}
-	if t.config.Mode == Leased && c.plan.leasable && c.cost > 0 {
+	switch {
+	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
+	case c.plan.copies != nil:
+		return t.takeInTurn(ctx, c)
 	}
 	return t.take(ctx, c)
 }
@@ -209,6 +212,8 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	sent := t.now()
 	d, err := t.storeTake(ctx, c)
 	switch {
+	case isAway(err) && c.plan.force.ReserveOnly():
+		return weir.Decision{}, weir.ErrReserveOnly
 	case isAway(err):
 		return t.fallback(c), nil
 	case err != nil:

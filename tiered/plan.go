@@ -31,23 +31,21 @@ type family struct {
 // mostSets bounds the limits that callers may still bring after they were replaced.
 const mostSets = 256
 
-// replaced puts new in force for those who bring old.
+// replaced puts new in force wherever old was.
 func (f *family) replaced(old, new *weir.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from, to := fingerprint(old), fingerprint(new)
+	from := fingerprint(f.inForceLocked(old))
 	for limits, p := range f.set {
-		if fingerprint(p) == from || len(f.set) >= mostSets {
+		if fingerprint(p) == from {
 			f.set[limits] = new
 		}
 	}
-	if f.set == nil {
-		f.set = map[uint64]*weir.Policy{}
+	if f.set == nil || len(f.set) >= mostSets {
+		f.set = map[uint64]*weir.Policy{} // those of long ago are forgotten: nobody should still bring them
 	}
-	if len(f.set) < mostSets {
-		f.set[from] = new
-	}
-	delete(f.set, to)
+	f.set[fingerprint(old)], f.set[from] = new, new
+	delete(f.set, fingerprint(new))
 	f.epoch.Add(1)
 }
 
@@ -55,6 +53,10 @@ func (f *family) replaced(old, new *weir.Policy) {
 func (f *family) inForce(p *weir.Policy) *weir.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return f.inForceLocked(p)
+}
+
+func (f *family) inForceLocked(p *weir.Policy) *weir.Policy {
 	if in := f.set[fingerprint(p)]; in != nil {
 		return in
 	}

@@ -130,7 +130,7 @@ func isInput(err error) bool {
 		ttl   *weir.TTLError
 		limit *weir.LimitError
 	)
-	return errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrBatch) || errors.Is(err, weir.ErrReceipts) ||
+	return errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrBatch) || errors.Is(err, weir.ErrReceipts) || errors.Is(err, weir.ErrUnfit) ||
 		errors.As(err, &cost) || errors.As(err, &key) || errors.As(err, &ttl) || errors.As(err, &limit)
 }
 

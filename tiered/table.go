@@ -32,6 +32,7 @@ type entry struct {
 	mu       sync.Mutex // guards the fields below
 	standing standing
 	demand   demand
+	turn     turn
 	seeded   uint64 // the outage for which the share was adapted to standing
 }
 

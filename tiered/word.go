@@ -26,10 +26,10 @@ const (
 	publishTimeout = 100 * time.Millisecond
 )
 
-// tell has the other nodes told of a denial.
-func (t *Limiter) tell(e *entry, n *denial) {
+// tell has the other nodes told of a denial that is true until then.
+func (t *Limiter) tell(e *entry, n *denial, until weir.Instant) {
 	w := Word{
-		Kind: Denied, Policy: e.family.name, Key: e.key, Limits: n.limits, Cost: n.cost, Until: n.until,
+		Kind: Denied, Policy: e.family.name, Key: e.key, Limits: n.limits, Cost: n.cost, Until: until,
 		By: n.by, Limit: n.limit, Remaining: n.remaining, ResetAt: n.resetAt,
 	}
 	t.words.mu.Lock()

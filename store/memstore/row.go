@@ -120,7 +120,7 @@ func (r *row) convert(n *numbers, now int64) error {
 		return nil
 	}
 	if err := r.ledger.Set(now, n.policy.Rules(), n.policy.Continues(r.numbers.policy)); err != nil {
-		return fmt.Errorf("memstore: policy %q: %w", n.of.text, err)
+		return fmt.Errorf("memstore: policy %q: %w: %w", n.of.text, weir.ErrUnfit, err)
 	}
 	if expiry, err := n.policy.Expiry(weir.Instant(now), weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
 		r.endBy = int64(weir.Instant(now).Add(weir.MaxTTL))

@@ -157,7 +157,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusOverfull:
 		n := c.charges[reply[2]-1].n
-		c.err = fmt.Errorf("redisstore: policy %q: %w", n.policy.Name(), errOverfull)
+		c.err = fmt.Errorf("redisstore: policy %q: %w: %w", n.policy.Name(), weir.ErrUnfit, errOverfull)
 		return true
 	}
 	c.err = fmt.Errorf("redisstore: a script answered %v", reply)

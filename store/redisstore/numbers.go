@@ -53,7 +53,7 @@ func (s *Store) newNumbers(p *weir.Policy, f *family, version int) (*numbers, er
 	for i, l := range p.Limits() {
 		text, err := n.rule(i, l)
 		if err != nil {
-			return nil, fmt.Errorf("redisstore: policy %q, limit %q: %w", p.Name(), l.Name, err)
+			return nil, fmt.Errorf("redisstore: policy %q, limit %q: %w: %w", p.Name(), l.Name, weir.ErrUnfit, err)
 		}
 		n.rules = append(n.rules, text)
 	}

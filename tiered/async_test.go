@@ -1,0 +1,151 @@
+package tiered_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/tiered"
+)
+
+func async(t testing.TB, store *flaky, c tiered.Config) *tiered.Limiter {
+	c.Store, c.Mode = store, tiered.Async
+	return newTier(t, c)
+}
+
+// A busy key is decided on the copy, and the store knows of it after a flush.
+func TestAsyncTellsTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		store.takes = 2 * time.Millisecond
+		l, p := async(t, store, tiered.Config{}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		began := time.Now()
+		take(t, l, p, "k", 1) // a key that nobody knows is asked for
+		if waited := time.Since(began); waited != store.takes {
+			t.Errorf("the first took %v", waited)
+		}
+		for range 200 {
+			took := time.Now()
+			if d := take(t, l, p, "k", 1); !d.Allowed || !d.Estimate || time.Since(took) != 0 {
+				t.Fatalf("%+v after %v", d, time.Since(took))
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(60 * time.Millisecond)
+		if left := store.remaining(t, p, "k"); left != 1000-201 {
+			t.Errorf("%d remain in the store, want 799", left)
+		}
+		if s := l.Stats(); s.Async != 200 || s.Store != 1 || s.Owed != 0 || s.StoreCalls > 7 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// At the cap of units that the store does not know of, it is asked.
+func TestAsyncIsCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l, p := async(t, store, tiered.Config{MaxUnsynced: 10}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		take(t, l, p, "k", 1)
+		takeMany(t, l, p, "k", 25)
+		if s := l.Stats(); s.Async != 25 || s.Owed != 5 || s.Store != 1 || s.StoreCalls != 3 {
+			t.Errorf("stats %+v", s)
+		}
+		time.Sleep(55 * time.Millisecond)
+		if left := store.remaining(t, p, "k"); left != 1000-26 {
+			t.Errorf("%d remain, want 974", left)
+		}
+	})
+}
+
+// What other nodes take is in the copy after the next flush, and what is reset, too.
+func TestCopyFollowsTheStore(t *testing.T) {
+	for name, limit := range map[string]weir.Limit{
+		"gcra":    {Rate: 1, Per: weir.Every(time.Hour), Burst: 100},
+		"fixed":   {Rate: 100, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow},
+		"sliding": {Rate: 100, Per: weir.Every(24 * time.Hour), Algorithm: weir.SlidingWindow},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				l, p := async(t, store, tiered.Config{}), newPolicy(t, limit)
+				step := func() int64 {
+					d := take(t, l, p, "k", 1)
+					time.Sleep(time.Millisecond)
+					return d.Remaining
+				}
+				var used int64
+				for range 60 {
+					step()
+					used++
+				}
+				if _, err := store.table.Take(ctx, p, "k", 20); err != nil { // another node
+					t.Fatal(err)
+				}
+				for range 5 { // until the flush is over: the copy may lag
+					step()
+					used++
+				}
+				time.Sleep(50 * time.Millisecond)
+				if got, want := step(), 100-used-20-1; got < want-1 || got > want {
+					t.Errorf("%d remain after another node has taken 20, want %d", got, want)
+				}
+				if err := weir.Reset(ctx, store.table, p, "k"); err != nil { // another node
+					t.Fatal(err)
+				}
+				step()
+				time.Sleep(50 * time.Millisecond)
+				if got := step(); got < 96 {
+					t.Errorf("%d remain after a reset by another node", got)
+				}
+			})
+		})
+	}
+}
+
+// Of several limits each has a copy.
+func TestAsyncSeveralLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l := async(t, store, tiered.Config{MaxUnsynced: 1000})
+		p := newPolicy(t, perSecond(10), weir.Limit{Name: "day", Rate: 25, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow})
+		admitted := 0
+		var d weir.Decision
+		for range 500 {
+			if d = take(t, l, p, "k", 1); d.Allowed {
+				admitted++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if admitted != 25 || d.By != 1 {
+			t.Errorf("%d were admitted in 5 s, the last was %+v; want 25, refused by the second", admitted, d)
+		}
+		if s := l.Stats(); s.Async < 20 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// Two nodes that are hit at once admit what the formula says at most.
+func TestAsyncOvershootIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		p := newPolicy(t, weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 100})
+		nodes := []*tiered.Limiter{async(t, store, tiered.Config{MaxUnsynced: 40}), async(t, store, tiered.Config{MaxUnsynced: 40})}
+		take(t, nodes[0], p, "k", 60)
+		for _, l := range nodes {
+			take(t, l, p, "k", 1) // both know that 38 remain
+		}
+		admitted := takeMany(t, nodes[0], p, "k", 100) + takeMany(t, nodes[1], p, "k", 100)
+		// Σ min(39 + 10 × 0.06, 40, 100) − (38 + 10 × 0.06), give or take that one knew of 39
+		if admitted < 38+19 || admitted > 38+39+1 {
+			t.Errorf("%d were admitted of 38", admitted)
+		}
+		time.Sleep(60 * time.Millisecond)
+		d, err := weir.Peek(ctx, store, p, "k", 1)
+		if err != nil || d.Allowed || d.RetryAfter < time.Duration(admitted-38-1)*100*time.Millisecond {
+			t.Errorf("then: %v; want the overshoot of %d to be owed", d, admitted-38)
+		}
+	})
+}

@@ -1,0 +1,4 @@
+package tiered
+
+// BlockSize is blockSize.
+var BlockSize = blockSize

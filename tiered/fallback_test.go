@@ -1,0 +1,320 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/tiered"
+)
+
+// What each kind of limit does while the store is away.
+func TestOnError(t *testing.T) {
+	with := func(o weir.OnError, l weir.Limit) weir.Limit {
+		l.OnError = o
+		return l
+	}
+	day := weir.Limit{Name: "day", Rate: 8, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow}
+	for _, tt := range []struct {
+		name     string
+		config   weir.OnError
+		limits   []weir.Limit
+		admitted int // of 200, on one of 4 nodes
+		reason   weir.Reason
+	}{
+		{"local by default", 0, []weir.Limit{perSecond(100)}, 25, weir.Exhausted},
+		{"a share is at least one", 0, []weir.Limit{perSecond(2)}, 1, weir.Exhausted},
+		{"window", 0, []weir.Limit{day}, 2, weir.Exhausted},
+		{"open", weir.FailOpen, []weir.Limit{perSecond(100)}, 200, weir.Admitted},
+		{"closed", weir.FailClosed, []weir.Limit{perSecond(100)}, 0, weir.StoreDown},
+		{"a limit says its own", weir.FailClosed, []weir.Limit{with(weir.FailOpen, perSecond(100))}, 200, weir.Admitted},
+		{"one is closed", 0, []weir.Limit{perSecond(100), with(weir.FailClosed, day)}, 0, weir.StoreDown},
+		{"one is open", 0, []weir.Limit{with(weir.FailOpen, perSecond(100)), day}, 2, weir.Exhausted},
+		{"the tightest of two", 0, []weir.Limit{perSecond(4), day}, 1, weir.Exhausted},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				l := newTier(t, tiered.Config{Store: store, OnError: tt.config, Nodes: 4})
+				p := newPolicy(t, tt.limits...)
+				breakStore(t, store, l, p)
+				calls := store.count()
+				if n := takeMany(t, l, p, "k", 200); n != tt.admitted {
+					t.Errorf("%d of 200 were admitted, want %d", n, tt.admitted)
+				}
+				if d := take(t, l, p, "k", 1); d.Reason != tt.reason || !d.Estimate {
+					t.Errorf("the last: %+v", d)
+				}
+				if n := store.count(); n != calls {
+					t.Errorf("the store was called %d times after it was given up", n-calls)
+				}
+				heal(t, store, l)
+			})
+		})
+	}
+}
+
+// A cost that fits the limit but not a node's share waits for the store.
+func TestTooCostlyForAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l, p := newTier(t, tiered.Config{Store: store, Nodes: 4}), newPolicy(t, perSecond(100))
+		breakStore(t, store, l, p)
+		if d := take(t, l, p, "k", 26); d.Reason != weir.StoreDown || d.RetryAfter <= 0 {
+			t.Errorf("cost 26 of a share of 25: %v", d)
+		}
+		if d := take(t, l, p, "k", 101); d.Allowed {
+			t.Errorf("cost 101 of 100: %v", d)
+		}
+	})
+}
+
+// An outage begins where the store left off, and what it granted is charged when the
+// store is back.
+func TestOutageContinues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l := newTier(t, tiered.Config{Store: store, Nodes: 2})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+		takeMany(t, l, p, "k", 60)
+		breakStore(t, store, l, p)
+		if n := takeMany(t, l, p, "k", 100); n != 20 {
+			t.Errorf("%d were admitted in the outage, want 20: half of the 40 that remained", n)
+		}
+		heal(t, store, l)
+		if left := store.remaining(t, p, "k"); left != 20 {
+			t.Errorf("%d remain in the store, want 20", left)
+		}
+		if s := l.Stats(); s.Owed != 0 || s.Lost != 0 || s.Opened != 1 || s.Closed != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// Coming and going mints nothing.
+func TestFlapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l := newTier(t, tiered.Config{Store: store, Nodes: 2})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(24 * time.Hour), Burst: 100})
+		admitted := 0
+		for range 10 {
+			admitted += takeMany(t, l, p, "k", 8)
+			breakStore(t, store, l, p)
+			admitted += takeMany(t, l, p, "k", 50)
+			heal(t, store, l)
+		}
+		if admitted > 100 {
+			t.Errorf("%d were admitted of 100 by one node and a store that came and went", admitted)
+		}
+		if s := l.Stats(); s.Opened != 10 || s.Closed != 10 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// A call that the store does not answer is decided within the time-out, or 5 ms before
+// the caller's deadline, and asked once.
+func TestDeadlines(t *testing.T) {
+	for _, tt := range []struct{ caller, want time.Duration }{
+		{0, 10 * time.Millisecond},
+		{time.Second, 10 * time.Millisecond},
+		{12 * time.Millisecond, 7 * time.Millisecond},
+		{6 * time.Millisecond, 3 * time.Millisecond},
+	} {
+		t.Run(tt.caller.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				store.set(func(f *flaky) { f.hangs = true })
+				l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, perSecond(10))
+				ctx := ctx
+				if tt.caller > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.caller)
+					defer cancel()
+				}
+				began := time.Now()
+				d, err := l.Take(ctx, p, "k", 1)
+				if took := time.Since(began); err != nil || !d.Allowed || took != tt.want {
+					t.Errorf("%v, error %v after %v; want a decision after %v", d, err, took, tt.want)
+				}
+				if s := l.Stats(); s.Unknown != 1 || s.Failures != 1 || s.Fallback != 1 || store.count() != 1 {
+					t.Errorf("%d calls, stats %+v", store.count(), s)
+				}
+			})
+		})
+	}
+}
+
+// A caller who leaves gets his context's error, and that says nothing about the store.
+func TestCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		store.set(func(f *flaky) { f.hangs = true })
+		l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, perSecond(10))
+		for range 10 {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Millisecond, cancel)
+			if _, err := l.Take(ctx, p, "k", 1); !errors.Is(err, context.Canceled) {
+				t.Errorf("error %v", err)
+			}
+		}
+		if s := l.Stats(); s.Open != 0 || s.Unknown != 10 || s.Failures != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// The breaker opens after five failures in a row, or if half of twenty calls fail.
+func TestBreaker(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		calls string // x fails
+		open  bool
+	}{
+		{"five", "xxxxx", true},
+		{"four", "xxxx", false},
+		{"four and four", "xxxx.xxxx", false},
+		{"nine of twenty", "xx..xx..xx..xx..x...", false},
+		{"ten of twenty", "xx..xx..xx..xx..xx", true},
+		{"the last twenty count", "xx..xx..xx..xx..x................xx", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, perSecond(1000))
+				for _, c := range tt.calls {
+					store.set(func(f *flaky) {
+						if f.down = nil; c == 'x' {
+							f.down = errDown
+						}
+					})
+					take(t, l, p, "k", 1)
+				}
+				if open := l.Stats().Open == 1; open != tt.open {
+					t.Errorf("open: %t, want %t", open, tt.open)
+				}
+			})
+		})
+	}
+}
+
+// A store that can be read and not written is not back.
+func TestProbeWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		var events []string
+		var mu sync.Mutex
+		l := newTier(t, tiered.Config{Store: store, OnBreaker: func(part int, open bool, why error) {
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, fmt.Sprint(part, open, why))
+		}})
+		p := newPolicy(t, perSecond(1000))
+		breakStore(t, store, l, p)
+		probed := store.count()
+		store.set(func(f *flaky) { f.down, f.full = nil, true })
+		time.Sleep(2 * time.Second)
+		if s := l.Stats(); s.Open != 1 {
+			t.Error("it is taken for back while nothing can be written")
+		}
+		if n := store.count() - probed; n < 6 || n > 11 {
+			t.Errorf("it was tried %d times in 2 s", n)
+		}
+		heal(t, store, l)
+		if left := store.remaining(t, p, "breaks0"); left != 999 && left != 1000 {
+			t.Errorf("%d remain", left)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if want := fmt.Sprint([]string{"0 true connection refused", "0 false <nil>"}); fmt.Sprint(events) != want {
+			t.Errorf("events %v, want %v", events, want)
+		}
+	})
+}
+
+// Beyond MaxInFlight calls are decided without the store, which is not its failure.
+func TestInFlightIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		store.takes = 5 * time.Millisecond
+		l, p := newTier(t, tiered.Config{Store: store, MaxInFlight: 3}), newPolicy(t, perSecond(1000))
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() { take(t, l, p, fmt.Sprint(i), 1) })
+		}
+		all.Wait()
+		if s := l.Stats(); s.Busy != 7 || s.Fallback != 7 || s.Store != 3 || s.Failures != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// A reservation that was made while the store was away is settled by who made it, and
+// the store is charged what was used.
+func TestReserveInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l := newTier(t, tiered.Config{Store: store, Nodes: 2})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+		before, err := weir.Reserve(ctx, l, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		breakStore(t, store, l, p)
+		r, err := weir.Reserve(ctx, l, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 30}, weir.Charge{Policy: p, Key: "j", Cost: 5})
+		if err != nil || !r.Decision.Allowed {
+			t.Fatalf("reservation: %v, error %v", r.Decision, err)
+		}
+		if ok, err := r.Renew(ctx, time.Minute); !ok || err != nil {
+			t.Errorf("renewed: %t, error %v", ok, err)
+		}
+		if s, err := r.Commit(ctx, 12, 7); err != nil || s.Refunded != 18 || s.Overrun != 2 {
+			t.Errorf("settled %+v, error %v", s, err)
+		}
+		if _, err := before.Commit(ctx, 4); err == nil {
+			t.Error("what the store holds was settled without it")
+		}
+		heal(t, store, l)
+		if s, err := before.Commit(ctx, 4); err != nil || s.Refunded != 6 {
+			t.Errorf("settled %+v, error %v", s, err)
+		}
+		if k, j := store.remaining(t, p, "k"), store.remaining(t, p, "j"); k != 100-12-4 || j != 100-7 {
+			t.Errorf("%d and %d remain, want 84 and 93", k, j)
+		}
+	})
+}
+
+// All or none, also by the share.
+func TestTakeAllInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 10})
+		breakStore(t, store, l, p)
+		all := func(costs ...int64) []weir.Decision {
+			b := weir.Batch{Op: weir.TakeAll}
+			for i, c := range costs {
+				b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: fmt.Sprint(i), Cost: c})
+			}
+			if err := l.Do(ctx, &b); err != nil {
+				t.Fatal(err)
+			}
+			return b.Decisions
+		}
+		if ds := all(3, 8); !ds[0].Allowed || !ds[1].Allowed {
+			t.Errorf("%v", ds)
+		}
+		if ds := all(3, 8); ds[0].Allowed || ds[1].Allowed || ds[1].Reason != weir.Exhausted {
+			t.Errorf("%v", ds)
+		}
+		heal(t, store, l)
+		if a, b := store.remaining(t, p, "0"), store.remaining(t, p, "1"); a != 7 || b != 2 {
+			t.Errorf("%d and %d remain, want 7 and 2", a, b)
+		}
+	})
+}

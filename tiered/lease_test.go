@@ -1,0 +1,211 @@
+package tiered_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/tiered"
+)
+
+func TestBlockSize(t *testing.T) {
+	for _, tt := range []struct {
+		perSecond        float64
+		last, cost, most int64
+		want             int64
+	}{
+		{10, 0, 1, 1000, 8},                    // a rare key gets the least block
+		{1e6, 0, 1, 1 << 30, 8},                // and so does a busy one at first
+		{1e6, 8, 1, 1 << 30, 64},               // then eight times as much
+		{1e6, 64, 1, 1 << 30, 512},             //
+		{1e6, 50_000, 1, 1 << 30, 100_000},     // until it lasts for a tenth of a second
+		{1e6, 100_000, 1, 25_000, 25_000},      // no more than may be held
+		{100, 100_000, 1, 25_000, 10},          // less if there is less demand
+		{1e6, 8, 1, 4, 4},                      // near the limit blocks get small
+		{1e6, 8, 1, 3, 0},                      // and then there are none
+		{1e6, 8, 10, 30, 0},                    // which depends on the cost
+		{1e6, 8, 10, 50, 50},                   //
+		{1e18, 1 << 31, 1, 1 << 40, 1<<31 - 1}, // what one charge can be
+		{0, 0, 0, 1000, 8},
+	} {
+		if got := tiered.BlockSize(tt.perSecond, tt.last, tt.cost, tt.most); got != tt.want {
+			t.Errorf("%g per second, last %d, cost %d, at most %d: %d, want %d", tt.perSecond, tt.last, tt.cost, tt.most, got, tt.want)
+		}
+	}
+}
+
+// leased returns a tier in Leased mode over a store that takes a millisecond.
+func leased(t testing.TB, c tiered.Config) (*tiered.Limiter, *flaky) {
+	store := newFlaky(t)
+	store.takes = time.Millisecond
+	c.Store, c.Mode = store, tiered.Leased
+	return newTier(t, c), store
+}
+
+// A busy key costs a store call for hundreds of decisions, and what was not spent is
+// given back by Close.
+func TestBusyKeyIsLeased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := leased(t, tiered.Config{})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Minute), Burst: 1_000_000})
+		const rounds, each = 2000, 20
+		for range rounds {
+			if n := takeMany(t, l, p, "k", each); n != each {
+				t.Fatalf("%d of %d were admitted", n, each)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		s := l.Stats()
+		if s.Decisions() != rounds*each || s.CallsPerDecision() > 0.01 || s.Leases != 1 {
+			t.Errorf("%.4f calls per decision, stats %+v", s.CallsPerDecision(), s)
+		}
+		if left := store.remaining(t, p, "k"); left >= 1_000_000-rounds*each {
+			t.Errorf("%d remain in the store, although some are leased", left)
+		}
+		l.Close()
+		if left := store.remaining(t, p, "k"); left != 1_000_000-rounds*each {
+			t.Errorf("%d remain in the store after Close, want %d", left, 1_000_000-rounds*each)
+		}
+		if s := l.Stats(); s.Forfeited != 0 || s.Leases != 0 || s.Decisions() != rounds*each {
+			t.Errorf("stats after Close: %+v", s)
+		}
+		if !take(t, l, p, "k", 1).Allowed {
+			t.Error("after Close nothing is admitted")
+		}
+	})
+}
+
+// A lease that nobody uses goes back by itself, before it expires.
+func TestIdleLeaseGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := leased(t, tiered.Config{})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		takeMany(t, l, p, "k", 10)
+		if s := l.Stats(); s.Leases != 1 {
+			t.Fatalf("%d leases, want 1", s.Leases)
+		}
+		time.Sleep(2 * time.Second)
+		if left := store.remaining(t, p, "k"); left != 990 {
+			t.Errorf("%d remain, want 990", left)
+		}
+		if s := l.Stats(); s.Leases != 0 || s.Forfeited != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// A node that is gone without a word strands no more than its lease, which counts as
+// spent when it expires.
+func TestCrashForfeitsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := leased(t, tiered.Config{})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		takeMany(t, l, p, "k", 6)                      // two by the store, the others of a block of 8
+		store.set(func(f *flaky) { f.down = errDown }) // for this node
+		time.Sleep(6 * time.Second)
+		if left := store.remaining(t, p, "k"); left != 1000-2-8 {
+			t.Errorf("%d remain, want 990: a block of 8 is forfeited", left)
+		}
+		l.Close()
+		if s := l.Stats(); s.Forfeited == 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// Limits that cannot be carved, and algorithms that cannot lend, are exact.
+func TestNotLeased(t *testing.T) {
+	for name, limit := range map[string]weir.Limit{
+		"small burst": {Rate: 1000, Per: weir.Every(time.Second), Burst: 15},
+		"window":      {Rate: 1000, Per: weir.Every(time.Second), Algorithm: weir.FixedWindow},
+		"log":         {Rate: 100, Per: weir.Every(time.Second), Algorithm: weir.SlidingLog},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, _ := leased(t, tiered.Config{Nodes: 1})
+				p := newPolicy(t, limit)
+				takeMany(t, l, p, "k", 50)
+				if s := l.Stats(); s.Lease != 0 || s.Leases != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// Near the limit the last units are found by asking the store for each: none is left
+// over and none is granted twice.
+func TestLeasedToTheLastUnit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, bus := newFlaky(t), &wire{}
+		store.takes = time.Millisecond
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(24 * time.Hour), Burst: 10_000})
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		for range 3 {
+			l := newTier(t, tiered.Config{Store: store, Mode: tiered.Leased, Bus: bus.join()})
+			for range 4 {
+				all.Go(func() {
+					for range 3000 {
+						if take(t, l, p, "k", 1).Allowed {
+							admitted.Add(1)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+		}
+		all.Wait()
+		if n := admitted.Load(); n != 10_000 {
+			t.Errorf("%d of 36,000 were admitted, want the burst of 10,000", n)
+		}
+	})
+}
+
+// Peek leases nothing, and counts what is leased here as there.
+func TestPeekCountsTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := leased(t, tiered.Config{})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		for range 5 {
+			if d, err := weir.Peek(ctx, l, p, "k", 1); err != nil || d.Remaining != 1000 || d.Estimate {
+				t.Fatalf("%+v, error %v", d, err)
+			}
+		}
+		takeMany(t, l, p, "k", 6)
+		d, err := weir.Peek(ctx, l, p, "k", 1)
+		if err != nil || d.Remaining != 994 || !d.Estimate {
+			t.Errorf("peek: %+v, error %v; want 994 remaining", d, err)
+		}
+		if left := store.remaining(t, p, "k"); left != 990 {
+			t.Errorf("the store says %d, although something is leased", left)
+		}
+	})
+}
+
+// A changed limit ends leases at once.
+func TestSetEndsLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, bus := newFlaky(t), &wire{}
+		a := newTier(t, tiered.Config{Store: store, Mode: tiered.Leased, Bus: bus.join()})
+		b := newTier(t, tiered.Config{Store: store, Mode: tiered.Leased, Bus: bus.join()})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		for range 20 {
+			takeMany(t, b, p, "k", 10)
+			time.Sleep(time.Millisecond)
+		}
+		q, err := p.With(weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Set(ctx, p, q); err != nil {
+			t.Fatal(err)
+		}
+		if d := take(t, b, p, "k", 1); d.Allowed {
+			t.Errorf("200 of what is now 100 were used: %v", d)
+		}
+	})
+}
