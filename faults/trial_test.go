@@ -77,7 +77,7 @@ func (tr *trial) atMost(name string, value, bound float64, formula string) {
 	tr.Helper()
 	const rounding = 1e-6
 	text := "≤ " + number(bound)
-	if formula != "" {
+	if formula != "" && formula != number(bound) {
 		text += " = " + formula
 	}
 	tr.add(report.Figure{Name: name, Value: number(value), Bound: text, Met: value <= bound+rounding}, true)

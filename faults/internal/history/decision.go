@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -53,4 +54,9 @@ func Failures(list []Decision) (failed []Decision) {
 		}
 	}
 	return failed
+}
+
+// ByAnswer returns the decisions in the order in which their answers came.
+func ByAnswer(list []Decision) []Decision {
+	return slices.SortedFunc(slices.Values(list), func(a, b Decision) int { return cmp.Compare(a.Received, b.Received) })
 }
