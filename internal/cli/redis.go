@@ -37,8 +37,8 @@ type tierFlags struct {
 func (f *tierFlags) register(cmd *cobra.Command) {
 	f.onError = weir.FailLocal
 	cmd.Flags().StringVar(&f.sentinel, "sentinel", "", "`name` of the primary, if --redis tells where Sentinels are")
-	cmd.Flags().TextVar(&f.consistency, "consistency", f.consistency, "how often Redis is asked: exact, leased or async")
-	cmd.Flags().TextVar(&f.onError, "on-error", f.onError, "while Redis does not answer: local, open or closed")
+	cmd.Flags().TextVar(&f.consistency, "consistency", f.consistency, "how often Redis is asked, as a `mode`: exact, leased or async")
+	cmd.Flags().TextVar(&f.onError, "on-error", f.onError, "what `happens` while Redis does not answer: local, open or closed")
 	completeWith(cmd, "sentinel", "mymaster")
 	completeWith(cmd, "consistency", tiered.Exact.String(), tiered.Leased.String(), tiered.Async.String())
 	completeWith(cmd, "on-error", weir.FailLocal.String(), weir.FailOpen.String(), weir.FailClosed.String())
