@@ -223,7 +223,7 @@ func (l *loader) newNumbers(body []byte) error {
 	if strictJSON(body, &s) != nil {
 		return l.damaged()
 	}
-	p, err := weir.NewPolicy(s.Policy, s.Limits...)
+	p, err := s.policyOf()
 	if err != nil {
 		return badSnapshot("a policy in it: %v", err)
 	}
@@ -313,7 +313,7 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 		h.key = ""
 	}
 	sh := &l.t.shards[h.h>>l.t.shift]
-	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok || sh.rows() >= maxRows {
+	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok {
 		f.bad = true
 		return
 	}
@@ -321,6 +321,9 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 	if l.asAbsent(&r) {
 		l.v.release(&r)
 		return
+	}
+	if sh.rows() >= maxRows {
+		l.trimShard(sh)
 	}
 	l.t.keys.Add(1)
 	l.v.write(&r, l.v.newPlace(&r))
@@ -381,18 +384,39 @@ func (l *loader) finish() error {
 	return nil
 }
 
-// trim leaves behind what is too much, the rows that matter least first.
+// trim leaves behind what is too much for the table.
 func (l *loader) trim() {
-	excess := l.t.keys.Load() - l.t.maxKeys
+	l.leaveLeast(l.t.keys.Load()-l.t.maxKeys, func(f func(place)) {
+		for i := range l.t.shards {
+			eachRow(&l.t.shards[i], f)
+		}
+	})
+}
+
+// trimShard leaves behind what is too much for a shard. A file is in the order of
+// hashes: one of a larger table fills shard after shard, each with more rows than it
+// will have in the end, long before the table has too many.
+//
+// Those that the table keeps are among the shardKept of their shards, of which it has
+// meanRows at most on average: that is 10 standard deviations less.
+func (l *loader) trimShard(sh *shard) {
+	l.leaveLeast(int64(sh.rows()-shardKept), func(f func(place)) { eachRow(sh, f) })
+}
+
+// shardKept is less than maxRows, so that only every 128th row costs a look at them all.
+const shardKept = maxRows - maxRows/8
+
+// leaveLeast leaves behind so many of the rows, those that matter least.
+func (l *loader) leaveLeast(excess int64, each func(func(place))) {
 	if excess <= 0 {
 		return
 	}
 	var worths []float64
-	l.eachRow(func(at place) { worths = append(worths, l.worth(at)) })
+	each(func(at place) { worths = append(worths, l.worth(at)) })
 	slices.Sort(worths)
 	least := worths[excess-1] // what is worth less goes, and as many of these as still must
 	ties := excess - int64(sort.SearchFloat64s(worths, least))
-	l.eachRow(func(at place) {
+	each(func(at place) {
 		switch worth := l.worth(at); {
 		case worth > least || worth == least && ties == 0:
 			return
@@ -403,16 +427,15 @@ func (l *loader) trim() {
 	})
 }
 
-func (l *loader) eachRow(f func(place)) {
-	for i := range l.t.shards {
-		l.t.shards[i].blocks(func(b *block) {
-			for slot := range int(b.slots) {
-				if b.tag(slot).Load() >= firstTag {
-					f(place{b, slot})
-				}
+// eachRow calls f for every row of a shard.
+func eachRow(sh *shard, f func(place)) {
+	sh.blocks(func(b *block) {
+		for slot := range int(b.slots) {
+			if b.tag(slot).Load() >= firstTag {
+				f(place{b, slot})
 			}
-		})
-	}
+		}
+	})
 }
 
 // worth puts rows in order: by the share of their limit that is in use, then those

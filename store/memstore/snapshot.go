@@ -53,8 +53,32 @@ type snapshotHeader struct {
 }
 
 type snapshotNumbers struct {
-	Policy string       `json:"policy"`
-	Limits []weir.Limit `json:"limits"`
+	Policy string          `json:"policy"`
+	Limits []snapshotLimit `json:"limits"`
+}
+
+// A snapshotLimit is a limit but for its OnError, which says nothing about how it
+// counts, and which those who wrote version 1 first did not know.
+type snapshotLimit struct {
+	weir.Limit
+	OnError weir.OnError `json:",omitempty"` // hides the limit's, and is never written
+}
+
+func newSnapshotNumbers(n *numbers) snapshotNumbers {
+	s := snapshotNumbers{Policy: n.of.text}
+	for _, l := range n.policy.Limits() {
+		s.Limits = append(s.Limits, snapshotLimit{Limit: l})
+	}
+	return s
+}
+
+// policyOf returns the policy that was written.
+func (s *snapshotNumbers) policyOf() (*weir.Policy, error) {
+	var limits []weir.Limit
+	for _, l := range s.Limits {
+		limits = append(limits, l.Limit)
+	}
+	return weir.NewPolicy(s.Policy, limits...)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -264,7 +288,7 @@ func (s *snapshotWriter) number(n *numbers) uint64 {
 	if ok {
 		return i
 	}
-	body, err := json.Marshal(snapshotNumbers{n.of.text, n.policy.Limits()})
+	body, err := json.Marshal(newSnapshotNumbers(n))
 	if err != nil && s.err == nil {
 		s.err = err
 	}

@@ -428,6 +428,69 @@ func TestRestartWithFewerKeys(t *testing.T) {
 	}
 }
 
+// A file of a larger table fills the shards of a smaller one in turn: the first has
+// all the rows it will ever get, far more than it may have, before the second has one.
+func TestRestartInFewerShards(t *testing.T) {
+	c := newClock()
+	table := newTable(t, Config{MaxKeys: 10_000, Snapshots: true, Now: c.Now})
+	p := policy(t, "p", perHour(10))
+	const keys = 8000
+	for i := range keys {
+		take(t, table, p, fmt.Sprint(i), int64(1+i%10))
+	}
+	data := written(t, table)
+	for _, tt := range []struct {
+		maxKeys, shards int
+		kept            int64 // who used more is kept
+	}{
+		{1000, 2, 9}, {2000, 4, 8}, // 4000 and 2000 rows for the first shard, before there are too many for the table
+		{1280, 2, 9}, {5000, 8, 4}, // 4000 rows, and 1000, which fit
+	} {
+		small := restored(t, data, Config{MaxKeys: tt.maxKeys, Now: c.Now})
+		s := small.Stats()
+		if s.Keys != tt.maxKeys || s.Evicted != uint64(keys-tt.maxKeys) || len(small.shards) != tt.shards || s.MostMoved > maxRows {
+			t.Errorf("%d keys in %d shards: %+v", tt.maxKeys, len(small.shards), s)
+		}
+		for i := range keys {
+			d, _ := weir.Peek(background(), small, p, fmt.Sprint(i), 0)
+			if used := int64(1 + i%10); used > tt.kept && d.Remaining != 10-used {
+				t.Fatalf("%d keys: one that used %d was left behind: %+v", tt.maxKeys, used, d)
+			}
+		}
+	}
+}
+
+// What a limit does while a store is away is no part of its state: it is neither a
+// reason for a second row nor in a file, which those can read who do not know of it.
+func TestOnErrorIsNoState(t *testing.T) {
+	c := newClock()
+	config := Config{Snapshots: true, Now: c.Now}
+	table := newTable(t, config)
+	limit := perHour(10)
+	plain := policy(t, "p", limit)
+	limit.OnError = weir.FailClosed
+	closed := policy(t, "p", limit)
+	take(t, table, closed, "k", 3)
+	if d := take(t, table, plain, "k", 1); d.Remaining != 6 || table.registry.ids != 1 {
+		t.Errorf("%+v, %d sets of numbers", d, table.registry.ids)
+	}
+	data := written(t, table)
+	if bytes.Contains(data, []byte("OnError")) {
+		t.Errorf("%q", data)
+	}
+	wrote := bytes.Replace(frames(t, data)[1].body, []byte(`"MaxDebt":0`), []byte(`"MaxDebt":0,"OnError":"closed"`), 1)
+	for _, numbers := range [][]byte{frames(t, data)[1].body, wrote} {
+		all := frames(t, data)
+		all[1].body = numbers
+		table = restored(t, sealed(all), config)
+		for _, p := range []*weir.Policy{plain, closed} {
+			if d := take(t, table, p, "k", 0); d.Remaining != 6 || table.registry.ids != 1 {
+				t.Errorf("%s: %+v, %d sets of numbers", numbers, d, table.registry.ids)
+			}
+		}
+	}
+}
+
 func TestNoSnapshots(t *testing.T) {
 	table := newTable(t, Config{})
 	if err := table.WriteSnapshot(&bytes.Buffer{}); !errors.Is(err, ErrNoSnapshots) {
