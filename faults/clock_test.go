@@ -143,7 +143,7 @@ func TestClockSkew(t *testing.T) {
 		bound, formula := healthy(tier, 0, "0")
 		tr.judge(list, bound, formula)
 		// The burst is gone after a third of a second; then there is the rate.
-		tr.atLeast("rate", grantRate(list, mode.String(), end/2, end), 0.9*r, "90 % of 100/s")
+		tr.wholeRate("rate", grantRate(list, mode.String(), end/2, end), tier)
 		tr.tell("by leases", "%d", tier.Decisions.Lease)
 		tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	}

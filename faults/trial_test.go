@@ -89,6 +89,17 @@ func (tr *trial) atLeast(name string, value, bound float64, formula string) {
 	tr.add(report.Figure{Name: name, Value: number(value), Bound: "≥ " + number(bound) + " = " + formula, Met: value >= bound}, true)
 }
 
+// wholeRate judges that a key under full load gets its rate. Where a daemon decided
+// alone that is not sure: it may have owed what it gave.
+func (tr *trial) wholeRate(name string, value float64, tier rig.Tier) {
+	tr.Helper()
+	if tier.Decisions.Fallback > 0 {
+		tr.tell(name, "%.1f/s", value)
+		return
+	}
+	tr.atLeast(name, value, 0.9*r, "90 % of 100/s")
+}
+
 // none judges a count that must be 0.
 func (tr *trial) none(name string, value int) {
 	tr.Helper()

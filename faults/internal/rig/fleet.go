@@ -206,7 +206,7 @@ func (f *Fleet) Usage() (most Usage) {
 			continue
 		}
 		u := d.Usage()
-		most = Usage{max(most.RSS, u.RSS), max(most.Threads, u.Threads), max(most.FDs, u.FDs)}
+		most = Usage{max(most.RSS, u.RSS), max(most.Threads, u.Threads), max(most.FDs, u.FDs), max(most.CPU, u.CPU)}
 	}
 	return most
 }

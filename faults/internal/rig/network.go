@@ -89,12 +89,12 @@ func (n *Network) Begin(t Trouble) {
 	}
 }
 
-// Again has chance choose again which connections the trouble concerns.
+// Again has chance choose again which connections the trouble concerns. (Toxiproxy can
+// change a toxic in place, but not without a data race.)
 func (n *Network) Again(t Trouble) {
 	n.t.Helper()
-	if _, err := n.proxy.Toxics.UpdateToxicJson("trouble", strings.NewReader(t.json())); err != nil {
-		n.t.Fatalf("rig: the network: %v", err)
-	}
+	n.End()
+	n.Begin(t)
 }
 
 // End ends the trouble.

@@ -1,12 +1,15 @@
 package rig
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // endWithParent has the kernel kill the daemon if the test process dies without running
@@ -36,7 +39,32 @@ func usageOf(pid int) (u Usage, err error) {
 	}
 	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	u.FDs = int64(len(files))
+	if err != nil {
+		return u, err
+	}
+	u.CPU, err = cpuOf(pid)
 	return u, err
+}
+
+// cpuOf reads /proc/PID/stat: after the program's name in parentheses, the 12th and 13th
+// fields are the ticks in user and kernel mode, of which there are 100 per second.
+func cpuOf(pid int) (time.Duration, error) {
+	const user, kernel, tick = 11, 12, 10 * time.Millisecond
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(fields) <= kernel {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
+	}
+	var ticks [2]int64
+	for i, field := range []string{fields[user], fields[kernel]} {
+		if ticks[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+	}
+	return time.Duration(ticks[0]+ticks[1]) * tick, nil
 }
 
 // Connections returns how many connections there are to a port of this machine, those
