@@ -1,0 +1,2 @@
+// Package fleettest lets fleets of nodes with package tiered run in virtual time.
+package fleettest

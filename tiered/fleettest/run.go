@@ -1,0 +1,341 @@
+package fleettest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
+)
+
+// Source is who decided about a call.
+type Source uint8
+
+// The sources.
+const (
+	ByStore Source = iota // the store, for this call
+	ByNode                // the node, on what it had heard, leased or copied
+	ByShare               // the node, on its share of the limit while the store was away
+	ByNobody              // the call was admitted because the store was away
+)
+
+// String returns one letter.
+func (s Source) String() string { return "SNLO"[s : s+1] }
+
+// A Call is one Take.
+type Call struct {
+	Node       int
+	Key        string
+	Cost       int64
+	Start, End time.Duration
+	At         time.Duration // when it was decided: End, or when the store did
+	By         Source
+	Decision   weir.Decision
+	Err        error
+}
+
+func (c Call) String() string {
+	return fmt.Sprintf("%12v %8v node %d %s cost %d by %v: %v %v", c.Start, c.End-c.Start, c.Node, c.Key, c.Cost, c.By, c.Decision, c.Err)
+}
+
+// A Grant is units of a key that a node admitted.
+type Grant struct {
+	At    time.Duration
+	Node  int
+	Key   string
+	Units int64
+	By    Source
+}
+
+// Result is what happened in a run.
+type Result struct {
+	Calls  []Call
+	Ops    []Op           // all that reached the store, or was lost on the way
+	Shares []Grant        // what nodes admitted on their shares
+	Before []tiered.Stats // of each node before it was closed
+	Stats  []tiered.Stats // and afterwards
+	Policy *weir.Policy
+}
+
+// Grants returns what was admitted of a key, in order of time.
+func (r Result) Grants(key string) (list []Grant) {
+	for _, c := range r.Calls {
+		if c.Key == key && c.Err == nil && c.Decision.Allowed && c.Cost > 0 {
+			list = append(list, Grant{c.At, c.Node, c.Key, c.Cost, c.By})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Grant) int { return cmp.Compare(a.At, b.At) })
+	return list
+}
+
+// fleet is a run under way.
+type fleet struct {
+	scenario Scenario
+	start    time.Time
+	store    *model
+	stops    []*stop
+	nodes    []*tiered.Limiter
+	policy   *weir.Policy
+
+	mu     sync.Mutex // guards the fields below
+	calls  []Call
+	shares []Grant
+}
+
+func (f *fleet) now() time.Duration { return time.Since(f.start) }
+
+// crashed says whether a node is no more.
+func (f *fleet) crashed(node int) bool {
+	return slices.ContainsFunc(f.scenario.Crashes, func(c Crash) bool { return c.Node == node && c.At <= f.now() })
+}
+
+// calm is how long a run goes on after the last call: so that nodes find the store
+// again, and tell it what they owe.
+const calm = 1500 * time.Millisecond
+
+// Run lets the scenario happen, in virtual time.
+func (s Scenario) Run(t *testing.T) (r Result) {
+	synctest.Test(t, func(*testing.T) { r = s.withDefaults().run() })
+	return r
+}
+
+func (s Scenario) run() (r Result) {
+	f := &fleet{scenario: s, start: time.Now(), policy: must(weir.NewPolicy("fleet", s.Limit))}
+	f.store = newModel(f)
+	for i := range s.Nodes {
+		f.stops = append(f.stops, &stop{f: f, node: i})
+	}
+	for i := range s.Nodes {
+		time.Sleep(time.Duration(d(s.Seed, i)) + 1) // their tickers must not coincide
+		f.nodes = append(f.nodes, f.newNode(i))
+	}
+	var wg sync.WaitGroup
+	for i := range s.Nodes {
+		wg.Go(func() { f.drive(i, &wg) })
+	}
+	f.schedule(&wg)
+	wg.Wait()
+	time.Sleep(calm)
+	r.Policy = f.policy
+	for i, n := range f.nodes {
+		r.Before = append(r.Before, n.Stats())
+		n.Close()
+		r.Stats = append(r.Stats, f.nodes[i].Stats())
+	}
+	time.Sleep(calm) // what is still on its way arrives
+	f.finish(&r)
+	return r
+}
+
+// d returns up to a millisecond in nanoseconds.
+func d(seed uint64, node int) int {
+	x := throw(seed, 2, uint64(node))
+	return x.below(1_000_000)
+}
+
+func (f *fleet) newNode(i int) *tiered.Limiter {
+	s := &f.scenario
+	clock := func() weir.Instant { return s.Clocks[i].read(f.now()) }
+	l := &link{f: f, node: i}
+	c := tiered.Config{
+		Store: l, Mode: s.Mode, OnError: s.OnError, Now: clock,
+		Local:   &watched{Limiter: must(memstore.New(memstore.Config{MaxKeys: 1024, Now: clock})), f: f, node: i},
+		Timeout: s.Timeout, MaxKeys: 64, MaxDeny: s.MaxDeny, LeaseTTL: s.LeaseTTL, FlushEvery: s.FlushEvery, MaxUnsynced: s.MaxUnsynced,
+	}
+	random := throw(s.Seed, 3, uint64(i))
+	var mu sync.Mutex
+	c.Random = func() float64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.float()
+	}
+	if s.Timely {
+		c.Store = timelyLink{l, s.Timeout}
+	}
+	if s.Store != nil {
+		c.Store = s.Store(i, c.Store)
+	}
+	if s.Bus {
+		c.Bus = f.stops[i]
+	} else {
+		c.Nodes = s.counted()
+	}
+	return must(tiered.New(c))
+}
+
+// watched is a node's table, which tells what was admitted on shares.
+type watched struct {
+	weir.Limiter
+	f    *fleet
+	node int
+}
+
+// Take implements weir.Limiter.
+func (w *watched) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	d, err := w.Limiter.Take(ctx, p, key, cost)
+	if err == nil && d.Allowed && cost > 0 && strings.HasPrefix(p.Name(), "share:") {
+		w.f.mu.Lock()
+		defer w.f.mu.Unlock()
+		w.f.shares = append(w.f.shares, Grant{w.f.now(), w.node, key, cost, ByShare})
+	}
+	return d, err
+}
+
+// drive makes the calls of a node.
+func (f *fleet) drive(node int, wg *sync.WaitGroup) {
+	random := rand.New(rand.NewPCG(f.scenario.Seed, uint64(node)))
+	for _, p := range f.scenario.Demand[node] {
+		time.Sleep(p.From - f.now())
+		for {
+			group := max(1, p.Together)
+			gap := random.ExpFloat64() * float64(group) / p.PerSecond
+			time.Sleep(time.Duration(min(gap, 1e3)*float64(time.Second)) + 1)
+			if f.now() >= min(p.To, f.scenario.Length) {
+				break
+			}
+			for range group {
+				if f.crashed(node) {
+					return
+				}
+				key, cost := string(rune('a'+random.IntN(f.scenario.Keys))), 1+random.Int64N(max(1, p.Cost))
+				wg.Go(func() { f.call(node, key, cost) })
+				time.Sleep(time.Duration(1 + random.IntN(2000)))
+			}
+		}
+	}
+}
+
+// call is one Take.
+func (f *fleet) call(node int, key string, cost int64) Call {
+	var h heard
+	ctx := context.WithValue(context.Background(), heardKey{}, &h)
+	if f.scenario.Deadline > 0 {
+		within, cancel := context.WithTimeout(ctx, f.scenario.Deadline)
+		defer cancel()
+		ctx = within
+	}
+	c := Call{Node: node, Key: key, Cost: cost, Start: f.now(), By: ByNode}
+	c.Decision, c.Err = f.nodes[node].Take(ctx, f.policy, key, cost)
+	c.End = f.now()
+	c.At = c.End
+	if h.decided {
+		c.By, c.At = ByStore, h.at
+	}
+	if f.crashed(node) {
+		return c // nobody heard it
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+	return c
+}
+
+// schedule lets happen what is not demand.
+func (f *fleet) schedule(wg *sync.WaitGroup) {
+	for _, o := range f.scenario.Failovers {
+		wg.Go(func() {
+			time.Sleep(o.At - o.Lag - f.now())
+			f.store.save()
+			time.Sleep(o.At - f.now())
+			f.store.failOver(o.Ahead)
+		})
+	}
+	for _, c := range f.scenario.Changes {
+		wg.Go(func() {
+			time.Sleep(c.At - f.now())
+			f.change(c)
+		})
+	}
+}
+
+func (f *fleet) change(c Change) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	n := f.nodes[c.Node]
+	if c.Set {
+		_ = n.Set(ctx, f.policy, f.raised()) // an error means that the store is away
+		return
+	}
+	for k := range f.scenario.Keys {
+		_ = weir.Reset(ctx, n, f.policy, string(rune('a'+k))) // as above
+	}
+}
+
+// raised is the limit that a Change puts in force.
+func (f *fleet) raised() *weir.Policy {
+	l := f.scenario.Limit
+	l.Rate, l.Burst = 2*l.Rate, 2*l.Burst
+	return must(weir.NewPolicy("fleet", l))
+}
+
+// finish puts what happened in order.
+func (f *fleet) finish(r *Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	r.Calls, r.Shares = f.calls, f.shares
+	for _, op := range f.store.ops {
+		r.Ops = append(r.Ops, *op)
+	}
+	slices.SortStableFunc(r.Ops, func(a, b Op) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Op, b.Op), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Units, b.Units))
+	})
+	slices.SortStableFunc(r.Calls, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.Node, b.Node), cmp.Compare(a.End, b.End))
+	})
+	slices.SortStableFunc(r.Shares, func(a, b Grant) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Key, b.Key))
+	})
+	r.attribute(f.scenario)
+}
+
+// attribute finds out which calls were admitted on shares, or by nobody.
+func (r *Result) attribute(s Scenario) {
+	type grant struct {
+		at    time.Duration
+		node  int
+		key   string
+		units int64
+	}
+	shares := map[grant]int{}
+	for _, g := range r.Shares {
+		shares[grant{g.At, g.Node, g.Key, g.Units}]++
+	}
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		if c.By == ByStore || c.Err != nil || !c.Decision.Allowed {
+			continue
+		}
+		g := grant{c.End, c.Node, c.Key, c.Cost}
+		switch {
+		case shares[g] > 0:
+			shares[g]--
+			c.By = ByShare
+		case s.OnError == weir.FailOpen && c.Decision.Remaining == c.Decision.Limit:
+			c.By = ByNobody
+		}
+	}
+}
+
+// excess returns the most units that grants lie above burst + rate·Δ, in any interval:
+// a bucket of that size and rate would have to be so much larger.
+func excess(grants []Grant, burst, rate float64) float64 {
+	level, worst, last := 0.0, math.Inf(-1), time.Duration(0)
+	for _, g := range grants {
+		level = max(0, level-rate*(g.At-last).Seconds()) + float64(g.Units)
+		last = g.At
+		worst = max(worst, level-burst)
+	}
+	return worst
+}

@@ -1,0 +1,241 @@
+package fleettest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+// An Op is one charge of a call that the store has carried out, or that was lost on
+// its way there.
+type Op struct {
+	At       time.Duration // when it was carried out, or sent if it was lost
+	Node     int
+	Op       weir.Op
+	Key      string
+	Units    int64
+	Allowed  bool
+	Lost     bool // it was never carried out, and the node cannot know
+	Answered bool // the node has heard of it in time
+}
+
+// model is the store that all nodes share.
+type model struct {
+	f *fleet
+
+	mu    sync.Mutex // guards the fields below
+	table *memstore.Table
+	ahead time.Duration
+	saved *bytes.Buffer
+	ops   []*Op
+}
+
+func newModel(f *fleet) *model {
+	m := &model{f: f}
+	m.table = must(memstore.New(m.config()))
+	return m
+}
+
+func (m *model) config() memstore.Config {
+	return memstore.Config{MaxKeys: 1024, KeepKeys: true, Snapshots: true, Now: m.clock}
+}
+
+// clock is read with mu held.
+func (m *model) clock() weir.Instant { return instant(m.f.now() + m.ahead) }
+
+// save keeps the state for a failover to come.
+func (m *model) save() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.saved = &bytes.Buffer{}
+	check(m.table.WriteSnapshot(m.saved))
+}
+
+// failOver goes back to what was saved.
+func (m *model) failOver(ahead time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead += ahead
+	m.table = must(memstore.ReadSnapshot(m.saved, m.config()))
+}
+
+// carryOut has the table do something, and notes what for whom.
+func (m *model) carryOut(node int, c *carried) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c.at = m.f.now()
+	if c.set != nil {
+		c.err = m.table.Set(context.Background(), c.set[0], c.set[1])
+		return
+	}
+	c.err = m.table.Do(context.Background(), &c.batch)
+	for i, charge := range c.batch.Charges {
+		op := &Op{At: c.at, Node: node, Op: c.batch.Op, Key: charge.Key, Units: charge.Cost, Allowed: c.err == nil && c.batch.Decisions[i].Allowed}
+		c.ops = append(c.ops, op)
+		m.ops = append(m.ops, op)
+	}
+}
+
+// lost notes what never arrived.
+func (m *model) lost(node int, c *carried) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, charge := range c.batch.Charges {
+		m.ops = append(m.ops, &Op{At: m.f.now(), Node: node, Op: c.batch.Op, Key: charge.Key, Units: charge.Cost, Lost: true})
+	}
+}
+
+// carried is a call on its way.
+type carried struct {
+	batch weir.Batch
+	set   []*weir.Policy // old and new, if it is a Set
+	at    time.Duration  // when it was carried out
+	err   error
+	ops   []*Op
+}
+
+// A link is the way of one node to the store.
+type link struct {
+	f    *fleet
+	node int
+}
+
+// A timelyLink ends calls by itself.
+type timelyLink struct {
+	*link
+	timeout time.Duration
+}
+
+// Timeout says how long a call may take.
+func (l timelyLink) Timeout() time.Duration { return l.timeout }
+
+var _ weir.Limiter = (*link)(nil)
+
+// A heard is put into a caller's context, to learn when the store decided.
+type heard struct {
+	decided bool
+	allowed bool
+	at      time.Duration
+}
+
+type heardKey struct{}
+
+// Take implements weir.Limiter.
+func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	c := &carried{batch: weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}}}
+	if err := l.call(ctx, c); err != nil {
+		return weir.Decision{}, err
+	}
+	d := c.batch.Decisions[0]
+	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
+		*h = heard{decided: true, allowed: d.Allowed, at: c.at}
+	}
+	return d, nil
+}
+
+// Do implements weir.Limiter.
+func (l *link) Do(ctx context.Context, b *weir.Batch) error {
+	c := &carried{batch: *b}
+	c.batch.Charges, c.batch.Receipts = slices.Clone(b.Charges), slices.Clone(b.Receipts)
+	c.batch.Decisions, c.batch.Settled = nil, nil
+	if err := l.call(ctx, c); err != nil {
+		return err
+	}
+	*b = c.batch
+	return nil
+}
+
+// Set implements weir.Limiter.
+func (l *link) Set(ctx context.Context, old, new *weir.Policy) error {
+	return l.call(ctx, &carried{set: []*weir.Policy{old, new}})
+}
+
+var errRefused = errors.New("fleettest: connection refused")
+
+func unknown(err error) error { return fmt.Errorf("fleettest: no answer: %w: %w", weir.ErrUnknown, err) }
+
+// call takes a call to the store and its answer back, unless something happens.
+func (l *link) call(ctx context.Context, c *carried) error {
+	s := &l.f.scenario
+	d := l.dice(c)
+	there, back := d.between(s.Latency), d.between(s.Latency)
+	if s.Timely {
+		within, cancel := context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
+		ctx = within
+	}
+	if l.f.crashed(l.node) {
+		return errRefused
+	}
+	if o := l.f.outage(l.node, l.f.now()); o != nil && o.Kind == Refuse {
+		time.Sleep(min(there, s.Timeout/4))
+		return errRefused
+	}
+	answer := make(chan error, 1)
+	loseRequest, loseReply := d.chance(s.LoseRequest), d.chance(s.LoseReply)
+	if loseRequest {
+		l.f.store.lost(l.node, c)
+	} else {
+		time.AfterFunc(there, func() { l.arrive(c, answer, loseReply, back) })
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return unknown(ctx.Err())
+	}
+}
+
+// dice returns the chances of a call.
+func (l *link) dice(c *carried) dice {
+	about := []uint64{uint64(l.node), uint64(l.f.now()), uint64(c.batch.Op)}
+	for _, charge := range c.batch.Charges {
+		about = append(about, hashOf(charge.Key), uint64(charge.Cost))
+	}
+	return throw(l.f.scenario.Seed, about...)
+}
+
+// arrive is when a request has reached where the store is.
+func (l *link) arrive(c *carried, answer chan<- error, loseReply bool, back time.Duration) {
+	if o := l.f.outage(l.node, l.f.now()); o != nil {
+		switch o.Kind {
+		case Refuse:
+			l.f.store.lost(l.node, c)
+			time.AfterFunc(back, func() { answer <- unknown(errors.New("connection reset")) })
+			return
+		case Hang:
+			l.f.store.lost(l.node, c)
+			return
+		}
+		time.Sleep(o.To - l.f.now() + back/16) // and then it is carried out, for nobody
+	}
+	l.f.store.carryOut(l.node, c)
+	if loseReply {
+		return
+	}
+	time.AfterFunc(back, func() {
+		for _, op := range c.ops {
+			op.Answered = true
+		}
+		answer <- c.err
+	})
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
+}
+
+// check panics on what cannot happen but by a mistake in this package.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
