@@ -159,8 +159,8 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 		return
 	}
 	unknown := e.debt.units.Load()
-	there := pl.usedOf(d.By, d)
-	more := there - (pl.usedOf(d.By, here) - float64(unknown))
+	there := usedOf(pl.perNano[d.By], d)
+	more := there - (usedOf(pl.perNano[d.By], here) - float64(unknown))
 	switch {
 	case more > 0:
 		err = t.debitCopies(pl.copies, e.key, more)
@@ -186,11 +186,16 @@ func (t *Limiter) debitCopies(copies []*weir.Policy, key string, units float64) 
 	return t.config.Local.Do(context.Background(), &b)
 }
 
-// usedOf returns how many units of limit by are in use after d: also beyond the limit,
-// where the algorithm tells.
-func (pl *plan) usedOf(by uint8, d weir.Decision) float64 {
-	if perNano := pl.perNano[by]; perNano > 0 && d.ResetAfter >= 0 {
-		return float64(d.ResetAfter) * perNano
+// usedOf returns how many units are in use after d, of a limit of which perNano units
+// come back in a nanosecond, or 0 if it is a window. The time until it is as if unused
+// tells that to a fraction, and beyond the limit; but where units are held, it tells
+// when the last hold expires.
+func usedOf(perNano float64, d weir.Decision) float64 {
+	used := float64(d.Limit - d.Remaining)
+	if perNano > 0 && d.ResetAfter >= 0 {
+		if exact := float64(d.ResetAfter) * perNano; d.Remaining == 0 || math.Abs(exact-used) <= 1 {
+			return exact
+		}
 	}
-	return float64(d.Limit - d.Remaining)
+	return used
 }

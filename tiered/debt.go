@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -158,7 +157,7 @@ func (t *Limiter) relist(list []*entry) {
 // debit tells the store of the debts of some entries whose turns the caller has, all on
 // one part. What it may have been told already it is not told again.
 func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
-	within, cancel := context.WithTimeout(ctx, debitTimeout)
+	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	t.counts.storeCalls.Add(1)
 	err := t.debitNow(within, list...)
@@ -173,10 +172,6 @@ func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
 	}
 	return err == nil
 }
-
-// debitTimeout is how long the store has to take debts for which no caller waits: what
-// is not known to have been taken is lost.
-const debitTimeout = time.Second
 
 // debitNow tells the store of debts in one call.
 func (t *Limiter) debitNow(ctx context.Context, list ...*entry) error {

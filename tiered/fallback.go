@@ -113,13 +113,15 @@ func (t *Limiter) seed(c *call, s *share) {
 	if st.limits != c.plan.limits || s.at[st.by] < 0 {
 		return
 	}
-	used := c.plan.usedOf(st.by, weir.Decision{Limit: st.limit, Remaining: st.remaining, ResetAfter: max(0, st.resetAt.Sub(c.now))})
-	if c.now >= st.resetAt {
+	perNano := c.plan.perNano[st.by]
+	used := usedOf(perNano, weir.Decision{Limit: st.limit, Remaining: st.remaining, ResetAfter: st.resetAt.Sub(st.at)})
+	used -= perNano * float64(c.now.Sub(st.at))
+	if used <= 0 || c.now >= st.resetAt {
 		return
 	}
-	missing := used / float64(s.nodes)
+	missing := min(used, float64(st.limit)) / float64(s.nodes)
 	if d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.key, 0); err == nil && int(d.By) == s.at[st.by] {
-		missing -= c.plan.usedOf(st.by, d) / float64(s.nodes) // its rate is so much less
+		missing -= usedOf(perNano/float64(s.nodes), d)
 	}
 	if missing > 0 {
 		_ = t.debitCopies([]*weir.Policy{s.policy}, c.key, missing) // Local decides next, and says what is wrong

@@ -16,11 +16,15 @@ import (
 // blocks get small, and when they would serve less than leastUse charges, the store is
 // asked for each. A block that is spent sooner is followed by one of up to growth times
 // its size.
+//
+// For the store, to lend and to settle is as much work as some fifty plain charges. So
+// a key gets a block of leastBlock charges or more, if there is room, and none if it
+// would not spend that much before it expires.
 const (
 	leaseSpan  = 100 * time.Millisecond
 	carve      = 4
 	leastUse   = 4
-	leastBlock = 8
+	leastBlock = 64
 	growth     = 8
 )
 
@@ -101,6 +105,7 @@ func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 type demand struct {
 	since   weir.Instant
 	units   int64
+	calls   int
 	leasing bool         // somebody is getting a lease
 	exactly weir.Instant // before that it is not tried: the last one did not fit
 }
@@ -131,10 +136,10 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	if n == 0 {
 		return t.take(ctx, c)
 	}
-	l, err := t.lend(ctx, c.plan, c.entry, n)
+	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.do(ctx, b) })
 	switch {
 	case isAway(err):
-		return t.fallback(c), nil
+		return t.away(c)
 	case err != nil:
 		return weir.Decision{}, err
 	case l == nil: // so much does not fit: the key is near its limit
@@ -155,22 +160,32 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	defer e.mu.Unlock()
 	m := &e.demand
 	if now.Sub(m.since) > t.config.LeaseTTL || m.since == 0 {
-		m.since, m.units = now, 0
+		m.since, m.units, m.calls = now, 0, 0
 	}
 	m.units += max(1, cost)
+	m.calls++
 	if m.leasing || e.standing.limits != pl.limits || now < m.exactly {
 		return 0
 	}
 	perSecond, block := float64(m.units)/max(1e-9, now.Sub(m.since).Seconds()), int64(0)
 	if last != nil && last.plan.limits == pl.limits {
 		perSecond, block = last.perSecond(now), last.units
-	} else if m.units < 3*max(1, cost) {
+	}
+	if m.calls < leastCalls || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, cost)) {
 		return 0
 	}
 	n := blockSize(perSecond, block, cost, t.mostHeld(pl, e.standing, now))
 	m.leasing = n > 0
 	return n
 }
+
+// leastCalls is how many charges of a key must have been asked of the store for its
+// demand to be known.
+const leastCalls = 8
+
+// leaseLasts is how long a lease is spent: some time before it expires, because clocks
+// differ and what is left must be given back.
+func (t *Limiter) leaseLasts() time.Duration { return t.config.LeaseTTL - t.config.LeaseTTL/8 }
 
 // perSecond returns how fast a lease is spent.
 func (l *lease) perSecond(now weir.Instant) float64 {
@@ -187,10 +202,10 @@ func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) int64 {
 
 // lend gets a lease of n units from the store, for the caller who has set leasing. It
 // returns nil if they do not fit.
-func (t *Limiter) lend(ctx context.Context, pl *plan, e *entry, n int64) (*lease, error) {
+func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) (*lease, error) {
 	b := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{{Policy: pl.policy, Key: e.key, Cost: n}}, TTL: t.config.LeaseTTL}
 	sent := t.now()
-	err := t.do(ctx, &b)
+	err := do(&b)
 	now := t.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -206,7 +221,7 @@ func (t *Limiter) lend(ctx context.Context, pl *plan, e *entry, n int64) (*lease
 	}
 	l := &lease{
 		plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.standing,
-		began: sent, until: sent.Add(t.config.LeaseTTL - t.config.LeaseTTL/8),
+		began: sent, until: sent.Add(t.leaseLasts()),
 	}
 	l.word.Store(uint64(n))
 	return l, nil
@@ -287,7 +302,8 @@ func (t *Limiter) renewNow(e *entry, l *lease) {
 	if n == 0 {
 		return // what is left is spent, and then the store is asked
 	}
-	if next, err := t.lend(context.Background(), l.plan, e, n); err == nil && next != nil {
+	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b) }
+	if next, err := t.lend(l.plan, e, n, ask); err == nil && next != nil {
 		t.install(e, next)
 	}
 }
@@ -360,7 +376,7 @@ func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
 	for _, x := range chunk {
 		b.Charges, b.Receipts = append(b.Charges, x.charge), append(b.Receipts, x.receipt)
 	}
-	if err := t.do(ctx, &b); err != nil {
+	if err := t.doPatiently(ctx, &b); err != nil {
 		t.counts.forfeited.Add(int64(len(chunk)))
 		return
 	}

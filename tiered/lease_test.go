@@ -17,19 +17,19 @@ func TestBlockSize(t *testing.T) {
 		last, cost, most int64
 		want             int64
 	}{
-		{10, 0, 1, 1000, 8},                    // a rare key gets the least block
-		{1e6, 0, 1, 1 << 30, 8},                // and so does a busy one at first
-		{1e6, 8, 1, 1 << 30, 64},               // then eight times as much
-		{1e6, 64, 1, 1 << 30, 512},             //
+		{10, 0, 1, 1000, 64},                   // a rare key gets the least block
+		{1e6, 0, 1, 1 << 30, 64},               // and so does a busy one at first
+		{1e6, 64, 1, 1 << 30, 512},             // then eight times as much
+		{1e6, 512, 1, 1 << 30, 4096},           //
 		{1e6, 50_000, 1, 1 << 30, 100_000},     // until it lasts for a tenth of a second
 		{1e6, 100_000, 1, 25_000, 25_000},      // no more than may be held
-		{100, 100_000, 1, 25_000, 10},          // less if there is less demand
+		{1000, 100_000, 1, 25_000, 100},        // less if there is less demand
 		{1e6, 8, 1, 4, 4},                      // near the limit blocks get small
 		{1e6, 8, 1, 3, 0},                      // and then there are none
 		{1e6, 8, 10, 30, 0},                    // which depends on the cost
 		{1e6, 8, 10, 50, 50},                   //
 		{1e18, 1 << 31, 1, 1 << 40, 1<<31 - 1}, // what one charge can be
-		{0, 0, 0, 1000, 8},
+		{0, 0, 0, 1000, 64},
 	} {
 		if got := tiered.BlockSize(tt.perSecond, tt.last, tt.cost, tt.most); got != tt.want {
 			t.Errorf("%g per second, last %d, cost %d, at most %d: %d, want %d", tt.perSecond, tt.last, tt.cost, tt.most, got, tt.want)
@@ -83,7 +83,7 @@ func TestIdleLeaseGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, store := leased(t, tiered.Config{})
 		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
-		takeMany(t, l, p, "k", 10)
+		takeMany(t, l, p, "k", 10) // seven by the store, then a lease
 		if s := l.Stats(); s.Leases != 1 {
 			t.Fatalf("%d leases, want 1", s.Leases)
 		}
@@ -103,11 +103,11 @@ func TestCrashForfeitsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, store := leased(t, tiered.Config{})
 		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
-		takeMany(t, l, p, "k", 6)                      // two by the store, the others of a block of 8
+		takeMany(t, l, p, "k", 10)                     // seven by the store, the others of a block of 64
 		store.set(func(f *flaky) { f.down = errDown }) // for this node
 		time.Sleep(6 * time.Second)
-		if left := store.remaining(t, p, "k"); left != 1000-2-8 {
-			t.Errorf("%d remain, want 990: a block of 8 is forfeited", left)
+		if left := store.remaining(t, p, "k"); left != 1000-7-64 {
+			t.Errorf("%d remain, want 929: a block of 64 is forfeited", left)
 		}
 		l.Close()
 		if s := l.Stats(); s.Forfeited == 0 {
@@ -122,12 +122,18 @@ func TestNotLeased(t *testing.T) {
 		"small burst": {Rate: 1000, Per: weir.Every(time.Second), Burst: 15},
 		"window":      {Rate: 1000, Per: weir.Every(time.Second), Algorithm: weir.FixedWindow},
 		"log":         {Rate: 100, Per: weir.Every(time.Second), Algorithm: weir.SlidingLog},
+		"rare":        {Rate: 1000, Per: weir.Every(time.Second), Burst: 10_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l, _ := leased(t, tiered.Config{Nodes: 1})
 				p := newPolicy(t, limit)
-				takeMany(t, l, p, "k", 50)
+				for range 60 {
+					take(t, l, p, "k", 1)
+					if name == "rare" {
+						time.Sleep(100 * time.Millisecond)
+					}
+				}
 				if s := l.Stats(); s.Lease != 0 || s.Leases != 0 {
 					t.Errorf("stats %+v", s)
 				}
@@ -175,12 +181,12 @@ func TestPeekCountsTheLease(t *testing.T) {
 				t.Fatalf("%+v, error %v", d, err)
 			}
 		}
-		takeMany(t, l, p, "k", 6)
+		takeMany(t, l, p, "k", 10)
 		d, err := weir.Peek(ctx, l, p, "k", 1)
-		if err != nil || d.Remaining != 994 || !d.Estimate {
-			t.Errorf("peek: %+v, error %v; want 994 remaining", d, err)
+		if err != nil || d.Remaining != 990 || !d.Estimate {
+			t.Errorf("peek: %+v, error %v; want 990 remaining", d, err)
 		}
-		if left := store.remaining(t, p, "k"); left != 990 {
+		if left := store.remaining(t, p, "k"); left != 1000-7-64 {
 			t.Errorf("the store says %d, although something is leased", left)
 		}
 	})

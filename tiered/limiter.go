@@ -198,6 +198,8 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 // ask is for a charge that is not answered at once.
 func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 	switch {
+	case t.breakerOf(c.plan.policy, c.key).open.Load():
+		return t.away(c)
 	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
 	case c.plan.copies != nil:
@@ -212,16 +214,22 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	sent := t.now()
 	d, err := t.storeTake(ctx, c)
 	switch {
-	case isAway(err) && c.plan.force.ReserveOnly():
-		return weir.Decision{}, weir.ErrReserveOnly
 	case isAway(err):
-		return t.fallback(c), nil
+		return t.away(c)
 	case err != nil:
 		return weir.Decision{}, err
 	}
 	t.counts.store.Add(1)
 	t.learn(c, d, sent, m)
 	return d, nil
+}
+
+// away is for a charge that the store cannot be asked for.
+func (t *Limiter) away(c *call) (weir.Decision, error) {
+	if c.plan.force.ReserveOnly() {
+		return weir.Decision{}, weir.ErrReserveOnly
+	}
+	return t.fallback(c), nil
 }
 
 // learn remembers what the store said, if it may be of use.

@@ -148,20 +148,35 @@ func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error)
 	return d, t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, err)
 }
 
-// do has the store carry out a batch whose charges lie on one part; if they lie on
-// several, the first one's breaker stands for all.
+// do has the store carry out a batch for a caller.
 func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
+	within, cancel := t.store.within(ctx)
+	if cancel != nil {
+		defer cancel()
+	}
+	return t.doWithin(ctx, within, batch)
+}
+
+// doPatiently has the store carry out a batch for which no caller waits.
+func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch) error {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return t.doWithin(ctx, within, batch)
+}
+
+// patience is how long the store has for what no caller waits for: units that it may
+// or may not have got are lost, so a slow answer is better than none.
+const patience = time.Second
+
+// doWithin has the store carry out a batch whose charges lie on one part; if they lie
+// on several, the first one's breaker stands for all.
+func (t *Limiter) doWithin(ctx, within context.Context, batch *weir.Batch) error {
 	charge := batch.Charges[0]
 	b := t.breakerOf(charge.Policy, charge.Key)
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	within, cancel := t.store.within(ctx)
-	err := t.store.Do(within, batch)
-	if cancel != nil {
-		cancel()
-	}
-	return t.leave(ctx, b, charge, err)
+	return t.leave(ctx, b, charge, t.store.Do(within, batch))
 }
 
 // opened is called when a part was given up.

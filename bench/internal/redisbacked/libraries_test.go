@@ -85,7 +85,7 @@ func TestWrongAnswersAreTold(t *testing.T) {
 func TestErrorsAreCounted(t *testing.T) {
 	k := newKeys(1, plenty)
 	r := k.askAtOnce(limiter{take: func(context.Context, int, string) (bool, error) { return false, errors.New("busy") }}, time.Millisecond)
-	if len(r.took) != 0 || r.failed < 1 || r.wrong != 0 {
+	if r.answered != 0 || r.failed < 1 || r.wrong != 0 {
 		t.Errorf("%d decisions, %d errors, %d wrong", len(r.took), r.failed, r.wrong)
 	}
 	l := lane{runs: []run{{failed: 1, took: make([]time.Duration, 2)}, {took: make([]time.Duration, 1)}}}
@@ -113,7 +113,7 @@ func TestBestRunCounts(t *testing.T) {
 	})
 	for k, want := range []float64{40, 20, 10, 0, 0, 0, 0.2, 25, 0} {
 		if got := values[0][k]; got != want {
-			t.Errorf("%s: %v, want %v", figures(0)[k].Name, got, want)
+			t.Errorf("%s: %v, want %v", figures(0, 0)[k].Name, got, want)
 		}
 	}
 }

@@ -19,9 +19,19 @@ var (
 	// forgotten between two calls, and so many come at once that none is refused.
 	plenty = setting{burst: 20_000_000, every: 45 * time.Second}
 
+	// fast admits every call, too, as long as there are less than ten million a
+	// second.
+	fast = setting{burst: 10_000_000, every: 100 * time.Nanosecond}
+
+	// once admits a call per second.
+	once = setting{burst: 1, every: time.Second}
+
 	// scarce admits one call per key.
 	scarce = setting{burst: 1, every: time.Hour}
 )
+
+// admits says what is expected of a call, if it is known.
+func (s setting) admits() (admitted, known bool) { return s == plenty || s == fast, s != once }
 
 // A library is a way to limit with Redis.
 type library struct {
@@ -42,6 +52,10 @@ type limiter struct {
 
 	// commands returns how many commands were sent so far.
 	commands func() int64
+
+	// guesses returns how many answers were given so far without Redis having been
+	// asked in time, which are no decisions; nil means none.
+	guesses func() int64
 
 	close func()
 }

@@ -76,7 +76,7 @@ func (a *asking) quietest(l limiter) (quietest run, err error) {
 			return run{}, err
 		}
 		if r.wrong > 0 {
-			return run{}, fmt.Errorf("%d of %d answers are wrong", r.wrong, len(r.took))
+			return run{}, fmt.Errorf("%d of %d answers are wrong", r.wrong, r.answered)
 		}
 		if try == 1 || r.disturbed < quietest.disturbed {
 			quietest = r
@@ -117,7 +117,7 @@ func (l *lane) failures() float64 {
 	failed, calls := 0, 0
 	for _, r := range l.runs {
 		failed += r.failed
-		calls += r.failed + len(r.took)
+		calls += r.failed + r.answered
 	}
 	return float64(failed) / float64(max(1, calls))
 }

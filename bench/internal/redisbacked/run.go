@@ -16,11 +16,12 @@ import (
 type keys struct {
 	names    []string
 	settings []setting // key i has settings[i % len(settings)]
+	timed    int       // every how many calls one is timed
 }
 
 // newKeys returns n keys of 20 bytes.
 func newKeys(n int, settings ...setting) keys {
-	k := keys{names: make([]string, n), settings: settings}
+	k := keys{names: make([]string, n), settings: settings, timed: 1}
 	for i := range k.names {
 		k.names[i] = fmt.Sprintf("user-%015d", i)
 	}
@@ -68,7 +69,8 @@ func (k keys) take(l limiter, i int) (err error) {
 
 // A run is what came of asking for some time.
 type run struct {
-	took     []time.Duration // by each call that was answered, sorted
+	took     []time.Duration // by each call that was answered and timed, sorted
+	answered int
 	failed   int             // calls that were not
 	wrong    int             // answers that were not as expected
 	elapsed  time.Duration
@@ -79,10 +81,10 @@ type run struct {
 	disturbed time.Duration // processor time that others had and should not have had
 }
 
-func (r run) perSecond() float64 { return float64(len(r.took)) / r.elapsed.Seconds() }
+func (r run) perSecond() float64 { return float64(r.answered) / r.elapsed.Seconds() }
 
 // each divides by the number of decisions.
-func (r run) each(n float64) float64 { return n / float64(max(1, len(r.took))) }
+func (r run) each(n float64) float64 { return n / float64(max(1, r.answered)) }
 
 // percentile is in microseconds.
 func (r run) percentile(tenThousandths int) float64 {
@@ -105,6 +107,8 @@ func (k keys) ask(s *server, l limiter, d time.Duration) (run, error) {
 		return run{}, err
 	}
 	whole.commands = after.commands - before.commands
+	guessed := int(after.guesses - before.guesses)
+	whole.answered, whole.failed = whole.answered-guessed, whole.failed+guessed
 	whole.here, whole.there = after.here-before.here, after.there-before.there
 	whole.disturbed = end(whole.there)
 	slices.Sort(whole.took)
@@ -135,6 +139,7 @@ func (k keys) askAtOnce(l limiter, d time.Duration) (whole run) {
 	whole.elapsed = time.Since(began)
 	for _, p := range parts {
 		whole.took = append(whole.took, p.took...)
+		whole.answered += p.answered
 		whole.failed += p.failed
 		whole.wrong += p.wrong
 	}
@@ -142,34 +147,49 @@ func (k keys) askAtOnce(l limiter, d time.Duration) (whole run) {
 }
 
 // askUntil is one goroutine's part: it asks for random keys, at least once and until d
-// after began. What a call took is the time since the one before, so that nothing is
-// left out.
+// after began. What a call took is the time since the one before was over, so that
+// nothing is left out. Where the clock would cost more than the call, only some are
+// timed.
 func (k keys) askUntil(l limiter, part *run, random *rand.Rand, began time.Time, d time.Duration) {
-	ctx := context.Background()
-	last := time.Since(began)
-	for {
-		i := random.IntN(len(k.names))
-		which := k.which(i)
-		admitted, err := l.take(ctx, which, k.names[i])
+	for last := time.Since(began); last < d || part.answered+part.failed == 0; {
+		for range k.timed - 1 {
+			k.askOnce(l, part, random)
+		}
+		if k.timed > 1 {
+			last = time.Since(began)
+		}
+		answered := k.askOnce(l, part, random)
 		now := time.Since(began)
-		switch {
-		case err != nil:
-			part.failed++
-		case admitted != (k.settings[which] == plenty):
-			part.wrong++
-			fallthrough
-		default:
+		if answered {
 			part.took = append(part.took, now-last)
 		}
-		if last = now; last >= d {
-			return
-		}
+		last = now
 	}
+}
+
+// askOnce asks for a random key. It says whether there was an answer.
+func (k keys) askOnce(l limiter, part *run, random *rand.Rand) bool {
+	i := 0
+	if len(k.names) > 1 {
+		i = random.IntN(len(k.names))
+	}
+	which := k.which(i)
+	admitted, err := l.take(context.Background(), which, k.names[i])
+	if err != nil {
+		part.failed++
+		return false
+	}
+	part.answered++
+	if want, known := k.settings[which].admits(); known && admitted != want {
+		part.wrong++
+	}
+	return true
 }
 
 // A stock is how much was used up so far.
 type stock struct {
 	commands    int64
+	guesses     int64
 	here, there time.Duration
 }
 
@@ -179,5 +199,9 @@ func takeStock(s *server, l limiter) (stock, error) {
 		return stock{}, err
 	}
 	here, err := harness.CPUTime()
-	return stock{l.commands(), here, there}, err
+	taken := stock{commands: l.commands(), here: here, there: there}
+	if l.guesses != nil {
+		taken.guesses = l.guesses()
+	}
+	return taken, err
 }

@@ -2,9 +2,11 @@ package redisbacked
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/tiered"
 )
 
 // Note is what a reader must know of all of it.
@@ -38,10 +40,15 @@ var (
 	Quick = Sizes{Keys: 10_000, Rounds: 3, PerRun: 200 * time.Millisecond}
 )
 
-// How many times as fast as redis_rate weir wants to be.
+// How many times as fast as redis_rate weir wants to be, and how many commands it wants
+// to send for each decision at most.
 const (
-	goalHot  = 10
-	goalMany = 3
+	goalHot        = 10
+	goalMany       = 3
+	goalLeased     = 100
+	goalLeasedMany = 3
+	mostLeased     = 0.01
+	mostDenied     = 0.0001
 )
 
 // Decisions is the figure for the chart.
@@ -66,36 +73,59 @@ func Surveys(s Sizes) []harness.Survey {
 			name: "2 hot keys, one used up", note: "Calls for one key are admitted, those for the other are refused.",
 			peers: hotPeers(), keys: 2, settings: []setting{plenty, scarce},
 		}.survey(s),
+		question{
+			name: "1 hot key with plenty of room", note: "10 million per second, and as many at once: every call is admitted.",
+			ours: []library{tier(tiered.Leased), tier(tiered.Async)}, peers: []library{redisRate()}, timed: 16,
+			keys: 1, settings: []setting{fast}, goal: goalLeased, commands: mostLeased,
+		}.survey(s),
+		question{
+			name: harness.Grouped(s.Keys) + " keys with plenty of room", note: "10 million per second, and as many at once, for each: every call is admitted.",
+			ours: []library{tier(tiered.Leased), tier(tiered.Async)}, peers: []library{redisRate()}, timed: 4,
+			keys: s.Keys, settings: []setting{fast}, goal: goalLeasedMany,
+		}.survey(s),
+		question{
+			name: "1 hot key of one per second", note: "Nearly every call is refused.",
+			ours: []library{tier(tiered.Exact)}, peers: []library{redisRate()}, timed: 16,
+			keys: 1, settings: []setting{once}, commands: mostDenied,
+		}.survey(s),
 	}
 }
 
 // A question is what differs between the surveys.
 type question struct {
 	name, note string
+	ours       []library // nil = the store itself
 	peers      []library
+	timed      int // every how many calls one is timed; 0 = all
 	keys       int
 	settings   []setting // of the keys, in turns
 	goal       float64   // least good ratio, 0 = none
+	commands   float64   // most commands for a decision, 0 = any
 }
 
 func (q question) survey(s Sizes) harness.Survey {
 	libraries := append(append([]library{weirTake()}, q.peers...), evalFloor())
+	if q.ours != nil {
+		libraries = append(slices.Clone(q.ours), q.peers...)
+	}
+	asked := newKeys(q.keys, q.settings...)
+	asked.timed = max(1, q.timed)
 	survey := harness.Survey{
 		Name:    fmt.Sprintf("redis, %s, %s", q.name, harness.Goroutines(Goroutines)),
 		Note:    fmt.Sprintf("%s %d rounds of %v each.", q.note, s.Rounds, s.PerRun),
-		Figures: figures(q.goal),
+		Figures: figures(q.goal, q.commands),
 		Together: func(progress func(string)) ([][]float64, int, error) {
-			return compare(libraries, newKeys(q.keys, q.settings...), s, progress)
+			return compare(libraries, asked, s, progress)
 		},
 	}
-	for _, l := range libraries {
-		survey.Subjects = append(survey.Subjects, harness.Subject{Name: l.name, Kind: l.kind, Module: l.module})
+	for i, l := range libraries {
+		survey.Subjects = append(survey.Subjects, harness.Subject{Name: l.name, Kind: l.kind, Module: l.module, NoGoal: i > 0})
 	}
 	return survey
 }
 
 // figures are what valuesOf returns.
-func figures(goal float64) []harness.Figure {
+func figures(goal, commands float64) []harness.Figure {
 	return []harness.Figure{
 		{Name: Decisions, More: true},
 		{Name: "median", More: true},
@@ -103,7 +133,7 @@ func figures(goal float64) []harness.Figure {
 		{Name: "errors", Unit: "%"},
 		{Name: "p50", Unit: "µs"},
 		{Name: "p99", Unit: "µs"},
-		{Name: "commands each"},
+		{Name: "commands each", AtMost: commands},
 		{Name: "CPU here", Unit: "µs each"},
 		{Name: "CPU of Redis", Unit: "µs each"},
 	}
