@@ -33,7 +33,7 @@ type breaker struct {
 	mu      sync.Mutex // guards the fields below
 	results uint32     // of the last calls, the latest lowest; 1 is a failure
 	row     int        // failures since the last success
-	outage  uint64     // counts how often it was opened
+	outage  uint64     // counts how often it was opened, from 1
 	charge  weir.Charge
 }
 

@@ -106,7 +106,7 @@ func (t *Limiter) seed(c *call, s *share) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.seeded == outage {
-		return // it is 0 when the breaker was never opened
+		return
 	}
 	e.seeded = outage
 	st := e.standing

@@ -101,13 +101,41 @@ func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	}
 }
 
-// demand is how much of a key was asked of the store lately, while there was no lease.
+// demand is how much of a key is asked for.
 type demand struct {
-	since   weir.Instant
-	units   int64
-	calls   int
+	since weir.Instant // when the store was first asked lately, while there was no lease
+	units int64        // that it was asked for since
+	calls int
+
+	block     int64 // the size of the last lease
+	perSecond float64
+	ended     weir.Instant // when it was spent
+
 	leasing bool         // somebody is getting a lease
 	exactly weir.Instant // before that it is not tried: the last one did not fit
+}
+
+// asked notes a charge that is asked of the store.
+func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
+	if now.Sub(m.since) > ttl || m.since == 0 {
+		m.since, m.units, m.calls = now, 0, 0
+	}
+	m.units += max(1, cost)
+	m.calls++
+}
+
+// spent notes a lease that was spent.
+func (m *demand) spent(block int64, perSecond float64, now weir.Instant) {
+	m.block, m.perSecond, m.ended = block, perSecond, now
+}
+
+// rate returns the demand per second and, if there was a lease just now, its size. It
+// returns false if too little is known.
+func (m *demand) rate(now weir.Instant) (perSecond float64, block int64, known bool) {
+	if now.Sub(m.ended) < leaseSpan && m.block > 0 {
+		return m.perSecond, m.block, true
+	}
+	return float64(m.units) / max(1e-9, now.Sub(m.since).Seconds()), 0, m.calls >= leastCalls
 }
 
 // spendLease answers from the key's lease, if it has one that suffices.
@@ -121,9 +149,23 @@ func (t *Limiter) spendLease(pl *plan, e *entry, cost int64, now weir.Instant) (
 		t.renew(e, l)
 	}
 	if !ok {
+		t.exhausted(e, l, now)
 		return weir.Decision{}, false
 	}
 	return l.decision(left, now), true
+}
+
+// exhausted ends a lease that did not suffice: until the store is told, what was spent of
+// it does not come back. How fast it was spent is remembered for the next.
+func (t *Limiter) exhausted(e *entry, l *lease, now weir.Instant) {
+	perSecond := l.perSecond(now)
+	if !e.lease.CompareAndSwap(l, nil) {
+		return
+	}
+	e.mu.Lock()
+	e.demand.spent(l.units, perSecond, now)
+	e.mu.Unlock()
+	t.giveBack(e, l)
 }
 
 // takeLeased is for a charge that no lease answers: it gets a lease if the key is worth
@@ -154,27 +196,19 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 // worthLeasing returns how many units to lease for a key that has no lease which
 // suffices; 0 means none. If it returns more, the caller is the one who leases.
 func (t *Limiter) worthLeasing(c *call) int64 {
-	now, e, pl, cost := t.now(), c.entry, c.plan, c.cost
-	last := e.lease.Load()
+	now, e := t.now(), c.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := &e.demand
-	if now.Sub(m.since) > t.config.LeaseTTL || m.since == 0 {
-		m.since, m.units, m.calls = now, 0, 0
-	}
-	m.units += max(1, cost)
-	m.calls++
-	if m.leasing || e.standing.limits != pl.limits || now < m.exactly {
+	m.asked(c.cost, now, t.config.LeaseTTL)
+	if m.leasing || now < m.exactly || e.standing.limits != c.plan.limits || t.closed.Load() {
 		return 0
 	}
-	perSecond, block := float64(m.units)/max(1e-9, now.Sub(m.since).Seconds()), int64(0)
-	if last != nil && last.plan.limits == pl.limits {
-		perSecond, block = last.perSecond(now), last.units
-	}
-	if m.calls < leastCalls || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, cost)) {
+	perSecond, block, known := m.rate(now)
+	if !known || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, c.cost)) {
 		return 0
 	}
-	n := blockSize(perSecond, block, cost, t.mostHeld(pl, e.standing, now))
+	n := blockSize(perSecond, block, c.cost, t.mostHeld(c.plan, e.standing, now))
 	m.leasing = n > 0
 	return n
 }

@@ -52,7 +52,7 @@ func New(c Config) (*Limiter, error) {
 	t := &Limiter{config: c, store: newStore(c), table: newTable(c.MaxKeys), renewals: make(chan struct{}, mostRenewals)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i := range t.store.parts {
-		t.breakers = append(t.breakers, &breaker{part: i})
+		t.breakers = append(t.breakers, &breaker{part: i, outage: 1})
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
 	t.words.wake = make(chan struct{}, 1)
