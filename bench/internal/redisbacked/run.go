@@ -71,8 +71,8 @@ func (k keys) take(l limiter, i int) (err error) {
 type run struct {
 	took     []time.Duration // by each call that was answered and timed, sorted
 	answered int
-	failed   int             // calls that were not
-	wrong    int             // answers that were not as expected
+	failed   int // calls that were not
+	wrong    int // answers that were not as expected
 	elapsed  time.Duration
 	commands int64
 	here     time.Duration // processor time of this process

@@ -3,7 +3,6 @@ package redisbacked
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -102,9 +101,6 @@ func openTier(addr string, settings []setting, mode tiered.Mode) (limiter, error
 		guesses:  func() int64 { return l.Stats().Fallback },
 		close: func() {
 			l.Close()
-			if os.Getenv("WEIR_BENCH_STATS") != "" {
-				fmt.Printf("%v: %+v\n%+v\n", mode, l.Stats(), store.Stats())
-			}
 			store.Close()
 		},
 	}, nil
