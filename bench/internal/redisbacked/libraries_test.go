@@ -7,17 +7,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir/bench/internal/redisserver"
 	"github.com/weirlimit/weir/tiered"
 )
 
 // newServer starts a server for a test.
-func newServer(t *testing.T) *server {
+func newServer(t *testing.T) *redisserver.Server {
 	t.Helper()
-	s, err := startServer()
+	s, err := redisserver.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.stop)
+	t.Cleanup(s.Stop)
 	return s
 }
 
@@ -28,7 +29,7 @@ func TestKeysAreKeptApart(t *testing.T) {
 	settings := []setting{{burst: 2, every: time.Hour}, {burst: 3, every: time.Hour}}
 	for _, lib := range append([]library{weirTake(), tier(tiered.Exact), tier(tiered.Leased), tier(tiered.Async), evalFloor()}, hotPeers()...) {
 		t.Run(lib.name, func(t *testing.T) {
-			l, err := lib.open(newServer(t).addr, settings)
+			l, err := lib.open(newServer(t).Addr, settings)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,22 +118,5 @@ func TestBestRunCounts(t *testing.T) {
 		if got := values[0][k]; got != want {
 			t.Errorf("%s: %v, want %v", figures(0, 0)[k].Name, got, want)
 		}
-	}
-}
-
-func TestServerEnds(t *testing.T) {
-	s := newServer(t)
-	if used, err := s.cpuTime(); err != nil || used < 0 {
-		t.Errorf("it used %v, error %v", used, err)
-	}
-	if _, err := s.info("Server", "none"); !errors.Is(err, errNoField) {
-		t.Errorf("error %v", err)
-	}
-	s.stop()
-	if !s.hasEnded() {
-		t.Error("it has not ended")
-	}
-	if v := version(); !strings.HasPrefix(v, "redis-server ") {
-		t.Errorf("its version is %q", v)
 	}
 }

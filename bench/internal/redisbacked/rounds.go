@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/weirlimit/weir/bench/internal/redisserver"
 )
 
 // A lane is a library in a survey, with its runs so far.
@@ -24,15 +26,15 @@ const (
 // compare lets the libraries take turns on a server of their own and returns the
 // values of figures for each.
 func compare(libraries []library, k keys, s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
-	srv, err := startServer()
+	srv, err := redisserver.Start()
 	if err != nil {
 		return nil, 0, err
 	}
-	defer srv.stop()
+	defer srv.Stop()
 	var lanes []*lane
 	for _, lib := range libraries {
 		progress("preparing " + lib.name)
-		l, err := lib.open(srv.addr, k.settings)
+		l, err := lib.open(srv.Addr, k.settings)
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", lib.name, err)
 		}
@@ -59,7 +61,7 @@ func compare(libraries []library, k keys, s Sizes, progress func(step string)) (
 
 // An asking is how all lanes are asked.
 type asking struct {
-	server    *server
+	server    *redisserver.Server
 	keys      keys
 	perRun    time.Duration
 	spare     int // repetitions left

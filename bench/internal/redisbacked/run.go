@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/redisserver"
 )
 
 // keys are what a survey asks for.
@@ -95,7 +96,7 @@ func (r run) percentile(tenThousandths int) float64 {
 }
 
 // ask lets all goroutines ask for d.
-func (k keys) ask(s *server, l limiter, d time.Duration) (run, error) {
+func (k keys) ask(s *redisserver.Server, l limiter, d time.Duration) (run, error) {
 	before, err := takeStock(s, l)
 	if err != nil {
 		return run{}, err
@@ -193,8 +194,8 @@ type stock struct {
 	here, there time.Duration
 }
 
-func takeStock(s *server, l limiter) (stock, error) {
-	there, err := s.cpuTime()
+func takeStock(s *redisserver.Server, l limiter) (stock, error) {
+	there, err := s.CPUTime()
 	if err != nil {
 		return stock{}, err
 	}

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/bench/internal/redisserver"
 	"github.com/weirlimit/weir/tiered"
 )
 
 // Note is what a reader must know of all of it.
-func Note() string { return fmt.Sprintf(note, version(), Goroutines) }
+func Note() string { return fmt.Sprintf(note, redisserver.Version(), Goroutines) }
 
 const note = `All limiters ask one %s without persistence, on the loopback interface and on the
 same cores, from %d goroutines that call in a loop and do nothing else. Each has its

@@ -1,4 +1,4 @@
-package redisbacked
+package redisserver
 
 import (
 	"context"
@@ -26,18 +26,20 @@ const (
 	startPoll  = 10 * time.Millisecond
 )
 
-// A server is a redis-server of our own, on a port of the loopback interface, that
-// saves nothing.
-type server struct {
-	addr  string
+// Server is a redis-server of our own, on a port of the loopback interface, that saves
+// nothing. It ends with this process.
+type Server struct {
+	// Addr is where it listens, for example "127.0.0.1:43210".
+	Addr string
+
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
 	admin *redis.Client // asks how it is, and measures nothing
 }
 
-// startServer starts a server and waits until it answers. The error is
-// harness.Missing if the machine has none.
-func startServer() (*server, error) {
+// Start starts a server and waits until it answers. The error is harness.Missing if the
+// machine has none.
+func Start() (*Server, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
 		return nil, harness.Missing{What: program}
@@ -51,24 +53,24 @@ func startServer() (*server, error) {
 		if problem = s.awaitAnswer(); problem == nil {
 			return s, nil
 		}
-		s.stop()
+		s.Stop()
 	}
 	return nil, problem
 }
 
-func launch(path string) (*server, error) {
+func launch(path string) (*Server, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), ended: make(chan struct{})}
+	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), ended: make(chan struct{})}
 	s.cmd = exec.Command(path, "--port", strconv.Itoa(port), "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", os.TempDir())
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it must not outlive us
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	s.admin = redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 1, MaxRetries: -1})
+	s.admin = redis.NewClient(&redis.Options{Addr: s.Addr, PoolSize: 1, MaxRetries: -1})
 	go func() {
 		_ = s.cmd.Wait() // a killed server is no error
 		close(s.ended)
@@ -88,23 +90,23 @@ func freePort() (int, error) {
 
 // awaitAnswer waits until the server answers, and not somebody else who was quicker
 // to take the port.
-func (s *server) awaitAnswer() error {
+func (s *Server) awaitAnswer() error {
 	for end := time.Now().Add(startLimit); ; time.Sleep(startPoll) {
 		pid, err := s.info("Server", "process_id")
 		switch {
 		case err == nil && int(pid) == s.cmd.Process.Pid:
 			return nil
 		case err == nil:
-			return fmt.Errorf("process %.0f answers on %s instead of %s", pid, s.addr, program)
+			return fmt.Errorf("process %.0f answers on %s instead of %s", pid, s.Addr, program)
 		case s.hasEnded():
-			return fmt.Errorf("%s on %s ended at once", program, s.addr)
+			return fmt.Errorf("%s on %s ended at once", program, s.Addr)
 		case time.Now().After(end):
-			return fmt.Errorf("%s on %s does not answer: %w", program, s.addr, err)
+			return fmt.Errorf("%s on %s does not answer: %w", program, s.Addr, err)
 		}
 	}
 }
 
-func (s *server) hasEnded() bool {
+func (s *Server) hasEnded() bool {
 	select {
 	case <-s.ended:
 		return true
@@ -113,16 +115,16 @@ func (s *server) hasEnded() bool {
 	}
 }
 
-// stop ends the server and waits for that.
-func (s *server) stop() {
+// Stop ends the server and waits for that.
+func (s *Server) Stop() {
 	_ = s.admin.Close()
 	_ = s.cmd.Process.Kill() // if it has ended already, so much the better
 	<-s.ended
 }
 
-// cpuTime returns the processor time that the server has had, the kernel's work for
+// CPUTime returns the processor time that the server has had, the kernel's work for
 // it included.
-func (s *server) cpuTime() (time.Duration, error) {
+func (s *Server) CPUTime() (time.Duration, error) {
 	user, err := s.info("CPU", "used_cpu_user")
 	if err != nil {
 		return 0, err
@@ -134,7 +136,7 @@ func (s *server) cpuTime() (time.Duration, error) {
 var errNoField = errors.New("INFO does not say")
 
 // info returns a number that the server tells of itself.
-func (s *server) info(section, field string) (float64, error) {
+func (s *Server) info(section, field string) (float64, error) {
 	all, err := s.admin.InfoMap(context.Background(), section).Result()
 	if err != nil {
 		return 0, err
@@ -146,9 +148,9 @@ func (s *server) info(section, field string) (float64, error) {
 	return strconv.ParseFloat(text, 64)
 }
 
-// version returns the program's version, for example "redis-server 7.0.15", or that
+// Version returns the program's version, for example "redis-server 7.0.15", or that
 // there is none.
-func version() string {
+func Version() string {
 	out, err := exec.Command(program, "--version").Output()
 	if err != nil {
 		return "no " + program

@@ -1,0 +1,2 @@
+// Package redisserver starts a redis-server for measurements.
+package redisserver
