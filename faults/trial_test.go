@@ -21,12 +21,13 @@ const (
 var limit = history.Limit{Rate: r, Burst: B}
 
 // patience bounds waits for what must happen at all; how soon it must, figures say.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // trial is one row being tried.
 type trial struct {
 	*testing.T
-	row *report.Row
+	row   *report.Row
+	began machine
 }
 
 // try begins a row. In the short form rows run side by side.
@@ -35,8 +36,9 @@ func try(t *testing.T, id, fault, must string) *trial {
 	if !long {
 		t.Parallel()
 	}
-	tr := &trial{T: t, row: results.Begin(id, fault, must)}
+	tr := &trial{T: t, row: results.Begin(id, fault, must), began: look()}
 	t.Cleanup(func() {
+		tr.tell("processors idle", "%.0f %%", 100*look().idleSince(tr.began))
 		if t.Failed() {
 			tr.row.Fail()
 		}

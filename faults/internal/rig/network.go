@@ -89,14 +89,6 @@ func (n *Network) Begin(t Trouble) {
 	}
 }
 
-// Again has chance choose again which connections the trouble concerns. (Toxiproxy can
-// change a toxic in place, but not without a data race.)
-func (n *Network) Again(t Trouble) {
-	n.t.Helper()
-	n.End()
-	n.Begin(t)
-}
-
 // End ends the trouble.
 func (n *Network) End() {
 	n.t.Helper()
