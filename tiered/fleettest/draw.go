@@ -17,13 +17,17 @@ func Draw(seed uint64) Scenario {
 	}
 	s.Limit = weir.Limit{Rate: int64(20 + d.below(300)), Per: weir.Every(time.Second)}
 	s.Limit.Burst = 1 + int64(float64(s.Limit.Rate)*2*d.float()*d.float())
+	if s.Mode == tiered.Leased && d.chance(0.7) { // leases are for busy keys with room
+		s.Limit.Rate *= int64(1 + d.below(8))
+		s.Limit.Burst = s.Limit.Rate
+	}
 	s.Latency = Span{time.Duration(50+d.below(200)) * time.Microsecond, time.Duration(300+d.below(3000)) * time.Microsecond}
 	if d.chance(0.1) {
 		s.Latency.Max = 7 * time.Millisecond // some are slower than Timeout
 	}
 	s.Timely = d.chance(0.3)
 	s.FlushEvery = []time.Duration{0, 0, 20 * time.Millisecond, 100 * time.Millisecond}[d.below(4)]
-	s.LeaseTTL = []time.Duration{0, time.Second, 300 * time.Millisecond}[d.below(3)]
+	s.LeaseTTL = []time.Duration{0, time.Second, 2 * time.Second, 300 * time.Millisecond}[d.below(4)]
 	s.MaxDeny = []time.Duration{0, 100 * time.Millisecond}[d.below(2)]
 	if d.chance(0.3) {
 		s.Deadline = time.Duration(8+d.below(20)) * time.Millisecond
@@ -103,10 +107,13 @@ func (s *Scenario) drawDemand(d *dice) {
 	if d.chance(0.3) && s.Limit.Burst >= 8 {
 		cost = 1 + int64(d.below(3))
 	}
+	if s.Mode == tiered.Leased && s.Limit.Rate > 400 {
+		cost = 1 + int64(d.below(10))
+	}
 	perCost := 2 / float64(1+cost)
 	total := s.rate() * (0.3 + 3*d.float()) * perCost * float64(s.Keys)
 	if s.Saturated {
-		total = s.rate() * 1.5 * float64(s.Nodes) * perCost * float64(s.Keys)
+		total = s.rate() * (1 + 2/float64(s.Nodes)) * float64(s.Nodes) * perCost * float64(s.Keys)
 	}
 	total = min(total, max(3000/s.Length.Seconds(), s.rate()*1.2*perCost*float64(s.Keys)))
 	for range s.Nodes {

@@ -23,10 +23,10 @@ type Source uint8
 
 // The sources.
 const (
-	ByStore Source = iota // the store, for this call
-	ByNode                // the node, on what it had heard, leased or copied
-	ByShare               // the node, on its share of the limit while the store was away
-	ByNobody              // the call was admitted because the store was away
+	ByStore  Source = iota // the store, for this call
+	ByNode                 // the node, on what it had heard, leased or copied
+	ByShare                // the node, on its share of the limit while the store was away
+	ByNobody               // the call was admitted because the store was away
 )
 
 // String returns one letter.
@@ -124,6 +124,9 @@ func (s Scenario) run() (r Result) {
 		wg.Go(func() { f.drive(i, &wg) })
 	}
 	f.schedule(&wg)
+	if s.script != nil {
+		wg.Go(func() { s.script(f) })
+	}
 	wg.Wait()
 	time.Sleep(calm)
 	r.Policy = f.policy

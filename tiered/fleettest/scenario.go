@@ -52,6 +52,8 @@ type Scenario struct {
 	// Store, unless it is nil, stands between the nodes and the model store: to
 	// show that Check notices a broken one.
 	Store func(node int, l weir.Limiter) weir.Limiter
+
+	script func(*fleet) // what happens besides, if it is not nil
 }
 
 // A Span is a range of times.

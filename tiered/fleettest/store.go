@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -99,6 +100,7 @@ type carried struct {
 	at    time.Duration  // when it was carried out
 	err   error
 	ops   []*Op
+	left  atomic.Bool // the caller waits no longer
 }
 
 // A link is the way of one node to the store.
@@ -142,9 +144,7 @@ func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64)
 
 // Do implements weir.Limiter.
 func (l *link) Do(ctx context.Context, b *weir.Batch) error {
-	c := &carried{batch: *b}
-	c.batch.Charges, c.batch.Receipts = slices.Clone(b.Charges), slices.Clone(b.Receipts)
-	c.batch.Decisions, c.batch.Settled = nil, nil
+	c := &carried{batch: weir.Batch{Op: b.Op, TTL: b.TTL, Charges: slices.Clone(b.Charges), Receipts: slices.Clone(b.Receipts)}}
 	if err := l.call(ctx, c); err != nil {
 		return err
 	}
@@ -159,7 +159,9 @@ func (l *link) Set(ctx context.Context, old, new *weir.Policy) error {
 
 var errRefused = errors.New("fleettest: connection refused")
 
-func unknown(err error) error { return fmt.Errorf("fleettest: no answer: %w: %w", weir.ErrUnknown, err) }
+func unknown(err error) error {
+	return fmt.Errorf("fleettest: no answer: %w: %w", weir.ErrUnknown, err)
+}
 
 // call takes a call to the store and its answer back, unless something happens.
 func (l *link) call(ctx context.Context, c *carried) error {
@@ -189,6 +191,7 @@ func (l *link) call(ctx context.Context, c *carried) error {
 	case err := <-answer:
 		return err
 	case <-ctx.Done():
+		c.left.Store(true)
 		return unknown(ctx.Err())
 	}
 }
@@ -222,7 +225,7 @@ func (l *link) arrive(c *carried, answer chan<- error, loseReply bool, back time
 	}
 	time.AfterFunc(back, func() {
 		for _, op := range c.ops {
-			op.Answered = true
+			op.Answered = !c.left.Load()
 		}
 		answer <- c.err
 	})

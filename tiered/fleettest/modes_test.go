@@ -1,0 +1,263 @@
+package fleettest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/tiered"
+)
+
+func perSecond(rate, burst int64) weir.Limit {
+	return weir.Limit{Rate: rate, Per: weir.Every(time.Second), Burst: burst}
+}
+
+// fail reports what Check finds and is not known.
+func fail(t *testing.T, s Scenario, r Result) {
+	t.Helper()
+	for _, p := range Check(s, r) {
+		if known := (Known{}); !errors.As(p, &known) || *strictFlag {
+			t.Error(p)
+		}
+	}
+}
+
+// A seed is the same run each time.
+func TestSeedsRepeat(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector has goroutines run in any order")
+	}
+	for seed := range uint64(30) {
+		s := Draw(1000 + seed)
+		a, b := s.Run(t), s.Run(t)
+		same := slices.EqualFunc(a.Calls, b.Calls, func(x, y Call) bool {
+			return x.String() == y.String() && x.At == y.At
+		})
+		if !same || !slices.Equal(a.Ops, b.Ops) || !slices.Equal(a.Shares, b.Shares) {
+			t.Errorf("seed %d gave two different runs, of %d and %d calls: %v", s.Seed, len(a.Calls), len(b.Calls), s)
+		}
+	}
+}
+
+// Check notices a store that lends units without holding them, one that admits
+// everything, and one that forgets debts.
+func TestCheckNotices(t *testing.T) {
+	saturated := func(s Scenario) Scenario {
+		s.Seed, s.Nodes, s.Keys, s.Length, s.OnError, s.Latency = 7, 3, 1, 3*time.Second, weir.FailLocal, Span{100 * time.Microsecond, time.Millisecond}
+		for range s.Nodes {
+			s.Demand = append(s.Demand, []Phase{{To: s.Length, PerSecond: 400}})
+		}
+		return s
+	}
+	tests := map[string]struct {
+		scenario Scenario
+		store    func(int, weir.Limiter) weir.Limiter
+	}{
+		"lends without holding":   {Scenario{Mode: tiered.Leased, Limit: perSecond(400, 400)}, func(_ int, l weir.Limiter) weir.Limiter { return careless{l} }},
+		"admits everything":       {Scenario{Mode: tiered.Exact, Limit: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return generous{l} }},
+		"forgets what it is told": {Scenario{Mode: tiered.Async, Limit: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return forgetful{l} }},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := saturated(tt.scenario)
+			fail(t, s, s.Run(t)) // with a good store
+			s.Store = tt.store
+			problems := Check(s, s.Run(t))
+			if len(problems) == 0 {
+				t.Fatal("Check is content")
+			}
+			t.Log(problems[0])
+		})
+	}
+}
+
+// careless peeks where it should hold.
+type careless struct{ weir.Limiter }
+
+func (l careless) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.Settle {
+		b.Decisions, b.Settled = make([]weir.Decision, len(b.Charges)), make([]weir.Settled, len(b.Charges))
+		return nil
+	}
+	if b.Op != weir.ReserveAll {
+		return l.Limiter.Do(ctx, b)
+	}
+	b.Op = weir.PeekEach
+	err := l.Limiter.Do(ctx, b)
+	b.Op, b.Receipts = weir.ReserveAll, make([]weir.Receipt, len(b.Charges))
+	return err
+}
+
+// generous admits what was refused.
+type generous struct{ weir.Limiter }
+
+func (l generous) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	d, err := l.Limiter.Take(ctx, p, key, cost)
+	d.Allowed, d.Reason = true, weir.Admitted
+	return d, err
+}
+
+// forgetful charges nothing for what it is told.
+type forgetful struct{ weir.Limiter }
+
+func (l forgetful) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op != weir.DebitEach {
+		return l.Limiter.Do(ctx, b)
+	}
+	told := b.Charges
+	b.Charges = slices.Clone(told)
+	for i := range b.Charges {
+		b.Charges[i].Cost = 0
+	}
+	err := l.Limiter.Do(ctx, b)
+	b.Charges = told
+	return err
+}
+
+// All nodes know that R units remain, and then all are hit at once: Async admits about
+// what its formula says.
+func TestAsyncWorstCase(t *testing.T) {
+	const nodes, rate, burst, unsynced = 6, 20, 200, 40
+	s := Scenario{
+		Seed: 1, Nodes: nodes, Mode: tiered.Async, OnError: weir.FailClosed, Limit: perSecond(rate, burst),
+		MaxUnsynced: unsynced, Length: 3 * time.Second, Latency: Span{time.Millisecond, 2 * time.Millisecond},
+	}
+	for i := range nodes {
+		phases := []Phase{
+			{From: time.Duration(i) * time.Millisecond, To: 400 * time.Millisecond, PerSecond: 40}, // they come to know of each other
+			{From: 500 * time.Millisecond, To: 560 * time.Millisecond, PerSecond: 2000},
+		}
+		s.Demand = append(s.Demand, phases)
+	}
+	r := s.Run(t)
+	fail(t, s, r)
+	c := &checker{s: s.withDefaults(), r: r}
+	got, formula := excess(r.Grants("a"), burst, rate), c.overshoot("a")
+	t.Logf("overshoot %.1f units, formula %.1f: %.0f %%", got, formula, 100*got/formula)
+	if got < formula/2 {
+		t.Errorf("the worst case reaches less than half of the formula")
+	}
+}
+
+// With one node and nobody else, who waits for RetryAfter is admitted.
+func TestRetryAfter(t *testing.T) {
+	refused := 0
+	for seed := range uint64(20) {
+		s := Draw(seed)
+		s.Nodes, s.Mode, s.Keys, s.Bus = 1, tiered.Exact, 1, false
+		s.Clocks, s.Demand = s.Clocks[:1], nil
+		s.Latency.Max, s.Deadline, s.Saturated = 2*time.Millisecond, 0, true
+		s.LoseRequest, s.LoseReply, s.Outages, s.Failovers, s.Crashes, s.Changes = 0, 0, nil, nil, nil, nil
+		s.script = func(f *fleet) {
+			d := throw(seed, 5)
+			for range 200 {
+				cost := 1 + int64(d.below(int(min(4, s.Limit.Burst))))
+				call := f.call(0, "a", cost)
+				if call.Decision.Allowed {
+					continue
+				}
+				again := f.call(0, "a", cost) // which the node answers by itself
+				if again.By != ByNode {
+					continue // it was too short to remember
+				}
+				refused++
+				wait := again.Decision.RetryAfter
+				time.Sleep(wait + wait*time.Duration(max(0, -s.Clocks[0].PPM))/1_000_000 + 1)
+				if last := f.call(0, "a", cost); !last.Decision.Allowed {
+					t.Errorf("seed %d: after %v: %v\nthen %v", seed, wait, again, last)
+				}
+			}
+		}
+		s.Run(t)
+	}
+	if refused < 100 {
+		t.Errorf("nodes answered %d calls by themselves", refused)
+	}
+}
+
+// A key that is reset, or whose limit is raised, on one node is admitted on another as
+// soon as the word has come, and without it after MaxDeny.
+func TestWordComes(t *testing.T) {
+	for _, bus := range []bool{true, false} {
+		for _, set := range []bool{true, false} {
+			for mode := range tiered.Async + 1 {
+				s := Scenario{
+					Seed: 1, Nodes: 3, Mode: mode, Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Minute), Burst: 10},
+					Latency: Span{time.Millisecond, 2 * time.Millisecond}, MaxDeny: 500 * time.Millisecond,
+					Bus: bus, BusLatency: Span{time.Millisecond, 10 * time.Millisecond},
+				}
+				s.script = func(f *fleet) {
+					for range 15 {
+						f.call(0, "a", 1)
+						f.call(1, "a", 1)
+					}
+					time.Sleep(100 * time.Millisecond)
+					if c := f.call(1, "a", 1); c.Decision.Allowed {
+						t.Errorf("%v set=%v bus=%v: not exhausted: %v", mode, set, bus, c)
+					}
+					f.change(Change{Node: 0, Set: set})
+					wait := s.BusLatency.Max
+					if !bus {
+						wait = s.MaxDeny
+					}
+					time.Sleep(wait + 1)
+					if c := f.call(1, "a", 1); !c.Decision.Allowed {
+						t.Errorf("%v set=%v bus=%v: %v after the change: %v", mode, set, bus, wait, c)
+					}
+				}
+				s.Run(t)
+			}
+		}
+	}
+}
+
+// After an outage in which all nodes admitted their shares, the limit is used again.
+func TestUseAfterOutage(t *testing.T) {
+	for mode := range tiered.Async + 1 {
+		const rate, burst = 100, 50
+		s := Scenario{
+			Seed: 1, Nodes: 4, Mode: mode, OnError: weir.FailLocal, Limit: perSecond(rate, burst), Length: 10 * time.Second,
+			Latency: Span{200 * time.Microsecond, 2 * time.Millisecond},
+			Outages: []Outage{{From: 2 * time.Second, To: 5 * time.Second, Node: -1}},
+		}
+		for range s.Nodes {
+			s.Demand = append(s.Demand, []Phase{{To: s.Length, PerSecond: 100}})
+		}
+		r := s.Run(t)
+		fail(t, s, r)
+		var per [10]int64
+		for _, g := range r.Grants("a") {
+			per[min(9, g.At/time.Second)] += g.Units
+		}
+		t.Logf("%v: units admitted in each second: %d; the store is away from 2 to 5", mode, per)
+		if during := per[2] + per[3] + per[4]; during < 3*rate-burst {
+			t.Errorf("%v: shares admitted only %d units in 3 s", mode, during)
+		}
+		// What was admitted meanwhile is charged whole, so the fleet is refused for
+		// about as long again.
+		if per[8] < rate-rate/10 || per[9] < rate-rate/10 {
+			t.Errorf("%v: the limit is not used again", mode)
+		}
+	}
+}
+
+// Nodes notice one after the other that the store is back. Where much comes back
+// meanwhile, that is worth more than a burst.
+func TestStaggeredRecovery(t *testing.T) {
+	const rate, burst = 1000, 10
+	s := Scenario{
+		Seed: 17, Nodes: 4, OnError: weir.FailLocal, Limit: perSecond(rate, burst), Length: 2 * time.Second,
+		Latency: Span{200 * time.Microsecond, 2 * time.Millisecond},
+		Outages: []Outage{{From: 500 * time.Millisecond, To: 770 * time.Millisecond, Node: -1}},
+	}
+	for range s.Nodes {
+		s.Demand = append(s.Demand, []Phase{{From: 450 * time.Millisecond, To: s.Length, PerSecond: 1500}})
+	}
+	r := s.Run(t)
+	fail(t, s, r)
+	c := &checker{s: s.withDefaults(), r: r}
+	t.Logf("%.0f units above a limit with burst %d; at most %.0f", excess(r.Grants("a"), burst, rate), burst, c.local())
+}
