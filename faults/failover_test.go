@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +29,50 @@ func TestPromoted(t *testing.T) {
 		formula: "2B + B for the failover",
 		back:    2 * time.Second,
 	})
+}
+
+// F6b: an operator has the replica promoted while the primary is well. Until Sentinels
+// have made it a replica, it goes on taking writes, which are lost, from daemons that
+// have not heard; then it refuses them as READONLY.
+func TestSwitchover(t *testing.T) {
+	tr := try(t, "F6b", "replica promoted by Sentinels while the primary is well: two primaries, then READONLY",
+		"E ≤ 4B + r × the time with two primaries; no error reaches a caller; back ≤ 2 s after the old primary is a replica")
+	sentinel := redistest.StartSentinel(t)
+	fleet := tr.fleet(3, "--redis", strings.Join(sentinel.SentinelAddrs(), ","), "--sentinel", sentinel.MasterName())
+	load := fleet.StartLoad(mix())
+	load.For(pick(5*time.Second, time.Second))
+	old := sentinel.Primary()
+	fault := time.Now()
+	sentinel.Failover()
+	rig.Await(t, "the old primary to be a replica", patience, func() error { return isReplica(old) })
+	demoted := time.Now()
+	fleet.AwaitShared(patience)
+	shared := time.Now()
+	load.For(pick(5*time.Second, 500*time.Millisecond))
+	list := load.Stop()
+	tier := fleet.Stop()
+
+	two := demoted.Sub(fault) // at most
+	tr.tell("two primaries for at most", "%s", brief(two))
+	// An outage, if daemons take it for one: 2B. What the replica had not got: B. And
+	// the other primary has a burst and a rate of its own while there are two.
+	tr.judge(list, 2*B+B+B+r*two.Seconds(), "2B + B for the failover + B + r × that time")
+	tr.within("shared again after", shared.Sub(demoted), 2*time.Second)
+	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 0.99)))
+	tr.within("longest", history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 1), waitMost)
+}
+
+// isReplica says whether a server has become one.
+func isReplica(server *redistest.Server) error {
+	reply, err := server.Do("ROLE")
+	if err != nil {
+		return err
+	}
+	if role := reply.Items[0].Text; role != "slave" {
+		return fmt.Errorf("%s is a %s", server.Addr(), role)
+	}
+	return nil
 }
 
 // rowKey is the key of a subject's row in Redis.

@@ -1,10 +1,12 @@
 package faults
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir/faults/internal/history"
+	"github.com/weirlimit/weir/faults/internal/report"
 	"github.com/weirlimit/weir/faults/internal/rig"
 	"github.com/weirlimit/weir/internal/redistest"
 )
@@ -99,7 +101,11 @@ func (tr *trial) waits(list []history.Decision, fault, alone, mended time.Durati
 func (tr *trial) usage(before, after rig.Usage) {
 	tr.Helper()
 	const mb = 1 << 20
-	tr.tell("memory", "%.1f MB → %.1f MB", float64(before.RSS)/mb, float64(after.RSS)/mb)
+	was, is := float64(before.RSS)/mb, float64(after.RSS)/mb
+	memory := report.Figure{
+		Name: "memory", Value: fmt.Sprintf("%.1f MB", is), Bound: fmt.Sprintf("≤ %.1f MB = before + 10 %%", 1.1*was), Met: is <= 1.1*was,
+	}
+	tr.add(memory, long) // a young daemon still grows
 	tr.atMost("open files", float64(after.FDs), float64(before.FDs+slackFiles), "before + 4")
 	tr.atMost("threads", float64(after.Threads), float64(before.Threads+slackThreads), "before + 8")
 }
@@ -123,7 +129,7 @@ func connections(tr *trial, port int) int {
 // F1: Redis crashes, and comes back with nothing.
 func TestKilled(t *testing.T) {
 	tr := try(t, "F1", "Redis killed (SIGKILL), started again without its data after 5 s",
-		"E ≤ 3B; given up ≤ 150 ms; p99 ≤ 30 ms until then, ≤ 5 ms after; back ≤ 1 s after PONG")
+		"E ≤ 3B; given up ≤ 150 ms; p99 ≤ 30 ms until then, ≤ 5 ms after; back ≤ 1 s after PONG; memory + 10 % at most")
 	server := redistest.Start(t)
 	tr.outage(outage{
 		fleet:  tr.fleet(3, "--redis", server.Addr()),
@@ -182,7 +188,8 @@ func TestFlapping(t *testing.T) {
 	fleet.Calm()
 	before := fleet.Usage()
 	load := fleet.StartLoad(mix())
-	load.For(time.Second)
+	load.For(pick(5*time.Second, time.Second))
+	before.RSS = fleet.Usage().RSS
 	times := pick(10, 3)
 	for range times {
 		fault := time.Now()
@@ -195,9 +202,10 @@ func TestFlapping(t *testing.T) {
 		load.For(time.Until(mended.Add(pick(time.Second, 0))))
 	}
 	fleet.AwaitShared(patience)
-	list := load.Stop()
+	list, rss := load.Stop(), fleet.Usage().RSS
 	fleet.Calm()
 	after := fleet.Usage()
+	after.RSS = rss
 	tier := fleet.Stop()
 
 	tr.tell("times", "%d", times)

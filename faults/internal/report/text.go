@@ -45,10 +45,19 @@ go test -C faults .                                  # the short form, as in mak
 `
 
 const outro = `
-## What is not here
+## How to read it
 
-Clocks that differ between daemons, and steps of the clock, are tried inside one process,
-where a node can be given a clock: a Go program reads the system's clock without the C
-library, so faketime does not reach it. In exact mode no daemon's clock has a part in a
-decision; Redis's has.
+- **Decided alone** counts the decisions that a daemon made without Redis, by its share
+  of the limit: 100 / 3 per second and a burst of 100 / 3. Where a row is not about an
+  outage there should be none, but a daemon waits 10 ms for Redis and no longer, and on a
+  machine whose processors are busy that happens. The row's bound then has 2B on top.
+- **Processors idle** says how busy the machine was. Load, daemons and Redis share its
+  cores with whatever else runs there, and times include the client's own: with few
+  percent idle, they tell more about the machine than about weir.
+- **Charges of one call** are seen by another daemon, whose way to Redis is good. It looks
+  at keys that were asked for once.
+- Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,
+  since a Go program reads the system's clock without the C library and faketime does not
+  reach it. A daemon's own clock never steps: it is the wall clock at the start of the
+  process, and monotonic from then on. So what can step is the clock of the store.
 `
