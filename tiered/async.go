@@ -83,7 +83,7 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 // inTurn tells the store of the key's debt, if there is one, and otherwise asks for the
 // charge.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
-	if c.entry.debt.units.Load() <= 0 {
+	if c.entry.debt.units.Load() <= 0 || c.entry.debt.plan.Load() == nil { // raised, but nothing was ever granted yet
 		d, err = t.take(ctx, c)
 		return d, true, err
 	}
