@@ -93,6 +93,15 @@ func (m *model) lost(node int, c *carried) {
 	}
 }
 
+// answered notes that the answer has come, if the caller is still there.
+func (m *model) answered(c *carried) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, op := range c.ops {
+		op.Answered = !c.left.Load()
+	}
+}
+
 // carried is a call on its way.
 type carried struct {
 	batch weir.Batch
@@ -224,9 +233,7 @@ func (l *link) arrive(c *carried, answer chan<- error, loseReply bool, back time
 		return
 	}
 	time.AfterFunc(back, func() {
-		for _, op := range c.ops {
-			op.Answered = !c.left.Load()
-		}
+		l.f.store.answered(c)
 		answer <- c.err
 	})
 }
