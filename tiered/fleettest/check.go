@@ -196,10 +196,16 @@ func (c *checker) lossy() bool {
 	return c.s.lossy() || 2*c.s.Latency.Max*patience(c.s.Mode) >= time
 }
 
-// stagger is how long after the store is back the last node notices, and has told it
+// notice is how long after the store is back a node usually notices, and has told it
 // what it owes.
+func (c *checker) notice() time.Duration {
+	return probeEvery + probeEvery/probeJitter + 4*c.s.Timeout + c.s.FlushEvery
+}
+
+// stagger is how long after the store is back the last node has noticed, if answers
+// hang or are lost.
 func (c *checker) stagger() time.Duration {
-	w := probeEvery + probeEvery/probeJitter + 4*c.s.Timeout + c.s.FlushEvery
+	w := c.notice()
 	for _, o := range c.s.Outages {
 		if o.Kind != Refuse {
 			w = max(w, debitTimeout+probeEvery)
@@ -216,7 +222,7 @@ func (c *checker) stagger() time.Duration {
 // node admits meanwhile if it is more; and what a wrong count and partitions add.
 func (c *checker) local() float64 {
 	n := float64(c.s.Nodes)
-	e := n*c.shareBurst() + max(c.burst(), n*c.shareRate()*c.stagger().Seconds())
+	e := n*c.shareBurst() + max(c.burst(), n*c.shareRate()*c.notice().Seconds())
 	longest, alone := time.Duration(0), time.Duration(0)
 	for _, o := range c.s.Outages {
 		longest = max(longest, o.To-o.From)
@@ -225,7 +231,7 @@ func (c *checker) local() float64 {
 		}
 	}
 	over := max(0, n*c.shareRate()-c.rate())
-	return e + over*(longest+c.stagger()).Seconds() + c.shareRate()*alone.Seconds()
+	return e + over*(longest+c.notice()).Seconds() + c.shareRate()*alone.Seconds()
 }
 
 // forgiven is what failovers may have forgiven of a key.

@@ -29,8 +29,7 @@
 //     So do debts whose fate is unknown.
 //   - A node's share: E = 0 with burst/nodes and rate/nodes. All together: a burst of
 //     shares, and another burst or what comes back while nodes notice one after the other
-//     that the store is there, up to rate × 0.4 s, whichever is more; 1.25 s after an
-//     outage in which the store hung. A wrong count of nodes, and an outage for one node
+//     that the store is there, up to rate × 0.4 s, whichever is more. A wrong count of nodes, and an outage for one node
 //     alone, add what the rates sum up to beyond the limit's. Outages that repeat add
 //     nothing.
 //   - Fail open has no bound, but what the store decides has. Fail closed admits nothing
@@ -39,9 +38,10 @@
 //     counted as lost.
 //   - Every call is decided, within Timeout, in Leased mode within two, and within
 //     its deadline. Every decision is counted in Stats.
-//   - Once the store is back, nodes ask it again.
+//   - Once the store is back, nodes ask it again: within 0.4 s, and within 1.25 s if it
+//     hung, since a debt on its way is waited for.
 //   - Where demand exceeds the limit all the time and nothing fails, at least burst +
-//     rate·T is admitted, less one in a hundred; less half a burst for Leased, and a
+//     rate·T is admitted, less one in a hundred; less a quarter of a burst for Leased, and a
 //     tenth of a burst for each node for Async. That is for bursts of 8 and more: with
 //     less, calls at random miss units in every mode.
 //

@@ -49,7 +49,7 @@ func (c *checker) due() float64 {
 	slack := max(2, 0.01*full)
 	switch s.Mode {
 	case tiered.Leased:
-		slack += c.burst() / 2
+		slack += c.burst() / 4
 	case tiered.Async:
 		slack += c.burst() / 10 * float64(s.Nodes)
 	}
