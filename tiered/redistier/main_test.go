@@ -3,6 +3,7 @@ package redistier
 import (
 	"context"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(nodeVariable) != "" {
+		os.Exit(runNode())
+	}
 	// These end by themselves some seconds after a cluster has changed; see
 	// redisconn.Conn.Close.
 	goleak.VerifyTestMain(m,

@@ -1,0 +1,84 @@
+package redistier
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/tiered"
+)
+
+// What one node learns or changes is known to all. They believe denials for a minute, so
+// whatever is felt earlier they have heard from the bus.
+func TestFleetHears(t *testing.T) {
+	redis := redistest.Start(t)
+	limit := nodeLimit{Rate: 1, Burst: 10, Per: time.Hour}
+	fleet := startFleet(t, nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: patient, MaxDeny: time.Minute})
+	askAll(fleet, request{Do: "take", Key: "other", Cost: 1}) // now all use the policy
+
+	t.Run("denial", func(t *testing.T) { deny(t, fleet, "k") })
+	t.Run("reset", func(t *testing.T) {
+		wantFelt(t, fleet, func(key string) time.Duration { return fleet[0].ask(request{Do: "reset", Key: key}).Took })
+	})
+	t.Run("set", func(t *testing.T) {
+		wantFelt(t, fleet, func(string) time.Duration {
+			limit.Burst += 10
+			return fleet[0].ask(request{Do: "set", Limit: limit}).Took
+		})
+	})
+	quit(fleet)
+}
+
+// deny has the first node empty a key, and sees to it that the others know: they refuse
+// it without asking the store.
+func deny(t *testing.T, fleet []*process, key string) {
+	t.Helper()
+	var before []tiered.Stats
+	for _, r := range askAll(fleet, request{Do: "stats"}) {
+		before = append(before, r.Stats)
+	}
+	for fleet[0].ask(request{Do: "take", Key: key, Cost: 1}).Allowed {
+	}
+	for i, p := range fleet[1:] {
+		was := before[i+1]
+		p.await("word of the denial", func(r reply) bool { return r.Stats.Heard > was.Heard })
+		for range 5 {
+			if p.ask(request{Do: "take", Key: key, Cost: 1}).Allowed {
+				t.Errorf("node %d admits what node 0 was denied", p.place)
+			}
+		}
+		if s := p.stats(); s.DenyCache != was.DenyCache+5 || s.StoreCalls != was.StoreCalls {
+			t.Errorf("node %d: %d of 5 denials were known, and the store was called %d times; want 5 and 0",
+				p.place, s.DenyCache-was.DenyCache, s.StoreCalls-was.StoreCalls)
+		}
+	}
+}
+
+// wantFelt denies a key everywhere, has the first node change that, and measures when
+// each node admits it again. This must be within 100 ms of the beginning of the call; where
+// the machine was too busy, it is measured again, three times in all.
+func wantFelt(t *testing.T, fleet []*process, change func(key string) time.Duration) {
+	t.Helper()
+	const most, tries = 100 * time.Millisecond, 3
+	for try := range tries {
+		key := t.Name() + string(rune('1'+try))
+		deny(t, fleet, key)
+		askAll(fleet, request{Do: "watch", Key: key})
+		began := time.Now()
+		took := change(key)
+		worst := time.Duration(0)
+		for i, r := range askAll(fleet, request{Do: "wait"}) {
+			if r.At == 0 || r.Failed != "" {
+				t.Fatalf("node %d has never admitted it: %s", i, r.Failed)
+			}
+			felt := time.Unix(0, r.At).Sub(began)
+			worst = max(worst, felt)
+			t.Logf("try %d: node %d admits after %v", try+1, i, felt.Round(10*time.Microsecond))
+		}
+		t.Logf("the call took %v", took.Round(10*time.Microsecond))
+		if worst <= most {
+			return
+		}
+	}
+	t.Errorf("it was felt later than %v in %d of %d measurements", most, tries, tries)
+}
