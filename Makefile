@@ -1,6 +1,6 @@
 # Two commands matter: "make run" and "make test". "make" alone lists the rest.
 
-.PHONY: help run build test test-all bench faults lint fmt clean
+.PHONY: help run build test test-all bench modes faults lint fmt clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -26,6 +26,9 @@ test-all: ## the same with long property runs and fuzzing
 
 bench: ## compare weir with its peers, side by side; flags go in ARGS
 	go run -C bench ./cmd/compare $(ARGS)
+
+modes: ## measure exact, leased and async with 1 to 4 nodes; writes docs/modes.md
+	go run -C bench ./cmd/modes $(ARGS)
 
 faults: ## break Redis and the network under load; writes docs/faults.md
 	WEIR_FAULTS=long go test -C faults -count=1 -timeout 30m -v . $(ARGS)
