@@ -50,6 +50,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestErrorsAreOneLine(t *testing.T) {
+	const aboutRedis = "weir: --sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS; see 'weir serve --help'\n"
 	tests := []struct {
 		args string
 		code int
@@ -72,6 +73,17 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --snapshot none/weir.snap", exitFailure, "weir: --snapshot \"none/weir.snap\": there is no directory \"none\"; create it\n"},
 		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or move it away to start empty\n"},
 		{"serve --http 0.0.0.0:8080", exitFailure, "weir: server: HTTP \"0.0.0.0:8080\": is not loopback; anybody who reaches it could use it, because clients cannot be configured yet: use localhost, 127.0.0.1 or [::1]\n"},
+		{"serve --redis=", exitUsage, "weir: --redis: must be an address such as 127.0.0.1:6379; leave it out to count in memory; see 'weir serve --help'\n"},
+		{"serve --redis 127.0.0.1:1 --max-keys 5", exitUsage, "weir: --redis: counts are kept there; --snapshot and --max-keys are for memory; see 'weir serve --help'\n"},
+		{"serve --sentinel mymaster", exitUsage, aboutRedis},
+		{"serve --sentinel=", exitUsage, aboutRedis},
+		{"serve --consistency exact", exitUsage, aboutRedis},
+		{"serve --on-error local", exitUsage, aboutRedis},
+		{"serve --redis 127.0.0.1:1 --sentinel=", exitUsage, "weir: --sentinel: must be the name by which Sentinels know the primary, such as mymaster; see 'weir serve --help'\n"},
+		{"serve --redis 127.0.0.1:1 --consistency eventual", exitUsage, "weir: invalid argument \"eventual\" for \"--consistency\" flag: tiered: no mode is called \"eventual\"; there are [\"exact\" \"leased\" \"async\"]; see 'weir serve --help'\n"},
+		{"serve --redis 127.0.0.1:1 --on-error panic", exitUsage, "weir: invalid argument \"panic\" for \"--on-error\" flag: weir: \"panic\" is nothing to do on an error; there are [\"local\" \"open\" \"closed\"]; see 'weir serve --help'\n"},
+		{"serve --redis 127.0.0.1:1 --on-error default", exitUsage, "weir: --on-error default: must be local, open or closed; see 'weir serve --help'\n"},
+		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster", exitFailure, "weir: --redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
 		{"load", exitUsage, "weir: there is no URL; see 'weir load --help'\n"},
 		{"load http://127.0.0.1:1/", exitUsage, "weir: there is no --rate; see 'weir load --help'\n"},
 		{"load --rate 0 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"0\": \"0\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -42,6 +43,13 @@ func weirMain() {
 		policies = []*weir.Policy{p}
 	}
 	redisTimeout = time.Minute
+	if text := os.Getenv("REDIS_TIMEOUT"); text != "" {
+		timeout, err := time.ParseDuration(text)
+		if err != nil {
+			panic(err)
+		}
+		redisTimeout = timeout
+	}
 	os.Exit(Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -86,11 +94,30 @@ func noRaceSleep() (name, value string) {
 	return "GORACE", strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=10")
 }
 
-// daemon is the weir serve that a script started last.
+// daemon is a weir serve. Scripts have the one that they started last.
 type daemon struct {
+	url    string
 	cmd    *exec.Cmd
 	out    *bufio.Reader // what it prints after the first line
-	stderr bytes.Buffer
+	stderr syncBuffer
+}
+
+// A syncBuffer may be read while it is being written to.
+type syncBuffer struct {
+	mu  sync.Mutex // guards the field below
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 type daemonKey struct{}
@@ -99,31 +126,68 @@ func daemonOf(ts *testscript.TestScript) *daemon { return *ts.Value(daemonKey{})
 
 var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
 
-// cmdServe is "serve [flag...]": it starts weir serve on a free port and puts its
-// address into $URL.
-func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
+// startDaemon starts weir serve on a free port, in a directory and with additions to
+// this process's environment. Whoever gets one calls kill in the end, also with an error.
+func startDaemon(dir string, env []string, args ...string) (*daemon, error) {
 	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
-	cmd.Dir = ts.MkAbs(".")
-	cmd.Env = append(os.Environ(), "SLOW="+ts.Getenv("SLOW"), "GORACE="+ts.Getenv("GORACE"), "WEIR_REDIS_PASSWORD="+ts.Getenv("WEIR_REDIS_PASSWORD"))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), env...)
 	d := &daemon{cmd: cmd}
-	*ts.Value(daemonKey{}).(**daemon) = d
 	cmd.Stderr = &d.stderr
 	out, err := cmd.StdoutPipe()
-	ts.Check(err)
-	ts.Check(cmd.Start())
-	ts.Defer(func() {
-		if cmd.ProcessState == nil {
-			cmd.Process.Kill()
-			cmd.Wait()
-		}
-	})
+	if err != nil {
+		return d, err
+	}
+	if err := cmd.Start(); err != nil {
+		return d, err
+	}
 	d.out = bufio.NewReader(out)
 	line, err := d.out.ReadString('\n')
 	m := greeting.FindStringSubmatch(line)
 	if m == nil {
-		ts.Fatalf("first line %q, error %v, stderr %s", line, err, d.stderr.String())
+		return d, fmt.Errorf("first line %q, error %w, stderr %s", line, err, d.stderr.String())
 	}
-	ts.Setenv("URL", m[1])
+	d.url = m[1]
+	return d, nil
+}
+
+// kill ends a daemon that still runs.
+func (d *daemon) kill() {
+	if d.cmd.Process != nil && d.cmd.ProcessState == nil {
+		_ = d.cmd.Process.Kill()
+		_ = d.cmd.Wait()
+	}
+}
+
+// signal signals the daemon and waits for its end. It returns what it printed and its
+// exit code, -1 if it was killed.
+func (d *daemon) signal(sig os.Signal) (printed string, code int, err error) {
+	if err := d.cmd.Process.Signal(sig); err != nil {
+		return "", 0, err
+	}
+	text, err := io.ReadAll(d.out)
+	if err != nil {
+		return "", 0, err
+	}
+	var exit *exec.ExitError
+	if err := d.cmd.Wait(); err != nil && !errors.As(err, &exit) {
+		return "", 0, err
+	}
+	return string(text), d.cmd.ProcessState.ExitCode(), nil
+}
+
+// cmdServe is "serve [flag...]": it starts weir serve on a free port and puts its
+// address into $URL.
+func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
+	var env []string
+	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD"} {
+		env = append(env, name+"="+ts.Getenv(name))
+	}
+	d, err := startDaemon(ts.MkAbs("."), env, args...)
+	ts.Defer(d.kill)
+	ts.Check(err)
+	*ts.Value(daemonKey{}).(**daemon) = d
+	ts.Setenv("URL", d.url)
 }
 
 // cmdCheck is "check body": it posts body to /v1/check and prints the answer.
@@ -142,15 +206,11 @@ func cmdCheck(ts *testscript.TestScript, _ bool, args []string) {
 func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
 	d := daemonOf(ts)
 	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
-	ts.Check(d.cmd.Process.Signal(signals[args[0]]))
-	_, err := io.Copy(ts.Stdout(), d.out)
+	printed, code, err := d.signal(signals[args[0]])
 	ts.Check(err)
-	var exit *exec.ExitError
-	if err := d.cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		ts.Check(err)
-	}
+	fmt.Fprint(ts.Stdout(), printed)
 	fmt.Fprint(ts.Stderr(), d.stderr.String())
-	if got := fmt.Sprint(d.cmd.ProcessState.ExitCode()); got != args[1] {
+	if got := fmt.Sprint(code); got != args[1] {
 		ts.Fatalf("exit code %s, want %s: %s", got, args[1], d.stderr.String())
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,12 +96,14 @@ func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *sl
 
 // redisServer returns what --redis and --sentinel and the environment say.
 func (f *serveFlags) redisServer(cmd *cobra.Command) (redisstore.Server, error) {
-	server, err := redisstore.ParseServer(f.redis)
+	password := os.Getenv(redisPassword)
+	address, put := withPassword(f.redis, password)
+	server, err := redisstore.ParseServer(address)
 	if err != nil {
 		return server, misused(cmd, fmt.Sprintf("--redis: %v", err))
 	}
 	server.Sentinel = f.tier.sentinel
-	if password := os.Getenv(redisPassword); password != "" {
+	if password != "" && !put {
 		if !server.Password.IsZero() {
 			return server, misused(cmd, fmt.Sprintf("--redis: a password is in it, and in %s; say it once", redisPassword))
 		}
@@ -109,6 +113,17 @@ func (f *serveFlags) redisServer(cmd *cobra.Command) (redisstore.Server, error) 
 		return server, misused(cmd, fmt.Sprintf("--redis: %v", err))
 	}
 	return server, nil
+}
+
+// withPassword puts a password into a URL that has a user and none, such as
+// redis://user@host. It says whether it did.
+func withPassword(address, password string) (string, bool) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	at := strings.LastIndex(rest, "@")
+	if password == "" || at < 1 || strings.Contains(rest[:at], ":") {
+		return address, false
+	}
+	return scheme + "://" + rest[:at] + ":" + url.PathEscape(password) + rest[at:], true
 }
 
 // logTier tells what the tier has done.

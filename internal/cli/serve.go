@@ -100,6 +100,8 @@ func (f *serveFlags) check(cmd *cobra.Command) error {
 		return misused(cmd, "--sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS")
 	case given("sentinel") && f.tier.sentinel == "":
 		return misused(cmd, "--sentinel: must be the name by which Sentinels know the primary, such as mymaster")
+	case f.tier.onError == weir.OnErrorDefault:
+		return misused(cmd, "--on-error default: must be local, open or closed")
 	case given("redis") && (given("snapshot") || given("max-keys")):
 		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
 	case f.maxKeys < 1 || f.maxKeys > mostMaxKeys:
