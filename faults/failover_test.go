@@ -44,7 +44,7 @@ func TestSwitchover(t *testing.T) {
 	old := sentinel.Primary()
 	fault := time.Now()
 	sentinel.Failover()
-	rig.Await(t, "the old primary to be a replica", patience, func() error { return isReplica(old) })
+	rig.Await(t, "the old primary to be a replica", patience, func() error { return hasRole(old, "slave") })
 	demoted := time.Now()
 	fleet.AwaitShared(patience)
 	shared := time.Now()
@@ -63,13 +63,13 @@ func TestSwitchover(t *testing.T) {
 	tr.within("longest", history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 1), waitMost)
 }
 
-// isReplica says whether a server has become one.
-func isReplica(server *redistest.Server) error {
+// hasRole says whether a server has become a master or a slave.
+func hasRole(server *redistest.Server, want string) error {
 	reply, err := server.Do("ROLE")
 	if err != nil {
 		return err
 	}
-	if role := reply.Items[0].Text; role != "slave" {
+	if role := reply.Items[0].Text; role != want {
 		return fmt.Errorf("%s is a %s", server.Addr(), role)
 	}
 	return nil
@@ -80,8 +80,11 @@ func rowKey(subject string) string { return "weir:{" + rig.Policy + ":" + subjec
 
 // clusterMix has hot keys on two masters.
 func clusterMix() rig.Mix {
-	return pick(mix(), rig.Mix{Rate: 600, Hot: 3, Cold: 9, HotShare: 0.9})
+	return pick(mix(), rig.Mix{Rate: 450, Hot: 3, Cold: 9, HotShare: 0.9})
 }
+
+// storeTimeout is how long a daemon waits for Redis.
+const storeTimeout = 10 * time.Millisecond
 
 // F7: a master of a cluster crashes, and its replica takes over.
 func TestClusterMasterKilled(t *testing.T) {
@@ -99,10 +102,11 @@ func TestClusterMasterKilled(t *testing.T) {
 		elsewhere[key] = cluster.MasterOf(rowKey(key)) != victim
 	}
 
+	heir := cluster.ReplicaOf(victim)
 	fault := time.Now()
 	victim.Kill()
 	alone := fleet.AwaitAway(fault, patience)
-	cluster.WaitOK()
+	rig.Await(t, "the replica to take over", patience, func() error { return hasRole(heir, "master") })
 	back := fleet.AwaitBack(time.Now(), patience)
 	load.For(pick(5*time.Second, 500*time.Millisecond))
 	for range 5 { // keys of all masters
@@ -119,8 +123,11 @@ func TestClusterMasterKilled(t *testing.T) {
 		}
 	}
 	_, excess := history.Worst(history.Excesses(others, limit))
-	// In the short form the machine is busy, and a daemon may decide alone anywhere.
-	tr.atMost("E of slots elsewhere", excess, pick[float64](0, 2*B), pick("0", "2B"))
+	bound, formula := 0.0, "0"
+	if history.Percentile(others, 1) >= storeTimeout { // one may have been decided alone
+		bound, formula = 2*B, "2B, as the machine was slow"
+	}
+	tr.atMost("E of slots elsewhere", excess, bound, formula)
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
 	tr.within("back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
@@ -191,8 +198,7 @@ func moveSlot(tr *trial, cluster *redistest.Cluster, key string, to *redistest.S
 		from.MustDo(args...)
 	}
 	between()
-	for _, node := range []*redistest.Server{to, from} { // the new owner first
+	for _, node := range append([]*redistest.Server{to, from}, cluster.Masters()...) { // the new owner first
 		node.MustDo("CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
-	cluster.WaitOK()
 }

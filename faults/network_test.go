@@ -60,7 +60,7 @@ func (w *witness) probe(node int) {
 		w.unseen++
 		return
 	}
-	charges := chargesOf(seen.Remaining, age)
+	charges := chargesOf(seen.Remaining)
 	w.probes++
 	w.most = max(w.most, charges)
 	if charges > 0 && !answer.Allowed {
@@ -80,32 +80,27 @@ func (w *witness) look(key string, sent time.Time) (seen rig.Answer, ok bool) {
 	return rig.Answer{}, false
 }
 
-// chargesOf returns how often a probe was charged if so much is left after some time.
-func chargesOf(remaining int64, age time.Duration) int {
-	if remaining >= B {
-		return 0
-	}
-	return int(math.Round((B - float64(remaining) + r*age.Seconds()) / probeCost))
+// chargesOf returns how often a probe was certainly charged if so much is left: what has
+// come back since, less than a charge, is not known, since nobody knows when it was made.
+func chargesOf(remaining int64) int {
+	return int(math.Ceil((B - float64(remaining)) / probeCost))
 }
 
 func TestChargesOf(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		remaining int64
-		age       time.Duration
 		want      int
 	}{
-		{100, 0, 0},
-		{100, lookUntil, 0},
-		{50, 0, 1},
-		{70, 200 * time.Millisecond, 1},
-		{90, lookUntil, 1},
-		{0, 0, 2},
-		{20, 200 * time.Millisecond, 2},
-		{40, lookUntil, 2},
+		{100, 0},
+		{99, 1},
+		{90, 1}, // 400 ms after it was made
+		{50, 1},
+		{40, 2}, // 400 ms after both were made
+		{0, 2},
 	} {
-		if got := chargesOf(tt.remaining, tt.age); got != tt.want {
-			t.Errorf("%d left after %v: %d charges, want %d", tt.remaining, tt.age, got, tt.want)
+		if got := chargesOf(tt.remaining); got != tt.want {
+			t.Errorf("%d left: %d charges, want %d", tt.remaining, got, tt.want)
 		}
 	}
 }

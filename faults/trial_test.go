@@ -58,7 +58,7 @@ func pick[T any](inLong, inShort T) T {
 func mix() rig.Mix {
 	return pick(
 		rig.Mix{Rate: 1500, Hot: 3, Cold: 17, HotShare: 0.6},
-		rig.Mix{Rate: 300, Hot: 1, Cold: 9, HotShare: 0.75},
+		rig.Mix{Rate: 240, Hot: 1, Cold: 9, HotShare: 0.8},
 	)
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	startLimit = 15 * time.Second // for a daemon to listen
 	stopLimit  = 15 * time.Second // from SIGTERM to its end; it lets requests finish for 10 s
-	pollEvery  = 2 * time.Millisecond
+	pollEvery  = 10 * time.Millisecond
 )
 
 // Build builds the daemon into dir and returns the program's path.

@@ -25,6 +25,11 @@ const (
 // that one that hangs is seen as such.
 const requestLimit = 5 * time.Second
 
+// idleTimeout is how long the client keeps a connection that is not used. It must be
+// less than a daemon waits for the first request on it, or the daemon may close it just
+// when a question is on its way.
+const idleTimeout = 2 * time.Second
+
 // Fleet is several daemons, and a client of theirs.
 type Fleet struct {
 	Daemons []*Daemon
@@ -37,7 +42,7 @@ type Fleet struct {
 // StartFleet starts n daemons.
 func StartFleet(t testing.TB, program string, n int, args ...string) *Fleet {
 	t.Helper()
-	transport := &http.Transport{MaxIdleConns: 0, MaxIdleConnsPerHost: 512, IdleConnTimeout: time.Minute}
+	transport := &http.Transport{MaxIdleConnsPerHost: 512, IdleConnTimeout: idleTimeout}
 	t.Cleanup(transport.CloseIdleConnections)
 	f := &Fleet{t: t, client: &http.Client{Transport: transport, Timeout: requestLimit}}
 	for range n {
