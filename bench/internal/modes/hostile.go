@@ -35,6 +35,8 @@ type Attack struct {
 	Nodes int
 
 	Asked, Granted int
+	Calls          int64         // to the store
+	There          time.Duration // processor time of Redis
 
 	// Excess is the most that was certainly granted above burst + rate·Δ in an
 	// interval Δ, and Bound what the mode allows it.
@@ -95,7 +97,7 @@ func measureAttacks(srv *redisserver.Server, s Sizes, progress func(string)) (li
 				return nil, err
 			}
 			progress("attack: " + f.name())
-			a, err := f.attack(s.schedule())
+			a, err := f.attackOn(srv, s.schedule())
 			f.close()
 			if err != nil {
 				return nil, err
@@ -113,6 +115,22 @@ type log struct {
 	steady int           // grants of the first phase
 	last   time.Duration // when the last call of the first phase was over
 	err    error
+}
+
+// attackOn attacks, and looks what that costs Redis.
+func (f *fleet) attackOn(srv *redisserver.Server, phases []phase) (Attack, error) {
+	before, err := srv.CPUTime()
+	if err != nil {
+		return Attack{}, err
+	}
+	a, err := f.attack(phases)
+	if err != nil {
+		return Attack{}, err
+	}
+	after, err := srv.CPUTime()
+	a.There = after - before
+	a.Calls = f.tally().calls
+	return a, err
 }
 
 func (f *fleet) attack(phases []phase) (Attack, error) {

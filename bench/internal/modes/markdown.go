@@ -82,13 +82,14 @@ first %v.
 
 ![Units admitted too much by mode and nodes](%s)
 
-| | nodes | calls | granted | excess | bound | used |
-|---|---:|---:|---:|---:|---:|---:|
+| | nodes | calls | granted | excess | bound | used | store calls | CPU of Redis, µs per grant |
+|---|---:|---:|---:|---:|---:|---:|---:|---:|
 `, harness.Grouped(Rate), Attackers, svg.Duration(s.Steady), s.Pulses, svg.Duration(s.Pulse), svg.Duration(time.Second*Unsynced/Rate), Unsynced,
 		svg.Duration(s.Rest), svg.Duration(s.Rush), svg.Duration(s.Steady), OvershootChart)
 	for _, a := range f.Attacks {
-		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %.0f | %.1f %% |\n", nameOnce(a.Mode, a.Nodes, s.Nodes), a.Nodes,
-			harness.Grouped(a.Asked), harness.Grouped(a.Granted), svg.Number(a.Excess), a.Bound, 100*a.Used)
+		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %.0f | %.1f %% | %s | %.0f |\n", nameOnce(a.Mode, a.Nodes, s.Nodes), a.Nodes,
+			harness.Grouped(a.Asked), harness.Grouped(a.Granted), svg.Number(a.Excess), a.Bound, 100*a.Used,
+			harness.Grouped(int(a.Calls)), float64(a.There.Microseconds())/float64(a.Granted))
 	}
 }
 

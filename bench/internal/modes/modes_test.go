@@ -44,6 +44,9 @@ func TestMeasure(t *testing.T) {
 		if most := 1 + (a.Bound+1)/Burst; a.Used < 0.5 || a.Used > most {
 			t.Errorf("%v, %d nodes: used %v of what there was", a.Mode, a.Nodes, a.Used)
 		}
+		if a.Calls < 1 || a.There < 0 {
+			t.Errorf("%v, %d nodes: %d calls, Redis worked for %v", a.Mode, a.Nodes, a.Calls, a.There)
+		}
 		if a.Asked < a.Granted || a.Granted < Burst/2 {
 			t.Errorf("%v, %d nodes: %d of %d granted", a.Mode, a.Nodes, a.Granted, a.Asked)
 		}
