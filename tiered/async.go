@@ -10,8 +10,8 @@ import (
 )
 
 // copied says until when the copy of a key's state in Local may be decided on. A copy
-// is as good as the last word of the store, so it is used for as long as the next may
-// take: FlushEvery and Timeout. A key that is not asked for that often has no use for
+// is as good as the last word of the store, so it is used for as long as the next should
+// take: FlushEvery, and Timeout if that is not longer. A key that is not asked for that often has no use for
 // a copy; it is asked for one by one.
 type copied struct {
 	until atomic.Int64 // an instant; 0 if there is no copy
@@ -28,15 +28,17 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	if of := e.copied.plan.Load(); of.limits != pl.limits || of.epoch != pl.family.epoch.Load() {
 		return weir.Decision{}, false
 	}
-	if e.debt.units.Add(c.cost) > pl.unsynced {
-		e.debt.units.Add(-c.cost)
+	if e.debt.asked.Add(c.cost) > pl.unsynced {
+		e.debt.asked.Add(-c.cost)
 		return weir.Decision{}, false
 	}
 	d, err := t.localTake(pl.copies, c.key, c.cost)
 	if err != nil || !d.Allowed {
-		e.debt.units.Add(-c.cost)
+		e.debt.asked.Add(-c.cost)
 	} else if c.cost > 0 {
-		t.owe(pl, e)
+		e.debt.under(pl)
+		e.debt.units.Add(c.cost)
+		t.owe(e)
 	}
 	if err != nil {
 		return weir.Decision{}, false
@@ -48,12 +50,14 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 
 // takeInTurn is for a charge that no copy answers: there is none, it is too old, or too
 // much is owed. One caller at a time asks the store, and the others wait for the copy
-// that this brings.
+// that this brings. Who has waited for as long as the store may take is decided for
+// without it.
 func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error) {
 	if !c.needEntry(t) {
 		return t.take(ctx, c)
 	}
-	within, cancel := context.WithTimeout(ctx, t.store.timeout)
+	var cancel context.CancelFunc
+	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
 	defer cancel()
 	for {
 		mine, over := c.entry.tryTurn()
@@ -66,37 +70,38 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 		} else {
 			select {
 			case <-over:
-			case <-within.Done():
-				if err := ctx.Err(); err != nil {
-					return weir.Decision{}, err
-				}
-				return t.fallback(c), nil
+			case <-c.within.Done():
 			}
 		}
 		c.now = t.now()
 		if d, ok := t.atOnce(c); ok {
 			return d, nil
 		}
+		if c.within.Err() == nil {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return weir.Decision{}, err
+		}
+		return t.away(c)
 	}
 }
 
 // inTurn tells the store of the key's debt, if there is one, and otherwise asks for the
-// charge.
+// charge. Meanwhile nobody decides on the copy, which knows nothing of that.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
-	if c.entry.debt.units.Load() <= 0 || c.entry.debt.plan.Load() == nil { // raised, but nothing was ever granted yet
+	if c.entry.debt.units.Load() == 0 {
+		c.entry.copied.until.Store(0)
 		d, err = t.take(ctx, c)
 		return d, true, err
 	}
 	b := t.breakerOf(c.plan.policy, c.key)
 	if err = t.enter(b); err == nil {
-		within, cancel := t.store.within(ctx)
-		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(within, c.entry))
-		if cancel != nil {
-			cancel()
-		}
+		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(c.within, c.entry))
 	}
 	if isAway(err) {
-		return t.fallback(c), true, nil
+		d, err = t.away(c)
+		return d, true, err
 	}
 	return d, false, err
 }
@@ -144,7 +149,8 @@ func longer(a, b time.Duration) bool { return b != weir.Never && (a == weir.Neve
 // counts more than the copy was charged by other nodes, and so to all limits.
 //
 // Units that were granted here and that the store does not know of are in the copy, so
-// they are left out of the comparison: read after it, lest one be missed.
+// they are left out of the comparison: those that are being asked for, too, and read
+// after it, lest one be missed.
 func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m moment) {
 	if int(d.By) >= len(pl.copies) || t.table.moment(pl.family, e.hash) != m || t.closed.Load() {
 		return
@@ -158,13 +164,13 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	if err != nil {
 		return
 	}
-	unknown := e.debt.units.Load()
+	unknown := e.debt.asked.Load()
 	there := usedOf(pl.perNano[d.By], d)
 	more := there - (usedOf(pl.perNano[d.By], here) - float64(unknown))
 	switch {
-	case more > 0:
+	case more > little:
 		err = t.debitCopies(pl.copies, e.key, more)
-	case more < -2: // refunded or reset elsewhere
+	case more < -1-little: // refunded or reset elsewhere, or it was rounded up
 		e.copied.until.Store(0)
 		if err = weir.Reset(context.Background(), t.config.Local, pl.copies[d.By], e.key); err == nil {
 			err = t.debitCopies(pl.copies[d.By:d.By+1], e.key, there+float64(unknown))
@@ -176,12 +182,15 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	}
 	e.copied.sent = sent
 	e.copied.plan.Store(pl)
-	e.copied.until.Store(int64(sent.Add(t.config.FlushEvery + t.config.Timeout)))
+	e.copied.until.Store(int64(sent.Add(t.config.FlushEvery + min(t.config.FlushEvery, t.config.Timeout))))
 }
 
-// debitCopies charges units to copies, rounded up but for what floating point adds.
+// little is what may come back of slow limits while word of the store is on its way.
+const little = 1e-3
+
+// debitCopies charges units to copies, rounded up.
 func (t *Limiter) debitCopies(copies []*weir.Policy, key string, units float64) error {
-	cost := int64(min(math.Ceil(units-1e-6), float64(weir.MaxCost)))
+	cost := int64(min(math.Ceil(units-little), float64(weir.MaxCost)))
 	b := weir.Batch{Op: weir.DebitEach, Charges: charges(copies, key, cost)}
 	return t.config.Local.Do(context.Background(), &b)
 }

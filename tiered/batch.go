@@ -190,7 +190,7 @@ func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 
 // forget makes this node's share of a key unused. What it owes was used before.
 func (t *Limiter) forget(pl *plan, e *entry) {
-	e.debt.units.Store(0)
+	e.debt.paid(told{units: e.debt.units.Load(), shared: e.debt.shared.Load()})
 	e.mu.Lock()
 	e.standing = standing{}
 	e.mu.Unlock()
@@ -212,8 +212,10 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 			t.counts.forgiven.Add(c.Cost)
 			continue
 		}
+		call.entry.debt.under(call.plan)
+		call.entry.debt.asked.Add(c.Cost)
 		call.entry.debt.units.Add(c.Cost)
-		t.owe(call.plan, call.entry)
+		t.owe(call.entry)
 	}
 	return nil
 }
@@ -221,7 +223,9 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 // Set puts new in force wherever old was, on all nodes. It returns an error if the
 // store is away.
 func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
-	if err := t.store.Set(ctx, old, new); err != nil {
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := t.store.Set(within, old, new); err != nil {
 		return err
 	}
 	f := t.familyOf(new.Name())

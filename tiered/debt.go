@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,19 +12,24 @@ import (
 )
 
 // A debt is the units of a key that were granted here and that the store does not know
-// of yet: by Async, and while the store was away.
+// of yet: units by a copy, and shared by this node's share while the store was away.
 //
-// units is raised before the units are granted and lowered when the store has been
-// told, so it is never less than what is unknown to the store. Whoever raises it from a
-// state in which the entry is not listed lists it; listed is cleared only by the one
-// who has taken it off the list.
+// asked is what copies were asked for: it is raised before they decide and lowered if
+// they refuse, so it is never less than units, which are raised when they have granted.
+// Both are lowered when the store has been told. Whoever raises a debt while the entry
+// is not listed lists it; listed is cleared only by the one who has taken it off the
+// list.
 type debt struct {
+	asked  atomic.Int64
 	units  atomic.Int64
+	shared atomic.Int64
 	listed atomic.Bool
-	plan   atomic.Pointer[plan] // under which the last were granted
+	plan   atomic.Pointer[plan] // under which the last were granted; set before the debt is raised
 }
 
-func (d *debt) owed() bool { return d.listed.Load() || d.units.Load() != 0 }
+func (d *debt) owed() bool {
+	return d.listed.Load() || d.asked.Load() != 0 || d.units.Load() != 0 || d.shared.Load() != 0
+}
 
 // debts lists the entries that owe something.
 type debts struct {
@@ -58,11 +64,15 @@ func (e *entry) endTurn() {
 	e.turn.taken = nil
 }
 
-// owe lists an entry whose debt was raised.
-func (t *Limiter) owe(pl *plan, e *entry) {
-	if e.debt.plan.Load() != pl {
-		e.debt.plan.Store(pl)
+// under notes under which plan the debt is about to be raised.
+func (d *debt) under(pl *plan) {
+	if d.plan.Load() != pl {
+		d.plan.Store(pl)
 	}
+}
+
+// owe lists an entry whose debt was raised.
+func (t *Limiter) owe(e *entry) {
 	if e.debt.listed.Load() || !e.debt.listed.CompareAndSwap(false, true) {
 		return
 	}
@@ -114,7 +124,7 @@ func (t *Limiter) flushWhere(ctx context.Context, which func(*entry) bool) bool 
 		if !ok {
 			rest := slices.Concat(chunks[i+1:]...) // they would not fare better now
 			for _, e := range rest {
-				t.owe(e.debt.plan.Load(), e)
+				t.owe(e)
 			}
 			endTurns(rest)
 			return false
@@ -173,61 +183,59 @@ func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
 	return err == nil
 }
 
+// A told debt is what the store is told: cost units, for which units and shared are
+// then no longer owed.
+type told struct{ cost, units, shared int64 }
+
 // debitNow tells the store of debts in one call.
 func (t *Limiter) debitNow(ctx context.Context, list ...*entry) error {
 	b := weir.Batch{Op: weir.DebitEach}
-	moments := make([]moment, len(list))
+	debts, moments := make([]told, len(list)), make([]moment, len(list))
 	for i, e := range list {
 		pl := e.debt.plan.Load()
-		moments[i] = t.table.moment(pl.family, e.hash)
-		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: e.debt.due()})
+		moments[i], debts[i] = t.table.moment(pl.family, e.hash), t.due(pl, e)
+		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: debts[i].cost})
 	}
 	sent := t.now()
 	err := t.store.Do(ctx, &b)
-	switch {
-	case err == nil:
-		t.debited(&b, list, sent, moments)
-	case errors.Is(err, weir.ErrUnknown), isInput(err) && len(list) == 1:
-		t.written(&b, list)
-	default:
-		for _, e := range list {
-			t.owe(e.debt.plan.Load(), e)
+	done := err == nil || errors.Is(err, weir.ErrUnknown) || isInput(err) && len(list) == 1
+	for i, e := range list {
+		pl := e.debt.plan.Load()
+		if done {
+			e.debt.paid(debts[i])
+		}
+		if done && err != nil {
+			t.counts.lost.Add(debts[i].cost)
+		}
+		if e.debt.units.Load() != 0 || e.debt.shared.Load() != 0 {
+			t.owe(e)
+		}
+		if err == nil && pl.copies != nil {
+			t.sync(pl, e, b.Decisions[i], sent, moments[i])
 		}
 	}
 	return err
 }
 
-// due returns the units that the store is to be told of. What was given back beyond
-// them is not: it cannot be taken from what the store was told before.
-func (d *debt) due() int64 {
-	units := d.units.Load()
-	if units < 0 {
-		d.units.Add(-units)
-		return 0
+// due returns what the store is to be told of an entry. Of what the share has granted it
+// is told no more than is in use there now: the rest has been paid for by the rate,
+// which went on while the store was away. Of several limits one may still count what
+// another has forgotten; then it is told everything.
+func (t *Limiter) due(pl *plan, e *entry) told {
+	d := told{units: e.debt.units.Load(), shared: e.debt.shared.Load()}
+	shared := max(0, d.shared) // what was given back after the store was told is less than nothing
+	if s := pl.fail.share.Load(); shared > 0 && s != nil && s.policy != nil && len(pl.fail.local) == 1 && len(pl.perNano) == 1 {
+		if now, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0); err == nil {
+			shared = min(shared, int64(math.Ceil(usedOf(pl.perNano[0]/float64(s.nodes), now))))
+		}
 	}
-	return min(units, weir.MaxCost)
+	d.cost = min(d.units+shared, weir.MaxCost)
+	return d
 }
 
-// debited is for debts that the store has taken.
-func (t *Limiter) debited(b *weir.Batch, list []*entry, sent weir.Instant, moments []moment) {
-	for i, e := range list {
-		pl := e.debt.plan.Load()
-		if e.debt.units.Add(-b.Charges[i].Cost) > 0 {
-			t.owe(pl, e)
-		}
-		if pl.copies != nil {
-			t.sync(pl, e, b.Decisions[i], sent, moments[i])
-		}
-	}
-}
-
-// written is for debts that are written off: the store may have taken them, or never
-// will.
-func (t *Limiter) written(b *weir.Batch, list []*entry) {
-	for i, e := range list {
-		t.counts.lost.Add(b.Charges[i].Cost)
-		if e.debt.units.Add(-b.Charges[i].Cost) > 0 {
-			t.owe(e.debt.plan.Load(), e)
-		}
-	}
+// paid lowers the debt.
+func (d *debt) paid(t told) {
+	d.units.Add(-t.units)
+	d.asked.Add(-t.units)
+	d.shared.Add(-t.shared)
 }

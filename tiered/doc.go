@@ -25,13 +25,15 @@
 // Async decides on a copy of the state, and tells the store every Config.FlushEvery
 // (τ). It never waits for the store while a key is busy, and it may admit too much: by
 // what all nodes grant before they hear of each other. With R units remaining at the last
-// word of the store, rate r, round trip ρ ≤ Config.Timeout, the cap b = Config.MaxUnsynced
-// and a demand of dᵢ per second on node i, within τ+ρ it is at most
+// word of the store, rate r, round trip ρ ≤ min(Config.Timeout, τ), the cap
+// b = Config.MaxUnsynced and a demand of dᵢ per second on node i, within any time
+// x ≤ τ+ρ it is at most
 //
-//	max(0, Σᵢ min(R + r(τ+ρ), b, dᵢ(τ+ρ)) − (R + r(τ+ρ)))
+//	max(0, Σᵢ min(R + r·x, b, dᵢ·x) − (R + r·x))
 //
-// units too much, which are then owed, so that they come from the next period's. A policy with several limits is
-// compared with the store on the tightest of them.
+// units too much, so never more than b for every node but one. They are owed, and so come
+// from what would be admitted next. A node at its cap asks before it admits more. A
+// policy with several limits is compared with the store on the tightest of them.
 //
 // In all modes a denial is remembered until its time is over, counted from before the
 // store was asked, for Config.MaxDeny at most. It answers for costs that are no less.
@@ -47,9 +49,12 @@
 //
 //   - weir.FailLocal: this node admits its share, rate/nodes and burst/nodes (at least
 //     one unit). The share begins as full as the key was when the store last spoke, it
-//     persists from outage to outage, and what was granted is charged to the store when
-//     it is back. So an outage admits at most twice the burst above the limit's rate,
-//     however often it comes and goes, as long as the number of nodes is known.
+//     persists from outage to outage, and what is in use of it is charged to the store
+//     when that is back. So an outage admits at most twice the burst above the limit's
+//     rate, however often it comes and goes, if the number of nodes is known; and, since
+//     nodes notice one after the other that it is over, for a third of a second up to
+//     twice the rate. A node that alone cannot reach the store adds its share of the rate
+//     for as long as that lasts.
 //   - weir.FailOpen: everything is admitted. There is no bound.
 //   - weir.FailClosed: everything is refused, with Reason StoreDown.
 //

@@ -67,19 +67,31 @@ func (t *Limiter) fallback(c *call) weir.Decision {
 	known := c.needEntry(t)
 	if known {
 		t.seed(c, s)
-		c.entry.debt.units.Add(c.cost)
 	}
 	d, err := t.config.Local.Take(context.Background(), s.policy, c.key, c.cost)
-	admitted := err == nil && d.Allowed
-	switch {
-	case known && !admitted:
-		c.entry.debt.units.Add(-c.cost)
-	case known && c.cost > 0:
-		t.owe(pl, c.entry)
-	case admitted:
-		t.counts.forgiven.Add(c.cost)
+	if err == nil && d.Allowed {
+		t.grantedByShare(c, c.cost)
 	}
 	return pl.shared(s, d, err)
+}
+
+// grantedByShare notes units that the store is to be told of: all of them if it is
+// there, and has only not answered in time. Less than nothing were given back.
+func (t *Limiter) grantedByShare(c *call, units int64) {
+	switch {
+	case units == 0 || c.plan.force.ReserveOnly(): // slots are held, not owed
+	case c.entry == nil:
+		t.counts.forgiven.Add(max(0, units))
+	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():
+		c.entry.debt.under(c.plan)
+		c.entry.debt.asked.Add(units)
+		c.entry.debt.units.Add(units)
+		t.owe(c.entry)
+	default:
+		c.entry.debt.under(c.plan)
+		c.entry.debt.shared.Add(units)
+		t.owe(c.entry)
+	}
 }
 
 // storeDown is the refusal of a limit that fails closed.

@@ -65,15 +65,7 @@ func (t *Limiter) granted(b *weir.Batch, i int, local *weir.Batch, at int, c *ca
 		b.Receipts[i] = local.Receipts[at]
 		t.receipts.keep(b.Receipts[i].ID, b.Receipts[i].Expiry, c.now)
 	}
-	if c.plan.force.ReserveOnly() {
-		return // slots are held, not owed
-	}
-	if c.entry == nil {
-		t.counts.forgiven.Add(c.cost)
-		return
-	}
-	c.entry.debt.units.Add(c.cost)
-	t.owe(c.plan, c.entry)
+	t.grantedByShare(c, c.cost)
 }
 
 // settleOrRenew has reservations settled or renewed by whoever made them.
@@ -140,10 +132,8 @@ func (t *Limiter) settleHere(b *weir.Batch) error {
 	}
 	for i := range b.Charges {
 		t.receipts.forget(b.Receipts[i].ID)
-		if !calls[i].plan.force.ReserveOnly() && calls[i].needEntry(t) {
-			calls[i].entry.debt.units.Add(local.Settled[i].Overrun - local.Settled[i].Refunded)
-			t.owe(calls[i].plan, calls[i].entry)
-		}
+		calls[i].needEntry(t)
+		t.grantedByShare(&calls[i], local.Settled[i].Overrun-local.Settled[i].Refunded)
 	}
 	return nil
 }

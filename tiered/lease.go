@@ -178,7 +178,10 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	if n == 0 {
 		return t.take(ctx, c)
 	}
-	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.do(ctx, b) })
+	var cancel context.CancelFunc
+	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
+	defer cancel()
+	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doWithin(ctx, c.within, b) })
 	switch {
 	case isAway(err):
 		return t.away(c)

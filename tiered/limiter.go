@@ -142,6 +142,10 @@ type call struct {
 	hash  uint64
 	entry *entry // nil if nothing is known of the key
 	now   weir.Instant
+
+	// within is the context of calls to the store, for a charge that may need several;
+	// nil if it needs one.
+	within context.Context
 }
 
 // begin looks up what is known of a charge.

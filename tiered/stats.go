@@ -112,7 +112,7 @@ func (t *Limiter) Stats() Stats {
 	t.leases.mu.Unlock()
 	t.debts.mu.Lock()
 	for _, e := range t.debts.list {
-		s.Owed += e.debt.units.Load()
+		s.Owed += e.debt.units.Load() + e.debt.shared.Load()
 	}
 	t.debts.mu.Unlock()
 	return s

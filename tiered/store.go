@@ -41,21 +41,21 @@ func newStore(c Config) *store {
 
 // within returns the context of a call to the store.
 func (s *store) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, has := ctx.Deadline()
-	if !has {
-		if s.timely {
-			return ctx, nil
-		}
-		return context.WithTimeout(ctx, s.timeout)
-	}
-	left := time.Until(deadline)
-	if own := max(left-answerTime, left/2); own < s.timeout {
-		return context.WithTimeout(ctx, own)
-	}
-	if s.timely {
+	own := s.budget(ctx)
+	if s.timely && own == s.timeout {
 		return ctx, nil
 	}
-	return context.WithTimeout(ctx, s.timeout)
+	return context.WithTimeout(ctx, own)
+}
+
+// budget returns how long the store has for all that a caller needs of it.
+func (s *store) budget(ctx context.Context) time.Duration {
+	deadline, has := ctx.Deadline()
+	if !has {
+		return s.timeout
+	}
+	left := time.Until(deadline)
+	return min(s.timeout, max(left-answerTime, left/2))
 }
 
 // An awayError says that the store could not be asked, and why.
@@ -140,7 +140,10 @@ func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error)
 	if err := t.enter(b); err != nil {
 		return weir.Decision{}, err
 	}
-	within, cancel := t.store.within(ctx)
+	within, cancel := c.within, context.CancelFunc(nil)
+	if within == nil {
+		within, cancel = t.store.within(ctx)
+	}
 	d, err := t.store.Take(within, c.plan.policy, c.key, c.cost)
 	if cancel != nil {
 		cancel()

@@ -19,21 +19,10 @@ func (c *checker) overshoot(key string) float64 {
 	}
 	b := float64(c.s.MaxUnsynced)
 	e := Overshoot(0, b, demand)
-	if c.cost() > c.s.MaxUnsynced { // such a charge is asked for while others are admitted on the copy
-		e += b * float64(c.s.Nodes)
-	}
 	if c.troubled() {
 		e += c.lostDebts(key)
 	}
 	return e
-}
-
-// cost returns the greatest cost of a call.
-func (c *checker) cost() (most int64) {
-	for _, call := range c.r.Calls {
-		most = max(most, call.Cost)
-	}
-	return most
 }
 
 // demand returns the most units of a key that a node was asked for within w.

@@ -16,12 +16,6 @@ const (
 	answerTime   = 5 * time.Millisecond // what callers with a deadline keep
 )
 
-// Known is a problem that package tiered is known to have: in Async mode a caller waits
-// for the turns of others, for a time that counts neither towards its deadline nor
-// towards Timeout, and is then decided as if the store were away; and a charge that the
-// copy refuses may be told to the store if that is told something at the same moment.
-type Known struct{ error }
-
 // Check compares what happened with what package tiered promises, and returns all that
 // is wrong. The package comment lists the promises.
 func Check(s Scenario, r Result) (problems []error) {
@@ -51,27 +45,18 @@ func (c *checker) wrong(format string, args ...any) {
 	}
 }
 
-// turn notes a problem that is Known in Async mode.
-func (c *checker) turn(format string, args ...any) {
-	before := len(c.problems)
-	c.wrong(format, args...)
-	if c.s.Mode == tiered.Async && len(c.problems) > before {
-		c.problems[before] = Known{c.problems[before]}
-	}
-}
-
 // calls checks that every call was decided, and in time.
 func (c *checker) calls() {
-	most := patience(c.s.Mode) * c.s.Timeout
+	most := c.s.Timeout
 	if d := c.s.Deadline; d > 0 {
 		most = min(most, d)
 	}
 	for _, call := range c.r.Calls {
 		if call.Err != nil {
-			c.turn("a call failed: %v", call)
+			c.wrong("a call failed: %v", call)
 		}
 		if took := call.End - call.Start; took > most+time.Microsecond {
-			c.turn("a call took %v, more than %v: %v", took, most, call)
+			c.wrong("a call took %v, more than %v: %v", took, most, call)
 		}
 		switch {
 		case c.s.OnError != weir.FailLocal && call.By == ByShare:
@@ -80,14 +65,6 @@ func (c *checker) calls() {
 			c.wrong("admitted by nobody: %v", call)
 		}
 	}
-}
-
-// patience is how many timeouts a call may take.
-func patience(m tiered.Mode) time.Duration {
-	if m == tiered.Leased {
-		return 2 // for a lease, and if it does not fit, for the charge
-	}
-	return 1
 }
 
 // stats checks that all decisions were counted.
@@ -148,11 +125,7 @@ func (c *checker) key(key string) {
 func (c *checker) bound(key, what string, got, allowed float64) {
 	const rounding = 1e-3
 	if got > allowed+rounding {
-		report := c.wrong
-		if what == "all" && !c.troubled() {
-			report = c.turn // shares were used while the store was there
-		}
-		report("key %s: %s exceeds the limit by %.3f units, more than %.3f", key, what, got, allowed)
+		c.wrong("key %s: %s exceeds the limit by %.3f units, more than %.3f", key, what, got, allowed)
 	}
 }
 
@@ -193,7 +166,19 @@ func (c *checker) lossy() bool {
 	if d := c.s.Deadline; d > 0 {
 		time = min(time, max(d-answerTime, d/2))
 	}
-	return c.s.lossy() || 2*c.s.Latency.Max*patience(c.s.Mode) >= time
+	return c.s.lossy() || 2*c.s.Latency.Max*calls(c.s.Mode) >= time
+}
+
+// calls is how many calls to the store, one after the other, a decision may take: for
+// a lease that does not fit, or for the turns of others, and for the charge.
+func calls(m tiered.Mode) time.Duration {
+	switch m {
+	case tiered.Leased:
+		return 2
+	case tiered.Async:
+		return 4
+	}
+	return 1
 }
 
 // notice is how long after the store is back a node usually notices, and has told it
@@ -302,14 +287,22 @@ func (c *checker) debts() {
 			continue
 		}
 		left := c.owed(i, "") - float64(c.r.Stats[i].Owed) - float64(c.r.Stats[i].Forgiven)
-		if left > 1e-9 || left < -1e-9 {
-			report := c.wrong
-			if few := float64(len(c.r.Calls)) / 100; left < 0 && left > -few {
-				report = c.turn // a charge that is refused at the same moment is told, too
-			}
-			report("node %d has admitted %.0f units by itself that the store was never told (negative: told twice): %+v", i, left, c.r.Stats[i])
+		if left > c.paid()+1e-9 || left < -1e-9 {
+			c.wrong("node %d has admitted %.0f units by itself that the store was never told, %.0f of them paid for by the rate (negative: told twice): %+v", i, left, c.paid(), c.r.Stats[i])
 		}
 	}
+}
+
+// paid is how many units of a node's share were paid for by the rate while the store was
+// away, or seemed to be, so that it need not be told.
+func (c *checker) paid() (sum float64) {
+	if c.lossy() {
+		return c.shareRate() * c.s.Length.Seconds() * float64(c.s.Keys)
+	}
+	for _, o := range c.s.Outages {
+		sum += c.shareRate() * (o.To - o.From + c.stagger()).Seconds() * float64(c.s.Keys)
+	}
+	return sum
 }
 
 // recovery checks that nodes notice when the store is back.
@@ -325,7 +318,7 @@ func (c *checker) recovery() {
 	for _, call := range c.r.Calls {
 		alone := call.By == ByShare || call.By == ByNobody || call.Decision.Reason == weir.StoreDown
 		if call.Start > back && alone {
-			c.turn("the store is back since %v, and is not asked: %v", back, call)
+			c.wrong("the store is back since %v, and is not asked: %v", back, call)
 		}
 	}
 	for i, st := range c.r.Before {

@@ -23,29 +23,22 @@
 //     more than a burst unless debts were among it, and rate times what its clock is
 //     ahead.
 //   - Async: E is at most Σ min(x, b, dᵢ) − x at the worst x, so (N−1)·b where demand
-//     is high. That is package tiered's formula for every time up to τ+ρ, not for τ+ρ
-//     alone: nodes that reach b sync sooner, and less comes back meanwhile. Costs above b
-//     add b for each node: such a charge is asked for while the copy goes on admitting.
-//     So do debts whose fate is unknown.
+//     is high. Debts whose fate is unknown add themselves.
 //   - A node's share: E = 0 with burst/nodes and rate/nodes. All together: a burst of
 //     shares, and another burst or what comes back while nodes notice one after the other
-//     that the store is there, up to rate × 0.4 s, whichever is more. A wrong count of nodes, and an outage for one node
-//     alone, add what the rates sum up to beyond the limit's. Outages that repeat add
-//     nothing.
+//     that the store is there, up to rate × 0.4 s, whichever is more. A wrong count of
+//     nodes, and an outage for one node alone, add what the rates sum up to beyond the
+//     limit's. Outages that repeat add nothing.
 //   - Fail open has no bound, but what the store decides has. Fail closed admits nothing
 //     by itself.
-//   - Every unit that a node admits by itself is told to the store exactly once, or
-//     counted as lost.
-//   - Every call is decided, within Timeout, in Leased mode within two, and within
-//     its deadline. Every decision is counted in Stats.
+//   - No unit that a node admits by itself is told to the store twice. All are told, or
+//     counted as lost, but for what the rate has paid of a share while the store was away.
+//   - Every call is decided, within Timeout and within its deadline. Every decision is
+//     counted in Stats.
 //   - Once the store is back, nodes ask it again: within 0.4 s, and within 1.25 s if it
 //     hung, since a debt on its way is waited for.
 //   - Where demand exceeds the limit all the time and nothing fails, at least burst +
 //     rate·T is admitted, less one in a hundred; less a quarter of a burst for Leased, and a
 //     tenth of a burst for each node for Async. That is for bursts of 8 and more: with
 //     less, calls at random miss units in every mode.
-//
-// It does not check what is admitted after an outage: what shares admitted is charged
-// whole when the store is back, so a fleet that was busy is refused for about as long as
-// the outage lasted.
 package fleettest

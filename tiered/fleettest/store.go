@@ -186,7 +186,10 @@ func (l *link) call(ctx context.Context, c *carried) error {
 		return errRefused
 	}
 	if o := l.f.outage(l.node, l.f.now()); o != nil && o.Kind == Refuse {
-		time.Sleep(min(there, s.Timeout/4))
+		select {
+		case <-time.After(min(there, s.Timeout/4)):
+		case <-ctx.Done():
+		}
 		return errRefused
 	}
 	answer := make(chan error, 1)

@@ -41,15 +41,20 @@ type process struct {
 	log    *grantLog
 }
 
-// startFleet starts processes and waits until they have counted each other.
-func startFleet(t testing.TB, o nodeOrders) []*process {
+// startFleet starts processes and waits until they have counted each other. The first of
+// them find the server elsewhere, if that is said.
+func startFleet(t testing.TB, o nodeOrders, elsewhere ...string) []*process {
 	t.Helper()
 	if o.Every == 0 {
 		o.Every = 100 * time.Millisecond
 	}
 	var fleet []*process
 	for i := range fleetSize {
-		fleet = append(fleet, startProcess(t, i, o))
+		here := o
+		if i < len(elsewhere) {
+			here.Addr = elsewhere[i]
+		}
+		fleet = append(fleet, startProcess(t, i, here))
 	}
 	for _, p := range fleet {
 		p.read() // it is ready

@@ -1,6 +1,10 @@
 package redistier
 
 import (
+	"context"
+	"fmt"
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/redisstore"
 	"math"
 	"testing"
 	"time"
@@ -129,6 +133,65 @@ func TestFleetFlaps(t *testing.T) {
 	t.Logf("%s, lost units %d", decidedOn(s), s.Lost)
 	if most := float64(2 * limit.Burst); e > most+rounding(limit) {
 		t.Errorf("excess %.1f, want %.0f or less", e, most)
+	}
+	quit(fleet)
+}
+
+// One node is cut off, and the others are not. It admits its share of the rate, and they
+// all of it: so the excess grows with time, by rate / nodes, until the node is back and has
+// told what it admitted. That is then owed.
+var dbg []string
+func TestFleetPartition(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	relay := redistest.NewRelay(t, redis.Addr())
+	limit := nodeLimit{Rate: 200, Burst: 100, Per: time.Second}
+	o := nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: 20 * time.Millisecond, Every: time.Second}
+	fleet := startFleet(t, o, relay.Addr())
+	askAll(fleet, forever("k", 4))
+	awaitAll(fleet, "decisions", func(s tiered.Stats) bool { return s.Store > 20 })
+	relay.Block()
+	cut := time.Now()
+	fleet[0].await("the store to be given up", func(r reply) bool { return r.Stats.Open == 1 })
+	eventually(t, "the outage to last", func() bool { return time.Since(cut) > short(2*time.Second, 20*time.Second) })
+	go func() {
+		pol, _ := limit.policy()
+		st, _ := redisstore.New(context.Background(), redisstore.Config{Redis: server(redis.Addr()), Timeout: time.Second})
+		defer st.Close()
+		for range 40 {
+			d, err := weir.Peek(context.Background(), st, pol, "k", 1)
+			dbg = append(dbg, fmt.Sprintf("%v: %v %v %v", time.Since(cut), d, d.ResetAfter, err))
+			time.Sleep(30*time.Millisecond)
+		}
+	}()
+	time.Sleep(100*time.Millisecond)
+	t.Logf("%+v", fleet[0].stats())
+	relay.Unblock()
+	fleet[0].await("the store to be back", func(r reply) bool { return r.Stats.Open == 0 && r.Stats.Owed == 0 })
+	away := time.Since(cut)
+	list := grants(fleet, "k")
+	e, alone := excess(limit, list), limit.perNano()*float64(away)/fleetSize
+	most := float64(2*limit.Burst) + alone
+	t.Logf("cut off for %v, in which a share of the rate is %.0f units: excess %.1f, at most %.0f", away.Round(time.Millisecond), alone, e, most)
+	if e > most+rounding(limit) {
+		t.Errorf("excess %.1f, want %.0f or less", e, most)
+	}
+
+	// Whatever was too much comes from what comes in next.
+	owed := time.Duration(max(0, e) / limit.perNano())
+	eventually(t, "the debt to be paid", func() bool { return time.Since(cut) > away+owed+500*time.Millisecond })
+	askAll(fleet, request{Do: "stop"})
+	waitLoad(fleet)
+	t.Logf("%+v", fleet[0].stats())
+	for _, x := range dbg { t.Log(x) }
+	t.Log(redis.MustDo("INFO", "commandstats").Text)
+	list = grants(fleet, "k")
+	t.Logf("after: %d", total(during(phase{From: cut.Add(away).UnixNano(), To: math.MaxInt64}, list)))
+	for _, p := range fleet { t.Logf("node %d after: %d", p.place, total(during(phase{From: cut.Add(away).UnixNano(), To: math.MaxInt64}, p.log.all()))) }
+	most = float64(2*limit.Burst) + limit.perNano()*float64(span(list))
+	t.Logf("%d units in %v, at most %.0f", total(list), span(list).Round(time.Millisecond), most)
+	if float64(total(list)) > most {
+		t.Errorf("%d units, want %.0f or less", total(list), most)
 	}
 	quit(fleet)
 }
