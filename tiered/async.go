@@ -28,7 +28,7 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	if of := e.copied.plan.Load(); of.limits != pl.limits || of.epoch != pl.family.epoch.Load() {
 		return weir.Decision{}, false
 	}
-	if e.debt.asked.Add(c.cost) > pl.unsynced {
+	if e.debt.asked.Add(c.cost) > t.mostUnsynced(pl) {
 		e.debt.asked.Add(-c.cost)
 		return weir.Decision{}, false
 	}
@@ -46,6 +46,15 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	t.counts.async.Add(1)
 	d.Estimate = true
 	return d, true
+}
+
+// mostUnsynced is how many units of a key this node may have granted without the store's
+// knowledge.
+func (t *Limiter) mostUnsynced(pl *plan) int64 {
+	if t.config.MaxUnsynced > 0 {
+		return t.config.MaxUnsynced
+	}
+	return max(1, pl.capacity/(10*int64(t.nodes())))
 }
 
 // takeInTurn is for a charge that no copy answers: there is none, it is too old, or too

@@ -106,7 +106,7 @@ type Config struct {
 
 	// MaxUnsynced bounds the units of a key that Async has not told the store
 	// yet. At that it asks. The default is a tenth of what the policy admits at
-	// once, and at least 1.
+	// once, divided by the number of nodes, and at least 1.
 	MaxUnsynced int64
 
 	// OnBreaker, unless it is nil, is called when a part of the store is given

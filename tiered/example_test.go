@@ -23,7 +23,10 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	limiter, err := tiered.New(tiered.Config{Store: store, Local: local, Mode: tiered.Leased, OnError: weir.FailClosed})
+	limiter, err := tiered.New(tiered.Config{
+		Store: store, Local: local, Mode: tiered.Leased,
+		OnError: weir.FailClosed, Timeout: 100 * time.Millisecond,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

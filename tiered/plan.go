@@ -83,7 +83,6 @@ type plan struct {
 	leasable bool
 	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
 	copies   []*weir.Policy
-	unsynced int64 // the most units that Async may owe
 	fail     failure
 }
 
@@ -132,10 +131,6 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 		}
 		pl.perNano = append(pl.perNano, perNano)
 		pl.fail.add(i, l, t.config.OnError)
-	}
-	pl.unsynced = t.config.MaxUnsynced
-	if pl.unsynced == 0 {
-		pl.unsynced = max(1, pl.capacity/10)
 	}
 	if t.config.Mode == Async && !in.ReserveOnly() {
 		pl.copies = f.copiesOf(in)

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 
@@ -17,6 +18,7 @@ type sender struct {
 	lane   *lane
 	place  int            // in the lane
 	client rueidis.Client // this sender's own
+	failed int64          // how many failures the store had seen when this client last answered
 
 	// Reused from one round to the next.
 	requests []*request
@@ -63,11 +65,51 @@ func (s *sender) run() {
 			return
 		}
 		s.sort()
+		if err := s.tryConnection(); err != nil {
+			s.failAll(err)
+		}
 		s.sendTakes()
 		s.sendCalls()
 		s.store.under.Add(int64(-len(s.requests)))
 		runtime.Gosched() // lets those who were just answered come back, to go out together
 	}
+}
+
+// tryConnection makes sure that the connection is not one that broke while it was not
+// used: what is sent over such a one has an unknown outcome. That is worth a round trip
+// only if another call has failed since this client's last answer.
+func (s *sender) tryConnection() error {
+	failures := s.store.counts.failures.Load()
+	if failures == s.failed || s.store.cluster { // a cluster's client has many connections
+		return nil
+	}
+	ctx, cancel := s.store.withDeadline(context.Background())
+	defer cancel()
+	ping := s.client.B().Ping().Build().Pin()
+	err := s.client.Do(ctx, ping).Error()
+	if err != nil { // the first may only have found out; the second connects again
+		err = s.client.Do(ctx, ping).Error()
+	}
+	if err == nil {
+		s.failed = failures
+	}
+	return err
+}
+
+// failAll answers everything that was not sent.
+func (s *sender) failAll(err error) {
+	err = fmt.Errorf("redisstore: not sent: %v", err) // whatever became of the ping, nothing was charged
+	for i := range s.rows {
+		for _, r := range s.rows[i].requests {
+			s.fail(r, err)
+		}
+	}
+	for _, p := range s.calls {
+		for _, r := range p.requests {
+			s.fail(r, err)
+		}
+	}
+	s.rows, s.calls = s.rows[:0], nil
 }
 
 // sort puts each request into the row of its key or, where take.lua does not serve
@@ -361,6 +403,9 @@ func (s *sender) again(p *pending) bool {
 // fail answers a request with an error.
 func (s *sender) fail(r *request, err error) {
 	r.err = s.store.failed(err)
+	if _, answered := rueidis.IsRedisErr(err); !answered {
+		s.store.counts.failures.Add(1)
+	}
 	unknown := errors.Is(r.err, weir.ErrUnknown) // the request is the caller's once it is answered
 	if r.answer() && unknown {
 		s.store.counts.unknown.Add(1)

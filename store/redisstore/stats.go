@@ -31,7 +31,7 @@ type Stats struct {
 }
 
 type counts struct {
-	decisions, commands, unknown, givenBack, timeouts, busy, scripts atomic.Int64
+	decisions, commands, unknown, givenBack, timeouts, busy, scripts, failures atomic.Int64
 }
 
 // Stats returns what the Store has done so far.

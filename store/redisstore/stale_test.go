@@ -1,0 +1,52 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/redistest"
+)
+
+// When one call has found its connection broken, others that broke at the same moment
+// are tried before anything is sent over them: only one caller has an unknown outcome.
+func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
+	redis := redistest.Start(t)
+	relay := redistest.NewRelay(t, redis.Addr())
+	s := open(t, Config{Redis: server(relay.Addr()), Timeout: 10 * time.Second})
+	p := twoWays(t)[0]
+	crowd := func() (failed, unknown int64) {
+		var f, u atomic.Int64
+		var all sync.WaitGroup
+		for i := range 400 { // so many that both senders go
+			all.Go(func() {
+				_, err := s.Take(context.Background(), p, fmt.Sprint(i), 1)
+				if err != nil {
+					f.Add(1)
+				}
+				if errors.Is(err, weir.ErrUnknown) {
+					u.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		return f.Load(), u.Load()
+	}
+	for range 3 {
+		if failed, _ := crowd(); failed != 0 {
+			t.Fatalf("%d of 400 failed before anything was cut", failed)
+		}
+	}
+	for range 5 {
+		relay.Cut()
+		_, _ = s.Take(context.Background(), p, "first", 1) // it may have noticed in time
+		if failed, unknown := crowd(); unknown != 0 || failed != 0 {
+			t.Errorf("after the first: %d of 400 failed, %d of them unknown", failed, unknown)
+		}
+	}
+}
