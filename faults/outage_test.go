@@ -211,6 +211,7 @@ func TestFlapping(t *testing.T) {
 	tr.tell("times", "%d", times)
 	tr.judge(list, 2*B, "2B")
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.tell("unknown outcomes", "%d, and debts of %d units told without an answer", tier.Unknown, tier.Lost)
 	tr.tell("p99", "%s", brief(history.Percentile(list, 0.99)))
 	tr.within("longest", history.Percentile(list, 1), waitMost)
 	tr.usage(before, after)

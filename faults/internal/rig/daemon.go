@@ -214,6 +214,8 @@ type Tier struct {
 	StoreCalls int64 `json:"store_calls"`
 	Unknown    int64 `json:"unknown"`
 	Forfeited  int64 `json:"forfeited"`
+	Lost       int64 `json:"lost"`
+	Forgiven   int64 `json:"forgiven"`
 	Nodes      int64 `json:"nodes"`
 }
 

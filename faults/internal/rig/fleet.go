@@ -244,5 +244,7 @@ func (t *Tier) add(other Tier) {
 	t.StoreCalls += other.StoreCalls
 	t.Unknown += other.Unknown
 	t.Forfeited += other.Forfeited
+	t.Lost += other.Lost
+	t.Forgiven += other.Forgiven
 	t.Nodes = max(t.Nodes, other.Nodes)
 }
