@@ -12,14 +12,14 @@ import (
 // How leases are sized. A block lasts for about leaseSpan, so that a busy key renews
 // ten times a second and a crash strands a tenth of a second's worth. It is no more
 // than burst / (carve × nodes), so that all nodes together hold at most a quarter of
-// the burst, and never more than half of a node's share of what remains: near the limit
-// blocks get small, and when they would serve less than leastUse charges, the store is
-// asked for each. A block that is spent sooner is followed by one of up to growth times
-// its size.
+// the burst, and never more than half of a node's share of what remains. A block that
+// is spent sooner is followed by one of up to growth times its size.
 //
 // For the store, to lend and to settle is as much work as some fifty plain charges. So
-// a key gets a block of leastBlock charges or more, if there is room, and none if it
-// would not spend that much before it expires.
+// a key gets a block of leastBlock charges or more, and none if it would not spend that
+// much before it expires. Near the limit, where what remains allows only blocks of less
+// than half of that, the store is asked for each charge. A small burst may be lent in
+// blocks of leastUse charges: that spares callers the way to the store, not the store.
 const (
 	leaseSpan  = 100 * time.Millisecond
 	carve      = 4
@@ -29,12 +29,20 @@ const (
 )
 
 // blockSize returns how many units to lease, or 0 if it is not worth it: perSecond is
-// the demand, last the size of the last block, most what may be held.
-func blockSize(perSecond float64, last, cost, most int64) int64 {
-	least := leastBlock * max(1, cost)
+// the demand, last the size of the last block, carved what may be held of the burst, and
+// room what may be held of what remains.
+func blockSize(perSecond float64, last, cost, carved, room int64) int64 {
+	cost = max(1, cost)
+	least := leastBlock * cost
 	n := max(least, int64(min(perSecond*leaseSpan.Seconds(), float64(weir.MaxCost))))
-	n = min(n, max(least, growth*last), most, weir.MaxCost)
-	if n < leastUse*max(1, cost) {
+	n = min(n, max(least, growth*last), carved, weir.MaxCost)
+	if room < n {
+		n = room
+		if n < least/2 {
+			return 0
+		}
+	}
+	if n < leastUse*cost {
 		return 0
 	}
 	return n
@@ -211,7 +219,8 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	if !known || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, c.cost)) {
 		return 0
 	}
-	n := blockSize(perSecond, block, c.cost, t.mostHeld(c.plan, e.standing, now))
+	carved, room := t.mostHeld(c.plan, e.standing, now)
+	n := blockSize(perSecond, block, c.cost, carved, room)
 	m.leasing = n > 0
 	return n
 }
@@ -230,11 +239,12 @@ func (l *lease) perSecond(now weir.Instant) float64 {
 	return float64(spent) / max(1e-9, now.Sub(l.began).Seconds())
 }
 
-// mostHeld returns how many units this node may hold for a key.
-func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) int64 {
+// mostHeld returns how many units this node may hold for a key: of the burst, and of
+// what remains.
+func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) (carved, room int64) {
 	nodes := int64(t.nodes())
 	back := int64(float64(now.Sub(s.at)) * pl.perNano[s.by])
-	return min(pl.capacity/(carve*nodes), (s.remaining+back)/(2*nodes))
+	return pl.capacity / (carve * nodes), (s.remaining + back) / (2 * nodes)
 }
 
 // lend gets a lease of n units from the store, for the caller who has set leasing. It
@@ -332,7 +342,8 @@ func (t *Limiter) renewNow(e *entry, l *lease) {
 	e.mu.Lock()
 	n := int64(0)
 	if !e.demand.leasing {
-		n = blockSize(l.perSecond(now), l.units, 1, t.mostHeld(l.plan, e.standing, now))
+		carved, room := t.mostHeld(l.plan, e.standing, now)
+		n = blockSize(l.perSecond(now), l.units, 1, carved, room)
 		e.demand.leasing = n > 0
 	}
 	e.mu.Unlock()

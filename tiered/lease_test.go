@@ -12,27 +12,31 @@ import (
 )
 
 func TestBlockSize(t *testing.T) {
+	const lots = 1 << 40
 	for _, tt := range []struct {
-		perSecond        float64
-		last, cost, most int64
-		want             int64
+		perSecond                float64
+		last, cost, carved, room int64
+		want                     int64
 	}{
-		{10, 0, 1, 1000, 64},                   // a rare key gets the least block
-		{1e6, 0, 1, 1 << 30, 64},               // and so does a busy one at first
-		{1e6, 64, 1, 1 << 30, 512},             // then eight times as much
-		{1e6, 512, 1, 1 << 30, 4096},           //
-		{1e6, 50_000, 1, 1 << 30, 100_000},     // until it lasts for a tenth of a second
-		{1e6, 100_000, 1, 25_000, 25_000},      // no more than may be held
-		{1000, 100_000, 1, 25_000, 100},        // less if there is less demand
-		{1e6, 8, 1, 4, 4},                      // near the limit blocks get small
-		{1e6, 8, 1, 3, 0},                      // and then there are none
-		{1e6, 8, 10, 30, 0},                    // which depends on the cost
-		{1e6, 8, 10, 50, 50},                   //
-		{1e18, 1 << 31, 1, 1 << 40, 1<<31 - 1}, // what one charge can be
-		{0, 0, 0, 1000, 64},
+		{10, 0, 1, 1000, lots, 64},                // a rare key gets the least block
+		{1e6, 0, 1, lots, lots, 64},               // and so does a busy one at first
+		{1e6, 64, 1, lots, lots, 512},             // then eight times as much
+		{1e6, 512, 1, lots, lots, 4096},           //
+		{1e6, 50_000, 1, lots, lots, 100_000},     // until it lasts for a tenth of a second
+		{1e6, 100_000, 1, 25_000, lots, 25_000},   // no more than may be held
+		{1000, 100_000, 1, 25_000, lots, 100},     // less if there is less demand
+		{1e6, 100_000, 1, lots, 50, 50},           // near the limit blocks get small
+		{1e6, 100_000, 1, lots, 31, 0},            // and then there are none
+		{1e6, 8, 1, 4, 4, 4},                      // but small bursts have small blocks
+		{1e6, 8, 1, 4, 3, 0},                      // if all is there
+		{1e6, 8, 1, 3, lots, 0},                   //
+		{1e6, 8, 10, 30, lots, 0},                 // which depends on the cost
+		{1e6, 8, 10, 50, lots, 50},                //
+		{1e18, 1 << 31, 1, lots, lots, 1<<31 - 1}, // what one charge can be
+		{0, 0, 0, 1000, lots, 64},
 	} {
-		if got := tiered.BlockSize(tt.perSecond, tt.last, tt.cost, tt.most); got != tt.want {
-			t.Errorf("%g per second, last %d, cost %d, at most %d: %d, want %d", tt.perSecond, tt.last, tt.cost, tt.most, got, tt.want)
+		if got := tiered.BlockSize(tt.perSecond, tt.last, tt.cost, tt.carved, tt.room); got != tt.want {
+			t.Errorf("%+v: %d", tt, got)
 		}
 	}
 }
