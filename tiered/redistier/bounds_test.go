@@ -204,7 +204,7 @@ func TestFleetAsyncOwes(t *testing.T) {
 	askAll(fleet, request{Do: "take", Key: "k", Cost: 1})
 	at := time.Now().Add(20 * time.Millisecond)
 	askAll(fleet, request{Do: "load", Phases: []phase{
-		{From: at.UnixNano(), To: at.Add(short(5*time.Second, 60*time.Second)).UnixNano(), Key: "k", Goroutines: 4},
+		{From: at.UnixNano(), To: at.Add(short(4*time.Second, 60*time.Second)).UnixNano(), Key: "k", Goroutines: 4},
 	}})
 	waitLoad(fleet)
 	list := grants(fleet, "k")

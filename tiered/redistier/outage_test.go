@@ -52,7 +52,7 @@ func TestFleetOutage(t *testing.T) {
 	t.Logf("away for %v; all were back %v later", back.Sub(away).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
 	for i, p := range fleet {
 		was := before[i].Goroutines
-		after := p.await("goroutines to end", func(r reply) bool { return r.Goroutines >= was+1-5 && r.Goroutines <= was+1+5 })
+		after := p.await("goroutines to end", func(r reply) bool { return r.Goroutines <= was+5 }) // fewer is a matter of the moment
 		t.Logf("node %d: %d goroutines before, up to %d in the outage, %d after", p.place, was, in[i].Peak, after.Goroutines)
 		if in[i].Peak > was+2*callers+1 {
 			t.Errorf("node %d: %d goroutines in the outage, %d before, with %d callers", p.place, in[i].Peak, was, callers)
@@ -148,7 +148,7 @@ func TestFleetPartition(t *testing.T) {
 	relay.Block()
 	cut := time.Now()
 	fleet[0].await("the store to be given up", func(r reply) bool { return r.Stats.Open == 1 })
-	eventually(t, "the outage to last", func() bool { return time.Since(cut) > short(2*time.Second, 15*time.Second) })
+	eventually(t, "the outage to last", func() bool { return time.Since(cut) > short(time.Second, 15*time.Second) })
 	relay.Unblock()
 	fleet[0].await("the store to be back", func(r reply) bool { return r.Stats.Open == 0 && r.Stats.Owed == 0 })
 	away := time.Since(cut)
