@@ -87,7 +87,7 @@ type reply struct {
 	At         int64 // when a watcher was first admitted, Unix ns
 	Stats      tiered.Stats
 	Goroutines int
-	Peak       int // the most goroutines since it was last asked for
+	Peak       int // the most goroutines
 
 	Calls, Granted int64 // of all loads
 	Slowest        time.Duration
@@ -221,6 +221,8 @@ func (n *node) answer(q request) (r reply, err error) {
 		err := weir.Reset(ctx, n.limiter, n.policy, q.Key)
 		return reply{Took: time.Since(began)}, err
 	case "stats":
+		return reply{Stats: n.limiter.Stats(), Goroutines: runtime.NumGoroutine()}, nil
+	case "peak": // since it was last asked for
 		return reply{Stats: n.limiter.Stats(), Goroutines: runtime.NumGoroutine(), Peak: int(n.peak.Swap(0))}, nil
 	case "watch": // until Key is admitted
 		n.admitted.Store(0)

@@ -35,7 +35,7 @@ func TestFleetOutage(t *testing.T) {
 	askAll(fleet, forever("k", callers/2))
 	askAll(fleet, forever("other", callers/2))
 	awaitAll(fleet, "decisions", func(s tiered.Stats) bool { return s.Store > 20 })
-	before := askAll(fleet, request{Do: "stats"})
+	before := askAll(fleet, request{Do: "peak"})
 
 	// The worst: one node gets the burst of a key, then the others their shares of it, since
 	// they know nothing of that, and then it is full again in a server without data.
@@ -45,7 +45,7 @@ func TestFleetOutage(t *testing.T) {
 	askAll(fleet, forever("worst", 1))
 	awaitAll(fleet, "the store to be given up", func(s tiered.Stats) bool { return s.Open == 1 })
 	eventually(t, "the outage to last", func() bool { return time.Since(away) > short(2*time.Second, 15*time.Second) })
-	in := askAll(fleet, request{Do: "stats"})
+	in := askAll(fleet, request{Do: "peak"})
 	redis.Restart()
 	back := time.Now()
 	awaitAll(fleet, "the store to be back", func(s tiered.Stats) bool { return s.Open == 0 && s.Closed > 0 && s.Owed == 0 })
