@@ -3,11 +3,15 @@ package faults
 import (
 	"fmt"
 	"os"
+	"syscall"
+	"time"
 )
 
-// machine counts what the processors did since it was made. Times that were measured
-// while others had them tell little about weir.
-type machine struct{ idle, all float64 }
+// machine is what the processors have done so far.
+type machine struct {
+	idle, all float64       // of all processors, in ticks
+	own       time.Duration // by this process and its children that have ended
+}
 
 // look reads the first line of /proc/stat: ticks in user, nice, system and idle mode,
 // waiting for disks, and others. Elsewhere than on Linux nothing is known.
@@ -26,14 +30,23 @@ func look() (m machine) {
 		m.all += t
 	}
 	m.idle = ticks[3] + ticks[4]
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var usage syscall.Rusage
+		if syscall.Getrusage(who, &usage) == nil {
+			m.own += time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+		}
+	}
 	return m
 }
 
-// idleSince returns the share of the time since an earlier look in which processors had
-// nothing to do, 0 to 1.
-func (m machine) idleSince(before machine) float64 {
-	if m.all <= before.all {
+// othersSince returns the part of the processors' time since an earlier look, 0 to 1,
+// that neither this process nor its children had, and that was not idle.
+func (m machine) othersSince(before machine) float64 {
+	const tick = 10 * time.Millisecond
+	all := m.all - before.all
+	if all <= 0 {
 		return 0
 	}
-	return (m.idle - before.idle) / (m.all - before.all)
+	own := float64(m.own-before.own) / float64(tick)
+	return max(0, all-(m.idle-before.idle)-own) / all
 }

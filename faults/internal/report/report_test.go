@@ -47,3 +47,22 @@ func TestFailedRow(t *testing.T) {
 		t.Errorf("a failed row reads %s", got)
 	}
 }
+
+// What depends on the machine is not judged while others have it; all else is.
+func TestBusyRow(t *testing.T) {
+	t.Parallel()
+	row := (&Report{}).Begin("F1", "", "")
+	row.Add(Figure{Bound: "≤ 1", Met: true})
+	row.Add(Figure{Bound: "≤ 1 ms", Time: true})
+	if got := row.markdown(); !strings.Contains(got, "**no**") {
+		t.Errorf("a row with a missed time reads %s", got)
+	}
+	row.Busy()
+	if got := row.markdown(); !strings.Contains(got, "times not judged") {
+		t.Errorf("on a busy machine it reads %s", got)
+	}
+	row.Add(Figure{Bound: "≤ 1"})
+	if got := row.markdown(); !strings.Contains(got, "**no**") {
+		t.Errorf("with a missed count it reads %s", got)
+	}
+}

@@ -51,9 +51,10 @@ const outro = `
   of the limit: 100 / 3 per second and a burst of 100 / 3. Where a row is not about an
   outage there should be none, but a daemon waits 10 ms for Redis and no longer, and on a
   machine whose processors are busy that happens. The row's bound then has 2B on top.
-- **Processors idle** says how busy the machine was. Load, daemons and Redis share its
-  cores with whatever else runs there, and times include the client's own: with few
-  percent idle, they tell more about the machine than about weir.
+- **Others had** says which part of the processors' time went to programs that are no
+  part of the row. Load, daemons and Redis share the cores with them, and times include
+  the client's own. Where others had more than a tenth, times that were missed (and the
+  memory for calls that waited) are told but not judged.
 - **Charges of one call** are seen by another daemon, whose way to Redis is good. It looks
   at keys that were asked for once.
 - Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,
