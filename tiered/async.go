@@ -106,7 +106,7 @@ func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided
 	}
 	b := t.breakerOf(c.plan.policy, c.key)
 	if err = t.enter(b); err == nil {
-		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(c.within, c.entry))
+		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(c.within, byCopy, c.entry))
 	}
 	if isAway(err) {
 		d, err = t.away(c)

@@ -14,9 +14,10 @@ import (
 // that one of them is denied may be known here, and then the others are reported as not
 // taken. While the store is away, they are decided as OnError says, all or none.
 //
-// PeekEach asks the store, and adds what is leased here. ResetEach is told to the other
-// nodes. Both, and Renew and Settle of what the store holds, return an error if the
-// store is away. DebitEach is remembered then, and the store told when it is back.
+// PeekEach asks the store, and adds what is leased here; while the store is away, it
+// says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
+// of what the store holds, return an error if the store is away. DebitEach is remembered
+// then, and the store told when it is back.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -150,13 +151,34 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 			before[i] = call.entry.lease.Load()
 		}
 	}
-	if err := t.do(ctx, b); err != nil {
+	if err := t.do(ctx, b); isAway(err) {
+		return t.peekShares(b)
+	} else if err != nil {
 		return err
 	}
 	for i, c := range b.Charges {
 		call, l := t.begin(c.Policy, c.Key, c.Cost), before[i]
 		if l != nil && call.entry != nil && call.entry.lease.Load() == l && l.usable(call.plan, call.now) {
 			l.addTo(&b.Decisions[i], c.Cost)
+		}
+	}
+	return nil
+}
+
+// peekShares is PeekEach while the store is away.
+func (t *Limiter) peekShares(b *weir.Batch) error {
+	t.counts.fallback.Add(int64(len(b.Charges)))
+	for i, c := range b.Charges {
+		pl := t.planOf(c.Policy)
+		s := t.shareOf(pl)
+		switch {
+		case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
+			b.Decisions[i] = storeDown()
+		case len(pl.fail.local) == 0:
+			b.Decisions[i] = weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+		default:
+			d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.Key, c.Cost)
+			b.Decisions[i] = pl.shared(s, d, err)
 		}
 	}
 	return nil
@@ -190,7 +212,8 @@ func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 
 // forget makes this node's share of a key unused. What it owes was used before.
 func (t *Limiter) forget(pl *plan, e *entry) {
-	e.debt.paid(told{units: e.debt.units.Load(), shared: e.debt.shared.Load()})
+	e.debt.paid(byCopy, e.debt.units.Load())
+	e.debt.paid(byShare, e.debt.shared.Load())
 	e.mu.Lock()
 	e.standing = standing{}
 	e.mu.Unlock()

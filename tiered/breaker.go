@@ -34,6 +34,7 @@ type breaker struct {
 	results uint32     // of the last calls, the latest lowest; 1 is a failure
 	row     int        // failures since the last success
 	outage  uint64     // counts how often it was opened, from 1
+	opened  weir.Instant
 	charge  weir.Charge
 }
 
@@ -55,7 +56,7 @@ func (b *breaker) succeeded() {
 
 // failed notes a call for charge that the store has not answered. It says whether the
 // part is given up by that.
-func (b *breaker) failed(charge weir.Charge) (opened bool) {
+func (b *breaker) failed(charge weir.Charge, now weir.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open.Load() {
@@ -69,6 +70,7 @@ func (b *breaker) failed(charge weir.Charge) (opened bool) {
 	}
 	b.charge = weir.Charge{Policy: charge.Policy, Key: cloneKey(charge.Key)}
 	b.outage++
+	b.opened = now
 	b.open.Store(true)
 	return true
 }
@@ -89,6 +91,16 @@ func (b *breaker) close() {
 	b.results, b.row = 0, 0
 	b.trouble.Store(0)
 	b.open.Store(false)
+}
+
+// openFor returns for how long the part has been given up; 0 if it is not.
+func (b *breaker) openFor(now weir.Instant) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.open.Load() {
+		return 0
+	}
+	return max(0, now.Sub(b.opened))
 }
 
 // current returns the number of the outage, and a charge whose part it is.

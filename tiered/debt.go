@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -169,11 +170,21 @@ func (t *Limiter) relist(list []*entry) {
 func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	ok := t.debitKind(within, byCopy, list)
+	return ok && t.debitKind(within, byShare, list)
+}
+
+// debitKind tells the store of one kind of debt.
+func (t *Limiter) debitKind(ctx context.Context, by source, list []*entry) bool {
+	owing := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.debt.of(by).Load() == 0 })
+	if len(owing) == 0 {
+		return true
+	}
 	t.counts.storeCalls.Add(1)
-	err := t.debitNow(within, list...)
-	if isInput(err) && len(list) > 1 { // it is about one of them
-		for i := range list {
-			t.debit(ctx, list[i:i+1])
+	err := t.debitNow(ctx, by, owing...)
+	if isInput(err) && len(owing) > 1 { // it is about one of them
+		for _, e := range owing {
+			t.debitKind(ctx, by, []*entry{e})
 		}
 		return true
 	}
@@ -183,59 +194,87 @@ func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
 	return err == nil
 }
 
-// A told debt is what the store is told: cost units, for which units and shared are
-// then no longer owed.
-type told struct{ cost, units, shared int64 }
+// A source is who has granted units that the store does not know of.
+type source int
 
-// debitNow tells the store of debts in one call.
-func (t *Limiter) debitNow(ctx context.Context, list ...*entry) error {
+const (
+	byCopy source = iota
+	byShare
+)
+
+// of returns the debt of a source.
+func (d *debt) of(by source) *atomic.Int64 {
+	if by == byShare {
+		return &d.shared
+	}
+	return &d.units
+}
+
+// paid lowers the debt of a source.
+func (d *debt) paid(by source, units int64) {
+	d.of(by).Add(-units)
+	if by == byCopy {
+		d.asked.Add(-units)
+	}
+}
+
+// debitNow tells the store of debts of one source, on one part, in one call.
+func (t *Limiter) debitNow(ctx context.Context, by source, list ...*entry) error {
 	b := weir.Batch{Op: weir.DebitEach}
-	debts, moments := make([]told, len(list)), make([]moment, len(list))
+	owed, moments := make([]int64, len(list)), make([]moment, len(list))
+	sent := t.now()
 	for i, e := range list {
 		pl := e.debt.plan.Load()
-		moments[i], debts[i] = t.table.moment(pl.family, e.hash), t.due(pl, e)
-		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: debts[i].cost})
+		owed[i], moments[i] = e.debt.of(by).Load(), t.table.moment(pl.family, e.hash)
+		cost := max(0, owed[i]) // what was given back after the store was told is less than nothing
+		if by == byShare {
+			cost = min(cost, t.unpaid(pl, e, sent))
+		}
+		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: min(cost, weir.MaxCost)})
 	}
-	sent := t.now()
 	err := t.store.Do(ctx, &b)
 	done := err == nil || errors.Is(err, weir.ErrUnknown) || isInput(err) && len(list) == 1
 	for i, e := range list {
-		pl := e.debt.plan.Load()
 		if done {
-			e.debt.paid(debts[i])
+			e.debt.paid(by, owed[i])
 		}
 		if done && err != nil {
-			t.counts.lost.Add(debts[i].cost)
+			t.counts.lost.Add(b.Charges[i].Cost)
 		}
 		if e.debt.units.Load() != 0 || e.debt.shared.Load() != 0 {
 			t.owe(e)
 		}
-		if err == nil && pl.copies != nil {
+		if pl := e.debt.plan.Load(); err == nil && pl.copies != nil {
 			t.sync(pl, e, b.Decisions[i], sent, moments[i])
 		}
 	}
 	return err
 }
 
-// due returns what the store is to be told of an entry. Of what the share has granted it
-// is told no more than is in use there now: the rest has been paid for by the rate,
-// which went on while the store was away. Of several limits one may still count what
-// another has forgotten; then it is told everything.
-func (t *Limiter) due(pl *plan, e *entry) told {
-	d := told{units: e.debt.units.Load(), shared: e.debt.shared.Load()}
-	shared := max(0, d.shared) // what was given back after the store was told is less than nothing
-	if s := pl.fail.share.Load(); shared > 0 && s != nil && s.policy != nil && len(pl.fail.local) == 1 && len(pl.perNano) == 1 {
-		if now, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0); err == nil {
-			shared = min(shared, int64(math.Ceil(usedOf(pl.perNano[0]/float64(s.nodes), now))))
-		}
+// unpaid returns how many units of a share the store has to be told of at most.
+//
+// While the store is away, its rate goes on and nobody uses it: that pays for what the
+// shares grant at their rate. What they have granted beyond is still in use in the
+// share. But nodes notice one after the other that the store is back, and the first of
+// them use the whole rate; so for the last of the time, as long as that may take, nothing
+// is paid. Had all that a share granted been told, a fleet that was busy would be refused
+// for as long again as the store was away.
+//
+// Of several limits one may still count what another has forgotten: then it is told all.
+func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
+	s := pl.fail.share.Load()
+	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
+		return weir.MaxCost
 	}
-	d.cost = min(d.units+shared, weir.MaxCost)
-	return d
+	d, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0)
+	if err != nil {
+		return weir.MaxCost
+	}
+	perNano := pl.perNano[0] / float64(s.nodes)
+	away := t.breakerOf(pl.policy, e.key).openFor(now)
+	return int64(math.Ceil(usedOf(perNano, d) + perNano*float64(min(away, stagger))))
 }
 
-// paid lowers the debt.
-func (d *debt) paid(t told) {
-	d.units.Add(-t.units)
-	d.asked.Add(-t.units)
-	d.shared.Add(-t.shared)
-}
+// stagger is how long it may take until all nodes have noticed that the store is back:
+// the longest time between two probes, and two calls that time out.
+const stagger = probeEvery + probeEvery/4 + 100*time.Millisecond

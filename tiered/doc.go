@@ -49,12 +49,13 @@
 //
 //   - weir.FailLocal: this node admits its share, rate/nodes and burst/nodes (at least
 //     one unit). The share begins as full as the key was when the store last spoke, it
-//     persists from outage to outage, and what is in use of it is charged to the store
-//     when that is back. So an outage admits at most twice the burst above the limit's
-//     rate, however often it comes and goes, if the number of nodes is known; and, since
-//     nodes notice one after the other that it is over, for a third of a second up to
-//     twice the rate. A node that alone cannot reach the store adds its share of the rate
-//     for as long as that lasts.
+//     persists from outage to outage, and what it granted beyond its rate is charged to
+//     the store when that is back; the rate, which nobody used meanwhile, pays for the
+//     rest. So an outage admits at most twice the burst above the limit's rate, however
+//     often it comes and goes, if the number of nodes is known. Nodes notice one after
+//     the other that it is over: for a third of a second they may admit up to twice the
+//     rate, which is charged, too. A node that alone cannot reach the store adds its share
+//     of the rate for as long as that lasts.
 //   - weir.FailOpen: everything is admitted. There is no bound.
 //   - weir.FailClosed: everything is refused, with Reason StoreDown.
 //

@@ -53,6 +53,9 @@ func TestOnError(t *testing.T) {
 				if n := store.count(); n != calls {
 					t.Errorf("the store was called %d times after it was given up", n-calls)
 				}
+				if d, err := weir.Peek(ctx, l, p, "k", 1); err != nil || d.Reason != tt.reason || !d.Estimate {
+					t.Errorf("peek: %+v, error %v", d, err)
+				}
 				heal(t, store, l)
 			})
 		})

@@ -116,7 +116,7 @@ func (t *Limiter) leave(ctx context.Context, b *breaker, charge weir.Charge, err
 		return err
 	}
 	t.counts.failures.Add(1)
-	if b.failed(charge) {
+	if b.failed(charge, t.now()) {
 		t.opened(b, err)
 	}
 	return &awayError{err}

@@ -936,11 +936,24 @@ local function dropHold(row, i)
 	table.remove(row.holds, i)
 end
 
+-- healed pulls back what is further ahead than any debt: the clock was set back. A refusal,
+-- which changes nothing else, would otherwise meet it as far ahead the next time.
+local function healed(row)
+	local did = false
+	for i, r in ipairs(row.rules) do
+		local s = row.states[i]
+		if r.kind == 'g' and after(s.w, s.f, now + r.Mw, r.Mf) then
+			s.w, s.f, did = now + r.Mw, r.Mf, true
+		end
+	end
+	return did
+end
+
 local ops = {}
 
 function ops.each(row, c)
 	local v = judge(row, c[3])
-	if v then return v, false end
+	if v then return v, healed(row) end
 	charge(row, c[3])
 	return tightest(row), c[3] > 0
 end

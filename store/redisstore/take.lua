@@ -52,7 +52,7 @@ end
 local out, n = {now}, 1
 for k = 1, #KEYS do
 	local text, runs = texts[k], each or ARGV[3 + k]
-	local w, f, was, mine = now, 0, 0, true
+	local w, f, was, mine, changed = now, 0, 0, true, false
 	if text then
 		local rowA, rowB, rowVersion = 1, nil, 0
 		if #text == 12 then
@@ -68,14 +68,16 @@ for k = 1, #KEYS do
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
-			w, f = mostW, Mf
+			-- Further than any debt: the clock was set back. It is written down also by a
+			-- refusal, which would otherwise find it as far ahead the next time.
+			w, f, changed = mostW, Mf, mine
 		end
 	end
 	local first = n + 1
 	out[first], out[n + 2] = mine and w - now or -1, f
 	n = n + 2
 
-	local at, changed = 1, false
+	local at = 1
 	repeat
 		local count, cw, cf, admitted = 1, oneW, oneF, 0
 		if runs ~= '' then count, cw, cf, at = unpack('>ddd', runs, at) end

@@ -67,6 +67,9 @@ func (b *Bus) heartbeat(ctx context.Context) error {
 		b.shaken.Store(true)
 		return fmt.Errorf("redistier: heartbeat: %w", err)
 	}
+	if at.after.Sub(at.before) >= b.config.Every { // the other nodes' may have been held up, too
+		b.shaken.Store(true)
+	}
 	b.clock.add(at)
 	b.counted(nodes, time.Now())
 	return nil
