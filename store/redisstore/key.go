@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"math/rand/v2"
 	"strings"
 )
 
@@ -32,6 +33,26 @@ func rowKey(prefix, subject string) string {
 		}
 	}
 	return prefix + subject + "}"
+}
+
+// A named row is the key of a row, and whose it is.
+type named struct{ subject, key string }
+
+// hotShare is how rarely a row's key is remembered: one in so many that had to be made.
+const hotShare = 32
+
+// rowKey returns the key of a subject's row. A hot one is remembered, so that it need
+// not be made for each call: one of those that are asked for most is found there most
+// of the time, and chance has put it there.
+func (n *numbers) rowKey(subject string) string {
+	if last := n.hot.Load(); last != nil && last.subject == subject {
+		return last.key
+	}
+	key := rowKey(n.rows, subject)
+	if rand.Uint32()%hotShare == 0 {
+		n.hot.Store(&named{strings.Clone(subject), key})
+	}
+	return key
 }
 
 // setKeys is how the keys of all policies' records of what was set begin.

@@ -22,7 +22,8 @@ type lane struct {
 	queue  []*request
 	flight [][]*request // by sender: what it is away with, nil if it is here
 	away   int          // senders that wait for answers
-	crowd  int          // crowdOfOneMind or crowdOfMany, by what was sent last
+	many   bool         // what was sent last was for many keys
+	most   int          // how many requests there were at once, of late
 	closed bool
 
 	senders sync.WaitGroup
@@ -32,16 +33,18 @@ const (
 	// gather is how many requests a sender takes at once.
 	gather = 512
 
-	// These are how many must wait for a second sender to go while the first is away.
-	// Callers who want the same keys are better off together: they go out when it is
-	// back, in fewer scripts. With others the server may as well begin.
-	crowdOfOneMind = 128
+	// crowdOfMany and crowdOfOneMind are how many must wait for a second sender to go
+	// while the first is away. With different keys the server may as well begin. Callers
+	// who want the same keys are better off together, in fewer scripts; they go by
+	// halves, so that one half is woken and comes back while the server is busy with the
+	// other. A half of less than crowdOfOneMind is not worth a script of its own.
 	crowdOfMany    = 16
+	crowdOfOneMind = 24
 )
 
 // newLane returns a lane with a sender for each client.
 func newLane(s *Store, clients ...rueidis.Client) *lane {
-	l := &lane{store: s, flight: make([][]*request, len(clients)), crowd: crowdOfOneMind}
+	l := &lane{store: s, flight: make([][]*request, len(clients))}
 	l.wake.L = &l.mu
 	for i, c := range clients {
 		l.senders.Go(newSender(s, l, i, c).run)
@@ -75,7 +78,15 @@ func (l *lane) add(r *request, must bool) error {
 
 // worthGoing says whether a sender should go now. It requires l.mu.
 func (l *lane) worthGoing() bool {
-	return len(l.queue) >= l.crowd || len(l.queue) > 0 && (l.away == 0 || l.closed)
+	return len(l.queue) >= l.crowd() || len(l.queue) > 0 && (l.away == 0 || l.closed)
+}
+
+// crowd returns how many must wait for a second sender to go. It requires l.mu.
+func (l *lane) crowd() int {
+	if l.many {
+		return crowdOfMany
+	}
+	return max(crowdOfOneMind, min(l.most/2, gather))
 }
 
 // next returns requests for a sender, waiting for them if need be, or none when the lane
@@ -85,9 +96,7 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.flight[sender] != nil {
-		if l.crowd = crowdOfOneMind; 2*rows > len(last) {
-			l.crowd = crowdOfMany
-		}
+		l.many = 2*rows > len(last)
 		l.flight[sender] = nil
 		l.away--
 		clear(last)
@@ -95,6 +104,11 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 	for !l.worthGoing() && !l.closed {
 		l.wake.Wait()
 	}
+	under := len(l.queue)
+	for _, flight := range l.flight {
+		under += len(flight)
+	}
+	l.most = max(under, l.most-l.most/64-1)
 	n := min(len(l.queue), gather)
 	next := append(last[:0], l.queue[:n]...)
 	rest := copy(l.queue, l.queue[n:])

@@ -81,6 +81,13 @@ for k = 1, #KEYS do
 	repeat
 		local count, cw, cf, admitted = 1, oneW, oneF, 0
 		if runs ~= '' then count, cw, cf, at = unpack('>ddd', runs, at) end
+		if cf == 0 and cw > 0 and mine then -- as the loop below does, at once
+			local room = floor((limitW - w - (f > Bf and 1 or 0)) / cw)
+			if room < 0 then room = 0 end
+			if room < count then admitted = room else admitted = count end
+			w, changed = w + admitted * cw, changed or admitted > 0
+			count = admitted
+		end
 		while mine and admitted < count do
 			local nextW, nextF = w + cw, f + cf
 			if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
