@@ -92,7 +92,7 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 		if err := ctx.Err(); err != nil {
 			return weir.Decision{}, err
 		}
-		return t.away(c)
+		return t.away(c, nil)
 	}
 }
 
@@ -109,7 +109,7 @@ func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided
 		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(c.within, byCopy, c.entry))
 	}
 	if isAway(err) {
-		d, err = t.away(c)
+		d, err = t.away(c, nil) // what is unknown is the debt
 		return d, true, err
 	}
 	return d, false, err

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/weirlimit/weir"
@@ -93,6 +94,7 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) erro
 	}
 	for i, at := range places {
 		if err != nil {
+			calls[i].unknown = errors.Is(err, weir.ErrUnknown)
 			b.Decisions[at] = t.fallback(&calls[i])
 			continue
 		}
@@ -127,7 +129,7 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 	}
 	err := t.do(ctx, b)
 	if isAway(err) {
-		return t.fallbackAll(b)
+		return t.fallbackAll(b, errors.Is(err, weir.ErrUnknown))
 	}
 	if err != nil {
 		return err

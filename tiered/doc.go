@@ -43,7 +43,8 @@
 // # When the store is away
 //
 // A call that the store does not answer within Config.Timeout is decided once by the
-// limits' OnError, and never repeated. After five such calls in a row, or ten of
+// limits' OnError, and never repeated. Whether it was charged is unknown then, so what
+// was granted is not charged again: it may be up to one call's units too much. After five such calls in a row, or ten of
 // twenty, the part of the store is given up: calls are decided without it, at once, and
 // it is tried every 250 ms in the background.
 //

@@ -76,10 +76,11 @@ func (t *Limiter) fallback(c *call) weir.Decision {
 }
 
 // grantedByShare notes units that the store is to be told of: all of them if it is
-// there, and has only not answered in time. Less than nothing were given back.
+// there, and has only not answered in time; none if it may know them already, lest
+// anybody be charged twice. Less than nothing were given back.
 func (t *Limiter) grantedByShare(c *call, units int64) {
 	switch {
-	case units == 0 || c.plan.force.ReserveOnly(): // slots are held, not owed
+	case units == 0 || c.unknown || c.plan.force.ReserveOnly(): // slots are held, not owed
 	case c.entry == nil:
 		t.counts.forgiven.Add(max(0, units))
 	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():

@@ -321,3 +321,26 @@ func TestTakeAllInAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// A call that the store has carried out and not answered is charged once.
+func TestUnknownIsNotChargedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		l := newTier(t, tiered.Config{Store: store})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+		store.set(func(f *flaky) { f.hangs = true })
+		for range 3 {
+			if !take(t, l, p, "k", 1).Allowed {
+				t.Error("the share refuses")
+			}
+		}
+		store.set(func(f *flaky) { f.hangs = false })
+		time.Sleep(time.Second)
+		if left := store.remaining(t, p, "k"); left != 97 {
+			t.Errorf("%d remain of 100 after three calls, want 97", left)
+		}
+		if s := l.Stats(); s.Unknown != 3 || s.Owed != 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}

@@ -7,8 +7,8 @@ import (
 )
 
 // fallbackAll is TakeAll and ReserveAll while the store is away: all charges fit this
-// node's shares, or none is made.
-func (t *Limiter) fallbackAll(b *weir.Batch) error {
+// node's shares, or none is made. The store may have made them, if that is unknown.
+func (t *Limiter) fallbackAll(b *weir.Batch, unknown bool) error {
 	t.counts.fallback.Add(int64(len(b.Charges)))
 	local := weir.Batch{Op: b.Op, TTL: b.TTL}
 	var (
@@ -17,6 +17,7 @@ func (t *Limiter) fallbackAll(b *weir.Batch) error {
 	)
 	for i, c := range b.Charges {
 		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
+		calls[i].unknown = unknown
 		pl := calls[i].plan
 		b.Decisions[i] = weir.Decision{Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 		if !pl.fail.closed && len(pl.fail.local) == 0 {

@@ -192,7 +192,7 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doWithin(ctx, c.within, b) })
 	switch {
 	case isAway(err):
-		return t.away(c)
+		return t.away(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
 	case err != nil:
 		return weir.Decision{}, err
 	case l == nil: // so much does not fit: the key is near its limit

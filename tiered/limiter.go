@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,9 @@ type call struct {
 	entry *entry // nil if nothing is known of the key
 	now   weir.Instant
 
+	// unknown says that the store may have charged for it although it did not answer.
+	unknown bool
+
 	// within is the context of calls to the store, for a charge that may need several;
 	// nil if it needs one.
 	within context.Context
@@ -203,7 +207,7 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 	switch {
 	case t.breakerOf(c.plan.policy, c.key).open.Load():
-		return t.away(c)
+		return t.away(c, errOpen)
 	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
 	case c.plan.copies != nil:
@@ -219,7 +223,7 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	d, err := t.storeTake(ctx, c)
 	switch {
 	case isAway(err):
-		return t.away(c)
+		return t.away(c, err)
 	case err != nil:
 		return weir.Decision{}, err
 	}
@@ -228,8 +232,9 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	return d, nil
 }
 
-// away is for a charge that the store cannot be asked for.
-func (t *Limiter) away(c *call) (weir.Decision, error) {
+// away is for a charge that the store cannot be asked for, because of why.
+func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
+	c.unknown = errors.Is(why, weir.ErrUnknown)
 	if c.plan.force.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
