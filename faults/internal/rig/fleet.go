@@ -63,6 +63,7 @@ type Check struct {
 type Answer struct {
 	Status    int    `json:"-"`
 	Allowed   bool   `json:"allowed"`
+	Limit     int64  `json:"limit"`
 	Remaining int64  `json:"remaining"`
 	Reason    string `json:"reason"`
 	Detail    string `json:"detail"` // of a problem
