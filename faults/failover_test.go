@@ -59,6 +59,7 @@ func TestSwitchover(t *testing.T) {
 	tr.judge(list, 2*B+B+B+r*two.Seconds(), "2B + B for the failover + B + r × that time")
 	tr.within("shared again after", shared.Sub(demoted), 2*time.Second)
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.stalled(list)
 	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 0.99)))
 	tr.within("longest", history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 1), waitMost)
 }
@@ -134,6 +135,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	outage := func(list []history.Decision) []history.Decision {
 		return history.Between(list, load.At(fault), load.At(back))
 	}
+	tr.stalled(list)
 	tr.within("p99 meanwhile", history.Percentile(outage(list), 0.99), waitUntil)
 	tr.within("p99 of slots elsewhere", history.Percentile(outage(others), 0.99), waitAfter)
 }
@@ -164,6 +166,7 @@ func TestReshard(t *testing.T) {
 	bound, formula := healthy(tier, 0, "0")
 	tr.judge(list, bound, formula)
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.stalled(list)
 	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
 	tr.within("longest", history.Percentile(history.Between(list, fault, mended), 1), waitMost)
 }

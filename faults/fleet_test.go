@@ -49,6 +49,7 @@ func TestDaemonKilled(t *testing.T) {
 	tr.tell("rate of a hot key while leases are stranded", "%.1f/s", grantRate(others, "hot0", fault, expired))
 	tr.wholeRate("rate of a hot key then", grantRate(others, "hot0", expired, end), tier)
 	before := history.Percentile(history.Between(others, 0, fault), 0.99)
+	tr.stalled(list)
 	tr.tell("p99 before", "%s", brief(before))
 	tr.within("p99 of the others then", history.Percentile(history.Between(others, fault, end), 0.99), max(2*before, waitAfter))
 }

@@ -192,6 +192,7 @@ func TestResets(t *testing.T) {
 	w.judge()
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	tr.tell("unknown outcomes", "%d", tier.Unknown)
+	tr.stalled(list)
 	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
 	tr.within("longest", history.Percentile(history.Between(list, fault, mended), 1), waitMost)
 	if resets == 0 {

@@ -90,6 +90,7 @@ func (tr *trial) waits(list []history.Decision, fault, alone, mended time.Durati
 	p := func(begin, end time.Duration, p float64) time.Duration {
 		return history.Percentile(history.Between(list, begin, end), p)
 	}
+	tr.stalled(list)
 	tr.tell("p99 before", "%s", brief(p(0, fault, 0.99)))
 	tr.within("p99 until given up", p(fault, alone, 0.99), waitUntil)
 	tr.within("p99 then", p(alone, mended, 0.99), waitAfter)
@@ -212,6 +213,7 @@ func TestFlapping(t *testing.T) {
 	tr.judge(list, 2*B, "2B")
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	tr.tell("unknown outcomes", "%d, and debts of %d units told without an answer", tier.Unknown, tier.Lost)
+	tr.stalled(list)
 	tr.tell("p99", "%s", brief(history.Percentile(list, 0.99)))
 	tr.within("longest", history.Percentile(list, 1), waitMost)
 	tr.usage(before, after)

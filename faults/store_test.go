@@ -34,6 +34,7 @@ func TestScriptFlush(t *testing.T) {
 	tr.judge(list, bound, formula)
 	before := history.Percentile(history.Between(list, 0, begin), 0.99)
 	during := history.Percentile(history.Between(list, begin, load.Now()), 0.99)
+	tr.stalled(list)
 	tr.tell("p99 before", "%s", brief(before))
 	tr.within("p99 meanwhile", during, before+time.Millisecond)
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)

@@ -74,10 +74,10 @@ func pick[T any](inLong, inShort T) T {
 	return inShort
 }
 
-// mix is the load: hot keys are asked for two or three times what they may have.
+// mix is the load: hot keys are asked for twice what they may have.
 func mix() rig.Mix {
 	return pick(
-		rig.Mix{Rate: 1500, Hot: 3, Cold: 17, HotShare: 0.6},
+		rig.Mix{Rate: 600, Hot: 2, Cold: 18, HotShare: 2.0 / 3},
 		rig.Mix{Rate: 240, Hot: 1, Cold: 9, HotShare: 0.8},
 	)
 }
@@ -126,6 +126,18 @@ func (tr *trial) wholeRate(name string, value float64, tier rig.Tier) {
 func (tr *trial) none(name string, value int) {
 	tr.Helper()
 	tr.add(report.Figure{Name: name, Value: fmt.Sprint(value), Bound: "= 0", Met: value == 0}, true)
+}
+
+// stalled tells how many calls are left out of all times.
+func (tr *trial) stalled(list []history.Decision) {
+	tr.Helper()
+	n := 0
+	for _, d := range list {
+		if d.Stalled {
+			n++
+		}
+	}
+	tr.tell("calls in standstills of the machine", "%.1f %%", 100*float64(n)/float64(max(1, len(list))))
 }
 
 // within judges a time, in the long form: other rows run beside a short one.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
 	"github.com/weirlimit/weir/tiered"
@@ -48,7 +50,7 @@ func (f *tierFlags) register(cmd *cobra.Command) {
 
 // serveRedis serves with the counts in Redis, and a tier in front of it.
 func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *slog.Logger) error {
-	server, err := f.redisServer(cmd)
+	redis, err := f.redisServer(cmd)
 	if err != nil {
 		return err
 	}
@@ -58,12 +60,15 @@ func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *sl
 	}
 	connecting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	store, err := redisstore.New(connecting, redisstore.Config{Redis: server, Timeout: timeout})
+	store, err := redisstore.New(connecting, redisstore.Config{Redis: redis, Timeout: timeout})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
 	defer store.Close()
-	bus, err := redistier.New(connecting, redistier.Config{Redis: server})
+	if err := warm(connecting, store); err != nil {
+		return fmt.Errorf("--redis: %w", err)
+	}
+	bus, err := redistier.New(connecting, redistier.Config{Redis: redis})
 	if err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
@@ -89,10 +94,39 @@ func (f *serveFlags) serveRedis(ctx context.Context, cmd *cobra.Command, log *sl
 		tier.Close()
 		logTier(log, tier.Stats())
 	}()
-	log.Info("counts are in Redis", "addresses", server.Addrs, "consistency", f.tier.consistency, "on_error", f.tier.onError)
+	log.Info("counts are in Redis", "addresses", redis.Addrs, "consistency", f.tier.consistency, "on_error", f.tier.onError)
 	_, err = f.serve(ctx, cmd, tier, log)
 	return err
 }
+
+// warm has the store and Redis get to know each other before the first caller comes, who
+// would not wait for that: scripts, connections, and what was set for the policies.
+func warm(ctx context.Context, store *redisstore.Store) error {
+	list := policies
+	if len(list) == 0 {
+		list = []*weir.Policy{server.DefaultPolicy()}
+	}
+	for _, p := range list {
+		for {
+			_, err := store.Take(ctx, p, "", 0) // which changes nothing
+			if err == nil {
+				_, err = weir.Peek(ctx, store, p, "", 0)
+			}
+			if err == nil || errors.Is(err, weir.ErrReserveOnly) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(warmEvery):
+			}
+		}
+	}
+	return nil
+}
+
+// warmEvery is how long warm waits before it tries again.
+const warmEvery = 20 * time.Millisecond
 
 // redisServer returns what --redis and --sentinel and the environment say.
 func (f *serveFlags) redisServer(cmd *cobra.Command) (redisstore.Server, error) {

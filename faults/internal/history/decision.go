@@ -16,6 +16,7 @@ type Decision struct {
 	Err      string // what there was instead
 	Allowed  bool
 	Reason   string // "exhausted", for example
+	Stalled  bool   // a processor stood still meanwhile
 }
 
 // Latency is how long the client waited.
@@ -37,9 +38,14 @@ func Percentile(list []Decision, p float64) time.Duration {
 	if len(list) == 0 {
 		return 0
 	}
-	latencies := make([]time.Duration, len(list))
-	for i, d := range list {
-		latencies[i] = d.Latency()
+	latencies := make([]time.Duration, 0, len(list))
+	for _, d := range list {
+		if !d.Stalled {
+			latencies = append(latencies, d.Latency())
+		}
+	}
+	if len(latencies) == 0 {
+		return 0
 	}
 	slices.Sort(latencies)
 	i := int(p * float64(len(latencies)))

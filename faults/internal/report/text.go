@@ -15,8 +15,9 @@ with a real Redis, under load, and tells what came of it.
 Unless a row says otherwise there are three daemons as ` + "`weir serve --redis …`" + ` starts
 them: consistency exact, ` + "`--on-error local`" + `, and the policy that each daemon has without a
 configuration, 100 per second with a burst B of 100 for each key. A client in one process
-asks them by turns, 1,500 times a second whether answers come or not. Three of its
-twenty keys are hot: asked for 300 times a second, three times what they may have.
+asks them by turns, 600 times a second whether answers come or not, which takes about a
+third of two cores. Two of its twenty keys are hot: asked for 200 times a second, twice
+what they may have.
 
 It notes when it sent each question and when it had the answer. The **excess** E is by how
 many units the admissions of a key exceed B + 100 × Δ in the interval Δ where they do so
@@ -55,6 +56,9 @@ const outro = `
   part of the row. Load, daemons and Redis share the cores with them, and times include
   the client's own. Where others had more than a tenth, times that were missed (and the
   memory for calls that waited) are told but not judged.
+- **Calls in standstills**: a thread on each processor sleeps for a millisecond at a time.
+  When one sleeps for 5 ms or more, calls that were under way are left out of p99 and
+  longest: the processor was not to be had, for anybody.
 - **Charges of one call** are seen by another daemon, whose way to Redis is good. It looks
   at keys that were asked for once.
 - Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,

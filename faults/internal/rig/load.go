@@ -53,6 +53,7 @@ type Load struct {
 	begin time.Time
 	stop  chan struct{}
 	done  chan struct{} // closed when the last answer is there
+	quiet canary
 
 	mu      sync.Mutex // guards the fields below
 	list    []history.Decision
@@ -63,6 +64,7 @@ type Load struct {
 // StartLoad starts to ask. The load ends with Stop or the test.
 func (f *Fleet) StartLoad(mix Mix) *Load {
 	l := &Load{fleet: f, mix: mix, begin: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
+	l.quiet.watch(l.begin, l.stop)
 	go l.run()
 	f.t.Cleanup(l.end)
 	return l
@@ -143,6 +145,7 @@ func (l *Load) Stop() []history.Decision {
 	if l.late > 0 {
 		l.fleet.t.Errorf("rig: %d questions could not be asked, since %d had no answer yet", l.late, mostWaiting)
 	}
+	l.quiet.mark(l.list)
 	return l.list
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 // endWithParent has the kernel kill the daemon if the test process dies without running
@@ -86,4 +87,27 @@ func Connections(port int) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// A cpuSet is the processors that a thread may run on.
+type cpuSet [16]uint64
+
+func only(cpu int) (set cpuSet) {
+	set[cpu/64%len(set)] |= 1 << (cpu % 64)
+	return set
+}
+
+// bindTo has this thread run on some processors, if it may, and returns where it ran
+// before.
+func bindTo(set cpuSet) (before cpuSet) {
+	const size = unsafe.Sizeof(set)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, 0, size, uintptr(unsafe.Pointer(&before)))
+	_, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, size, uintptr(unsafe.Pointer(&set)))
+	return before
+}
+
+// sleep has this thread sleep, without Go's timers.
+func sleep(d time.Duration) {
+	ts := syscall.NsecToTimespec(int64(d))
+	_ = syscall.Nanosleep(&ts, nil)
 }
