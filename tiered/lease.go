@@ -9,45 +9,6 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// How leases are sized. A block lasts for about leaseSpan, so that a busy key renews
-// ten times a second and a crash strands a tenth of a second's worth. It is no more
-// than burst / (carve × nodes), so that all nodes together hold at most a quarter of
-// the burst, and never more than half of a node's share of what remains. A block that
-// is spent sooner is followed by one of up to growth times its size.
-//
-// For the store, to lend and to settle is as much work as some fifty plain charges. So
-// a key gets a block of leastBlock charges or more, and none if it would not spend that
-// much before it expires. Near the limit, where what remains allows only blocks of less
-// than half of that, the store is asked for each charge. A small burst may be lent in
-// blocks of leastUse charges: that spares callers the way to the store, not the store.
-const (
-	leaseSpan  = 100 * time.Millisecond
-	carve      = 4
-	leastUse   = 4
-	leastBlock = 64
-	growth     = 8
-)
-
-// blockSize returns how many units to lease, or 0 if it is not worth it: perSecond is
-// the demand, last the size of the last block, carved what may be held of the burst, and
-// room what may be held of what remains.
-func blockSize(perSecond float64, last, cost, carved, room int64) int64 {
-	cost = max(1, cost)
-	least := leastBlock * cost
-	n := max(least, int64(min(perSecond*leaseSpan.Seconds(), float64(weir.MaxCost))))
-	n = min(n, max(least, growth*last), carved, weir.MaxCost)
-	if room < n {
-		n = room
-		if n < least/2 {
-			return 0
-		}
-	}
-	if n < leastUse*cost {
-		return 0
-	}
-	return n
-}
-
 // A lease is a block of units that the store holds for this node, and that are spent
 // here. What it holds is carved out of the burst in the store, which is why spending it
 // at any time before it expires keeps the bound.
@@ -109,43 +70,6 @@ func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	}
 }
 
-// demand is how much of a key is asked for.
-type demand struct {
-	since weir.Instant // when the store was first asked lately, while there was no lease
-	units int64        // that it was asked for since
-	calls int
-
-	block     int64 // the size of the last lease
-	perSecond float64
-	ended     weir.Instant // when it was spent
-
-	leasing bool         // somebody is getting a lease
-	exactly weir.Instant // before that it is not tried: the last one did not fit
-}
-
-// asked notes a charge that is asked of the store.
-func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
-	if now.Sub(m.since) > ttl || m.since == 0 {
-		m.since, m.units, m.calls = now, 0, 0
-	}
-	m.units += max(1, cost)
-	m.calls++
-}
-
-// spent notes a lease that was spent.
-func (m *demand) spent(block int64, perSecond float64, now weir.Instant) {
-	m.block, m.perSecond, m.ended = block, perSecond, now
-}
-
-// rate returns the demand per second and, if there was a lease just now, its size. It
-// returns false if too little is known.
-func (m *demand) rate(now weir.Instant) (perSecond float64, block int64, known bool) {
-	if now.Sub(m.ended) < leaseSpan && m.block > 0 {
-		return m.perSecond, m.block, true
-	}
-	return float64(m.units) / max(1e-9, now.Sub(m.since).Seconds()), 0, m.calls >= leastCalls
-}
-
 // spendLease answers from the key's lease, if it has one that suffices.
 func (t *Limiter) spendLease(pl *plan, e *entry, cost int64, now weir.Instant) (weir.Decision, bool) {
 	l := e.lease.Load()
@@ -204,31 +128,6 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	return d, nil
 }
 
-// worthLeasing returns how many units to lease for a key that has no lease which
-// suffices; 0 means none. If it returns more, the caller is the one who leases.
-func (t *Limiter) worthLeasing(c *call) int64 {
-	now, e := t.now(), c.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	m := &e.demand
-	m.asked(c.cost, now, t.config.LeaseTTL)
-	if m.leasing || now < m.exactly || e.standing.limits != c.plan.limits || t.closed.Load() {
-		return 0
-	}
-	perSecond, block, known := m.rate(now)
-	if !known || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, c.cost)) {
-		return 0
-	}
-	carved, room := t.mostHeld(c.plan, e.standing, now)
-	n := blockSize(perSecond, block, c.cost, carved, room)
-	m.leasing = n > 0
-	return n
-}
-
-// leastCalls is how many charges of a key must have been asked of the store for its
-// demand to be known.
-const leastCalls = 8
-
 // leaseLasts is how long a lease is spent: some time before it expires, because clocks
 // differ and what is left must be given back.
 func (t *Limiter) leaseLasts() time.Duration { return t.config.LeaseTTL - t.config.LeaseTTL/8 }
@@ -237,14 +136,6 @@ func (t *Limiter) leaseLasts() time.Duration { return t.config.LeaseTTL - t.conf
 func (l *lease) perSecond(now weir.Instant) float64 {
 	spent := l.units - int64(l.word.Load()&leftMask)
 	return float64(spent) / max(1e-9, now.Sub(l.began).Seconds())
-}
-
-// mostHeld returns how many units this node may hold for a key: of the burst, and of
-// what remains.
-func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) (carved, room int64) {
-	nodes := int64(t.nodes())
-	back := int64(float64(now.Sub(s.at)) * pl.perNano[s.by])
-	return pl.capacity / (carve * nodes), (s.remaining + back) / (2 * nodes)
 }
 
 // lend gets a lease of n units from the store, for the caller who has set leasing. It

@@ -144,6 +144,9 @@ type call struct {
 	entry *entry // nil if nothing is known of the key
 	now   weir.Instant
 
+	// busy says that the key is asked for so often that it may be leased soon.
+	busy bool
+
 	// unknown says that the store may have charged for it although it did not answer.
 	unknown bool
 
@@ -219,7 +222,6 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 // take asks the store for one charge or, if it is away, decides without.
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	m := t.table.moment(c.plan.family, c.hash)
-	sent := t.now()
 	d, err := t.storeTake(ctx, c)
 	switch {
 	case isAway(err):
@@ -228,7 +230,7 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 		return weir.Decision{}, err
 	}
 	t.counts.store.Add(1)
-	t.learn(c, d, sent, m)
+	t.learn(c, d, c.now, m) // which was before it was sent
 	return d, nil
 }
 
@@ -243,7 +245,7 @@ func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
 
 // learn remembers what the store said, if it may be of use.
 func (t *Limiter) learn(c *call, d weir.Decision, sent weir.Instant, m moment) {
-	if c.entry == nil && d.Allowed && !t.remembers(c, d) || !c.needEntry(t) {
+	if d.Allowed && !t.remembers(c, d) || !c.needEntry(t) {
 		return
 	}
 	s := standingOf(c.plan, d, t.now())
@@ -258,8 +260,9 @@ func (t *Limiter) learn(c *call, d weir.Decision, sent weir.Instant, m moment) {
 	}
 }
 
-// remembers says whether it is worth an entry that a charge was admitted: a key that
-// has used less than a quarter is taken for unused when the store is away.
+// remembers says whether it is worth remembering that a charge was admitted: for a copy,
+// for a lease, and if the store should go away. A key that has used less than a quarter
+// is taken for unused then.
 func (t *Limiter) remembers(c *call, d weir.Decision) bool {
-	return c.plan.copies != nil || d.Remaining < d.Limit-d.Limit/4
+	return c.plan.copies != nil || c.busy || d.Remaining < d.Limit-d.Limit/4
 }

@@ -1032,7 +1032,7 @@ local function lifetime(row)
 	if #H > 0 then last = max(last, H[#H].expiry) end
 	if last >= NEVER then return MONTH + call.keep end
 	if r.kind == 'g' then -- as take.lua, which relies on it
-		local quantum = max(1000000, 16 * r.b / r.a)
+		local quantum = max(4000000, 16 * r.b / r.a)
 		last = max(last, (floor(s.w / quantum) + 1) * quantum)
 	end
 	return math.ceil((last - now) / 1000) + call.keep

@@ -38,7 +38,7 @@ local each = #ARGV == 3 and ''
 -- A row is kept until TAT, rounded up to a multiple of so many µs and a second. So the row
 -- itself tells when it expires, and that is only told to Redis when it changes, which
 -- would be the dearest part of a decision. do.lua does the same.
-local quantum = math.max(1000000, 16 * b / a)
+local quantum = math.max(4000000, 16 * b / a)
 
 -- Everything is read before anything is written, so that an error changes nothing. MGET
 -- does not tell a value of another type from none, but SET with NX will.
