@@ -12,7 +12,8 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// The limit that is attacked, and the cap on unsynced units that follows from it.
+// The limit that is attacked, and the cap on all nodes' unsynced units that follows from
+// it.
 const (
 	Rate     = 1000
 	Burst    = 1000
@@ -54,7 +55,7 @@ func bound(m tiered.Mode, nodes int) float64 {
 	if m != tiered.Async {
 		return 0
 	}
-	return float64((nodes - 1) * Unsynced)
+	return float64((nodes - 1) * (Unsynced / nodes))
 }
 
 // slack is what clocks add to an excess: Redis's has microseconds, and the time in which

@@ -75,7 +75,7 @@ func (f Figures) writeAttacks(b *bytes.Buffer) {
 ### A hot key under attack
 
 %s per second, and as many at once. %d callers per node, on all nodes together: from full, for %v; then %d pulses of %v, each after
-%v without a call, in which just as much comes back as one node may owe in async mode (b = %d); then, after %v of rest, %v and the
+%v without a call, in which just as much comes back as all nodes may owe in async mode (b = %d / N); then, after %v of rest, %v and the
 pulses again. *Excess* is the most that was granted above B + r·Δ in any interval Δ, of all the intervals there are. A grant counts only
 if its call began and ended within the interval, so this much was certainly granted too much. *Used* is what was granted of B + r·T in the
 first %v.
