@@ -51,8 +51,8 @@ func (tr *trial) outage(o outage) tried {
 	o.fleet.Calm()
 	before := o.fleet.Usage()
 	load := o.fleet.StartLoad(mix())
-	load.For(pick(5*time.Second, time.Second))
-	before.RSS = o.fleet.Usage().RSS // a daemon without load has not grown yet
+	load.For(pick(15*time.Second, time.Second))
+	before.RSS = o.fleet.Usage().RSS // a daemon grows until its heap fits the load, whatever happens
 
 	fault := time.Now()
 	o.begin()
@@ -189,7 +189,7 @@ func TestFlapping(t *testing.T) {
 	fleet.Calm()
 	before := fleet.Usage()
 	load := fleet.StartLoad(mix())
-	load.For(pick(5*time.Second, time.Second))
+	load.For(pick(15*time.Second, time.Second))
 	before.RSS = fleet.Usage().RSS
 	times := pick(10, 3)
 	for range times {
