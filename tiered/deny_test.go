@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,21 +140,21 @@ func TestDenialIsDropped(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFlaky(t)
-				store.takes = 4 * time.Millisecond
 				l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, perSecond(10))
 				r, err := weir.Reserve(ctx, l, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 10})
 				if err != nil {
 					t.Fatal(err)
 				}
 				take(t, l, p, "k", 5)
-				go func() {
-					time.Sleep(time.Millisecond)
-					_, _ = l.Take(ctx, p, "k", 3) // decided before the change, told after it
-				}()
+				store.set(func(f *flaky) { f.late = 8 * time.Millisecond })
+				var told sync.WaitGroup
+				told.Go(func() { take(t, l, p, "k", 3) }) // decided before the change, told after it
+				time.Sleep(time.Millisecond)
+				store.set(func(f *flaky) { f.late = 0 })
 				if err := change(t, l, p, r); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(2 * time.Millisecond)
+				told.Wait()
 				if d := take(t, l, p, "k", 5); !d.Allowed {
 					t.Errorf("after the change: %v", d)
 				}

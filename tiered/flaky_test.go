@@ -20,10 +20,11 @@ type flaky struct {
 	table *memstore.Table
 	takes time.Duration // there and back
 
-	mu    sync.Mutex // guards the fields below
-	down  error      // every call returns it at once
-	hangs bool       // calls are carried out, and answered by nobody
-	full  bool       // nothing can be written
+	mu    sync.Mutex    // guards the fields below
+	down  error         // every call returns it at once
+	hangs bool          // calls are carried out, and answered by nobody
+	full  bool          // nothing can be written
+	late  time.Duration // by which answers come later
 	calls int
 }
 
@@ -39,7 +40,7 @@ func (f *flaky) set(change func(f *flaky)) {
 func (f *flaky) call(ctx context.Context, writes bool, do func() error) error {
 	f.mu.Lock()
 	f.calls++
-	down, hangs := f.down, f.hangs
+	down, hangs, late := f.down, f.hangs, f.late
 	if f.full && writes {
 		down = errDown
 	}
@@ -53,7 +54,7 @@ func (f *flaky) call(ctx context.Context, writes bool, do func() error) error {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", weir.ErrUnknown, ctx.Err())
 	}
-	time.Sleep(f.takes / 2)
+	time.Sleep(f.takes/2 + late)
 	return err
 }
 

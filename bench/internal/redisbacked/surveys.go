@@ -15,8 +15,10 @@ func Note() string { return fmt.Sprintf(note, redisserver.Version(), Goroutines)
 
 const note = `All limiters ask one %s without persistence, on the loopback interface and on the
 same cores, from %d goroutines that call in a loop and do nothing else. Each has its
-defaults; go-redis, which the peers use, has a connection for each goroutine. The
-libraries take turns, and of each the run with the most decisions per second counts;
+defaults, but go-redis, which the peers use, has a connection for each goroutine, and
+weir's modes wait for Redis for up to 3 s, as go-redis does, instead of 10 ms: loops that
+never stop keep everything else from a processor for longer. An answer that was given
+without Redis would count as an error. The libraries take turns, and of each the run with the most decisions per second counts;
 median is that of all its runs. Other processes slow down those most that need most
 processor time, so a run in which they had more than 2 %% of a core is made again, up to
 four times, and the quietest counts. Every answer is checked. An error is no decision;
