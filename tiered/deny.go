@@ -69,6 +69,10 @@ func (t *Limiter) refused(pl *plan, e *entry, cost int64, d weir.Decision, sent 
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
+	if l := e.lease.Load(); l != nil && l.serves(pl, cost, now) { // see install
+		e.denial.CompareAndSwap(n, nil)
+		return
+	}
 	if t.config.Bus != nil && !n.never && n.until.Sub(now) >= worthTelling {
 		t.tell(e, n, whole)
 	}

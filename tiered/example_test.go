@@ -33,7 +33,7 @@ func ExampleNew() {
 	}
 	defer limiter.Close() // gives back what is leased
 
-	policy, err := weir.NewPolicy("api", weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
+	policy, err := weir.NewPolicy("api", weir.Limit{Rate: 100_000, Per: weir.Every(time.Hour)})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -53,7 +53,7 @@ func ExampleNew() {
 	fmt.Println(admitted, "of", stats.Decisions(), "were admitted")
 	fmt.Println("the store was called for less than one in fifty:", stats.CallsPerDecision() < 0.02)
 	// Output:
-	// 100 of 10000 were admitted
+	// 10000 of 10000 were admitted
 	// the store was called for less than one in fifty: true
 }
 

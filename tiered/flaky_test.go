@@ -19,6 +19,7 @@ var errDown = errors.New("connection refused")
 type flaky struct {
 	table *memstore.Table
 	takes time.Duration // there and back
+	lends time.Duration // by which answers about leases come later
 
 	mu    sync.Mutex    // guards the fields below
 	down  error         // every call returns it at once
@@ -70,7 +71,11 @@ func (f *flaky) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 }
 
 func (f *flaky) Do(ctx context.Context, b *weir.Batch) error {
-	return f.call(ctx, b.Op != weir.PeekEach, func() error { return f.table.Do(context.Background(), b) })
+	err := f.call(ctx, b.Op != weir.PeekEach, func() error { return f.table.Do(context.Background(), b) })
+	if b.Op == weir.ReserveAll {
+		time.Sleep(f.lends)
+	}
+	return err
 }
 
 func (f *flaky) Set(ctx context.Context, old, new *weir.Policy) error {

@@ -62,6 +62,11 @@ func (l *lease) retire() (left, charges int64) {
 	}
 }
 
+// serves says whether a charge of cost could be spent.
+func (l *lease) serves(pl *plan, cost int64, now weir.Instant) bool {
+	return l.usable(pl, now) && l.word.Load()&leftMask >= uint64(cost)
+}
+
 // decision is the answer to a charge that was spent.
 func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	return weir.Decision{
@@ -165,11 +170,15 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 	return l, nil
 }
 
-// install puts a lease in force. What it replaces is given back.
+// install puts a lease in force. What it replaces is given back. While it was on its way,
+// the store may have refused a charge because these units were held: that is no longer
+// true of this node. refused looks at the lease after it has stored the denial, and here
+// the denial goes after the lease is there, so one of the two sees the other.
 func (t *Limiter) install(e *entry, l *lease) {
 	if old := e.lease.Swap(l); old != nil {
 		t.giveBack(e, old)
 	}
+	e.denial.Store(nil)
 	t.leases.mu.Lock()
 	t.leases.live = append(t.leases.live, liveLease{e, l})
 	closed := t.leases.closed

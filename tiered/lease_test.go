@@ -219,3 +219,24 @@ func TestSetEndsLeases(t *testing.T) {
 		}
 	})
 }
+
+// A charge may be refused because the units that are left are on their way to this very
+// node as a lease. They are spent when they are there, although the key was denied.
+func TestDenialEndsWhenTheLeaseArrives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, store := leased(t, tiered.Config{Timeout: time.Second})
+		store.lends = 300 * time.Millisecond
+		const burst = 100
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: burst})
+		admitted := 0
+		for range 500 {
+			if take(t, l, p, "k", 1).Allowed {
+				admitted++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if admitted != burst {
+			t.Errorf("%d of a burst of %d were admitted", admitted, burst)
+		}
+	})
+}
