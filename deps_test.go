@@ -20,10 +20,10 @@ import (
 // "a/..." a and everything below it.
 var layers = []layer{
 	{rank: 0, packages: "internal/mono internal/secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/svg"},
-	{rank: 1, packages: "algo internal/identity"},
+	{rank: 1, packages: "algo"},
 	{rank: 2, packages: "."},
 	{rank: 3, packages: "pacer store/memstore tiered"},
-	{rank: 4, packages: "budget upstream guard blocklist"},
+	{rank: 4, packages: "budget upstream guard blocklist internal/identity"},
 	{rank: 5, packages: "weirhttp"},
 	{rank: 6, packages: "internal/redisconn"},
 	{rank: 6, packages: "gen/...", kind: generated},
@@ -31,7 +31,7 @@ var layers = []layer{
 	{rank: 7, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client internal/load/target internal/load/measure"},
 	{rank: 8, packages: "gateway internal/load server/internal/*"},
 	{rank: 9, packages: "server"},
-	{rank: 10, packages: "internal/config"},
+	{rank: 10, packages: "internal/config internal/overrides"},
 	{rank: 11, packages: "internal/cli"},
 	{rank: 12, packages: "cmd/weir"},
 	{rank: 13, packages: "examples/...", kind: example},

@@ -395,11 +395,11 @@ func TestWorstOfABatch(t *testing.T) {
 		{Reason: TooCostly, RetryAfter: Never},
 		{Reason: Exhausted, RetryAfter: 2 * time.Hour},
 	}}
-	if d := b.worst(); d.Reason != TooCostly {
+	if d := b.Decisions[b.Worst()]; d.Reason != TooCostly {
 		t.Errorf("%+v", d)
 	}
 	b.Decisions = b.Decisions[:2]
-	if d := b.worst(); d.Reason != Exhausted {
+	if d := b.Decisions[b.Worst()]; d.Reason != Exhausted {
 		t.Errorf("%+v", d)
 	}
 	if got := fmt.Sprint(Decision{}); got != "not taken: another charge of the batch was refused" {

@@ -32,21 +32,21 @@ func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charg
 	if err := l.Do(ctx, &r.batch); err != nil {
 		return nil, err
 	}
-	r.Decision = r.batch.worst()
+	r.Decision = Decision{Allowed: true}
+	if i := r.batch.Worst(); i >= 0 {
+		r.Decision = r.batch.Decisions[i]
+	}
 	r.settled = !r.Decision.Allowed
 	return r, nil
 }
 
-// worst returns the decision to wait for longest or, if all were admitted, the
-// one with the least remaining.
-func (b *Batch) worst() Decision {
-	if len(b.Decisions) == 0 {
-		return Decision{Allowed: true}
-	}
-	worst := b.Decisions[0]
-	for _, d := range b.Decisions[1:] {
-		if d.worse(worst) {
-			worst = d
+// Worst returns which decision is to be waited for longest or, if all were
+// admitted, which has the least remaining; -1 if there is none.
+func (b *Batch) Worst() int {
+	worst := -1
+	for i, d := range b.Decisions {
+		if worst < 0 || d.worse(b.Decisions[worst]) {
+			worst = i
 		}
 	}
 	return worst

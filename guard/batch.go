@@ -1,0 +1,133 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirlimit/weir"
+)
+
+// Item is one query of several.
+type Item struct {
+	Rule  *Rule
+	Query Query
+	Peek  bool // only look
+}
+
+// ItemError says which of several queries is wrong. Then none was charged.
+type ItemError struct {
+	Index int
+	Err   error
+}
+
+func (e *ItemError) Error() string { return fmt.Sprintf("checks[%d]: %v", e.Index, e.Err) }
+func (e *ItemError) Unwrap() error { return e.Err }
+
+// CheckEach checks several queries, each on its own, in one call to the limiter as far as
+// each is one charge. An error other than *ItemError means that some may have been
+// charged.
+func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
+	list, err := newAskings(items)
+	if err != nil {
+		return nil, err
+	}
+	defer freeAll(list)
+	out := make([]Verdict, len(items))
+	together := weir.Batch{Op: weir.TakeEach}
+	var places []int
+	for i, a := range list {
+		if a.variant.simple && !items[i].Peek {
+			together.Charges, places = append(together.Charges, a.charges[0]), append(places, i)
+			continue
+		}
+		if out[i], err = g.checkItem(ctx, a, items[i].Peek); err != nil {
+			return nil, err
+		}
+	}
+	if len(places) == 0 {
+		return out, nil
+	}
+	if err := g.limiter.Do(ctx, &together); err != nil {
+		return nil, err
+	}
+	for at, i := range places {
+		out[i] = Verdict{Variant: list[i].variant, Shadow: -1}
+		out[i].decided(list[i].groups[0], together.Decisions[at])
+	}
+	return out, nil
+}
+
+func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, error) {
+	op := weir.TakeAll
+	if peek {
+		op = weir.PeekEach
+	}
+	out, err := a.put(ctx, g.limiter, op)
+	if err == nil && out.Allowed {
+		a.shadow(ctx, g.limiter, op, &out)
+	}
+	return out, err
+}
+
+// CheckAll charges all of several queries or none. If one is refused, no Verdict is
+// Allowed, and those with Reason weir.Admitted are of queries that would have fitted.
+func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
+	list, err := newAskings(items)
+	if err != nil {
+		return nil, err
+	}
+	defer freeAll(list)
+	b := weir.Batch{Op: weir.TakeAll}
+	for _, a := range list {
+		b.Charges = append(b.Charges, a.charges[:a.enforced]...)
+	}
+	if len(b.Charges) > 0 {
+		if err := g.limiter.Do(ctx, &b); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Verdict, len(items))
+	allowed, rest := b.Allowed(), b.Decisions
+	for i, a := range list {
+		out[i] = Verdict{Decision: weir.Decision{Allowed: allowed}, Variant: a.variant, Limit: -1, Shadow: -1}
+		own := weir.Batch{Decisions: rest[:a.enforced]}
+		if at := own.Worst(); at >= 0 {
+			out[i].decided(a.groups[at], own.Decisions[at])
+		}
+		rest = rest[a.enforced:]
+		if allowed {
+			a.shadow(ctx, g.limiter, weir.TakeAll, &out[i])
+		}
+	}
+	return out, nil
+}
+
+// newAskings makes the charges of all queries before one of them is charged.
+func newAskings(items []Item) ([]*asking, error) {
+	list := make([]*asking, 0, len(items))
+	for i := range items {
+		q := &items[i].Query
+		v := items[i].Rule.variant(q.Key)
+		a, err := newAsking(v, q)
+		if err == nil && v.ReserveOnly() && !items[i].Peek {
+			a.free()
+			err = weir.ErrReserveOnly
+		}
+		if err == nil && q.MaxWait != 0 {
+			a.free()
+			err = &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
+		}
+		if err != nil {
+			freeAll(list)
+			return nil, &ItemError{i, err}
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func freeAll(list []*asking) {
+	for _, a := range list {
+		a.free()
+	}
+}

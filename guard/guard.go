@@ -1,0 +1,174 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// Guard holds requests to rules. Make one with New. All methods may be called by any
+// number of goroutines.
+type Guard struct {
+	limiter *weir.Queue // set by New, like the next
+	settled *settled
+
+	// rules is replaced by Set. Whoever decides loads it once.
+	rules atomic.Pointer[Rules]
+
+	mu sync.Mutex // held by Set, one at a time
+}
+
+// New returns a Guard that counts with l.
+func New(l weir.Limiter, rules *Rules) (*Guard, error) {
+	if l == nil || rules == nil {
+		return nil, errors.New("guard: a limiter and rules are needed")
+	}
+	queue, err := weir.NewQueue(l, weir.QueueConfig{})
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{limiter: queue, settled: newSettled()}
+	g.rules.Store(rules)
+	return g, nil
+}
+
+// Rules returns the rules that are in force. A request uses one for all that it asks.
+func (g *Guard) Rules() *Rules { return g.rules.Load() }
+
+// Waiting returns how many requests wait for their turn.
+func (g *Guard) Waiting() int { return g.limiter.Waiting() }
+
+// Set puts other rules in force. Every key's units in use are kept. If the limiter cannot
+// be told, the rules stay as they are.
+func (g *Guard) Set(ctx context.Context, rules *Rules) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	changes := rules.Changes(g.rules.Load())
+	for i, c := range changes {
+		if err := g.limiter.Set(ctx, c.Old, c.New); err != nil {
+			return errors.Join(fmt.Errorf("guard: policy %q: %w", c.New.Name(), err), g.undo(ctx, changes[:i]))
+		}
+	}
+	g.rules.Store(rules)
+	return nil
+}
+
+// undo takes changes back, the last one first.
+func (g *Guard) undo(ctx context.Context, changes []Change) (problems error) {
+	for i := len(changes) - 1; i >= 0; i-- {
+		if err := g.limiter.Set(ctx, changes[i].New, changes[i].Old); err != nil {
+			problems = errors.Join(problems, fmt.Errorf("guard: policy %q: cannot be taken back: %w", changes[i].New.Name(), err))
+		}
+	}
+	return problems
+}
+
+// Check charges a query if it fits the rule, and nothing otherwise. An error means bad
+// input (*InputError, *weir.CostError, *weir.KeyError, weir.ErrReserveOnly) or that
+// no decision could be made.
+func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
+	v := r.variant(q.Key)
+	if !v.simple || q.NoKey || len(q.Costs) > 0 || q.MaxWait != 0 {
+		return g.checkAll(ctx, v, q)
+	}
+	out := Verdict{Variant: v, Shadow: -1}
+	d, err := g.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
+	if err != nil {
+		return out, err
+	}
+	out.decided(&v.groups[0], d)
+	return out, nil
+}
+
+// Peek says what Check would, and changes nothing.
+func (g *Guard) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
+	a, err := newAsking(r.variant(q.Key), q)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer a.free()
+	out, err := a.put(ctx, g.limiter, weir.PeekEach)
+	if err == nil && out.Allowed {
+		a.shadow(ctx, g.limiter, weir.PeekEach, &out)
+	}
+	return out, err
+}
+
+// checkAll is Check for several charges, or if there is time to wait.
+func (g *Guard) checkAll(ctx context.Context, v *Variant, q *Query) (Verdict, error) {
+	a, err := newAsking(v, q)
+	if err != nil {
+		return Verdict{}, err
+	}
+	defer a.free()
+	out, err := g.take(ctx, a)
+	if err == nil && out.Allowed {
+		a.shadow(ctx, g.limiter, weir.TakeAll, &out)
+	}
+	return out, err
+}
+
+// take charges what is enforced, and waits if it may.
+func (g *Guard) take(ctx context.Context, a *asking) (Verdict, error) {
+	if a.query.MaxWait == 0 || a.enforced == 0 {
+		return a.put(ctx, g.limiter, weir.TakeAll)
+	}
+	began := time.Now()
+	limited, cancel := context.WithTimeout(ctx, a.query.MaxWait)
+	defer cancel()
+	out, err := a.wait(limited, g.limiter)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		out, err = a.tooLate(ctx, g.limiter) // somebody else took what was waited for
+	}
+	out.Waited = time.Since(began)
+	return out, err
+}
+
+// Reset forgets what the query's keys have used under the rule, in all its groups. Open
+// reservations stay. Cost plays no part.
+func (g *Guard) Reset(ctx context.Context, r *Rule, q *Query) error {
+	a, err := newAsking(r.variant(q.Key), q)
+	if err != nil {
+		return err
+	}
+	defer a.free()
+	return g.limiter.Do(ctx, a.part(weir.ResetEach, 0, len(a.charges)))
+}
+
+// Standing is how one limit stands.
+type Standing struct {
+	Limit     int // its place among the variant's limits
+	Key       string
+	Remaining int64
+	Capacity  int64
+	Reset     time.Duration
+}
+
+// Inspect tells how the tightest limit of each group stands for a query, whatever it
+// costs. It changes nothing. Groups by attributes that the query lacks are left out.
+func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Standing, error) {
+	v := r.variant(q.Key)
+	b := weir.Batch{Op: weir.PeekEach}
+	var groups []*group
+	for i := range v.groups {
+		key, err := q.keyOf(&v.groups[i])
+		if err != nil {
+			continue
+		}
+		groups = append(groups, &v.groups[i])
+		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].policy, Key: key})
+	}
+	if err := g.limiter.Do(ctx, &b); err != nil {
+		return v, nil, err
+	}
+	list := make([]Standing, len(groups))
+	for i, d := range b.Decisions {
+		list[i] = Standing{Limit: groups[i].limits[d.By], Key: b.Charges[i].Key, Remaining: d.Remaining, Capacity: d.Limit, Reset: d.ResetAfter}
+	}
+	return v, list, nil
+}

@@ -1,0 +1,128 @@
+package guard
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// Policy is a rule as people write it: limits that a request must meet together,
+// each of them by the attribute and in the unit that it names. It is data; Compile
+// makes it work.
+type Policy struct {
+	// Name is what callers ask for, for example "api": 1 to 64 letters, digits or
+	// -_.
+	Name string
+
+	// Mode is for all limits that have none of their own. The default is Enforce.
+	Mode Mode
+
+	// Rollout is the part of all keys for which the limits are enforced; for the
+	// others they are in Shadow. Which keys is decided by a hash, the same on every
+	// node and for good, so that a key that is enforced at 10 % also is at 20 %.
+	// The default, 0, is all.
+	Rollout Share
+
+	// Limits are what a request must meet, all of them or none is charged.
+	Limits []Limit
+
+	// Overrides give some keys other numbers. The first that matches counts: the
+	// key itself, then the longest pattern.
+	Overrides []Override
+}
+
+// Limit is a weir.Limit with what it counts, and by what.
+type Limit struct {
+	weir.Limit
+
+	// By is the attribute of a request whose value is charged, for example "ip".
+	// The default is the request's key.
+	By string
+
+	// Unit is what the limit counts, for example "tokens". The default is
+	// Requests.
+	Unit string
+
+	// Mode is this limit's. The default is the policy's. A limit whose own mode
+	// changes from or to Shadow begins unused; a policy's changes nothing that was
+	// counted.
+	Mode Mode
+}
+
+// Requests is the unit of a cost that is a plain number.
+const Requests = "requests"
+
+// Override gives a key, or all keys with a prefix, other numbers. What was used
+// stays used.
+type Override struct {
+	// Key is a key such as "alice", or a prefix such as "partner-*". A key that
+	// really ends in * cannot be named.
+	Key string
+
+	// Limits replace those of the policy with the same name. By, Unit, Mode and
+	// Algorithm are the replaced limit's unless they are given.
+	Limits []Limit
+
+	// Until is when the override ends. The zero time means never.
+	Until time.Time
+}
+
+// isPattern says whether the override is for a prefix, and for which.
+func (o *Override) isPattern() (prefix string, ok bool) { return strings.CutSuffix(o.Key, "*") }
+
+// Mode is what becomes of a refusal.
+type Mode uint8
+
+// The modes.
+const (
+	ModeDefault Mode = iota // Enforce, or what the policy says
+	Enforce                 // a refusal is a refusal
+	Shadow                  // counted as if enforced; a refusal is only reported
+	Off                     // not counted
+)
+
+var modeNames = [...]string{"default", "enforce", "shadow", "off"}
+
+// String returns the mode as configurations write it.
+func (m Mode) String() string {
+	if int(m) < len(modeNames) {
+		return modeNames[m]
+	}
+	return fmt.Sprintf("mode(%d)", uint8(m))
+}
+
+// or returns m or, if it is the default, other.
+func (m Mode) or(other Mode) Mode {
+	if m == ModeDefault {
+		return other
+	}
+	return m
+}
+
+// UnmarshalText takes enforce, shadow and off.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for i, name := range modeNames {
+		if string(text) == name && Mode(i) != ModeDefault {
+			*m = Mode(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("mode %q: must be enforce, shadow or off", text)
+}
+
+// MarshalText returns String.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// Share is a part of a whole in hundredths of a percent; 10,000 is all.
+type Share uint16
+
+// All is the share of everybody.
+const All Share = 10_000
+
+// String returns the share as configurations write it, for example "12.5%".
+func (s Share) String() string {
+	text := fmt.Sprintf("%d.%02d", s/100, s%100)
+	return strings.TrimSuffix(strings.TrimRight(text, "0"), ".") + "%"
+}

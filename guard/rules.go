@@ -1,0 +1,183 @@
+package guard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// Rules are policies that were compiled together. They are immutable, so whoever
+// took hold of them decides a request by one state of the configuration.
+type Rules struct {
+	list     []*Rule
+	byName   map[string]*Rule
+	variants []*Variant
+}
+
+// Compile makes policies work. Its error joins an *Error for everything that is
+// wrong. What did not change since previous, which may be nil, is taken over from
+// there, so that stores find again what they know of it.
+func Compile(policies []Policy, previous *Rules) (*Rules, error) {
+	c := compiler{rules: &Rules{byName: make(map[string]*Rule, len(policies))}, previous: previous}
+	for i := range policies {
+		c.rule(&policies[i])
+	}
+	if len(c.problems) > 0 {
+		return nil, errors.Join(c.problems...)
+	}
+	return c.rules, nil
+}
+
+// Rule returns the policy called name, or nil.
+func (r *Rules) Rule(name string) *Rule { return r.byName[name] }
+
+// RuleNamed is Rule for bytes that are not a string yet.
+func (r *Rules) RuleNamed(name []byte) *Rule { return r.byName[string(name)] }
+
+// All returns the policies in the order in which they were given. The caller must not
+// change it.
+func (r *Rules) All() []*Rule { return r.list }
+
+// Variants returns the policies and their overrides: Variants()[i].ID() is i. The caller
+// must not change it.
+func (r *Rules) Variants() []*Variant { return r.variants }
+
+// Changes returns what is to be set in a limiter when r follows old: the policies that
+// both have, with other numbers.
+func (r *Rules) Changes(old *Rules) []Change {
+	var list []Change
+	for _, rule := range r.list {
+		was := old.Rule(rule.Name())
+		if was == nil {
+			continue
+		}
+		for _, g := range rule.base.groups {
+			if o := was.base.group(g.policy.Name()); o != nil && !o.policy.Same(g.policy) {
+				list = append(list, Change{Old: o.policy, New: g.policy})
+			}
+		}
+	}
+	return list
+}
+
+// Change is a policy of a limiter that gets other numbers.
+type Change struct{ Old, New *weir.Policy }
+
+// Rule is a compiled Policy.
+type Rule struct {
+	policy   Policy
+	base     *Variant
+	exact    map[string]*Variant
+	prefixes []*Variant // the longest first
+}
+
+// Name returns the policy's name.
+func (r *Rule) Name() string { return r.policy.Name }
+
+// Policy returns what was compiled. The caller must not change it.
+func (r *Rule) Policy() *Policy { return &r.policy }
+
+// Base returns the rule without overrides.
+func (r *Rule) Base() *Variant { return r.base }
+
+// For returns the variant that holds for key at now.
+func (r *Rule) For(key string, now time.Time) *Variant {
+	if v := r.exact[key]; v != nil && v.holds(now) {
+		return v
+	}
+	for _, v := range r.prefixes {
+		if prefix, _ := v.override.isPattern(); strings.HasPrefix(key, prefix) && v.holds(now) {
+			return v
+		}
+	}
+	return r.base
+}
+
+// variant is For, without a clock where none is needed.
+func (r *Rule) variant(key string) *Variant {
+	if r.exact == nil && r.prefixes == nil {
+		return r.base
+	}
+	return r.For(key, time.Now())
+}
+
+// Variant is a rule with the numbers of one of its overrides, or its own.
+type Variant struct {
+	rule     *Rule
+	id       int
+	override *Override // nil for the rule's own
+	limits   []Limit   // with defaults; without those that are off
+	names    []string  // of limits, as headers have them
+	groups   []group   // enforced ones first
+	enforced int       // how many those are
+	simple   bool      // one group, enforced, of the key and in requests
+}
+
+// ID is the variant's place in Rules.Variants.
+func (v *Variant) ID() int { return v.id }
+
+// Rule returns what it is a variant of.
+func (v *Variant) Rule() *Rule { return v.rule }
+
+// Override returns what makes it one, or nil if it is the rule itself.
+func (v *Variant) Override() *Override { return v.override }
+
+// Limits returns the limits that are in force, with defaults filled in, in the order in
+// which they were written. The caller must not change it.
+func (v *Variant) Limits() []Limit { return v.limits }
+
+// LimitName returns what headers call limit i: the policy's name, if it is the limit
+// "main", otherwise "policy.limit".
+func (v *Variant) LimitName(i int) string { return v.names[i] }
+
+// ReserveOnly says whether some limit is of concurrency, so that only Reserve serves it.
+func (v *Variant) ReserveOnly() bool {
+	return slices.ContainsFunc(v.groups, func(g group) bool { return g.policy.ReserveOnly() })
+}
+
+func (v *Variant) holds(now time.Time) bool {
+	return v.override.Until.IsZero() || now.Before(v.override.Until)
+}
+
+// group returns the group whose policy is called name, or nil.
+func (v *Variant) group(name string) *group {
+	for i := range v.groups {
+		if v.groups[i].policy.Name() == name {
+			return &v.groups[i]
+		}
+	}
+	return nil
+}
+
+// A group is those limits of a variant that are charged with the same value and the
+// same cost: for a limiter, one policy.
+type group struct {
+	by, unit string
+	mode     Mode
+	policy   *weir.Policy
+	limits   []int // places of its limits among the variant's
+}
+
+// Error is something that is wrong with a policy.
+type Error struct {
+	Policy   string
+	Override string // the override's key, "" if it is not about one
+	Limit    int    // the limit's place, -1 if it is not about one
+	Field    string // as configurations call it
+	Problem  string
+}
+
+func (e *Error) Error() string {
+	where := fmt.Sprintf("policy %q", e.Policy)
+	if e.Override != "" {
+		where += fmt.Sprintf(": override %q", e.Override)
+	}
+	if e.Limit >= 0 {
+		where += fmt.Sprintf(": limit %d", e.Limit+1)
+	}
+	return fmt.Sprintf("guard: %s: %s: %s", where, e.Field, e.Problem)
+}

@@ -1,0 +1,283 @@
+package guard
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// Ticket is an open reservation: what it takes to settle or renew it, on this node or
+// another. Its text form is what callers of the daemon hold. It is no secret, but of
+// no use to anybody else: the reservation is known by a random number of 128 bits.
+type Ticket struct {
+	id      [16]byte // of the ticket
+	client  string
+	policy  string
+	key     string // of the query, for overrides
+	charges []ticketCharge
+}
+
+type ticketCharge struct {
+	group string // the name of its policy
+	key   string
+	cost  int64
+	id    [16]byte
+}
+
+// Errors of Settle and Renew.
+var (
+	// ErrTicket means that a text is no ticket, or another client's.
+	ErrTicket = errors.New("guard: this is no reservation of this client")
+
+	// ErrGone means that the ticket's policy does not exist any more.
+	ErrGone = errors.New("guard: the reservation's policy does not exist any more")
+)
+
+// Reserve charges a query if it fits the rule, and holds it for ttl, which may be 0 for
+// weir.DefaultTTL: unless it is settled before, it counts as used whole then. The
+// ticket is nil if it was refused.
+func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
+	a, err := newAsking(r.variant(q.Key), q)
+	if err != nil {
+		return Verdict{}, nil, err
+	}
+	defer a.free()
+	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
+	_, _ = rand.Read(t.id[:]) // it never fails
+	out := Verdict{Decision: weir.Decision{Allowed: true}, Variant: a.variant, Limit: -1, Shadow: -1}
+	if a.enforced > 0 {
+		b := a.reserve(0, a.enforced, ttl)
+		if err := g.limiter.Do(ctx, b); err != nil {
+			return out, nil, err
+		}
+		i := b.Worst()
+		out.decided(a.groups[i], b.Decisions[i])
+		if !out.Allowed {
+			return out, nil, nil
+		}
+		t.add(b)
+	}
+	if a.enforced < len(a.groups) {
+		b := a.reserve(a.enforced, len(a.groups), ttl)
+		switch err := g.limiter.Do(ctx, b); {
+		case err != nil: // in shadow, that is nobody's concern
+		case b.Allowed():
+			t.add(b)
+		default:
+			i := b.Worst()
+			out.Shadow = a.groups[a.enforced+i].limits[b.Decisions[i].By]
+		}
+	}
+	return out, t, nil
+}
+
+func (a *asking) reserve(from, to int, ttl time.Duration) *weir.Batch {
+	b := a.part(weir.ReserveAll, from, to)
+	b.TTL = ttl
+	return b
+}
+
+func (t *Ticket) add(b *weir.Batch) {
+	for i, c := range b.Charges {
+		t.charges = append(t.charges, ticketCharge{group: c.Policy.Name(), key: c.Key, cost: c.Cost, id: b.Receipts[i].ID})
+	}
+}
+
+// Policy returns the name of the policy that was charged.
+func (t *Ticket) Policy() string { return t.policy }
+
+// Used says how much of a reservation was used, in requests and in other units. A unit
+// that is not named was used as reserved.
+type Used struct {
+	All      bool // as reserved, whatever the rest says
+	None     bool // nothing at all
+	Cost     int64
+	Costs    []Cost
+	HaveCost bool // Cost was given
+}
+
+// Settle ends a reservation: what was not used is given back exactly, what was used
+// beyond is owed. Settling once more changes nothing and, on this node and for a while,
+// returns what the first did.
+func (g *Guard) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
+	b, groups, err := g.ticketBatch(weir.Settle, t)
+	if err != nil {
+		return weir.Settled{}, err
+	}
+	for i := range b.Charges {
+		if b.Charges[i].Cost, err = used.of(groups[i], b.Charges[i].Cost); err != nil {
+			return weir.Settled{}, err
+		}
+	}
+	return g.settled.once(t.id, func() (out weir.Settled, err error) {
+		if len(b.Charges) == 0 {
+			return out, nil
+		}
+		if err := g.limiter.Do(ctx, b); err != nil {
+			return out, err
+		}
+		for _, s := range b.Settled {
+			out.Refunded += s.Refunded
+			out.Overrun += s.Overrun
+			out.Late = out.Late || s.Late
+		}
+		return out, nil
+	})
+}
+
+// of returns how much of a group's charge was used.
+func (u Used) of(g *group, reserved int64) (int64, error) {
+	switch {
+	case u.None:
+		return 0, nil
+	case u.All:
+		return reserved, nil
+	case g.unit == Requests && u.HaveCost:
+		return u.Cost, weir.CheckCost(u.Cost)
+	}
+	for _, c := range u.Costs {
+		if c.Unit == g.unit {
+			return c.Amount, weir.CheckCost(c.Amount)
+		}
+	}
+	return reserved, nil
+}
+
+// Renew moves a reservation's expiry to ttl from now. It returns false if the reservation
+// is over.
+func (g *Guard) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, error) {
+	b, _, err := g.ticketBatch(weir.Renew, t)
+	if err != nil {
+		return false, err
+	}
+	if _, over := g.settled.find(t.id); over || len(b.Charges) == 0 {
+		return !over, nil
+	}
+	b.TTL = ttl
+	if err := g.limiter.Do(ctx, b); err != nil {
+		return false, err
+	}
+	return b.Allowed(), nil
+}
+
+// ticketBatch makes a ticket's charges again.
+func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
+	r := g.Rules().Rule(t.policy)
+	if r == nil {
+		return nil, nil, ErrGone
+	}
+	v := r.variant(t.key)
+	b := &weir.Batch{Op: op}
+	var groups []*group
+	for _, c := range t.charges {
+		group := v.group(c.group)
+		if group == nil {
+			return nil, nil, ErrGone
+		}
+		groups = append(groups, group)
+		b.Charges = append(b.Charges, weir.Charge{Policy: group.policy, Key: c.key, Cost: c.cost})
+		b.Receipts = append(b.Receipts, weir.Receipt{ID: c.id, Units: c.cost})
+	}
+	return b, groups, nil
+}
+
+// ticketVersion begins a ticket's bytes, so that they may change one day.
+const ticketVersion = 1
+
+// String returns the ticket as text: letters, digits, - and _.
+func (t *Ticket) String() string {
+	b := append([]byte{ticketVersion}, t.id[:]...)
+	b = appendText(appendText(appendText(b, t.client), t.policy), t.key)
+	for _, c := range t.charges {
+		b = appendText(appendText(b, c.group), c.key)
+		b = binary.AppendUvarint(b, uint64(c.cost))
+		b = append(b, c.id[:]...)
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// MaxTicket is the greatest length of a ticket's text.
+const MaxTicket = 16 << 10
+
+// ParseTicket is the inverse of String, for the client that holds the ticket. Its error
+// wraps ErrTicket.
+func ParseTicket(text, client string) (*Ticket, error) {
+	if len(text) > MaxTicket {
+		return nil, fmt.Errorf("%w: it is too long", ErrTicket)
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil || len(b) < 1 || b[0] != ticketVersion {
+		return nil, fmt.Errorf("%w: it is not what reserve returned", ErrTicket)
+	}
+	r := reader{rest: b[1:]}
+	t := &Ticket{id: r.id(), client: r.text(), policy: r.text(), key: r.text()}
+	for len(r.rest) > 0 && !r.bad {
+		t.charges = append(t.charges, ticketCharge{group: r.text(), key: r.text(), cost: r.number(), id: r.id()})
+	}
+	switch {
+	case r.bad:
+		return nil, fmt.Errorf("%w: it is not what reserve returned", ErrTicket)
+	case t.client != client:
+		return nil, ErrTicket
+	}
+	return t, nil
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// reader takes a ticket's bytes apart. After something that is not there it is bad, and
+// returns nothing.
+type reader struct {
+	rest []byte
+	bad  bool
+}
+
+func (r *reader) take(n uint64) []byte {
+	if r.bad || n > uint64(len(r.rest)) {
+		r.bad = true
+		return nil
+	}
+	part := r.rest[:n]
+	r.rest = r.rest[n:]
+	return part
+}
+
+func (r *reader) varint() uint64 {
+	n, size := binary.Uvarint(r.rest)
+	if size <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.rest = r.rest[size:]
+	return n
+}
+
+func (r *reader) number() int64 {
+	n := r.varint()
+	if n > uint64(weir.MaxCost) {
+		r.bad = true
+		return 0
+	}
+	return int64(n)
+}
+
+func (r *reader) text() string {
+	text := r.take(r.varint())
+	if len(text) > weir.MaxKeyBytes {
+		r.bad = true
+	}
+	return string(text)
+}
+
+func (r *reader) id() (id [16]byte) {
+	copy(id[:], r.take(16))
+	return id
+}
