@@ -1,6 +1,6 @@
 # Two commands matter: "make run" and "make test". "make" alone lists the rest.
 
-.PHONY: help run build test test-all bench modes faults lint fmt clean
+.PHONY: help run build test test-all bench modes faults lint fmt gen clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,12 +33,15 @@ modes: ## measure exact, leased and async with 1 to 4 nodes; writes docs/modes.m
 faults: ## break Redis and the network under load; writes docs/faults.md
 	WEIR_FAULTS=long go test -C faults -count=1 -timeout 30m -v . $(ARGS)
 
-lint: ## format check, vet and staticcheck only
+lint: ## format, generated code, vet and staticcheck only
 	@scripts/test.sh lint
 
 fmt: ## format every Go file
 	@scripts/setup.sh
 	@scripts/format.sh write
 
+gen: ## lint proto/ and generate gen/ from it
+	@scripts/gen.sh write
+
 clean: ## remove what was built
-	rm -rf .bin
+	rm -rf .bin tools/node_modules

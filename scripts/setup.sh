@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Brings a machine to the point where the checks can run: system packages, Go
-# modules, and the pinned tools in .bin/. Safe to run again; about a second when
-# nothing is missing.
+# modules, and the pinned tools in .bin/ and tools/node_modules/. Safe to run again;
+# about a second when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # Debian packages the tests need. A package whose name is not also the name of
 # a command gets its own line in have.
-APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server"
+APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server npm"
 
 # Servers such as nginx live in sbin, which a user's PATH may leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -99,7 +99,18 @@ build_tools() {
   printf '%s\n' "$key" >"$stamp"
 }
 
+# install_npm_tools brings what has no Go module that builds: buf, which lints and
+# generates from proto/.
+install_npm_tools() {
+  local stamp=tools/node_modules/.installed
+  cmp -s tools/package-lock.json "$stamp" && return
+  say "installing the tools of tools/package.json"
+  (cd tools && retry npm ci)
+  cp tools/package-lock.json "$stamp"
+}
+
 install_packages
 check_go
 download_modules
 build_tools
+install_npm_tools

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test.sh lint   format, vet and staticcheck
+# test.sh lint   format, generated code, vet and staticcheck
 # test.sh test   lint, then every test with the race detector (the default)
 # test.sh all    the same with the long property runs, then each fuzz target for
 #                FUZZTIME (30s unless set)
@@ -130,6 +130,7 @@ summary() {
 part setup . scripts/setup.sh
 if [ $failures = 0 ]; then
   part format . scripts/format.sh check
+  part generated . scripts/gen.sh check
   modules=$(scripts/modules.sh)
   for module in $modules; do
     check_module "$module"
