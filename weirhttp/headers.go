@@ -1,0 +1,153 @@
+package weirhttp
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// The names of the fields as http.Header stores them: with capitals after hyphens
+// only. Under any other spelling Get and Set do not find them.
+const (
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRateLimit  = "Ratelimit"
+	fieldRetryAfter = "Retry-After"
+)
+
+// SetHeaders tells a decision to the client: what the limits are, how the one at
+// index by stands (usually d.By), and on a refusal when to come back. It sets
+// RateLimit-Policy, RateLimit and Retry-After; the package comment says when one of
+// them is left out. Call it before the status is written.
+//
+// The slice under RateLimit-Policy is shared by all responses. Set, Add and Del are
+// fine; do not write to its element.
+func SetHeaders(h http.Header, quotas Quotas, by int, d weir.Decision) {
+	if quotas.policy != nil {
+		h[fieldPolicy] = quotas.policy
+	}
+	var f fields
+	var room [fieldsRoom]byte
+	text := room[:0]
+	if by >= 0 && by < len(quotas.list) && counted(d) {
+		text = f.ends(fieldRateLimit, quotas.list[by].appendStanding(text, d))
+	}
+	if s, ok := retrySeconds(d); ok {
+		text = f.ends(fieldRetryAfter, appendNumber(text, s))
+	}
+	f.set(h, text)
+}
+
+// appendStanding appends the value of RateLimit.
+func (q Quota) appendStanding(b []byte, d weir.Decision) []byte {
+	b = append(b, q.member...)
+	b = appendNumber(b, d.Remaining)
+	if t, ok := q.untilMore(d); ok {
+		b = append(b, ";t="...)
+		b = appendNumber(b, t)
+	}
+	return b
+}
+
+// untilMore returns the seconds until more can be taken, if that has to be waited
+// for. After the last unit of a window was given out it is the window's end. Of GCRA
+// more is known. It is as if unused when all of its burst is back, and before that
+// time the units came back one by one:
+//
+//	next unit = ResetAfter − (burst − 1) × per / rate
+//
+// For example, 1000 units at 1 per second are reset after 16m40s, but the next one
+// comes after 1 s.
+func (q Quota) untilMore(d weir.Decision) (seconds int64, ok bool) {
+	switch {
+	case !d.Allowed:
+		return retrySeconds(d)
+	case d.Remaining > 0 || d.ResetAfter < 0:
+		return 0, false
+	}
+	return max(1, seconds64(d.ResetAfter-q.rest)), true
+}
+
+// retrySeconds returns what Retry-After says, if waiting helps.
+func retrySeconds(d weir.Decision) (seconds int64, ok bool) {
+	if d.Allowed || d.RetryAfter < 0 {
+		return 0, false
+	}
+	return max(1, seconds64(d.RetryAfter)), true
+}
+
+// counted says whether the decision knows how the limit stands. Every limit admits
+// something, so a Limit of 0 means that nobody looked: the store was down, or the
+// key was blocked before.
+func counted(d weir.Decision) bool { return d.Limit > 0 }
+
+// seconds64 rounds up. Less than nothing is 0.
+func seconds64(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return int64((d-1)/time.Second) + 1
+}
+
+// fields collects header fields, the values of which are gathered in one text on
+// the caller's stack. However many there are, they take two allocations: one for
+// the text and one for the slices. The text is no member, because it would then be
+// moved to the heap with the names, which stay in the map.
+type fields struct {
+	names [maxFields]string
+	end   [maxFields]int // where in the text each value ends
+	n     int
+}
+
+const (
+	maxFields  = 4   // of LegacyGitHub
+	fieldsRoom = 320 // the longest name of a limit, 257, and three numbers
+)
+
+// ends returns text, the end of which is the value of a field.
+func (f *fields) ends(name string, text []byte) []byte {
+	f.names[f.n], f.end[f.n] = name, len(text)
+	f.n++
+	return text
+}
+
+// set sets the fields in h. Each has a slice without room, so that none can grow
+// into the next.
+func (f *fields) set(h http.Header, text []byte) {
+	if f.n == 0 {
+		return
+	}
+	all, values, from := string(text), make([]string, f.n), 0
+	for i, end := range f.end[:f.n] {
+		values[i] = all[from:end]
+		h[f.names[i]] = values[i : i+1 : i+1]
+		from = end
+	}
+}
+
+// maxInteger is the greatest Integer of a structured field: 15 digits.
+const maxInteger = 999_999_999_999_999
+
+// clamp returns n as fields can have it.
+func clamp(n int64) int64 { return min(max(n, 0), maxInteger) }
+
+// appendNumber appends n as fields can have it.
+func appendNumber(b []byte, n int64) []byte { return strconv.AppendInt(b, clamp(n), 10) }
+
+// appendString appends s as a String of a structured field: quoted, quotes and
+// backslashes escaped. Bytes that such a String cannot hold become question marks.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '?')
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
