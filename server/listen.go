@@ -2,50 +2,144 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 )
 
-// whyLoopback ends the refusal of an address that others could reach.
-const whyLoopback = "anybody who reaches it could use it, because clients cannot be configured yet: " +
-	"use localhost, 127.0.0.1 or [::1]"
+// Listener is where to listen.
+type Listener struct {
+	// Address is host:port, or unix: and the path of a socket, for example
+	// "unix:/run/weir/http.sock". Port 0 takes a free one; OnListen tells which.
+	Address string
 
-// checkLoopback returns why address cannot be listened on. It asks no name
-// server: the only name that it takes is localhost.
-func checkLoopback(address string) error {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("server: HTTP %q: must be host:port, such as %s", address, DefaultHTTP)
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("server: HTTP %q: the port must be a number from 0 to 65535", address)
-	}
-	if strings.EqualFold(host, "localhost") {
-		return nil
-	}
-	if addr, err := netip.ParseAddr(host); err == nil && addr.IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("server: HTTP %q: is not loopback; %s", address, whyLoopback)
+	// TLS, if set, is how callers connect.
+	TLS *TLS
 }
 
-// listen binds address, of which checkLoopback approved, and looks at what was
-// bound: localhost is what the machine's hosts file says.
-func listen(ctx context.Context, address string, maxConns int) (net.Listener, error) {
+// TLS is what a listener needs for TLS 1.2 and later. Its files are read again by Reload.
+type TLS struct {
+	CertFile, KeyFile string // PEM
+
+	// ClientCAFile, if set, lets callers prove who they are with a certificate that
+	// one of its authorities has signed.
+	ClientCAFile string
+
+	// RequireClient turns away callers without such a certificate.
+	RequireClient bool
+}
+
+// Bound is where a server listens.
+type Bound struct {
+	HTTP  net.Addr
+	Admin net.Addr // nil if there is no such listener
+}
+
+// socketPath returns the path of a Unix socket's address.
+func (l Listener) socketPath() (string, bool) { return strings.CutPrefix(l.Address, "unix:") }
+
+// validate returns why the address cannot be listened on.
+func (l Listener) validate(field string) error {
+	if path, ok := l.socketPath(); ok {
+		if !filepath.IsAbs(path) {
+			return fmt.Errorf("server: %s %q: the path of a socket must begin with /", field, l.Address)
+		}
+		return nil
+	}
+	_, port, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return fmt.Errorf("server: %s %q: must be host:port, such as %s, or unix:/path", field, l.Address, DefaultHTTP)
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return fmt.Errorf("server: %s %q: the port must be a number from 0 to 65535", field, l.Address)
+	}
+	if l.TLS != nil && (l.TLS.CertFile == "" || l.TLS.KeyFile == "") {
+		return fmt.Errorf("server: %s: TLS needs a certificate and its key", field)
+	}
+	return nil
+}
+
+// isLocal says whether only this machine reaches the address. It asks no name server:
+// the only name that it takes is localhost.
+func (l Listener) isLocal() bool {
+	if _, ok := l.socketPath(); ok {
+		return true
+	}
+	host, _, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+}
+
+// listen binds the address and, if it is to be local, looks at what was bound: localhost
+// is what the machine's hosts file says.
+func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error) {
+	network, address := "tcp", l.Address
+	if path, ok := l.socketPath(); ok {
+		network, address = "unix", path
+		if err := removeStale(ctx, path); err != nil {
+			return nil, err
+		}
+	}
 	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", address)
+	bound, err := lc.Listen(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if bound, ok := l.Addr().(*net.TCPAddr); !ok || !bound.IP.IsLoopback() {
-		l.Close()
-		return nil, fmt.Errorf("server: HTTP %q: is %v here, not loopback; %s", address, l.Addr(), whyLoopback)
+	if tcp, ok := bound.Addr().(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
+		bound.Close()
+		return nil, fmt.Errorf("server: %q: is %v here, not loopback", l.Address, bound.Addr())
 	}
-	return newCapped(l, maxConns), nil
+	return newCapped(bound, maxConns), nil
+}
+
+// removeStale removes a socket that a server left behind which did not end well. Whoever
+// still answers on it keeps it.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&os.ModeSocket == 0 {
+		return nil //nolint:nilerr // listening says what is wrong
+	}
+	var d net.Dialer
+	if conn, err := d.DialContext(ctx, "unix", path); err == nil {
+		conn.Close()
+		return fmt.Errorf("server: unix:%s: somebody listens there already", path)
+	}
+	return os.Remove(path)
+}
+
+// tlsConfig reads a listener's files.
+func (t *TLS) config() (*tls.Config, error) {
+	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("server: TLS: %w", err)
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}}
+	if t.ClientCAFile == "" {
+		return c, nil
+	}
+	pem, err := os.ReadFile(t.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("server: TLS: %w", err)
+	}
+	c.ClientCAs, c.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+	if t.RequireClient {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	if !c.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, errors.Join(fmt.Errorf("server: TLS: %s: has no certificate in it", t.ClientCAFile))
+	}
+	return c, nil
 }
 
 // capped is a listener that has at most so many connections open. Accept waits

@@ -2,55 +2,107 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/weirhttp"
 )
 
-// maxBody is the greatest length of a request body. A check with the longest
-// key, every byte of it escaped, stays below 4 KiB.
+// maxBody is the greatest length of a request body.
 const maxBody = 64 << 10
 
 // scratch is the memory of one request, used again by later ones.
 type scratch struct {
-	body bytes.Buffer
-	out  []byte
+	body    bytes.Buffer
+	out     []byte
+	request request
+	record  guard.Record
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{out: make([]byte, 0, 256)} }}
 
+func (s *scratch) free() {
+	s.request, s.record = request{}, guard.Record{} // no key outlives its request
+	scratches.Put(s)
+}
+
 // check answers POST /v1/check.
 func (a *api) check(w http.ResponseWriter, r *http.Request) {
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	if !readBody(w, r, &s.body) {
-		return
-	}
-	req, err := decodeCheck(s.body.Bytes())
-	if err != nil {
-		writeProblem(w, http.StatusBadRequest, err.Error())
-		return
-	}
-	p, ok := a.policies[string(req.policy)]
+	state := a.state()
+	client, ok := caller(w, r, state)
 	if !ok {
-		writeProblem(w, http.StatusNotFound, "no policy is called "+quote(string(req.policy))+"; GET / lists those there are")
 		return
 	}
-	d, err := a.decide(r.Context(), p.policy, req)
+	s := scratches.Get().(*scratch)
+	defer s.free()
+	req := &s.request
+	if !s.read(w, r, &checkForm) {
+		return
+	}
+	rule := state.rule(w, client, req.policy)
+	if rule == nil {
+		return
+	}
+	req.query.Client = nameOf(client)
+	v, took, err := a.decide(r, rule, req)
 	if err != nil {
-		a.writeUndecided(w, r, p.policy, err)
+		a.writeUndecided(w, r, rule.Name(), err)
 		return
 	}
-	a.logDecision(r.Context(), p.policy, req, d)
-	s.out = appendDecision(s.out[:0], p, d)
+	a.tell(s, req, &v, took)
+	state.setHeaders(w.Header(), &v)
+	s.out = append(appendDecision(s.out[:0], &v), "}\n"...)
 	w.Header()["Content-Type"] = contentJSON
 	w.Write(s.out) // an error means that the caller is gone
+}
+
+// contentJSON is shared by all answers, so nobody may append to it.
+var contentJSON = []string{"application/json"}
+
+// decide has the guard decide.
+func (a *api) decide(r *http.Request, rule *guard.Rule, req *request) (v guard.Verdict, took time.Duration, err error) {
+	began := time.Now()
+	if req.peek {
+		v, err = a.guard.Peek(r.Context(), rule, &req.query)
+	} else {
+		v, err = a.guard.Check(r.Context(), rule, &req.query)
+	}
+	return v, time.Since(began) - v.Waited, err
+}
+
+// tell reports a decision to those who watch.
+func (a *api) tell(s *scratch, req *request, v *guard.Verdict, took time.Duration) {
+	s.record = guard.Record{Verdict: *v, Key: req.query.Key, Cost: req.query.Cost, Client: req.query.Client, Peek: req.peek, Took: took}
+	a.observe(&s.record)
+}
+
+// setHeaders sets what clients of HTTP APIs look for.
+func (s *State) setHeaders(h http.Header, v *guard.Verdict) {
+	if v.Limit < 0 {
+		return
+	}
+	weirhttp.SetHeaders(h, s.Quotas[v.Variant.ID()], v.Limit, v.Decision)
+	if s.Legacy != weirhttp.LegacyOff {
+		s.Legacy.Set(h, v.Decision, time.Now())
+	}
+}
+
+// read fills the request with the body, or answers with a problem and returns false.
+func (s *scratch) read(w http.ResponseWriter, r *http.Request, f *form) bool {
+	if !readBody(w, r, &s.body) {
+		return false
+	}
+	if err := s.request.decode(f, s.body.Bytes()); err != nil {
+		writeProblem(w, http.StatusBadRequest, err.Error())
+		return false
+	}
+	return true
 }
 
 // readBody fills body, or answers with a problem and returns false.
@@ -75,36 +127,38 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) bool {
 	return false
 }
 
-func (a *api) decide(ctx context.Context, p *weir.Policy, req checkRequest) (weir.Decision, error) {
-	if req.peek {
-		return weir.Peek(ctx, a.limiter, p, req.key, req.cost)
+// writeUndecided answers when no decision was made.
+func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, policy string, err error) {
+	if problem, ok := inputProblem(policy, err); ok {
+		writeProblem(w, http.StatusBadRequest, problem)
+		return
 	}
-	return a.limiter.Take(ctx, p, req.key, req.cost)
-}
-
-// writeUndecided answers when the limiter could not decide.
-func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, p *weir.Policy, err error) {
-	var badCost *weir.CostError
-	var badKey *weir.KeyError
 	switch {
-	case errors.Is(err, weir.ErrReserveOnly):
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf(
-			"policy %q limits concurrency: slots are held, not spent, so a check cannot take one", p.Name()))
-	case errors.As(err, &badCost), errors.As(err, &badKey):
-		writeProblem(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, guard.ErrGone):
+		writeProblem(w, http.StatusNotFound, "the reservation's policy does not exist any more, and with it nothing is held")
 	case r.Context().Err() != nil: // the caller left; nobody is to blame and nobody reads this
 		writeProblem(w, http.StatusServiceUnavailable, "the request was given up")
 	default:
-		a.log.Error("no decision", "policy", p.Name(), "error", err)
+		a.log.Error("no decision", "policy", policy, "error", err)
 		writeProblem(w, http.StatusServiceUnavailable, "no decision could be made; the daemon's log says why")
 	}
 }
 
-// logDecision logs at debug level, the only one that shows keys.
-func (a *api) logDecision(ctx context.Context, p *weir.Policy, req checkRequest, d weir.Decision) {
-	if !a.log.Enabled(ctx, slog.LevelDebug) {
-		return
+// inputProblem says what is wrong with a request, if something is.
+func inputProblem(policy string, err error) (string, bool) {
+	var (
+		badQuery *guard.InputError
+		badCost  *weir.CostError
+		badKey   *weir.KeyError
+		badTTL   *weir.TTLError
+	)
+	switch {
+	case errors.Is(err, weir.ErrReserveOnly):
+		return fmt.Sprintf("policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use /v1/reserve", policy), true
+	case errors.As(err, &badQuery), errors.As(err, &badCost), errors.As(err, &badKey), errors.As(err, &badTTL):
+		return err.Error(), true
+	case errors.Is(err, guard.ErrTicket):
+		return `"id" is no reservation of this client: it is what /v1/reserve returned`, true
 	}
-	a.log.DebugContext(ctx, "decision", "policy", p.Name(), "key", req.key, "cost", req.cost, "peek", req.peek,
-		"allowed", d.Allowed, "reason", d.Reason.String())
+	return "", false
 }

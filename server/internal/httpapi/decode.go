@@ -2,128 +2,325 @@ package httpapi
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 )
 
-// checkRequest is the body of POST /v1/check.
-type checkRequest struct {
-	policy []byte // may point into the body
-	key    string
-	cost   int64 // 1 if absent
-	peek   bool
+// A form is a JSON object with known fields.
+type form struct {
+	what   string   // for example "a check"
+	fields []string // at most 16
 }
 
-// The fields of a checkRequest, as bits to tell which were there.
-const (
-	fieldPolicy = 1 << iota
-	fieldKey
-	fieldCost
-	fieldPeek
+var (
+	checkForm   = form{"a check", []string{"policy", "key", "keys", "cost", "peek", "max_wait_ms"}}
+	batchForm   = form{"a batch", []string{"checks", "atomic"}}
+	reserveForm = form{"a reservation", []string{"policy", "key", "keys", "cost", "ttl_ms"}}
+	commitForm  = form{"a commit", []string{"id", "used"}}
+	cancelForm  = form{"a cancellation", []string{"id"}}
+	renewForm   = form{"a renewal", []string{"id", "ttl_ms"}}
 )
 
-const checkFields = "policy, key, cost and peek"
+// How much a request may bring.
+const (
+	maxChecks = 1000 // of a batch
+	maxKeys   = 16
+	maxUnits  = 16
+)
 
-// decodeCheck reads a check, strictly: what two parsers could understand
-// differently is an error, and so is what weir does not understand. It returns an
-// *inputError.
-func decodeCheck(body []byte) (checkRequest, error) {
-	req := checkRequest{cost: 1}
+// request is the body of any of the calls. Each has some of the fields.
+type request struct {
+	policy   []byte // may point into the body
+	query    guard.Query
+	hasKey   bool
+	peek     bool
+	ttl      int64 // in ms
+	id       string
+	used     guard.Used
+	atomic   bool
+	items    []request // of a batch
+	keyed    [4]guard.Attribute
+	unitCost [4]guard.Cost
+}
+
+// decode reads a body, strictly: what two parsers could understand differently is an
+// error, and so is what weir does not understand. It returns an *inputError.
+func (req *request) decode(f *form, body []byte) error {
 	s := scanner{text: body}
-	if !s.accept('{') {
-		return req, s.errorf("a check is a JSON object, not %s", s.kind())
+	if err := req.object(&s, f); err != nil {
+		return err
 	}
-	seen := 0
+	if !s.atEnd() {
+		return s.errorf("nothing may follow the object")
+	}
+	return nil
+}
+
+// object reads the fields of a form.
+func (req *request) object(s *scanner, f *form) error {
+	req.query.Cost = 1
+	start := s.pos
+	seen, err := s.object(f, req.field)
+	if err != nil {
+		return err
+	}
+	req.hasKey = f.has(seen, "key")
+	req.query.NoKey = !req.hasKey
+	for _, need := range []struct{ name, what string }{
+		{"policy", "the name of a policy"},
+		{"id", "what /v1/reserve returned"},
+		{"checks", "a list of checks"},
+	} {
+		if slices.Contains(f.fields, need.name) && !f.has(seen, need.name) {
+			return s.missing(start, need.name, need.what)
+		}
+	}
+	if f == &commitForm {
+		req.used.All = !f.has(seen, "used")
+	}
+	return nil
+}
+
+// missing says that a field is not there. For a body it says no more; the checks of a
+// batch are told apart by where they begin.
+func (s *scanner) missing(start int, name, what string) error {
+	if start > 0 {
+		s.space()
+		return s.errorAt(start, "%q is missing: %s", name, what)
+	}
+	return &inputError{offset: -1, problem: fmt.Sprintf("%q is missing: %s", name, what)}
+}
+
+func (f *form) has(seen int, name string) bool {
+	i := slices.Index(f.fields, name)
+	return i >= 0 && seen&(1<<i) != 0
+}
+
+// object reads an object, and calls value for each field after its colon. It returns
+// which fields were there, as bits.
+func (s *scanner) object(f *form, value func(s *scanner, name string) error) (seen int, err error) {
+	if !s.accept('{') {
+		return 0, s.errorf("%s is a JSON object, not %s", f.what, s.kind())
+	}
 	for first := true; !s.accept('}'); first = false {
 		if !first && !s.accept(',') {
-			return req, s.errorf("expected , or } after a value")
+			return seen, s.errorf("expected , or } after a value")
 		}
-		field, err := s.field(seen)
+		i, err := s.fieldName(f, seen)
 		if err != nil {
-			return req, err
+			return seen, err
 		}
-		seen |= field
-		if err := req.decodeField(&s, field); err != nil {
-			return req, err
+		seen |= 1 << i
+		if err := value(s, f.fields[i]); err != nil {
+			return seen, err
 		}
 	}
-	switch {
-	case !s.atEnd():
-		return req, s.errorf("nothing may follow the object")
-	case seen&fieldPolicy == 0:
-		return req, &inputError{offset: -1, problem: `"policy" is missing: the name of a policy`}
-	case seen&fieldKey == 0:
-		return req, &inputError{offset: -1, problem: `"key" is missing: who pays, such as a user's name`}
-	}
-	return req, nil
+	return seen, nil
 }
 
-// field reads a name and its colon. seen are the fields that were there already.
-func (s *scanner) field(seen int) (int, error) {
-	s.space()
-	start := s.pos
-	if s.peek() != '"' {
-		return 0, s.errorf("expected the name of a field, in quotes")
-	}
-	name, err := s.str("a name")
+// fieldName reads a name and its colon. Seen are the fields that were there already.
+func (s *scanner) fieldName(f *form, seen int) (int, error) {
+	name, start, err := s.name()
 	if err != nil {
 		return 0, err
 	}
-	field := fieldOf(string(name))
+	i := f.index(name)
 	switch {
-	case field == 0:
-		return 0, s.errorAt(start, "unknown field %s%s; a check has %s", quote(string(name)), hint(string(name)), checkFields)
-	case seen&field != 0:
+	case i < 0:
+		return 0, s.errorAt(start, "unknown field %s%s; %s has %s", quote(string(name)), f.hint(string(name)), f.what, f.list())
+	case seen&(1<<i) != 0:
 		return 0, s.errorAt(start, "field %s stands there twice", quote(string(name)))
 	case !s.accept(':'):
 		return 0, s.errorf("expected : after a name")
 	}
-	return field, nil
+	return i, nil
 }
 
-func fieldOf(name string) int {
-	switch name {
-	case "policy":
-		return fieldPolicy
-	case "key":
-		return fieldKey
-	case "cost":
-		return fieldCost
-	case "peek":
-		return fieldPeek
+// name reads a name, and returns where it began.
+func (s *scanner) name() (name []byte, start int, err error) {
+	s.space()
+	start = s.pos
+	if s.peek() != '"' {
+		return nil, start, s.errorf("expected the name of a field, in quotes")
 	}
-	return 0
+	name, err = s.str("a name")
+	return name, start, err
+}
+
+func (f *form) index(name []byte) int {
+	for i, field := range f.fields {
+		if string(name) == field {
+			return i
+		}
+	}
+	return -1
 }
 
 // hint helps with a name that is right but for its letters' case.
-func hint(name string) string {
-	if lower := strings.ToLower(name); fieldOf(lower) != 0 {
+func (f *form) hint(name string) string {
+	if lower := strings.ToLower(name); slices.Contains(f.fields, lower) {
 		return fmt.Sprintf(" (did you mean %q?)", lower)
 	}
 	return ""
 }
 
-// decodeField reads the value of a field.
-func (req *checkRequest) decodeField(s *scanner, field int) (err error) {
-	s.space()
-	start := s.pos
-	switch field {
-	case fieldPolicy:
+func (f *form) list() string {
+	last := len(f.fields) - 1
+	if last == 0 {
+		return f.fields[0] + " alone"
+	}
+	return strings.Join(f.fields[:last], ", ") + " and " + f.fields[last]
+}
+
+// field reads the value of a field.
+func (req *request) field(s *scanner, name string) (err error) {
+	switch name {
+	case "policy":
 		req.policy, err = s.str(`"policy"`)
-	case fieldKey:
-		var key []byte
-		if key, err = s.str(`"key"`); err != nil {
-			return err
-		}
-		req.key = string(key)
-		if weir.CheckKey(req.key) != nil {
-			err = s.errorAt(start, `"key" has %d bytes: at most %d fit; hash longer ones`, len(key), weir.MaxKeyBytes)
-		}
-	case fieldCost:
-		req.cost, err = s.integer(`"cost"`, weir.MaxCost)
-	case fieldPeek:
+	case "key":
+		req.query.Key, err = s.key(`"key"`)
+	case "keys":
+		err = req.keys(s)
+	case "cost":
+		err = req.cost(s)
+	case "peek":
 		req.peek, err = s.boolean(`"peek"`)
+	case "max_wait_ms":
+		var ms int64
+		ms, err = s.integer(`"max_wait_ms"`, guard.MaxWait.Milliseconds())
+		req.query.MaxWait = millisecond(ms)
+	case "ttl_ms":
+		req.ttl, err = s.integer(`"ttl_ms"`, weir.MaxTTL.Milliseconds())
+	case "id":
+		var id []byte
+		id, err = s.str(`"id"`)
+		req.id = string(id)
+	case "used":
+		err = req.usedCost(s)
+	case "atomic":
+		req.atomic, err = s.boolean(`"atomic"`)
+	case "checks":
+		err = req.checks(s)
 	}
 	return err
+}
+
+// key reads a string that is a key.
+func (s *scanner) key(what string) (string, error) {
+	s.space()
+	start := s.pos
+	text, err := s.str(what)
+	if err != nil {
+		return "", err
+	}
+	key := string(text)
+	if weir.CheckKey(key) != nil {
+		return "", s.errorAt(start, "%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
+	}
+	return key, nil
+}
+
+// entries reads an object whose names the caller chooses, at most so many.
+func (s *scanner) entries(what string, most int, entry func(name string) error) error {
+	if !s.accept('{') {
+		return s.errorf("%s is a JSON object, not %s", what, s.kind())
+	}
+	seen := make([]string, 0, 4)
+	for first := true; !s.accept('}'); first = false {
+		if !first && !s.accept(',') {
+			return s.errorf("expected , or } after a value")
+		}
+		text, start, err := s.name()
+		if err != nil {
+			return err
+		}
+		name := string(text)
+		switch {
+		case slices.Contains(seen, name):
+			return s.errorAt(start, "%s has %s twice", what, quote(name))
+		case len(seen) == most:
+			return s.errorAt(start, "%s may have %d entries", what, most)
+		case !s.accept(':'):
+			return s.errorf("expected : after a name")
+		}
+		seen = append(seen, name)
+		if err := entry(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keys reads the attributes that limits are by.
+func (req *request) keys(s *scanner) error {
+	list := req.keyed[:0]
+	err := s.entries(`"keys"`, maxKeys, func(name string) error {
+		value, err := s.key("a value of \"keys\"")
+		list = append(list, guard.Attribute{Name: name, Value: value})
+		return err
+	})
+	req.query.Keys = list
+	return err
+}
+
+// cost reads a number or an object of units.
+func (req *request) cost(s *scanner) (err error) {
+	s.space()
+	if s.peek() != '{' {
+		req.query.Cost, err = s.integer(`"cost"`, weir.MaxCost)
+		return err
+	}
+	req.query.Costs = req.unitCost[:0]
+	return req.units(s, `"cost"`, func(n int64) { req.query.Cost = n }, func(c guard.Cost) {
+		req.query.Costs = append(req.query.Costs, c)
+	})
+}
+
+// usedCost reads what was used: a number or an object of units.
+func (req *request) usedCost(s *scanner) (err error) {
+	s.space()
+	if s.peek() != '{' {
+		req.used.HaveCost = true
+		req.used.Cost, err = s.integer(`"used"`, weir.MaxCost)
+		return err
+	}
+	return req.units(s, `"used"`, func(n int64) { req.used.Cost, req.used.HaveCost = n, true }, func(c guard.Cost) {
+		req.used.Costs = append(req.used.Costs, c)
+	})
+}
+
+func (req *request) units(s *scanner, what string, requests func(int64), other func(guard.Cost)) error {
+	return s.entries(what, maxUnits, func(unit string) error {
+		n, err := s.integer("a value of "+what, weir.MaxCost)
+		if unit == guard.Requests {
+			requests(n)
+		} else {
+			other(guard.Cost{Unit: unit, Amount: n})
+		}
+		return err
+	})
+}
+
+// checks reads the list of a batch.
+func (req *request) checks(s *scanner) error {
+	if !s.accept('[') {
+		return s.errorf(`"checks" is a list, not %s`, s.kind())
+	}
+	for first := true; !s.accept(']'); first = false {
+		if !first && !s.accept(',') {
+			return s.errorf("expected , or ] after a check")
+		}
+		s.space()
+		if len(req.items) == maxChecks {
+			return s.errorf("a batch may have %d checks", maxChecks)
+		}
+		req.items = append(req.items, request{})
+		if err := req.items[len(req.items)-1].object(s, &checkForm); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -5,37 +5,35 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 )
 
-// appendDecision appends d as JSON and a newline. It is on the path of every
-// check, so it uses no reflection and does not allocate. Names need no escaping:
-// weir.NewPolicy lets only letters, digits and -_.:/ into them.
-func appendDecision(b []byte, p *served, d weir.Decision) []byte {
+// appendDecision appends a verdict as JSON, without the closing brace. It is on the path
+// of every check, so it uses no reflection and does not allocate. Names need no
+// escaping: guard.Compile lets only letters, digits and -_. into them.
+func appendDecision(b []byte, v *guard.Verdict) []byte {
 	b = append(b, `{"allowed":`...)
-	b = strconv.AppendBool(b, d.Allowed)
+	b = strconv.AppendBool(b, v.Allowed)
 	b = append(b, `,"policy":"`...)
-	b = append(b, p.policy.Name()...)
+	b = append(b, v.Policy()...)
 	b = append(b, `","limited_by":"`...)
-	b = append(b, limitedBy(p, d)...)
+	b = append(b, v.LimitedBy()...)
 	b = append(b, `","limit":`...)
-	b = strconv.AppendInt(b, d.Limit, 10)
+	b = strconv.AppendInt(b, v.Decision.Limit, 10)
 	b = append(b, `,"remaining":`...)
-	b = strconv.AppendInt(b, d.Remaining, 10)
+	b = strconv.AppendInt(b, v.Remaining, 10)
 	b = append(b, `,"retry_after_ms":`...)
-	b = strconv.AppendInt(b, retryMillis(d), 10)
+	b = strconv.AppendInt(b, retryMillis(v.Decision), 10)
 	b = append(b, `,"reset_after_ms":`...)
-	b = strconv.AppendInt(b, millis(d.ResetAfter), 10)
+	b = strconv.AppendInt(b, millis(v.ResetAfter), 10)
 	b = append(b, `,"reason":"`...)
-	b = append(b, d.Reason.String()...)
-	return append(b, "\"}\n"...)
-}
-
-// limitedBy names the limit that refused, "" if none did.
-func limitedBy(p *served, d weir.Decision) string {
-	if d.Allowed || int(d.By) >= len(p.limitNames) {
-		return ""
+	b = append(b, v.Reason.String()...)
+	b = append(b, '"')
+	if v.Waited > 0 {
+		b = append(b, `,"delay_ms":`...)
+		b = strconv.AppendInt(b, millis(v.Waited), 10)
 	}
-	return p.limitNames[d.By]
+	return b
 }
 
 // retryMillis returns 0 for an admitted charge, else at least 1 or, for never,
@@ -62,3 +60,5 @@ func millis(d time.Duration) int64 {
 	}
 	return ms
 }
+
+func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -6,61 +6,70 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/weirhttp"
 )
 
 // Config is what New needs. All fields are required.
 type Config struct {
-	Limiter  weir.Limiter
-	Policies []*weir.Policy // with different names
-	Log      *slog.Logger
-	Ready    func() bool // false once the daemon stops; asked by GET /readyz
-	Version  string      // shown on the page
+	Guard   *guard.Guard
+	State   func() *State // what holds now; a request asks once
+	Observe func(*guard.Record)
+	Log     *slog.Logger
+	Ready   func() (ready bool, detail string) // false once the daemon stops; asked by GET /readyz
 }
 
-// New returns the handler of all paths.
+// State is what can change while the daemon runs. A State is immutable; a change is
+// another one.
+type State struct {
+	Rules   *guard.Rules
+	Quotas  []weirhttp.Quotas // by guard.Variant.ID
+	Door    *identity.Door
+	Proxies *realip.Resolver // whose headers /v1/auth believes
+	KeyFrom string           // the header in which they say who pays, "" for the address
+	Legacy  weirhttp.Legacy
+}
+
+// NewQuotas makes the quotas of rules, for State.
+func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
+	all := make([]weirhttp.Quotas, len(rules.Variants()))
+	for i, v := range rules.Variants() {
+		var list []weirhttp.Quota
+		for at, l := range v.Limits() {
+			list = append(list, weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit))
+		}
+		all[i] = weirhttp.NewQuotas(list...)
+	}
+	return all
+}
+
+// New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{
-		limiter:  cfg.Limiter,
-		policies: make(map[string]*served, len(cfg.Policies)),
-		log:      cfg.Log,
-		ready:    cfg.Ready,
-	}
-	for _, p := range cfg.Policies {
-		a.policies[p.Name()] = newServed(p)
-	}
+	a := &api{guard: cfg.Guard, state: cfg.State, observe: cfg.Observe, log: cfg.Log, ready: cfg.Ready}
 	mux := http.NewServeMux()
 	mux.Handle("/v1/check", only(http.MethodPost, a.check))
+	mux.Handle("/v1/check/batch", only(http.MethodPost, a.batch))
+	mux.Handle("/v1/reserve", only(http.MethodPost, a.reserve))
+	mux.Handle("/v1/commit", only(http.MethodPost, a.commit))
+	mux.Handle("/v1/cancel", only(http.MethodPost, a.cancel))
+	mux.Handle("/v1/renew", only(http.MethodPost, a.renew))
+	mux.HandleFunc("/v1/auth/{policy}", a.forward)
 	mux.Handle("/healthz", only(http.MethodGet, healthy))
 	mux.Handle("/healthcheck", only(http.MethodGet, healthy))
 	mux.Handle("/readyz", only(http.MethodGet, a.readyz))
-	mux.Handle("/{$}", only(http.MethodGet, newPage(cfg).serve))
-	mux.Handle("/assets/{name}", only(http.MethodGet, serveAsset))
-	mux.HandleFunc("/", notFound)
-	return newGate(mux)
+	mux.HandleFunc("/", NotFound)
+	return mux
 }
 
 // api holds what the handlers share. All fields are set once by New.
 type api struct {
-	limiter  weir.Limiter
-	policies map[string]*served
-	log      *slog.Logger
-	ready    func() bool
-}
-
-// served is a policy with the names of its limits, made once so that no
-// decision makes them again.
-type served struct {
-	policy     *weir.Policy
-	limitNames []string
-}
-
-func newServed(p *weir.Policy) *served {
-	s := &served{policy: p, limitNames: make([]string, len(p.Limits()))}
-	for i := range s.limitNames {
-		s.limitNames[i] = p.LimitName(i)
-	}
-	return s
+	guard   *guard.Guard
+	state   func() *State
+	observe func(*guard.Record)
+	log     *slog.Logger
+	ready   func() (bool, string)
 }
 
 // only lets one method through, and HEAD along with GET.
@@ -79,14 +88,57 @@ func only(method string, h http.HandlerFunc) http.Handler {
 	})
 }
 
+// caller returns who asks, or answers with a problem and returns false.
+func caller(w http.ResponseWriter, r *http.Request, s *State) (*identity.Client, bool) {
+	c, no := s.Door.Client(r)
+	if no != nil {
+		no.Write(w)
+		return nil, false
+	}
+	return c, true
+}
+
+// rule returns the policy that a client asks for, or answers with a problem and returns
+// nil.
+func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *guard.Rule {
+	rule, problem := s.find(c, name)
+	if rule == nil {
+		problem.Write(w)
+	}
+	return rule
+}
+
+// find returns the policy that a client asks for, or what is wrong with that.
+func (s *State) find(c *identity.Client, name []byte) (*guard.Rule, weirhttp.Problem) {
+	if c != nil && !c.May(string(name)) {
+		return nil, weirhttp.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("the client %s may not use the policy %s", c.Name, quote(string(name)))}
+	}
+	rule := s.Rules.RuleNamed(name)
+	if rule == nil {
+		return nil, weirhttp.Problem{Status: http.StatusNotFound, Detail: "no policy is called " + quote(string(name)) + "; the page at / and GET /admin/v1/policies list those there are"}
+	}
+	return rule, weirhttp.Problem{}
+}
+
+func nameOf(c *identity.Client) string {
+	if c == nil {
+		return ""
+	}
+	return c.Name
+}
+
 func healthy(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }
 
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
-	if !a.ready() {
-		writeText(w, http.StatusServiceUnavailable, "stopping\n")
+	ready, detail := a.ready()
+	if detail != "" {
+		detail += "\n"
+	}
+	if !ready {
+		writeText(w, http.StatusServiceUnavailable, "stopping\n"+detail)
 		return
 	}
-	writeText(w, http.StatusOK, "ready\n")
+	writeText(w, http.StatusOK, "ready\n"+detail)
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
@@ -95,6 +147,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	io.WriteString(w, text) // an error means that the caller is gone
 }
 
-func notFound(w http.ResponseWriter, r *http.Request) {
+// NotFound answers for paths that there are not.
+func NotFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / shows what is", quote(r.URL.Path)))
 }

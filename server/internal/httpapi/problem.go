@@ -1,30 +1,17 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/weirlimit/weir/weirhttp"
 )
 
-// problem is the body of every answer that is not a decision (RFC 9457). Its
-// type is about:blank: the status says what kind of problem it is, the detail
-// says what to change.
-type problem struct {
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"`
-	Detail string `json:"detail"`
-}
-
+// writeProblem answers with a problem whose kind the status says. The detail says what to
+// change.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
-	body, err := json.Marshal(problem{"about:blank", http.StatusText(status), status, detail})
-	if err != nil { // strings and a number always marshal
-		panic(err)
-	}
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	w.Write(append(body, '\n')) // an error means that the caller is gone
+	weirhttp.Problem{Status: status, Detail: detail}.Write(w)
 }
 
 // quote returns what a caller sent in a form that is safe to show: quoted,

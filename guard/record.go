@@ -1,0 +1,13 @@
+package guard
+
+import "time"
+
+// Record is a decision with what led to it, for those who watch.
+type Record struct {
+	Verdict
+	Key    string
+	Cost   int64 // in requests
+	Client string
+	Peek   bool
+	Took   time.Duration // to decide, without waiting for a turn
+}

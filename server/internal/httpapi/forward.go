@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/weirhttp"
+)
+
+// forward answers /v1/auth/{policy}: whether a proxy may let a request pass. What the
+// request costs is 1. The policy is the path's, whatever headers say. Who pays, and what
+// was asked for, is what a proxy's headers say if the proxy is trusted; otherwise it is
+// the address of whoever called.
+func (a *api) forward(w http.ResponseWriter, r *http.Request) {
+	state := a.state()
+	trusted := state.Proxies.TrustsPeer(r.RemoteAddr)
+	var client *identity.Client
+	if !trusted { // a proxy's own identity is its address: the token in its request is its client's
+		var ok bool
+		if client, ok = caller(w, r, state); !ok {
+			return
+		}
+	}
+	rule := state.rule(w, client, []byte(r.PathValue("policy")))
+	if rule == nil {
+		return
+	}
+	refusal, ok := refusalStatus(r)
+	if !ok {
+		writeProblem(w, http.StatusBadRequest, "deny is the status of a refusal: 403 or 429")
+		return
+	}
+	s := scratches.Get().(*scratch)
+	defer s.free()
+	req := &s.request
+	state.identify(req, r, trusted)
+	req.query.Client = nameOf(client)
+	v, took, err := a.decide(r, rule, req)
+	if err != nil {
+		a.writeUndecided(w, r, rule.Name(), err)
+		return
+	}
+	a.tell(s, req, &v, took)
+	state.setHeaders(w.Header(), &v)
+	if v.Allowed {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	problem := weirhttp.Denied(v.Policy(), v.LimitedBy(), v.Decision)
+	if refusal != 0 {
+		problem.Status = refusal
+	}
+	problem.Write(w)
+}
+
+// refusalStatus returns the status that the proxy wants for a refusal, 0 for whatever
+// fits it.
+func refusalStatus(r *http.Request) (int, bool) {
+	if r.URL.RawQuery == "" {
+		return 0, true
+	}
+	switch r.URL.Query().Get("deny") {
+	case "":
+		return 0, true
+	case "403":
+		return http.StatusForbidden, true
+	case "429":
+		return http.StatusTooManyRequests, true
+	}
+	return 0, false
+}
+
+// identify fills the query with who pays, and the attributes of the request that the proxy
+// asks about: ip, method, host and path.
+func (s *State) identify(req *request, r *http.Request, trusted bool) {
+	q := &req.query
+	q.Cost = 1
+	from := "unknown" // who cannot be told apart shares
+	if addr, ok := s.Proxies.Client(r.RemoteAddr, r.Header); ok {
+		from = s.Proxies.Key(addr)
+	}
+	q.Key, q.Keys = from, append(req.keyed[:0], guard.Attribute{Name: "ip", Value: from})
+	if !trusted {
+		return
+	}
+	if s.KeyFrom != "" {
+		if key := r.Header.Get(s.KeyFrom); key != "" {
+			q.Key = key
+		}
+	}
+	for _, x := range [...]struct {
+		name    string
+		headers []string
+	}{
+		{"method", []string{"X-Forwarded-Method", "X-Original-Method"}},
+		{"host", []string{"X-Forwarded-Host"}},
+		{"path", []string{"X-Forwarded-Uri", "X-Original-Uri"}},
+	} {
+		for _, h := range x.headers {
+			if value := r.Header.Get(h); value != "" {
+				q.Keys = append(q.Keys, guard.Attribute{Name: x.name, Value: pathOnly(x.name, value)})
+				break
+			}
+		}
+	}
+}
+
+// pathOnly cuts the query from a path.
+func pathOnly(name, value string) string {
+	if name != "path" {
+		return value
+	}
+	for i := range len(value) {
+		if value[i] == '?' || value[i] == '#' {
+			return value[:i]
+		}
+	}
+	return value
+}
