@@ -51,6 +51,9 @@ type Config struct {
 	// Collectors are shown at /metrics besides the server's own.
 	Collectors []prometheus.Collector
 
+	// Stats, if set, returns figures of the store, for GET /admin/v1/stats.
+	Stats func() map[string]any
+
 	// Tracer, if set, gets a span for each request that is sampled.
 	Tracer *otlp.Exporter
 
@@ -204,6 +207,9 @@ func (c Config) normal() Config {
 	}
 	if c.Version == "" {
 		c.Version = "devel"
+	}
+	if c.Stats == nil {
+		c.Stats = func() map[string]any { return nil }
 	}
 	if c.OnListen == nil {
 		c.OnListen = func(Bound) {}

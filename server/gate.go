@@ -1,28 +1,29 @@
-package httpapi
+package server
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/weirhttp"
 )
 
-// gate stands before all paths and turns away what no path should see.
+// gate stands before all paths of a listener and turns away what no path should see.
 type gate struct {
 	origin *http.CrossOriginProtection
+	names  func() []string // by which the server may be called; asked for each request
 	next   http.Handler
 }
 
-func newGate(next http.Handler) *gate {
-	return &gate{origin: http.NewCrossOriginProtection(), next: next}
+func newGate(names func() []string, next http.Handler) *gate {
+	return &gate{origin: http.NewCrossOriginProtection(), names: names, next: next}
 }
 
-// Header values that are the same in every answer. They are shared, so nobody
-// may append to them.
-var (
-	nosniff     = []string{"nosniff"}
-	contentJSON = []string{"application/json"}
-)
+// nosniff is shared by all answers, so nobody may append to it.
+var nosniff = []string{"nosniff"}
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
@@ -32,9 +33,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusMethodNotAllowed, "weir is no proxy: CONNECT is not answered")
 		return
 	}
-	if !isLoopbackHost(r.Host) {
-		writeProblem(w, http.StatusMisdirectedRequest, "the Host header "+quote(r.Host)+
-			" is not this machine's loopback; use localhost, 127.0.0.1 or [::1]")
+	if !isOwnHost(r.Host, g.names) {
+		writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf(
+			"the Host header %.80q is no name of this server; use localhost or an address, or add the name to hosts: in the configuration", r.Host))
 		return
 	}
 	if err := g.origin.Check(r); err != nil {
@@ -44,10 +45,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// isLoopbackHost says whether a Host header names loopback. A page that had its
-// own name pointed at 127.0.0.1 (DNS rebinding) sends that name, so names other
-// than localhost are refused; an address cannot be pointed anywhere.
-func isLoopbackHost(host string) bool {
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	weirhttp.Problem{Status: status, Detail: detail}.Write(w)
+}
+
+// isOwnHost says whether a Host header names this server. A page that had its own name
+// pointed at this server's address (DNS rebinding) sends that name, so only localhost
+// and configured names are taken; an address cannot be pointed anywhere.
+func isOwnHost(host string, names func() []string) bool {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {
 		if !isPort(port) {
@@ -60,8 +65,10 @@ func isLoopbackHost(host string) bool {
 	if strings.EqualFold(name, "localhost") {
 		return true
 	}
-	addr, err := netip.ParseAddr(name)
-	return err == nil && addr.IsLoopback() && addr.Zone() == ""
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return addr.Zone() == ""
+	}
+	return slices.ContainsFunc(names(), func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 func isPort(port string) bool {

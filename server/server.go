@@ -2,14 +2,20 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/observe"
+	"github.com/weirlimit/weir/weirprom"
 )
 
 // How long a caller may take, and how much it may send, before it is cut off.
@@ -19,6 +25,7 @@ const (
 	writeTimeout      = 15 * time.Second
 	idleTimeout       = 60 * time.Second
 	maxHeaderBytes    = 64 << 10
+	maxAdminHeader    = 16 << 10
 )
 
 // stopTimeout is how long requests that are being answered may take to finish
@@ -32,10 +39,26 @@ const drainDelay = 500 * time.Millisecond
 
 // Server is a daemon. Make one with New.
 type Server struct {
-	cfg     Config       // with defaults, set once by New
-	handler http.Handler // set once by New
-	ready   atomic.Bool  // written by Run, read by GET /readyz
-	drain   atomic.Bool  // written by Run, read by serve: callers are to close
+	cfg       Config // with defaults; set once by New, like everything up to handlers
+	guard     *guard.Guard
+	observer  *observe.Observer
+	throttle  *identity.Throttle
+	overrides Overrides
+	reloads   *weirprom.Reload
+	handlers  handlers
+	began     time.Time
+
+	// state is what holds now. It is written under changing, and read without.
+	state    atomic.Pointer[state]
+	changing sync.Mutex
+
+	trouble  atomic.Pointer[string] // what went wrong with the last reload
+	ready    atomic.Bool            // written by Run, read by GET /readyz
+	drain    atomic.Bool            // written by Run, read by serve: callers are to close
+
+	// stopping ends when the server begins to stop, and with it streams.
+	stopping  context.Context
+	beginStop context.CancelFunc
 }
 
 // New returns a server that listens once Run is called. Its error joins every
@@ -44,75 +67,187 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.normal()}
-	s.handler = httpapi.New(httpapi.Config{
-		Limiter:  s.cfg.Limiter,
-		Policies: s.cfg.Policies,
-		Log:      s.cfg.Log,
-		Ready:    s.ready.Load,
-		Version:  s.cfg.Version,
-	})
-	return s, nil
+	s := &Server{cfg: cfg.normal(), overrides: cfg.Overrides, reloads: weirprom.NewReload(), began: time.Now()}
+	s.stopping, s.beginStop = context.WithCancel(context.Background())
+	if s.overrides == nil {
+		s.overrides = &memoryOverrides{}
+	}
+	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
+	var err error
+	if s.throttle, err = identity.NewThrottle(); err != nil {
+		return nil, err
+	}
+	set, err := s.overrides.List(context.Background())
+	if err != nil {
+		return nil, fmt.Errorf("server: the overrides that operators set cannot be read: %w", err)
+	}
+	st, err := s.compile(s.cfg.Live, set, nil)
+	if err != nil {
+		return nil, err
+	}
+	if s.guard, err = guard.New(s.cfg.Limiter, st.rules); err != nil {
+		return nil, err
+	}
+	s.state.Store(st)
+	s.reloads.Succeeded(s.began)
+	s.handlers, err = s.newHandlers()
+	return s, err
+}
+
+func backend(name string) weirprom.Backend {
+	if name == "redis" {
+		return weirprom.Redis
+	}
+	return weirprom.Memory
 }
 
 // Run listens and serves until ctx ends, then lets the requests that are being
 // answered finish. It returns nil after a clean stop, and an error if it could
-// not listen or if requests were cut off after 10 s. One Run at a time.
+// not listen or if requests were cut off after 10 s. One Run, once.
 func (s *Server) Run(ctx context.Context) error {
-	l, err := listen(ctx, s.cfg.HTTP, s.cfg.MaxConns)
+	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
-	hs := s.httpServer()
-	failed := make(chan error, 1)
+	background, end := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer end()
+	wg.Go(func() { s.observer.Run(background) })
+	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })
+
+	failed := make(chan error, len(listeners))
 	s.ready.Store(true)
 	defer s.ready.Store(false)
-	s.cfg.Log.Info("listening", "http", l.Addr().String())
-	s.cfg.OnListen(l.Addr())
-	go func() { failed <- hs.Serve(l) }()
+	s.announce(listeners)
+	for _, l := range listeners {
+		wg.Go(func() { failed <- l.serve() })
+	}
 	select {
 	case err := <-failed:
-		return errors.Join(fmt.Errorf("server: stopped serving %v: %w", l.Addr(), err), hs.Close())
+		return errors.Join(fmt.Errorf("server: stopped serving: %w", err), closeAll(listeners))
 	case <-ctx.Done():
 	}
-	err = s.stop(hs)
-	<-failed // the goroutine is gone when Run is
-	return err
+	return s.stop(listeners)
 }
 
-func (s *Server) httpServer() *http.Server {
+// overridesChanged is for when another node may have changed the overrides.
+func (s *Server) overridesChanged(ctx context.Context) {
+	if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
+		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
+	}
+}
+
+// A bound is a listener with what serves it.
+type bound struct {
+	listener net.Listener
+	server   *http.Server
+}
+
+func (b *bound) serve() error { return b.server.Serve(b.listener) }
+
+// listen binds all addresses, or none.
+func (s *Server) listen(ctx context.Context) ([]*bound, error) {
+	var all []*bound
+	for _, x := range []struct {
+		Listener
+		handler http.Handler
+		header  int
+	}{
+		{s.cfg.HTTP, s.handlers.http, maxHeaderBytes},
+		{s.cfg.Admin, s.handlers.admin, maxAdminHeader},
+	} {
+		if x.Address == "" {
+			continue
+		}
+		l, err := x.Listener.listen(ctx, s.cfg.MaxConns)
+		if err != nil {
+			return nil, errors.Join(err, closeAll(all))
+		}
+		if x.TLS != nil {
+			l = tls.NewListener(l, s.tlsConfig(x.Address))
+		}
+		all = append(all, &bound{l, s.httpServer(x.handler, x.header)})
+	}
+	return all, nil
+}
+
+// tlsConfig has every connection use the certificates that were read last.
+func (s *Server) tlsConfig(address string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return s.state.Load().tls[address], nil
+		},
+	}
+}
+
+func closeAll(all []*bound) (problems error) {
+	for _, b := range all {
+		problems = errors.Join(problems, b.server.Close())
+		_ = b.listener.Close() // the server has closed it, if it served
+	}
+	return problems
+}
+
+// announce tells where the server listens.
+func (s *Server) announce(all []*bound) {
+	where := Bound{HTTP: all[0].listener.Addr()}
+	attrs := []any{"http", where.HTTP.String()}
+	if len(all) > 1 {
+		where.Admin = all[1].listener.Addr()
+		attrs = append(attrs, "admin", where.Admin.String())
+	}
+	s.cfg.Log.Info("listening", attrs...)
+	s.cfg.OnListen(where)
+}
+
+func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
+	protocols.SetUnencryptedHTTP2(true) // for gRPC clients of the Connect service
 	return &http.Server{
-		Handler:                      http.HandlerFunc(s.serve),
+		Handler:                      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(handler, w, r) }),
+		Protocols:                    protocols,
 		ReadHeaderTimeout:            readHeaderTimeout,
 		ReadTimeout:                  readTimeout,
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
-		MaxHeaderBytes:               maxHeaderBytes,
+		MaxHeaderBytes:               maxHeader,
+		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 256, MaxReadFrameSize: 64 << 10},
 		DisableGeneralOptionsHandler: true, // OPTIONS passes the gate like the rest
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
 }
 
 // serve answers and, once the server stops, asks the caller to close.
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	if s.drain.Load() {
 		w.Header().Set("Connection", "close")
 	}
-	s.handler.ServeHTTP(w, r)
+	handler.ServeHTTP(w, r)
 }
 
-// stop ends hs: not ready for drainDelay, gently for stopTimeout, then at once.
-func (s *Server) stop(hs *http.Server) error {
+// stop ends all listeners: not ready for drainDelay, gently for stopTimeout, then at once.
+func (s *Server) stop(all []*bound) error {
 	s.ready.Store(false)
 	s.drain.Store(true)
-	defer s.drain.Store(false)
+	s.beginStop()
 	s.cfg.Log.Info("stopping", "at_most", drainDelay+stopTimeout)
 	time.Sleep(drainDelay)
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	err := hs.Shutdown(ctx)
+	ended := make(chan error, len(all))
+	for _, b := range all {
+		go func() { ended <- b.server.Shutdown(ctx) }()
+	}
+	var err error
+	for range all {
+		err = errors.Join(err, <-ended)
+	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.Join(fmt.Errorf("server: requests were still running after %v and were cut off", stopTimeout), hs.Close())
+		return errors.Join(fmt.Errorf("server: requests were still running after %v and were cut off", stopTimeout), closeAll(all))
 	}
 	if err != nil {
 		return fmt.Errorf("server: stop: %w", err)

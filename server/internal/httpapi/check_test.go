@@ -8,40 +8,155 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/weirhttp"
 )
 
 // TestConversation asks one server, over real connections, one thing after
-// another; the clock stands still.
+// another; the clock stands still. What begins with / is another path than /v1/check.
+// $ID is the last reservation's.
 func TestConversation(t *testing.T) {
-	srv := httptest.NewServer(New(config(t, frozenTable(t))))
-	defer srv.Close()
-	var got bytes.Buffer
-	for _, body := range []string{
-		`{"policy":"default","key":"alice"}`,
-		`{"policy":"default","key":"alice","cost":0}`,
-		`{"policy":"default","key":"alice","cost":90,"peek":true}`,
-		`{"policy":"default","key":"alice","cost":90}`,
-		`{"policy":"default","key":"alice","cost":10}`,
-		`{"policy":"default","key":"alice","cost":9}`,
-		`{"policy":"default","key":"alice","cost":101}`,
-		`{"policy":"default","key":"alice","cost":1,"peek":true}`,
-		`{"policy":"default","key":"bob"}`,
-		`{"policy":"default","key":""}`,
-		`{"policy":"api","key":"alice","cost":10}`,
-		`{"policy":"api","key":"alice","cost":1}`,
-		`{"policy":"api","key":"alice","cost":3}`,
-		`{ "cost" : 2147483647 , "key":"\u0061lice" , "policy":"\/\\" }`,
-		`{"policy":"slots","key":"alice"}`,
-		`{"policy":"default"}`,
-	} {
-		status, answer := post(t, srv.Client(), srv.URL+"/v1/check", body)
-		fmt.Fprintf(&got, "> %s\n%d %s", body, status, answer)
+	tests := []struct {
+		file  string
+		lines []string
+	}{
+		{"conversation.golden", []string{
+			`{"policy":"default","key":"alice"}`,
+			`{"policy":"default","key":"alice","cost":0}`,
+			`{"policy":"default","key":"alice","cost":90,"peek":true}`,
+			`{"policy":"default","key":"alice","cost":90}`,
+			`{"policy":"default","key":"alice","cost":10}`,
+			`{"policy":"default","key":"alice","cost":9}`,
+			`{"policy":"default","key":"alice","cost":101}`,
+			`{"policy":"default","key":"alice","cost":1,"peek":true}`,
+			`{"policy":"default","key":"bob"}`,
+			`{"policy":"default","key":""}`,
+			`{"policy":"default","key":"bob","keys":{"nobody":"asks"},"max_wait_ms":0}`,
+			`{"policy":"default","key":"alice","max_wait_ms":9}`,
+			`{"policy":"api","key":"alice","cost":10}`,
+			`{"policy":"api","key":"alice","cost":1}`,
+			`{"policy":"api","key":"alice","cost":3}`,
+			`{"policy":"api","key":"partner-x","cost":11}`,
+			`{ "cost" : 2147483647 , "key":"\u0061lice" , "policy":"\/\\" }`,
+			`{"policy":"slots","key":"alice"}`,
+			`{"policy":"default"}`,
+			`{"policy":"quiet","key":"alice","cost":1000}`,
+		}},
+		{"mixed.golden", []string{
+			`{"policy":"mixed","key":"alice"}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.1"}}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.1"},"cost":{"tokens":1000}}`,
+			`{"policy":"mixed","key":"bob","keys":{"ip":"192.0.2.2"},"cost":{"tokens":1001,"requests":0}}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.1"},"cost":{"tokens":1}}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.1"}}`,
+			`{"policy":"mixed","key":"carol","keys":{"ip":"192.0.2.1"}}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.3"},"peek":true}`,
+			`{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.3"},"cost":{"dollars":1}}`,
+		}},
+		{"batch.golden", []string{
+			`/v1/check/batch {"checks":[]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"a","cost":60},{"policy":"default","key":"a","cost":60},{"policy":"default","key":"a","cost":40}]}`,
+			`/v1/check/batch {"atomic":true,"checks":[{"policy":"default","key":"b","cost":60},{"policy":"default","key":"b","cost":60}]}`,
+			`/v1/check/batch {"atomic":true,"checks":[{"policy":"default","key":"b","cost":60},{"policy":"api","key":"b","cost":2}]}`,
+			`/v1/check/batch {"atomic":true,"checks":[{"policy":"default","key":"c","cost":60},{"policy":"api","key":"c","cost":11}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"c","peek":true},{"policy":"mixed","key":"c","keys":{"ip":"x"}},{"policy":"quiet","key":"c"}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d"},{"policy":"nope","key":"d"}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d"},{"policy":"slots","key":"d"}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d"},{"policy":"mixed","key":"d"}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d"},{"policy":"default","key":"d","cost":-1}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d"},{"key":"d"}]}`,
+			`/v1/check/batch {"checks":[{"policy":"default","key":"d","max_wait_ms":5}]}`,
+			`/v1/check/batch {"atomic":true,"checks":[{"policy":"default","key":"d","peek":true}]}`,
+			`/v1/check/batch {"checks":{}}`,
+			`/v1/check/batch {}`,
+			`{"policy":"default","key":"d","peek":true,"cost":100}`,
+		}},
+		{"reserve.golden", []string{
+			`/v1/reserve {"policy":"default","key":"a","cost":60}`,
+			`/v1/reserve {"policy":"default","key":"a","cost":60,"ttl_ms":5000}`,
+			`/v1/reserve {"policy":"default","key":"b","cost":60,"ttl_ms":5000}`,
+			`/v1/renew {"id":"$ID","ttl_ms":7000}`,
+			`/v1/commit {"id":"$ID","used":20}`,
+			`/v1/commit {"id":"$ID","used":20}`,
+			`/v1/cancel {"id":"$ID"}`,
+			`/v1/renew {"id":"$ID"}`,
+			`{"policy":"default","key":"b","peek":true}`,
+			`/v1/reserve {"policy":"default","key":"c","cost":60}`,
+			`/v1/commit {"id":"$ID","used":90}`,
+			`/v1/reserve {"policy":"default","key":"d","cost":60}`,
+			`/v1/commit {"id":"$ID"}`,
+			`/v1/reserve {"policy":"slots","key":"a"}`,
+			`/v1/reserve {"policy":"slots","key":"a"}`,
+			`/v1/cancel {"id":"$ID"}`,
+			`/v1/reserve {"policy":"slots","key":"a"}`,
+			`/v1/reserve {"policy":"slots","key":"a"}`,
+			`/v1/reserve {"policy":"mixed","key":"a","keys":{"ip":"x"},"cost":{"tokens":900}}`,
+			`/v1/commit {"id":"$ID","used":{"tokens":100}}`,
+			`/v1/reserve {"policy":"mixed","key":"a","keys":{"ip":"x"},"cost":{"tokens":901}}`,
+			`/v1/reserve {"policy":"quiet","key":"a"}`,
+			`/v1/cancel {"id":"$ID"}`,
+			`/v1/reserve {"policy":"default","key":"a","ttl_ms":3600001}`,
+			`/v1/reserve {"policy":"nope","key":"a"}`,
+			`/v1/commit {"id":"nonsense"}`,
+			`/v1/commit {"used":1}`,
+			`/v1/commit {"id":"$ID","used":-1}`,
+			`/v1/commit {"id":"$ID","used":{"tokens":"x"}}`,
+			`/v1/cancel {"id":"$ID","used":1}`,
+		}},
 	}
-	golden(t, "conversation.golden", got.Bytes())
+	for _, tt := range tests {
+		t.Run(tt.file, func(t *testing.T) {
+			srv := httptest.NewServer(handler(t, frozenTable(t)))
+			defer srv.Close()
+			var got bytes.Buffer
+			id := ""
+			for _, line := range tt.lines {
+				path, body, ok := strings.Cut(line, " ")
+				if !ok || path[0] != '/' {
+					path, body = "/v1/check", line
+				}
+				status, answer := post(t, srv.Client(), srv.URL+path, strings.ReplaceAll(body, "$ID", id))
+				if m := ticketID.FindSubmatch(answer); m != nil {
+					id = string(m[1])
+				}
+				fmt.Fprintf(&got, "> %s\n%d %s", line, status, ticketID.ReplaceAll(answer, []byte(`"id":"…"`)))
+			}
+			golden(t, tt.file, got.Bytes())
+		})
+	}
+}
+
+var ticketID = regexp.MustCompile(`"id":"([A-Za-z0-9_-]+)"`)
+
+// TestHeaders holds what HTTP clients read.
+func TestHeaders(t *testing.T) {
+	f := newFixture(t, frozenTable(t))
+	var got bytes.Buffer
+	for _, x := range []struct {
+		legacy weirhttp.Legacy
+		body   string
+	}{
+		{weirhttp.LegacyOff, `{"policy":"api","key":"alice","cost":4}`},
+		{weirhttp.LegacyOff, `{"policy":"api","key":"alice","cost":6}`},
+		{weirhttp.LegacyOff, `{"policy":"api","key":"alice"}`},
+		{weirhttp.LegacyOff, `{"policy":"api","key":"alice","cost":11}`},
+		{weirhttp.LegacyDelta, `{"policy":"api","key":"alice"}`},
+		{weirhttp.LegacyDelta, `{"policy":"mixed","key":"alice","keys":{"ip":"x"},"cost":{"tokens":3}}`},
+		{weirhttp.LegacyOff, `{"policy":"api","key":"partner-a"}`},
+		{weirhttp.LegacyOff, `{"policy":"quiet","key":"alice"}`},
+		{weirhttp.LegacyOff, `{"policy":"nope","key":"alice"}`},
+	} {
+		f.state.Legacy = x.legacy
+		w := serve(f.handler(), "POST", "/v1/check", x.body)
+		fmt.Fprintf(&got, "> %s\n%d\n", x.body, w.Code)
+		w.Header().Write(&got)
+	}
+	golden(t, "headers.golden", bytes.ReplaceAll(got.Bytes(), []byte("\r"), nil))
 }
 
 func TestCheckRefusesBadInput(t *testing.T) {
@@ -58,7 +173,15 @@ func TestCheckRefusesBadInput(t *testing.T) {
 		{"no fields", `{}`, 400, `"policy" is missing`},
 		{"no policy", `{"key":"alice"}`, 400, `"policy" is missing`},
 		{"no key", `{"policy":"default"}`, 400, `"key" is missing`},
-		{"unknown field", ok + `,"class":"x"}`, 400, `at byte 34: unknown field "class"; a check has policy, key, cost and peek`},
+		{"wait too long", ok + `,"max_wait_ms":10001}`, 400, `"max_wait_ms" must be at most 10000`},
+		{"keys is a list", ok + `,"keys":[]}`, 400, `"keys" is a JSON object, not an array`},
+		{"keys twice", ok + `,"keys":{"ip":"a","ip":"b"}}`, 400, `"keys" has "ip" twice`},
+		{"a value of keys is a number", ok + `,"keys":{"ip":1}}`, 400, `a value of "keys" must be a string, not a number`},
+		{"many keys", ok + `,"keys":{` + manyKeys(17) + `}}`, 400, `"keys" may have 16 entries`},
+		{"cost in an unknown unit", ok + `,"cost":{"tokens":1}}`, 400, `"cost" has the unit "tokens", which no limit of the policy counts`},
+		{"cost in negative units", ok + `,"cost":{"requests":-1}}`, 400, `a value of "cost" must not be negative`},
+		{"attribute is missing", `{"policy":"mixed","key":"a"}`, 400, `"keys" lacks "ip", by which the policy limits`},
+		{"unknown field", ok + `,"class":"x"}`, 400, `at byte 34: unknown field "class"; a check has policy, key, keys, cost, peek and max_wait_ms`},
 		{"other letter case", `{"Policy":"default","key":"alice"}`, 400, `at byte 1: unknown field "Policy" (did you mean "policy"?)`},
 		{"folded letter", ok + `,"\u212aey":"bob"}`, 400, `unknown field "\u212aey"`},
 		{"escaped name twice", ok + `,"k\u0065y":"bob"}`, 400, `at byte 34: field "key" stands there twice`},
@@ -106,7 +229,7 @@ func TestCheckRefusesBadInput(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			limiter := &scripted{}
-			w := serve(New(config(t, limiter)), "POST", "/v1/check", tt.body)
+			w := serve(handler(t, limiter), "POST", "/v1/check", tt.body)
 			if tt.status == http.StatusOK {
 				if w.Code != http.StatusOK || limiter.calls != 1 {
 					t.Errorf("status %d after %d calls, want 200 after one: %s", w.Code, limiter.calls, w.Body)
@@ -121,10 +244,19 @@ func TestCheckRefusesBadInput(t *testing.T) {
 	}
 }
 
+// manyKeys returns n entries of an object.
+func manyKeys(n int) string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprintf(`"k%d":"v"`, i))
+	}
+	return strings.Join(list, ",")
+}
+
 // wantProblem checks that w is a problem whose detail has a part.
 func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, detail string) {
 	t.Helper()
-	var p problem
+	var p weirhttp.Problem
 	dec := json.NewDecoder(w.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&p); err != nil {
@@ -133,7 +265,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, detail 
 	if got := w.Header().Get("Content-Type"); got != "application/problem+json" {
 		t.Errorf("content type = %q", got)
 	}
-	if w.Code != status || p.Status != status || p.Title != http.StatusText(status) || p.Type != "about:blank" {
+	if w.Code != status || p.Status != status || p.Title != http.StatusText(status) || p.Type != weirhttp.TypeBlank {
 		t.Errorf("status %d with problem %+v, want %d", w.Code, p, status)
 	}
 	if !strings.Contains(p.Detail, detail) {
@@ -143,7 +275,7 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, detail 
 
 func TestCheckRefusesCompressedBodies(t *testing.T) {
 	limiter := &scripted{}
-	w := serve(New(config(t, limiter)), "POST", "/v1/check", `{"policy":"default","key":"a"}`, "Content-Encoding", "gzip")
+	w := serve(handler(t, limiter), "POST", "/v1/check", `{"policy":"default","key":"a"}`, "Content-Encoding", "gzip")
 	wantProblem(t, w, http.StatusUnsupportedMediaType, "Content-Encoding")
 	if limiter.calls != 0 {
 		t.Error("the limiter was asked")
@@ -167,11 +299,11 @@ func TestCheckWithoutDecision(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
-			cfg := config(t, &scripted{err: tt.err})
-			cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+			f := newFixture(t, &scripted{err: tt.err})
+			f.log = slog.New(slog.NewTextHandler(&log, nil))
 			for _, peek := range []bool{false, true} {
 				body := fmt.Sprintf(`{"policy":"default","key":%q,"peek":%v}`, secret, peek)
-				wantProblem(t, serve(New(cfg), "POST", "/v1/check", body), tt.status, tt.detail)
+				wantProblem(t, serve(f.handler(), "POST", "/v1/check", body), tt.status, tt.detail)
 			}
 			if !strings.Contains(log.String(), tt.logged) || (tt.logged == "") != (log.Len() == 0) {
 				t.Errorf("log = %q, want %q in it", log.String(), tt.logged)
@@ -183,34 +315,15 @@ func TestCheckWithoutDecision(t *testing.T) {
 	}
 }
 
-func TestKeysInLogsAndHeaders(t *testing.T) {
-	const key = "evil\r\nSet-Cookie: x=1\nlevel=ERROR"
-	tests := []struct {
-		level slog.Level
-		lines int
-	}{{slog.LevelInfo, 0}, {slog.LevelDebug, 1}}
-	for _, tt := range tests {
-		var log bytes.Buffer
-		cfg := config(t, frozenTable(t))
-		cfg.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: tt.level}))
-		body, _ := json.Marshal(map[string]any{"policy": "default", "key": key})
-		w := serve(New(cfg), "POST", "/v1/check", string(body))
-		if got := strings.Count(log.String(), "\n"); got != tt.lines || strings.Count(log.String(), "level=DEBUG") != tt.lines {
-			t.Errorf("at %v there are %d lines, want %d: %q", tt.level, got, tt.lines, log.String())
-		}
-		if h := fmt.Sprint(w.Header()); strings.Contains(h, "evil") || strings.Contains(h, "Cookie") {
-			t.Errorf("headers = %s, want no key in them", h)
-		}
-	}
-}
-
 func BenchmarkCheck(b *testing.B) {
-	limiter := &scripted{decision: weir.Decision{Allowed: true, Limit: 100, Remaining: 99}}
-	p, err := weir.NewPolicy("default", weir.Limit{Rate: 100, Per: weir.Every(1e9)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	h := New(Config{Limiter: limiter, Policies: []*weir.Policy{p}, Log: slog.New(slog.DiscardHandler)})
+	h := New(Config{
+		Guard: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Limit: 100, Remaining: 99}}).guard,
+		State: func() func() *State {
+			s := newFixture(b, &scripted{}).state
+			return func() *State { return s }
+		}(),
+		Observe: func(*guard.Record) {}, Log: slog.New(slog.DiscardHandler),
+	})
 	r := httptest.NewRequest("POST", "http://localhost/v1/check", nil)
 	body := strings.NewReader("")
 	w := discard{http.Header{}}

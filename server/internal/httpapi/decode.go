@@ -63,7 +63,7 @@ func (req *request) decode(f *form, body []byte) error {
 func (req *request) object(s *scanner, f *form) error {
 	req.query.Cost = 1
 	start := s.pos
-	seen, err := s.object(f, req.field)
+	seen, err := req.fields(s, f)
 	if err != nil {
 		return err
 	}
@@ -99,9 +99,8 @@ func (f *form) has(seen int, name string) bool {
 	return i >= 0 && seen&(1<<i) != 0
 }
 
-// object reads an object, and calls value for each field after its colon. It returns
-// which fields were there, as bits.
-func (s *scanner) object(f *form, value func(s *scanner, name string) error) (seen int, err error) {
+// fields reads an object with the fields of a form. It returns which were there, as bits.
+func (req *request) fields(s *scanner, f *form) (seen int, err error) {
 	if !s.accept('{') {
 		return 0, s.errorf("%s is a JSON object, not %s", f.what, s.kind())
 	}
@@ -114,7 +113,7 @@ func (s *scanner) object(f *form, value func(s *scanner, name string) error) (se
 			return seen, err
 		}
 		seen |= 1 << i
-		if err := value(s, f.fields[i]); err != nil {
+		if err := req.field(s, f.fields[i]); err != nil {
 			return seen, err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weirlimit/weir"
 )
 
@@ -29,12 +31,12 @@ func TestDecodeCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := decodeCheck([]byte(tt.body))
-			if err != nil {
+			var got request
+			if err := got.decode(&checkForm, []byte(tt.body)); err != nil {
 				t.Fatal(err)
 			}
-			if string(got.policy) != tt.policy || got.key != tt.key || got.cost != tt.cost || got.peek != tt.peek {
-				t.Errorf("decodeCheck = %q %q %d %v", got.policy, got.key, got.cost, got.peek)
+			if string(got.policy) != tt.policy || got.query.Key != tt.key || got.query.Cost != tt.cost || got.peek != tt.peek {
+				t.Errorf("decoded %q %q %d %v", got.policy, got.query.Key, got.query.Cost, got.peek)
 			}
 		})
 	}
@@ -55,13 +57,17 @@ func FuzzDecodeCheck(f *testing.F) {
 		`{"policy":"p","key":"k","cost":-0,"peek":false} {}`,
 		`{"policy":"p","key":"k","cost":99999999999999999999}`,
 		"{\"policy\":\"p\",\"key\":\"\xff\"}",
+		`{"policy":"p","keys":{"ip":"1","ip":"2"},"max_wait_ms":10000}`,
+		`{"policy":"p","cost":{"tokens":5,"requests":0},"keys":{"a":"\ud83d"}}`,
+		`{"policy":"p","cost":{},"keys":{}}`, `{"policy":"p","cost":{"a":{}}}`,
 		`[{"policy":"p"}]`, ``, `{`, `{"`, `{"a":{"b":[1,2]}}`, `{"policy":"p","key":"\`, `{"policy":"p","key":"\u`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		before := bytes.Clone(body)
-		got, err := decodeCheck(body)
+		var got request
+		err := got.decode(&checkForm, body)
 		if !bytes.Equal(before, body) {
 			t.Fatal("the body was changed")
 		}
@@ -70,75 +76,175 @@ func FuzzDecodeCheck(f *testing.F) {
 			t.Fatalf("error is a %T", err)
 		}
 		if (err == nil) != ok {
-			t.Fatalf("decodeCheck(%q): error %v, encoding/json accepts: %v", body, err, ok)
+			t.Fatalf("%q: error %v, encoding/json accepts: %v", body, err, ok)
 		}
-		if ok && (string(got.policy) != string(want.policy) || got.key != want.key || got.cost != want.cost || got.peek != want.peek) {
-			t.Fatalf("decodeCheck(%q) = %+v, encoding/json says %+v", body, got, want)
+		if diff := cmp.Diff(want, checkOf(&got)); ok && diff != "" {
+			t.Fatalf("%q (-encoding/json +decoded):\n%s", body, diff)
 		}
 	})
 }
 
+// slow is what the obvious decoder reads of a check.
+type slow struct {
+	Policy, Key string
+	NoKey, Peek bool
+	Keys        map[string]string
+	Cost, Wait  int64
+	Costs       map[string]int64
+}
+
+// checkOf returns what was decoded in the slow one's terms.
+func checkOf(r *request) slow {
+	s := slow{Policy: string(r.policy), Key: r.query.Key, NoKey: r.query.NoKey, Peek: r.peek, Cost: r.query.Cost, Wait: r.query.MaxWait.Milliseconds()}
+	for _, k := range r.query.Keys {
+		if s.Keys == nil {
+			s.Keys = map[string]string{}
+		}
+		s.Keys[k.Name] = k.Value
+	}
+	for _, c := range r.query.Costs {
+		if s.Costs == nil {
+			s.Costs = map[string]int64{}
+		}
+		s.Costs[c.Unit] = c.Amount
+	}
+	return s
+}
+
 // slowDecode is the obvious decoder: tokens of encoding/json, each field once
 // and by its exact name, nothing else.
-func slowDecode(body []byte) (req checkRequest, ok bool) {
-	if !utf8.Valid(body) || !json.Valid(body) || bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
-		return req, false
+func slowDecode(body []byte) (slow, bool) {
+	if !utf8.Valid(body) || !json.Valid(body) {
+		return slow{}, false
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.UseNumber()
-	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
-		return req, false
-	}
-	values := map[string]any{}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return req, false
-		}
-		value, err := dec.Token()
-		if _, nested := value.(json.Delim); err != nil || nested {
-			return req, false
-		}
-		if _, twice := values[name.(string)]; twice {
-			return req, false
-		}
-		values[name.(string)] = value
-	}
-	if _, err := dec.Token(); err != nil {
-		return req, false
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return req, false
+	values, ok := slowObject(dec, true)
+	if _, err := dec.Token(); !ok || !errors.Is(err, io.EOF) {
+		return slow{}, false
 	}
 	return slowCheck(values, body)
 }
 
-func slowCheck(values map[string]any, body []byte) (req checkRequest, ok bool) {
-	policy, hasPolicy := values["policy"].(string)
-	key, hasKey := values["key"].(string)
-	if !hasPolicy || !hasKey || len(key) > weir.MaxKeyBytes || halfPair(policy+key, body) {
-		return req, false
+// slowObject reads an object in which objects may be, one level deep.
+func slowObject(dec *json.Decoder, nest bool) (map[string]any, bool) {
+	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
+		return nil, false
 	}
-	req = checkRequest{policy: []byte(policy), key: key, cost: 1}
+	return slowFields(dec, nest)
+}
+
+func slowFields(dec *json.Decoder, nest bool) (map[string]any, bool) {
+	values := map[string]any{}
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return nil, false
+		}
+		value, err := dec.Token()
+		if err != nil {
+			return nil, false
+		}
+		if open, nested := value.(json.Delim); nested {
+			inner, ok := map[string]any{}, false
+			if open == '{' && nest {
+				inner, ok = slowFields(dec, false)
+			}
+			if !ok {
+				return nil, false
+			}
+			value = inner
+		}
+		if _, twice := values[name.(string)]; twice {
+			return nil, false
+		}
+		values[name.(string)] = value
+	}
+	_, err := dec.Token()
+	return values, err == nil
+}
+
+func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
+	s = slow{Cost: 1, NoKey: true}
+	all := ""
 	for name, value := range values {
 		switch name {
-		case "policy", "key":
+		case "policy":
+			s.Policy, ok = value.(string)
+			all += s.Policy
+		case "key":
+			s.NoKey = false
+			s.Key, ok = value.(string)
+			ok = ok && len(s.Key) <= weir.MaxKeyBytes
+			all += s.Key
+		case "keys":
+			s.Keys, ok = slowKeys(value, &all)
 		case "cost":
-			n, isNumber := value.(json.Number)
-			cost, err := n.Int64()
-			if !isNumber || err != nil || strings.HasPrefix(n.String(), "-") || cost > weir.MaxCost {
-				return req, false
-			}
-			req.cost = cost
+			s.Cost, s.Costs, ok = slowCost(value, &all)
 		case "peek":
-			if req.peek, ok = value.(bool); !ok {
-				return req, false
-			}
+			s.Peek, ok = value.(bool)
+		case "max_wait_ms":
+			s.Wait, ok = slowInt(value, 10_000)
 		default:
-			return req, false
+			ok = false
+		}
+		if !ok {
+			return s, false
 		}
 	}
-	return req, true
+	_, hasPolicy := values["policy"]
+	return s, hasPolicy && !halfPair(all, body)
+}
+
+func slowInt(value any, most int64) (int64, bool) {
+	n, isNumber := value.(json.Number)
+	i, err := n.Int64()
+	return i, isNumber && err == nil && !strings.HasPrefix(n.String(), "-") && i <= most
+}
+
+func slowKeys(value any, all *string) (map[string]string, bool) {
+	object, ok := value.(map[string]any)
+	if !ok || len(object) > 16 {
+		return nil, false
+	}
+	var keys map[string]string
+	for name, v := range object {
+		text, ok := v.(string)
+		if !ok || len(text) > weir.MaxKeyBytes {
+			return nil, false
+		}
+		if keys == nil {
+			keys = map[string]string{}
+		}
+		keys[name] = text
+		*all += name + text
+	}
+	return keys, true
+}
+
+func slowCost(value any, all *string) (int64, map[string]int64, bool) {
+	object, ok := value.(map[string]any)
+	if !ok {
+		n, ok := slowInt(value, weir.MaxCost)
+		return n, nil, ok
+	}
+	requests, costs := int64(1), map[string]int64(nil)
+	for unit, v := range object {
+		n, ok := slowInt(v, weir.MaxCost)
+		if !ok || len(object) > 16 {
+			return 0, nil, false
+		}
+		*all += unit
+		if unit == "requests" {
+			requests = n
+			continue
+		}
+		if costs == nil {
+			costs = map[string]int64{}
+		}
+		costs[unit] = n
+	}
+	return requests, costs, true
 }
 
 // halfPair says whether encoding/json put a replacement character where the body

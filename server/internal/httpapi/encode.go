@@ -36,10 +36,10 @@ func appendDecision(b []byte, v *guard.Verdict) []byte {
 	return b
 }
 
-// retryMillis returns 0 for an admitted charge, else at least 1 or, for never,
-// -1: a caller who waits 0 ms after a refusal would spin.
+// retryMillis returns 0 for a charge that was admitted or would have been, else at least 1
+// or, for never, -1: a caller who waits 0 ms after a refusal would spin.
 func retryMillis(d weir.Decision) int64 {
-	if d.Allowed {
+	if d.Allowed || d.Reason == weir.Admitted {
 		return 0
 	}
 	ms := millis(d.RetryAfter)

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 )
 
 func TestDecisionsOnTheWire(t *testing.T) {
-	p := newServed(policy(t, "api",
-		weir.Limit{Rate: 100, Per: weir.Every(time.Second)},
-		weir.Limit{Name: "daily", Rate: 1000, Per: weir.Calendar(weir.Day, nil)}))
+	api := newFixture(t, &scripted{}).state.Rules.Rule("api").Base()
 	tests := []struct {
 		name string
 		d    weir.Decision
@@ -37,20 +36,25 @@ func TestDecisionsOnTheWire(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, tt := range tests {
-		fmt.Fprintf(&got, "%s\n%s", tt.name, appendDecision(nil, p, tt.d))
+		v := guard.Verdict{Decision: tt.d, Variant: api, Limit: -1, Shadow: -1}
+		if int(tt.d.By) < len(api.Limits()) {
+			v.Limit = int(tt.d.By)
+		}
+		fmt.Fprintf(&got, "%s\n%s}\n", tt.name, appendDecision(nil, &v))
 	}
 	golden(t, "decisions.golden", got.Bytes())
 }
 
 func TestCheckAllocates(t *testing.T) {
-	p := newServed(policy(t, "api", weir.Limit{Name: "fast", Rate: 100, Per: weir.Every(time.Second)}))
+	api := newFixture(t, &scripted{}).state.Rules.Rule("api").Base()
 	out := make([]byte, 0, 512)
-	refused := weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 1}
-	if n := testing.AllocsPerRun(100, func() { out = appendDecision(out[:0], p, refused) }); n != 0 {
+	refused := guard.Verdict{Decision: weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 1}, Variant: api, Limit: 1, Waited: 1}
+	if n := testing.AllocsPerRun(100, func() { out = appendDecision(out[:0], &refused) }); n != 0 {
 		t.Errorf("a decision allocates %v times, want 0", n)
 	}
 	body := []byte(`{"policy":"default","key":"a-key-that-is-longer-than-32-bytes-is","cost":123}`)
-	if n := testing.AllocsPerRun(100, func() { decodeCheck(body) }); n > 1 {
+	var req request
+	if n := testing.AllocsPerRun(100, func() { req.decode(&checkForm, body) }); n > 1 {
 		t.Errorf("a request allocates %v times, want at most the key", n)
 	}
 }

@@ -38,7 +38,11 @@ func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
 	for i, v := range rules.Variants() {
 		var list []weirhttp.Quota
 		for at, l := range v.Limits() {
-			list = append(list, weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit))
+			q := weirhttp.Quota{} // what is in shadow is nothing to clients
+			if l.Mode == guard.Enforce {
+				q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
+			}
+			list = append(list, q)
 		}
 		all[i] = weirhttp.NewQuotas(list...)
 	}

@@ -18,6 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -55,32 +58,64 @@ func frozenTable(t *testing.T) *memstore.Table {
 	return table
 }
 
-func policy(t *testing.T, name string, limits ...weir.Limit) *weir.Policy {
+// fixture is what the handlers of a test stand on.
+type fixture struct {
+	guard   *guard.Guard
+	state   *State
+	records []guard.Record
+	log     *slog.Logger
+}
+
+// policies are "default", "api" with two limits, "slots", which only reservations can
+// take, and "mixed", with limits by address and in tokens, one of them in shadow.
+func policies() []guard.Policy {
+	second := weir.Every(time.Second)
+	return []guard.Policy{
+		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "api", Limits: []guard.Limit{
+			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
+			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
+		}, Overrides: []guard.Override{{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 30, Per: second, Burst: 20}}}}}},
+		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "mixed", Limits: []guard.Limit{
+			{Limit: weir.Limit{Rate: 5, Per: second}},
+			{Limit: weir.Limit{Name: "per-ip", Rate: 3, Per: second}, By: "ip"},
+			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
+			{Limit: weir.Limit{Name: "trial", Rate: 1, Per: second}, Mode: guard.Shadow},
+		}},
+		{Name: "quiet", Mode: guard.Off, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
+	}
+}
+
+func newFixture(t testing.TB, l weir.Limiter) *fixture {
 	t.Helper()
-	p, err := weir.NewPolicy(name, limits...)
+	rules, err := guard.Compile(policies(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	g, err := guard.New(l, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxies, err := realip.New(realip.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{guard: g, log: slog.New(slog.DiscardHandler), state: &State{
+		Rules: rules, Quotas: NewQuotas(rules), Door: &identity.Door{}, Proxies: proxies,
+	}}
 }
 
-// config serves the policies "default", "api" with two limits and "slots", which
-// only reservations can take.
-func config(t *testing.T, l weir.Limiter) Config {
-	t.Helper()
-	second := weir.Every(time.Second)
-	return Config{
-		Limiter: l,
-		Policies: []*weir.Policy{
-			policy(t, "default", weir.Limit{Rate: 100, Per: second, Burst: 100}),
-			policy(t, "api", weir.Limit{Rate: 3, Per: second, Burst: 10}, weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}),
-			policy(t, "slots", weir.Limit{Rate: 2, Algorithm: weir.Concurrency}),
-		},
-		Log:     slog.New(slog.DiscardHandler),
-		Ready:   func() bool { return true },
-		Version: "v0.0.0-test",
-	}
+func (f *fixture) handler() http.Handler {
+	return New(Config{
+		Guard: f.guard, State: func() *State { return f.state }, Log: f.log,
+		Observe: func(r *guard.Record) { f.records = append(f.records, *r) },
+		Ready:   func() (bool, string) { return true, "" },
+	})
 }
+
+// handler serves the policies with a limiter.
+func handler(t testing.TB, l weir.Limiter) http.Handler { return newFixture(t, l).handler() }
 
 // serve answers one request that names loopback as its host.
 func serve(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
@@ -109,7 +144,10 @@ func (s *scripted) Take(context.Context, *weir.Policy, string, int64) (weir.Deci
 
 func (s *scripted) Do(_ context.Context, b *weir.Batch) error {
 	s.calls++
-	b.Decisions = []weir.Decision{s.decision}
+	b.Decisions = make([]weir.Decision, len(b.Charges))
+	for i := range b.Decisions {
+		b.Decisions[i] = s.decision
+	}
 	return s.err
 }
 

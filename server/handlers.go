@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/adminapi"
+	"github.com/weirlimit/weir/server/internal/connectapi"
+	"github.com/weirlimit/weir/server/internal/dashboard"
+	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/weirprom"
+)
+
+// handlers are what the listeners serve.
+type handlers struct{ http, admin http.Handler }
+
+// newHandlers makes the handlers: calls are answered on HTTP, operators on Admin or, if there
+// is no such listener and HTTP is local, also on HTTP.
+func (s *Server) newHandlers() (handlers, error) {
+	metrics, err := s.newMetrics()
+	if err != nil {
+		return handlers{}, err
+	}
+	api := httpapi.New(httpapi.Config{
+		Guard: s.guard, State: func() *httpapi.State { return s.state.Load().http },
+		Observe: s.observer.Decided, Log: s.cfg.Log, Ready: s.readiness,
+	})
+	path, connect := connectapi.New(connectapi.Config{
+		Guard: s.guard, State: func() *connectapi.State { return s.state.Load().connect },
+		Observe: s.observer.Decided, Log: s.cfg.Log,
+	})
+	calls := s.traced(route(path, connect, api))
+	admin := s.newAdmin(metrics)
+	gated := func(h http.Handler) http.Handler {
+		return newGate(func() []string { return s.state.Load().live.Hosts }, h)
+	}
+	onHTTP := calls
+	if s.cfg.Admin.Address == "" && s.cfg.HTTP.isLocal() {
+		onHTTP = splitter{admin: admin, calls: calls}
+	}
+	return handlers{http: gated(onHTTP), admin: gated(splitter{admin: admin, calls: healthOnly(api)})}, nil
+}
+
+// splitter sends operators' paths to one handler and the rest to another.
+type splitter struct{ admin, calls http.Handler }
+
+func (h splitter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if isAdminPath(r.URL.Path) {
+		h.admin.ServeHTTP(w, r)
+		return
+	}
+	h.calls.ServeHTTP(w, r)
+}
+
+func isAdminPath(path string) bool {
+	return path == "/" || path == "/metrics" || strings.HasPrefix(path, "/admin/") || strings.HasPrefix(path, "/assets/")
+}
+
+// route sends what begins with prefix to one handler and the rest to another.
+func route(prefix string, h, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, prefix) {
+			h.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
+}
+
+// healthOnly is what the admin listener answers of the calls.
+func healthOnly(api http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/healthcheck", "/readyz":
+			api.ServeHTTP(w, r)
+		default:
+			httpapi.NotFound(w, r)
+		}
+	})
+}
+
+// newAdmin makes what operators see: the API, metrics and the page.
+func (s *Server) newAdmin(metrics http.Handler) http.Handler {
+	api := adminapi.New(adminapi.Config{
+		Guard: s.guard, State: s.adminState,
+		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
+		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
+		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
+		Version: s.cfg.Version, Log: s.cfg.Log,
+	})
+	page := dashboard.New(s.cfg.Version, func() *guard.Rules { return s.state.Load().rules })
+	guarded, events := s.operatorsOnly(metrics), s.untilStop(api)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case path == "/metrics":
+			guarded.ServeHTTP(w, r)
+		case path == "/admin/v1/events":
+			events.ServeHTTP(w, r)
+		case strings.HasPrefix(path, "/admin/"):
+			api.ServeHTTP(w, r)
+		default:
+			page.ServeHTTP(w, r)
+		}
+	})
+}
+
+// operatorsOnly lets in whoever may read.
+func (s *Server) operatorsOnly(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, no := s.state.Load().admin.Door.Operator(r, identity.Read); no != nil {
+			no.Write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// untilStop ends the requests' contexts when the server begins to stop, for those that
+// would not end by themselves.
+func (s *Server) untilStop(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.stopping, cancel)()
+		h.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// newMetrics makes /metrics. Its series are bounded: see package weirprom.
+func (s *Server) newMetrics() (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	list := append([]prometheus.Collector{
+		s.observer.Decisions(), s.reloads, weirprom.NewBuildInfo(s.cfg.Version),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}, s.cfg.Collectors...)
+	for _, c := range list {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: promLog{s.cfg.Log}, MaxRequestsInFlight: 4}), nil
+}
+
+// readiness is what GET /readyz says.
+func (s *Server) readiness() (bool, string) { return s.ready.Load(), s.troubleText() }
+
+// promLog tells what went wrong with /metrics.
+type promLog struct{ log *slog.Logger }
+
+func (l promLog) Println(v ...any) { l.log.Error("metrics", "error", fmt.Sprint(v...)) }

@@ -1,0 +1,136 @@
+// Package observe watches decisions: it counts them for Prometheus, remembers who is refused
+// most, tells the log of refusals, a sample of them, and sends all of them to those who
+// watch. It is on the path of every request, so what nobody looks at costs nothing.
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/weirprom"
+)
+
+// Observer watches. Make one with New, and have it Run. All methods may be called by any
+// number of goroutines.
+type Observer struct {
+	backend   weirprom.Backend // set by New, like the next three
+	decisions *weirprom.Decisions
+	limited   *topk.Sketch
+	log       *slog.Logger
+	events    events
+
+	policies sync.Map // name → *watched
+}
+
+// keptLimited is how many of those who are refused most are told apart: whoever has more
+// than a thousandth of all refusals is among them.
+const keptLimited = 1000
+
+// watched is what is known of a policy.
+type watched struct {
+	decisions *weirprom.PolicyDecisions
+	denials   denials
+}
+
+// New returns an Observer. Backend is what decides.
+func New(backend weirprom.Backend, log *slog.Logger) *Observer {
+	return &Observer{
+		backend: backend, decisions: weirprom.NewDecisions(weirprom.Options{}), limited: topk.New(keptLimited), log: log,
+	}
+}
+
+// Decisions counts decisions, for a registry.
+func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
+
+// Top returns who was refused most lately. A label is a policy, a zero byte and a key.
+func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
+
+// Subscribe has all decisions sent to a channel, as adminapi.Config.Subscribe describes.
+func (o *Observer) Subscribe() (records <-chan guard.Record, lost func() int64, cancel func(), err error) {
+	return o.events.subscribe()
+}
+
+// Run lets what was long ago fade until ctx ends.
+func (o *Observer) Run(ctx context.Context) {
+	tick := time.NewTicker(fadeEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			o.limited.Decay(now.UnixNano())
+		}
+	}
+}
+
+const fadeEvery = 10 * time.Second
+
+// Decided watches one decision. It does not keep r.
+func (o *Observer) Decided(r *guard.Record) {
+	if !r.Peek { // who only looks is not counted
+		o.count(r)
+	}
+	if o.log.Enabled(context.Background(), slog.LevelDebug) {
+		o.log.Debug("decision", "policy", r.Policy(), "key", r.Key, "cost", r.Cost, "peek", r.Peek,
+			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
+	}
+	if o.events.watchers.Load() > 0 && !r.Peek {
+		o.events.send(r)
+	}
+}
+
+func (o *Observer) count(r *guard.Record) {
+	w := o.watch(r.Policy())
+	if r.Allowed && r.Shadow >= 0 {
+		w.decisions.Observe(o.backend, weir.Decision{Reason: weir.Exhausted}, true, r.Took)
+		return
+	}
+	w.decisions.Observe(o.backendOf(r), r.Decision, false, r.Took)
+	if !r.Allowed {
+		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
+		w.denials.tell(o.log, r)
+	}
+}
+
+// backendOf returns who decided: if the store was down, that was this node.
+func (o *Observer) backendOf(r *guard.Record) weirprom.Backend {
+	if r.Reason == weir.StoreDown {
+		return weirprom.Local
+	}
+	return o.backend
+}
+
+func (o *Observer) watch(policy string) *watched {
+	if w, ok := o.policies.Load(policy); ok {
+		return w.(*watched)
+	}
+	w, _ := o.policies.LoadOrStore(policy, &watched{decisions: o.decisions.Policy(policy)})
+	return w.(*watched)
+}
+
+// denials tells the log of a policy's refusals: one line a second at most, with how many
+// there were since the last. Logging each would let whoever is refused fill the disk.
+type denials struct {
+	next  atomic.Int64 // when the next line may be written, in ns; who moves it writes
+	since atomic.Int64 // refusals since the last line
+}
+
+const tellEvery = time.Second
+
+func (d *denials) tell(log *slog.Logger, r *guard.Record) {
+	d.since.Add(1)
+	now := time.Now().UnixNano()
+	next := d.next.Load()
+	if now < next || !d.next.CompareAndSwap(next, now+int64(tellEvery)) {
+		return
+	}
+	log.Info("denied", "policy", r.Policy(), "limited_by", r.LimitedBy(), "reason", r.Reason.String(),
+		"retry_after", r.RetryAfter, "client", r.Client, "since_last_line", d.since.Swap(0))
+}
