@@ -30,7 +30,7 @@ func SetHeaders(h http.Header, quotas Quotas, by int, d weir.Decision) {
 	var f fields
 	var room [fieldsRoom]byte
 	text := room[:0]
-	if by >= 0 && by < len(quotas.list) && counted(d) {
+	if by >= 0 && by < len(quotas.list) && quotas.list[by].policy != "" && counted(d) {
 		text = f.ends(fieldRateLimit, quotas.list[by].appendStanding(text, d))
 	}
 	if s, ok := retrySeconds(d); ok {

@@ -57,14 +57,17 @@ type Quotas struct {
 	policy []string
 }
 
-// NewQuotas returns quotas that share a header field.
+// NewQuotas returns quotas that share a header field. A zero Quota keeps its place and is
+// not told: it is for limits that are no concern of clients.
 func NewQuotas(list ...Quota) Quotas {
-	if len(list) == 0 {
-		return Quotas{}
+	var members []string
+	for _, q := range list {
+		if q.policy != "" {
+			members = append(members, q.policy)
+		}
 	}
-	members := make([]string, len(list))
-	for i, q := range list {
-		members[i] = q.policy
+	if len(members) == 0 {
+		return Quotas{}
 	}
 	return Quotas{list: slices.Clone(list), policy: []string{strings.Join(members, ", ")}}
 }

@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -120,3 +121,22 @@ func apiPolicy(t testing.TB) *weir.Policy {
 
 // longest returns the longest name that a limit can have in a header.
 func longest() string { return strings.Repeat("p", 128) + "." + strings.Repeat("l", 128) }
+
+// A limit that clients are not told of keeps its place among the others.
+func TestQuotaThatIsNotTold(t *testing.T) {
+	a := NewQuota("a", weir.Limit{Rate: 1, Per: weir.Every(time.Second)}, "")
+	quotas := NewQuotas(Quota{}, a, Quota{})
+	if got := quotas.String(); got != `"a";q=1;w=1` {
+		t.Errorf("policy: %s", got)
+	}
+	for by, want := range []string{"", `"a";r=1`, "", ""} {
+		h := http.Header{}
+		SetHeaders(h, quotas, by, weir.Decision{Allowed: true, Limit: 1, Remaining: 1})
+		if got := h.Get("RateLimit"); got != want {
+			t.Errorf("by %d: %q, want %q", by, got, want)
+		}
+	}
+	if got := NewQuotas(Quota{}).String(); got != "" {
+		t.Errorf("nothing is told as %q", got)
+	}
+}
