@@ -1,55 +1,91 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/secret"
 )
 
 func TestDefaultPolicy(t *testing.T) {
-	p := DefaultPolicy()
-	if l := p.Limits()[0]; p.Name() != "default" || len(p.Limits()) != 1 || l.String() != "100 per 1s (gcra)" || l.Burst != 100 {
-		t.Errorf("policy %q with %v", p.Name(), p.Limits())
+	rules, err := guard.Compile([]guard.Policy{DefaultPolicy()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := rules.Rule("default").Base().Limits()
+	if len(l) != 1 || l[0].String() != "100 per 1s" || l[0].Burst != 100 {
+		t.Errorf("%v", l)
 	}
 }
 
 func TestNewTellsEveryProblem(t *testing.T) {
 	_, err := New(Config{
-		HTTP:     "0.0.0.0:8080",
+		HTTP:     Listener{Address: "0.0.0.0:8080"},
+		Admin:    Listener{Address: "0.0.0.0:8081"},
 		MaxConns: -1,
-		Policies: []*weir.Policy{DefaultPolicy(), nil, DefaultPolicy()},
+		Live: Live{
+			Policies:  []guard.Policy{DefaultPolicy(), {Name: "a b"}, DefaultPolicy()},
+			Clients:   nil,
+			Operators: []Operator{{Name: "ops", Tokens: []secret.Secret{secret.New("short")}}},
+		},
 	})
 	wantError(t, err,
-		`HTTP "0.0.0.0:8080": is not loopback`, "clients cannot be configured yet",
-		"Limiter: is missing", "MaxConns -1", "Policies[1]: is nil", `Policies[2]: the name "default" is taken`)
+		`HTTP "0.0.0.0:8080": is not loopback`, "configure clients, or say auth: none",
+		"Limiter: is missing", "MaxConns -1", `policy "a b": name`, `policy "default": name: is taken`,
+		`admin token "ops": has no scopes`, "a token has at least 32 bytes")
+	if strings.Contains(err.Error(), "short") {
+		t.Error("the error shows a token")
+	}
 }
 
-func TestLoopbackOnly(t *testing.T) {
-	tests := []struct{ http, problem string }{
-		{"", ""},
-		{"127.0.0.1:8080", ""},
-		{"127.0.0.1:0", ""},
-		{"localhost:8080", ""},
-		{"LocalHost:8080", ""},
-		{"[::1]:8080", ""},
-		{"127.1.2.3:8080", ""},
-		{"0.0.0.0:8080", "is not loopback"},
-		{"[::]:8080", "is not loopback"},
-		{":8080", "is not loopback"},
-		{"10.0.0.1:8080", "is not loopback"},
-		{"192.0.2.1:8080", "is not loopback"},
-		{"example.com:8080", "is not loopback"},
-		{"localhost.example.com:8080", "is not loopback"},
-		{"127.0.0.1", "must be host:port"},
-		{"::1:8080", "must be host:port"},
-		{"8080", "must be host:port"},
-		{"127.0.0.1:http", "the port must be a number"},
-		{"127.0.0.1:65536", "the port must be a number"},
-		{"127.0.0.1:", "the port must be a number"},
+// token is long enough for one.
+func token(name string) []secret.Secret {
+	return []secret.Secret{secret.New(name + strings.Repeat("-0123456789", 3))}
+}
+
+func TestWhoCanReachIt(t *testing.T) {
+	clients := []Client{{Name: "checkout", Tokens: token("checkout")}}
+	operators := []Operator{{Name: "ops", Tokens: token("ops"), Scopes: ScopeRead}}
+	tests := []struct {
+		name    string
+		http    string
+		admin   string
+		live    Live
+		problem string
+	}{
+		{"default", "", "", Live{}, ""},
+		{"IPv4", "127.0.0.1:8080", "", Live{}, ""},
+		{"any port", "127.0.0.1:0", "", Live{}, ""},
+		{"name", "localhost:8080", "", Live{}, ""},
+		{"name in capitals", "LocalHost:8080", "", Live{}, ""},
+		{"IPv6", "[::1]:8080", "", Live{}, ""},
+		{"net 127", "127.1.2.3:8080", "", Live{}, ""},
+		{"socket", "unix:/run/weir.sock", "", Live{}, ""},
+		{"everywhere", "0.0.0.0:8080", "", Live{}, "is not loopback"},
+		{"everywhere, IPv6", "[::]:8080", "", Live{}, "is not loopback"},
+		{"no host", ":8080", "", Live{}, "is not loopback"},
+		{"private", "10.0.0.1:8080", "", Live{}, "is not loopback"},
+		{"another name", "example.com:8080", "", Live{}, "is not loopback"},
+		{"localhost of somebody else", "localhost.example.com:8080", "", Live{}, "is not loopback"},
+		{"with clients", "0.0.0.0:8080", "", Live{Clients: clients}, ""},
+		{"with operators alone", "0.0.0.0:8080", "", Live{Operators: operators}, "is not loopback"},
+		{"open", "0.0.0.0:8080", "", Live{Open: true}, ""},
+		{"admin everywhere", "", "0.0.0.0:9090", Live{}, "configure admin.tokens"},
+		{"admin everywhere, open", "", "0.0.0.0:9090", Live{Open: true}, "configure admin.tokens"},
+		{"admin with tokens", "", "0.0.0.0:9090", Live{Operators: operators}, ""},
+		{"admin on loopback", "0.0.0.0:8080", "127.0.0.1:9090", Live{Clients: clients}, ""},
+		{"no port", "127.0.0.1", "", Live{}, "must be host:port"},
+		{"no brackets", "::1:8080", "", Live{}, "must be host:port"},
+		{"a port alone", "8080", "", Live{}, "must be host:port"},
+		{"a service", "127.0.0.1:http", "", Live{}, "the port must be a number"},
+		{"a port too far", "127.0.0.1:65536", "", Live{}, "the port must be a number"},
+		{"an empty port", "127.0.0.1:", "", Live{}, "the port must be a number"},
+		{"a relative socket", "unix:weir.sock", "", Live{}, "must begin with /"},
 	}
 	for _, tt := range tests {
-		t.Run(tt.http, func(t *testing.T) {
-			_, err := New(Config{HTTP: tt.http, Limiter: frozenTable(t)})
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := New(Config{HTTP: Listener{Address: tt.http}, Admin: Listener{Address: tt.admin}, Live: tt.live, Limiter: frozenTable(t)})
 			if tt.problem == "" && err != nil {
 				t.Error(err)
 			}

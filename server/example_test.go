@@ -6,7 +6,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 
@@ -21,13 +20,13 @@ func ExampleNew() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	srv, err := server.New(server.Config{
-		HTTP:    "127.0.0.1:0", // any free port
+		HTTP:    server.Listener{Address: "127.0.0.1:0"}, // any free port
 		Limiter: table,
 		Log:     slog.New(slog.DiscardHandler),
-		OnListen: func(addr net.Addr) {
+		OnListen: func(b server.Bound) {
 			go func() {
 				defer stop()
-				ask("http://" + addr.String())
+				ask("http://" + b.HTTP.String())
 			}()
 		},
 	})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -81,8 +80,8 @@ func (l Listener) isLocal() bool {
 	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
 }
 
-// listen binds the address and, if it is to be local, looks at what was bound: localhost
-// is what the machine's hosts file says.
+// listen binds the address and looks at what was bound: localhost is what the machine's
+// hosts file says.
 func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error) {
 	network, address := "tcp", l.Address
 	if path, ok := l.socketPath(); ok {
@@ -96,11 +95,19 @@ func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if tcp, ok := bound.Addr().(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
+	if err := l.checkBound(bound.Addr()); err != nil {
 		bound.Close()
-		return nil, fmt.Errorf("server: %q: is %v here, not loopback", l.Address, bound.Addr())
+		return nil, err
 	}
 	return newCapped(bound, maxConns), nil
+}
+
+// checkBound refuses an address that was to be local and is not.
+func (l Listener) checkBound(addr net.Addr) error {
+	if tcp, ok := addr.(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
+		return fmt.Errorf("server: %q: is %v here, not loopback", l.Address, addr)
+	}
+	return nil
 }
 
 // removeStale removes a socket that a server left behind which did not end well. Whoever
@@ -108,7 +115,7 @@ func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil //nolint:nilerr // listening says what is wrong
+		return nil // listening says what is wrong
 	}
 	var d net.Dialer
 	if conn, err := d.DialContext(ctx, "unix", path); err == nil {
@@ -118,7 +125,7 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// tlsConfig reads a listener's files.
+// config reads a listener's files.
 func (t *TLS) config() (*tls.Config, error) {
 	cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
@@ -137,7 +144,7 @@ func (t *TLS) config() (*tls.Config, error) {
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, errors.Join(fmt.Errorf("server: TLS: %s: has no certificate in it", t.ClientCAFile))
+		return nil, fmt.Errorf("server: TLS: %s: has no certificate in it", t.ClientCAFile)
 	}
 	return c, nil
 }

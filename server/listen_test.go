@@ -102,8 +102,19 @@ func TestAcceptErrorFreesTheSlot(t *testing.T) {
 // TestListenLooksAtWhatWasBound stands for a hosts file that puts localhost
 // somewhere else.
 func TestListenLooksAtWhatWasBound(t *testing.T) {
-	_, err := listen(context.Background(), "0.0.0.0:0", 1)
-	wantError(t, err, "not loopback", "clients cannot be configured yet")
+	for _, tt := range []struct{ address, bound, problem string }{
+		{"localhost:0", "192.0.2.1", "not loopback"},
+		{"localhost:0", "127.0.0.1", ""},
+		{"0.0.0.0:0", "0.0.0.0", ""},
+	} {
+		err := Listener{Address: tt.address}.checkBound(&net.TCPAddr{IP: net.ParseIP(tt.bound)})
+		if tt.problem == "" && err != nil {
+			t.Error(err)
+		}
+		if tt.problem != "" {
+			wantError(t, err, tt.problem)
+		}
+	}
 }
 
 func TestRunTellsThatTheAddressIsTaken(t *testing.T) {
@@ -112,7 +123,7 @@ func TestRunTellsThatTheAddressIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s, err := New(Config{HTTP: l.Addr().String(), Limiter: frozenTable(t)})
+	s, err := New(Config{HTTP: Listener{Address: l.Addr().String()}, Limiter: frozenTable(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

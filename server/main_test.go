@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"log/slog"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +29,20 @@ func frozenTable(t *testing.T) *memstore.Table {
 // running is a server on a free port.
 type running struct {
 	*Server
-	url  string
-	stop context.CancelFunc // ends Run's ctx
-	done chan error         // what Run returned
+	url   string
+	bound Bound
+	stop  context.CancelFunc // ends Run's ctx
+	done  chan error         // what Run returned
 }
 
 // run starts a server and ends it with the test.
 func run(t *testing.T, cfg Config) *running {
 	t.Helper()
-	bound := make(chan net.Addr, 1)
-	cfg.HTTP = "127.0.0.1:0"
-	cfg.OnListen = func(addr net.Addr) { bound <- addr }
+	bound := make(chan Bound, 1)
+	if cfg.HTTP.Address == "" {
+		cfg.HTTP.Address = "127.0.0.1:0"
+	}
+	cfg.OnListen = func(b Bound) { bound <- b }
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -60,8 +62,8 @@ func run(t *testing.T, cfg Config) *running {
 		<-stopped
 	})
 	select {
-	case addr := <-bound:
-		r.url = "http://" + addr.String()
+	case b := <-bound:
+		r.url, r.bound = "http://"+b.HTTP.String(), b
 	case err := <-r.done:
 		t.Fatal(err)
 	}

@@ -52,9 +52,9 @@ type Server struct {
 	state    atomic.Pointer[state]
 	changing sync.Mutex
 
-	trouble  atomic.Pointer[string] // what went wrong with the last reload
-	ready    atomic.Bool            // written by Run, read by GET /readyz
-	drain    atomic.Bool            // written by Run, read by serve: callers are to close
+	trouble atomic.Pointer[string] // what went wrong with the last reload
+	ready   atomic.Bool            // written by Run, read by GET /readyz
+	drain   atomic.Bool            // written by Run, read by serve: callers are to close
 
 	// stopping ends when the server begins to stop, and with it streams.
 	stopping  context.Context

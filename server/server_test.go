@@ -2,7 +2,6 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -102,7 +101,7 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 func readyz(s *Server) int {
 	r := httptest.NewRequest("GET", "http://localhost/readyz", nil)
 	w := httptest.NewRecorder()
-	s.handler.ServeHTTP(w, r)
+	s.handlers.http.ServeHTTP(w, r)
 	return w.Code
 }
 
@@ -115,7 +114,7 @@ func TestStopCutsOffAfterTenSeconds(t *testing.T) {
 		io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n"+body)
 		<-limiter.entered
 		began := time.Now()
-		wantError(t, s.stop(hs), "still running after 10s")
+		wantError(t, s.stop([]*bound{{p, hs}}), "still running after 10s")
 		if took := time.Since(began); took != drainDelay+stopTimeout {
 			t.Errorf("stop took %v, want %v", took, drainDelay+stopTimeout)
 		}
@@ -144,7 +143,7 @@ func TestStopDrains(t *testing.T) {
 			t.Error("asked to close before the stop")
 		}
 		stopped := make(chan error, 1)
-		go func() { stopped <- s.stop(hs) }()
+		go func() { stopped <- s.stop([]*bound{{p, hs}}) }()
 		time.Sleep(drainDelay / 2)
 		if resp := ask(); resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
 			t.Errorf("while draining: %s, close %v", resp.Status, resp.Close)
@@ -190,7 +189,7 @@ func TestSlowCallersAreCutOff(t *testing.T) {
 func TestSlowReadersAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, frozenTable(t))
-		hs, p := s.httpServer(), newPipes()
+		hs, p := s.httpServer(s.handlers.http, maxHeaderBytes), newPipes()
 		closed := make(chan time.Time, 1)
 		hs.ConnState = func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
@@ -222,7 +221,7 @@ func newServer(t *testing.T, limiter weir.Limiter) *Server {
 func servePipes(t *testing.T, limiter weir.Limiter) (*Server, *http.Server, *pipes) {
 	t.Helper()
 	s := newServer(t, limiter)
-	hs, p := s.httpServer(), newPipes()
+	hs, p := s.httpServer(s.handlers.http, maxHeaderBytes), newPipes()
 	go hs.Serve(p)
 	return s, hs, p
 }
@@ -242,19 +241,5 @@ func TestHeadersAreBounded(t *testing.T) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("status %s, want 431", resp.Status)
-	}
-}
-
-func TestRunAgain(t *testing.T) {
-	s, err := New(Config{HTTP: "localhost:0", Limiter: frozenTable(t), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		ctx, cancel := context.WithCancel(context.Background())
-		s.cfg.OnListen = func(net.Addr) { cancel() } // stops before the first Accept
-		if err := s.Run(ctx); err != nil {
-			t.Errorf("Run = %v, want nil", err)
-		}
 	}
 }
