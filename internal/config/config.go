@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+)
+
+// Config is a configuration that is right: what the file says, the environment and the
+// defaults, in the types of what it is for. It is not changed after Load.
+type Config struct {
+	// File is what is in force, in the form of the file.
+	File File
+
+	// Store is what the store is made from.
+	Store StoreSettings
+
+	// Tracing is what an exporter of spans is made from, nil for none.
+	Tracing *TracingSettings
+
+	// Warnings are what is no problem yet, for example a token that everybody can read.
+	Warnings []*Problem
+
+	name      string // the file's, "" for none
+	tree      *node
+	settings  []Setting
+	policies  []guard.Policy
+	clients   []identity.Client
+	operators []identity.Operator
+	loaded    contents
+}
+
+// Load reads a configuration file. With no path, everything has its default. The
+// environment, which os.Environ returns, and then flags change what the file says. The
+// error is an *Error with everything that is wrong.
+func Load(path string, environ []string, flags ...Flag) (*Config, error) {
+	if path == "" {
+		return parse("", nil, environ, readFile, flags)
+	}
+	data, _, err := readFile(path)
+	if err != nil {
+		loaded := contents{}
+		loaded.note(path, data, err)
+		return nil, &Error{Problems: []*Problem{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}, loaded: loaded}
+	}
+	return parse(path, data, environ, readFile, flags)
+}
+
+// Parse is Load for a file's content. Files that it names are read by read; nil means
+// those of the file system. They are relative to the directory of name.
+func Parse(name string, data []byte, environ []string, read FileReader, flags ...Flag) (*Config, error) {
+	if read == nil {
+		read = readFile
+	}
+	return parse(name, data, environ, read, flags)
+}
+
+func parse(name string, data []byte, environ []string, read FileReader, flags []Flag) (*Config, error) {
+	content := strings.TrimPrefix(string(data), "\ufeff")
+	r := &report{text: newText(content)}
+	loaded := contents{}
+	if name != "" {
+		loaded.note(name, data, nil)
+	}
+	tree := parseYAML(orDefault(name), content, r)
+	if tree == nil {
+		return nil, r.err(loaded)
+	}
+	o := &overlay{report: r, set: map[string]string{}}
+	variables, ours := o.variables(environ)
+	for _, a := range ours {
+		o.apply(tree, a)
+	}
+	o.set = map[string]string{}
+	for _, a := range flagAssignments(flags) {
+		o.apply(tree, a)
+	}
+	out := &Config{name: name, tree: tree, loaded: loaded}
+	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name)}
+	d.value(tree, reflect.ValueOf(&out.File).Elem(), nil)
+	out.settings = d.settings
+	c := &checker{report: r, file: &out.File, tree: tree, files: &files{report: r, read: read, loaded: loaded}, out: out}
+	c.all()
+	if err := r.err(loaded); err != nil {
+		return nil, err
+	}
+	out.Warnings = r.finish(r.warnings)
+	return out, nil
+}
+
+func orDefault(name string) string {
+	if name == "" {
+		return fromDefault
+	}
+	return name
+}
+
+// Name returns the name of the file, "" if there was none.
+func (c *Config) Name() string { return c.name }
+
+// Files returns the files that the configuration was made from: its own, and those with
+// secrets and certificates.
+func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
+
+// Settings returns every value that is in force, and where it comes from. Secrets are
+// masked.
+func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
+
+// Policies returns the policies in the order of the file.
+func (c *Config) Policies() []guard.Policy { return slices.Clone(c.policies) }
+
+// LogLevel returns the least level that is logged.
+func (c *Config) LogLevel() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.File.Log.Level)); err != nil {
+		return slog.LevelInfo // there is no other: the file was checked
+	}
+	return level
+}

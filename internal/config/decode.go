@@ -1,0 +1,281 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/secret"
+)
+
+// decoder fills structs from a tree. It completes the tree on the way: defaults become
+// nodes, short forms long ones, and ${NAME} the variable's value, so that the tree is
+// then what is in force.
+type decoder struct {
+	*report
+	environ  map[string]string
+	dir      string // what relative paths are relative to
+	settings []Setting
+}
+
+// Setting is a value that is in force.
+type Setting struct {
+	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
+	Value  any    `json:"value"`  // a string, an int64 or a bool; secrets are "***"
+	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+}
+
+// value decodes n into v.
+func (d *decoder) value(n *node, v reflect.Value, at path) {
+	t := v.Type()
+	switch {
+	case t.Kind() == reflect.Pointer:
+		v.Set(reflect.New(t.Elem()))
+		d.value(n, v.Elem(), at)
+	case isLeaf(t):
+		d.leaf(n, v, at)
+	case n.kind == null: // a section of which all is commented out
+		d.empty(n, v, at)
+	case t.Kind() == reflect.Struct:
+		d.structure(n, v, at)
+	case t.Kind() == reflect.Map:
+		d.entries(n, v, at)
+	default:
+		d.list(n, v, at)
+	}
+}
+
+func (d *decoder) empty(n *node, v reflect.Value, at path) {
+	if v.Kind() == reflect.Slice {
+		n.kind = sequence
+		return
+	}
+	n.kind = mapping
+	d.value(n, v, at)
+}
+
+// mistyped notes that n is not what it must be.
+func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
+	if mayHide(t) {
+		d.text.mask(n, isLeaf(t))
+	}
+	d.complain(n.at, at, "is %v: must be %s", n.kind, want)
+}
+
+func (d *decoder) structure(n *node, v reflect.Value, at path) {
+	t := v.Type()
+	if short, ok := v.Addr().Interface().(shorthand); ok && n.kind == scalar {
+		long := *n
+		*n = *newMapping(n.at)
+		n.put(short.shorthand(), &long)
+	}
+	if n.kind != mapping {
+		d.mistyped(n, t, at, "a mapping of "+strings.Join(namesOf(t), ", "))
+		return
+	}
+	if p, ok := v.Addr().Interface().(prepared); ok {
+		p.prepare(n)
+	}
+	d.refuseUnknown(n, t, at)
+	d.sort(n, t)
+	for _, f := range fieldsOf(t) {
+		d.field(n, f, v.Field(f.index), at.key(f.name))
+	}
+	d.sort(n, t)
+}
+
+// field decodes one field of the struct at n, or its default.
+func (d *decoder) field(n *node, f field, v reflect.Value, at path) {
+	child := n.child(f.name)
+	switch {
+	case child != nil && child.kind == null && v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
+		return // commented out
+	case child != nil:
+		d.value(child, v, at)
+	case f.fallback != "":
+		child = newScalar(f.fallback, place{source: fromDefault})
+		n.put(f.name, child)
+		d.value(child, v, at)
+	case v.Kind() == reflect.Struct && !isLeaf(v.Type()):
+		child = newMapping(place{source: fromDefault})
+		d.value(child, v, at)
+		if len(child.pairs) > 0 {
+			n.put(f.name, child)
+		}
+	}
+}
+
+// refuseUnknown takes what the struct has no field for out of the tree.
+func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
+	names := namesOf(t)
+	n.pairs = slices.DeleteFunc(n.pairs, func(p pair) bool {
+		if slices.Contains(names, p.key) {
+			return false
+		}
+		if mayHide(t) || secretWords.MatchString(p.key) {
+			d.text.mask(p.value, false) // a misspelt token is one
+		}
+		d.complain(p.at, at.key(p.key), "%s", unknown("there is no such field", p.key, names))
+		return true
+	})
+}
+
+// sort puts the fields into the struct's order.
+func (d *decoder) sort(n *node, t reflect.Type) {
+	names := namesOf(t)
+	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
+}
+
+func (d *decoder) entries(n *node, v reflect.Value, at path) {
+	t := v.Type()
+	if n.kind != mapping {
+		d.mistyped(n, t, at, "a mapping of names to their settings")
+		return
+	}
+	v.Set(reflect.MakeMapWithSize(t, len(n.pairs)))
+	for _, p := range n.pairs {
+		value := reflect.New(t.Elem()).Elem()
+		d.value(p.value, value, at.key(p.key))
+		v.SetMapIndex(reflect.ValueOf(p.key), value)
+	}
+}
+
+func (d *decoder) list(n *node, v reflect.Value, at path) {
+	if n.kind != sequence {
+		d.mistyped(n, v.Type(), at, "a list, in [ ] or each after a -")
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	for i, item := range n.items {
+		d.value(item, v.Index(i), at.item(i))
+	}
+}
+
+// leaf decodes a scalar and notes what it is.
+func (d *decoder) leaf(n *node, v reflect.Value, at path) {
+	if n.kind != scalar {
+		d.notScalar(n, v.Type(), at)
+		return
+	}
+	if !d.substitute(n, v, at) {
+		return
+	}
+	hidden := d.hide(n, v)
+	if err := d.set(n, v); err != nil {
+		if hidden {
+			d.complain(n.at, at, "%v", err)
+		} else {
+			d.complain(n.at, at, "%q %v", shorten(n.text), err)
+		}
+		return
+	}
+	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
+}
+
+func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
+	if n.kind == null {
+		d.complain(n.at, at, "has no value: give it one, or leave it out")
+		return
+	}
+	if mayHide(t) {
+		d.text.mask(n, true)
+	}
+	d.complain(n.at, at, "is %v: must be a single value", n.kind)
+}
+
+// hide masks a secret.
+func (d *decoder) hide(n *node, v reflect.Value) bool {
+	s, ok := v.Addr().Interface().(secretive)
+	if ok && s.hides(n.text) {
+		d.text.mask(n, true)
+	}
+	return n.masked
+}
+
+// shown returns a value as settings have it.
+func (d *decoder) shown(n *node, v reflect.Value) any {
+	_, isText := v.Addr().Interface().(textual)
+	switch {
+	case n.masked:
+		return secret.Mask
+	case isText:
+		return n.text
+	case v.CanInt():
+		return v.Int()
+	case v.CanUint():
+		return int64(v.Uint()) //nolint:gosec // none has more than 32 bits
+	case v.Kind() == reflect.Bool:
+		return v.Bool()
+	}
+	return n.text
+}
+
+// set gives v the scalar's value. The error says what it must be.
+func (d *decoder) set(n *node, v reflect.Value) error {
+	if t, ok := v.Addr().Interface().(textual); ok {
+		if p, ok := t.(*Path); ok {
+			p.dir = d.dir
+		}
+		return t.set(n.text)
+	}
+	if e, ok := v.Interface().(enum); ok {
+		if !slices.Contains(e.choices(), n.text) {
+			return fmt.Errorf("must be %s", either(e.choices()))
+		}
+		v.SetString(n.text)
+		return nil
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(n.text)
+		return nil
+	case n.quoted:
+		return fmt.Errorf("is in quotes: leave them out")
+	case v.Kind() == reflect.Bool:
+		b, err := parseBool(n.text)
+		v.SetBool(b)
+		return err
+	case v.CanUint():
+		i, err := parseInt(n.text, 0, 1<<v.Type().Bits()-1)
+		v.SetUint(uint64(i)) //nolint:gosec // it is not negative
+		return err
+	}
+	i, err := parseInt(n.text, -1<<(v.Type().Bits()-1), 1<<(v.Type().Bits()-1)-1)
+	v.SetInt(i)
+	return err
+}
+
+func parseBool(text string) (bool, error) {
+	switch text {
+	case "true":
+		return true, nil
+	case "false":
+		return false, nil
+	}
+	return false, fmt.Errorf("must be true or false")
+}
+
+// parseInt takes whole numbers in digits only: no 1e6, no 0x10, no 010.
+func parseInt(text string, least, most int64) (int64, error) {
+	i, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err == nil && strconv.FormatInt(i, 10) == text && i >= least && i <= most:
+		return i, nil
+	case err == nil && strconv.FormatInt(i, 10) != text, !isDigits(strings.TrimPrefix(text, "-")):
+		return 0, fmt.Errorf("must be a whole number in digits, such as 1000")
+	}
+	return 0, fmt.Errorf("must be between %d and %d", least, most)
+}
+
+func isDigits(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
+
+// shorten keeps a message on its line.
+func shorten(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,132 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Domain is a set of rules of the Envoy rate limit service.
+type Domain struct {
+	// Domain is the name that Envoy asks with.
+	Domain string `yaml:"domain"`
+
+	// Descriptors are the rules.
+	Descriptors []Descriptor `yaml:"descriptors"`
+}
+
+// Descriptor is what an entry of a request must be, and the limit then.
+type Descriptor struct {
+	// Key is the entry's key, for example remote_address.
+	Key string `yaml:"key"`
+
+	// Value is the entry's value. If it is left out, each value that has no rule of its own
+	// is limited for itself; a * at the end stands for any rest.
+	Value string `yaml:"value"`
+
+	// RateLimit is the limit for requests whose last entry this is. If it is left out,
+	// there is none.
+	RateLimit *EnvoyLimit `yaml:"rate_limit"`
+
+	// ShadowMode counts, but admits.
+	ShadowMode bool `yaml:"shadow_mode"`
+
+	// Descriptors are for requests that have further entries.
+	Descriptors []Descriptor `yaml:"descriptors"`
+}
+
+// EnvoyLimit is so many requests per unit of time.
+type EnvoyLimit struct {
+	// Unit is second, minute, hour, day, week, month or year.
+	Unit EnvoyUnit `yaml:"unit"`
+
+	// UnitMultiplier is how many units a period has. The default is 1.
+	UnitMultiplier *uint32 `yaml:"unit_multiplier"`
+
+	// RequestsPerUnit is how many requests are admitted; 0 refuses all.
+	RequestsPerUnit *uint32 `yaml:"requests_per_unit"`
+
+	// Unlimited admits all requests.
+	Unlimited bool `yaml:"unlimited"`
+
+	// Name is what replaces of other limits call this one.
+	Name string `yaml:"name"`
+
+	// Replaces are limits that do not count for requests that this one is for.
+	Replaces []EnvoyReplaces `yaml:"replaces"`
+}
+
+// EnvoyReplaces names a limit.
+type EnvoyReplaces struct {
+	// Name is the name of a limit.
+	Name string `yaml:"name"`
+}
+
+// EnvoyUnit is a unit of time.
+type EnvoyUnit string
+
+func (EnvoyUnit) choices() []string {
+	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
+}
+
+// domains checks the rules for Envoy.
+func (c *checker) domains(list []Domain, root path) {
+	seen := map[string]int{}
+	for i := range list {
+		d, at := &list[i], root.item(i)
+		first, twice := seen[d.Domain]
+		switch {
+		case d.Domain == "":
+			c.wrong(at, "needs a domain: the name that Envoy asks with")
+		case twice:
+			c.wrong(at.key("domain"), "%q is that of %v, too: put their descriptors together", d.Domain, root.item(first))
+		}
+		seen[d.Domain] = i
+		c.descriptors(d.Descriptors, at.key("descriptors"))
+	}
+}
+
+func (c *checker) descriptors(list []Descriptor, root path) {
+	type entry struct{ key, value string }
+	seen := map[entry]int{}
+	for i := range list {
+		d, at := &list[i], root.item(i)
+		first, twice := seen[entry{d.Key, d.Value}]
+		switch {
+		case d.Key == "":
+			c.wrong(at, "needs a key, such as remote_address")
+		case twice:
+			c.wrong(at, "is for the same key and value as %v: only one can count", root.item(first))
+		case strings.Contains(strings.TrimSuffix(d.Value, "*"), "*"):
+			c.wrong(at.key("value"), "%q has a * that is not at the end", shorten(d.Value))
+		}
+		seen[entry{d.Key, d.Value}] = i
+		if d.RateLimit != nil && !c.failed(at.key("rate_limit")) {
+			c.envoyLimit(d.RateLimit, at.key("rate_limit"))
+		}
+		c.descriptors(d.Descriptors, at.key("descriptors"))
+	}
+}
+
+func (c *checker) envoyLimit(l *EnvoyLimit, at path) {
+	counts := l.Unit != "" || l.RequestsPerUnit != nil || l.UnitMultiplier != nil
+	switch {
+	case l.Unlimited && counts:
+		c.wrong(at.key("unlimited"), "leaves nothing to count: remove unit and requests_per_unit, or unlimited")
+	case !l.Unlimited && l.Unit == "":
+		c.wrong(at, "needs a unit: %s", either(l.Unit.choices()))
+	case !l.Unlimited && l.RequestsPerUnit == nil:
+		c.wrong(at, "needs requests_per_unit, or unlimited: true")
+	case l.UnitMultiplier != nil && *l.UnitMultiplier == 0:
+		c.wrong(at.key("unit_multiplier"), "0 must be at least 1")
+	}
+	for i, r := range l.Replaces {
+		switch {
+		case r.Name == "":
+			c.wrong(at.key("replaces").item(i), "needs the name of a limit")
+		case r.Name == l.Name:
+			c.wrong(at.key("replaces").item(i), "a limit cannot replace itself")
+		case slices.Contains(l.Replaces[:i], r):
+			c.wrong(at.key("replaces").item(i), "is there twice")
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package config
+
+// File is what a configuration file may have. Every section may be left out.
+type File struct {
+	// Listen is where the daemon listens.
+	Listen Listen `yaml:"listen"`
+
+	// Auth is none if everybody may call who reaches the daemon. Without it and
+	// without clients, only loopback addresses and sockets are listened on.
+	Auth Auth `yaml:"auth"`
+
+	// Clients are the programs that may ask for decisions, by name. If there are
+	// any, nobody else may.
+	Clients map[string]Client `yaml:"clients"`
+
+	// Admin is who may administer the daemon.
+	Admin Admin `yaml:"admin"`
+
+	// Store is where the counts are.
+	Store Store `yaml:"store"`
+
+	// Policies are what callers ask for, by name: 1 to 64 letters, digits or -_. each.
+	// If there are none, there is one called default: 100 per second, for each key.
+	Policies map[string]Policy `yaml:"policies"`
+
+	// ForwardAuth is how /v1/auth/{policy} finds out on whose behalf a proxy asks.
+	ForwardAuth ForwardAuth `yaml:"forward_auth"`
+
+	// Headers is about the headers of answers.
+	Headers Headers `yaml:"headers"`
+
+	// Hosts are names by which browsers may call the daemon, besides localhost and IP
+	// addresses, for example weir.example.com.
+	Hosts []string `yaml:"hosts"`
+
+	// Log is what is logged, and how.
+	Log Log `yaml:"log"`
+
+	// Tracing is where spans of requests are sent. If it is left out, there are none.
+	Tracing *Tracing `yaml:"tracing"`
+
+	// Envoy are the domains of the Envoy rate limit service, in the form that
+	// envoyproxy/ratelimit has. They are checked, but not served yet.
+	Envoy []Domain `yaml:"envoy"`
+}
+
+// Auth is who may call if no clients are known.
+type Auth string
+
+func (Auth) choices() []string { return []string{"none"} }
+
+// Headers is about the headers of answers.
+type Headers struct {
+	// Legacy adds X-RateLimit headers to the standard ones: off for none, github with
+	// the reset as a Unix time, delta with the reset as seconds from now.
+	Legacy Legacy `yaml:"legacy" default:"off"`
+}
+
+// Legacy is a style of X-RateLimit headers.
+type Legacy string
+
+func (Legacy) choices() []string { return []string{"off", "github", "delta"} }
+
+// Log is what is logged, and how.
+type Log struct {
+	// Format is text or json.
+	Format LogFormat `yaml:"format" default:"text"`
+
+	// Level is the least that is logged. Keys appear at debug only.
+	Level LogLevel `yaml:"level" default:"info"`
+}
+
+// LogFormat is how messages are written.
+type LogFormat string
+
+func (LogFormat) choices() []string { return []string{"text", "json"} }
+
+// LogLevel is how important a message must be.
+type LogLevel string
+
+func (LogLevel) choices() []string { return []string{"debug", "info", "warn", "error"} }
+
+// prepare adds the policy that there is if there are none.
+func (*File) prepare(n *node) {
+	if p := n.child("policies"); p != nil && (p.kind != mapping || len(p.pairs) > 0) && p.kind != null {
+		return
+	}
+	by := place{source: fromDefault}
+	limit := newMapping(by)
+	limit.put("rate", newScalar("100", by))
+	limit.put("per", newScalar("1s", by))
+	limit.put("burst", newScalar("100", by))
+	policy := newMapping(by)
+	policy.put("limits", &node{kind: sequence, items: []*node{limit}, at: by})
+	list := newMapping(by)
+	list.put(defaultPolicy, policy)
+	n.put("policies", list)
+}
+
+const defaultPolicy = "default"

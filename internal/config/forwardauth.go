@@ -1,0 +1,82 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// ForwardAuth is how /v1/auth/{policy} finds out on whose behalf a proxy asks.
+type ForwardAuth struct {
+	// TrustedProxies are those whose headers are believed, as CIDRs such as 10.0.0.0/8,
+	// or unix for whoever asks through a socket.
+	TrustedProxies []Proxy `yaml:"trusted_proxies"`
+
+	// AddressHeader is where they say who called them: x-forwarded-for, forwarded or
+	// x-real-ip.
+	AddressHeader AddressHeader `yaml:"address_header" default:"x-forwarded-for"`
+
+	// Key is who is to pay.
+	Key ForwardKey `yaml:"key"`
+
+	// IPv6Prefix is how many bits of an IPv6 address tell clients apart, 48 to 128.
+	IPv6Prefix int `yaml:"ipv6_prefix" default:"64"`
+}
+
+// AddressHeader is a header with the addresses of clients.
+type AddressHeader string
+
+func (AddressHeader) choices() []string { return []string{"x-forwarded-for", "forwarded", "x-real-ip"} }
+
+// ForwardKey is who is to pay.
+type ForwardKey struct {
+	// Header is where trusted proxies say it, for example x-user. The default, and what
+	// counts where it is absent, is the client's address.
+	Header string `yaml:"header"`
+}
+
+// Proxy is a range of addresses, or all that come through Unix sockets.
+type Proxy struct {
+	Prefix netip.Prefix
+	Unix   bool
+}
+
+func (p *Proxy) set(text string) (err error) {
+	if text == "unix" {
+		p.Unix = true
+		return nil
+	}
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return fmt.Errorf("must be a range: for this address alone, %v/%d", addr, addr.BitLen())
+	}
+	p.Prefix, err = netip.ParsePrefix(text)
+	switch {
+	case err != nil:
+		return errors.New("must be a range such as 10.0.0.0/8, or unix")
+	case p.Prefix != p.Prefix.Masked():
+		return fmt.Errorf("has bits beyond its length: did you mean %v?", p.Prefix.Masked())
+	}
+	return nil
+}
+
+func (*Proxy) pattern() (string, string) { return `^(unix|[0-9A-Fa-f:.]+/[0-9]{1,3})$`, "10.0.0.0/8" }
+
+func (c *checker) forwardAuth() {
+	f, at := &c.file.ForwardAuth, path{}.key("forward_auth")
+	if f.IPv6Prefix < 48 || f.IPv6Prefix > 128 {
+		c.wrong(at.key("ipv6_prefix"), "%d must be between 48 and 128", f.IPv6Prefix)
+	}
+	if !isHeader(f.Key.Header) {
+		c.wrong(at.key("key").key("header"), "%q is no name of a header", f.Key.Header)
+	}
+	if f.Key.Header != "" && len(f.TrustedProxies) == 0 {
+		c.wrong(at.key("key").key("header"), "is believed from trusted_proxies only, and there are none")
+	}
+}
+
+// isHeader says whether a name has only what RFC 9110 calls a token.
+func isHeader(name string) bool {
+	const fit = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	return len(name) <= 256 && !strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(fit, r) })
+}

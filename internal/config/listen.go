@@ -1,0 +1,164 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Listen is where the daemon listens.
+type Listen struct {
+	// HTTP is where callers are answered: JSON, forward-auth and, while the address is
+	// loopback and there is no admin address, operators, too.
+	HTTP Listener `yaml:"http"`
+
+	// Admin is where operators are answered: /admin/v1, metrics and the page. The
+	// default is on http as long as that is loopback, and nowhere otherwise.
+	Admin *Listener `yaml:"admin"`
+
+	// MaxConnections is how many connections may be open at once on each address.
+	// Further ones wait.
+	MaxConnections int `yaml:"max_connections" default:"4096"`
+}
+
+// Listener is an address to listen on. It may be written as the address alone.
+type Listener struct {
+	// Address is host:port or unix:/path. Port 0 takes a free one.
+	Address string `yaml:"address"`
+
+	// TLS is how callers connect. If it is left out, they do without.
+	TLS *ListenerTLS `yaml:"tls"`
+}
+
+func (*Listener) shorthand() string { return "address" }
+
+// prepare gives the listener of callers its address.
+func (l *Listen) prepare(n *node) {
+	at := place{source: fromDefault}
+	switch http := n.child("http"); {
+	case http == nil:
+		n.put("http", newScalar(defaultHTTP, at))
+	case http.kind == null:
+		*http = *newScalar(defaultHTTP, at)
+	case http.kind == mapping && http.child("address") == nil:
+		http.put("address", newScalar(defaultHTTP, at))
+	}
+}
+
+const defaultHTTP = "127.0.0.1:8080"
+
+// ListenerTLS is what TLS 1.2 and later needs. Its files are watched.
+type ListenerTLS struct {
+	// CertFile is a file with the certificate and those between it and the root, as PEM.
+	CertFile *Path `yaml:"cert_file"`
+
+	// KeyFile is a file with the certificate's key, as PEM.
+	KeyFile *Path `yaml:"key_file"`
+
+	// ClientCAFile is a file with the authorities, as PEM, whose certificates prove who
+	// a caller is.
+	ClientCAFile *Path `yaml:"client_ca_file"`
+
+	// RequireClient turns away callers without such a certificate.
+	RequireClient bool `yaml:"require_client" default:"false"`
+}
+
+// listeners checks where the daemon listens, and who could reach it there.
+func (c *checker) listeners() {
+	l, at := &c.file.Listen, path{}.key("listen")
+	if l.MaxConnections < 1 {
+		c.wrong(at.key("max_connections"), "%d must be at least 1", l.MaxConnections)
+	}
+	c.listener(&l.HTTP, at.key("http"))
+	if l.HTTP.isValid() && !l.HTTP.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
+		c.wrong(at.key("http").key("address"), "is not loopback, and anybody who reaches it could use it: add clients, or say auth: none")
+	}
+	if l.Admin == nil {
+		return
+	}
+	c.listener(l.Admin, at.key("admin"))
+	if l.Admin.isValid() && !l.Admin.isLocal() && len(c.file.Admin.Tokens) == 0 {
+		c.wrong(at.key("admin").key("address"), "is not loopback, and anybody who reaches it could use it: add admin.tokens")
+	}
+}
+
+func (c *checker) listener(l *Listener, at path) {
+	if c.failed(at) {
+		return
+	}
+	if problem := l.problem(); problem != "" {
+		c.wrong(at.key("address"), "%s", problem)
+	}
+	if l.TLS != nil {
+		c.listenerTLS(l.TLS, at.key("tls"))
+	}
+}
+
+// problem returns what is wrong with an address.
+func (l *Listener) problem() string {
+	if path, ok := strings.CutPrefix(l.Address, "unix:"); ok {
+		switch {
+		case !filepath.IsAbs(path):
+			return "the path of a socket must begin with /: unix:/run/weir/http.sock"
+		case l.TLS != nil:
+			return "a socket needs no TLS: leave it out"
+		}
+		return ""
+	}
+	_, port, err := net.SplitHostPort(l.Address)
+	if err != nil {
+		return "must be host:port, such as " + defaultHTTP + ", or unix:/path"
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return "the port must be a number from 0 to 65535"
+	}
+	return ""
+}
+
+func (l *Listener) isValid() bool { return l.problem() == "" }
+
+// isLocal says whether only this machine reaches the address.
+func (l *Listener) isLocal() bool {
+	if strings.HasPrefix(l.Address, "unix:") {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(l.Address)
+	addr, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+}
+
+// listenerTLS reads the files: whoever starts a daemon wants to know now that they do not
+// fit.
+func (c *checker) listenerTLS(t *ListenerTLS, at path) {
+	if t.CertFile == nil || t.KeyFile == nil {
+		c.wrong(at, "needs cert_file and key_file")
+		return
+	}
+	cert, _, ok := c.files.content(*t.CertFile, c.at(at.key("cert_file")), at.key("cert_file"))
+	key, _, alsoOK := c.files.content(*t.KeyFile, c.at(at.key("key_file")), at.key("key_file"))
+	if ok && alsoOK {
+		if _, err := tls.X509KeyPair(cert, key); err != nil {
+			c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
+		}
+	}
+	switch {
+	case t.ClientCAFile != nil:
+		c.authorities(*t.ClientCAFile, at.key("client_ca_file"))
+	case t.RequireClient:
+		c.wrong(at.key("require_client"), "needs client_ca_file: who signs the certificates of callers?")
+	}
+}
+
+// authorities reads certificates.
+func (c *checker) authorities(p Path, at path) *x509.CertPool {
+	pem, _, ok := c.files.content(p, c.at(at), at)
+	pool := x509.NewCertPool()
+	if ok && !pool.AppendCertsFromPEM(pem) {
+		c.wrong(at, "%s: has no certificate in it", p.Name)
+	}
+	return pool
+}

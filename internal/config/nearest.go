@@ -1,0 +1,64 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// unknown says that there is no such name, and which was meant or could be.
+func unknown(problem, name string, names []string) string {
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("%s: did you mean %s?", problem, near)
+	}
+	if len(names) == 0 {
+		return problem
+	}
+	return fmt.Sprintf("%s: there are %s", problem, strings.Join(names, ", "))
+}
+
+// nearest returns the name that has the fewest letters wrong, "" if none is like it.
+func nearest(name string, names []string) string {
+	best, least := "", 1+max(1, len(name)/3)
+	for _, n := range names {
+		if d := distance(strings.ToLower(name), strings.ToLower(n)); d < least {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// distance returns how many letters have to be inserted, removed, replaced or swapped
+// with the next to make b of a.
+func distance(a, b string) int {
+	const most = 64
+	if len(a) > most || len(b) > most {
+		return most
+	}
+	rows := [3][most + 1]int{} // of the last two letters of a, and of this one
+	for j := range len(b) + 1 {
+		rows[1][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		rows[2][0] = i
+		for j := 1; j <= len(b); j++ {
+			change := rows[1][j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			rows[2][j] = min(rows[1][j]+1, rows[2][j-1]+1, change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[2][j] = min(rows[2][j], rows[0][j-2]+1)
+			}
+		}
+		rows[0], rows[1] = rows[1], rows[2]
+	}
+	return rows[1][len(b)]
+}
+
+// either lists words: "a, b or c".
+func either(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}

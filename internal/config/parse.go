@@ -1,0 +1,255 @@
+package config
+
+import (
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// What a file may be at most. The parser takes a time that grows with the square of the
+// keys of one mapping: 20,000 of them take seconds.
+const (
+	maxBytes = 1 << 20
+	maxDepth = 32
+	maxKeys  = 20_000 // in one column
+)
+
+// reader makes a tree of YAML.
+type reader struct {
+	*report
+	name string
+}
+
+// parseYAML returns the tree of a file, or an empty mapping if there is nothing in it. It
+// returns nil if it cannot be read; the report tells why.
+func parseYAML(name, data string, r *report) *node {
+	in := &reader{report: r, name: name}
+	top := place{source: name, line: 1, column: 1}
+	switch {
+	case len(data) > maxBytes:
+		r.complain(top, nil, "the file has %d bytes: at most %d fit", len(data), maxBytes)
+		return nil
+	case !utf8.ValidString(data):
+		r.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")
+		return nil
+	}
+	tokens := lexer.Tokenize(data)
+	if !in.isModest(tokens) {
+		r.text.broken = true
+		return nil
+	}
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		in.syntax(err, top)
+		return nil
+	}
+	return in.document(file, top)
+}
+
+// document returns the tree of the only document.
+func (in *reader) document(file *ast.File, top place) *node {
+	var body ast.Node
+	for _, d := range file.Docs {
+		switch {
+		case d.Body == nil:
+		case body != nil:
+			in.complain(in.place(firstToken(d.Body)), nil, "a second document begins here: a configuration is one")
+			return nil
+		default:
+			body = d.Body
+		}
+	}
+	if body == nil {
+		return newMapping(top)
+	}
+	n := in.node(body, nil)
+	switch {
+	case n == nil:
+		return nil
+	case n.kind == null:
+		return newMapping(top)
+	}
+	return n
+}
+
+// firstToken returns where a node begins; the parser says of a mapping where its first
+// colon is.
+func firstToken(n ast.Node) *token.Token {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		if len(n.Values) > 0 {
+			return n.Values[0].Key.GetToken()
+		}
+	case *ast.MappingValueNode:
+		return n.Key.GetToken()
+	}
+	return n.GetToken()
+}
+
+// invalidAt returns where a text stops being UTF-8.
+func (in *reader) invalidAt(data string) place {
+	line, column := 1, 1
+	for i, c := range data {
+		if c == utf8.RuneError {
+			if _, size := utf8.DecodeRuneInString(data[i:]); size == 1 {
+				break
+			}
+		}
+		column++
+		if c == '\n' {
+			line, column = line+1, 1
+		}
+	}
+	return place{source: in.name, line: line, column: column}
+}
+
+// isModest refuses what the parser should not see: too deep, or with too many keys.
+// Anchors and aliases, with which few bytes make much, are refused here, too.
+func (in *reader) isModest(tokens token.Tokens) bool {
+	var columns []int // of the blocks around
+	keys := map[int]int{}
+	flow, line := 0, 0
+	for _, t := range tokens {
+		switch t.Type {
+		case token.AnchorType, token.AliasType, token.MergeKeyType:
+			in.complain(in.place(t), nil, "anchors, aliases and merge keys (& * <<) are not taken: write the value out; a text that begins with one needs quotes")
+			return false
+		case token.MappingStartType, token.SequenceStartType:
+			flow++
+		case token.MappingEndType, token.SequenceEndType:
+			flow--
+		case token.MappingValueType:
+			keys[t.Position.IndentNum]++
+		}
+		if flow == 0 && (t.Position.Line != line || t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType) {
+			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
+				columns = columns[:len(columns)-1]
+			}
+			columns = append(columns, t.Position.Column)
+		}
+		line = t.Position.Line
+		if len(columns)+flow > maxDepth {
+			in.complain(in.place(t), nil, "is more than %d levels deep", maxDepth)
+			return false
+		}
+		if flow == 0 && keys[t.Position.IndentNum] > maxKeys {
+			in.complain(in.place(t), nil, "there are more than %d keys", maxKeys)
+			return false
+		}
+	}
+	return true
+}
+
+// syntax notes what the parser says. It quotes no text of the file: that may be a secret.
+func (in *reader) syntax(err error, top place) {
+	in.text.broken = true
+	bad, ok := errors.AsType[yaml.Error](err)
+	if !ok || bad.GetToken() == nil {
+		in.complain(top, nil, "is not YAML")
+		return
+	}
+	message := bad.GetMessage()
+	switch {
+	case strings.Contains(message, "tab") || strings.Contains(bad.GetToken().Origin, "\t"):
+		message = "a tab does not indent in YAML: use spaces"
+	case strings.ContainsAny(message, "\"`\n") || len(message) > 100:
+		message = "this is not YAML: look for a missing quote, bracket or colon, here or just before"
+	default:
+		message = "this is not YAML: " + message
+	}
+	in.complain(in.place(bad.GetToken()), nil, "%s", message)
+}
+
+// place returns where a token is.
+func (in *reader) place(t *token.Token) place {
+	if t == nil || t.Position == nil {
+		return place{source: in.name, line: 1, column: 1}
+	}
+	text := strings.Trim(t.Origin, " \t\r\n")
+	return place{
+		source: in.name, line: max(1, t.Position.Line), column: max(1, t.Position.Column),
+		width: utf8.RuneCountInString(text), lines: strings.Count(text, "\n"),
+	}
+}
+
+// node returns a tree, nil if it has what cannot be taken.
+func (in *reader) node(n ast.Node, at path) *node {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return in.mapping(n.Values, in.place(firstToken(n)), at)
+	case *ast.MappingValueNode:
+		return in.mapping([]*ast.MappingValueNode{n}, in.place(firstToken(n)), at)
+	case *ast.SequenceNode:
+		return in.sequence(n, at)
+	case *ast.NullNode:
+		return &node{kind: null, at: in.place(n.GetToken())}
+	case *ast.LiteralNode:
+		where := in.place(n.Start)
+		where.lines = strings.Count(strings.TrimRight(n.Value.GetToken().Origin, " \t\r\n"), "\n") + 1
+		return &node{kind: scalar, text: n.Value.Value, quoted: true, at: where}
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
+		t := n.GetToken()
+		quoted := t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
+		return &node{kind: scalar, text: t.Value, quoted: quoted, at: in.place(t)}
+	case *ast.TagNode:
+		in.complain(in.place(n.GetToken()), at, "tags such as !!str are not taken: the field says what it is")
+	default:
+		in.complain(in.place(n.GetToken()), at, "is not taken: write mappings, lists and single values only")
+	}
+	return nil
+}
+
+func (in *reader) mapping(values []*ast.MappingValueNode, where place, at path) *node {
+	n := newMapping(where)
+	first := map[string]place{}
+	for _, v := range values {
+		key, ok := in.key(v.Key, at)
+		if !ok {
+			continue
+		}
+		keyAt := in.place(v.Key.GetToken())
+		if before, twice := first[key]; twice {
+			in.complain(keyAt, at.key(key), "is there twice, first on line %d: remove one", before.line)
+			if value := in.node(v.Value, at.key(key)); value != nil && in.mayBeSecret(at) {
+				in.text.mask(value, false) // nobody finds out any more
+			}
+			continue
+		}
+		first[key] = keyAt
+		if value := in.node(v.Value, at.key(key)); value != nil {
+			n.pairs = append(n.pairs, pair{key, keyAt, value})
+		}
+	}
+	return n
+}
+
+// mayBeSecret says whether there may be secrets in a mapping.
+func (in *reader) mayBeSecret(at path) bool {
+	return len(at) == 0 || at[0].key != "policies" && at[0].key != "envoy"
+}
+
+// key returns the text of a key.
+func (in *reader) key(k ast.MapKeyNode, at path) (string, bool) {
+	switch k.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode, *ast.NullNode:
+		return k.GetToken().Value, true
+	}
+	in.complain(in.place(k.GetToken()), at, "a key must be a plain text")
+	return "", false
+}
+
+func (in *reader) sequence(s *ast.SequenceNode, at path) *node {
+	n := &node{kind: sequence, at: in.place(s.GetToken())}
+	for i, v := range s.Values {
+		if item := in.node(v, at.item(i)); item != nil {
+			n.items = append(n.items, item)
+		}
+	}
+	return n
+}

@@ -1,0 +1,256 @@
+package config
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+)
+
+// Policy is limits that a request must meet together.
+type Policy struct {
+	// Mode is what becomes of a refusal: enforce, shadow to count and only report it, or
+	// off. A limit may have its own.
+	Mode Mode `yaml:"mode" default:"enforce"`
+
+	// Rollout is the part of all keys for which the policy is enforced. For the others it
+	// is in shadow. A key that is enforced at 10% also is at 20%.
+	Rollout Percent `yaml:"rollout" default:"100%"`
+
+	// Limits are what a request must meet. It is charged on all of them or on none.
+	Limits []Limit `yaml:"limits"`
+
+	// Overrides give a key such as alice, or all keys with a beginning such as partner-*,
+	// other numbers. The key itself counts first, then the longest beginning.
+	Overrides map[string]Override `yaml:"overrides"`
+}
+
+// Mode is what becomes of a refusal.
+type Mode string
+
+func (Mode) choices() []string { return []string{"enforce", "shadow", "off"} }
+
+// Limit is so many units per period.
+type Limit struct {
+	// Name tells the limits of a policy apart. At most one may go without: it is called
+	// main.
+	Name string `yaml:"name"`
+
+	// Rate is the number of units per period, at least 1. For algorithm: concurrency it
+	// is how many may be held at once.
+	Rate *int64 `yaml:"rate"`
+
+	// Per is the period: a duration such as 1s, or day, week, month or year, which are
+	// those of the calendar.
+	Per *Per `yaml:"per"`
+
+	// Zone is where days, weeks, months and years begin. The default is UTC.
+	Zone *Zone `yaml:"zone"`
+
+	// Burst is how many units may be taken at once after a pause. The default is rate.
+	Burst *int64 `yaml:"burst"`
+
+	// Algorithm is how the limit counts. The default is gcra for durations and
+	// fixed_window for the calendar.
+	Algorithm Algorithm `yaml:"algorithm"`
+
+	// Initial is how full the limit starts: full, empty or a share such as 50%. The
+	// default is full.
+	Initial *Initial `yaml:"initial"`
+
+	// MaxDebt is how many units beyond burst may be owed, for gcra and token_bucket. The
+	// default is all that can be represented.
+	MaxDebt *int64 `yaml:"max_debt"`
+
+	// By is the attribute of a request whose value is charged, for example ip. The default
+	// is the request's key.
+	By string `yaml:"by"`
+
+	// Unit is what the limit counts, for example tokens. The default is requests.
+	Unit string `yaml:"unit"`
+
+	// Mode is this limit's. The default is the policy's.
+	Mode Mode `yaml:"mode"`
+
+	// OnError is what happens while Redis does not answer. The default is that of the
+	// store.
+	OnError OnError `yaml:"on_error"`
+}
+
+// Override gives a key other numbers.
+type Override struct {
+	// Limits replace those of the policy that have the same name. by, unit and mode stay
+	// the policy's.
+	Limits []Limit `yaml:"limits"`
+}
+
+// Algorithm is how a limit counts.
+type Algorithm string
+
+func (Algorithm) choices() []string {
+	return []string{"gcra", "token_bucket", "fixed_window", "anchored_window", "sliding_window", "sliding_log", "dual_window", "concurrency"}
+}
+
+// policies makes guard's policies and has them compiled.
+func (c *checker) policies() {
+	root := path{}.key("policies")
+	for _, name := range c.keys("policies") {
+		at := root.key(name)
+		if c.failed(at) {
+			continue
+		}
+		p := c.file.Policies[name]
+		out := c.policy(name, &p, at)
+		if c.failed(at) {
+			continue
+		}
+		if _, err := guard.Compile([]guard.Policy{out}, nil); err != nil {
+			c.guardProblems(err, root)
+			continue
+		}
+		c.out.policies = append(c.out.policies, out)
+	}
+}
+
+func (c *checker) policy(name string, p *Policy, at path) guard.Policy {
+	out := guard.Policy{Name: name, Mode: c.mode(p.Mode, at.key("mode")), Rollout: p.Rollout.Share}
+	if out.Rollout == 0 {
+		c.wrong(at.key("rollout"), "0%% enforces it for nobody: say mode: shadow")
+	}
+	for i := range p.Limits {
+		out.Limits = append(out.Limits, c.limit(&p.Limits[i], at.key("limits").item(i)))
+	}
+	overrides := c.tree.child("policies").child(name).child("overrides")
+	if overrides == nil {
+		return out
+	}
+	for _, pair := range overrides.pairs {
+		o, where := p.Overrides[pair.key], at.key("overrides").key(pair.key).key("limits")
+		one := guard.Override{Key: pair.key}
+		for i := range o.Limits {
+			one.Limits = append(one.Limits, c.limit(&o.Limits[i], where.item(i)))
+		}
+		out.Overrides = append(out.Overrides, one)
+	}
+	return out
+}
+
+// mode returns what guard calls it; "" is the default.
+func (c *checker) mode(m Mode, at path) (out guard.Mode) {
+	if m == "" {
+		return guard.ModeDefault
+	}
+	if err := out.UnmarshalText([]byte(m)); err != nil {
+		c.wrong(at, "%v", err)
+	}
+	return out
+}
+
+// limit makes guard's limit. What weir itself checks is left to it.
+func (c *checker) limit(l *Limit, at path) guard.Limit {
+	out := guard.Limit{By: l.By, Unit: l.Unit, Mode: c.mode(l.Mode, at.key("mode"))}
+	out.Name, out.OnError = l.Name, c.onError(l.OnError, at.key("on_error"))
+	switch {
+	case l.Rate == nil:
+		c.wrong(at, "has no rate: how many units are admitted per period? For no limit, leave it out")
+	default:
+		out.Rate = *l.Rate
+	}
+	out.Burst, out.MaxDebt = c.positive(l.Burst, at.key("burst")), c.positive(l.MaxDebt, at.key("max_debt"))
+	if l.Initial != nil {
+		out.Initial = l.Initial.Fill
+	}
+	if l.Algorithm != "" {
+		if err := out.Algorithm.UnmarshalText([]byte(l.Algorithm)); err != nil {
+			c.wrong(at.key("algorithm"), "%v", err)
+		}
+	}
+	out.Per = c.period(l, at)
+	return out
+}
+
+// positive returns an optional number. 0 would mean the default, which is not what
+// somebody means who writes it.
+func (c *checker) positive(n *int64, at path) int64 {
+	if n == nil {
+		return 0
+	}
+	if *n < 1 {
+		c.wrong(at, "%d must be at least 1; leave it out for the default", *n)
+	}
+	return *n
+}
+
+func (c *checker) period(l *Limit, at path) weir.Period {
+	if l.Per == nil {
+		if l.Algorithm != "concurrency" {
+			c.wrong(at, "has no period: add per, such as per: 1s or per: day")
+		}
+		if l.Zone != nil {
+			c.wrong(at.key("zone"), "is for per: day, week, month or year")
+		}
+		return weir.Period{}
+	}
+	unit, zone := l.Per.Calendar()
+	switch {
+	case l.Zone == nil:
+		return l.Per.Period
+	case zone == nil:
+		c.wrong(at.key("zone"), "is for per: day, week, month or year: a duration is the same everywhere")
+		return l.Per.Period
+	}
+	return weir.Calendar(unit, l.Zone.Location)
+}
+
+// inFiles turns what weir says to programmers into what files have.
+var inFiles = strings.NewReplacer(
+	"FixedWindow, or Every with a duration", "fixed_window, or a duration", "such as Every(time.Second)", "such as 1s",
+	"GCRA", "gcra", "TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingLog", "sliding_log",
+	"SlidingWindow", "sliding_window", "AnchoredWindow", "anchored_window", "DualWindow", "dual_window", "Concurrency", "concurrency")
+
+// guardProblems puts what guard says to its place in the file.
+func (c *checker) guardProblems(err error, root path) {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		c.wrong(root, "%v", err)
+		return
+	}
+	for _, e := range many.Unwrap() {
+		bad, ok := errors.AsType[*guard.Error](e)
+		if !ok {
+			c.wrong(root, "%v", e)
+			continue
+		}
+		at := root.key(bad.Policy)
+		if bad.Override != "" {
+			at = at.key("overrides").key(bad.Override)
+		}
+		if bad.Limit >= 0 {
+			at = at.key("limits").item(bad.Limit)
+		}
+		at = c.fieldOf(at, bad.Field)
+		if bad.Limit < 0 && bad.Field == "limits" && c.failed(at) {
+			continue // that one of the limits is wrong has been said
+		}
+		c.wrong(at, "%s", inFiles.Replace(c.punctuate(at, bad.Problem)))
+	}
+}
+
+// punctuate puts a colon between a value and a sentence that does not go on from it.
+func (c *checker) punctuate(at path, problem string) string {
+	value := c.tree.textAt(at)
+	rest, ok := strings.CutPrefix(problem, value+" ")
+	if !ok || value == "" || strings.HasPrefix(rest, "must ") || strings.HasPrefix(rest, "is ") {
+		return problem
+	}
+	return value + ": " + rest
+}
+
+// fieldOf returns the path of a field. What guard calls the name of a policy is its key.
+func (c *checker) fieldOf(at path, name string) path {
+	if len(at) == 2 && name == "name" || name == "overrides" && len(at) > 2 {
+		return at
+	}
+	return at.key(name)
+}

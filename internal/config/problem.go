@@ -1,0 +1,133 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Problem is something that is wrong with a configuration, or that is worth a warning.
+type Problem struct {
+	File   string // the file's name, a variable's such as "WEIR__STORE__KIND", a flag's or "default"
+	Line   int    // from 1; 0 if it is not in a file
+	Column int    // from 1, in characters
+	Path   string // for example "policies.api.limits[2].rate"; "" if it is about the whole
+	Text   string // what is wrong and what to do, on one line
+	Shown  string // the line of the file with a mark under the place; secrets are masked
+}
+
+// Where returns file:line:column, or what of it there is.
+func (p *Problem) Where() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
+}
+
+// Error returns where the problem is, what it is and, on two lines more, the place in
+// the file.
+func (p *Problem) Error() string {
+	text := p.Where() + ": "
+	if p.Path != "" {
+		text += p.Path + ": "
+	}
+	text += p.Text
+	if p.Shown != "" {
+		text += "\n" + p.Shown
+	}
+	return text
+}
+
+// Error is everything that is wrong with a configuration.
+type Error struct {
+	Problems []*Problem // in the order of the file, those of the environment last
+	loaded   contents   // what was read until then
+}
+
+// maxShown is how many problems Error prints.
+const maxShown = 50
+
+// Error returns all problems, one after the other.
+func (e *Error) Error() string {
+	var b strings.Builder
+	for i, p := range e.Problems {
+		if i == maxShown {
+			fmt.Fprintf(&b, "\nand %d more", len(e.Problems)-maxShown)
+			break
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(p.Error())
+	}
+	return b.String()
+}
+
+// Unwrap returns the problems one by one.
+func (e *Error) Unwrap() []error {
+	list := make([]error, len(e.Problems))
+	for i, p := range e.Problems {
+		list[i] = p
+	}
+	return list
+}
+
+// report collects problems. They are shown only at the end, when it is known what is
+// secret.
+type report struct {
+	text     *text
+	problems []*found
+	warnings []*found
+}
+
+type found struct {
+	Problem
+	at place
+}
+
+// complain notes a problem.
+func (r *report) complain(at place, where path, format string, args ...any) {
+	r.problems = append(r.problems, newFound(at, where, format, args))
+}
+
+// warn notes what is no problem yet.
+func (r *report) warn(at place, where path, format string, args ...any) {
+	r.warnings = append(r.warnings, newFound(at, where, format, args))
+}
+
+func newFound(at place, where path, format string, args []any) *found {
+	return &found{at: at, Problem: Problem{
+		File: at.source, Line: at.line, Column: at.column, Path: where.String(), Text: fmt.Sprintf(format, args...),
+	}}
+}
+
+// finish returns problems in order, each with its place in the text.
+func (r *report) finish(list []*found) []*Problem {
+	slices.SortStableFunc(list, func(a, b *found) int {
+		return cmp.Or(b2i(a.Line == 0)-b2i(b.Line == 0), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.File, b.File))
+	})
+	out := make([]*Problem, 0, len(list))
+	for _, f := range list {
+		if f.Line > 0 {
+			f.Shown = r.text.show(f.at)
+		}
+		out = append(out, &f.Problem)
+	}
+	return out
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// err returns the problems as an error, nil if there are none.
+func (r *report) err(loaded contents) error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	return &Error{Problems: r.finish(r.problems), loaded: loaded}
+}

@@ -1,0 +1,210 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/secret"
+)
+
+// Secret is a token or a password, or ${NAME}: the variable of the environment that it
+// is in.
+type Secret struct{ secret.Secret }
+
+func (s *Secret) set(text string) error {
+	if text == "" {
+		return errors.New("is empty: openssl rand -hex 32 makes a token")
+	}
+	s.Secret = secret.New(text)
+	return nil
+}
+
+func (*Secret) substitutes()      {}
+func (*Secret) hides(string) bool { return true }
+
+// Path is the path of a file. It is relative to the directory that the configuration is
+// in. It may be ${NAME}.
+type Path struct {
+	Name string // as it can be opened
+	dir  string
+}
+
+func (p *Path) set(text string) error {
+	if text == "" || strings.ContainsRune(text, 0) {
+		return errors.New("must be the path of a file")
+	}
+	p.Name = text
+	if !filepath.IsAbs(text) {
+		p.Name = filepath.Join(p.dir, text)
+	}
+	return nil
+}
+
+func (*Path) substitutes() {}
+
+// Address is a host and a port or a URL, which may have a password in it. It may be
+// ${NAME}.
+type Address struct{ secret.Secret }
+
+func (a *Address) set(text string) error {
+	if text == "" {
+		return errors.New("is empty")
+	}
+	a.Secret = secret.New(text)
+	return nil
+}
+
+func (*Address) substitutes() {}
+
+// hides says whether there is more in an address than where it is.
+func (*Address) hides(text string) bool {
+	return strings.ContainsAny(text, "@?") || strings.Contains(text, "://") && strings.Count(text, "/") > 3
+}
+
+var (
+	wholeVariable = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
+	someVariable  = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+)
+
+// substitute replaces ${NAME}, where it may be, by the variable. It returns false if
+// that is a problem.
+func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
+	if !someVariable.MatchString(n.text) {
+		return true
+	}
+	_, may := v.Addr().Interface().(substituted)
+	whole := wholeVariable.FindStringSubmatch(n.text)
+	_, hides := v.Addr().Interface().(secretive)
+	switch {
+	case !may && whole != nil:
+		d.complain(n.at, at, "${%s} is not replaced here, only in secrets, addresses and paths; set %s instead", whole[1], variableOf(at))
+		return false
+	case !may:
+		return true
+	case whole == nil:
+		if hides {
+			d.text.mask(n, true)
+		}
+		d.complain(n.at, at, "${NAME} must be the whole value")
+		return false
+	}
+	value, ok := d.environ[whole[1]]
+	if !ok || value == "" {
+		d.complain(n.at, at, "%s is not set in the environment", whole[1])
+		return false
+	}
+	n.text, n.quoted = value, true
+	if hides {
+		n.masked = true // all of what comes from there
+	}
+	return true
+}
+
+// FileReader reads a file and tells who may read it.
+type FileReader func(name string) (data []byte, mode fs.FileMode, err error)
+
+// readFile is the FileReader of the file system. It stops where a configuration would be
+// too large.
+func readFile(name string) ([]byte, fs.FileMode, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	data, err := readUpTo(file, maxBytes+1)
+	return data, info.Mode(), err
+}
+
+// contents are the files that a configuration was made from, by name: the hash of what
+// was in each.
+type contents map[string][sha256.Size]byte
+
+// note remembers what was in a file. One that cannot be read has a content, too: why.
+func (c contents) note(name string, data []byte, err error) {
+	if err != nil {
+		data = []byte("cannot be read: " + err.Error())
+	}
+	c[name] = sha256.Sum256(data)
+}
+
+// files reads the files that a configuration names.
+type files struct {
+	*report
+	read   FileReader
+	loaded contents
+}
+
+// content returns what is in a file. If it cannot be read, that is a problem of the field
+// at a path.
+func (f *files) content(p Path, from place, at path) ([]byte, fs.FileMode, bool) {
+	data, mode, err := f.read(p.Name)
+	f.loaded.note(p.Name, data, err)
+	if err != nil {
+		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+			err = pathErr.Err
+		}
+		f.complain(from, at, "%s: %v", p.Name, err)
+		return nil, 0, false
+	}
+	return data, mode, true
+}
+
+// secret returns what is in a file, without the end of its line.
+func (f *files) secret(p Path, from place, at path) (secret.Secret, bool) {
+	data, mode, ok := f.content(p, from, at)
+	if !ok {
+		return secret.Secret{}, false
+	}
+	text := strings.TrimRight(string(data), "\r\n")
+	switch {
+	case text == "":
+		f.complain(from, at, "%s: is empty", p.Name)
+		return secret.Secret{}, false
+	case len(text) > maxSecret:
+		f.complain(from, at, "%s: has %d bytes: at most %d fit", p.Name, len(text), maxSecret)
+		return secret.Secret{}, false
+	}
+	if mode&0o004 != 0 {
+		f.warn(from, at, "%s: everybody on this machine can read the secret: chmod 600 it", p.Name)
+	}
+	return secret.New(text), true
+}
+
+const maxSecret = 4096
+
+// either returns the secret that is given in one of two ways, the zero value if in none.
+func (f *files) either(text Secret, file *Path, tree *node, at path, name string) secret.Secret {
+	where := at.key(name + "_file")
+	switch {
+	case file == nil:
+		return text.Secret
+	case !text.IsZero():
+		f.complain(tree.find(where), where, "%s is there, too: say it once", name)
+		return secret.Secret{}
+	}
+	s, _ := f.secret(*file, tree.find(where), where)
+	return s
+}
+
+func variableOf(at path) string {
+	parts := []string{"WEIR"}
+	for _, s := range at {
+		if s.name {
+			parts = append(parts, envName(s.key))
+		} else {
+			parts = append(parts, fmt.Sprint(s.index))
+		}
+	}
+	return strings.Join(parts, separator)
+}

@@ -1,0 +1,326 @@
+package config
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/store/redisstore"
+	"github.com/weirlimit/weir/tiered"
+)
+
+// Store is where the counts are.
+type Store struct {
+	// Kind is memory, or redis for counts that several daemons share.
+	Kind StoreKind `yaml:"kind" default:"memory"`
+
+	// MaxKeys is how many keys memory tells apart, at about 21 bytes each. Beyond, those
+	// that use least are forgotten.
+	MaxKeys int `yaml:"max_keys" default:"1000000"`
+
+	// Snapshot keeps what is in memory in a file, so that a restart does not forgive
+	// everybody.
+	Snapshot *Snapshot `yaml:"snapshot"`
+
+	// Redis is where Redis is, and how it is used.
+	Redis *Redis `yaml:"redis"`
+}
+
+// StoreKind is a place for counts.
+type StoreKind string
+
+// The kinds of stores.
+const (
+	Memory  StoreKind = "memory"
+	InRedis StoreKind = "redis"
+)
+
+func (StoreKind) choices() []string { return []string{string(Memory), string(InRedis)} }
+
+// prepare gives a store in Redis its defaults.
+func (*Store) prepare(n *node) {
+	if kind := n.child("kind"); kind != nil && kind.text == string(InRedis) && n.child("redis") == nil {
+		n.put("redis", newMapping(place{source: fromDefault}))
+	}
+}
+
+// Snapshot keeps counts in a file.
+type Snapshot struct {
+	// File is the file. Only its owner can read it.
+	File *Path `yaml:"file"`
+
+	// Every is how often it is written. A crash forgives what was used since.
+	Every Duration `yaml:"every" default:"1m"`
+}
+
+// Redis is where Redis is, and how it is used.
+type Redis struct {
+	// Addrs are where Redis is, as host:port: one server, some nodes of a cluster or, with
+	// sentinel_master, some Sentinels. One alone may also be the path of a socket or a URL
+	// redis://user:password@host:port/db, with rediss:// for TLS, and any may be ${NAME}.
+	// The default is 127.0.0.1:6379, with sentinel_master 127.0.0.1:26379.
+	Addrs []Address `yaml:"addrs"`
+
+	// SentinelMaster is the name by which Sentinels know the primary, often mymaster.
+	SentinelMaster string `yaml:"sentinel_master"`
+
+	// SentinelUsername is for logging in to the Sentinels.
+	SentinelUsername string `yaml:"sentinel_username"`
+
+	// SentinelPassword is for logging in to the Sentinels.
+	SentinelPassword Secret `yaml:"sentinel_password"`
+
+	// SentinelPasswordFile is a file with that password.
+	SentinelPasswordFile *Path `yaml:"sentinel_password_file"`
+
+	// Username is for logging in to Redis. The default is its user default.
+	Username string `yaml:"username"`
+
+	// Password is for logging in to Redis. The default is not to log in.
+	Password Secret `yaml:"password"`
+
+	// PasswordFile is a file with that password.
+	PasswordFile *Path `yaml:"password_file"`
+
+	// DB is the number of the database. A cluster has only 0.
+	DB int `yaml:"db" default:"0"`
+
+	// TLS makes all connections use TLS; {} is enough for servers with public
+	// certificates.
+	TLS *RedisTLS `yaml:"tls"`
+
+	// Prefix is how all keys begin, before a colon. Daemons with the same prefix share
+	// their counts.
+	Prefix string `yaml:"prefix" default:"weir"`
+
+	// Consistency is how often Redis is asked: exact for every decision, leased for
+	// blocks of units that are then spent here, async afterwards, which may admit too
+	// much.
+	Consistency Consistency `yaml:"consistency" default:"exact"`
+
+	// Timeout is how long a decision may take.
+	Timeout Duration `yaml:"timeout" default:"10ms"`
+
+	// OnError is what happens while Redis does not answer in time: local admits this
+	// daemon's share of the limits, open admits everything, closed nothing.
+	OnError OnError `yaml:"on_error" default:"local"`
+
+	// Nodes is how many daemons share Redis, for their shares: auto counts them.
+	Nodes Nodes `yaml:"nodes" default:"auto"`
+}
+
+// RedisTLS is how Redis is connected to with TLS.
+type RedisTLS struct {
+	// CAFile is a file with the authorities to trust, as PEM. The default is those of the
+	// system.
+	CAFile *Path `yaml:"ca_file"`
+
+	// CertFile is a file with the daemon's certificate, for servers that ask for one.
+	CertFile *Path `yaml:"cert_file"`
+
+	// KeyFile is a file with that certificate's key.
+	KeyFile *Path `yaml:"key_file"`
+
+	// ServerName is the name that the servers' certificates have. The default is the host
+	// they are reached by.
+	ServerName string `yaml:"server_name"`
+}
+
+// Consistency is how often Redis is asked.
+type Consistency string
+
+func (Consistency) choices() []string { return []string{"exact", "leased", "async"} }
+
+// OnError is what happens while a store does not answer.
+type OnError string
+
+func (OnError) choices() []string { return []string{"local", "open", "closed"} }
+
+// StoreSettings is what a store is made from.
+type StoreSettings struct {
+	Kind     StoreKind
+	Memory   memstore.Config   // for Memory
+	Snapshot SnapshotSettings  // for Memory
+	Redis    redisstore.Config // for InRedis, like Tier
+	Tier     tiered.Config     // Mode, OnError, Timeout and Nodes
+}
+
+// SnapshotSettings says where counts are kept. Without a File, they are not.
+type SnapshotSettings struct {
+	File  string
+	Every time.Duration
+}
+
+// Bounds of what can be asked for.
+const (
+	mostMaxKeys = 1_000_000_000
+	leastEvery  = time.Second
+)
+
+// store checks the store and makes its settings.
+func (c *checker) store() {
+	s, at := &c.file.Store, path{}.key("store")
+	c.out.Store.Kind = s.Kind
+	if s.MaxKeys < 1 || s.MaxKeys > mostMaxKeys {
+		c.wrong(at.key("max_keys"), "%d must be between 1 and %d", s.MaxKeys, mostMaxKeys)
+	}
+	c.out.Store.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
+	c.snapshot(s.Snapshot, at.key("snapshot"))
+	if s.Redis != nil && !c.failed(at.key("redis")) {
+		c.redis(s.Redis, at.key("redis"))
+	}
+}
+
+func (c *checker) snapshot(s *Snapshot, at path) {
+	switch {
+	case s == nil || c.failed(at):
+		return
+	case s.File == nil:
+		c.wrong(at, "needs a file")
+		return
+	case s.Every.Duration < leastEvery:
+		c.wrong(at.key("every"), "%v must be at least %v", s.Every.Duration, leastEvery)
+	case c.file.Store.Kind == InRedis:
+		c.warn(c.at(at), at, "has no effect: the counts are in Redis")
+	}
+	c.out.Store.Snapshot = SnapshotSettings{File: s.File.Name, Every: s.Every.Duration}
+}
+
+// redis makes the settings of Redis and of the tier in front of it.
+func (c *checker) redis(r *Redis, at path) {
+	server, ok := c.redisServer(r, at)
+	if !ok {
+		return
+	}
+	if strings.ContainsAny(r.Prefix, "{} \t\n") || strings.HasSuffix(r.Prefix, ":") || r.Prefix == "" {
+		c.wrong(at.key("prefix"), "%q must be a word without braces; a colon is put after it", r.Prefix)
+	}
+	store := redisstore.Config{Redis: server, Prefix: r.Prefix + ":", Timeout: r.Timeout.Duration}
+	tier := tiered.Config{Timeout: r.Timeout.Duration, Nodes: int(r.Nodes)}
+	if err := tier.Mode.UnmarshalText([]byte(r.Consistency)); err != nil {
+		c.wrong(at.key("consistency"), "%v", err)
+	}
+	tier.OnError = c.onError(r.OnError, at.key("on_error"))
+	c.redisProblems(server.Validate(), at)
+	c.out.Store.Redis, c.out.Store.Tier = store, tier
+}
+
+// onError returns what weir calls it; "" is the default.
+func (c *checker) onError(o OnError, at path) weir.OnError {
+	if o == "" {
+		return weir.OnErrorDefault
+	}
+	value, err := weir.ParseOnError(string(o))
+	if err != nil {
+		c.wrong(at, "%v", err)
+	}
+	return value
+}
+
+// redisServer returns where Redis is and how to log in.
+func (c *checker) redisServer(r *Redis, at path) (server redisstore.Server, ok bool) {
+	for _, a := range r.Addrs {
+		server.Addrs = append(server.Addrs, a.Reveal())
+	}
+	if len(r.Addrs) == 1 && strings.Contains(server.Addrs[0], "://") {
+		var err error
+		if server, err = redisstore.ParseServer(server.Addrs[0]); err != nil {
+			c.wrong(at.key("addrs").item(0), "%s", strings.TrimPrefix(err.Error(), "redisconn: "))
+			return server, false
+		}
+		c.redisURLOnly(r, server, at)
+	}
+	if r.DB != 0 {
+		server.DB = r.DB
+	}
+	if r.Username != "" {
+		server.Username = r.Username
+	}
+	if s := c.files.either(r.Password, r.PasswordFile, c.tree, at, "password"); !s.IsZero() {
+		server.Password = s
+	}
+	server.Sentinel, server.SentinelUsername = r.SentinelMaster, r.SentinelUsername
+	server.SentinelPassword = c.files.either(r.SentinelPassword, r.SentinelPasswordFile, c.tree, at, "sentinel_password")
+	if r.TLS != nil {
+		server.TLS = c.redisTLS(r.TLS, server.Addrs, at.key("tls"))
+	}
+	return server, !c.failed(at)
+}
+
+// redisURLOnly refuses what is said once in a URL and once beside it.
+func (c *checker) redisURLOnly(r *Redis, server redisstore.Server, at path) {
+	const twice = "is in the URL of addrs, too: say it once"
+	for _, both := range []struct {
+		field     string
+		here, url bool
+	}{
+		{"username", r.Username != "", server.Username != ""},
+		{"password", !r.Password.IsZero(), !server.Password.IsZero()},
+		{"password_file", r.PasswordFile != nil, !server.Password.IsZero()},
+		{"db", r.DB != 0, server.DB != 0},
+		{"tls", r.TLS != nil, server.TLS != nil},
+	} {
+		if both.here && both.url {
+			c.wrong(at.key(both.field), twice)
+		}
+	}
+}
+
+func (c *checker) redisTLS(t *RedisTLS, addrs []string, at path) *tls.Config {
+	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.ServerName == "" && len(addrs) == 1 {
+		out.ServerName, _, _ = net.SplitHostPort(addrs[0]) // redisconn says what is wrong with it
+	}
+	if t.CAFile != nil {
+		out.RootCAs = c.authorities(*t.CAFile, at.key("ca_file"))
+	}
+	switch {
+	case t.CertFile == nil && t.KeyFile == nil:
+		return out
+	case t.CertFile == nil || t.KeyFile == nil:
+		c.wrong(at, "cert_file and key_file need each other")
+		return out
+	}
+	cert, _, ok := c.files.content(*t.CertFile, c.at(at.key("cert_file")), at.key("cert_file"))
+	key, _, alsoOK := c.files.content(*t.KeyFile, c.at(at.key("key_file")), at.key("key_file"))
+	if !ok || !alsoOK {
+		return out
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
+	}
+	out.Certificates = []tls.Certificate{pair}
+	return out
+}
+
+// redisFields are what the fields of redisconn.Config are called in files.
+var redisFields = strings.NewReplacer(
+	"SentinelUsername", "sentinel_username", "SentinelPassword", "sentinel_password", "Sentinel", "sentinel_master",
+	"Username", "username", "Password", "password", "Addrs", "addrs", "DB", "db", "redisconn: ", "")
+
+// redisProblems notes what redisconn does not take.
+func (c *checker) redisProblems(err error, at path) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(redisFields.Replace(err.Error())) {
+		line = strings.TrimSpace(line)
+		end := strings.IndexAny(line, " :[")
+		if end < 0 {
+			c.wrong(at, "%s", line)
+			continue
+		}
+		where, text := at.key(line[:end]), line[end:]
+		var i int
+		if n, _ := fmt.Sscanf(text, "[%d]", &i); n == 1 {
+			_, text, _ = strings.Cut(text, "]")
+			where = where.item(i)
+		}
+		c.wrong(where, "%s", strings.TrimLeft(text, ": "))
+	}
+}

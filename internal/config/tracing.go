@@ -1,0 +1,81 @@
+package config
+
+import (
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/secret"
+)
+
+// Tracing is where spans of requests are sent.
+type Tracing struct {
+	// Endpoint is the URL of a collector that takes OTLP over HTTP, for example
+	// http://127.0.0.1:4318.
+	Endpoint Address `yaml:"endpoint"`
+
+	// Sample is the part of the requests that are traced unless their caller decided.
+	Sample Percent `yaml:"sample" default:"1%"`
+
+	// Headers are sent to the collector, for example with a token. Their values are
+	// secrets.
+	Headers map[string]Secret `yaml:"headers"`
+}
+
+// TracingSettings is what an exporter of spans is made from.
+type TracingSettings struct {
+	Endpoint secret.Secret
+	Sample   float64 // 0 to 1
+	Headers  []TracingHeader
+}
+
+// TracingHeader is a header that is sent to the collector.
+type TracingHeader struct {
+	Name  string
+	Value secret.Secret
+}
+
+// hosts checks the names by which browsers call.
+func (c *checker) hosts() {
+	for i, name := range c.file.Hosts {
+		at := path{}.key("hosts").item(i)
+		host, _, err := net.SplitHostPort(name)
+		switch {
+		case err == nil && host != "" && !strings.ContainsAny(name, "/@"):
+			c.wrong(at, "%q has a port: write %s", name, host)
+		case name == "" || len(name) > 253 || strings.ContainsAny(name, "/:*@ \t\n") || strings.ContainsRune(name, 0):
+			c.wrong(at, "%q must be the name of a host, such as weir.example.com", shorten(name))
+		}
+	}
+}
+
+// tracing checks the collector's URL. It is not quoted: it may have a key in it.
+func (c *checker) tracing() {
+	t, at := c.file.Tracing, path{}.key("tracing")
+	if t == nil || c.failed(at) {
+		return
+	}
+	if t.Endpoint.IsZero() {
+		c.wrong(at, "needs an endpoint, such as http://127.0.0.1:4318")
+		return
+	}
+	u, err := url.Parse(t.Endpoint.Reveal())
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		c.wrong(at.key("endpoint"), "must be the URL of a collector, such as http://127.0.0.1:4318")
+	}
+	out := &TracingSettings{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000}
+	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
+		value := t.Headers[name]
+		where := at.key("headers").key(name)
+		if !isHeader(name) || name == "" {
+			c.wrong(where, "is no name of a header")
+		}
+		if strings.ContainsAny(value.Reveal(), "\r\n\x00") {
+			c.wrong(where, "has more than one line")
+		}
+		out.Headers = append(out.Headers, TracingHeader{name, value.Secret})
+	}
+	c.out.Tracing = out
+}
