@@ -3,9 +3,11 @@
 // check have the same number in batches and reservations.
 //
 //   - A refusal is a reply, with allowed = false. An error means that there is no
-//     decision and nothing was taken: INVALID_ARGUMENT (a negative cost, columns
-//     of different lengths), NOT_FOUND (no such policy), UNAVAILABLE (the store
-//     cannot be asked and the policy does not say what to do then).
+//     decision. Nothing was taken if it is INVALID_ARGUMENT (a negative cost,
+//     columns of different lengths), NOT_FOUND (no such policy), UNAUTHENTICATED,
+//     PERMISSION_DENIED or RESOURCE_EXHAUSTED (too long a message, too many wrong
+//     tokens). Nobody can say if it is UNAVAILABLE (the store cannot be asked and
+//     the policy does not say what to do then) or the caller's time was over.
 //   - Times are in whole milliseconds, rounded up. Where -1 means never they are
 //     sint64, in which -1 takes one byte instead of ten.
 //   - In Connect's JSON the 64-bit numbers are strings ("limit": "100"), as
@@ -42,7 +44,8 @@ type CheckRequest struct {
 	// The name of a policy, for example "default". Required.
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Who pays, for example "alice", in at most 256 bytes of UTF-8; hash what is
-	// longer.
+	// longer. It may be left out only if all limits of the policy go by keys. An
+	// empty one counts as left out, here and in batches and reservations.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// How many requests this counts as, for example 5: from 0 to 2147483647. Absent
 	// means 1; 0 is admitted and takes nothing.
@@ -55,8 +58,8 @@ type CheckRequest struct {
 	// The cost in other units than requests, for example {"tokens": 800}. What JSON
 	// writes as "cost": {"requests": 2, "tokens": 800} is cost = 2 and this.
 	Costs map[string]int64 `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// How long the caller is ready to wait for its turn, for example 250. The
-	// default, 0, is not at all.
+	// How long the call may wait in the daemon for its turn, for example 250; at most
+	// 10000. The default, 0, is not at all.
 	MaxWaitMs     int64 `protobuf:"varint,8,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -182,8 +185,8 @@ type CheckResponse struct {
 	// the whole decision, where now it sees a word that it does not know. It costs
 	// some eight bytes in a single decision and none per decision in a batch.
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Set if max_wait_ms was, and the units were taken for later: how long to wait
-	// before going ahead, for example 120.
+	// How long the request waited for its turn, for example 120. It is over: there
+	// is nothing left to wait for. Absent without max_wait_ms.
 	DelayMs       *int64 `protobuf:"varint,9,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -292,6 +295,8 @@ func (x *CheckResponse) GetDelayMs() int64 {
 //	policy_index  0, 1, 0
 //	key           "alice", "alice", "bob"
 //	cost          none: each costs 1
+//
+// There are at most 1000 checks. If anything is wrong with one of them, none is made.
 type CheckBatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The names of the policies that are used, each once, for example "api" and
@@ -307,8 +312,8 @@ type CheckBatchRequest struct {
 	Keys []*KeyColumn `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
 	// The cost in other units than requests, a column for each unit.
 	Costs []*CostColumn `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty"`
-	// A column: how long the caller is ready to wait, for example 250. The default
-	// is not at all.
+	// A column of zeros, or none: the checks of a batch are answered together, so
+	// none of them waits. It is here to be refused.
 	MaxWaitMs []int64 `protobuf:"varint,8,rep,packed,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	// Whether to admit all checks or none. The default is each on its own.
 	Atomic bool `protobuf:"varint,9,opt,name=atomic,proto3" json:"atomic,omitempty"`
@@ -533,8 +538,8 @@ type CheckBatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A column: whether the units were taken, as in CheckResponse.
 	Allowed []bool `protobuf:"varint,1,rep,packed,name=allowed,proto3" json:"allowed,omitempty"`
-	// The limits that refused, each once, for example "api.daily", and "" if any
-	// check was allowed. Not a column: limited_by_index says which is whose.
+	// The limits that refused, each once, for example "api.daily", and "" if some
+	// check was refused by none. Not a column: limited_by_index says which is whose.
 	LimitedBy []string `protobuf:"bytes,3,rep,name=limited_by,json=limitedBy,proto3" json:"limited_by,omitempty"`
 	// A column: the most units that the limit ever admits at once, for example 100.
 	Limit []int64 `protobuf:"varint,4,rep,packed,name=limit,proto3" json:"limit,omitempty"`
@@ -549,7 +554,7 @@ type CheckBatchResponse struct {
 	// The reasons that occur, each once, for example "admitted" and "exhausted".
 	// Not a column: reason_index says which is whose.
 	Reason []string `protobuf:"bytes,8,rep,name=reason,proto3" json:"reason,omitempty"`
-	// A column: how long to wait before going ahead, for example 120.
+	// Not used: the checks of a batch do not wait.
 	DelayMs []int64 `protobuf:"varint,9,rep,packed,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
 	// A column: the place in limited_by of the decision's, for example 1.
 	LimitedByIndex []uint32 `protobuf:"varint,10,rep,packed,name=limited_by_index,json=limitedByIndex,proto3" json:"limited_by_index,omitempty"`
@@ -674,8 +679,7 @@ type ReserveRequest struct {
 	// The greatest cost to expect in other units, for example {"tokens": 4000}.
 	Costs map[string]int64 `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// How long to hold, for example 30000, at most an hour; then all of it counts as
-	// used. The default, 0, is a minute. -1 holds until settled, which only policies
-	// of nothing but concurrency limits take.
+	// used, and slots are free. The default, 0, is a minute.
 	TtlMs         int64 `protobuf:"zigzag64,9,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -778,7 +782,7 @@ type ReserveResponse struct {
 	// "5f0c9d6a3b7e42188d3f6a1c0b9e7d24". Opaque, and of use only to the client that
 	// reserved. Empty if refused.
 	Id string `protobuf:"bytes,10,opt,name=id,proto3" json:"id,omitempty"`
-	// How long it is held, for example 30000; -1 means until settled. 0 if refused.
+	// How long it is held, for example 30000. 0 if refused.
 	ExpiresInMs   int64 `protobuf:"zigzag64,11,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1189,8 +1193,7 @@ type RenewResponse struct {
 	// Whether the expiry was moved. False if the reservation was over: settled or
 	// expired.
 	Renewed bool `protobuf:"varint,1,opt,name=renewed,proto3" json:"renewed,omitempty"`
-	// How long it is held from now on, for example 30000; -1 means until settled. 0
-	// if it was over.
+	// How long it is held from now on, for example 30000. 0 if it was over.
 	ExpiresInMs   int64 `protobuf:"zigzag64,2,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

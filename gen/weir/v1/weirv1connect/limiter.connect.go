@@ -3,9 +3,11 @@
 // check have the same number in batches and reservations.
 //
 //   - A refusal is a reply, with allowed = false. An error means that there is no
-//     decision and nothing was taken: INVALID_ARGUMENT (a negative cost, columns
-//     of different lengths), NOT_FOUND (no such policy), UNAVAILABLE (the store
-//     cannot be asked and the policy does not say what to do then).
+//     decision. Nothing was taken if it is INVALID_ARGUMENT (a negative cost,
+//     columns of different lengths), NOT_FOUND (no such policy), UNAUTHENTICATED,
+//     PERMISSION_DENIED or RESOURCE_EXHAUSTED (too long a message, too many wrong
+//     tokens). Nobody can say if it is UNAVAILABLE (the store cannot be asked and
+//     the policy does not say what to do then) or the caller's time was over.
 //   - Times are in whole milliseconds, rounded up. Where -1 means never they are
 //     sint64, in which -1 takes one byte instead of ten.
 //   - In Connect's JSON the 64-bit numbers are strings ("limit": "100"), as

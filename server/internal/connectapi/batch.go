@@ -1,0 +1,277 @@
+package connectapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlimit/weir"
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/guard"
+)
+
+// CheckBatch is POST /v1/check/batch, with columns instead of checks.
+func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
+	items, bad := callerOf(ctx).items(req)
+	if bad != nil {
+		return nil, bad
+	}
+	check := s.guard.CheckEach
+	if req.GetAtomic() {
+		check = s.guard.CheckAll
+	}
+	began := time.Now()
+	verdicts, err := check(ctx, items)
+	if err != nil {
+		return nil, s.batchUndecided(ctx, items, err)
+	}
+	took := time.Since(began)
+	for i := range verdicts {
+		s.tell(&items[i].Query, &verdicts[i], items[i].Peek, took/time.Duration(len(verdicts)))
+	}
+	return batchResponse(verdicts), nil
+}
+
+// batchUndecided answers when a batch was not decided.
+func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err error) *connect.Error {
+	if wrong, ok := errors.AsType[*guard.ItemError](err); ok {
+		if problem, ok := inputProblem(items[wrong.Index].Rule.Name(), wrong.Err); ok {
+			return in(wrong.Index, invalid("%s", problem))
+		}
+	}
+	return s.undecided(ctx, "", err)
+}
+
+// items makes checks of columns. What is wrong with the columns comes first, then what is
+// wrong with a check by itself, then which policies there are not.
+func (c *caller) items(req *weirv1.CheckBatchRequest) ([]guard.Item, *connect.Error) {
+	if err := checkColumns(req); err != nil {
+		return nil, err
+	}
+	items := make([]guard.Item, len(req.GetKey()))
+	for i := range items {
+		if err := c.fill(&items[i], req, i); err != nil {
+			return nil, in(i, err)
+		}
+	}
+	fillKeys(items, req.GetKeys())
+	fillCosts(items, req.GetCosts())
+	return items, c.findRules(items, req)
+}
+
+// checkColumns refuses columns that do not fit each other, and those that say something
+// twice.
+func checkColumns(req *weirv1.CheckBatchRequest) *connect.Error {
+	n := len(req.GetKey())
+	switch {
+	case n > maxChecks:
+		return invalid("a batch may have %d checks", maxChecks)
+	case n > 0 && len(req.GetPolicy()) == 0:
+		return noPolicy()
+	case len(req.GetKeys()) > maxKeys:
+		return invalid(`"keys" may have %d entries`, maxKeys)
+	case len(req.GetCosts()) > maxUnits:
+		return invalid(`"costs" may have %d entries`, maxUnits)
+	}
+	for _, column := range []struct {
+		name   string
+		length int
+	}{
+		{"cost", len(req.GetCost())},
+		{"peek", len(req.GetPeek())},
+		{"max_wait_ms", len(req.GetMaxWaitMs())},
+		{"policy_index", len(req.GetPolicyIndex())},
+	} {
+		if err := checkLength(`"`+column.name+`"`, column.length, n); err != nil {
+			return err
+		}
+	}
+	if err := checkKeyColumns(req.GetKeys(), n); err != nil {
+		return err
+	}
+	return checkCostColumns(req.GetCosts(), n)
+}
+
+// checkLength refuses columns that are neither as long as that of the keys nor left out.
+func checkLength(column string, length, n int) *connect.Error {
+	if length != 0 && length != n {
+		return invalid(`%s has %d entries for %d checks: it has one for each entry of "key", or none`, column, length, n)
+	}
+	return nil
+}
+
+func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *connect.Error {
+	for i, column := range columns {
+		if slices.ContainsFunc(columns[:i], func(c *weirv1.KeyColumn) bool { return c.GetName() == column.GetName() }) {
+			return invalid(`"keys" has %s twice`, quote(column.GetName()))
+		}
+		if err := checkLength("the column "+quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkCostColumns(columns []*weirv1.CostColumn, n int) *connect.Error {
+	for i, column := range columns {
+		if column.GetUnit() == guard.Requests {
+			return requestsApart("costs", "cost")
+		}
+		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
+			return invalid(`"costs" has %s twice`, quote(column.GetUnit()))
+		}
+		if err := checkLength("the column "+quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at returns an entry of a column, or what stands for all if there is none.
+func at[T any](column []T, i int, otherwise T) T {
+	if len(column) == 0 {
+		return otherwise
+	}
+	return column[i]
+}
+
+// fill makes the i-th check of a batch, but for its rule.
+func (c *caller) fill(item *guard.Item, req *weirv1.CheckBatchRequest, i int) (err *connect.Error) {
+	q := &item.Query
+	q.Key, q.Client = req.GetKey()[i], c.name()
+	q.NoKey = q.Key == ""
+	q.Cost, item.Peek = at(req.GetCost(), i, 1), at(req.GetPeek(), i, false)
+	if err := checkKey(`"key"`, q.Key); err != nil {
+		return err
+	}
+	if err := checkRange(`"cost"`, q.Cost, weir.MaxCost); err != nil {
+		return err
+	}
+	for _, column := range req.GetKeys() {
+		if err := checkKey(`a value of "keys"`, at(column.GetKey(), i, "")); err != nil {
+			return err
+		}
+	}
+	for _, column := range req.GetCosts() {
+		if err := checkRange(`a value of "costs"`, at(column.GetCost(), i, 0), weir.MaxCost); err != nil {
+			return err
+		}
+	}
+	q.MaxWait, err = maxWait(at(req.GetMaxWaitMs(), i, 0))
+	return err
+}
+
+// fillKeys gives the checks their attributes, all in one piece of memory. A value that is
+// empty is none.
+func fillKeys(items []guard.Item, columns []*weirv1.KeyColumn) {
+	if len(columns) == 0 {
+		return
+	}
+	all := make([]guard.Attribute, 0, len(items)*len(columns))
+	for i := range items {
+		first := len(all)
+		for _, column := range columns {
+			if value := at(column.GetKey(), i, ""); value != "" {
+				all = append(all, guard.Attribute{Name: column.GetName(), Value: value})
+			}
+		}
+		items[i].Query.Keys = all[first:len(all):len(all)]
+	}
+}
+
+// fillCosts gives the checks their costs. One of 0 is as good as none, also where the
+// check's policy does not count the unit.
+func fillCosts(items []guard.Item, columns []*weirv1.CostColumn) {
+	if len(columns) == 0 {
+		return
+	}
+	all := make([]guard.Cost, 0, len(items)*len(columns))
+	for i := range items {
+		first := len(all)
+		for _, column := range columns {
+			if amount := at(column.GetCost(), i, 0); amount != 0 {
+				all = append(all, guard.Cost{Unit: column.GetUnit(), Amount: amount})
+			}
+		}
+		items[i].Query.Costs = all[first:len(all):len(all)]
+	}
+}
+
+// findRules gives the checks their rules, each of which is looked up once.
+func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (err *connect.Error) {
+	names := req.GetPolicy()
+	rules := make([]*guard.Rule, len(names))
+	for i := range items {
+		place := at(req.GetPolicyIndex(), i, 0)
+		if int64(place) >= int64(len(names)) {
+			return in(i, invalid(`"policy_index" is %d, and "policy" has %d entries, counted from 0`, place, len(names)))
+		}
+		if rules[place] == nil {
+			if rules[place], err = c.rule(names[place]); err != nil {
+				return in(i, err)
+			}
+		}
+		if items[i].Peek && req.GetAtomic() {
+			return in(i, invalid("a check that only looks cannot be part of an atomic batch"))
+		}
+		items[i].Rule = rules[place]
+	}
+	return nil
+}
+
+// batchResponse makes columns of verdicts. None has a delay: those of a batch do not wait.
+func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
+	n := len(verdicts)
+	out := &weirv1.CheckBatchResponse{
+		Allowed:        make([]bool, n),
+		Limit:          make([]int64, n),
+		Remaining:      make([]int64, n),
+		RetryAfterMs:   make([]int64, n),
+		ResetAfterMs:   make([]int64, n),
+		LimitedByIndex: make([]uint32, n),
+		ReasonIndex:    make([]uint32, n),
+	}
+	var limits, reasons words
+	for i := range verdicts {
+		v := &verdicts[i]
+		out.Allowed[i] = v.Allowed
+		out.Limit[i], out.Remaining[i] = v.Decision.Limit, v.Remaining
+		out.RetryAfterMs[i], out.ResetAfterMs[i] = retryMillis(v.Decision), millis(v.ResetAfter)
+		out.LimitedByIndex[i], out.ReasonIndex[i] = limits.place(v.LimitedBy()), reasons.place(v.Reason.String())
+	}
+	out.LimitedBy, out.Reason = limits.list, reasons.list
+	out.Limit, out.Remaining = unlessZero(out.Limit), unlessZero(out.Remaining)
+	out.RetryAfterMs, out.ResetAfterMs = unlessZero(out.RetryAfterMs), unlessZero(out.ResetAfterMs)
+	out.LimitedByIndex, out.ReasonIndex = unlessZero(out.LimitedByIndex), unlessZero(out.ReasonIndex)
+	return out
+}
+
+// unlessZero returns a column, nil if all of it is 0.
+func unlessZero[T int64 | uint32](column []T) []T {
+	if slices.ContainsFunc(column, func(n T) bool { return n != 0 }) {
+		return column
+	}
+	return nil
+}
+
+// words are texts that occur, each once and in the order in which they did.
+type words struct {
+	list   []string
+	places map[string]uint32
+}
+
+// place returns where a word is in the list, at whose end it is put if it is new.
+func (w *words) place(word string) uint32 {
+	if place, ok := w.places[word]; ok {
+		return place
+	}
+	if w.places == nil {
+		w.places = map[string]uint32{}
+	}
+	place := uint32(len(w.list)) // at most maxChecks
+	w.list, w.places[word] = append(w.list, word), place
+	return place
+}

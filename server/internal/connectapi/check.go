@@ -1,0 +1,86 @@
+package connectapi
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir"
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/guard"
+)
+
+// Check is POST /v1/check.
+func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
+	c := callerOf(ctx)
+	q, bad := c.query(req, req.Cost)
+	if bad == nil {
+		q.MaxWait, bad = maxWait(req.GetMaxWaitMs())
+	}
+	if bad != nil {
+		return nil, bad
+	}
+	rule, bad := c.rule(req.GetPolicy())
+	if bad != nil {
+		return nil, bad
+	}
+	decide := s.guard.Check
+	if req.GetPeek() {
+		decide = s.guard.Peek
+	}
+	began := time.Now()
+	v, err := decide(ctx, rule, &q)
+	if err != nil {
+		return nil, s.undecided(ctx, rule.Name(), err)
+	}
+	s.tell(&q, &v, req.GetPeek(), time.Since(began)-v.Waited)
+	return checkResponse(&v), nil
+}
+
+// tell reports a decision to those who watch.
+func (s *service) tell(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) {
+	s.observe(&guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took})
+}
+
+func checkResponse(v *guard.Verdict) *weirv1.CheckResponse {
+	out := &weirv1.CheckResponse{
+		Allowed:      v.Allowed,
+		Policy:       v.Policy(),
+		LimitedBy:    v.LimitedBy(),
+		Limit:        v.Decision.Limit,
+		Remaining:    v.Remaining,
+		RetryAfterMs: retryMillis(v.Decision),
+		ResetAfterMs: millis(v.ResetAfter),
+		Reason:       v.Reason.String(),
+	}
+	if v.Waited > 0 {
+		out.DelayMs = proto.Int64(millis(v.Waited))
+	}
+	return out
+}
+
+// retryMillis returns 0 for a charge that was admitted or would have been, else at least 1
+// or, for never, -1: a caller who waits 0 ms after a refusal would spin.
+func retryMillis(d weir.Decision) int64 {
+	if d.Allowed || d.Reason == weir.Admitted {
+		return 0
+	}
+	ms := millis(d.RetryAfter)
+	if ms == 0 {
+		return 1
+	}
+	return ms
+}
+
+// millis rounds up, so that waiting that long is never too short. Never is -1.
+func millis(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	ms := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		ms++
+	}
+	return ms
+}

@@ -1,0 +1,111 @@
+package connectapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+)
+
+// Config is what New needs. All fields are required.
+type Config struct {
+	Guard   *guard.Guard
+	State   func() *State       // what holds now; a request asks once
+	Observe func(*guard.Record) // is told each decision; it must not keep the record
+	Log     *slog.Logger
+}
+
+// State is what can change while the daemon runs. A State is immutable; a change is
+// another one.
+type State struct {
+	Rules *guard.Rules
+	Door  *identity.Door
+}
+
+const (
+	maxMessage = 64 << 10
+
+	// maxBody has room for a message and the five bytes that gRPC puts before it. Without
+	// it connect would read on to the end of a message that is too long, however far away
+	// that is.
+	maxBody = maxMessage + 5
+)
+
+// New returns the handler of weir.v1.LimiterService, and the path under which it is to be
+// served: all that begins with it.
+func New(cfg Config) (path string, handler http.Handler) {
+	s := &service{guard: cfg.Guard, observe: cfg.Observe, log: cfg.Log}
+	options := []connect.HandlerOption{
+		connect.WithReadMaxBytes(maxMessage),
+		connect.WithCompression("gzip", nil, nil), // takes away what connect has by default
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}), // to connect, another codec
+		connect.WithRecover(s.recovered),
+	}
+	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
+	return path, &door{state: cfg.State, inner: inner, errors: connect.NewErrorWriter(options...)}
+}
+
+// service has the verbs. All fields are set once by New.
+type service struct {
+	guard   *guard.Guard
+	observe func(*guard.Record)
+	log     *slog.Logger
+}
+
+var _ weirv1connect.LimiterServiceHandler = (*service)(nil)
+
+// door lets in who may call. It stands before connect because connect's own handlers see
+// header fields only: no certificate, and no address to throttle.
+type door struct {
+	state  func() *State
+	inner  http.Handler
+	errors *connect.ErrorWriter
+}
+
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	state := d.state()
+	client, no := state.Door.Client(r)
+	if no != nil {
+		_ = d.errors.Write(w, r, refused(w.Header(), no)) // an error means that the caller is gone
+		return
+	}
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, &caller{state, client}))
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	d.inner.ServeHTTP(w, r)
+}
+
+// caller is who asks, and what holds for the request. It travels in the context.
+type caller struct {
+	state  *State
+	client *identity.Client // nil if it does not matter who
+}
+
+type callerKey struct{}
+
+func callerOf(ctx context.Context) *caller { return ctx.Value(callerKey{}).(*caller) }
+
+// name returns the namespace of the caller's reservations.
+func (c *caller) name() string {
+	if c.client == nil {
+		return ""
+	}
+	return c.client.Name
+}
+
+// rule returns the policy that the caller asks for.
+func (c *caller) rule(name string) (*guard.Rule, *connect.Error) {
+	if c.client != nil && !c.client.May(name) {
+		return nil, fail(connect.CodePermissionDenied, "the client %s may not use the policy %s", c.client.Name, quote(name))
+	}
+	rule := c.state.Rules.Rule(name)
+	if rule == nil {
+		return nil, fail(connect.CodeNotFound, "no policy is called %s; the page at / and GET /admin/v1/policies list those there are", quote(name))
+	}
+	return rule, nil
+}

@@ -1,0 +1,137 @@
+package connectapi
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+)
+
+// How much a request may bring.
+const (
+	maxChecks = 1000 // of a batch
+	maxKeys   = 16
+	maxUnits  = 16
+)
+
+// asked is what checks and reservations have in common.
+type asked interface {
+	GetPolicy() string
+	GetKey() string
+	GetKeys() map[string]string
+	GetCosts() map[string]int64
+}
+
+// query returns what a request asks for, in requests cost or, if that is nil, 1. Who
+// leaves the key out cannot be told from who sends an empty one, so an empty key is none:
+// all who forget it would share a limit.
+func (c *caller) query(req asked, cost *int64) (q guard.Query, err *connect.Error) {
+	q = guard.Query{Key: req.GetKey(), NoKey: req.GetKey() == "", Cost: 1, Client: c.name()}
+	if cost != nil {
+		q.Cost = *cost
+	}
+	if req.GetPolicy() == "" {
+		return q, noPolicy()
+	}
+	if err := checkKey(`"key"`, q.Key); err != nil {
+		return q, err
+	}
+	if err := checkRange(`"cost"`, q.Cost, weir.MaxCost); err != nil {
+		return q, err
+	}
+	if q.Keys, err = attributes(req.GetKeys()); err != nil {
+		return q, err
+	}
+	q.Costs, err = costs("costs", "cost", req.GetCosts())
+	return q, err
+}
+
+// attributes returns a request's keys in the order of their names, so that of several
+// wrong ones it is always the same that is complained of.
+func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	if len(keys) > maxKeys {
+		return nil, invalid(`"keys" may have %d entries`, maxKeys)
+	}
+	list := make([]guard.Attribute, 0, len(keys))
+	for name, value := range keys {
+		if err := checkKey(`a value of "keys"`, value); err != nil {
+			return nil, err
+		}
+		list = append(list, guard.Attribute{Name: name, Value: value})
+	}
+	slices.SortFunc(list, func(a, b guard.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// costs returns the amounts of a field in the order of their units. Requests are in
+// another field.
+func costs(field, requests string, units map[string]int64) ([]guard.Cost, *connect.Error) {
+	if len(units) == 0 {
+		return nil, nil
+	}
+	if len(units) > maxUnits {
+		return nil, invalid("%q may have %d entries", field, maxUnits)
+	}
+	list := make([]guard.Cost, 0, len(units))
+	for unit, amount := range units {
+		list = append(list, guard.Cost{Unit: unit, Amount: amount})
+	}
+	slices.SortFunc(list, func(a, b guard.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
+	for _, c := range list {
+		if c.Unit == guard.Requests {
+			return nil, requestsApart(field, requests)
+		}
+		if err := checkRange(`a value of "`+field+`"`, c.Amount, weir.MaxCost); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// requestsApart refuses to be told the requests in two places, of which one would be
+// ignored.
+func requestsApart(field, requests string) *connect.Error {
+	return invalid("%q has %q: those are what %q is for", field, guard.Requests, requests)
+}
+
+func noPolicy() *connect.Error { return invalid(`"policy" is missing: the name of a policy`) }
+
+func checkKey(what, key string) *connect.Error {
+	if weir.CheckKey(key) != nil {
+		return invalid("%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
+	}
+	return nil
+}
+
+// checkRange refuses numbers that are not from 0 to most.
+func checkRange(what string, n, most int64) *connect.Error {
+	switch {
+	case n < 0:
+		return invalid("%s must not be negative", what)
+	case n > most:
+		return invalid("%s must be at most %d", what, most)
+	}
+	return nil
+}
+
+// maxWait reads how long a check may wait.
+func maxWait(ms int64) (time.Duration, *connect.Error) {
+	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, guard.MaxWait.Milliseconds())
+}
+
+// lasts reads how long a reservation is to be held.
+func lasts(ms int64) (time.Duration, *connect.Error) {
+	if ms == 0 {
+		return weir.DefaultTTL, nil
+	}
+	return millisecond(ms), checkRange(`"ttl_ms"`, ms, weir.MaxTTL.Milliseconds())
+}
+
+func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

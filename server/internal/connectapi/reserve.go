@@ -1,0 +1,131 @@
+package connectapi
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlimit/weir"
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/guard"
+)
+
+// Reserve is POST /v1/reserve.
+func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
+	c := callerOf(ctx)
+	q, bad := c.query(req, req.Cost)
+	if bad != nil {
+		return nil, bad
+	}
+	ttl, bad := lasts(req.GetTtlMs())
+	if bad != nil {
+		return nil, bad
+	}
+	rule, bad := c.rule(req.GetPolicy())
+	if bad != nil {
+		return nil, bad
+	}
+	began := time.Now()
+	v, ticket, err := s.guard.Reserve(ctx, rule, &q, ttl)
+	if err != nil {
+		return nil, s.undecided(ctx, rule.Name(), err)
+	}
+	s.tell(&q, &v, false, time.Since(began))
+	return reserveResponse(&v, ticket, ttl), nil
+}
+
+func reserveResponse(v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) *weirv1.ReserveResponse {
+	out := &weirv1.ReserveResponse{
+		Allowed:      v.Allowed,
+		Policy:       v.Policy(),
+		LimitedBy:    v.LimitedBy(),
+		Limit:        v.Decision.Limit,
+		Remaining:    v.Remaining,
+		RetryAfterMs: retryMillis(v.Decision),
+		ResetAfterMs: millis(v.ResetAfter),
+		Reason:       v.Reason.String(),
+	}
+	if ticket != nil {
+		out.Id, out.ExpiresInMs = ticket.String(), ttl.Milliseconds()
+	}
+	return out
+}
+
+// Commit is POST /v1/commit.
+func (s *service) Commit(ctx context.Context, req *weirv1.CommitRequest) (*weirv1.CommitResponse, error) {
+	used, bad := usedOf(req)
+	if bad != nil {
+		return nil, bad
+	}
+	settled, err := s.settle(ctx, req.GetId(), used)
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.CommitResponse{Refunded: settled.Refunded, Overrun: settled.Overrun, Late: settled.Late}, nil
+}
+
+// usedOf reads what was used. A unit that is left out was used as reserved.
+func usedOf(req *weirv1.CommitRequest) (used guard.Used, bad *connect.Error) {
+	used.All = req.Used == nil && len(req.GetUsedCosts()) == 0
+	used.HaveCost, used.Cost = req.Used != nil, req.GetUsed()
+	if bad := checkRange(`"used"`, used.Cost, weir.MaxCost); bad != nil {
+		return used, bad
+	}
+	used.Costs, bad = costs("used_costs", "used", req.GetUsedCosts())
+	return used, bad
+}
+
+// Cancel is POST /v1/cancel.
+func (s *service) Cancel(ctx context.Context, req *weirv1.CancelRequest) (*weirv1.CancelResponse, error) {
+	settled, err := s.settle(ctx, req.GetId(), guard.Used{None: true})
+	if err != nil {
+		return nil, err
+	}
+	return &weirv1.CancelResponse{Refunded: settled.Refunded, Overrun: settled.Overrun, Late: settled.Late}, nil
+}
+
+func (s *service) settle(ctx context.Context, id string, used guard.Used) (weir.Settled, error) {
+	ticket, bad := callerOf(ctx).ticket(id)
+	if bad != nil {
+		return weir.Settled{}, bad
+	}
+	settled, err := s.guard.Settle(ctx, ticket, used)
+	if err != nil {
+		return weir.Settled{}, s.undecided(ctx, ticket.Policy(), err)
+	}
+	return settled, nil
+}
+
+// Renew is POST /v1/renew.
+func (s *service) Renew(ctx context.Context, req *weirv1.RenewRequest) (*weirv1.RenewResponse, error) {
+	ttl, bad := lasts(req.GetTtlMs())
+	if bad != nil {
+		return nil, bad
+	}
+	ticket, bad := callerOf(ctx).ticket(req.GetId())
+	if bad != nil {
+		return nil, bad
+	}
+	renewed, err := s.guard.Renew(ctx, ticket, ttl)
+	if err != nil {
+		return nil, s.undecided(ctx, ticket.Policy(), err)
+	}
+	if !renewed {
+		ttl = 0
+	}
+	return &weirv1.RenewResponse{Renewed: renewed, ExpiresInMs: ttl.Milliseconds()}, nil
+}
+
+// ticket reads the id of one of the caller's reservations.
+func (c *caller) ticket(id string) (*guard.Ticket, *connect.Error) {
+	if id == "" {
+		return nil, invalid(`"id" is missing: what Reserve returned`)
+	}
+	ticket, err := guard.ParseTicket(id, c.name())
+	if err != nil { // of which there is one kind
+		problem, _ := inputProblem("", err)
+		return nil, invalid("%s", problem)
+	}
+	return ticket, nil
+}
