@@ -50,7 +50,8 @@ type Server struct {
 
 	// state is what holds now. It is written under changing, and read without.
 	state    atomic.Pointer[state]
-	changing sync.Mutex
+	changing sync.Mutex // guards the field below
+	known    []Override // by operators, when they could last be read
 
 	trouble atomic.Pointer[string] // what went wrong with the last reload
 	ready   atomic.Bool            // written by Run, read by GET /readyz
@@ -89,6 +90,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.state.Store(st)
+	s.known = set
 	s.reloads.Succeeded(s.began)
 	s.handlers, err = s.newHandlers()
 	return s, err

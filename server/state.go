@@ -1,10 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/guard"
@@ -158,7 +161,8 @@ func (s *Server) reload(ctx context.Context, live Live) error {
 	defer s.changing.Unlock()
 	set, err := s.overrides.List(ctx)
 	if err != nil {
-		return fmt.Errorf("server: the overrides that operators set cannot be read: %w", err)
+		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
+		set = s.known
 	}
 	return s.changeLocked(ctx, live, set)
 }
@@ -174,6 +178,7 @@ func (s *Server) changeLocked(ctx context.Context, live Live, set []Override) er
 		return err
 	}
 	s.state.Store(st)
+	s.known = set
 	return nil
 }
 
@@ -182,10 +187,20 @@ func (s *Server) refresh(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	set, err := s.overrides.List(ctx)
-	if err != nil {
+	if err != nil || sameOverrides(set, s.known) {
 		return err
 	}
 	return s.changeLocked(ctx, s.state.Load().live, set)
+}
+
+// sameOverrides says whether two lists have the same in them. It sorts them.
+func sameOverrides(a, b []Override) bool {
+	order := func(a, b Override) int {
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key))
+	}
+	slices.SortFunc(a, order)
+	slices.SortFunc(b, order)
+	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
 }
 
 // putOverride keeps an override and puts it in force.

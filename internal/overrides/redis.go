@@ -1,0 +1,250 @@
+// Package overrides keeps the overrides that operators set where all daemons that share the
+// counts find them.
+//
+// In Redis they are the fields of one hash: a policy's name, a zero byte and a key, with the
+// override as JSON. One more field changes with every change; daemons look at it twice a
+// second. The hash expires when its last override does.
+package overrides
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/server"
+)
+
+// Redis keeps overrides in Redis. Make one with NewRedis.
+type Redis struct {
+	conn *redisconn.Conn
+	key  string
+}
+
+var _ server.Overrides = (*Redis)(nil)
+
+// How often a daemon looks whether something changed, and how often it looks at everything
+// whatever it thinks.
+const (
+	lookEvery   = 500 * time.Millisecond
+	lookAtAll   = 20 // of these
+	callTimeout = 2 * time.Second
+)
+
+// version is the field that changes. No other has its form: they have a zero byte.
+const version = "version"
+
+// NewRedis connects. Prefix is that of all keys.
+func NewRedis(ctx context.Context, c redisconn.Config, prefix string) (*Redis, error) {
+	conn, err := redisconn.Open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Redis{conn: conn, key: prefix + ":overrides"}, nil
+}
+
+// Close ends the connection.
+func (r *Redis) Close() { r.conn.Close() }
+
+// Put keeps an override, and forgets those that have ended.
+func (r *Redis) Put(ctx context.Context, o server.Override) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	text, err := encode(o)
+	if err != nil {
+		return err
+	}
+	c := r.conn.Client
+	put := c.B().Hset().Key(r.key).FieldValue().FieldValue(field(o.Policy, o.Key), text).FieldValue(version, rand.Text()).Build()
+	if err := c.Do(ctx, put).Error(); err != nil {
+		return fmt.Errorf("overrides: %w", err)
+	}
+	return r.tidy(ctx)
+}
+
+// tidy removes what has ended, and has the hash end with the last one.
+func (r *Redis) tidy(ctx context.Context) error {
+	all, err := r.all(ctx)
+	if err != nil {
+		return err
+	}
+	c, now := r.conn.Client, time.Now()
+	var ended []string
+	last, forever := now, false
+	for name, o := range all {
+		switch {
+		case o.Until.IsZero():
+			forever = true
+		case !now.Before(o.Until):
+			ended = append(ended, name)
+		case o.Until.After(last):
+			last = o.Until
+		}
+	}
+	if len(ended) > 0 {
+		if err := c.Do(ctx, c.B().Hdel().Key(r.key).Field(ended...).Build()).Error(); err != nil {
+			return fmt.Errorf("overrides: %w", err)
+		}
+	}
+	expiry := c.B().Expireat().Key(r.key).Timestamp(last.Unix() + 60).Build()
+	if forever {
+		expiry = c.B().Persist().Key(r.key).Build()
+	}
+	return c.Do(ctx, expiry).Error()
+}
+
+// Remove forgets an override.
+func (r *Redis) Remove(ctx context.Context, policy, key string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c := r.conn.Client
+	n, err := c.Do(ctx, c.B().Hdel().Key(r.key).Field(field(policy, key)).Build()).AsInt64()
+	if err != nil {
+		return false, fmt.Errorf("overrides: %w", err)
+	}
+	if n == 0 {
+		return false, nil
+	}
+	changed := c.B().Hset().Key(r.key).FieldValue().FieldValue(version, rand.Text()).Build()
+	if err := c.Do(ctx, changed).Error(); err != nil {
+		return true, fmt.Errorf("overrides: %w", err)
+	}
+	return true, r.tidy(ctx)
+}
+
+// List returns those that have not ended.
+func (r *Redis) List(ctx context.Context) ([]server.Override, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	all, err := r.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []server.Override
+	now := time.Now()
+	for _, o := range all {
+		if o.Until.IsZero() || now.Before(o.Until) {
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}
+
+// all returns the overrides by field. What cannot be understood, because a later version
+// wrote it, is left out.
+func (r *Redis) all(ctx context.Context) (map[string]server.Override, error) {
+	c := r.conn.Client
+	fields, err := c.Do(ctx, c.B().Hgetall().Key(r.key).Build()).AsStrMap()
+	if err != nil {
+		return nil, fmt.Errorf("overrides: %w", err)
+	}
+	all := make(map[string]server.Override, len(fields))
+	for name, text := range fields {
+		policy, key, ok := strings.Cut(name, "\x00")
+		if !ok {
+			continue
+		}
+		if o, err := decode(policy, key, text); err == nil {
+			all[name] = o
+		}
+	}
+	return all, nil
+}
+
+// Watch calls changed when somebody has changed something, and every ten seconds.
+func (r *Redis) Watch(ctx context.Context, changed func()) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	known := r.look(ctx, "")
+	for n := 1; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		now := r.look(ctx, known)
+		if now != known || n%lookAtAll == 0 {
+			known = now
+			changed()
+		}
+	}
+}
+
+// look returns the version, or what was known before if Redis does not say.
+func (r *Redis) look(ctx context.Context, known string) string {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	c := r.conn.Client
+	now, err := c.Do(ctx, c.B().Hget().Key(r.key).Field(version).Build()).ToString()
+	switch {
+	case errors.Is(err, rueidis.Nil):
+		return ""
+	case err != nil:
+		return known
+	}
+	return now
+}
+
+func field(policy, key string) string { return policy + "\x00" + key }
+
+// stored is an override as it is kept.
+type stored struct {
+	Until  *time.Time    `json:"until,omitempty"`
+	Limits []storedLimit `json:"limits"`
+}
+
+type storedLimit struct {
+	Name      string         `json:"name,omitempty"`
+	Rate      int64          `json:"rate"`
+	Per       *weir.Period   `json:"per,omitempty"` // slots have none
+	Burst     int64          `json:"burst,omitempty"`
+	Algorithm weir.Algorithm `json:"algorithm"`
+	Initial   weir.Fill      `json:"initial"`
+	MaxDebt   int64          `json:"max_debt,omitempty"`
+	OnError   weir.OnError   `json:"on_error"`
+}
+
+func encode(o server.Override) (string, error) {
+	var s stored
+	if !o.Until.IsZero() {
+		s.Until = &o.Until
+	}
+	for _, l := range o.Limits {
+		x := storedLimit{Name: l.Name, Rate: l.Rate, Burst: l.Burst, Algorithm: l.Algorithm, Initial: l.Initial, MaxDebt: l.MaxDebt, OnError: l.OnError}
+		if l.Per != (weir.Period{}) {
+			x.Per = &l.Per
+		}
+		s.Limits = append(s.Limits, x)
+	}
+	text, err := json.Marshal(s)
+	return string(text), err
+}
+
+func decode(policy, key, text string) (server.Override, error) {
+	var s stored
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return server.Override{}, err
+	}
+	o := server.Override{Policy: policy, Override: guard.Override{Key: key}}
+	if s.Until != nil {
+		o.Until = *s.Until
+	}
+	for _, x := range s.Limits {
+		l := guard.Limit{Limit: weir.Limit{
+			Name: x.Name, Rate: x.Rate, Burst: x.Burst, Algorithm: x.Algorithm, Initial: x.Initial, MaxDebt: x.MaxDebt, OnError: x.OnError,
+		}}
+		if x.Per != nil {
+			l.Per = *x.Per
+		}
+		o.Limits = append(o.Limits, l)
+	}
+	return o, nil
+}
