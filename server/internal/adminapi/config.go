@@ -15,7 +15,8 @@ type Config struct {
 	State func() *State // what holds now; a request asks once
 
 	// Overrides are those that operators have set, in the store that all nodes share.
-	// What these change is in force when they return.
+	// What these change is in force when they return. PutOverride returns ErrTooMany if no
+	// more fit.
 	ListOverrides  func(context.Context) ([]Override, error)
 	PutOverride    func(context.Context, Override) error
 	RemoveOverride func(ctx context.Context, policy, key string) (bool, error)
@@ -25,8 +26,8 @@ type Config struct {
 	Top func(n int) []topk.Entry
 
 	// Subscribe has every decision from now on sent to the channel, until cancel is
-	// called; those that find it full are left out, and counted by lost. It fails if
-	// too many watch already.
+	// called; those that find it full are left out, and lost returns how many that were
+	// since it was last asked. It fails if too many watch already.
 	Subscribe func() (records <-chan guard.Record, lost func() int64, cancel func(), err error)
 
 	// Stats returns the figures of the store and the tier, for GET /admin/v1/stats.

@@ -1,0 +1,31 @@
+// Package adminapi is what operators ask the daemon, and tell it, over HTTP.
+//
+//	GET    /admin/v1/config         what is configured, and where it comes from
+//	GET    /admin/v1/policies       the policies that are in force
+//	GET    /admin/v1/keys           how a key stands
+//	POST   /admin/v1/keys/reset     forget what a key has used
+//	PUT    /admin/v1/keys/override  give a key other numbers
+//	DELETE /admin/v1/keys/override  take them back
+//	GET    /admin/v1/overrides      all that operators have set
+//	GET    /admin/v1/stats          figures, and who is refused most
+//	GET    /admin/v1/events         decisions as they are made
+//
+// docs/admin.md has an example of each.
+//
+// # Guarantees
+//
+//   - A call that looks changes nothing, and needs the scope read. A call that changes
+//     something needs the scope write.
+//   - Every change, and every try by an operator who lacks the scope, is one line of the
+//     audit log. Failed authentication is one line a second at most.
+//   - A body means one thing or is refused: unknown fields, fields twice, text after the
+//     object and broken Unicode are errors that say where. So are unknown parameters.
+//   - Whatever is not an answer is a problem (RFC 9457). No cache may store either.
+//   - Keys are in answers and in the audit log, quoted; never in headers.
+//
+// # Limits
+//
+// A body is at most 16 KiB. Keys that are not UTF-8, which other protocols allow, appear
+// with replacement characters. Pages of other origins are kept out by package server, not
+// here.
+package adminapi

@@ -1,0 +1,164 @@
+package adminapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/guard"
+)
+
+// keyAnswer is how a key stands.
+type keyAnswer struct {
+	Policy   string          `json:"policy"`
+	Key      string          `json:"key"`
+	Rollout  string          `json:"rollout"`
+	Enforced bool            `json:"enforced"` // whether any refusal would be one for this key
+	Override *appliedAnswer  `json:"override"` // null if the policy's own numbers apply
+	Limits   []standingEntry `json:"limits"`   // the tightest of each group
+	Missing  []string        `json:"missing"`  // attributes by which there are limits, and that were not given
+}
+
+// appliedAnswer is the override that applies to a key.
+type appliedAnswer struct {
+	Key    string `json:"key"`
+	Until  string `json:"until"`
+	Source string `json:"source"`
+}
+
+// standingEntry is how a limit stands.
+type standingEntry struct {
+	Limit        string     `json:"limit"`
+	Key          string     `json:"key"`
+	By           string     `json:"by"`
+	Unit         string     `json:"unit"`
+	Mode         guard.Mode `json:"mode"` // what it is for this key
+	Capacity     int64      `json:"capacity"`
+	Remaining    int64      `json:"remaining"`
+	ResetAfterMs int64      `json:"reset_after_ms"`
+}
+
+// inspect answers GET /admin/v1/keys.
+func (a *api) inspect(c *call) (any, error) {
+	rule, q, err := c.inspected()
+	if err != nil {
+		return nil, err
+	}
+	v, standings, err := a.Guard.Inspect(c.r.Context(), rule, q)
+	if err != nil {
+		return nil, err
+	}
+	enforced, err := enforces(c.state.Rules, v, q.Key)
+	if err != nil {
+		return nil, err
+	}
+	out := keyAnswer{
+		Policy: rule.Name(), Key: q.Key, Rollout: rule.Policy().Rollout.String(), Enforced: enforced,
+		Limits: []standingEntry{}, Missing: missing(v, q),
+	}
+	if o := v.Override(); o != nil {
+		out.Override = &appliedAnswer{Key: o.Key, Until: untilText(o.Until), Source: a.origins(c).of(rule, o)}
+	}
+	for _, s := range standings {
+		out.Limits = append(out.Limits, standingOf(v, s, enforced))
+	}
+	return out, nil
+}
+
+// inspected returns what is asked about.
+func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
+	p, err := c.params("policy", "key", attributePrefix)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := need(p, "policy", "the name of a policy"); err != nil {
+		return nil, nil, err
+	}
+	keys, err := attributes(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, hasKey := p["key"]
+	if !hasKey && len(keys) == 0 {
+		return nil, nil, need(p, "key", "who pays, such as a user's name")
+	}
+	if err := checkKeys(key, keys); err != nil {
+		return nil, nil, err
+	}
+	rule, err := c.rule(p["policy"])
+	return rule, &guard.Query{Key: key, NoKey: !hasKey, Keys: keys}, err
+}
+
+func standingOf(v *guard.Variant, s guard.Standing, enforced bool) standingEntry {
+	l := v.Limits()[s.Limit]
+	mode := l.Mode
+	if !enforced {
+		mode = guard.Shadow
+	}
+	return standingEntry{
+		Limit: v.LimitName(s.Limit), Key: s.Key, By: l.By, Unit: l.Unit, Mode: mode,
+		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: millis(s.Reset),
+	}
+}
+
+// missing returns the attributes that limits are by and the query lacks.
+func missing(v *guard.Variant, q *guard.Query) []string {
+	list := []string{}
+	for _, l := range v.Limits() {
+		given := slices.ContainsFunc(q.Keys, func(k guard.Attribute) bool { return k.Name == l.By })
+		if l.By != "" && !given && !slices.Contains(list, l.By) {
+			list = append(list, l.By)
+		}
+	}
+	return list
+}
+
+// resetAnswer says what was reset: the names of the limits.
+type resetAnswer struct {
+	Policy string   `json:"policy"`
+	Key    string   `json:"key"`
+	Reset  []string `json:"reset"`
+}
+
+// reset answers POST /admin/v1/keys/reset.
+func (a *api) reset(c *call) (any, error) {
+	rule, err := c.rule(c.req.policy)
+	if err != nil {
+		return nil, err
+	}
+	q := guard.Query{Key: c.req.key, NoKey: c.req.noKey, Keys: c.req.keys}
+	if err := a.Guard.Reset(c.r.Context(), rule, &q); err != nil {
+		return nil, asInput(err)
+	}
+	out := resetAnswer{Policy: rule.Name(), Key: q.Key, Reset: []string{}}
+	v := rule.For(q.Key, time.Now())
+	for i := range v.Limits() {
+		out.Reset = append(out.Reset, v.LimitName(i))
+	}
+	return out, nil
+}
+
+// asInput makes a problem of an error that is the caller's.
+func asInput(err error) error {
+	if bad, ok := errors.AsType[*guard.InputError](err); ok {
+		return problemf(http.StatusBadRequest, "%v", bad)
+	}
+	return err
+}
+
+// millis rounds up. Never is -1.
+func millis(d time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// untilText returns when an override ends.
+func untilText(t time.Time) string {
+	if t.IsZero() {
+		return never
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}

@@ -1,0 +1,315 @@
+package adminapi
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
+	}
+}
+
+// noon is when the store's clock stands still, and when frozen tests begin.
+var noon = time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+
+// frozen runs a test at noon. Time passes only where the test sleeps.
+func frozen(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(noon))
+		f(t)
+	})
+}
+
+// daemon is what package server is for the handler.
+type daemon struct {
+	t     *testing.T
+	http  http.Handler
+	guard *guard.Guard
+	state atomic.Pointer[State]
+	log   syncBuffer
+
+	mu      sync.Mutex // guards the fields below
+	set     []Override
+	broken  error             // what the store answers, if it does not
+	records chan guard.Record // of Subscribe; nil if too many watch
+	lost    int64
+	left    int // how many have cancelled
+}
+
+// syncBuffer is a log that can be read while it is written.
+type syncBuffer struct {
+	mu   sync.Mutex // guards the field below
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// configured are the policies of these tests: "api" has limits of the key and one by ip,
+// in shadow, "llm" counts tokens and is rolled out to a quarter, "slots" limits
+// concurrency.
+func configured() []guard.Policy {
+	second := weir.Every(time.Second)
+	return []guard.Policy{
+		{
+			Name: "api",
+			Limits: []guard.Limit{
+				{Limit: weir.Limit{Rate: 100, Per: second, Burst: 20}},
+				{Limit: weir.Limit{Name: "daily", Rate: 1000, Per: weir.Calendar(weir.Day, nil), OnError: weir.FailOpen}},
+				{Limit: weir.Limit{Name: "ip", Rate: 50, Per: second}, By: "ip", Mode: guard.Shadow},
+			},
+			Overrides: []guard.Override{{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 500, Per: second}}}}},
+		},
+		{
+			Name: "llm", Rollout: 2500,
+			Limits: []guard.Limit{{
+				Limit: weir.Limit{Name: "tokens", Rate: 90_000, Per: weir.Every(time.Minute), Initial: weir.Filled(0.5), MaxDebt: 1000},
+				Unit:  "tokens",
+			}},
+		},
+		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+	}
+}
+
+// The tokens of operators. Neither may appear in any answer or log.
+var (
+	readToken  = "canary-read-" + strings.Repeat("r", 32)
+	writeToken = "canary-write-" + strings.Repeat("w", 32)
+)
+
+// newDaemon returns a daemon that everybody may administer.
+func newDaemon(t *testing.T) *daemon {
+	t.Helper()
+	d := &daemon{t: t, records: make(chan guard.Record, 100)}
+	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return weir.InstantOf(noon) }})
+	d.must(err)
+	rules, err := guard.Compile(configured(), nil)
+	d.must(err)
+	d.guard, err = guard.New(table, rules)
+	d.must(err)
+	throttle, err := identity.NewThrottle()
+	d.must(err)
+	d.state.Store(&State{Rules: rules, Door: &identity.Door{Throttle: throttle}, Effective: []Setting{
+		{Path: "policies.api.limits[0].rate", Value: 100, Source: "weir.yaml:12"},
+		{Path: "store.password", Value: secret.New("hidden"), Source: "WEIR__STORE__PASSWORD"},
+	}})
+	d.http = New(d.config())
+	return d
+}
+
+func (d *daemon) config() Config {
+	return Config{
+		Guard: d.guard, State: d.state.Load, ListOverrides: d.list, PutOverride: d.put, RemoveOverride: d.remove,
+		Top: func(n int) []topk.Entry {
+			list := []topk.Entry{{Label: "api\x00alice", Count: 5000, Error: 20}, {Label: "llm\x00bob\n", Count: 7}}
+			return list[:min(n, len(list))]
+		},
+		Subscribe: d.subscribe,
+		Stats:     func() map[string]any { return map[string]any{"kind": "memory", "keys": 2} },
+		Version:   "v0.0.0-test",
+		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})),
+	}
+}
+
+// guarded lets only operators with tokens in: "viewer" may read, "editor" may write.
+func (d *daemon) guarded() *daemon {
+	d.t.Helper()
+	operators, err := identity.NewOperators([]identity.Operator{
+		{Name: "viewer", Tokens: []secret.Secret{secret.New(readToken)}, Scopes: identity.Read},
+		{Name: "editor", Tokens: []secret.Secret{secret.New(writeToken)}, Scopes: identity.Write},
+	})
+	d.must(err)
+	state := *d.state.Load()
+	door := *state.Door
+	door.Operators = operators
+	state.Door = &door
+	d.state.Store(&state)
+	return d
+}
+
+func (d *daemon) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *daemon) list(context.Context) ([]Override, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.set), d.broken
+}
+
+func (d *daemon) put(ctx context.Context, o Override) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return d.broken
+	}
+	d.dropLocked(o.Policy, o.Key)
+	d.set = append(d.set, o)
+	return d.refreshLocked(ctx)
+}
+
+func (d *daemon) remove(ctx context.Context, policy, key string) (bool, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.broken != nil {
+		return false, d.broken
+	}
+	return d.dropLocked(policy, key), d.refreshLocked(ctx)
+}
+
+func (d *daemon) dropLocked(policy, key string) bool {
+	before := len(d.set)
+	d.set = slices.DeleteFunc(d.set, func(o Override) bool { return o.Policy == policy && o.Key == key })
+	return len(d.set) < before
+}
+
+// refreshLocked puts the policies with the overrides that are set in force.
+func (d *daemon) refreshLocked(ctx context.Context) error {
+	policies := configured()
+	for _, o := range d.set {
+		if i := slices.IndexFunc(policies, func(p guard.Policy) bool { return p.Name == o.Policy }); i >= 0 {
+			policies[i].Overrides = append(policies[i].Overrides, o.Override)
+		}
+	}
+	state := *d.state.Load()
+	rules, err := guard.Compile(policies, state.Rules)
+	if err != nil {
+		return err
+	}
+	state.Rules = rules
+	d.state.Store(&state)
+	return d.guard.Set(ctx, rules)
+}
+
+func (d *daemon) subscribe() (<-chan guard.Record, func() int64, func(), error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.records == nil {
+		return nil, nil, nil, errors.New("too many")
+	}
+	return d.records, d.swapLost, d.cancel, nil
+}
+
+func (d *daemon) swapLost() (lost int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lost, d.lost = d.lost, 0
+	return lost
+}
+
+func (d *daemon) cancel() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.left++
+}
+
+// check charges a key, and returns what those who watch would see.
+func (d *daemon) check(policy string, q guard.Query) guard.Record {
+	d.t.Helper()
+	v, err := d.guard.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
+	d.must(err)
+	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop"}
+}
+
+// send answers one request. What is a method, a path and, after a space, perhaps a body.
+func (d *daemon) send(what string, headers ...string) *httptest.ResponseRecorder {
+	method, rest, _ := strings.Cut(what, " ")
+	path, body, _ := strings.Cut(rest, " ")
+	r := httptest.NewRequest(method, "http://localhost:8080"+path, strings.NewReader(body))
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	d.http.ServeHTTP(w, r)
+	return w
+}
+
+// bearer returns the header that shows a token; none for "".
+func bearer(token string) []string {
+	if token == "" {
+		return nil
+	}
+	return []string{"Authorization", "Bearer " + token}
+}
+
+// converse sends one request after another, and returns the conversation.
+func (d *daemon) converse(requests ...string) []byte {
+	d.t.Helper()
+	var out bytes.Buffer
+	for _, what := range requests {
+		w := d.send(what)
+		fmt.Fprintf(&out, "> %s\n%d %s", what, w.Code, w.Body)
+		if got := w.Header().Get("Cache-Control"); got != "no-store" {
+			d.t.Errorf("%s: Cache-Control = %q", what, got)
+		}
+		want := "application/json"
+		if w.Code >= 400 {
+			want = "application/problem+json"
+		}
+		if got := w.Header().Get("Content-Type"); got != want {
+			d.t.Errorf("%s: Content-Type = %q, want %q", what, got, want)
+		}
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,54 @@
+package adminapi
+
+import (
+	"slices"
+
+	"github.com/weirlimit/weir/guard"
+)
+
+// Where an override comes from.
+const (
+	fromFile     = "file"
+	fromOperator = "operator"
+	fromUnknown  = "unknown" // the store that would know cannot be asked
+)
+
+// origins knows which overrides operators have set.
+type origins struct {
+	unknown bool
+	set     map[target]*guard.Override
+}
+
+// target is what an override is for.
+type target struct{ policy, key string }
+
+// origins asks the store. If it does not answer, the call is answered without.
+func (a *api) origins(c *call) *origins {
+	list, err := a.ListOverrides(c.r.Context())
+	if err != nil {
+		a.Log.Warn("the overrides that operators have set cannot be read", "error", err)
+		return &origins{unknown: true}
+	}
+	from := origins{set: make(map[target]*guard.Override, len(list))}
+	for i := range list {
+		from.set[target{list[i].Policy, list[i].Key}] = &list[i].Override
+	}
+	return &from
+}
+
+// of returns where an override of a rule comes from. The file may have one for a key for
+// which an operator has set another.
+func (from *origins) of(rule *guard.Rule, o *guard.Override) string {
+	if from.unknown {
+		return fromUnknown
+	}
+	if set := from.set[target{rule.Name(), o.Key}]; set != nil && same(set, o) {
+		return fromOperator
+	}
+	return fromFile
+}
+
+// same says whether two overrides are.
+func same(a, b *guard.Override) bool {
+	return a.Key == b.Key && a.Until.Equal(b.Until) && slices.Equal(a.Limits, b.Limits)
+}

@@ -1,0 +1,71 @@
+package adminapi
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/internal/topk"
+)
+
+// How many are listed of who is refused most.
+const (
+	defaultTop = 10
+	maxTop     = 100
+)
+
+// statsAnswer is figures of this process.
+type statsAnswer struct {
+	UptimeS int64          `json:"uptime_s"`
+	Version string         `json:"version"`
+	Store   map[string]any `json:"store"`
+	Top     []topAnswer    `json:"top"`
+}
+
+// topAnswer is somebody who was refused often lately: at most Denied times, and at least
+// AtLeast.
+type topAnswer struct {
+	Policy  string `json:"policy"`
+	Key     string `json:"key"`
+	Denied  int64  `json:"denied"`
+	AtLeast int64  `json:"at_least"`
+}
+
+// stats answers GET /admin/v1/stats.
+func (a *api) stats(c *call) (any, error) {
+	n, err := c.top()
+	if err != nil {
+		return nil, err
+	}
+	out := statsAnswer{UptimeS: int64(time.Since(a.began) / time.Second), Version: a.Version, Store: a.Stats(), Top: []topAnswer{}}
+	if out.Store == nil {
+		out.Store = map[string]any{}
+	}
+	for _, e := range a.Top(n) {
+		out.Top = append(out.Top, topOf(e))
+	}
+	return out, nil
+}
+
+// top returns how many are asked for.
+func (c *call) top() (int, error) {
+	p, err := c.params("top")
+	if err != nil {
+		return 0, err
+	}
+	text, given := p["top"]
+	if !given {
+		return defaultTop, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n > maxTop {
+		return 0, problemf(http.StatusBadRequest, `parameter "top" must be an integer from 0 to %d`, maxTop)
+	}
+	return int(n), nil
+}
+
+func topOf(e topk.Entry) topAnswer {
+	policy, key, _ := strings.Cut(e.Label, "\x00")
+	return topAnswer{Policy: policy, Key: key, Denied: e.Count, AtLeast: e.Count - e.Error}
+}
