@@ -51,12 +51,17 @@ func (c *checker) keys(name string) []string {
 	return list
 }
 
-// all checks every section.
-func (c *checker) all() {
+// noteUndecoded notes what the decoder has complained of.
+func (c *checker) noteUndecoded() {
 	c.undecoded = map[string]bool{}
 	for _, p := range c.problems {
 		c.undecoded[p.Path] = true
 	}
+}
+
+// all checks every section.
+func (c *checker) all() {
+	c.noteUndecoded()
 	c.listeners()
 	c.clients()
 	c.operators()

@@ -12,44 +12,44 @@ import (
 // tokens, so that one can follow another, or by a certificate.
 type Client struct {
 	// Token is the token or, better, ${NAME}: a variable of the environment.
-	Token Secret `yaml:"token"`
+	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
 
 	// TokenFile is a file with the token.
-	TokenFile *Path `yaml:"token_file"`
+	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Tokens are further tokens, each as token.
-	Tokens []Secret `yaml:"tokens"`
+	Tokens []Secret `yaml:"tokens" example:"[\"${OLD}\", \"${NEW}\"]"`
 
 	// TokenFiles are files with further tokens.
-	TokenFiles []Path `yaml:"token_files"`
+	TokenFiles []Path `yaml:"token_files" example:"[secrets/old, secrets/new]"`
 
 	// Certificate is a DNS name or the common name in its certificate, for listeners
 	// with client_ca_file.
-	Certificate string `yaml:"certificate"`
+	Certificate string `yaml:"certificate" example:"checkout.internal"`
 
 	// Policies are those that it may use; a * at the end stands for the rest of a name.
 	// The default is all.
-	Policies []string `yaml:"policies"`
+	Policies []string `yaml:"policies" example:"[api, \"team-*\"]"`
 }
 
 // Admin is who may administer the daemon.
 type Admin struct {
 	// Tokens are the operators, by name. With none, everybody may who reaches the admin
 	// address, which must be loopback then.
-	Tokens map[string]AdminToken `yaml:"tokens"`
+	Tokens map[string]AdminToken `yaml:"tokens" example:"{ops: {token_file: secrets/ops, scopes: [read]}}"`
 }
 
 // AdminToken is what an operator proves to be one with, and may do.
 type AdminToken struct {
 	// Token is the token or, better, ${NAME}: a variable of the environment.
-	Token Secret `yaml:"token"`
+	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
 
 	// TokenFile is a file with the token.
-	TokenFile *Path `yaml:"token_file"`
+	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Scopes are what the operator may do: read to look at everything, write to reset
 	// keys and set overrides, block to block and unblock.
-	Scopes []Scope `yaml:"scopes"`
+	Scopes []Scope `yaml:"scopes" example:"[read, write]" jsonschema:"required"`
 }
 
 // Scope is something that an operator may do.

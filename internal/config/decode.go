@@ -91,7 +91,7 @@ func (d *decoder) field(n *node, f field, v reflect.Value, at path) {
 	child := n.child(f.name)
 	switch {
 	case child != nil && child.kind == null && v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
-		return // commented out
+		n.remove(f.name) // it is commented out
 	case child != nil:
 		d.value(child, v, at)
 	case f.fallback != "":

@@ -7,7 +7,7 @@ type File struct {
 
 	// Auth is none if everybody may call who reaches the daemon. Without it and
 	// without clients, only loopback addresses and sockets are listened on.
-	Auth Auth `yaml:"auth"`
+	Auth Auth `yaml:"auth" example:"none"`
 
 	// Clients are the programs that may ask for decisions, by name. If there are
 	// any, nobody else may.
@@ -31,7 +31,7 @@ type File struct {
 
 	// Hosts are names by which browsers may call the daemon, besides localhost and IP
 	// addresses, for example weir.example.com.
-	Hosts []string `yaml:"hosts"`
+	Hosts []string `yaml:"hosts" example:"[weir.example.com]"`
 
 	// Log is what is logged, and how.
 	Log Log `yaml:"log"`
@@ -53,7 +53,7 @@ func (Auth) choices() []string { return []string{"none"} }
 type Headers struct {
 	// Legacy adds X-RateLimit headers to the standard ones: off for none, github with
 	// the reset as a Unix time, delta with the reset as seconds from now.
-	Legacy Legacy `yaml:"legacy" default:"off"`
+	Legacy Legacy `yaml:"legacy" default:"off" example:"github"`
 }
 
 // Legacy is a style of X-RateLimit headers.
@@ -64,10 +64,10 @@ func (Legacy) choices() []string { return []string{"off", "github", "delta"} }
 // Log is what is logged, and how.
 type Log struct {
 	// Format is text or json.
-	Format LogFormat `yaml:"format" default:"text"`
+	Format LogFormat `yaml:"format" default:"text" example:"json"`
 
 	// Level is the least that is logged. Keys appear at debug only.
-	Level LogLevel `yaml:"level" default:"info"`
+	Level LogLevel `yaml:"level" default:"info" example:"debug"`
 }
 
 // LogFormat is how messages are written.

@@ -11,17 +11,17 @@ import (
 type ForwardAuth struct {
 	// TrustedProxies are those whose headers are believed, as CIDRs such as 10.0.0.0/8,
 	// or unix for whoever asks through a socket.
-	TrustedProxies []Proxy `yaml:"trusted_proxies"`
+	TrustedProxies []Proxy `yaml:"trusted_proxies" example:"[10.0.0.0/8, unix]"`
 
 	// AddressHeader is where they say who called them: x-forwarded-for, forwarded or
 	// x-real-ip.
-	AddressHeader AddressHeader `yaml:"address_header" default:"x-forwarded-for"`
+	AddressHeader AddressHeader `yaml:"address_header" default:"x-forwarded-for" example:"forwarded"`
 
 	// Key is who is to pay.
 	Key ForwardKey `yaml:"key"`
 
 	// IPv6Prefix is how many bits of an IPv6 address tell clients apart, 48 to 128.
-	IPv6Prefix int `yaml:"ipv6_prefix" default:"64"`
+	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" example:"56"`
 }
 
 // AddressHeader is a header with the addresses of clients.
@@ -33,7 +33,7 @@ func (AddressHeader) choices() []string { return []string{"x-forwarded-for", "fo
 type ForwardKey struct {
 	// Header is where trusted proxies say it, for example x-user. The default, and what
 	// counts where it is absent, is the client's address.
-	Header string `yaml:"header"`
+	Header string `yaml:"header" example:"x-user"`
 }
 
 // Proxy is a range of addresses, or all that come through Unix sockets.

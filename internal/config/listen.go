@@ -22,13 +22,13 @@ type Listen struct {
 
 	// MaxConnections is how many connections may be open at once on each address.
 	// Further ones wait.
-	MaxConnections int `yaml:"max_connections" default:"4096"`
+	MaxConnections int `yaml:"max_connections" default:"4096" example:"4096" jsonschema:"minimum=1"`
 }
 
 // Listener is an address to listen on. It may be written as the address alone.
 type Listener struct {
 	// Address is host:port or unix:/path. Port 0 takes a free one.
-	Address string `yaml:"address"`
+	Address string `yaml:"address" example:"127.0.0.1:8080"`
 
 	// TLS is how callers connect. If it is left out, they do without.
 	TLS *ListenerTLS `yaml:"tls"`
@@ -54,17 +54,17 @@ const defaultHTTP = "127.0.0.1:8080"
 // ListenerTLS is what TLS 1.2 and later needs. Its files are watched.
 type ListenerTLS struct {
 	// CertFile is a file with the certificate and those between it and the root, as PEM.
-	CertFile *Path `yaml:"cert_file"`
+	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem" jsonschema:"required"`
 
 	// KeyFile is a file with the certificate's key, as PEM.
-	KeyFile *Path `yaml:"key_file"`
+	KeyFile *Path `yaml:"key_file" example:"tls/weir.key" jsonschema:"required"`
 
 	// ClientCAFile is a file with the authorities, as PEM, whose certificates prove who
 	// a caller is.
-	ClientCAFile *Path `yaml:"client_ca_file"`
+	ClientCAFile *Path `yaml:"client_ca_file" example:"tls/clients.pem"`
 
 	// RequireClient turns away callers without such a certificate.
-	RequireClient bool `yaml:"require_client" default:"false"`
+	RequireClient bool `yaml:"require_client" default:"false" example:"true"`
 }
 
 // listeners checks where the daemon listens, and who could reach it there.

@@ -85,6 +85,11 @@ func (n *node) put(key string, value *node) {
 	n.pairs = append(n.pairs, pair{key, value.at, value})
 }
 
+// remove takes a key away.
+func (n *node) remove(key string) {
+	n.pairs = slices.DeleteFunc(n.pairs, func(p pair) bool { return p.key == key })
+}
+
 // path is where a value stands in the tree, for example policies.api.limits[0].rate.
 type path []step
 

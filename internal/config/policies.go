@@ -12,11 +12,11 @@ import (
 type Policy struct {
 	// Mode is what becomes of a refusal: enforce, shadow to count and only report it, or
 	// off. A limit may have its own.
-	Mode Mode `yaml:"mode" default:"enforce"`
+	Mode Mode `yaml:"mode" default:"enforce" example:"shadow"`
 
 	// Rollout is the part of all keys for which the policy is enforced. For the others it
 	// is in shadow. A key that is enforced at 10% also is at 20%.
-	Rollout Percent `yaml:"rollout" default:"100%"`
+	Rollout Percent `yaml:"rollout" default:"100%" example:"12.5%"`
 
 	// Limits are what a request must meet. It is charged on all of them or on none.
 	Limits []Limit `yaml:"limits"`
@@ -35,47 +35,47 @@ func (Mode) choices() []string { return []string{"enforce", "shadow", "off"} }
 type Limit struct {
 	// Name tells the limits of a policy apart. At most one may go without: it is called
 	// main.
-	Name string `yaml:"name"`
+	Name string `yaml:"name" example:"daily"`
 
 	// Rate is the number of units per period, at least 1. For algorithm: concurrency it
 	// is how many may be held at once.
-	Rate *int64 `yaml:"rate"`
+	Rate *int64 `yaml:"rate" example:"100" jsonschema:"required,minimum=1"`
 
 	// Per is the period: a duration such as 1s, or day, week, month or year, which are
 	// those of the calendar.
-	Per *Per `yaml:"per"`
+	Per *Per `yaml:"per" example:"1s"`
 
 	// Zone is where days, weeks, months and years begin. The default is UTC.
-	Zone *Zone `yaml:"zone"`
+	Zone *Zone `yaml:"zone" example:"Europe/Berlin"`
 
 	// Burst is how many units may be taken at once after a pause. The default is rate.
-	Burst *int64 `yaml:"burst"`
+	Burst *int64 `yaml:"burst" example:"200" jsonschema:"minimum=1"`
 
 	// Algorithm is how the limit counts. The default is gcra for durations and
 	// fixed_window for the calendar.
-	Algorithm Algorithm `yaml:"algorithm"`
+	Algorithm Algorithm `yaml:"algorithm" example:"sliding_window"`
 
 	// Initial is how full the limit starts: full, empty or a share such as 50%. The
 	// default is full.
-	Initial *Initial `yaml:"initial"`
+	Initial *Initial `yaml:"initial" example:"50%"`
 
 	// MaxDebt is how many units beyond burst may be owed, for gcra and token_bucket. The
 	// default is all that can be represented.
-	MaxDebt *int64 `yaml:"max_debt"`
+	MaxDebt *int64 `yaml:"max_debt" example:"1000" jsonschema:"minimum=1"`
 
 	// By is the attribute of a request whose value is charged, for example ip. The default
 	// is the request's key.
-	By string `yaml:"by"`
+	By string `yaml:"by" example:"ip"`
 
 	// Unit is what the limit counts, for example tokens. The default is requests.
-	Unit string `yaml:"unit"`
+	Unit string `yaml:"unit" example:"tokens"`
 
 	// Mode is this limit's. The default is the policy's.
-	Mode Mode `yaml:"mode"`
+	Mode Mode `yaml:"mode" example:"shadow"`
 
 	// OnError is what happens while Redis does not answer. The default is that of the
 	// store.
-	OnError OnError `yaml:"on_error"`
+	OnError OnError `yaml:"on_error" example:"open"`
 }
 
 // Override gives a key other numbers.

@@ -16,11 +16,11 @@ import (
 // Store is where the counts are.
 type Store struct {
 	// Kind is memory, or redis for counts that several daemons share.
-	Kind StoreKind `yaml:"kind" default:"memory"`
+	Kind StoreKind `yaml:"kind" default:"memory" example:"redis"`
 
 	// MaxKeys is how many keys memory tells apart, at about 21 bytes each. Beyond, those
 	// that use least are forgotten.
-	MaxKeys int `yaml:"max_keys" default:"1000000"`
+	MaxKeys int `yaml:"max_keys" default:"1000000" example:"10000000" jsonschema:"minimum=1"`
 
 	// Snapshot keeps what is in memory in a file, so that a restart does not forgive
 	// everybody.
@@ -51,10 +51,10 @@ func (*Store) prepare(n *node) {
 // Snapshot keeps counts in a file.
 type Snapshot struct {
 	// File is the file. Only its owner can read it.
-	File *Path `yaml:"file"`
+	File *Path `yaml:"file" example:"weir.snap" jsonschema:"required"`
 
 	// Every is how often it is written. A crash forgives what was used since.
-	Every Duration `yaml:"every" default:"1m"`
+	Every Duration `yaml:"every" default:"1m" example:"10s"`
 }
 
 // Redis is where Redis is, and how it is used.
@@ -63,31 +63,31 @@ type Redis struct {
 	// sentinel_master, some Sentinels. One alone may also be the path of a socket or a URL
 	// redis://user:password@host:port/db, with rediss:// for TLS, and any may be ${NAME}.
 	// The default is 127.0.0.1:6379, with sentinel_master 127.0.0.1:26379.
-	Addrs []Address `yaml:"addrs"`
+	Addrs []Address `yaml:"addrs" example:"[127.0.0.1:6379]"`
 
 	// SentinelMaster is the name by which Sentinels know the primary, often mymaster.
-	SentinelMaster string `yaml:"sentinel_master"`
+	SentinelMaster string `yaml:"sentinel_master" example:"mymaster"`
 
 	// SentinelUsername is for logging in to the Sentinels.
-	SentinelUsername string `yaml:"sentinel_username"`
+	SentinelUsername string `yaml:"sentinel_username" example:"weir"`
 
 	// SentinelPassword is for logging in to the Sentinels.
-	SentinelPassword Secret `yaml:"sentinel_password"`
+	SentinelPassword Secret `yaml:"sentinel_password" example:"\"${SENTINEL_PASSWORD}\""`
 
 	// SentinelPasswordFile is a file with that password.
-	SentinelPasswordFile *Path `yaml:"sentinel_password_file"`
+	SentinelPasswordFile *Path `yaml:"sentinel_password_file" example:"secrets/sentinel"`
 
 	// Username is for logging in to Redis. The default is its user default.
-	Username string `yaml:"username"`
+	Username string `yaml:"username" example:"weir"`
 
 	// Password is for logging in to Redis. The default is not to log in.
-	Password Secret `yaml:"password"`
+	Password Secret `yaml:"password" example:"\"${REDIS_PASSWORD}\""`
 
 	// PasswordFile is a file with that password.
-	PasswordFile *Path `yaml:"password_file"`
+	PasswordFile *Path `yaml:"password_file" example:"secrets/redis"`
 
 	// DB is the number of the database. A cluster has only 0.
-	DB int `yaml:"db" default:"0"`
+	DB int `yaml:"db" default:"0" example:"0"`
 
 	// TLS makes all connections use TLS; {} is enough for servers with public
 	// certificates.
@@ -95,39 +95,39 @@ type Redis struct {
 
 	// Prefix is how all keys begin, before a colon. Daemons with the same prefix share
 	// their counts.
-	Prefix string `yaml:"prefix" default:"weir"`
+	Prefix string `yaml:"prefix" default:"weir" example:"shop"`
 
 	// Consistency is how often Redis is asked: exact for every decision, leased for
 	// blocks of units that are then spent here, async afterwards, which may admit too
 	// much.
-	Consistency Consistency `yaml:"consistency" default:"exact"`
+	Consistency Consistency `yaml:"consistency" default:"exact" example:"leased"`
 
 	// Timeout is how long a decision may take.
-	Timeout Duration `yaml:"timeout" default:"10ms"`
+	Timeout Duration `yaml:"timeout" default:"10ms" example:"25ms"`
 
 	// OnError is what happens while Redis does not answer in time: local admits this
 	// daemon's share of the limits, open admits everything, closed nothing.
-	OnError OnError `yaml:"on_error" default:"local"`
+	OnError OnError `yaml:"on_error" default:"local" example:"closed"`
 
 	// Nodes is how many daemons share Redis, for their shares: auto counts them.
-	Nodes Nodes `yaml:"nodes" default:"auto"`
+	Nodes Nodes `yaml:"nodes" default:"auto" example:"3"`
 }
 
 // RedisTLS is how Redis is connected to with TLS.
 type RedisTLS struct {
 	// CAFile is a file with the authorities to trust, as PEM. The default is those of the
 	// system.
-	CAFile *Path `yaml:"ca_file"`
+	CAFile *Path `yaml:"ca_file" example:"tls/redis-ca.pem"`
 
 	// CertFile is a file with the daemon's certificate, for servers that ask for one.
-	CertFile *Path `yaml:"cert_file"`
+	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem"`
 
 	// KeyFile is a file with that certificate's key.
-	KeyFile *Path `yaml:"key_file"`
+	KeyFile *Path `yaml:"key_file" example:"tls/weir.key"`
 
 	// ServerName is the name that the servers' certificates have. The default is the host
 	// they are reached by.
-	ServerName string `yaml:"server_name"`
+	ServerName string `yaml:"server_name" example:"redis.internal"`
 }
 
 // Consistency is how often Redis is asked.

@@ -14,14 +14,14 @@ import (
 type Tracing struct {
 	// Endpoint is the URL of a collector that takes OTLP over HTTP, for example
 	// http://127.0.0.1:4318.
-	Endpoint Address `yaml:"endpoint"`
+	Endpoint Address `yaml:"endpoint" example:"http://127.0.0.1:4318" jsonschema:"required"`
 
 	// Sample is the part of the requests that are traced unless their caller decided.
-	Sample Percent `yaml:"sample" default:"1%"`
+	Sample Percent `yaml:"sample" default:"1%" example:"10%"`
 
 	// Headers are sent to the collector, for example with a token. Their values are
 	// secrets.
-	Headers map[string]Secret `yaml:"headers"`
+	Headers map[string]Secret `yaml:"headers" example:"{authorization: \"${COLLECTOR_AUTH}\"}"`
 }
 
 // TracingSettings is what an exporter of spans is made from.

@@ -1,0 +1,310 @@
+package config
+
+import (
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
+	"github.com/weirlimit/weir/weirhttp"
+)
+
+// goodFiles are the secrets of testdata/good.
+func goodFiles(name string) ([]byte, fs.FileMode, error) {
+	switch name {
+	case "dir/secrets/search":
+		return []byte("CANARY-search-one-0123456789-0123456789\r\n"), 0o644, nil
+	case "/abs/search-three":
+		return []byte("CANARY-search-three-0123456789-0123456789"), 0o600, nil
+	case "dir/secrets/admin":
+		return []byte("CANARY-admin-0123456789-0123456789-012\n"), 0o640, nil
+	}
+	return nil, 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
+}
+
+func parseGood(t *testing.T, name string) *Config {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata/good", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("dir/"+name, data, environOf(string(data)), goodFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Print says what is in force and where it comes from, for each file in testdata/good.
+func TestPrint(t *testing.T) {
+	for _, name := range []string{"full", "empty", "comments", "bom"} {
+		c := parseGood(t, name+".yaml")
+		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
+			var b strings.Builder
+			if err := c.Print(&b, format); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(b.String(), "CANARY") {
+				t.Errorf("a secret is printed:\n%s", b.String())
+			}
+			golden(t, filepath.Join("testdata/good", name+ending), b.String())
+		}
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	c := parseGood(t, "full.yaml")
+	var got []string
+	for _, w := range c.Warnings {
+		got = append(got, w.Where()+" "+w.Path+": "+w.Text)
+	}
+	want := []string{
+		"dir/full.yaml:19:17 clients.search.token_file: dir/secrets/search: everybody on this machine can read the secret: chmod 600 it",
+		"dir/full.yaml:29:14 store.snapshot: has no effect: the counts are in Redis",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"/abs/search-three", "dir/full.yaml", "dir/secrets/admin", "dir/secrets/search"}, c.Files()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestStoreSettings(t *testing.T) {
+	s := parseGood(t, "full.yaml").Store
+	if s.Kind != InRedis || s.Redis.Prefix != "shop:" || s.Redis.Timeout != 25*time.Millisecond {
+		t.Errorf("%+v", s)
+	}
+	r := s.Redis.Redis
+	if !reflect.DeepEqual(r.Addrs, []string{"redis.example:6380"}) || r.Username != "weir" || r.Password.Reveal() != "CANARY" || r.DB != 2 || r.TLS == nil {
+		t.Errorf("%+v", r)
+	}
+	if s.Tier.Mode != tiered.Leased || s.Tier.OnError != weir.FailClosed || s.Tier.Nodes != 3 || s.Tier.Timeout != 25*time.Millisecond {
+		t.Errorf("%+v", s.Tier)
+	}
+	if s.Snapshot != (SnapshotSettings{File: "dir/weir.snap", Every: time.Minute}) {
+		t.Errorf("%+v", s.Snapshot)
+	}
+	if err := s.Redis.Validate(); err != nil {
+		t.Error(err)
+	}
+	none := parseGood(t, "empty.yaml").Store
+	if diff := cmp.Diff(memstore.Config{MaxKeys: 1_000_000}, none.Memory, cmp.Comparer(func(a, b func() weir.Instant) bool { return a == nil && b == nil })); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// With kind: redis alone, the defaults are those of the packages.
+func TestRedisDefaults(t *testing.T) {
+	c, err := Parse("weir.yaml", []byte("store: {kind: redis}"), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Store; s.Redis.Prefix != "weir:" || s.Tier.Timeout != tiered.DefaultTimeout || s.Tier.OnError != weir.FailLocal ||
+		s.Tier.Mode != tiered.Exact || s.Tier.Nodes != 0 || len(s.Redis.Redis.Addrs) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestServer(t *testing.T) {
+	c := parseGood(t, "full.yaml")
+	s := c.Server()
+	if s.HTTP.Address != "0.0.0.0:8080" || s.Admin.Address != "127.0.0.1:9090" || s.MaxConns != 100 || s.Backend != "redis" {
+		t.Errorf("%+v", s)
+	}
+	s.Limiter = weirLimiter(t)
+	if err := s.Validate(); err != nil {
+		t.Error(err)
+	}
+	live := s.Live
+	wantClients := []identity.Client{
+		{Name: "checkout", Tokens: secrets("CANARY-checkout-0123456789-0123456789"), Policies: []string{"api", "ten*"}},
+		{Name: "search", Tokens: secrets("CANARY-search-one-0123456789-0123456789", "CANARY-search-two-0123456789-0123456789", "CANARY-search-three-0123456789-0123456789")},
+		{Name: "billing", Certificate: "billing.internal"},
+	}
+	if diff := cmp.Diff(wantClients, live.Clients); diff != "" {
+		t.Error(diff)
+	}
+	wantOperators := []identity.Operator{
+		{Name: "ops", Tokens: secrets("CANARY-admin-0123456789-0123456789-012"), Scopes: identity.Read | identity.Write | identity.Block},
+		{Name: "night", Tokens: secrets("CANARY-night-0123456789-0123456789-#:{"), Scopes: identity.Read},
+	}
+	if diff := cmp.Diff(wantOperators, live.Operators); diff != "" {
+		t.Error(diff)
+	}
+	wantForward := server.ForwardAuth{
+		Trusted:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		TrustUnix: true, AddressHeader: "forwarded", KeyHeader: "x-user", IPv6Prefix: 56,
+	}
+	if !reflect.DeepEqual(live.ForwardAuth, wantForward) {
+		t.Errorf("%+v", live.ForwardAuth)
+	}
+	if live.LegacyHeaders != weirhttp.LegacyGitHub || live.Open || !reflect.DeepEqual(live.Hosts, []string{"a.example.com", "b.example.com"}) {
+		t.Errorf("%+v", live)
+	}
+	if len(live.Effective) != len(c.Settings()) || len(live.Effective) == 0 {
+		t.Error("the settings are not shown")
+	}
+	if c.Tracing.Endpoint.Reveal() != "https://user:CANARY@collector.example:4318/v1" || c.Tracing.Sample != 0.005 || len(c.Tracing.Headers) != 1 {
+		t.Errorf("%+v", c.Tracing)
+	}
+}
+
+func secrets(list ...string) (out []secret.Secret) {
+	for _, s := range list {
+		out = append(out, secret.New(s))
+	}
+	return out
+}
+
+func weirLimiter(t *testing.T) weir.Limiter {
+	t.Helper()
+	table, err := memstore.New(memstore.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+func TestPolicies(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	every := func(d time.Duration) weir.Period { return weir.Every(d) }
+	want := []guard.Policy{
+		{
+			Name: "api", Mode: guard.Shadow, Rollout: 1250, Limits: []guard.Limit{
+				{Limit: weir.Limit{Rate: 150, Per: every(time.Second), Burst: 200, Algorithm: weir.TokenBucket, Initial: weir.Filled(0.5), MaxDebt: 1000}},
+				{Limit: weir.Limit{Name: "daily", Rate: 50000, Per: weir.Calendar(weir.Day, berlin), OnError: weir.FailOpen}},
+				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Initial: weir.Empty}, By: "ip", Mode: guard.Enforce},
+				{Limit: weir.Limit{Name: "tokens", Rate: 100000, Per: every(time.Minute), Algorithm: weir.SlidingWindow}, Unit: "tokens"},
+			}, Overrides: []guard.Override{
+				{Key: "alice.smith", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1000, Per: every(time.Second), Burst: 7}}}},
+				{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Name: "daily", Rate: 7, Per: weir.Calendar(weir.Month, nil)}}}},
+			},
+		},
+		{Name: "tenants", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 5, Algorithm: weir.Concurrency}}}},
+		{Name: "extra", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: every(time.Hour)}}}},
+	}
+	if got := parseGood(t, "full.yaml").Policies(); !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// What there is without a file is what the server has by itself.
+func TestDefaultPolicy(t *testing.T) {
+	got, err := guard.Compile(parseGood(t, "empty.yaml").Policies(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := guard.Compile([]guard.Policy{server.DefaultPolicy()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.All()[0].Policy(), want.All()[0].Policy()) {
+		t.Errorf("got %+v, want %+v", got.All()[0].Policy(), want.All()[0].Policy())
+	}
+	if server.DefaultHTTP != defaultHTTP {
+		t.Error(server.DefaultHTTP)
+	}
+}
+
+// Every word that a field takes is one that the package behind it takes.
+func TestChoices(t *testing.T) {
+	for _, word := range Algorithm("").choices() {
+		if _, err := weir.ParseAlgorithm(word); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, word := range OnError("").choices() {
+		if _, err := weir.ParseOnError(word); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, word := range Consistency("").choices() {
+		if _, err := tiered.ParseMode(word); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, word := range Mode("").choices() {
+		var m guard.Mode
+		if err := m.UnmarshalText([]byte(word)); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, word := range Scope("").choices() {
+		if _, err := identity.ParseScope(word); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, word := range Legacy("").choices() {
+		c, err := Parse("x", []byte("headers: {legacy: "+word+"}"), nil, nil)
+		if err != nil || c.Live().LegacyHeaders.String() != word {
+			t.Error(word, err)
+		}
+	}
+	for _, word := range LogLevel("").choices() {
+		c, err := Parse("x", []byte("log: {level: "+word+"}"), nil, nil)
+		if err != nil || !strings.EqualFold(c.LogLevel().String(), word) {
+			t.Error(word, err)
+		}
+	}
+}
+
+// A flag wins over the environment, which wins over the file.
+func TestFlags(t *testing.T) {
+	flag := Flag{Name: "--http", Path: "listen.http", Value: "127.0.0.1:3"}
+	environ := []string{"WEIR__LISTEN__HTTP__ADDRESS=127.0.0.1:2", "WEIR__LOG__LEVEL=error"}
+	c, err := Parse("weir.yaml", []byte("listen: {http: 127.0.0.1:1}"), environ, nil, flag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.File.Listen.HTTP.Address; got != "127.0.0.1:3" {
+		t.Error(got)
+	}
+	if s := c.Settings()[0]; s != (Setting{"listen.http.address", "127.0.0.1:3", "--http"}) {
+		t.Error(s)
+	}
+	flag.Value = "nowhere"
+	_, err = Parse("weir.yaml", nil, nil, nil, flag)
+	if err == nil || !strings.HasPrefix(err.Error(), "--http: listen.http.address: must be host:port") {
+		t.Error(err)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	for name, data := range map[string]string{
+		"bytes": strings.Repeat("# comment\n", maxBytes/10+1),
+		"keys":  "policies:\n" + strings.Repeat("  a: {}\n", maxKeys+1),
+	} {
+		began := time.Now()
+		_, err := Parse("weir.yaml", []byte(data), nil, nil)
+		if err == nil || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: %v after %v", name, err, time.Since(began))
+		}
+		if err != nil && !strings.Contains(err.Error(), "more than") && !strings.Contains(err.Error(), "at most") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLoadMissing(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	if _, err := Load(name, nil); err == nil || !strings.HasPrefix(err.Error(), name+": cannot be read") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,82 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// What of docs/config.md is made from the structs.
+const (
+	docBegins = "<!-- The fields: made by go test ./internal/config -update. -->\n"
+	docEnds   = "<!-- The end of the fields. -->\n"
+)
+
+func TestDocumentation(t *testing.T) {
+	name := filepath.Join(repository, "docs/config.md")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), docBegins)
+	_, after, alsoOK := strings.Cut(rest, docEnds)
+	if !ok || !alsoOK {
+		t.Fatalf("%s has lost the lines %q and %q", name, docBegins, docEnds)
+	}
+	golden(t, name, before+docBegins+fieldTables(describe(t))+docEnds+after)
+}
+
+func fieldTables(structs []structDoc) string {
+	var b strings.Builder
+	for _, s := range structs {
+		title := s.typ.Name()
+		if s.typ == reflect.TypeFor[File]() {
+			title = "The file"
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n| field | type | default | example | meaning |\n|---|---|---|---|---|\n", title, s.comment)
+		for _, f := range s.fields {
+			meaning := sentence(strings.TrimPrefix(f.comment, f.name+" "))
+			if f.required {
+				meaning += " Required."
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", f.name, typeName(f.typ), code(f.fallback), code(f.example), escape(meaning))
+		}
+	}
+	return b.String() + "\n"
+}
+
+// sentence makes one of what a comment says after the name.
+func sentence(text string) string {
+	text = strings.TrimPrefix(strings.TrimPrefix(text, "is "), "are ")
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func code(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + escape(text) + "`"
+}
+
+func escape(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// Each block of YAML in the documentation is a configuration that can be loaded.
+func TestDocumentationLoads(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(repository, "docs/config.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(data), "```yaml\n")
+	if len(blocks) < 4 {
+		t.Fatal("there are no examples")
+	}
+	for _, block := range blocks[1:] {
+		text, _, _ := strings.Cut(block, "```")
+		if _, err := Parse("config.md", []byte(text), exampleEnviron, exampleFiles); err != nil {
+			t.Errorf("%v\nin\n%s", err, text)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// fuzzFiles has one secret under every name.
+func fuzzFiles(string) ([]byte, fs.FileMode, error) {
+	return []byte(strings.Repeat("f", 40)), 0o600, nil
+}
+
+// revealed returns the tree of a configuration as YAML, with its secrets.
+func (c *Config) revealed(t *testing.T) []byte {
+	t.Helper()
+	p := &printer{reveal: true}
+	p.mapping(c.tree, "")
+	var b bytes.Buffer
+	if err := p.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Whatever the file and the environment have in them, there is no panic, problems have a
+// place and a sentence, and what is printed of a configuration that is right means the
+// same.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/broken/*.yaml", "testdata/good/*.yaml", "testdata/envoy/*.yaml", "../../weir.example.yaml"} {
+		names, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data, strings.Join(environOf(string(data)), "\n"))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte, variables string) {
+		environ := strings.Split(variables, "\n")
+		c, err := Parse("weir.yaml", data, environ, fuzzFiles)
+		if err != nil {
+			checkError(t, err)
+			return
+		}
+		text := c.revealed(t)
+		if bytes.Contains(text, []byte("${")) {
+			return // a variable whose value looks like one
+		}
+		again, err := Parse("weir.yaml", text, nil, fuzzFiles)
+		if err != nil {
+			t.Fatalf("%v\nin what was printed:\n%s", err, text)
+		}
+		if !reflect.DeepEqual(c.policies, again.policies) || !reflect.DeepEqual(c.clients, again.clients) || !reflect.DeepEqual(c.operators, again.operators) {
+			t.Fatalf("differs from what was printed:\n%s", text)
+		}
+		if second := again.revealed(t); !bytes.Equal(text, second) {
+			t.Fatalf("printed as\n%s\nand then as\n%s", text, second)
+		}
+	})
+}
+
+func checkError(t *testing.T, err error) {
+	t.Helper()
+	bad, ok := errors.AsType[*Error](err)
+	if !ok || len(bad.Problems) == 0 {
+		t.Fatalf("%T", err)
+	}
+	for _, p := range bad.Problems {
+		if p.File == "" || p.Text == "" || strings.Contains(p.Text, "\n") || p.Line > 0 && p.Column < 1 {
+			t.Fatalf("%+v", p)
+		}
+		if strings.Count(p.Shown, "\n") > 1 {
+			t.Fatalf("%q", p.Shown)
+		}
+	}
+}
+
+func FuzzImportEnvoy(f *testing.F) {
+	names, err := filepath.Glob("testdata/envoy/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, _, err := ImportEnvoy("edge.yaml", data); err != nil {
+			checkError(t, err)
+		}
+	})
+}

@@ -1,0 +1,138 @@
+package config
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Note tells of something that was left out or changed when a file of another program
+// was imported.
+type Note struct {
+	File string
+	Line int
+	Path string // in that file, for example "descriptors[0].detailed_metric"
+	Text string
+}
+
+func (n Note) String() string { return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Path, n.Text) }
+
+// ImportEnvoy turns a configuration of envoyproxy/ratelimit, which is one domain, into
+// one of ours with an envoy section. Fields that have no meaning here are left out with a
+// note; those that ratelimit does not have, either, are problems.
+func ImportEnvoy(name string, data []byte) ([]byte, []Note, error) {
+	content := strings.TrimPrefix(string(data), "\ufeff")
+	r := &report{text: newText(content)}
+	tree := parseYAML(name, content, r)
+	if tree == nil {
+		return nil, nil, r.err(nil)
+	}
+	in := &envoyImport{name: name}
+	in.descriptors(tree.child("descriptors"), path{}.key("descriptors"))
+	var domain Domain
+	d := &decoder{report: r}
+	d.value(tree, reflect.ValueOf(&domain).Elem(), nil)
+	c := &checker{report: r, tree: tree}
+	c.noteUndecoded()
+	c.domain(&domain, nil)
+	if err := r.err(nil); err != nil {
+		return nil, nil, err
+	}
+	out := in.print(tree)
+	if _, err := Parse("weir.yaml", out, nil, nil); err != nil {
+		return nil, nil, fmt.Errorf("config: what was imported from %s is not right: %w", name, err)
+	}
+	return out, in.notes, nil
+}
+
+// print returns a file with the domain in it.
+func (in *envoyImport) print(domain *node) []byte {
+	root := newMapping(domain.at)
+	root.put("envoy", &node{kind: sequence, items: []*node{domain}})
+	p := &printer{}
+	p.mapping(root, "")
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Imported from %s.\n", strings.Map(oneColumn, in.name))
+	_ = p.write(&b) // a Buffer takes everything
+	return b.Bytes()
+}
+
+// envoyImport takes out of a tree what only ratelimit knows.
+type envoyImport struct {
+	name  string
+	notes []Note
+}
+
+func (in *envoyImport) note(at place, where path, text string) {
+	in.notes = append(in.notes, Note{in.name, at.line, where.String(), text})
+}
+
+// withoutMeaning are fields of descriptors that have no effect here, and why.
+var withoutMeaning = map[string]string{
+	"detailed_metric": "left out: metrics here have no series per value",
+	"value_to_metric": "left out: metrics here have no series per value",
+	"share_threshold": "left out: values that the pattern fits are counted each for itself",
+	"quota_mode":      "left out: the limit refuses like any other",
+}
+
+func (in *envoyImport) descriptors(list *node, at path) {
+	if list == nil {
+		return
+	}
+	for i, d := range list.items {
+		where := at.item(i)
+		d.pairs = slices.DeleteFunc(d.pairs, func(p pair) bool { return in.isWithoutMeaning(p, where) })
+		truth(d.child("shadow_mode"))
+		in.limit(d.child("rate_limit"), where.key("rate_limit"))
+		in.descriptors(d.child("descriptors"), where.key("descriptors"))
+	}
+}
+
+// isWithoutMeaning notes a field that is left out, unless it is off.
+func (in *envoyImport) isWithoutMeaning(p pair, at path) bool {
+	why, ok := withoutMeaning[p.key]
+	if !ok {
+		return false
+	}
+	truth(p.value)
+	if p.value.text != "false" {
+		in.note(p.at, at.key(p.key), why)
+	}
+	return true
+}
+
+// limit writes a limit the way it is written here: ratelimit takes units in any case,
+// and what is absent as 0.
+func (in *envoyImport) limit(l *node, at path) {
+	if l == nil || l.kind != mapping {
+		return
+	}
+	if unit := l.child("unit"); unit != nil {
+		unit.text = strings.ToLower(unit.text)
+	}
+	unlimited, per := l.child("unlimited"), l.child("requests_per_unit")
+	truth(unlimited)
+	switch isUnlimited := unlimited != nil && unlimited.text == "true"; {
+	case isUnlimited && per != nil:
+		l.remove("requests_per_unit")
+		in.note(per.at, at.key("requests_per_unit"), "left out: the limit is unlimited")
+	case !isUnlimited && per == nil:
+		l.put("requests_per_unit", newScalar("0", l.at))
+		in.note(l.at, at, "has no requests_per_unit, which means 0: it refuses everything")
+	}
+}
+
+// truth writes true and false the way they are written here.
+func truth(n *node) {
+	if n == nil || n.kind != scalar || n.quoted {
+		return
+	}
+	switch strings.ToLower(n.text) {
+	case "true", "yes", "on", "y":
+		n.text = "true"
+	case "false", "no", "off", "n":
+		n.text = "false"
+	}
+}

@@ -1,0 +1,42 @@
+package config
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// exampleEnviron and exampleFiles have the secrets that examples name.
+var exampleEnviron = []string{
+	"SEARCH_TOKEN=" + strings.Repeat("s", 32), "COLLECTOR_AUTH=Bearer x",
+}
+
+func exampleFiles(name string) ([]byte, fs.FileMode, error) {
+	if !strings.Contains(name, "secrets/") {
+		return nil, 0, fs.ErrNotExist
+	}
+	return []byte(name + strings.Repeat("-", 32) + "\n"), 0o600, nil
+}
+
+// weir.example.yaml can be loaded and has every section.
+func TestRepositoryExample(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(repository, "weir.example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Parse("weir.example.yaml", data, exampleEnviron, exampleFiles)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Warnings) > 0 {
+		t.Error(c.Warnings[0])
+	}
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		if !strings.Contains(string(data), "\n"+f.name+":") && !strings.Contains(string(data), "\n# "+f.name+":") {
+			t.Errorf("the example has no %s", f.name)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	withLevel = "log: {level: %s}\n"
+	patience  = 30 * time.Second // far more than is needed
+)
+
+// watching is a running Watch whose reloads come in a channel.
+type watching struct {
+	t       *testing.T
+	name    string
+	reloads chan string // the level, or what is wrong
+}
+
+func startWatch(t *testing.T, name string, run func(context.Context, *Config, func() (*Config, error))) *watching {
+	t.Helper()
+	w := &watching{t: t, name: name, reloads: make(chan string, 100)}
+	c, err := Load(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		run(ctx, c, func() (*Config, error) {
+			c, err := Load(name, nil)
+			if err != nil {
+				w.reloads <- "broken"
+				return nil, err
+			}
+			w.reloads <- string(c.File.Log.Level)
+			return c, nil
+		})
+	})
+	t.Cleanup(func() { stop(); wg.Wait() })
+	return w
+}
+
+// byWatch is Watch for startWatch.
+func byWatch(ctx context.Context, c *Config, reload func() (*Config, error)) {
+	Watch(ctx, c, slog.New(slog.DiscardHandler), reload)
+}
+
+// until waits for a reload that finds want.
+func (w *watching) until(want string) {
+	w.t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case got := <-w.reloads:
+			if got == want {
+				return
+			}
+		case <-timeout:
+			w.t.Fatalf("no reload found %q", want)
+		}
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestWatchInPlace(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	w := startWatch(t, name, byWatch)
+	for _, level := range []string{"debug", "warn", "error"} {
+		write(t, name, fmt.Sprintf(withLevel, level))
+		w.until(level)
+	}
+	write(t, name, "log: {level: loud}\n")
+	w.until("broken")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	w.until("info")
+}
+
+func TestWatchRenamedOver(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "weir.yaml")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	w := startWatch(t, name, byWatch)
+	for _, level := range []string{"debug", "warn", "error"} {
+		write(t, name+".new", fmt.Sprintf(withLevel, level))
+		if err := os.Rename(name+".new", name); err != nil {
+			t.Fatal(err)
+		}
+		w.until(level)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	w.until("broken")
+	write(t, name, fmt.Sprintf(withLevel, "warn"))
+	w.until("warn")
+}
+
+// Kubernetes has the file be a link to ..data/weir.yaml, and ..data one to a directory; a
+// new directory is made, and ..data renamed over.
+func TestWatchSwappedLink(t *testing.T) {
+	dir := t.TempDir()
+	swap := func(level string) {
+		version := filepath.Join(dir, "..version-"+level)
+		if err := os.Mkdir(version, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(version, "weir.yaml"), fmt.Sprintf(withLevel, level))
+		if err := os.Symlink(filepath.Base(version), filepath.Join(dir, "..tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap("info")
+	name := filepath.Join(dir, "weir.yaml")
+	if err := os.Symlink(filepath.Join("..data", "weir.yaml"), name); err != nil {
+		t.Fatal(err)
+	}
+	w := startWatch(t, name, byWatch)
+	for _, level := range []string{"debug", "warn", "error"} {
+		swap(level)
+		w.until(level)
+	}
+}
+
+// A link into another directory, where only that one changes.
+func TestWatchLinkedDirectory(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	real, name := filepath.Join(elsewhere, "real.yaml"), filepath.Join(dir, "weir.yaml")
+	write(t, real, fmt.Sprintf(withLevel, "info"))
+	if err := os.Symlink(real, name); err != nil {
+		t.Fatal(err)
+	}
+	w := startWatch(t, name, byWatch)
+	write(t, real, fmt.Sprintf(withLevel, "debug"))
+	w.until("debug")
+}
+
+func TestWatchSecret(t *testing.T) {
+	dir := t.TempDir()
+	name, token := filepath.Join(dir, "weir.yaml"), filepath.Join(t.TempDir(), "token")
+	write(t, token, "0123456789-0123456789-0123456789-a\n")
+	write(t, name, fmt.Sprintf("clients: {a: {token_file: %s}}\n", token))
+	w := startWatch(t, name, byWatch)
+	write(t, token, "short\n")
+	w.until("broken")
+	write(t, token, "0123456789-0123456789-0123456789-b\n")
+	w.until("info")
+
+	// A file that only the broken configuration names is waited for, too.
+	missing := filepath.Join(t.TempDir(), "missing")
+	write(t, name, fmt.Sprintf("log: {level: debug}\nclients: {a: {token_file: %s}}\n", missing))
+	w.until("broken")
+	write(t, missing, "0123456789-0123456789-0123456789-c\n")
+	w.until("debug")
+}
+
+// What changes between Load and Watch is seen although nothing happens afterwards.
+func TestWatchBeforeItBegan(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	w := startWatch(t, name, func(ctx context.Context, c *Config, reload func() (*Config, error)) {
+		write(t, name, fmt.Sprintf(withLevel, "debug"))
+		byWatch(ctx, c, reload)
+	})
+	w.until("debug")
+}
+
+// Without help of the system, changes are found by looking.
+func TestWatchPolls(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	w := startWatch(t, name, func(ctx context.Context, c *Config, reload func() (*Config, error)) {
+		(&watch{log: slog.New(slog.DiscardHandler), reload: reload, seen: c.loaded}).run(ctx, time.Millisecond)
+	})
+	write(t, name, fmt.Sprintf(withLevel, "debug"))
+	w.until("debug")
+}
+
+// A file that is replaced by its like is no change. The check runs by hand, so that
+// nothing has to be waited for that does not come.
+func TestWatchSameContent(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, name, fmt.Sprintf(withLevel, "info"))
+	c, err := Load(name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer notify.Close()
+	calls := 0
+	w := &watch{log: slog.New(slog.DiscardHandler), seen: c.loaded, notify: notify, reload: func() (*Config, error) {
+		calls++
+		return Load(name, nil)
+	}}
+	write(t, name+".new", fmt.Sprintf(withLevel, "info"))
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+	if w.check() || calls != 0 {
+		t.Error("a file with the same content was loaded again")
+	}
+	write(t, name, fmt.Sprintf(withLevel, "warn"))
+	if !w.check() || w.check() || calls != 1 {
+		t.Errorf("a change was loaded %d times", calls)
+	}
+}
+
+// A missing configuration has nothing to watch, but ends with its context.
+func TestWatchNothing(t *testing.T) {
+	c, err := Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	byWatch(ctx, c, nil)
+}
