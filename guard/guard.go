@@ -20,7 +20,10 @@ type Guard struct {
 	// rules is replaced by Set. Whoever decides loads it once.
 	rules atomic.Pointer[Rules]
 
-	mu sync.Mutex // held by Set, one at a time
+	retries retries
+
+	mu   sync.Mutex              // held by Set, one at a time; guards the field below
+	told map[string]*weir.Policy // what the limiter has in force, by the names of groups that there are or were
 }
 
 // New returns a Guard that counts with l.
@@ -32,34 +35,72 @@ func New(l weir.Limiter, rules *Rules) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{limiter: queue, settled: newSettled()}
-	g.rules.Store(rules)
+	g := &Guard{limiter: queue, settled: newSettled(), told: map[string]*weir.Policy{}}
+	g.setLocked(rules)
 	return g, nil
+}
+
+// setLocked puts rules in force, of which the limiter has been told.
+func (g *Guard) setLocked(rules *Rules) {
+	for _, r := range rules.list {
+		for i := range r.base.groups {
+			p := r.base.groups[i].policy
+			g.told[p.Name()] = p
+		}
+	}
+	g.rules.Store(rules)
 }
 
 // Rules returns the rules that are in force. A request uses one for all that it asks.
 func (g *Guard) Rules() *Rules { return g.rules.Load() }
 
 // Waiting returns how many requests wait for their turn.
-func (g *Guard) Waiting() int { return g.limiter.Waiting() }
+func (g *Guard) Waiting() int { return g.limiter.Waiting() + g.retries.len() }
 
 // Set puts other rules in force. Every key's units in use are kept. If the limiter cannot
-// be told, the rules stay as they are.
+// be told, the rules stay as they are. Numbers change one group after the other: a request
+// that comes meanwhile may meet some of the new ones and some of the old.
 func (g *Guard) Set(ctx context.Context, rules *Rules) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	changes := rules.Changes(g.rules.Load())
+	changes := g.changesLocked(rules)
 	for i, c := range changes {
-		if err := g.limiter.Set(ctx, c.Old, c.New); err != nil {
-			return errors.Join(fmt.Errorf("guard: policy %q: %w", c.New.Name(), err), g.undo(ctx, changes[:i]))
+		err := g.limiter.Set(ctx, c.Old, c.New)
+		if err == nil {
+			continue
 		}
+		if errors.Is(err, weir.ErrUnknown) {
+			i++ // it may have been set
+		}
+		return errors.Join(fmt.Errorf("guard: policy %q: %w", c.New.Name(), err), g.undo(ctx, changes[:i]))
 	}
-	g.rules.Store(rules)
+	g.setLocked(rules)
 	return nil
 }
 
-// undo takes changes back, the last one first.
+// changesLocked returns what the limiter has to be told when rules follow. Numbers that it
+// was told to replace stay replaced while a group is away, so they count when it
+// comes back.
+func (g *Guard) changesLocked(rules *Rules) []Change {
+	var list []Change
+	for _, r := range rules.list {
+		for i := range r.base.groups {
+			p := r.base.groups[i].policy
+			if old := g.told[p.Name()]; old != nil && !old.Same(p) {
+				list = append(list, Change{Old: old, New: p})
+			}
+		}
+	}
+	return list
+}
+
+// undoWithin is how long it may take to take changes back.
+const undoWithin = 5 * time.Second
+
+// undo takes changes back, the last one first, also if they failed because ctx ended.
 func (g *Guard) undo(ctx context.Context, changes []Change) (problems error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
+	defer cancel()
 	for i := len(changes) - 1; i >= 0; i-- {
 		if err := g.limiter.Set(ctx, changes[i].New, changes[i].Old); err != nil {
 			problems = errors.Join(problems, fmt.Errorf("guard: policy %q: cannot be taken back: %w", changes[i].New.Name(), err))
@@ -119,13 +160,10 @@ func (g *Guard) take(ctx context.Context, a *asking) (Verdict, error) {
 		return a.put(ctx, g.limiter, weir.TakeAll)
 	}
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, a.query.MaxWait)
-	defer cancel()
-	out, err := a.wait(limited, g.limiter)
-	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		out, err = a.tooLate(ctx, g.limiter) // somebody else took what was waited for
+	out, err := g.wait(ctx, a)
+	if out.Waited = time.Since(began); out.Waited < time.Millisecond {
+		out.Waited = 0 // that was no waiting
 	}
-	out.Waited = time.Since(began)
 	return out, err
 }
 
@@ -168,7 +206,7 @@ func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Sta
 	}
 	list := make([]Standing, len(groups))
 	for i, d := range b.Decisions {
-		list[i] = Standing{Limit: groups[i].limits[d.By], Key: b.Charges[i].Key, Remaining: d.Remaining, Capacity: d.Limit, Reset: d.ResetAfter}
+		list[i] = Standing{Limit: max(0, groups[i].place(d)), Key: b.Charges[i].Key, Remaining: d.Remaining, Capacity: d.Limit, Reset: d.ResetAfter}
 	}
 	return v, list, nil
 }

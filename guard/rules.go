@@ -46,6 +46,17 @@ func (r *Rules) All() []*Rule { return r.list }
 // must not change it.
 func (r *Rules) Variants() []*Variant { return r.variants }
 
+// Compiled returns the policies that a limiter will be asked about, those of overrides
+// included.
+func (r *Rules) Compiled() (list []*weir.Policy) {
+	for _, v := range r.variants {
+		for i := range v.groups {
+			list = append(list, v.groups[i].policy)
+		}
+	}
+	return list
+}
+
 // Changes returns what is to be set in a limiter when r follows old: the policies that
 // both have, with other numbers.
 func (r *Rules) Changes(old *Rules) []Change {
@@ -86,8 +97,10 @@ func (r *Rule) Base() *Variant { return r.base }
 
 // For returns the variant that holds for key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
-	if v := r.exact[key]; v != nil && v.holds(now) {
-		return v
+	for v := r.exact[key]; v != nil; v = v.before {
+		if v.holds(now) {
+			return v
+		}
 	}
 	for _, v := range r.prefixes {
 		if prefix, _ := v.override.isPattern(); strings.HasPrefix(key, prefix) && v.holds(now) {
@@ -110,6 +123,7 @@ type Variant struct {
 	rule     *Rule
 	id       int
 	override *Override // nil for the rule's own
+	before   *Variant  // for the same key, for when this one has ended
 	limits   []Limit   // with defaults; without those that are off
 	names    []string  // of limits, as headers have them
 	groups   []group   // enforced ones first
@@ -160,6 +174,15 @@ type group struct {
 	mode     Mode
 	policy   *weir.Policy
 	limits   []int // places of its limits among the variant's
+}
+
+// place returns the place of the limit that a decision is about, -1 if the group does not
+// have it: the limiter may be some rules ahead.
+func (g *group) place(d weir.Decision) int {
+	if int(d.By) < len(g.limits) {
+		return g.limits[d.By]
+	}
+	return -1
 }
 
 // Error is something that is wrong with a policy.

@@ -192,8 +192,14 @@ func TestAdminListener(t *testing.T) {
 		path        string
 		http, admin int
 	}{
-		{"/", 404, 200}, {"/metrics", 404, 200}, {"/admin/v1/config", 404, 200}, {"/assets/weir.js", 404, 200},
-		{"/healthz", 200, 200}, {"/readyz", 200, 200}, {"/v1/check", 405, 404}, {"/v1/auth/default", 200, 404},
+		{"/", 404, 200},
+		{"/metrics", 404, 200},
+		{"/admin/v1/config", 404, 200},
+		{"/assets/weir.js", 404, 200},
+		{"/healthz", 200, 200},
+		{"/readyz", 200, 200},
+		{"/v1/check", 405, 404},
+		{"/v1/auth/default", 200, 404},
 	} {
 		if _, status := getText(t, client, srv.url+tt.path); status != tt.http {
 			t.Errorf("http %s: %d, want %d", tt.path, status, tt.http)

@@ -209,8 +209,9 @@ func (s *Server) putOverride(ctx context.Context, o Override) error {
 	if err != nil {
 		return err
 	}
-	if len(set) >= maxOverrides {
-		return fmt.Errorf("there are %d overrides, and no more fit", len(set))
+	isNew := !slices.ContainsFunc(set, func(x Override) bool { return x.Policy == o.Policy && x.Key == o.Key })
+	if isNew && len(set) >= maxOverrides {
+		return adminapi.ErrTooMany
 	}
 	if err := s.overrides.Put(ctx, o); err != nil {
 		return err

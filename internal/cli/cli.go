@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/internal/config"
 )
 
 // The exit codes.
@@ -15,6 +17,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitDenied  = 3 // of weir check
 )
 
 // Main runs weir with args, which do not include the program's name, and returns
@@ -25,14 +28,36 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	if err == nil {
+	switch {
+	case err == nil:
 		return exitOK
+	case errors.Is(err, errDenied):
+		return exitDenied
+	case errors.Is(err, errSilent):
+		return exitFailure
+	}
+	if bad := configError(err); bad != nil { // with the lines that are wrong
+		fmt.Fprintf(stderr, "weir: the configuration is wrong\n%v\n", bad)
+		return exitFailure
 	}
 	fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
 	return exitFailure
+}
+
+// Errors after which there is nothing left to print.
+var (
+	errDenied = errors.New("denied")
+	errSilent = errors.New("told already")
+)
+
+// configError returns what is wrong with a configuration, nil if err is about something
+// else.
+func configError(err error) *config.Error {
+	bad, _ := errors.AsType[*config.Error](err)
+	return bad
 }
 
 // oneLine joins the lines that errors.Join makes.
@@ -57,10 +82,12 @@ func newRoot() *cobra.Command {
 		Long: `weir limits rates: what comes in, what goes out, how much at once.
 
 'weir serve' starts a daemon that other programs ask before they do something.
-It needs no configuration. 'weir load' calls a server at a rate, and measures what
+It needs no configuration. 'weir check' asks it, 'weir config' is for those who want
+more than the default. 'weir load' calls a server at a rate, and measures what
 its users would see.`,
 		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
-  weir serve --http 127.0.0.1:9000    start it somewhere else
+  weir serve --config weir.yaml       start it with policies of your own
+  weir check default alice            ask it
   weir load --rate 500 http://127.0.0.1:8080/healthz
   weir version --json                 say what this is, for a script
 
@@ -75,7 +102,7 @@ its users would see.`,
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err.Error()) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
-	root.AddCommand(newServe(), newLoad(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newConfig(), newLoad(), newVersion())
 	addCompletion(root)
 	return root
 }

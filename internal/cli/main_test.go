@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,7 +24,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
@@ -33,22 +34,14 @@ func TestMain(m *testing.M) {
 }
 
 // weirMain is the program that scripts run. The daemon's policy is per hour if they
-// say SLOW=1, so that what is refused stays refused however slow the machine is.
+// say SLOW=1, so that what is refused stays refused however slow the machine is. On such
+// a machine Redis has a minute for an answer, unless they say REDIS_TIMEOUT.
 func weirMain() {
 	if os.Getenv("SLOW") == "1" {
-		p, err := weir.NewPolicy("default", weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
-		if err != nil {
-			panic(err)
-		}
-		policies = []*weir.Policy{p}
+		os.Setenv("WEIR__POLICIES__DEFAULT__LIMITS", "[{rate: 100, per: 1h}]")
 	}
-	redisTimeout = time.Minute
-	if text := os.Getenv("REDIS_TIMEOUT"); text != "" {
-		timeout, err := time.ParseDuration(text)
-		if err != nil {
-			panic(err)
-		}
-		redisTimeout = timeout
+	if slices.Contains(os.Args, "--redis") {
+		os.Setenv("WEIR__STORE__REDIS__TIMEOUT", cmp.Or(os.Getenv("REDIS_TIMEOUT"), "1m"))
 	}
 	os.Exit(Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

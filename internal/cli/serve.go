@@ -2,45 +2,26 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
+	"os"
 	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/server"
-	"github.com/weirlimit/weir/store/memstore"
 )
-
-// How many keys the memory store may be told to tell apart: at most those of about
-// 20 GB.
-const (
-	defaultMaxKeys = 1_000_000
-	mostMaxKeys    = 1_000_000_000
-)
-
-// policies are those of the daemon; none means the server's default. Tests have
-// slower ones.
-var policies []*weir.Policy
-
-// serveFlags are the flags of weir serve.
-type serveFlags struct {
-	http          string
-	logFormat     logFormat
-	maxKeys       int
-	snapshot      string
-	snapshotEvery time.Duration
-	redis         string
-	tier          tierFlags
-}
 
 func newServe() *cobra.Command {
-	flags := serveFlags{http: server.DefaultHTTP, logFormat: logText, maxKeys: defaultMaxKeys, snapshotEvery: defaultSnapshotEvery}
+	var flags configFlags
 	cmd := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Start the daemon",
@@ -49,6 +30,12 @@ answered have 10 seconds to finish; a second signal ends the daemon at once.
 
 Without a configuration there is one policy, 'default': 100 per second with a burst
 of 100, for each key, counted in memory. Logs go to stderr.
+
+With --config the daemon does what a file says; 'weir config print' shows all that
+can be said. The environment wins over the file (WEIR__STORE__KIND=redis), and flags
+win over both. When the file changes, or on SIGHUP, it is read again: policies,
+clients, operators and certificates take effect at once, and what was used stays used.
+A file that is wrong changes nothing, and the log says why.
 
 With --redis the counts are kept in Redis 6.2 or later, and all daemons on it share
 them. ADDRESS is host:port, several of them for a cluster or, with --sentinel, of the
@@ -65,6 +52,7 @@ With --snapshot a restart does not forgive everyone: counts are loaded from a fi
 at the start, saved to it every minute and once more at the end. Only its owner can
 read it. A file that cannot be used is kept as FILE.bad, and the daemon starts empty.`,
 		Example: `  weir serve
+  weir serve --config weir.yaml
   weir serve --http 127.0.0.1:0       take a free port, and print it
   weir serve --log-format json 2>weir.log
   weir serve --max-keys 10000000 --snapshot weir.snap --snapshot-every 10s
@@ -73,47 +61,11 @@ read it. A file that cannot be used is kept as FILE.bad, and the daemon starts e
   weir serve --redis 10.0.0.1:26379,10.0.0.2:26379 --sentinel mymaster
   WEIR_REDIS_PASSWORD=… weir serve --redis rediss://weir@redis.example:6380`,
 		Args:                  noArgs,
-		RunE:                  func(cmd *cobra.Command, _ []string) error { return flags.run(cmd) },
+		RunE:                  func(cmd *cobra.Command, _ []string) error { return serve(cmd, &flags) },
 		DisableFlagsInUseLine: true,
 	}
-	cmd.Flags().StringVar(&flags.http, "http", flags.http, "`address` to listen on; loopback only")
-	cmd.Flags().Var(&flags.logFormat, "log-format", "text or json")
-	cmd.Flags().IntVar(&flags.maxKeys, "max-keys", flags.maxKeys, "how many `keys` to tell apart, at about 21 bytes each; beyond, those that use least go")
-	cmd.Flags().StringVar(&flags.snapshot, "snapshot", "", "`file` to keep counts in, so that they outlive the daemon")
-	cmd.Flags().DurationVar(&flags.snapshotEvery, "snapshot-every", flags.snapshotEvery, "how often to save them; a crash forgives what was used since")
-	cmd.Flags().StringVar(&flags.redis, "redis", "", "`address` of the Redis to share counts over, instead of memory")
-	flags.tier.register(cmd)
-	completeWith(cmd, "redis", "127.0.0.1:6379")
-	completeWith(cmd, "http", server.DefaultHTTP, "localhost:8080")
-	completeWith(cmd, "log-format", string(logText), string(logJSON))
-	completeWith(cmd, "max-keys", "100000", "1000000", "10000000")
-	completeWith(cmd, "snapshot-every", "10s", "1m", "10m")
+	flags.register(cmd)
 	return cmd
-}
-
-// check returns what makes no sense about the flags.
-func (f *serveFlags) check(cmd *cobra.Command) error {
-	switch given := cmd.Flags().Changed; {
-	case given("redis") && f.redis == "":
-		return misused(cmd, "--redis: must be an address such as 127.0.0.1:6379; leave it out to count in memory")
-	case f.redis == "" && (given("sentinel") || given("consistency") || given("on-error")):
-		return misused(cmd, "--sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS")
-	case given("sentinel") && f.tier.sentinel == "":
-		return misused(cmd, "--sentinel: must be the name by which Sentinels know the primary, such as mymaster")
-	case f.tier.onError == weir.OnErrorDefault:
-		return misused(cmd, "--on-error default: must be local, open or closed")
-	case given("redis") && (given("snapshot") || given("max-keys")):
-		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
-	case f.maxKeys < 1 || f.maxKeys > mostMaxKeys:
-		return misused(cmd, fmt.Sprintf("--max-keys %d: must be between 1 and %d", f.maxKeys, mostMaxKeys))
-	case given("snapshot") && f.snapshot == "":
-		return misused(cmd, "--snapshot: must be the name of a file; leave it out for none")
-	case given("snapshot-every") && f.snapshot == "":
-		return misused(cmd, "--snapshot-every: says how often, but nothing says where; add --snapshot FILE")
-	case f.snapshotEvery < minSnapshotEvery:
-		return misused(cmd, fmt.Sprintf("--snapshot-every %v: must be at least %v", f.snapshotEvery, minSnapshotEvery))
-	}
-	return nil
 }
 
 // completeWith lets shells offer values for a flag.
@@ -124,63 +76,237 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
-func (f *serveFlags) run(cmd *cobra.Command) error {
-	if err := f.check(cmd); err != nil {
+// serve runs the daemon until a signal.
+func serve(cmd *cobra.Command, flags *configFlags) error {
+	cfg, err := flags.load(cmd)
+	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)   // a second signal has its usual effect
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves stdout or stderr must not end the daemon
-	log := f.logFormat.logger(cmd.ErrOrStderr())
-	if f.redis != "" {
-		return f.serveRedis(ctx, cmd, log)
+	log := newLog(cmd.ErrOrStderr(), cfg)
+	for _, w := range cfg.Warnings {
+		log.Warn(w.Text, "at", w.Where(), "field", w.Path)
 	}
-	config := memstore.Config{MaxKeys: f.maxKeys}
-	if f.snapshot == "" {
-		table, err := memstore.New(config)
-		if err != nil {
-			return err
-		}
-		_, err = f.serve(ctx, cmd, table, log)
-		return err
-	}
-	s := &snapshots{file: f.snapshot, every: f.snapshotEvery, log: log}
-	table, err := s.open(config)
+	counts, err := openCounts(ctx, cfg, log)
 	if err != nil {
 		return err
 	}
-	return s.during(table, func() (bool, error) { return f.serve(ctx, cmd, table, log) })
+	d := &follower{cmd: cmd, flags: flags, config: cfg, log: log}
+	return counts.during(func() (bool, error) { return d.run(ctx, counts) })
 }
 
-// serve serves until ctx ends. It says whether it came so far that it listened.
-func (f *serveFlags) serve(ctx context.Context, cmd *cobra.Command, limiter weir.Limiter, log *slog.Logger) (listened bool, err error) {
-	version := readVersion().Version
-	srv, err := server.New(server.Config{
-		HTTP:     f.http,
-		Limiter:  limiter,
-		Policies: policies,
-		Log:      log,
-		Version:  version,
-		OnListen: func(addr net.Addr) {
-			listened = true
-			greet(cmd.OutOrStdout(), version, addr)
-		},
-	})
-	if err != nil {
+// newLog returns the log that a configuration asks for.
+func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel()}
+	if cfg.File.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// follower is a server with the configuration that it follows.
+type follower struct {
+	cmd    *cobra.Command // set once, like everything up to server
+	flags  *configFlags
+	log    *slog.Logger
+	server *server.Server
+
+	pending   atomic.Bool // what the files have could not be put in force yet
+	reloading sync.Mutex  // guards the field below, but for its first value
+	config    *config.Config
+}
+
+// run serves until ctx ends. It says whether it came so far that it listened.
+func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err error) {
+	c := d.config.Server()
+	c.Limiter, c.Overrides, c.Collectors, c.Stats = counts.limiter, counts.overrides, counts.collectors, counts.stats
+	c.Log, c.Version = d.log, readVersion().Version
+	c.OnListen = func(b server.Bound) {
+		listened = true
+		greet(d.cmd.OutOrStdout(), c.Version, b, d.config)
+	}
+	var background tasks
+	defer background.end()
+	if c.Tracer, err = newTracer(d.config, c.Version, d.log); err != nil {
 		return false, err
 	}
-	err = srv.Run(ctx)
+	if c.Tracer != nil {
+		background.run(func(ctx context.Context) { _ = c.Tracer.Run(ctx) }) // it returns when ctx ends
+	}
+	if d.server, err = server.New(c); err != nil {
+		return false, err
+	}
+	background.run(d.follow)
+	err = d.server.Run(ctx)
 	return listened, err
 }
 
-// greet tells where to look. Its first line is meant for scripts, too.
-func greet(w io.Writer, version string, addr net.Addr) {
-	fmt.Fprintf(w, `weir %s is listening on http://%[2]v
+// newTracer returns what spans go to, nil if there is to be no tracing.
+func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Exporter, error) {
+	t := cfg.Tracing
+	if t == nil {
+		return nil, nil
+	}
+	headers := map[string]string{}
+	for _, h := range t.Headers {
+		headers[h.Name] = h.Value.Reveal()
+	}
+	return otlp.New(otlp.Config{
+		Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample, ServiceName: "weir", ServiceVersion: version,
+		OnError: func(err error) { log.Warn("spans could not be sent", "error", err) },
+	})
+}
 
-  look   http://%[2]v/
-  ask    curl -s http://%[2]v/v1/check -d '{"policy":"default","key":"alice"}'
+// greet tells where to look. Its first line is meant for scripts, too.
+func greet(w io.Writer, version string, b server.Bound, cfg *config.Config) {
+	policy := "default"
+	if list := cfg.Policies(); len(list) > 0 {
+		policy = list[0].Name
+	}
+	scheme := "http"
+	if cfg.Server().HTTP.TLS != nil {
+		scheme = "https"
+	}
+	url, curl := fmt.Sprintf("%s://%v", scheme, b.HTTP), "curl -s"
+	if b.HTTP.Network() == "unix" {
+		url, curl = "http://localhost", fmt.Sprintf("curl -s --unix-socket %v", b.HTTP)
+	}
+	look := url + "/"
+	if b.Admin != nil {
+		look = fmt.Sprintf("http://%v/", b.Admin)
+	}
+	where := url
+	if b.HTTP.Network() == "unix" {
+		where = "unix:" + b.HTTP.String()
+	}
+	fmt.Fprintf(w, `weir %s is listening on %s
+
+  look   %s
+  ask    %s %s/v1/check -d '{"policy":"%s","key":"alice"}'
   stop   Ctrl-C
 
-`, version, addr) // in one write, so that a reader of the first line may leave
+`, version, where, look, curl, url, policy) // in one write, so that a reader of the first line may leave
+}
+
+// configFlags are flags that say what a configuration file can.
+type configFlags struct {
+	file   string
+	values map[string]*string // by name
+}
+
+// redisPassword names the environment's variable with the password for --redis.
+const redisPassword = "WEIR_REDIS_PASSWORD"
+
+// settable is the flags that stand for one field each.
+var settable = []struct {
+	name, path, usage string
+	examples          []string
+}{
+	{"http", "listen.http", "`address` to listen on (default \"127.0.0.1:8080\"); unix:/path for a socket", []string{server.DefaultHTTP, "localhost:8080"}},
+	{"admin", "listen.admin", "`address` for operators (default is on --http, as long as that is loopback)", []string{"127.0.0.1:9090"}},
+	{"log-format", "log.format", "`format` of the log: text or json (default text)", []string{"text", "json"}},
+	{"log-level", "log.level", "least `level` that is logged: debug, info, warn or error (default info)", []string{"debug", "info", "warn", "error"}},
+	{"max-keys", "store.max_keys", "how many `keys` to tell apart, at about 21 bytes each; beyond, those that use least go (default 1000000)", []string{"100000", "1000000", "10000000"}},
+	{"snapshot", "store.snapshot.file", "`file` to keep counts in, so that they outlive the daemon", nil},
+	{"snapshot-every", "store.snapshot.every", "how `often` to save them; a crash forgives what was used since (default 1m)", []string{"10s", "1m", "10m"}},
+	{"redis", "store.redis.addrs", "`address` of the Redis to share counts over, instead of memory", []string{"127.0.0.1:6379"}},
+	{"sentinel", "store.redis.sentinel_master", "`name` of the primary, if --redis tells where Sentinels are", []string{"mymaster"}},
+	{"consistency", "store.redis.consistency", "how often Redis is asked, as a `mode`: exact, leased or async (default exact)", []string{"exact", "leased", "async"}},
+	{"on-error", "store.redis.on_error", "what `happens` while Redis does not answer: local, open or closed (default local)", []string{"local", "open", "closed"}},
+}
+
+func (f *configFlags) register(cmd *cobra.Command) {
+	f.values = map[string]*string{}
+	cmd.Flags().StringVarP(&f.file, "config", "c", "", "configuration `file`")
+	for _, s := range settable {
+		f.values[s.name] = cmd.Flags().String(s.name, "", s.usage)
+		if s.examples != nil {
+			completeWith(cmd, s.name, s.examples...)
+		}
+	}
+}
+
+// load reads the configuration, and lets flags win.
+func (f *configFlags) load(cmd *cobra.Command) (*config.Config, error) {
+	list, err := f.list(cmd)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.Load(f.file, os.Environ(), list...)
+	if bad, ok := errors.AsType[*config.Error](err); ok && onlyFlags(bad) {
+		return nil, misused(cmd, oneLine(err))
+	}
+	return cfg, err
+}
+
+// onlyFlags says whether all problems are those of flags.
+func onlyFlags(e *config.Error) bool {
+	for _, p := range e.Problems {
+		if !strings.HasPrefix(p.File, "--") {
+			return false
+		}
+	}
+	return true
+}
+
+// list returns the flags that were given, as fields of the configuration.
+func (f *configFlags) list(cmd *cobra.Command) ([]config.Flag, error) {
+	if err := f.check(cmd); err != nil {
+		return nil, err
+	}
+	var list []config.Flag
+	for _, s := range settable {
+		if cmd.Flags().Changed(s.name) && s.name != "redis" {
+			list = append(list, config.Flag{Name: "--" + s.name, Path: s.path, Value: *f.values[s.name]})
+		}
+	}
+	return append(f.redis(cmd), list...), nil
+}
+
+// redis returns what --redis and the password in the environment say.
+func (f *configFlags) redis(cmd *cobra.Command) (list []config.Flag) {
+	password, put := os.Getenv(redisPassword), false
+	if cmd.Flags().Changed("redis") {
+		var addrs string
+		addrs, put = withPassword(*f.values["redis"], password)
+		quoted := strings.ReplaceAll(strings.ReplaceAll(addrs, "'", "''"), ",", "','")
+		list = append(list,
+			config.Flag{Name: "--redis", Path: "store.kind", Value: "redis"},
+			config.Flag{Name: "--redis", Path: "store.redis.addrs", Value: "['" + quoted + "']"})
+	}
+	if password != "" && !put && len(list) > 0 {
+		list = append(list, config.Flag{Name: redisPassword, Path: "store.redis.password", Value: password})
+	}
+	return list
+}
+
+// check returns what makes no sense about the flags together.
+func (f *configFlags) check(cmd *cobra.Command) error {
+	given := cmd.Flags().Changed
+	for _, s := range settable {
+		if given(s.name) && *f.values[s.name] == "" {
+			return misused(cmd, fmt.Sprintf("--%s: must not be empty; leave it out for the default", s.name))
+		}
+	}
+	switch {
+	case f.file == "" && given("config"):
+		return misused(cmd, "--config: must be the name of a file; leave it out for the defaults")
+	case given("redis") && (given("snapshot") || given("max-keys")):
+		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
+	case f.file != "" || f.hasRedis(cmd):
+	case given("sentinel") || given("consistency") || given("on-error"):
+		return misused(cmd, "--sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS")
+	}
+	if given("snapshot-every") && !given("snapshot") && f.file == "" {
+		return misused(cmd, "--snapshot-every: says how often, but nothing says where; add --snapshot FILE")
+	}
+	return nil
+}
+
+// hasRedis says whether a flag or the environment asks for Redis.
+func (f *configFlags) hasRedis(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("redis") || strings.EqualFold(os.Getenv("WEIR__STORE__KIND"), "redis")
 }

@@ -11,13 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlimit/weir/store/memstore"
-)
+	"github.com/prometheus/client_golang/prometheus"
 
-// How often a daemon with --snapshot saves.
-const (
-	defaultSnapshotEvery = time.Minute
-	minSnapshotEvery     = time.Second
+	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 // snapshots keeps a table in a file, so that a restart does not forgive everyone.
@@ -25,6 +22,13 @@ type snapshots struct {
 	file  string
 	every time.Duration
 	log   *slog.Logger
+	fails prometheus.Counter
+}
+
+func newSnapshots(c config.SnapshotSettings, log *slog.Logger) *snapshots {
+	return &snapshots{file: c.File, every: c.Every, log: log, fails: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "weir_snapshot_failures_total", Help: "Snapshots that could not be saved.",
+	})}
 }
 
 // open returns the table that is in the file, or an empty one if there is no file
@@ -59,7 +63,7 @@ func (s *snapshots) tell(table *memstore.Table) {
 	}
 	s.log.Info("restored from the snapshot", attrs...)
 	if stats.Evicted > 0 {
-		s.log.Warn("the snapshot has more keys than --max-keys; those that used least were dropped", "keys", stats.Evicted, "units_forgiven", stats.Forgiven)
+		s.log.Warn("the snapshot has more keys than max_keys; those that used least were dropped", "keys", stats.Evicted, "units_forgiven", stats.Forgiven)
 	}
 }
 
@@ -79,7 +83,7 @@ func (s *snapshots) setAside(problem error) error {
 func (s *snapshots) noneYet() error {
 	dir := filepath.Dir(s.file)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("--snapshot %q: there is no directory %q; create it", s.file, dir)
+		return fmt.Errorf("snapshot %q: there is no directory %q; create it", s.file, dir)
 	}
 	s.log.Info("no snapshot yet, starting empty", "file", s.file)
 	return nil
@@ -115,6 +119,7 @@ func (s *snapshots) run(ctx context.Context, table *memstore.Table) {
 			return
 		case <-tick.C:
 			if err := table.Save(s.file); err != nil {
+				s.fails.Inc()
 				s.log.Error("cannot save; a restart would go back to the last snapshot", "file", s.file, "error", err)
 			}
 		}

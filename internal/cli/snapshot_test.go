@@ -16,17 +16,18 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// newSnapshots returns one that saves to a new directory every minute, and its log.
-func newSnapshots(t *testing.T) (*snapshots, *bytes.Buffer) {
+// emptySnapshots returns one that saves to a new directory every minute, and its log.
+func emptySnapshots(t *testing.T) (*snapshots, *bytes.Buffer) {
 	var log bytes.Buffer
 	file := filepath.Join(t.TempDir(), "dir", "weir.snap")
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return &snapshots{file: file, every: time.Minute, log: slog.New(slog.NewTextHandler(&log, nil))}, &log
+	return newSnapshots(config.SnapshotSettings{File: file, Every: time.Minute}, slog.New(slog.NewTextHandler(&log, nil))), &log
 }
 
 func open(t *testing.T, s *snapshots) *memstore.Table {
@@ -40,7 +41,7 @@ func open(t *testing.T, s *snapshots) *memstore.Table {
 
 // A save that fails is told every time, and the next one is tried all the same.
 func TestSavesGoOn(t *testing.T) {
-	s, log := newSnapshots(t)
+	s, log := emptySnapshots(t)
 	dir := filepath.Dir(s.file)
 	synctest.Test(t, func(t *testing.T) {
 		table := open(t, s)
@@ -79,7 +80,7 @@ func TestSavesGoOn(t *testing.T) {
 
 // What the daemon ends with is told together with what went wrong at the last save.
 func TestLastSaveFails(t *testing.T) {
-	s, _ := newSnapshots(t)
+	s, _ := emptySnapshots(t)
 	table := open(t, s)
 	broken := errors.New("broken")
 	err := s.during(table, func() (bool, error) { return true, errors.Join(broken, os.RemoveAll(filepath.Dir(s.file))) })
@@ -95,7 +96,7 @@ func TestNothingToSave(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	s, _ := newSnapshots(t)
+	s, _ := emptySnapshots(t)
 	var stdout, stderr bytes.Buffer
 	code := Main(context.Background(), []string{"serve", "--http", other.Addr().String(), "--snapshot", s.file}, &stdout, &stderr)
 	if _, err := os.Stat(s.file); code != exitFailure || !errors.Is(err, os.ErrNotExist) {
@@ -105,7 +106,7 @@ func TestNothingToSave(t *testing.T) {
 
 // TestServeSavesAtItsEnd runs in this process, where goleak sees what it leaves.
 func TestServeSavesAtItsEnd(t *testing.T) {
-	s, _ := newSnapshots(t)
+	s, _ := emptySnapshots(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var stderr bytes.Buffer
 	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--snapshot", s.file}, writerFunc(func([]byte) { cancel() }), &stderr)
@@ -118,7 +119,7 @@ func TestServeSavesAtItsEnd(t *testing.T) {
 // Neither a file that cannot be read nor one that cannot be moved out of the way is
 // lost: the daemon does not start.
 func TestFilesThatAreInTheWay(t *testing.T) {
-	s, _ := newSnapshots(t)
+	s, _ := emptySnapshots(t)
 	write := func(mode os.FileMode) {
 		if err := os.WriteFile(s.file, []byte("precious"), mode); err != nil {
 			t.Fatal(err)
@@ -151,11 +152,11 @@ func TestFilesThatAreInTheWay(t *testing.T) {
 func TestManyKeysFit(t *testing.T) {
 	keys, most := 40_000, int64(8<<20)
 	if os.Getenv("WEIR_TEST") == "all" {
-		keys, most = defaultMaxKeys, 64<<20
+		keys, most = 1_000_000, 64<<20
 	}
-	s, _ := newSnapshots(t)
+	s, _ := emptySnapshots(t)
 	before := memory()
-	table, err := s.open(memstore.Config{MaxKeys: defaultMaxKeys})
+	table, err := s.open(memstore.Config{MaxKeys: 1_000_000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,7 @@ func New(cfg Config) http.Handler {
 	mux.Handle("/healthz", only(http.MethodGet, healthy))
 	mux.Handle("/healthcheck", only(http.MethodGet, healthy))
 	mux.Handle("/readyz", only(http.MethodGet, a.readyz))
+	mux.Handle("/openapi.yaml", only(http.MethodGet, serveOpenAPI))
 	mux.HandleFunc("/", NotFound)
 	return mux
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/weirprom"
 )
@@ -93,7 +94,7 @@ func (o *Observer) count(r *guard.Record) {
 		return
 	}
 	w.decisions.Observe(o.backendOf(r), r.Decision, false, r.Took)
-	if !r.Allowed {
+	if !r.Allowed && r.Reason != weir.Admitted { // that would be of a batch in which another was refused
 		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
 		w.denials.tell(o.log, r)
 	}
@@ -126,7 +127,7 @@ const tellEvery = time.Second
 
 func (d *denials) tell(log *slog.Logger, r *guard.Record) {
 	d.since.Add(1)
-	now := time.Now().UnixNano()
+	now := mono.Now() // which no step of the wall clock can silence
 	next := d.next.Load()
 	if now < next || !d.next.CompareAndSwap(next, now+int64(tellEvery)) {
 		return

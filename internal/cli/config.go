@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirlimit/weir/internal/config"
+)
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at configurations, check and import them",
+		Long: `Look at configurations, check and import them. docs/config.md tells of every field; for
+editors there is a JSON Schema.`,
+		Example: `  weir config validate weir.yaml
+  weir config print --config weir.yaml
+  weir config schema >weir.schema.json
+  weir config import --from envoy ratelimit.yaml >weir.yaml`,
+		Args:                  knownCommand,
+		RunE:                  showHelp,
+		DisableFlagsInUseLine: true,
+	}
+	cmd.AddCommand(newConfigValidate(), newConfigPrint(), newConfigSchema(), newConfigImport())
+	return cmd
+}
+
+func newConfigValidate() *cobra.Command {
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a configuration, and tell everything that is wrong",
+		Long: `Check a configuration with the environment that is there now, and tell everything that
+is wrong. The exit code is 0 if a daemon would take it.`,
+		Example: `  weir config validate weir.yaml
+  weir config validate weir.yaml --json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return misused(cmd, "one file is needed, such as 'weir config validate weir.yaml'")
+			}
+			return nil
+		},
+		RunE:                  func(cmd *cobra.Command, args []string) error { return validate(cmd, args[0], asJSON) },
+		DisableFlagsInUseLine: true,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the problems as JSON")
+	return cmd
+}
+
+// validity is what weir config validate --json prints.
+type validity struct {
+	Valid    bool      `json:"valid"`
+	Problems []problem `json:"problems"`
+	Warnings []problem `json:"warnings"`
+}
+
+type problem struct {
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Column int    `json:"column"`
+	Field  string `json:"field"`
+	Text   string `json:"text"`
+}
+
+func newProblems(list []*config.Problem) []problem {
+	out := []problem{}
+	for _, p := range list {
+		out = append(out, problem{p.File, p.Line, p.Column, p.Path, p.Text})
+	}
+	return out
+}
+
+func validate(cmd *cobra.Command, file string, asJSON bool) error {
+	cfg, err := config.Load(file, os.Environ())
+	bad := configError(err)
+	if err != nil && bad == nil {
+		return err
+	}
+	if asJSON {
+		v := validity{Valid: err == nil, Problems: newProblems(nil), Warnings: newProblems(nil)}
+		if bad != nil {
+			v.Problems = newProblems(bad.Problems)
+		} else {
+			v.Warnings = newProblems(cfg.Warnings)
+		}
+		if err := printJSON(cmd.OutOrStdout(), v); err != nil || v.Valid {
+			return err
+		}
+		return errSilent
+	}
+	if err != nil {
+		return err
+	}
+	for _, w := range cfg.Warnings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is right: %d policies, %d clients\n", file, len(cfg.Policies()), len(cfg.Live().Clients))
+	return nil
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func newConfigPrint() *cobra.Command {
+	var flags configFlags
+	asJSON := false
+	cmd := &cobra.Command{
+		Use:   "print [flags]",
+		Short: "Show what would be in force, and where each value comes from",
+		Long: `Show what would be in force if a daemon were started with the same flags and the same
+environment, and where each value comes from. Secrets are shown as ***.`,
+		Example: `  weir config print
+  weir config print --config weir.yaml
+  WEIR__STORE__KIND=redis weir config print --config weir.yaml --json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := flags.load(cmd)
+			if err != nil {
+				return err
+			}
+			format := config.YAML
+			if asJSON {
+				format = config.JSON
+			}
+			return cfg.Print(cmd.OutOrStdout(), format)
+		},
+		DisableFlagsInUseLine: true,
+	}
+	flags.register(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func newConfigSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of configurations, for editors",
+		Example: `  weir config schema >weir.schema.json
+
+Editors with a YAML language server follow this first line of a configuration:
+  # yaml-language-server: $schema=weir.schema.json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(config.Schema())
+			return err
+		},
+		DisableFlagsInUseLine: true,
+	}
+}
+
+func newConfigImport() *cobra.Command {
+	from := ""
+	cmd := &cobra.Command{
+		Use:   "import --from KIND FILE",
+		Short: "Turn the configuration of another limiter into weir's",
+		Long: `Turn the configuration of another limiter into weir's, and print it. What has no meaning
+here is told on stderr. KIND is envoy, for the YAML of envoyproxy/ratelimit; its limits
+are fixed windows, as they are there. FILE may be - for standard input.`,
+		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
+  weir config import --from envoy - <ratelimit.yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return misused(cmd, "one file is needed; - is standard input")
+			}
+			return nil
+		},
+		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, args[0]) },
+		DisableFlagsInUseLine: true,
+	}
+	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy")
+	completeWith(cmd, "from", "envoy")
+	return cmd
+}
+
+func importFrom(cmd *cobra.Command, from, file string) error {
+	if from != "envoy" {
+		return misused(cmd, fmt.Sprintf("--from %q: must be envoy", from))
+	}
+	name, data, err := readInput(cmd, file)
+	if err != nil {
+		return err
+	}
+	out, notes, err := config.ImportEnvoy(name, data)
+	if err != nil {
+		return err
+	}
+	for _, n := range notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %v\n", n)
+	}
+	_, err = cmd.OutOrStdout().Write(out)
+	return err
+}
+
+// maxImport is how much of a file is read.
+const maxImport = 1 << 20
+
+func readInput(cmd *cobra.Command, file string) (string, []byte, error) {
+	if file == "-" {
+		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxImport+1))
+		return "standard input", data, err
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return file, nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxImport+1))
+	return file, data, err
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/internal/overrides"
+	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/store/redisstore"
+	"github.com/weirlimit/weir/tiered"
+	"github.com/weirlimit/weir/tiered/redistier"
+	"github.com/weirlimit/weir/weirprom"
+)
+
+// counts is where the daemon counts.
+type counts struct {
+	limiter    weir.Limiter
+	overrides  server.Overrides // nil for those of the server itself
+	collectors []prometheus.Collector
+	stats      func() map[string]any
+
+	// during calls serve, and does before and after it what the counts need. serve says
+	// whether it came so far that it listened.
+	during func(serve func() (listened bool, err error)) error
+}
+
+// openCounts opens the store that a configuration asks for.
+func openCounts(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
+	if cfg.Store.Kind == config.InRedis {
+		return openRedis(ctx, cfg, log)
+	}
+	return openMemory(cfg, log)
+}
+
+// openMemory counts in memory and, if there is to be a snapshot, keeps it.
+func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
+	c := &counts{during: func(serve func() (bool, error)) error {
+		_, err := serve()
+		return err
+	}}
+	var table *memstore.Table
+	var err error
+	if cfg.Store.Snapshot.File != "" {
+		s := newSnapshots(cfg.Store.Snapshot, log)
+		table, err = s.open(cfg.Store.Memory)
+		c.during = func(serve func() (bool, error)) error { return s.during(table, serve) }
+		c.collectors = append(c.collectors, s.fails)
+	} else {
+		table, err = memstore.New(cfg.Store.Memory)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.limiter = table
+	c.collectors = append(c.collectors, weirprom.NewMemstore(table.Stats))
+	c.stats = func() map[string]any { return map[string]any{"kind": "memory", "memory": table.Stats()} }
+	return c, nil
+}
+
+// connectTimeout is how long the daemon tries to reach Redis when it starts.
+const connectTimeout = 10 * time.Second
+
+// inRedis is what it takes to count in Redis.
+type inRedis struct {
+	store     *redisstore.Store
+	bus       *redistier.Bus
+	overrides *overrides.Redis
+	tier      *tiered.Limiter
+	log       *slog.Logger
+}
+
+// openRedis counts in Redis, with a tier in front of it.
+func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
+	r := &inRedis{log: log}
+	if err := r.connect(ctx, cfg); err != nil {
+		r.close()
+		return nil, fmt.Errorf("Redis: %w", err) //nolint:staticcheck // it is a name
+	}
+	if err := r.newTier(cfg); err != nil {
+		r.close()
+		return nil, err
+	}
+	log.Info("counts are in Redis", "addresses", cfg.Store.Redis.Redis.Addrs,
+		"consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError)
+	return &counts{
+		limiter: r.tier, overrides: r.overrides, collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats)},
+		stats: func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
+		during: func(serve func() (bool, error)) error {
+			defer r.close()
+			_, err := serve()
+			return err
+		},
+	}, nil
+}
+
+// connect opens all connections.
+func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	c := cfg.Store.Redis
+	if r.store, err = redisstore.New(ctx, c); err != nil {
+		return err
+	}
+	if err := warm(ctx, r.store, cfg.Policies()); err != nil {
+		return err
+	}
+	if r.bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
+		return err
+	}
+	r.overrides, err = overrides.NewRedis(ctx, c.Redis, strings.TrimSuffix(c.Prefix, ":"))
+	return err
+}
+
+// newTier makes what stands in front of Redis.
+func (r *inRedis) newTier(cfg *config.Config) error {
+	local, err := memstore.New(memstore.Config{MaxKeys: tiered.DefaultMaxKeys})
+	if err != nil {
+		return err
+	}
+	c := cfg.Store.Tier
+	c.Store, c.Local, c.Bus = r.store, local, r.bus
+	c.OnBreaker = func(part int, open bool, why error) {
+		if open {
+			r.log.Warn("store given up", "part", part, "error", why, "on_error", c.OnError)
+		} else {
+			r.log.Info("store is back", "part", part)
+		}
+	}
+	r.tier, err = tiered.New(c)
+	return err
+}
+
+// close ends what was opened, the last first.
+func (r *inRedis) close() {
+	if r.tier != nil {
+		r.tier.Close()
+		logTier(r.log, r.tier.Stats())
+	}
+	if r.overrides != nil {
+		r.overrides.Close()
+	}
+	if r.bus != nil {
+		r.bus.Close()
+	}
+	if r.store != nil {
+		r.store.Close()
+	}
+}
+
+// warm has the store and Redis get to know each other before the first caller comes, who
+// would not wait for that: scripts, connections, and what was set for the policies.
+func warm(ctx context.Context, store *redisstore.Store, policies []guard.Policy) error {
+	if len(policies) == 0 {
+		policies = []guard.Policy{server.DefaultPolicy()}
+	}
+	rules, err := guard.Compile(policies, nil)
+	if err != nil {
+		return err
+	}
+	for _, p := range rules.Compiled() {
+		for {
+			_, err := store.Take(ctx, p, "", 0) // which changes nothing
+			if err == nil {
+				_, err = weir.Peek(ctx, store, p, "", 0)
+			}
+			if err == nil || errors.Is(err, weir.ErrReserveOnly) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(warmEvery):
+			}
+		}
+	}
+	return nil
+}
+
+// warmEvery is how long warm waits before it tries again.
+const warmEvery = 20 * time.Millisecond
+
+// withPassword puts a password into a URL that has a user and none, such as
+// redis://user@host. It says whether it did.
+func withPassword(address, password string) (string, bool) {
+	scheme, rest, _ := strings.Cut(address, "://")
+	at := strings.LastIndex(rest, "@")
+	if password == "" || at < 1 || strings.Contains(rest[:at], ":") {
+		return address, false
+	}
+	return scheme + "://" + rest[:at] + ":" + url.PathEscape(password) + rest[at:], true
+}
+
+// logTier tells what the tier has done.
+func logTier(log *slog.Logger, s tiered.Stats) {
+	log.Info("tier",
+		slog.Group("decisions", "deny_cache", s.DenyCache, "lease", s.Lease, "store", s.Store, "async", s.Async, "fallback", s.Fallback),
+		"store_calls", s.StoreCalls, "failures", s.Failures, "unknown", s.Unknown, "busy", s.Busy, "opened", s.Opened, "closed", s.Closed,
+		"forfeited", s.Forfeited, "owed", s.Owed, "lost", s.Lost, "forgiven", s.Forgiven, "nodes", s.Nodes)
+}
