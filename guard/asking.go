@@ -3,7 +3,6 @@ package guard
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -52,6 +51,7 @@ func newAsking(v *Variant, q *Query) (*asking, error) {
 
 func (a *asking) free() {
 	clear(a.charges) // keys are not kept
+	clear(a.groups)
 	a.groups, a.charges, a.batch.Charges = a.groups[:0], a.charges[:0], nil
 	a.variant, a.query = nil, nil
 	askings.Put(a)
@@ -85,59 +85,45 @@ func (a *asking) part(op weir.Op, from, to int) *weir.Batch {
 }
 
 // shadow asks for the charges that are not enforced, after those that are. What goes
-// wrong is nobody's concern: the request has its answer.
+// wrong is nobody's concern: the request has its answer. So slots, which cannot be taken,
+// are left out then.
 func (a *asking) shadow(ctx context.Context, l weir.Limiter, op weir.Op, out *Verdict) {
-	if a.enforced == len(a.groups) {
-		return
+	if op == weir.TakeAll {
+		a.leaveOutSlots()
 	}
-	b := a.part(op, a.enforced, len(a.groups))
+	if a.enforced < len(a.groups) {
+		a.shadowPart(ctx, l, a.part(op, a.enforced, len(a.groups)), out)
+	}
+}
+
+func (a *asking) leaveOutSlots() {
+	kept := a.enforced
+	for i := a.enforced; i < len(a.groups); i++ {
+		if !a.groups[i].policy.ReserveOnly() {
+			a.groups[kept], a.charges[kept] = a.groups[i], a.charges[i]
+			kept++
+		}
+	}
+	clear(a.groups[kept:])
+	clear(a.charges[kept:])
+	a.groups, a.charges = a.groups[:kept], a.charges[:kept]
+}
+
+// shadowPart carries out a batch of the charges in shadow, and reports what came of it. It
+// returns false if they were not made.
+func (a *asking) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Batch, out *Verdict) bool {
 	if err := l.Do(ctx, b); err != nil {
-		return
+		return false
 	}
 	i := b.Worst()
 	d, g := b.Decisions[i], a.groups[a.enforced+i]
-	if !d.Allowed && int(d.By) < len(g.limits) {
-		out.Shadow = g.limits[d.By]
+	if !d.Allowed {
+		out.Shadow = g.place(d)
 	}
 	if a.enforced == 0 { // then there is nothing else to tell
 		at := d
 		at.Allowed, at.Reason, at.RetryAfter = true, weir.Admitted, 0
 		out.decided(g, at)
 	}
-}
-
-// wait takes the enforced charges when they fit, until ctx ends. One charge waits in
-// line; several try again when they were told that they would fit, in no order.
-func (a *asking) wait(ctx context.Context, q *weir.Queue) (Verdict, error) {
-	if a.enforced == 1 {
-		out := Verdict{Variant: a.variant, Limit: -1, Shadow: -1}
-		c := &a.charges[0]
-		d, err := q.Wait(ctx, c.Policy, c.Key, c.Cost)
-		out.decided(a.groups[0], d)
-		return out, err
-	}
-	for {
-		out, err := a.put(ctx, q, weir.TakeAll)
-		if err != nil || out.Allowed || out.Reason != weir.Exhausted || out.RetryAfter == weir.Never {
-			return out, err
-		}
-		if deadline, _ := ctx.Deadline(); out.RetryAfter > time.Until(deadline) {
-			out.Reason = weir.TooLate
-			return out, nil
-		}
-		pause := time.NewTimer(out.RetryAfter)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return out, ctx.Err()
-		}
-	}
-}
-
-// tooLate is the answer when the time to wait is over.
-func (a *asking) tooLate(ctx context.Context, l weir.Limiter) (Verdict, error) {
-	out, err := a.put(ctx, l, weir.PeekEach)
-	out.Allowed, out.Reason, out.RetryAfter = false, weir.TooLate, max(1, out.RetryAfter)
-	return out, err
+	return b.Allowed()
 }

@@ -24,7 +24,7 @@ func (e *ItemError) Error() string { return fmt.Sprintf("checks[%d]: %v", e.Inde
 func (e *ItemError) Unwrap() error { return e.Err }
 
 // CheckEach checks several queries, each on its own, in one call to the limiter as far as
-// each is one charge. An error other than *ItemError means that some may have been
+// each is one charge, and so not in their order. An error other than *ItemError means that some may have been
 // charged.
 func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
 	list, err := newAskings(items)
@@ -72,6 +72,11 @@ func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, e
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is
 // Allowed, and those with Reason weir.Admitted are of queries that would have fitted.
 func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
+	for i := range items {
+		if items[i].Peek {
+			return nil, &ItemError{i, &InputError{"peek", "is not for checks of which all or none are charged"}}
+		}
+	}
 	list, err := newAskings(items)
 	if err != nil {
 		return nil, err
@@ -109,13 +114,10 @@ func newAskings(items []Item) ([]*asking, error) {
 		q := &items[i].Query
 		v := items[i].Rule.variant(q.Key)
 		a, err := newAsking(v, q)
-		if err == nil && v.ReserveOnly() && !items[i].Peek {
-			a.free()
-			err = weir.ErrReserveOnly
-		}
-		if err == nil && q.MaxWait != 0 {
-			a.free()
-			err = &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
+		if err == nil {
+			if err = a.checkItem(items[i].Peek); err != nil {
+				a.free()
+			}
 		}
 		if err != nil {
 			freeAll(list)
@@ -124,6 +126,19 @@ func newAskings(items []Item) ([]*asking, error) {
 		list = append(list, a)
 	}
 	return list, nil
+}
+
+// checkItem returns why a query cannot be one of several.
+func (a *asking) checkItem(peek bool) error {
+	if a.query.MaxWait != 0 {
+		return &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
+	}
+	for _, g := range a.groups[:a.enforced] {
+		if g.policy.ReserveOnly() && !peek {
+			return weir.ErrReserveOnly
+		}
+	}
+	return nil
 }
 
 func freeAll(list []*asking) {

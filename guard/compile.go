@@ -3,6 +3,7 @@ package guard
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ const (
 	maxName      = 64     // of policies and limits
 	maxAttribute = 24     // of attributes and units; with the rest of a group's name that makes 128
 	maxOverrides = 10_000 // of one policy
+	maxGroups    = 24     // of one policy; so many charges fit into a ticket
 )
 
 // compiler collects what is wrong while it compiles.
@@ -36,14 +38,18 @@ func (c *compiler) rule(p *Policy) {
 	if r.policy.Rollout == 0 {
 		r.policy.Rollout = All
 	}
-	switch {
-	case !isName(p.Name, maxName):
+	if !isName(p.Name, maxName) {
 		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
-	case c.rules.byName[p.Name] != nil:
+	} else if c.rules.byName[p.Name] != nil {
 		c.complain(at, "name", "is taken by another policy")
-	case p.Rollout > All:
+	}
+	if p.Mode > Off {
+		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", p.Mode)
+	}
+	if p.Rollout > All {
 		c.complain(at, "rollout", "must be at most 100%%")
-	case len(p.Overrides) > maxOverrides:
+	}
+	if len(p.Overrides) > maxOverrides {
 		c.complain(at, "overrides", "there are %d: at most %d fit", len(p.Overrides), maxOverrides)
 	}
 	before := len(c.problems)
@@ -51,8 +57,9 @@ func (c *compiler) rule(p *Policy) {
 	if len(c.problems) > before {
 		return // overrides of wrong limits are wrong, too
 	}
-	r.base = c.variant(at, r, nil, limits)
-	c.overrides(r, limits)
+	if r.base = c.variant(at, r, nil, limits); r.base != nil {
+		c.overrides(r, limits)
+	}
 	c.rules.list, c.rules.byName[p.Name] = append(c.rules.list, r), r
 }
 
@@ -60,6 +67,10 @@ func (c *compiler) rule(p *Policy) {
 func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 	if len(p.Limits) == 0 {
 		c.complain(at, "limits", "there is none; say at least {rate: 100, per: 1s}, or mode: off")
+	}
+	mode := p.Mode.or(Enforce)
+	if mode > Off { // of which rule has told
+		mode = Enforce
 	}
 	limits := slices.Clone(p.Limits)
 	for i := range limits {
@@ -71,7 +82,7 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 		if l.Unit == "" {
 			l.Unit = Requests
 		}
-		l.Mode = l.Mode.or(p.Mode.or(Enforce))
+		l.Mode = l.Mode.or(mode)
 		c.checkLimit(at, l, limits[:i])
 	}
 	return limits
@@ -79,26 +90,32 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 
 // checkLimit checks a limit by itself and beside those before it.
 func (c *compiler) checkLimit(at Error, l *Limit, before []Limit) {
-	switch {
-	case !isName(l.Name, maxName):
+	if !isName(l.Name, maxName) {
 		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
-	case slices.ContainsFunc(before, func(o Limit) bool { return o.Name == l.Name }):
+	} else if slices.ContainsFunc(before, func(o Limit) bool { return o.Name == l.Name }) {
 		c.complain(at, "name", "%q is taken by another limit of the policy; name them apart", l.Name)
-	case l.By != "" && !isName(l.By, maxAttribute):
+	}
+	if l.By != "" && !isName(l.By, maxAttribute) {
 		c.complain(at, "by", "must be 1 to %d letters, digits or -_.", maxAttribute)
-	case !isName(l.Unit, maxAttribute):
+	}
+	if !isName(l.Unit, maxAttribute) {
 		c.complain(at, "unit", "must be 1 to %d letters, digits or -_.", maxAttribute)
 	}
-	c.checkNumbers(at, l)
+	if l.Mode > Off {
+		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", l.Mode)
+	}
+	unnamed := l.Limit
+	unnamed.Name = "" // so that a wrong name does not hide wrong numbers
+	_, err := weir.NewPolicy("x", unnamed)
+	c.complainOf(at, err)
 }
 
-// checkNumbers has weir look at a limit.
-func (c *compiler) checkNumbers(at Error, l *Limit) {
-	_, err := weir.NewPolicy("x", l.Limit)
+// complainOf notes what weir says of limits.
+func (c *compiler) complainOf(at Error, err error) {
 	for _, e := range split(err) {
 		if bad, ok := errors.AsType[*weir.LimitError](e); !ok {
 			c.complain(at, "limits", "%v", e)
-		} else if bad.Field != "name" { // of which checkLimit has told
+		} else if bad.Field != "name" { // of which rule and checkLimit have told
 			c.complain(at, bad.Field, "%v %s", bad.Value, bad.Problem)
 		}
 	}
@@ -124,15 +141,21 @@ func (c *compiler) overrides(r *Rule, limits []Limit) {
 			c.complain(at, "limits", "there is none, so it changes nothing")
 			continue
 		}
-		v := c.variant(at, r, o, c.override(at, o, limits))
+		before := len(c.problems)
+		own := c.override(at, o, limits)
+		if len(c.problems) > before {
+			continue
+		}
+		v := c.variant(at, r, o, own)
 		switch {
 		case v == nil:
 		case pattern:
 			r.prefixes = append(r.prefixes, v)
-		case r.exact == nil:
-			r.exact = map[string]*Variant{o.Key: v}
-		default:
-			r.exact[o.Key] = v // the last one counts: those of the store follow those of the file
+		default: // the last one counts while it lasts: those of the store follow those of the file
+			if r.exact == nil {
+				r.exact = map[string]*Variant{}
+			}
+			v.before, r.exact[o.Key] = r.exact[o.Key], v
 		}
 	}
 	slices.Reverse(r.prefixes)
@@ -202,16 +225,14 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 	before := len(c.problems)
 	for _, mode := range []Mode{Enforce, Shadow} {
 		v.gather(mode, func(g *group, limits []weir.Limit) {
-			name := g.name(&r.policy)
-			p, err := weir.NewPolicy(name, limits...)
-			for _, e := range split(err) {
-				c.complain(at, "limits", "%v", e)
-			}
-			g.policy = c.known(r, v, p)
+			g.policy = c.policy(at, v, g.name(&r.policy), limits)
 		})
 		if mode == Enforce {
 			v.enforced = len(v.groups)
 		}
+	}
+	if len(v.groups) > maxGroups && o == nil {
+		c.complain(at, "limits", "they are of %d pairs of attribute and unit: at most %d fit", len(v.groups), maxGroups)
 	}
 	if len(c.problems) > before {
 		return nil
@@ -219,6 +240,50 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == Requests && r.policy.Rollout == All
 	c.rules.variants = append(c.rules.variants, v)
 	return v
+}
+
+// policy makes the policy of a variant's group.
+//
+// A limiter that was told to replace some numbers goes on to do so, whoever brings them.
+// An override may have the numbers that its policy once had, and then still means them.
+// So the two must never look alike: for the limiter, policies are GCRA and overrides are
+// token buckets, which is the same by another name. Where a group has neither, there is
+// no other name. A group that an override leaves alone is the policy's.
+func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit) *weir.Policy {
+	algorithm := weir.GCRA
+	if v.override != nil {
+		if g := v.rule.base.group(name); g != nil && slices.EqualFunc(g.policy.Limits(), limits, sameLimit) {
+			return g.policy
+		}
+		algorithm = weir.TokenBucket
+	}
+	for i, l := range limits {
+		if isBucket(l) {
+			limits[i].Algorithm = algorithm
+		}
+	}
+	p, err := weir.NewPolicy(name, limits...)
+	c.complainOf(at, err)
+	return c.known(v, p)
+}
+
+// sameLimit says whether a limit of a policy is l but for defaults and names of algorithms.
+func sameLimit(of, l weir.Limit) bool {
+	if l.Burst == 0 {
+		l.Burst = l.Rate
+	}
+	if l.Algorithm == weir.Auto && !isBucket(l) {
+		l.Algorithm = weir.FixedWindow
+	}
+	if isBucket(l) && isBucket(of) {
+		l.Algorithm = of.Algorithm
+	}
+	return l == of
+}
+
+// isBucket says whether a limit is GCRA, by any of its names.
+func isBucket(l weir.Limit) bool {
+	return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket || l.Algorithm == weir.Auto && !isCalendar(l.Per)
 }
 
 // gather appends the groups of the limits that have a mode.
@@ -264,38 +329,40 @@ func (g *group) name(p *Policy) string {
 }
 
 // known returns the policy that was compiled before, if nothing has changed since.
-func (c *compiler) known(r *Rule, v *Variant, p *weir.Policy) *weir.Policy {
+func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	if c.previous == nil || p == nil {
 		return p
 	}
-	was := c.previous.Rule(r.policy.Name)
+	was := c.previous.Rule(v.rule.policy.Name)
 	if was == nil {
 		return p
 	}
-	old := was.base
-	if v.override != nil {
-		old = was.override(v.override.Key)
-	}
-	if old == nil {
-		return p
-	}
-	if g := old.group(p.Name()); g != nil && g.policy.Same(p) && slices.Equal(g.policy.Limits(), p.Limits()) {
-		return g.policy
+	for old := range was.variantsLike(v) {
+		if g := old.group(p.Name()); g != nil && slices.Equal(g.policy.Limits(), p.Limits()) {
+			return g.policy
+		}
 	}
 	return p
 }
 
-// override returns the variant for an override's key, or nil.
-func (r *Rule) override(key string) *Variant {
-	if v := r.exact[key]; v != nil {
-		return v
-	}
-	for _, v := range r.prefixes {
-		if v.override.Key == key {
-			return v
+// variantsLike returns the rule's variants for the same keys as v, which is another rule's.
+func (r *Rule) variantsLike(v *Variant) iter.Seq[*Variant] {
+	return func(yield func(*Variant) bool) {
+		if v.override == nil {
+			yield(r.base)
+			return
+		}
+		for old := r.exact[v.override.Key]; old != nil; old = old.before {
+			if !yield(old) {
+				return
+			}
+		}
+		for _, old := range r.prefixes {
+			if old.override.Key == v.override.Key && !yield(old) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 func limitName(policy, limit string) string {
@@ -327,9 +394,7 @@ func split(err error) []error {
 // isName says whether a name is short and has nothing in it that has to be escaped
 // somewhere, or that a group's name uses.
 func isName(name string, most int) bool {
-	return name != "" && len(name) <= most && strings.Trim(name, nameChars) == "" && !strings.ContainsFunc(name, func(c rune) bool {
-		return !strings.ContainsRune(nameChars, c)
-	})
+	return name != "" && len(name) <= most && strings.Trim(name, nameChars) == ""
 }
 
 const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."

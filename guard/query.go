@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -15,8 +16,8 @@ type Query struct {
 	// NoKey says that there is no key. Then all limits must be by attributes.
 	NoKey bool
 
-	// Keys are the values of the attributes that limits are by. Those that no limit
-	// asks for are ignored.
+	// Keys are the values of the attributes that limits are by. Of two with the same
+	// name the first counts. Those that no limit asks for are ignored.
 	Keys []Attribute
 
 	// Cost is how much is asked for, in requests.
@@ -85,9 +86,14 @@ func (q *Query) costOf(g *group) int64 {
 
 // check returns why the query cannot be put to v.
 func (q *Query) check(v *Variant) error {
-	for _, c := range q.Costs {
-		if c.Unit != Requests && !v.counts(c.Unit) {
+	for i, c := range q.Costs {
+		switch {
+		case c.Unit == Requests:
+			return &InputError{"cost", fmt.Sprintf("has the unit %q among the others", Requests)}
+		case c.Unit == "" || !v.counts(c.Unit):
 			return &InputError{"cost", fmt.Sprintf("has the unit %q, which no limit of the policy counts", c.Unit)}
+		case slices.ContainsFunc(q.Costs[:i], func(o Cost) bool { return o.Unit == c.Unit }):
+			return &InputError{"cost", fmt.Sprintf("has the unit %q twice", c.Unit)}
 		}
 	}
 	if q.MaxWait < 0 || q.MaxWait > MaxWait {
@@ -138,8 +144,5 @@ func (v *Verdict) LimitedBy() string {
 
 // decided fills in the decision of a group.
 func (v *Verdict) decided(g *group, d weir.Decision) {
-	v.Decision, v.Limit = d, -1
-	if int(d.By) < len(g.limits) {
-		v.Limit = g.limits[d.By]
-	}
+	v.Decision, v.Limit = d, g.place(d)
 }

@@ -13,8 +13,10 @@ import (
 )
 
 // Ticket is an open reservation: what it takes to settle or renew it, on this node or
-// another. Its text form is what callers of the daemon hold. It is no secret, but of
-// no use to anybody else: the reservation is known by a random number of 128 bits.
+// another. Its text form is what callers of the daemon hold. Nobody can guess one: the
+// reservation is known by a random number of 128 bits. That it names its client keeps
+// clients from mixing theirs up, but who got hold of another's could write it anew, so
+// it should be kept like a password.
 type Ticket struct {
 	id      [16]byte // of the ticket
 	client  string
@@ -43,6 +45,9 @@ var (
 // weir.DefaultTTL: unless it is settled before, it counts as used whole then. The
 // ticket is nil if it was refused.
 func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
+	if len(q.Client) > weir.MaxKeyBytes {
+		return Verdict{}, nil, &InputError{"client", fmt.Sprintf("has %d bytes: at most %d fit", len(q.Client), weir.MaxKeyBytes)}
+	}
 	a, err := newAsking(r.variant(q.Key), q)
 	if err != nil {
 		return Verdict{}, nil, err
@@ -65,13 +70,8 @@ func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duratio
 	}
 	if a.enforced < len(a.groups) {
 		b := a.reserve(a.enforced, len(a.groups), ttl)
-		switch err := g.limiter.Do(ctx, b); {
-		case err != nil: // in shadow, that is nobody's concern
-		case b.Allowed():
+		if a.shadowPart(ctx, g.limiter, b, &out) {
 			t.add(b)
-		default:
-			i := b.Worst()
-			out.Shadow = a.groups[a.enforced+i].limits[b.Decisions[i].By]
 		}
 	}
 	return out, t, nil
@@ -166,7 +166,8 @@ func (g *Guard) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, 
 	return b.Allowed(), nil
 }
 
-// ticketBatch makes a ticket's charges again.
+// ticketBatch makes a ticket's charges again, but for those of groups that are gone while
+// others are not.
 func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
 	r := g.Rules().Rule(t.policy)
 	if r == nil {
@@ -178,11 +179,14 @@ func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error
 	for _, c := range t.charges {
 		group := v.group(c.group)
 		if group == nil {
-			return nil, nil, ErrGone
+			continue
 		}
 		groups = append(groups, group)
 		b.Charges = append(b.Charges, weir.Charge{Policy: group.policy, Key: c.key, Cost: c.cost})
 		b.Receipts = append(b.Receipts, weir.Receipt{ID: c.id, Units: c.cost})
+	}
+	if len(groups) == 0 && len(t.charges) > 0 {
+		return nil, nil, ErrGone
 	}
 	return b, groups, nil
 }

@@ -2,8 +2,8 @@ package identity
 
 import (
 	"fmt"
-	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -47,7 +47,10 @@ func (d *Door) Client(r *http.Request) (*Client, *Refusal) {
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		cert := r.TLS.VerifiedChains[0][0]
-		if c := d.Clients.ByCertificate(append(cert.DNSNames, cert.Subject.CommonName)...); c != nil {
+		if c := d.Clients.ByCertificate(cert.DNSNames...); c != nil {
+			return c, nil
+		}
+		if c := d.Clients.ByCertificate(cert.Subject.CommonName); c != nil {
 			return c, nil
 		}
 	}
@@ -101,11 +104,16 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(h[len(scheme):]), true
 }
 
-// address returns where a request came from, without the port.
+// address returns where a request came from: of an IPv6 address the network, since whoever
+// has one address there has them all.
 func address(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return "unix"
 	}
-	return host
+	addr := from.Addr().Unmap().WithZone("")
+	if network, err := addr.Prefix(64); err == nil && addr.Is6() {
+		return network.String()
+	}
+	return addr.String()
 }

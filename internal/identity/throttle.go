@@ -32,7 +32,7 @@ func NewThrottle() (*Throttle, error) {
 
 // Failed notes that somebody at address failed.
 func (t *Throttle) Failed(address string) {
-	_ = t.table.Do(context.Background(), &weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: t.policy, Key: address, Cost: 1}}}) // memory does not fail
+	_, _ = t.table.Take(context.Background(), t.policy, address, 1) // memory does not fail
 }
 
 // Blocked says whether address has to wait, and for how long, before it may try again.

@@ -1,0 +1,103 @@
+package guard
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// rates tells a variant by its first rate.
+func rate(v *Variant) int64 { return v.Limits()[0].Rate }
+
+func TestOverridesThatMatch(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	until := func(o Override, d time.Duration) Override { o.Until = now.Add(d); return o }
+	r := compile(t, nil, policy("p", perHour("", 1)).with(
+		override("p-*", perHour("", 10)),
+		override("p-alice-*", perHour("", 11)),
+		override("p-alice", perHour("", 12)),
+		override("p-alice", perHour("", 13)), // an operator's, after the file's
+		override("p-*", perHour("", 14)),
+		until(override("bob", perHour("", 20)), 2*time.Hour),
+		until(override("bob", perHour("", 21)), time.Hour),
+		until(override("carol", perHour("", 30)), time.Hour),
+		until(override("c*", perHour("", 31)), 2*time.Hour),
+		override("dave", perHour("", 40)),
+		until(override("dave", perHour("", 41)), time.Hour),
+		until(override("e*", perHour("", 50)), time.Hour),
+		override("e*", perHour("", 51)),
+		until(override("e*", perHour("", 52)), time.Hour),
+	)).Rule("p")
+	tests := []struct {
+		key   string
+		after time.Duration
+		want  int64
+	}{
+		{"alice", 0, 1},
+		{"", 0, 1},
+		{"p-", 0, 14},
+		{"p", 0, 1},
+		{"p-alice", 0, 13},
+		{"p-alice-2", 0, 11},
+		{"p-bob", 0, 14},
+		{"p-*", 0, 14},
+
+		{"bob", 0, 21},
+		{"bob", time.Hour - 1, 21},
+		{"bob", time.Hour, 20}, // until then, not including
+		{"bob", 2*time.Hour - 1, 20},
+		{"bob", 2 * time.Hour, 1},
+		{"bob", -1000 * time.Hour, 21},
+		{"carol", time.Hour - 1, 30},
+		{"carol", time.Hour, 31},
+		{"carol", 2 * time.Hour, 1},
+		{"dave", 0, 41},
+		{"dave", time.Hour, 40}, // what an operator set is over: the file counts again
+		{"eve", 0, 52},
+		{"eve", time.Hour, 51},
+	}
+	for _, tt := range tests {
+		if got := rate(r.For(tt.key, now.Add(tt.after))); got != tt.want {
+			t.Errorf("%q after %v has the rate %d, want %d", tt.key, tt.after, got, tt.want)
+		}
+	}
+	all := compile(t, nil, policy("p", perHour("", 1)).with(override("*", perHour("", 2)))).Rule("p")
+	if rate(all.For("", now)) != 2 || rate(all.For("x", now)) != 2 {
+		t.Error("* does not stand for all keys")
+	}
+}
+
+func TestOverridesInherit(t *testing.T) {
+	p := policy("p",
+		Limit{Limit: weir.Limit{Name: "a", Rate: 5, Per: weir.Every(time.Hour), Algorithm: weir.FixedWindow, OnError: weir.FailClosed}, By: "ip", Unit: "tokens", Mode: Shadow},
+		perHour("b", 7)).with(override("k", perHour("a", 9)), override("c", Limit{Limit: weir.Limit{Name: "a", Rate: 9, Per: weir.Calendar(weir.Day, time.UTC)}}))
+	r := compile(t, nil, p).Rule("p")
+	l := r.For("k", time.Now()).Limits()[0]
+	if l.By != "ip" || l.Unit != "tokens" || l.Mode != Shadow || l.Algorithm != weir.FixedWindow || l.OnError != weir.FailClosed || l.Rate != 9 {
+		t.Errorf("%+v", l)
+	}
+	if b := r.For("k", time.Now()).Limits()[1]; b.Rate != 7 {
+		t.Errorf("a limit that was not overridden is %+v", b)
+	}
+}
+
+// What was used stays used when an override begins and when it ends, by the clock alone.
+func TestOverridesEndByTheClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := override("alice", every("", 10, 1000*time.Hour))
+		o.Until = time.Now().Add(time.Minute)
+		g := newGuard(t, newTable(t, nil), policy("p", every("", 4, 1000*time.Hour)).with(o))
+		for range 7 {
+			if v := check(t, g, "p", one("alice")); !v.Allowed || v.Decision.Limit != 10 {
+				t.Fatalf("%+v", v.Decision)
+			}
+		}
+		time.Sleep(time.Minute)
+		if v := check(t, g, "p", one("alice")); v.Allowed || v.Decision.Limit != 4 {
+			t.Errorf("7 of 4 are used, and one more is %+v", v.Decision)
+		}
+		wantAdmitted(t, g, "p", one("bob"), 4)
+	})
+}

@@ -1,0 +1,262 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// steady has one unit a second, and no more at once.
+func steady(name string) Limit {
+	return Limit{Limit: weir.Limit{Name: name, Rate: 1, Burst: 1, Per: weir.Every(time.Second)}}
+}
+
+// kinds are a policy of one charge, whose callers stand in line, and one of several, whose
+// callers try again.
+var kinds = []Policy{policy("p", steady("")), policy("p", steady(""), steady("i").by("ip"))}
+
+func bubble(t *testing.T, kind func(t *testing.T, g *Guard)) {
+	for _, p := range kinds {
+		t.Run(fmt.Sprint(len(p.Limits)), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { kind(t, newGuard(t, newTable(t, nil), p)) })
+		})
+	}
+}
+
+func patient(key string, wait time.Duration) Query {
+	q := one(key, ip(key))
+	q.MaxWait = wait
+	return q
+}
+
+func TestWait(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Guard) {
+		if v := check(t, g, "p", patient("a", time.Second)); !v.Allowed || v.Waited != 0 {
+			t.Errorf("there is room: %+v", v)
+		}
+		if v := check(t, g, "p", patient("a", 5*time.Second)); !v.Allowed || v.Waited != time.Second {
+			t.Errorf("there is room in a second: %+v", v)
+		}
+		if v := check(t, g, "p", patient("a", time.Second)); !v.Allowed || v.Waited != time.Second {
+			t.Errorf("there is room in just a second: %+v", v)
+		}
+		began := time.Now()
+		v := check(t, g, "p", patient("a", time.Second-1))
+		if v.Allowed || v.Reason != weir.TooLate || v.RetryAfter != time.Second || v.LimitedBy() == "" || time.Since(began) != 0 {
+			t.Errorf("it is known at once that it is too late: %+v after %v", v, time.Since(began))
+		}
+		q := patient("a", 5*time.Second)
+		q.Cost = 2
+		if v := check(t, g, "p", q); v.Allowed || v.Reason != weir.TooCostly || time.Since(began) != 0 {
+			t.Errorf("waiting cannot help: %+v", v)
+		}
+		if g.Waiting() != 0 {
+			t.Errorf("%d wait", g.Waiting())
+		}
+	})
+}
+
+func TestWaitIsBounded(t *testing.T) {
+	g, _ := frozen(t, kinds[0])
+	for _, wait := range []time.Duration{-1, MaxWait + 1} {
+		q := patient("a", wait)
+		_, err := g.Check(ctx, g.Rules().Rule("p"), &q)
+		if bad, ok := errors.AsType[*InputError](err); !ok || bad.Field != "max_wait_ms" {
+			t.Errorf("%v: %v", wait, err)
+		}
+	}
+	if v := check(t, g, "p", patient("a", MaxWait)); !v.Allowed || v.Remaining != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestWaitEndsWithItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Guard) {
+		check(t, g, "p", patient("a", 0))
+		r, q := g.Rules().Rule("p"), patient("a", 5*time.Second)
+
+		hurried, cancel := context.WithTimeout(ctx, time.Second/2)
+		began := time.Now()
+		v, err := g.Check(hurried, r, &q)
+		cancel()
+		if err != nil || v.Allowed || v.Reason != weir.TooLate || time.Since(began) != 0 {
+			t.Errorf("the caller's deadline comes first: %+v, %v", v, err)
+		}
+
+		leaving, leave := context.WithCancel(ctx)
+		time.AfterFunc(time.Second/2, leave)
+		v, err = g.Check(leaving, r, &q)
+		if !errors.Is(err, context.Canceled) || v.Allowed || time.Since(began) != time.Second/2 {
+			t.Errorf("%+v, %v after %v", v, err, time.Since(began))
+		}
+		if _, err := g.Check(leaving, r, &q); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		if g.Waiting() != 0 {
+			t.Errorf("%d wait", g.Waiting())
+		}
+		if v := check(t, g, "p", q); !v.Allowed || v.Waited != time.Second/2 {
+			t.Errorf("who left has left a hole: %+v", v)
+		}
+	})
+}
+
+// One charge: first come, first served.
+func TestWaitInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, newTable(t, nil), kinds[0])
+		check(t, g, "p", patient("a", 0))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				v := check(t, g, "p", patient("a", MaxWait))
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				if want := time.Duration(i+1) * time.Second; v.Waited != want {
+					t.Errorf("%d waited %v, want %v", i, v.Waited, want)
+				}
+			})
+			synctest.Wait()
+		}
+		if g.Waiting() != 5 {
+			t.Errorf("%d wait", g.Waiting())
+		}
+		if v := check(t, g, "p", patient("a", 0)); v.Allowed || v.RetryAfter != 6*time.Second {
+			t.Errorf("behind five others: %+v", v.Decision)
+		}
+		wg.Wait()
+		if !slices.IsSorted(order) {
+			t.Errorf("the order is %v", order)
+		}
+	})
+}
+
+// However many wait, nobody gets a unit too many, and there are only so many of one key.
+func TestManyWait(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Guard) {
+		check(t, g, "p", patient("a", 0))
+		count := map[weir.Reason]int{}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for range maxRetriesPerKey + 10 {
+			wg.Go(func() {
+				v := check(t, g, "p", patient("a", MaxWait))
+				mu.Lock()
+				defer mu.Unlock()
+				count[v.Reason]++
+			})
+		}
+		synctest.Wait()
+		if n := g.Waiting(); n > maxRetriesPerKey || n < 10 {
+			t.Errorf("%d wait", n)
+		}
+		others := check(t, g, "p", patient("b", MaxWait))
+		if !others.Allowed {
+			t.Errorf("another key is refused: %+v", others)
+		}
+		wg.Wait()
+		if count[weir.Admitted] != 10 || g.Waiting() != 0 {
+			t.Errorf("in ten seconds there are ten units: %v; %d wait", count, g.Waiting())
+		}
+	})
+}
+
+func TestRetriesAreBounded(t *testing.T) {
+	var r retries
+	for i := range maxRetries {
+		if !r.add(retrier{"p", fmt.Sprint(i / maxRetriesPerKey)}) {
+			t.Fatalf("%d is too many", i)
+		}
+	}
+	if r.add(retrier{"p", "x"}) || r.len() != maxRetries {
+		t.Error("there are too many")
+	}
+	for i := range maxRetries {
+		r.remove(retrier{"p", fmt.Sprint(i / maxRetriesPerKey)})
+	}
+	if r.len() != 0 || len(r.byKey) != 0 {
+		t.Errorf("%d and %d are left", r.len(), len(r.byKey))
+	}
+	for range maxRetriesPerKey {
+		r.add(retrier{"p", "a"})
+	}
+	if r.add(retrier{"p", "a"}) || !r.add(retrier{"p", "b"}) || !r.add(retrier{"q", "a"}) {
+		t.Error("a key's bound is not its own")
+	}
+}
+
+// The limiter takes its time, and the time to wait ends meanwhile.
+func TestWaitForASlowLimiter(t *testing.T) {
+	tests := []struct {
+		peek, want weir.Decision
+	}{
+		{weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Minute}, weir.Decision{Reason: weir.TooLate, RetryAfter: time.Minute}},
+		{weir.Decision{Allowed: true}, weir.Decision{Reason: weir.TooLate, RetryAfter: 1}}, // just missed
+		{weir.Decision{Reason: weir.TooCostly, RetryAfter: weir.Never}, weir.Decision{Reason: weir.TooCostly, RetryAfter: weir.Never}},
+	}
+	for _, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			g := newGuard(t, &scripted{
+				take: func(ctx context.Context) (weir.Decision, error) {
+					if asked++; asked == 1 {
+						return weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Second}, nil
+					}
+					<-ctx.Done()
+					return weir.Decision{}, ctx.Err()
+				},
+				do: func(_ context.Context, b *weir.Batch) error {
+					if b.Op != weir.PeekEach {
+						t.Errorf("operation %d", b.Op)
+					}
+					b.Decisions[0] = tt.peek
+					return nil
+				},
+			}, kinds[0])
+			v := check(t, g, "p", patient("a", 3*time.Second))
+			if v.Decision != tt.want || v.Waited != 3*time.Second {
+				t.Errorf("%+v, want %+v", v, tt.want)
+			}
+		})
+	}
+}
+
+// A wait sees the numbers that are set meanwhile.
+func TestSetReachesThoseWhoWait(t *testing.T) {
+	bubble(t, func(t *testing.T, g *Guard) {
+		check(t, g, "p", patient("a", 0))
+		p := *g.Rules().Rule("p").Policy()
+		p.Limits = slices.Clone(p.Limits)
+		for i := range p.Limits {
+			p.Limits[i].Rate, p.Limits[i].Burst = 100, 100
+		}
+		time.AfterFunc(time.Second/2, func() { set(t, g, p) })
+		v := check(t, g, "p", patient("a", 5*time.Second))
+		if want := time.Second; !v.Allowed || v.Waited > want || v.Decision.Limit != 100 {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+// Limits in shadow are charged when the wait is over, and cannot make it longer.
+func TestWaitIgnoresShadow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, newTable(t, nil), policy("p", steady(""), perHour("s", 1).mode(Shadow)))
+		if v := check(t, g, "p", patient("a", 5*time.Second)); v.Shadow != -1 {
+			t.Errorf("%+v", v)
+		}
+		if v := check(t, g, "p", patient("a", 5*time.Second)); !v.Allowed || v.Waited != time.Second || v.Shadow != 1 {
+			t.Errorf("%+v", v)
+		}
+	})
+}
