@@ -2,12 +2,12 @@ package config
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
@@ -42,15 +42,15 @@ type Config struct {
 // error is an *Error with everything that is wrong.
 func Load(path string, environ []string, flags ...Flag) (*Config, error) {
 	if path == "" {
-		return parse("", nil, environ, readFile, flags)
+		return parse("", nil, 0, environ, readFile, flags)
 	}
-	data, _, err := readFile(path)
+	data, mode, err := readFile(path)
 	if err != nil {
 		loaded := contents{}
 		loaded.note(path, data, err)
 		return nil, &Error{Problems: []*Problem{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}, loaded: loaded}
 	}
-	return parse(path, data, environ, readFile, flags)
+	return parse(path, data, mode, environ, readFile, flags)
 }
 
 // Parse is Load for a file's content. Files that it names are read by read; nil means
@@ -59,11 +59,11 @@ func Parse(name string, data []byte, environ []string, read FileReader, flags ..
 	if read == nil {
 		read = readFile
 	}
-	return parse(name, data, environ, read, flags)
+	return parse(name, data, 0, environ, read, flags)
 }
 
-func parse(name string, data []byte, environ []string, read FileReader, flags []Flag) (*Config, error) {
-	content := strings.TrimPrefix(string(data), "\ufeff")
+func parse(name string, data []byte, mode fs.FileMode, environ []string, read FileReader, flags []Flag) (*Config, error) {
+	content := plainText(data)
 	r := &report{text: newText(content)}
 	loaded := contents{}
 	if name != "" {
@@ -83,7 +83,7 @@ func parse(name string, data []byte, environ []string, read FileReader, flags []
 		o.apply(tree, a)
 	}
 	out := &Config{name: name, tree: tree, loaded: loaded}
-	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name)}
+	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&everybody != 0}
 	d.value(tree, reflect.ValueOf(&out.File).Elem(), nil)
 	out.settings = d.settings
 	c := &checker{report: r, file: &out.File, tree: tree, files: &files{report: r, read: read, loaded: loaded}, out: out}

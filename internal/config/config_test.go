@@ -189,8 +189,8 @@ func TestPolicies(t *testing.T) {
 		{
 			Name: "api", Mode: guard.Shadow, Rollout: 1250, Limits: []guard.Limit{
 				{Limit: weir.Limit{Rate: 150, Per: every(time.Second), Burst: 200, Algorithm: weir.TokenBucket, Initial: weir.Filled(0.5), MaxDebt: 1000}},
-				{Limit: weir.Limit{Name: "daily", Rate: 50000, Per: weir.Calendar(weir.Day, berlin), OnError: weir.FailOpen}},
-				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Initial: weir.Empty}, By: "ip", Mode: guard.Enforce},
+				{Limit: weir.Limit{Name: "daily", Rate: 50000, Per: weir.Calendar(weir.Day, berlin), Algorithm: weir.FixedWindow, OnError: weir.FailOpen}},
+				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Burst: 20, Algorithm: weir.GCRA, Initial: weir.Empty}, By: "ip", Mode: guard.Enforce},
 				{Limit: weir.Limit{Name: "tokens", Rate: 100000, Per: every(time.Minute), Algorithm: weir.SlidingWindow}, Unit: "tokens"},
 			}, Overrides: []guard.Override{
 				{Key: "alice.smith", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1000, Per: every(time.Second), Burst: 7}}}},
@@ -198,7 +198,7 @@ func TestPolicies(t *testing.T) {
 			},
 		},
 		{Name: "tenants", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 5, Algorithm: weir.Concurrency}}}},
-		{Name: "extra", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: every(time.Hour)}}}},
+		{Name: "extra", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: every(time.Hour), Burst: 1, Algorithm: weir.GCRA}}}},
 	}
 	if got := parseGood(t, "full.yaml").Policies(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -207,16 +207,11 @@ func TestPolicies(t *testing.T) {
 
 // What there is without a file is what the server has by itself.
 func TestDefaultPolicy(t *testing.T) {
-	got, err := guard.Compile(parseGood(t, "empty.yaml").Policies(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want, err := guard.Compile([]guard.Policy{server.DefaultPolicy()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(got.All()[0].Policy(), want.All()[0].Policy()) {
-		t.Errorf("got %+v, want %+v", got.All()[0].Policy(), want.All()[0].Policy())
+	got := parseGood(t, "empty.yaml").Policies()[0]
+	want := server.DefaultPolicy()
+	want.Mode, want.Rollout, want.Limits[0].Algorithm = guard.Enforce, guard.All, weir.GCRA
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if server.DefaultHTTP != defaultHTTP {
 		t.Error(server.DefaultHTTP)
@@ -306,5 +301,29 @@ func TestLoadMissing(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.yaml")
 	if _, err := Load(name, nil); err == nil || !strings.HasPrefix(err.Error(), name+": cannot be read") {
 		t.Error(err)
+	}
+}
+
+// A secret in a file that everybody can read is warned of, one from elsewhere is not.
+func TestExposedFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "weir.yaml")
+	write(t, name, "clients:\n  a: {token: CANARY-a-0123456789-0123456789-0123456789}\n  b: {token: \"${B}\"}\n")
+	environ := []string{"B=CANARY-b-0123456789-0123456789-0123456789"}
+	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		c, err := Load(name, environ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(c.Warnings) != want {
+			t.Errorf("%v: %v", mode, c.Warnings)
+		}
+		for _, w := range c.Warnings {
+			if w.Path != "clients.a.token" || strings.Contains(w.Error(), "CANARY") {
+				t.Error(w)
+			}
+		}
 	}
 }

@@ -17,6 +17,7 @@ type decoder struct {
 	*report
 	environ  map[string]string
 	dir      string // what relative paths are relative to
+	exposed  bool   // everybody can read the file
 	settings []Setting
 }
 
@@ -162,7 +163,7 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 	if !d.substitute(n, v, at) {
 		return
 	}
-	hidden := d.hide(n, v)
+	hidden := d.hide(n, v, at)
 	if err := d.set(n, v); err != nil {
 		if hidden {
 			d.complain(n.at, at, "%v", err)
@@ -185,13 +186,17 @@ func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
 	d.complain(n.at, at, "is %v: must be a single value", n.kind)
 }
 
-// hide masks a secret.
-func (d *decoder) hide(n *node, v reflect.Value) bool {
+// hide masks a secret. One that is masked already is not from here, but from a variable.
+func (d *decoder) hide(n *node, v reflect.Value, at path) bool {
 	s, ok := v.Addr().Interface().(secretive)
-	if ok && s.hides(n.text) {
-		d.text.mask(n, true)
+	if !ok || n.masked || !s.hides(n.text) {
+		return n.masked
 	}
-	return n.masked
+	d.text.mask(n, true)
+	if d.exposed && n.at.line > 0 {
+		d.warn(n.at, at, "everybody on this machine can read the file with this secret: chmod 600 it, or say ${NAME}")
+	}
+	return true
 }
 
 // shown returns a value as settings have it.

@@ -22,7 +22,7 @@ policies:
 	for _, p := range c.Policies() {
 		fmt.Println(p.Name, p.Mode, p.Limits[0])
 	}
-	// Output: api shadow 100 per 1s burst 200
+	// Output: api shadow 100 per 1s burst 200 (gcra)
 }
 
 // All problems are told at once, each with its line, its field and what to do.
@@ -82,6 +82,7 @@ log: {level: warn}
 	//       - rate: 100                  # default
 	//         per: 1s                    # default
 	//         burst: 100                 # default
+	//         algorithm: gcra            # default
 	// forward_auth:
 	//   address_header: x-forwarded-for  # default
 	//   ipv6_prefix: 64                  # default

@@ -103,3 +103,19 @@ func FuzzImportEnvoy(f *testing.F) {
 		}
 	})
 }
+
+// The parser is not ours, and its tokens are not what YAML says in every corner: whatever
+// it makes of a text, a tree is made of it.
+func FuzzYAML(f *testing.F) {
+	for _, text := range []string{"a: b", "- - ? x\n: |\n y", "{a: [b, 'c']}", "a: >-\n x\n\n y\n", "? {a: b}\n: c", "%YAML 1.2\n---\na", "\"\\x41\\u0041\": &a !!b *a", "a:\n\tb: c", "a: b: c", "---\n...\n---\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := &report{text: newText(text)}
+		n := parseYAML("weir.yaml", text, r)
+		if n == nil && len(r.problems) == 0 {
+			t.Fatal("there is neither a tree nor a problem")
+		}
+		r.finish(r.problems)
+	})
+}

@@ -23,7 +23,7 @@ func (n Note) String() string { return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Li
 // one of ours with an envoy section. Fields that have no meaning here are left out with a
 // note; those that ratelimit does not have, either, are problems.
 func ImportEnvoy(name string, data []byte) ([]byte, []Note, error) {
-	content := strings.TrimPrefix(string(data), "\ufeff")
+	content := plainText(data)
 	r := &report{text: newText(content)}
 	tree := parseYAML(name, content, r)
 	if tree == nil {

@@ -20,6 +20,12 @@ const (
 	maxKeys  = 20_000 // in one column
 )
 
+// plainText returns a file's text without what editors on other systems put into it. The
+// parser would count some of their lines twice.
+func plainText(data []byte) string {
+	return strings.ReplaceAll(strings.TrimPrefix(string(data), "\ufeff"), "\r\n", "\n")
+}
+
 // reader makes a tree of YAML.
 type reader struct {
 	*report

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/guard"
 )
 
@@ -24,6 +25,37 @@ type Policy struct {
 	// Overrides give a key such as alice, or all keys with a beginning such as partner-*,
 	// other numbers. The key itself counts first, then the longest beginning.
 	Overrides map[string]Override `yaml:"overrides"`
+}
+
+// prepare says what the limits leave to their defaults. Overrides leave it to the limits
+// that they replace.
+func (*Policy) prepare(n *node) {
+	limits := n.child("limits")
+	if limits == nil {
+		return
+	}
+	by := place{source: fromDefault}
+	for _, l := range limits.items {
+		per, rate := l.child("per"), l.child("rate")
+		if l.child("algorithm") == nil && per != nil {
+			algorithm := "gcra"
+			if p := new(Per); p.set(per.text) == nil && p.isCalendar() {
+				algorithm = "fixed_window"
+			}
+			l.put("algorithm", newScalar(algorithm, by))
+		}
+		algorithm := l.child("algorithm")
+		bursts := algorithm != nil && (algorithm.text == "gcra" || algorithm.text == "token_bucket")
+		if bursts && l.child("burst") == nil && rate != nil && isRate(rate) {
+			l.put("burst", newScalar(rate.text, by))
+		}
+	}
+}
+
+// isRate says whether n can be a rate, so that nobody is told twice that it cannot.
+func isRate(n *node) bool {
+	_, err := parseInt(n.text, 1, algo.MaxRate)
+	return err == nil && !n.quoted
 }
 
 // Mode is what becomes of a refusal.

@@ -18,9 +18,7 @@ type text struct {
 	broken bool // it could not be read, so nobody knows what is secret in it
 }
 
-func newText(data string) *text {
-	return &text{lines: strings.Split(strings.ReplaceAll(data, "\r\n", "\n"), "\n")}
-}
+func newText(data string) *text { return &text{lines: strings.Split(data, "\n")} }
 
 // mask keeps the values in n from being shown, and the keys, too, if n is where a single
 // value should be.

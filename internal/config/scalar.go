@@ -40,9 +40,11 @@ func (p *Per) set(text string) (err error) {
 	return nil
 }
 
-func (p *Per) isPositive() bool {
+func (p *Per) isPositive() bool { return p.isCalendar() || p.Duration() > 0 }
+
+func (p *Per) isCalendar() bool {
 	_, zone := p.Calendar()
-	return zone != nil || p.Duration() > 0
+	return zone != nil
 }
 
 func (*Per) pattern() (string, string) {

@@ -175,13 +175,16 @@ func (f *files) secret(p Path, from place, at path) (secret.Secret, bool) {
 		f.complain(from, at, "%s: has %d bytes: at most %d fit", p.Name, len(text), maxSecret)
 		return secret.Secret{}, false
 	}
-	if mode&0o004 != 0 {
+	if mode&everybody != 0 {
 		f.warn(from, at, "%s: everybody on this machine can read the secret: chmod 600 it", p.Name)
 	}
 	return secret.New(text), true
 }
 
-const maxSecret = 4096
+const (
+	maxSecret = 4096
+	everybody = fs.FileMode(0o004) // who is not the owner and not of the group may read
+)
 
 // either returns the secret that is given in one of two ways, the zero value if in none.
 func (f *files) either(text Secret, file *Path, tree *node, at path, name string) secret.Secret {
