@@ -15,10 +15,16 @@ import (
 
 func TestHelp(t *testing.T) {
 	tests := map[string][]string{
-		"weir.golden":         {"--help"},
-		"weir-serve.golden":   {"serve", "--help"},
-		"weir-load.golden":    {"load", "--help"},
-		"weir-version.golden": {"version", "--help"},
+		"weir.golden":                 {"--help"},
+		"weir-serve.golden":           {"serve", "--help"},
+		"weir-check.golden":           {"check", "--help"},
+		"weir-config.golden":          {"config", "--help"},
+		"weir-config-validate.golden": {"config", "validate", "--help"},
+		"weir-config-print.golden":    {"config", "print", "--help"},
+		"weir-config-schema.golden":   {"config", "schema", "--help"},
+		"weir-config-import.golden":   {"config", "import", "--help"},
+		"weir-load.golden":            {"load", "--help"},
+		"weir-version.golden":         {"version", "--help"},
 	}
 	for name, args := range tests {
 		t.Run(name, func(t *testing.T) {

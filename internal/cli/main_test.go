@@ -59,7 +59,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check, signal and await.
+// serve, check, get, signal, await and logged.
 func TestScripts(t *testing.T) {
 	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
@@ -77,6 +77,8 @@ func TestScripts(t *testing.T) {
 			"check":  cmdCheck,
 			"signal": cmdSignal,
 			"await":  cmdAwait,
+			"logged": cmdLogged,
+			"get":    cmdGet,
 		},
 	})
 }
@@ -93,6 +95,7 @@ type daemon struct {
 	cmd    *exec.Cmd
 	out    *bufio.Reader // what it prints after the first line
 	stderr syncBuffer
+	read   int // how much of stderr cmdLogged has seen
 }
 
 // A syncBuffer may be read while it is being written to.
@@ -173,7 +176,7 @@ func (d *daemon) signal(sig os.Signal) (printed string, code int, err error) {
 // address into $URL.
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	var env []string
-	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD"} {
+	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD", "TOKEN"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	d, err := startDaemon(ts.MkAbs("."), env, args...)
@@ -206,6 +209,38 @@ func cmdSignal(ts *testscript.TestScript, _ bool, args []string) {
 	if got := fmt.Sprint(code); got != args[1] {
 		ts.Fatalf("exit code %s, want %s: %s", got, args[1], d.stderr.String())
 	}
+}
+
+// cmdLogged is "logged regexp": it waits until the daemon has logged a line that matches. The
+// next one looks at later lines only. "logged -hup regexp" sends SIGHUP before.
+func cmdLogged(ts *testscript.TestScript, _ bool, args []string) {
+	d := daemonOf(ts)
+	if args[0] == "-hup" {
+		ts.Check(d.cmd.Process.Signal(syscall.SIGHUP))
+		args = args[1:]
+	}
+	want := regexp.MustCompile(args[0])
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		text := d.stderr.String()
+		if at := want.FindStringIndex(text[d.read:]); at != nil {
+			d.read += at[1]
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s was not logged: %s", want, text[d.read:])
+		}
+	}
+}
+
+// cmdGet is "get path": it prints the status and the body.
+func cmdGet(ts *testscript.TestScript, _ bool, args []string) {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Get(ts.Getenv("URL") + args[0])
+	ts.Check(err)
+	defer resp.Body.Close()
+	fmt.Fprintln(ts.Stdout(), resp.StatusCode)
+	_, err = io.Copy(ts.Stdout(), resp.Body)
+	ts.Check(err)
 }
 
 // cmdAwait is "await file": it removes the file twice, and each time waits until
