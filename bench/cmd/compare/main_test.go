@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/overhttp"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
 )
@@ -28,6 +29,7 @@ func TestSelected(t *testing.T) {
 		{"^100,000 (new )?keys(, 2 goroutines)?$", 2, true}, // a case and a survey
 		{"^(pace|smooth|always late), ", 9, true},
 		{"^redis, ", 6, true},
+		{"^http, ", 2, true},
 		{"no such case", 0, false},
 		{"(", 0, false},
 	} {
@@ -65,8 +67,9 @@ func TestDocument(t *testing.T) {
 		keyed: keyed.Sizes{Many: 10, Most: 20, Vast: 200, Full: 10},
 		paced: 5 * time.Millisecond,
 		redis: redisbacked.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
+		http:  overhttp.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
 	}
-	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^redis, 10 keys")
+	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^(redis|http), 10 keys")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func TestDocument(t *testing.T) {
 	if err := document(r, dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg"} {
+	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg", "benchmarks-http.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

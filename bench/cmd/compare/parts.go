@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/overhttp"
 	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
@@ -26,11 +27,12 @@ type extent struct {
 	keyed keyed.Sizes
 	paced time.Duration // how long it takes to see what pace a pacer keeps
 	redis redisbacked.Sizes
+	http  overhttp.Sizes
 }
 
 var (
-	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole}
-	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick}
+	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole}
+	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick}
 )
 
 // allParts returns everything there is to measure.
@@ -53,6 +55,10 @@ func allParts(x extent) []part {
 		{
 			section: report.Section{Title: "Redis", Note: redisbacked.Note(), Chart: "benchmarks-redis.svg", ChartFigure: redisbacked.Decisions},
 			surveys: redisbacked.Surveys(x.redis),
+		},
+		{
+			section: report.Section{Title: "HTTP", Note: overhttp.Note, Chart: "benchmarks-http.svg", ChartFigure: overhttp.Requests},
+			surveys: overhttp.Surveys(x.http),
 		},
 	}
 }

@@ -1,0 +1,214 @@
+package overhttp
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir/bench/internal/harness"
+)
+
+// A lane is a service in a survey, with its runs so far.
+type lane struct {
+	service
+	callers []*caller
+	stop    func() error
+	runs    []run
+}
+
+// A run is what came of asking for some time.
+type run struct {
+	took      []time.Duration // by each call, sorted
+	elapsed   time.Duration
+	allocs    uint64
+	cpu       time.Duration // of this process: client and server
+	disturbed time.Duration // processor time that others had and should not have had
+}
+
+func (r run) perSecond() float64 { return float64(len(r.took)) / r.elapsed.Seconds() }
+
+func (r run) each(n float64) float64 { return n / float64(len(r.took)) }
+
+// Others slow down those most that need most, so a run counts only if nobody else had
+// the cores.
+const (
+	quietTries = 5 // how often a disturbed run is made before the quietest counts
+	quietSpare = 1 // repetitions that a run may have on average
+)
+
+// compare lets the services take turns and returns the values of figures for each.
+func (q question) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
+	var lanes []*lane
+	defer func() {
+		for _, l := range lanes {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	for _, svc := range services() {
+		progress("preparing " + svc.name)
+		l, e := q.open(svc)
+		if e != nil {
+			return nil, 0, fmt.Errorf("%s: %w", svc.name, e)
+		}
+		lanes = append(lanes, l)
+		if _, err := l.ask(s.PerRun); err != nil { // warm: connections, memory, and most keys
+			return nil, 0, fmt.Errorf("%s: %w", svc.name, err)
+		}
+	}
+	spare := quietSpare * s.Rounds * len(lanes)
+	for round := range s.Rounds {
+		progress(fmt.Sprintf("round %d of %d", round+1, s.Rounds))
+		for i := range lanes { // each round begins with another one
+			l := lanes[(round+i)%len(lanes)]
+			r, err := l.quietest(s.PerRun, &spare)
+			if err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", l.name, err)
+			}
+			if r.disturbed > 0 {
+				disturbed++
+			}
+			l.runs = append(l.runs, r)
+		}
+	}
+	return valuesOf(lanes), disturbed, nil
+}
+
+// open starts a service and connects to it.
+func (q question) open(svc service) (*lane, error) {
+	addr, stop, err := svc.open(q.limit)
+	if err != nil {
+		return nil, err
+	}
+	l := &lane{service: svc, stop: stop}
+	want := ""
+	if svc.kind == harness.Weir {
+		want = q.want
+	}
+	for i := range Connections {
+		c, err := dial(addr, uint64(i), q.keys, want)
+		if err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+		l.callers = append(l.callers, c)
+	}
+	return l, nil
+}
+
+func (l *lane) close() error {
+	for _, c := range l.callers {
+		c.conn.Close()
+	}
+	return l.stop()
+}
+
+// quietest makes a run until it was not disturbed, but not for ever. It returns the one
+// that was disturbed least: which one counts does not depend on what it says.
+func (l *lane) quietest(d time.Duration, spare *int) (quietest run, err error) {
+	for try := 1; ; try++ {
+		r, err := l.ask(d)
+		if err != nil {
+			return run{}, err
+		}
+		if try == 1 || r.disturbed < quietest.disturbed {
+			quietest = r
+		}
+		if quietest.disturbed == 0 || try >= quietTries || *spare == 0 {
+			return quietest, nil
+		}
+		*spare--
+	}
+}
+
+// ask lets all connections ask for d, one request at a time each.
+func (l *lane) ask(d time.Duration) (run, error) {
+	runtime.GC() // the last run's garbage is not this one's cost
+	parts := make([][]time.Duration, len(l.callers))
+	for i := range parts {
+		parts[i] = make([]time.Duration, 0, 1<<14+int(d/(100*time.Microsecond)))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpuBefore, err := harness.CPUTime()
+	if err != nil {
+		return run{}, err
+	}
+	end := harness.Watch()
+	elapsed, err := l.askAtOnce(parts, d)
+	if err != nil {
+		return run{}, err
+	}
+	cpu, err := harness.CPUTime()
+	disturbed := end(0)
+	runtime.ReadMemStats(&after)
+	r := run{took: slices.Concat(parts...), elapsed: elapsed, allocs: after.Mallocs - before.Mallocs, cpu: cpu - cpuBefore, disturbed: disturbed}
+	slices.Sort(r.took)
+	return r, err
+}
+
+// askAtOnce has each connection add to its part.
+func (l *lane) askAtOnce(parts [][]time.Duration, d time.Duration) (time.Duration, error) {
+	var wg sync.WaitGroup
+	problems := make([]error, len(l.callers))
+	start := make(chan struct{})
+	var began time.Time
+	for i, c := range l.callers {
+		if err := c.conn.SetDeadline(time.Now().Add(d + callLimit)); err != nil {
+			return 0, err
+		}
+		wg.Go(func() {
+			<-start
+			for last := time.Duration(0); last < d && problems[i] == nil; {
+				problems[i] = c.ask()
+				now := time.Since(began)
+				parts[i] = append(parts[i], now-last)
+				last = now
+			}
+		})
+	}
+	began = time.Now()
+	close(start)
+	wg.Wait()
+	return time.Since(began), errors.Join(problems...)
+}
+
+// best returns the run with the most requests per second.
+func (l *lane) best() run {
+	return slices.MaxFunc(l.runs, func(a, b run) int {
+		if a.perSecond() < b.perSecond() {
+			return -1
+		}
+		return 1
+	})
+}
+
+// median returns the requests per second of the run in the middle.
+func (l *lane) median() float64 {
+	var all []float64
+	for _, r := range l.runs {
+		all = append(all, r.perSecond())
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// valuesOf returns the values of figures for each lane.
+func valuesOf(lanes []*lane) [][]float64 {
+	base := lanes[1].best().perSecond() // the one that decodes
+	var values [][]float64
+	for _, l := range lanes {
+		r := l.best()
+		values = append(values, []float64{
+			r.perSecond(),
+			l.median(),
+			r.perSecond() / base,
+			harness.Percentile(r.took, 5000) / float64(time.Microsecond),
+			harness.Percentile(r.took, 9900) / float64(time.Microsecond),
+			r.each(float64(r.allocs)),
+			r.each(float64(r.cpu) / float64(time.Microsecond)),
+		})
+	}
+	return values
+}
