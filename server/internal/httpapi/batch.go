@@ -36,7 +36,11 @@ func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 		a.writeBatchUndecided(w, r, items, err)
 		return
 	}
-	took := time.Since(began)
+	a.writeBatch(w, s, verdicts, time.Since(began))
+}
+
+// writeBatch answers a batch that took so long.
+func (a *api) writeBatch(w http.ResponseWriter, s *scratch, verdicts []guard.Verdict, took time.Duration) {
 	s.out = append(s.out[:0], `{"decisions":[`...)
 	for i := range verdicts {
 		a.tell(s, &s.request.items[i], &verdicts[i], took/time.Duration(len(verdicts)))
@@ -46,8 +50,7 @@ func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 		s.out = append(appendDecision(s.out, &verdicts[i]), '}')
 	}
 	s.out = append(s.out, "]}\n"...)
-	w.Header()["Content-Type"] = contentJSON
-	w.Write(s.out) // an error means that the caller is gone
+	writeJSON(w, s.out)
 }
 
 // items finds the policies of a batch, or answers with a problem and returns false.

@@ -58,8 +58,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	a.tell(s, req, &v, took)
 	state.setHeaders(w.Header(), &v)
 	s.out = append(appendDecision(s.out[:0], &v), "}\n"...)
-	w.Header()["Content-Type"] = contentJSON
-	w.Write(s.out) // an error means that the caller is gone
+	writeJSON(w, s.out)
 }
 
 // contentJSON is shared by all answers, so nobody may append to it.

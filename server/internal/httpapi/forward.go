@@ -14,13 +14,9 @@ import (
 // the address of whoever called.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	state := a.state()
-	trusted := state.Proxies.TrustsPeer(r.RemoteAddr)
-	var client *identity.Client
-	if !trusted { // a proxy's own identity is its address: the token in its request is its client's
-		var ok bool
-		if client, ok = caller(w, r, state); !ok {
-			return
-		}
+	client, trusted, ok := state.asker(w, r)
+	if !ok {
+		return
 	}
 	rule := state.rule(w, client, []byte(r.PathValue("policy")))
 	if rule == nil {
@@ -43,6 +39,22 @@ func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	a.tell(s, req, &v, took)
 	state.setHeaders(w.Header(), &v)
+	writePass(w, &v, refusal)
+}
+
+// asker returns who asks: a trusted proxy, whose identity is its address, because the token
+// in its request is its client's, or a client. If it is neither, it answers with a problem
+// and returns false.
+func (s *State) asker(w http.ResponseWriter, r *http.Request) (c *identity.Client, trusted, ok bool) {
+	if s.Proxies.TrustsPeer(r.RemoteAddr) {
+		return nil, true, true
+	}
+	c, ok = caller(w, r, s)
+	return c, false, ok
+}
+
+// writePass tells the proxy whether the request may pass.
+func writePass(w http.ResponseWriter, v *guard.Verdict, refusal int) {
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return

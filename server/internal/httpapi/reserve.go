@@ -36,17 +36,23 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	}
 	a.tell(s, req, &v, time.Since(began))
 	state.setHeaders(w.Header(), &v)
+	s.out = appendReservation(s.out[:0], &v, ticket, ttl)
+	writeJSON(w, s.out)
+}
+
+// appendReservation appends a verdict and, if it was admitted, the ticket and how long it
+// is good for.
+func appendReservation(b []byte, v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) []byte {
 	id := ""
 	if ticket != nil {
 		id = ticket.String()
 	} else {
 		ttl = 0
 	}
-	s.out = append(appendDecision(s.out[:0], &v), `,"id":"`...)
-	s.out = append(s.out, id...)
-	s.out = append(s.out, `","expires_in_ms":`...)
-	s.out = append(strconv.AppendInt(s.out, ttl.Milliseconds(), 10), "}\n"...)
-	writeJSON(w, s.out)
+	b = append(appendDecision(b, v), `,"id":"`...)
+	b = append(b, id...)
+	b = append(b, `","expires_in_ms":`...)
+	return append(strconv.AppendInt(b, ttl.Milliseconds(), 10), "}\n"...)
 }
 
 // lasts returns how long a reservation is to be held.
