@@ -110,13 +110,17 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) bool {
 		writeProblem(w, http.StatusUnsupportedMediaType, "bodies are taken as they are; leave Content-Encoding out")
 		return false
 	}
+	from := r.Body
+	if r.ContentLength < 0 || r.ContentLength > maxBody { // else net/http itself lets no more through
+		from = http.MaxBytesReader(w, r.Body, maxBody)
+	}
 	body.Reset()
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, maxBody))
-	var tooLong *http.MaxBytesError
-	switch {
-	case err == nil:
+	_, err := body.ReadFrom(from)
+	if err == nil {
 		return true
-	case errors.As(err, &tooLong):
+	}
+	switch _, tooLong := errors.AsType[*http.MaxBytesError](err); {
+	case tooLong:
 		writeProblem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("a body may have %d bytes", maxBody))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		writeProblem(w, http.StatusRequestTimeout, "the body took too long to come")

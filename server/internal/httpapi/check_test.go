@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -344,3 +345,19 @@ type discard struct{ header http.Header }
 func (d discard) Header() http.Header         { return d.header }
 func (d discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d discard) WriteHeader(int)             {}
+
+// A body that does not say how long it is is bounded all the same.
+func TestBodyOfUnknownLength(t *testing.T) {
+	h := handler(t, &scripted{})
+	for _, tt := range []struct{ spaces, status int }{{0, 200}, {maxBody, 413}} {
+		body := `{"policy":"default","key":"a"}` + strings.Repeat(" ", tt.spaces)
+		r := httptest.NewRequest("POST", "/v1/check", io.MultiReader(strings.NewReader(body)))
+		w := httptest.NewRecorder()
+		if r.ContentLength >= 0 {
+			t.Fatalf("the length is %d, and should not be known", r.ContentLength)
+		}
+		if h.ServeHTTP(w, r); w.Code != tt.status {
+			t.Errorf("%d bytes: %d %s, want %d", len(body), w.Code, w.Body, tt.status)
+		}
+	}
+}

@@ -53,7 +53,8 @@ func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
 func New(cfg Config) http.Handler {
 	a := &api{guard: cfg.Guard, state: cfg.State, observe: cfg.Observe, log: cfg.Log, ready: cfg.Ready}
 	mux := http.NewServeMux()
-	mux.Handle("/v1/check", only(http.MethodPost, a.check))
+	check := only(http.MethodPost, a.check)
+	mux.Handle("/v1/check", check)
 	mux.Handle("/v1/check/batch", only(http.MethodPost, a.batch))
 	mux.Handle("/v1/reserve", only(http.MethodPost, a.reserve))
 	mux.Handle("/v1/commit", only(http.MethodPost, a.commit))
@@ -65,7 +66,13 @@ func New(cfg Config) http.Handler {
 	mux.Handle("/readyz", only(http.MethodGet, a.readyz))
 	mux.Handle("/openapi.yaml", only(http.MethodGet, serveOpenAPI))
 	mux.HandleFunc("/", NotFound)
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/check" && r.URL.RawPath == "" { // nearly all calls, which the mux would find a little later
+			check.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // api holds what the handlers share. All fields are set once by New.

@@ -23,6 +23,7 @@ func TestPaths(t *testing.T) {
 		{"GET", "/nope", 404, `nothing is at \"/nope\"`, ""},
 		{"GET", "/%0d%0aSet-Cookie:x", 404, `nothing is at \"/\\r\\nSet-Cookie:x\"`, ""},
 		{"POST", "/v1/check/", 404, `nothing is at \"/v1/check/\"`, ""},
+		{"POST", "/v1%2Fcheck", 404, `nothing is at`, ""},
 		{"GET", "/v1/check/batch", 405, "this path answers POST only", "POST"},
 		{"GET", "/v1/reserve", 405, "this path answers POST only", "POST"},
 		{"GET", "/v1/commit", 405, "this path answers POST only", "POST"},
