@@ -3,7 +3,6 @@ package guard
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
@@ -126,7 +125,7 @@ func (c *compiler) overrides(r *Rule, limits []Limit) {
 	for i := range r.policy.Overrides {
 		o := &r.policy.Overrides[i]
 		at := Error{Policy: r.policy.Name, Override: o.Key, Limit: -1}
-		prefix, pattern := o.isPattern()
+		prefix, _ := o.isPattern()
 		switch {
 		case o.Key == "":
 			c.complain(at, "overrides", "an override needs a key, such as alice or partner-*")
@@ -146,20 +145,27 @@ func (c *compiler) overrides(r *Rule, limits []Limit) {
 		if len(c.problems) > before {
 			continue
 		}
-		v := c.variant(at, r, o, own)
-		switch {
-		case v == nil:
-		case pattern:
-			r.prefixes = append(r.prefixes, v)
-		default: // the last one counts while it lasts: those of the store follow those of the file
-			if r.exact == nil {
-				r.exact = map[string]*Variant{}
-			}
-			v.before, r.exact[o.Key] = r.exact[o.Key], v
+		if v := c.variant(at, r, o, own); v != nil {
+			r.add(v)
 		}
 	}
-	slices.Reverse(r.prefixes)
-	slices.SortStableFunc(r.prefixes, func(a, b *Variant) int { return len(b.override.Key) - len(a.override.Key) })
+}
+
+// add adds the variant of an override. Of several for the same keys the last one counts
+// while it lasts: those of operators follow those of the file.
+func (r *Rule) add(v *Variant) {
+	if r.exact == nil {
+		r.exact, r.prefixes = map[string]*Variant{}, map[string]*Variant{}
+	}
+	prefix, pattern := v.override.isPattern()
+	if !pattern {
+		v.before, r.exact[prefix] = r.exact[prefix], v
+		return
+	}
+	v.before, r.prefixes[prefix] = r.prefixes[prefix], v
+	if i, known := slices.BinarySearchFunc(r.lengths, len(prefix), func(a, b int) int { return b - a }); !known {
+		r.lengths = slices.Insert(r.lengths, i, len(prefix))
+	}
 }
 
 // override returns limits with those of o in their places.
@@ -337,7 +343,7 @@ func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	if was == nil {
 		return p
 	}
-	for old := range was.variantsLike(v) {
+	for old := was.like(v); old != nil; old = old.before {
 		if g := old.group(p.Name()); g != nil && slices.Equal(g.policy.Limits(), p.Limits()) {
 			return g.policy
 		}
@@ -345,24 +351,15 @@ func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	return p
 }
 
-// variantsLike returns the rule's variants for the same keys as v, which is another rule's.
-func (r *Rule) variantsLike(v *Variant) iter.Seq[*Variant] {
-	return func(yield func(*Variant) bool) {
-		if v.override == nil {
-			yield(r.base)
-			return
-		}
-		for old := r.exact[v.override.Key]; old != nil; old = old.before {
-			if !yield(old) {
-				return
-			}
-		}
-		for _, old := range r.prefixes {
-			if old.override.Key == v.override.Key && !yield(old) {
-				return
-			}
-		}
+// like returns the rule's last variant for the same keys as v, which is another rule's.
+func (r *Rule) like(v *Variant) *Variant {
+	if v.override == nil {
+		return r.base
 	}
+	if prefix, pattern := v.override.isPattern(); pattern {
+		return r.prefixes[prefix]
+	}
+	return r.exact[v.override.Key]
 }
 
 func limitName(policy, limit string) string {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -82,8 +81,9 @@ type Change struct{ Old, New *weir.Policy }
 type Rule struct {
 	policy   Policy
 	base     *Variant
-	exact    map[string]*Variant
-	prefixes []*Variant // the longest first
+	exact    map[string]*Variant // the last for each key; nil if there are no overrides, like the next two
+	prefixes map[string]*Variant // the last for each prefix
+	lengths  []int               // of the prefixes, the longest first
 }
 
 // Name returns the policy's name.
@@ -97,22 +97,31 @@ func (r *Rule) Base() *Variant { return r.base }
 
 // For returns the variant that holds for key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
-	for v := r.exact[key]; v != nil; v = v.before {
-		if v.holds(now) {
-			return v
-		}
+	if v := r.exact[key].at(now); v != nil {
+		return v
 	}
-	for _, v := range r.prefixes {
-		if prefix, _ := v.override.isPattern(); strings.HasPrefix(key, prefix) && v.holds(now) {
+	for _, n := range r.lengths {
+		if n > len(key) {
+			continue
+		}
+		if v := r.prefixes[key[:n]].at(now); v != nil {
 			return v
 		}
 	}
 	return r.base
 }
 
+// at returns v or, if it has ended at now, the one before that has not; nil if there is none.
+func (v *Variant) at(now time.Time) *Variant {
+	for v != nil && !v.override.Until.IsZero() && !now.Before(v.override.Until) {
+		v = v.before
+	}
+	return v
+}
+
 // variant is For, without a clock where none is needed.
 func (r *Rule) variant(key string) *Variant {
-	if r.exact == nil && r.prefixes == nil {
+	if r.exact == nil {
 		return r.base
 	}
 	return r.For(key, time.Now())
@@ -123,7 +132,7 @@ type Variant struct {
 	rule     *Rule
 	id       int
 	override *Override // nil for the rule's own
-	before   *Variant  // for the same key, for when this one has ended
+	before   *Variant  // for the same keys, for when this one has ended
 	limits   []Limit   // with defaults; without those that are off
 	names    []string  // of limits, as headers have them
 	groups   []group   // enforced ones first
@@ -151,10 +160,6 @@ func (v *Variant) LimitName(i int) string { return v.names[i] }
 // ReserveOnly says whether some limit is of concurrency, so that only Reserve serves it.
 func (v *Variant) ReserveOnly() bool {
 	return slices.ContainsFunc(v.groups, func(g group) bool { return g.policy.ReserveOnly() })
-}
-
-func (v *Variant) holds(now time.Time) bool {
-	return v.override.Until.IsZero() || now.Before(v.override.Until)
 }
 
 // group returns the group whose policy is called name, or nil.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 func TestNewNeedsAll(t *testing.T) {
@@ -230,7 +231,11 @@ func TestSetUnderLoad(t *testing.T) {
 	two := func(rate int64) Policy {
 		return policy("p", perHour("", rate), perHour("i", rate*2).by("ip")).with(override("boss", perHour("", rate*4)))
 	}
-	g, _ := frozen(t, two(50))
+	table, err := memstore.New(memstore.Config{MaxKeys: 100, Now: new(clock).Now}) // which is quick to set
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGuard(t, table, two(50))
 	var wg sync.WaitGroup
 	var done atomic.Bool
 	var admitted, bossed atomic.Int64

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -216,7 +217,7 @@ func ParseTicket(text, client string) (*Ticket, error) {
 		return nil, fmt.Errorf("%w: it is too long", ErrTicket)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 1 || b[0] != ticketVersion {
+	if err != nil || len(b) < 1 || b[0] != ticketVersion || strings.ContainsAny(text, "\r\n") { // which base64 ignores
 		return nil, fmt.Errorf("%w: it is not what reserve returned", ErrTicket)
 	}
 	r := reader{rest: b[1:]}

@@ -194,7 +194,7 @@ func checkName(kind, name string, taken map[string]bool) error {
 	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	outside := func(c rune) bool { return !strings.ContainsRune(fit, c) }
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, outside) {
-		return fmt.Errorf("%s %q: its name must be 1 to 64 letters, digits or -_.", kind, name)
+		return fmt.Errorf("%s %q: a name has 1 to 64 letters, digits and -_. and nothing else", kind, name)
 	}
 	if taken[name] {
 		return fmt.Errorf("%s %q: the name is taken", kind, name)
