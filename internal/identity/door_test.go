@@ -1,0 +1,443 @@
+package identity
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func request(from, authorization string) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/v1/check", nil)
+	r.RemoteAddr = from
+	if authorization != "" {
+		r.Header.Set("Authorization", authorization)
+	}
+	return r
+}
+
+// answer returns a refusal as it is sent.
+func answer(no *Refusal) string {
+	w := httptest.NewRecorder()
+	no.Write(w)
+	return fmt.Sprint(w.Code, w.Header(), w.Body)
+}
+
+func newDoor(t testing.TB) *Door {
+	t.Helper()
+	throttle, err := NewThrottle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Door{
+		Clients: clients(t, Client{Name: "shop", Tokens: tokens("shop")}, Client{Name: "cert", Certificate: "cert.example"}),
+		Operators: operators(t,
+			Operator{Name: "reader", Tokens: tokens("reader"), Scopes: Read},
+			Operator{Name: "root", Tokens: tokens("root"), Scopes: Read | Write | Block}),
+		Throttle: throttle,
+	}
+}
+
+func TestBearer(t *testing.T) {
+	good := token("shop")
+	tests := []struct {
+		header string
+		status int // 0 = it is the shop
+	}{
+		{"Bearer " + good, 0},
+		{"bearer " + good, 0},
+		{"BEARER " + good, 0},
+		{"Bearer   " + good + "  ", 0},
+		{"Bearer\t" + good, 401},
+		{"Bearer" + good, 401},
+		{"Bearer", 401},
+		{"Bearer ", 401},
+		{"Bearer  ", 401},
+		{"", 401},
+		{good, 401},
+		{"Basic " + good, 401},
+		{"Bearer " + good + "x", 401},
+		{"Bearer " + good[1:], 401},
+		{"Bearer " + good + " " + good, 401},
+		{"Bearer Bearer " + good, 401},
+		{"Bearer " + token("reader"), 401}, // of an operator
+		{"Bearer \xff" + good, 401},
+		{"Bearer " + good + "\x00", 401},
+		{"Bearer " + strings.Repeat("x", 1<<16), 401},
+	}
+	for _, tt := range tests {
+		d := newDoor(t)
+		c, no := d.Client(request("192.0.2.1:1", tt.header))
+		switch {
+		case tt.status == 0 && (no != nil || c == nil || c.Name != "shop"):
+			t.Errorf("%.60q: %v, %v", tt.header, c, no)
+		case tt.status != 0 && (c != nil || no == nil || no.Status != tt.status || no.Error() == ""):
+			t.Errorf("%.60q: %v, %v", tt.header, c, no)
+		}
+	}
+}
+
+func TestOpenDoor(t *testing.T) {
+	d := newDoor(t)
+	d.Open = true
+	tests := []struct {
+		header, want string
+		refused      bool
+	}{
+		{"", "", false},
+		{"Basic x", "", false},
+		{"Bearer " + token("shop"), "shop", false},
+		{"Bearer " + token("x"), "", true}, // who shows a token means it
+	}
+	for _, tt := range tests {
+		c, no := d.Client(request("192.0.2.1:1", tt.header))
+		if (no != nil) != tt.refused || (c != nil) != (tt.want != "") || c != nil && c.Name != tt.want {
+			t.Errorf("%q: %v, %v", tt.header, c, no)
+		}
+	}
+	if _, no := d.Operator(request("192.0.2.1:1", ""), Read); no == nil {
+		t.Error("the door is open for operators")
+	}
+}
+
+func TestNobodyIsConfigured(t *testing.T) {
+	d := &Door{}
+	if c, no := d.Client(request("192.0.2.1:1", "Bearer x")); c != nil || no != nil {
+		t.Error(c, no)
+	}
+	if o, no := d.Operator(request("192.0.2.1:1", "Bearer x"), Block); o != nil || no != nil {
+		t.Error(o, no)
+	}
+}
+
+func TestOperator(t *testing.T) {
+	tests := []struct {
+		header string
+		need   Scope
+		want   string // "" = refused
+		status int
+	}{
+		{"Bearer " + token("reader"), Read, "reader", 0},
+		{"Bearer " + token("reader"), Write, "", 403},
+		{"Bearer " + token("reader"), Read | Block, "", 403},
+		{"Bearer " + token("root"), Read | Write | Block, "root", 0},
+		{"Bearer " + token("shop"), Read, "", 401}, // of a client
+		{"Bearer " + token("x"), Read, "", 401},
+		{"", Read, "", 401},
+	}
+	for _, tt := range tests {
+		o, no := newDoor(t).Operator(request("192.0.2.1:1", tt.header), tt.need)
+		switch {
+		case tt.want != "" && (no != nil || o.Name != tt.want):
+			t.Errorf("%q for %v: %v, %v", tt.header, tt.need, o, no)
+		case tt.want == "" && (o != nil || no == nil || no.Status != tt.status):
+			t.Errorf("%q for %v: %v, %+v", tt.header, tt.need, o, no)
+		case tt.status == 403 && !strings.Contains(no.Error(), "reader has the scopes read"):
+			t.Error(no)
+		}
+	}
+}
+
+func TestRefusalsOnTheWire(t *testing.T) {
+	tests := []struct {
+		no   Refusal
+		want []string
+	}{
+		{Refusal{Status: 401, Problem: "who?"}, []string{"401", `Bearer realm="weir"`, "who?", "application/problem+json"}},
+		{Refusal{Status: 403, Problem: "no"}, []string{"403", "no"}},
+		{Refusal{Status: 429, Problem: "later", RetryAfter: 2500 * time.Millisecond}, []string{"429", "Retry-After:[3]", "later"}},
+		{Refusal{Status: 429, Problem: "later", RetryAfter: 1}, []string{"429", "Retry-After:[1]"}},
+	}
+	for _, tt := range tests {
+		got := answer(&tt.no)
+		for _, part := range tt.want {
+			if !strings.Contains(got, part) {
+				t.Errorf("%s lacks %s", got, part)
+			}
+		}
+	}
+}
+
+// certificate is what a handshake has verified.
+func certificate(commonName string, dnsNames ...string) *tls.ConnectionState {
+	names := append(make([]string, 0, len(dnsNames)+4), dnsNames...) // as the parser leaves it: with room
+	cert := &x509.Certificate{Subject: pkix.Name{CommonName: commonName}, DNSNames: names}
+	return &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{cert}}, PeerCertificates: []*x509.Certificate{cert}}
+}
+
+func TestCertificates(t *testing.T) {
+	unverified := certificate("cert.example", "cert.example")
+	unverified.VerifiedChains = nil
+	tests := []struct {
+		name  string
+		state *tls.ConnectionState
+		token string
+		want  string
+	}{
+		{"common name", certificate("cert.example"), "", "cert"},
+		{"DNS name", certificate("x", "y", "cert.example"), "", "cert"},
+		{"another", certificate("x", "y"), "", ""},
+		{"another, and a token", certificate("x", "y"), "shop", "shop"},
+		{"no names", certificate(""), "", ""},
+		{"not verified", unverified, "", ""},
+		{"not verified, and a token", unverified, "shop", "shop"},
+		{"none", &tls.ConnectionState{}, "", ""},
+	}
+	for _, tt := range tests {
+		r := request("192.0.2.1:1", "")
+		r.TLS = tt.state
+		if tt.token != "" {
+			r.Header.Set("Authorization", "Bearer "+token(tt.token))
+		}
+		c, no := newDoor(t).Client(r)
+		if (c == nil) != (tt.want == "") || (no == nil) != (tt.want != "") || c != nil && c.Name != tt.want {
+			t.Errorf("%s: %v, %v", tt.name, c, no)
+		}
+	}
+}
+
+// Requests of one connection share its certificate: nobody may write there.
+func TestCertificatesAreShared(t *testing.T) {
+	d, state := newDoor(t), certificate("cert.example", "x", "y")
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			r := request("192.0.2.1:1", "")
+			r.TLS = state
+			for range 100 {
+				if c, no := d.Client(r); no != nil || c.Name != "cert" {
+					t.Error(c, no)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if names := state.VerifiedChains[0][0].DNSNames; names[:cap(names)][2] != "" {
+		t.Errorf("somebody wrote %q into the certificate", names[:cap(names)][2])
+	}
+}
+
+// A handshake, with an authority of our own.
+func TestHandshake(t *testing.T) {
+	ca := newAuthority(t)
+	d := newDoor(t)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, no := d.Client(r)
+		if no != nil {
+			no.Write(w)
+			return
+		}
+		fmt.Fprint(w, c.Name)
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.pool}
+	s.StartTLS()
+	defer s.Close()
+	for name, want := range map[string]string{"cert.example": "200 cert", "other.example": "401", "": "401"} {
+		client := s.Client()
+		config := client.Transport.(*http.Transport).TLSClientConfig
+		config.Certificates = nil
+		if name != "" {
+			config.Certificates = []tls.Certificate{ca.issue(t, name)}
+		}
+		client.CloseIdleConnections()
+		resp, err := client.Get(s.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if got := fmt.Sprint(resp.StatusCode, " ", string(body)); err != nil || !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, %v, want %s", name, got, err, want)
+		}
+	}
+}
+
+// authority signs certificates of clients.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{pool: x509.NewCertPool()}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	var der []byte
+	a.key, der = sign(t, template, template, nil)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+func (a *authority) issue(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"first.example", name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	key, der := sign(t, template, a.cert, a.key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// sign makes a key and a certificate for it, signed by a parent or, if that has no key, by
+// itself.
+func sign(t *testing.T, template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parentKey == nil {
+		parentKey = key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, der
+}
+
+// fail shows a wrong token, n times.
+func fail(t *testing.T, d *Door, from string, n int) {
+	t.Helper()
+	for i := range n {
+		if _, no := d.Client(request(from, "Bearer "+token("wrong"))); no == nil || no.Status != 401 {
+			t.Fatalf("wrong token %d of %s: %+v", i+1, from, no)
+		}
+	}
+}
+
+func TestThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t)
+		const from = "192.0.2.1:1000"
+		right := "Bearer " + token("shop")
+		for range 100 { // who is right, or shows nothing, does not fail
+			if _, no := d.Client(request(from, right)); no != nil {
+				t.Fatal(no)
+			}
+			if _, no := d.Client(request(from, "")); no.Status != 401 {
+				t.Fatal(no)
+			}
+		}
+		fail(t, d, from, 10)
+		for range 9 {
+			if _, no := d.Operator(request("192.0.2.1:2000", "Bearer "+token("shop")), Read); no.Status != 401 { // another port, and the other door
+				t.Fatal(no)
+			}
+		}
+		fail(t, d, from, 1)
+		for _, header := range []string{right, "Bearer " + token("wrong"), ""} {
+			c, no := d.Client(request(from, header))
+			if c != nil || no == nil || no.Status != 429 || no.RetryAfter != 3*time.Second {
+				t.Errorf("%q: %v, %+v", header, c, no)
+			}
+		}
+		if o, no := d.Operator(request(from, "Bearer "+token("root")), Read); o != nil || no == nil || no.Status != 429 {
+			t.Errorf("%v, %+v", o, no)
+		}
+		for _, other := range []string{"192.0.2.2:1000", "[2001:db8::1]:1000", "@", ""} {
+			if c, no := d.Client(request(other, right)); no != nil || c.Name != "shop" {
+				t.Errorf("%q is blocked, too: %v", other, no)
+			}
+		}
+		if c, no := (&Door{Clients: d.Clients, Throttle: d.Throttle}).Client(request(from, right)); c != nil || no.Status != 429 {
+			t.Errorf("another door forgets: %v", no)
+		}
+		time.Sleep(3*time.Second - 1)
+		if _, no := d.Client(request(from, right)); no == nil {
+			t.Error("a nanosecond too early")
+		}
+		time.Sleep(1)
+		if _, no := d.Client(request(from, right)); no != nil {
+			t.Error(no)
+		}
+		fail(t, d, from, 1)
+		if _, no := d.Client(request(from, right)); no == nil {
+			t.Error("three seconds are for one failure")
+		}
+		time.Sleep(time.Minute)
+		fail(t, d, from, 20)
+	})
+}
+
+func TestAddress(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.1:80":                    "192.0.2.1",
+		"[::ffff:192.0.2.1]:80":           "192.0.2.1",
+		"[2001:db8::1]:80":                "2001:db8::/64",
+		"[2001:db8::ffff:1:2:3]:80":       "2001:db8::/64",
+		"[2001:db8:0:1::1]:80":            "2001:db8:0:1::/64",
+		"[fe80::1%eth0]:80":               "fe80::/64",
+		"@":                               "unix",
+		"":                                "unix",
+		"/run/weir.sock":                  "unix",
+		"192.0.2.1":                       "unix",
+		strings.Repeat("x", 1000) + ":80": "unix",
+	} {
+		if got := address(request(remote, "")); got != want {
+			t.Errorf("%.50q is %q, want %q", remote, got, want)
+		}
+	}
+}
+
+// Whoever has a network of 2^64 addresses gets no more tries than others.
+func TestThrottleOfANetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDoor(t)
+		for i := range 20 {
+			fail(t, d, fmt.Sprintf("[2001:db8::%x]:1", i+1), 1)
+		}
+		if _, no := d.Client(request("[2001:db8::abcd]:1", "Bearer "+token("wrong"))); no.Status != 429 {
+			t.Error(no)
+		}
+	})
+}
+
+func TestThrottleIsBounded(t *testing.T) {
+	throttle, err := NewThrottle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 * failureAddresses {
+		throttle.Failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+	}
+	if s := throttle.table.Stats(); s.Keys > failureAddresses {
+		t.Errorf("%d addresses are remembered", s.Keys)
+	}
+}
+
+func ExampleRefusal_Write() {
+	no := &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: 1500 * time.Millisecond}
+	w := httptest.NewRecorder()
+	no.Write(w)
+	fmt.Println(w.Code, w.Header().Get("Retry-After"))
+	// Output: 429 2
+}
+
+func BenchmarkClient(b *testing.B) {
+	d, r := newDoor(b), request("192.0.2.1:1", "Bearer "+token("shop"))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, no := d.Client(r); no != nil {
+			b.Fatal(no)
+		}
+	}
+}
