@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -274,10 +275,31 @@ func TestFlags(t *testing.T) {
 	if s := c.Settings()[0]; s != (Setting{"listen.http.address", "127.0.0.1:3", "--http"}) {
 		t.Error(s)
 	}
+	level := Flag{Name: "--log-level", Path: "log.level", Value: "warn"}
+	c, err = Parse("weir.yaml", []byte("log: {level: info}"), environ, nil, level)
+	if err != nil || c.File.Log.Level != "warn" {
+		t.Error(c, err)
+	}
 	flag.Value = "nowhere"
 	_, err = Parse("weir.yaml", nil, nil, nil, flag)
 	if err == nil || !strings.HasPrefix(err.Error(), "--http: listen.http.address: must be host:port") {
 		t.Error(err)
+	}
+}
+
+// Places in lists are put in by their numbers, and a list before what is in it.
+func TestListsFromEnvironment(t *testing.T) {
+	environ := []string{"WEIR__HOSTS=[a, b]"}
+	for i := range 10 {
+		environ = append(environ, fmt.Sprintf("WEIR__HOSTS__%d=h%d", i+1, i+1))
+	}
+	c, err := Parse("weir.yaml", nil, environ, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"a", "h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "h9", "h10"}
+	if diff := cmp.Diff(want, c.File.Hosts); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -45,6 +45,8 @@ func FuzzParse(f *testing.F) {
 			f.Add(data, strings.Join(environOf(string(data)), "\n"))
 		}
 	}
+	f.Add([]byte{}, "WEIR__HOSTS__0=null\nWEIR__HOSTS__1=~\nWEIR__HOSTS__2=-\nWEIR__HOSTS__3=true")
+	f.Add([]byte("policies: {null: {limits: [{name: '...', rate: 1, per: 1s}]}, 12: {limits: [{rate: 1, per: 1s, name: \"0x1\"}]}}"), "")
 	f.Fuzz(func(t *testing.T, data []byte, variables string) {
 		environ := strings.Split(variables, "\n")
 		c, err := Parse("weir.yaml", data, environ, fuzzFiles)

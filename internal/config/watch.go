@@ -30,27 +30,35 @@ const (
 // while reload ran, and a file that is touched or replaced by its like is no change.
 // Where the system cannot tell of changes, they are found every ten seconds.
 func Watch(ctx context.Context, c *Config, log *slog.Logger, reload func() (*Config, error)) {
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		log.Warn("the system does not tell of changed files; looking every so often", "every", pollEvery, "error", err)
-		(&watch{log: log, reload: reload, seen: maps.Clone(c.loaded)}).run(ctx, pollEvery)
-		return
-	}
-	defer notify.Close()
-	w := &watch{log: log, reload: reload, seen: maps.Clone(c.loaded), notify: notify}
-	w.run(ctx, pollEvery)
+	w := &watch{log: log, reload: reload, every: pollEvery, seen: maps.Clone(c.loaded)}
+	w.watch(ctx)
 }
 
 // watch is the state of Watch.
 type watch struct {
 	log    *slog.Logger
 	reload func() (*Config, error)
+	every  time.Duration
 	notify *fsnotify.Watcher // nil if there is none
 	seen   contents          // of the files, when they were loaded last
+	idle   func()            // for tests: called when nothing has changed, unless it is nil
 }
 
-func (w *watch) run(ctx context.Context, every time.Duration) {
-	poll := time.NewTicker(every)
+// watch has the system tell of changes, if it can.
+func (w *watch) watch(ctx context.Context) {
+	notify, err := fsnotify.NewWatcher()
+	if err != nil {
+		w.log.Warn("the system does not tell of changed files; looking every so often", "every", w.every, "error", err)
+		w.run(ctx)
+		return
+	}
+	defer notify.Close()
+	w.notify = notify
+	w.run(ctx)
+}
+
+func (w *watch) run(ctx context.Context) {
+	poll := time.NewTicker(w.every)
 	defer poll.Stop()
 	var events chan fsnotify.Event
 	var failures chan error
@@ -68,6 +76,8 @@ func (w *watch) run(ctx context.Context, every time.Duration) {
 			look = nil
 			if w.check() {
 				look = soon(look) // a file that is new to us may have changed before it was watched
+			} else if w.idle != nil {
+				w.idle()
 			}
 		case <-events:
 			look = soon(look)

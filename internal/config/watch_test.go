@@ -18,54 +18,62 @@ const (
 	patience  = 30 * time.Second // far more than is needed
 )
 
-// watching is a running Watch whose reloads come in a channel.
+// watching is a running Watch. What it does comes in a channel.
 type watching struct {
-	t       *testing.T
-	name    string
-	reloads chan string // the level, or what is wrong
+	t    *testing.T
+	does chan string // the level that a reload has found, "broken", or "idle"
 }
 
-func startWatch(t *testing.T, name string, run func(context.Context, *Config, func() (*Config, error))) *watching {
+// startWatch starts a Watch that looks only if the system tells it to.
+func startWatch(t *testing.T, name string, prepare func(*watch)) *watching {
 	t.Helper()
-	w := &watching{t: t, name: name, reloads: make(chan string, 100)}
 	c, err := Load(name, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	out := &watching{t: t, does: make(chan string, 1000)}
+	w := &watch{log: slog.New(slog.DiscardHandler), every: time.Hour, seen: c.loaded}
+	w.idle = func() { out.does <- "idle" }
+	w.reload = func() (*Config, error) {
+		c, err := Load(name, nil)
+		if err != nil {
+			out.does <- "broken"
+			return nil, err
+		}
+		out.does <- string(c.File.Log.Level)
+		return c, nil
+	}
+	run := w.watch
+	if prepare != nil {
+		prepare(w)
+		run = w.run
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		run(ctx, c, func() (*Config, error) {
-			c, err := Load(name, nil)
-			if err != nil {
-				w.reloads <- "broken"
-				return nil, err
-			}
-			w.reloads <- string(c.File.Log.Level)
-			return c, nil
-		})
-	})
+	wg.Go(func() { run(ctx) })
 	t.Cleanup(func() { stop(); wg.Wait() })
-	return w
+	return out
 }
 
-// byWatch is Watch for startWatch.
-func byWatch(ctx context.Context, c *Config, reload func() (*Config, error)) {
-	Watch(ctx, c, slog.New(slog.DiscardHandler), reload)
-}
-
-// until waits for a reload that finds want.
+// until waits for a reload that finds want, and then until there is nothing more to do,
+// so that only another change has an effect.
 func (w *watching) until(want string) {
+	w.t.Helper()
+	w.next(want)
+	w.next("idle")
+}
+
+func (w *watching) next(want string) {
 	w.t.Helper()
 	timeout := time.After(patience)
 	for {
 		select {
-		case got := <-w.reloads:
+		case got := <-w.does:
 			if got == want {
 				return
 			}
 		case <-timeout:
-			w.t.Fatalf("no reload found %q", want)
+			w.t.Fatalf("waited for %q in vain", want)
 		}
 	}
 }
@@ -80,7 +88,8 @@ func write(t *testing.T, name, text string) {
 func TestWatchInPlace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, name, fmt.Sprintf(withLevel, "info"))
-	w := startWatch(t, name, byWatch)
+	w := startWatch(t, name, nil)
+	w.next("idle")
 	for _, level := range []string{"debug", "warn", "error"} {
 		write(t, name, fmt.Sprintf(withLevel, level))
 		w.until(level)
@@ -95,7 +104,8 @@ func TestWatchRenamedOver(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "weir.yaml")
 	write(t, name, fmt.Sprintf(withLevel, "info"))
-	w := startWatch(t, name, byWatch)
+	w := startWatch(t, name, nil)
+	w.next("idle")
 	for _, level := range []string{"debug", "warn", "error"} {
 		write(t, name+".new", fmt.Sprintf(withLevel, level))
 		if err := os.Rename(name+".new", name); err != nil {
@@ -133,7 +143,8 @@ func TestWatchSwappedLink(t *testing.T) {
 	if err := os.Symlink(filepath.Join("..data", "weir.yaml"), name); err != nil {
 		t.Fatal(err)
 	}
-	w := startWatch(t, name, byWatch)
+	w := startWatch(t, name, nil)
+	w.next("idle")
 	for _, level := range []string{"debug", "warn", "error"} {
 		swap(level)
 		w.until(level)
@@ -148,7 +159,8 @@ func TestWatchLinkedDirectory(t *testing.T) {
 	if err := os.Symlink(real, name); err != nil {
 		t.Fatal(err)
 	}
-	w := startWatch(t, name, byWatch)
+	w := startWatch(t, name, nil)
+	w.next("idle")
 	write(t, real, fmt.Sprintf(withLevel, "debug"))
 	w.until("debug")
 }
@@ -158,7 +170,8 @@ func TestWatchSecret(t *testing.T) {
 	name, token := filepath.Join(dir, "weir.yaml"), filepath.Join(t.TempDir(), "token")
 	write(t, token, "0123456789-0123456789-0123456789-a\n")
 	write(t, name, fmt.Sprintf("clients: {a: {token_file: %s}}\n", token))
-	w := startWatch(t, name, byWatch)
+	w := startWatch(t, name, nil)
+	w.next("idle")
 	write(t, token, "short\n")
 	w.until("broken")
 	write(t, token, "0123456789-0123456789-0123456789-b\n")
@@ -170,16 +183,21 @@ func TestWatchSecret(t *testing.T) {
 	w.until("broken")
 	write(t, missing, "0123456789-0123456789-0123456789-c\n")
 	w.until("debug")
+
+	// So is one that a good configuration names anew.
+	another := filepath.Join(t.TempDir(), "another")
+	write(t, another, "0123456789-0123456789-0123456789-d\n")
+	write(t, name, fmt.Sprintf("log: {level: warn}\nclients: {a: {token_file: %s}}\n", another))
+	w.until("warn")
+	write(t, another, "short\n")
+	w.until("broken")
 }
 
 // What changes between Load and Watch is seen although nothing happens afterwards.
 func TestWatchBeforeItBegan(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, name, fmt.Sprintf(withLevel, "info"))
-	w := startWatch(t, name, func(ctx context.Context, c *Config, reload func() (*Config, error)) {
-		write(t, name, fmt.Sprintf(withLevel, "debug"))
-		byWatch(ctx, c, reload)
-	})
+	w := startWatch(t, name, func(*watch) { write(t, name, fmt.Sprintf(withLevel, "debug")) })
 	w.until("debug")
 }
 
@@ -187,11 +205,12 @@ func TestWatchBeforeItBegan(t *testing.T) {
 func TestWatchPolls(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, name, fmt.Sprintf(withLevel, "info"))
-	w := startWatch(t, name, func(ctx context.Context, c *Config, reload func() (*Config, error)) {
-		(&watch{log: slog.New(slog.DiscardHandler), reload: reload, seen: c.loaded}).run(ctx, time.Millisecond)
-	})
-	write(t, name, fmt.Sprintf(withLevel, "debug"))
-	w.until("debug")
+	w := startWatch(t, name, func(w *watch) { w.every = time.Millisecond })
+	w.next("idle")
+	for _, level := range []string{"debug", "warn"} {
+		write(t, name, fmt.Sprintf(withLevel, level))
+		w.until(level)
+	}
 }
 
 // A file that is replaced by its like is no change. The check runs by hand, so that
@@ -234,5 +253,5 @@ func TestWatchNothing(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	byWatch(ctx, c, nil)
+	Watch(ctx, c, slog.New(slog.DiscardHandler), nil)
 }
