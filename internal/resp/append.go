@@ -1,0 +1,125 @@
+package resp
+
+import (
+	"math"
+	"strconv"
+)
+
+// AppendSimple appends a simple string such as OK. Control characters become spaces.
+func AppendSimple(b []byte, text string) []byte { return appendLine(append(b, '+'), text) }
+
+// AppendError appends an error. By convention it begins with a word in capitals, such as
+// ERR. Control characters become spaces.
+func AppendError(b []byte, text string) []byte { return appendLine(append(b, '-'), text) }
+
+// appendLine appends a text that must not end its line early.
+func appendLine(b []byte, text string) []byte {
+	from := len(b)
+	b = append(b, text...)
+	for i := from; i < len(b); i++ {
+		if b[i] < ' ' || b[i] == 0x7f {
+			b[i] = ' '
+		}
+	}
+	return append(b, '\r', '\n')
+}
+
+// AppendInt appends an integer.
+func AppendInt(b []byte, n int64) []byte { return appendHead(b, ':', n) }
+
+// AppendBulk appends a string of any bytes.
+func AppendBulk[T string | []byte](b []byte, text T) []byte {
+	b = appendHead(b, '$', int64(len(text)))
+	b = append(b, text...)
+	return append(b, '\r', '\n')
+}
+
+// AppendArray appends the head of an array: n replies follow.
+func AppendArray(b []byte, n int) []byte { return appendHead(b, '*', int64(n)) }
+
+func appendHead(b []byte, kind byte, n int64) []byte {
+	if uint64(n) < 10 { // most are
+		return append(b, kind, byte('0'+n), '\r', '\n')
+	}
+	b = strconv.AppendInt(append(b, kind), n, 10)
+	return append(b, '\r', '\n')
+}
+
+// Version is which replies a client understands: RESP2 or RESP3. A client of RESP2 gets
+// for every kind that it does not know the one that Redis sends it instead.
+type Version uint8
+
+// The versions.
+const (
+	RESP2 Version = 2
+	RESP3 Version = 3
+)
+
+// AppendNull appends nothing, as a value.
+func (v Version) AppendNull(b []byte) []byte {
+	if v >= RESP3 {
+		return append(b, "_\r\n"...)
+	}
+	return append(b, "$-1\r\n"...)
+}
+
+// AppendMap appends the head of a map: n keys follow, each with its value. In RESP2 it is
+// an array of both.
+func (v Version) AppendMap(b []byte, n int) []byte {
+	if v >= RESP3 {
+		return appendHead(b, '%', int64(n))
+	}
+	return AppendArray(b, 2*n)
+}
+
+// AppendSet appends the head of a set. In RESP2 it is an array.
+func (v Version) AppendSet(b []byte, n int) []byte {
+	if v >= RESP3 {
+		return appendHead(b, '~', int64(n))
+	}
+	return AppendArray(b, n)
+}
+
+// AppendBool appends a boolean, in RESP2 1 or 0.
+func (v Version) AppendBool(b []byte, x bool) []byte {
+	switch {
+	case v >= RESP3 && x:
+		return append(b, "#t\r\n"...)
+	case v >= RESP3:
+		return append(b, "#f\r\n"...)
+	case x:
+		return AppendInt(b, 1)
+	}
+	return AppendInt(b, 0)
+}
+
+// AppendDouble appends a floating-point number, in RESP2 as a string.
+func (v Version) AppendDouble(b []byte, x float64) []byte {
+	var digits [32]byte
+	text := digits[:0]
+	switch {
+	case math.IsNaN(x):
+		text = append(text, "nan"...)
+	case math.IsInf(x, 1):
+		text = append(text, "inf"...)
+	case math.IsInf(x, -1):
+		text = append(text, "-inf"...)
+	default:
+		text = strconv.AppendFloat(text, x, 'g', -1, 64)
+	}
+	if v < RESP3 {
+		return AppendBulk(b, text)
+	}
+	b = append(append(b, ','), text...)
+	return append(b, '\r', '\n')
+}
+
+// AppendText appends a text for people, in RESP2 as a string.
+func (v Version) AppendText(b []byte, text string) []byte {
+	if v < RESP3 {
+		return AppendBulk(b, text)
+	}
+	b = appendHead(b, '=', int64(len(text)+len("txt:")))
+	b = append(append(b, "txt:"...), text...)
+	return append(b, '\r', '\n')
+}
