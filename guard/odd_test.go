@@ -36,6 +36,30 @@ func TestOddKeys(t *testing.T) {
 			t.Errorf("the key is in the error: %v", err)
 		}
 	}
+	q := one(strings.Repeat("k", 257), ip("1")) // which no limit asks for, but a ticket would have it
+	if _, err := g.Check(ctx, g.Rules().Rule("ip"), &q); err == nil {
+		t.Error("a key that is not charged may be too long")
+	}
+}
+
+// A cost in one unit is none in another.
+func TestUnitsAreApart(t *testing.T) {
+	explicit := policy("explicit", perHour("", 5).in(Requests))
+	g, _ := frozen(t, policy("tokens", perHour("", 5).in("tokens")), policy("p", perHour("", 5)), explicit)
+	for range 10 {
+		if v := check(t, g, "tokens", one("k")); !v.Allowed || v.Remaining != 5 {
+			t.Fatalf("requests are counted as tokens: %+v", v.Decision)
+		}
+	}
+	for _, name := range []string{"p", "explicit"} {
+		for _, unit := range []string{"tokens", "", Requests} {
+			q := Query{Key: "k", Costs: []Cost{{unit, 1}}}
+			_, err := g.Check(ctx, g.Rules().Rule(name), &q)
+			if bad, ok := errors.AsType[*InputError](err); !ok || bad.Field != "cost" {
+				t.Errorf("%s: a cost in %q: %v", name, unit, err)
+			}
+		}
+	}
 }
 
 func TestOddCosts(t *testing.T) {

@@ -78,6 +78,10 @@ func TestOverridesInherit(t *testing.T) {
 	if l.By != "ip" || l.Unit != "tokens" || l.Mode != Shadow || l.Algorithm != weir.FixedWindow || l.OnError != weir.FailClosed || l.Rate != 9 {
 		t.Errorf("%+v", l)
 	}
+	sliding := policy("p", perHour("", 5).using(weir.SlidingWindow)).with(override("c", Limit{Limit: weir.Limit{Rate: 9, Per: weir.Calendar(weir.Day, time.UTC)}}))
+	if _, err := Compile([]Policy{sliding}, nil); err != nil {
+		t.Errorf("a calendar has its own algorithm: %v", err)
+	}
 	if b := r.For("k", time.Now()).Limits()[1]; b.Rate != 7 {
 		t.Errorf("a limit that was not overridden is %+v", b)
 	}

@@ -198,6 +198,9 @@ func TestSetThatFailsIsTakenBack(t *testing.T) {
 				}
 			}
 			if err != nil && !strings.Contains(tt.name, "nor can") {
+				if strings.Contains(err.Error(), "taken back") {
+					t.Error(err)
+				}
 				q := Query{Key: "k", Cost: 1, Keys: []Attribute{ip("1")}, Costs: []Cost{{"tokens", 1}}}
 				wantAdmitted(t, g, "p", q, 1)
 			}

@@ -2,8 +2,10 @@ package guard
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -176,6 +178,9 @@ func TestTicketsInShadow(t *testing.T) {
 	if ok, err := g.Renew(ctx, nothing, time.Minute); v.Limit != -1 || !ok || err != nil || settle(t, g, nothing, Used{}) != (weir.Settled{}) {
 		t.Errorf("%+v, %v, %v", v, ok, err)
 	}
+	if ok, err := g.Renew(ctx, nothing, time.Minute); ok || err != nil {
+		t.Errorf("nothing was settled, and renewed: %v, %v", ok, err)
+	}
 }
 
 func TestTicketsExpire(t *testing.T) {
@@ -300,6 +305,25 @@ func TestSettleAgainAfterAnError(t *testing.T) {
 	}
 }
 
+// While a ticket is settled, nobody else can settle it.
+func TestSettleLocks(t *testing.T) {
+	s := newSettled()
+	_, _ = s.once([16]byte{1}, func() (weir.Settled, error) {
+		locked := 0
+		for i := range s.locks {
+			if !s.locks[i].TryLock() {
+				locked++
+				continue
+			}
+			s.locks[i].Unlock()
+		}
+		if locked != 1 {
+			t.Errorf("%d locks are held", locked)
+		}
+		return weir.Settled{}, nil
+	})
+}
+
 func TestSettledIsBounded(t *testing.T) {
 	s := newSettled()
 	id := func(i int) (id [16]byte) { copy(id[:], fmt.Sprintf("%016d", i)); return id }
@@ -413,11 +437,33 @@ func TestBadTickets(t *testing.T) {
 		"more":          good + "AAAA",
 		"other version": "Ag" + good[2:],
 		"long":          strings.Repeat("A", MaxTicket+1),
-		"stray bits":    "AQ" + strings.Repeat("A", 21) + "B",
 	} {
 		if ticket, err := ParseTicket(text, "shop"); !errors.Is(err, ErrTicket) || ticket != nil {
 			t.Errorf("%s: %v, %v", name, ticket, err)
 		}
+	}
+	raw := append([]byte{ticketVersion}, make([]byte, 16)...)
+	base := base64.RawURLEncoding.EncodeToString
+	charge := func(c ticketCharge) string { return (&Ticket{charges: []ticketCharge{c}}).String() }
+	huge := &Ticket{}
+	for len(huge.String()) <= MaxTicket {
+		huge.charges = append(huge.charges, ticketCharge{key: strings.Repeat("k", 256)})
+	}
+	for name, text := range map[string]string{
+		"stray bits":      base(append(raw, 0, 0, 0))[:26] + "B",
+		"endless number":  base(append(raw, slices.Repeat([]byte{0xff}, 20)...)),
+		"vast cost":       charge(ticketCharge{cost: weir.MaxCost + 1}),
+		"negative cost":   charge(ticketCharge{cost: -1}),
+		"long key":        charge(ticketCharge{key: strings.Repeat("k", 257)}),
+		"too many":        huge.String(),
+		"length too long": base(append(raw, 200, 1)),
+	} {
+		if ticket, err := ParseTicket(text, ""); !errors.Is(err, ErrTicket) || ticket != nil {
+			t.Errorf("%s: %v, %v", name, ticket, err)
+		}
+	}
+	if _, err := ParseTicket(base(append(raw, 0, 0, 0)), ""); err != nil {
+		t.Errorf("the one that these are like: %v", err)
 	}
 	for _, client := range []string{"", "Shop", "shop2", "sho"} {
 		if _, err := ParseTicket(good, client); !errors.Is(err, ErrTicket) || strings.Contains(err.Error(), "alice") {

@@ -231,6 +231,66 @@ func TestWaitForASlowLimiter(t *testing.T) {
 	}
 }
 
+// Who leaves while the limiter takes its time gets the context's error, not an answer.
+func TestWaitForASlowLimiterEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		g := newGuard(t, &scripted{
+			take: func(ctx context.Context) (weir.Decision, error) {
+				if asked++; asked == 1 {
+					return weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Second}, nil
+				}
+				<-ctx.Done()
+				return weir.Decision{}, ctx.Err()
+			},
+			do: func(context.Context, *weir.Batch) error { return nil },
+		}, kinds[0])
+		short, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		q := patient("a", 3*time.Second)
+		if v, err := g.Check(short, g.Rules().Rule("p"), &q); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%+v, %v", v, err)
+		}
+	})
+}
+
+// Several charges are tried again only where that can help, and count once meanwhile.
+func TestRetry(t *testing.T) {
+	later := weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Second}
+	tests := []struct {
+		answers []weir.Decision // of the limiter, one after the other
+		waited  time.Duration
+	}{
+		{[]weir.Decision{{Allowed: true}}, 0},
+		{[]weir.Decision{later, later, later, {Allowed: true}}, 3 * time.Second},
+		{[]weir.Decision{later, {Reason: weir.Exhausted, RetryAfter: weir.Never}}, time.Second},
+		{[]weir.Decision{later, {Reason: weir.StoreDown, RetryAfter: time.Second}}, time.Second},
+		{[]weir.Decision{{Reason: weir.QueueFull, RetryAfter: time.Second}}, 0},
+	}
+	for i, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			l, asked := &scripted{}, 0
+			g := newGuard(t, l, kinds[1])
+			l.do = func(_ context.Context, b *weir.Batch) error {
+				if asked == len(tt.answers) {
+					t.Errorf("%d: asked once more", i)
+					return errDown
+				}
+				if n := g.Waiting(); n != min(asked, 1) {
+					t.Errorf("%d: %d wait", i, n)
+				}
+				b.Decisions[0], b.Decisions[1] = tt.answers[asked], tt.answers[asked]
+				asked++
+				return nil
+			}
+			v := check(t, g, "p", patient("a", 5*time.Second))
+			if v.Decision != tt.answers[len(tt.answers)-1] || v.Waited != tt.waited || g.Waiting() != 0 {
+				t.Errorf("%d: %+v after %v", i, v.Decision, v.Waited)
+			}
+		})
+	}
+}
+
 // A wait sees the numbers that are set meanwhile.
 func TestSetReachesThoseWhoWait(t *testing.T) {
 	bubble(t, func(t *testing.T, g *Guard) {
