@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,13 +116,27 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 		if slices.Contains(names, p.key) {
 			return false
 		}
-		if mayHide(t) || secretWords.MatchString(p.key) {
+		where := at.key(p.key)
+		if !at.isHarmless() || secretWords.MatchString(p.key) {
 			d.text.mask(p.value, false) // a misspelt token is one
+			if !fieldName.MatchString(p.key) {
+				d.text.masks = append(d.text.masks, p.at) // and a colon is easily forgotten
+				where = at
+			}
 		}
-		d.complain(p.at, at.key(p.key), "%s", unknown("there is no such field", p.key, names))
+		d.complain(p.at, where, "%s", unknown("there is no such field", p.key, names))
 		return true
 	})
 }
+
+// isHarmless says whether a path is among those below which nobody puts a secret, even by
+// mistake.
+func (p path) isHarmless() bool {
+	return len(p) > 0 && slices.Contains([]string{"policies", "envoy", "descriptors"}, p[0].key)
+}
+
+// fieldName is what looks like the name of a field.
+var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
 
 // sort puts the fields into the struct's order.
 func (d *decoder) sort(n *node, t reflect.Type) {

@@ -36,18 +36,28 @@ type reader struct {
 // returns nil if it cannot be read; the report tells why.
 func parseYAML(name, data string, r *report) *node {
 	in := &reader{report: r, name: name}
-	top := place{source: name, line: 1, column: 1}
+	n := in.read(data, place{source: name, line: 1, column: 1})
+	r.text.broken = n == nil
+	return n
+}
+
+// read returns the tree, nil if there is none.
+func (in *reader) read(data string, top place) *node {
 	switch {
 	case len(data) > maxBytes:
-		r.complain(top, nil, "the file has %d bytes: at most %d fit", len(data), maxBytes)
+		in.complain(top, nil, "the file has %d bytes: at most %d fit", len(data), maxBytes)
 		return nil
 	case !utf8.ValidString(data):
-		r.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")
+		in.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")
 		return nil
 	}
 	tokens := lexer.Tokenize(data)
+	for _, t := range tokens {
+		if t.Type == token.CommentType { // in which a secret may have been left
+			in.text.masks = append(in.text.masks, in.place(t))
+		}
+	}
 	if !in.isModest(tokens) {
-		r.text.broken = true
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
@@ -154,7 +164,6 @@ func (in *reader) isModest(tokens token.Tokens) bool {
 
 // syntax notes what the parser says. It quotes no text of the file: that may be a secret.
 func (in *reader) syntax(err error, top place) {
-	in.text.broken = true
 	bad, ok := errors.AsType[yaml.Error](err)
 	if !ok || bad.GetToken() == nil {
 		in.complain(top, nil, "is not YAML")
@@ -205,7 +214,10 @@ func (in *reader) node(n ast.Node, at path) *node {
 		return &node{kind: scalar, text: t.Value, quoted: quoted, at: in.place(t)}
 	case *ast.TagNode:
 		in.complain(in.place(n.GetToken()), at, "tags such as !!str are not taken: the field says what it is")
+		in.hideLine(n)
+		in.hide(n.Value, at)
 	default:
+		in.hideLine(n)
 		in.complain(in.place(n.GetToken()), at, "is not taken: write mappings, lists and single values only")
 	}
 	return nil
@@ -217,13 +229,15 @@ func (in *reader) mapping(values []*ast.MappingValueNode, where place, at path) 
 	for _, v := range values {
 		key, ok := in.key(v.Key, at)
 		if !ok {
+			in.hideLine(v.Key)
+			in.hide(v.Value, at)
 			continue
 		}
 		keyAt := in.place(v.Key.GetToken())
 		if before, twice := first[key]; twice {
 			in.complain(keyAt, at.key(key), "is there twice, first on line %d: remove one", before.line)
-			if value := in.node(v.Value, at.key(key)); value != nil && in.mayBeSecret(at) {
-				in.text.mask(value, false) // nobody finds out any more
+			if !at.isHarmless() {
+				in.hide(v.Value, at.key(key))
 			}
 			continue
 		}
@@ -235,9 +249,21 @@ func (in *reader) mapping(values []*ast.MappingValueNode, where place, at path) 
 	return n
 }
 
-// mayBeSecret says whether there may be secrets in a mapping.
-func (in *reader) mayBeSecret(at path) bool {
-	return len(at) == 0 || at[0].key != "policies" && at[0].key != "envoy"
+// hide keeps from being shown what nobody will find out to be a secret any more.
+func (in *reader) hide(n ast.Node, at path) {
+	if n == nil {
+		return
+	}
+	if value := in.node(n, at); value != nil {
+		in.text.mask(value, false)
+	}
+}
+
+// hideLine keeps a node and what follows on its line from being shown.
+func (in *reader) hideLine(n ast.Node) {
+	at := in.place(n.GetToken())
+	at.width, at.lines = maxBytes, 0
+	in.text.masks = append(in.text.masks, at)
 }
 
 // key returns the text of a key.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -122,22 +123,30 @@ func cut(runes []rune, spans [][2]int, column int) (string, int) {
 var secretWords = regexp.MustCompile(`(?i)token|password|secret|client|header|addr|endpoint`)
 
 // mayHaveSecret says whether a line of a file that cannot be read may have a secret in
-// it: if its own key says so, or the lines above that it seems to belong to.
+// it: unless it is in a section in which there are none, or if a word says so.
 func (t *text) mayHaveSecret(number int) bool {
-	least := len(t.lines[number-1]) + 1
 	for i := number - 1; i >= 0; i-- {
 		line := t.lines[i]
-		indent := len(line) - len(strings.TrimLeft(line, " \t-"))
-		if strings.TrimSpace(line) == "" || i < number-2 && indent >= least {
-			continue
-		}
 		if secretWords.MatchString(line) {
 			return true
 		}
-		least = min(least, indent)
+		if line != "" && !strings.ContainsRune(" \t#-", rune(line[0])) {
+			section, _, _ := strings.Cut(line, ":")
+			return !slices.Contains(harmless, section)
+		}
 	}
 	return false
 }
+
+// harmless are the sections without secrets.
+var harmless = func() (names []string) {
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		if !mayHide(f.typ) {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}()
 
 // hideValue leaves the key of a line.
 func hideValue(line string) string {

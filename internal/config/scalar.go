@@ -127,8 +127,6 @@ func (n *Nodes) set(text string) error {
 	return nil
 }
 
-func (*Nodes) pattern() (string, string) { return `^(auto|[1-9][0-9]{0,4})$`, "auto" }
-
 const maxNodes = 10_000
 
 func readUpTo(r io.Reader, most int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, most)) }

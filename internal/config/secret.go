@@ -63,10 +63,11 @@ func (a *Address) set(text string) error {
 
 func (*Address) substitutes() {}
 
-// hides says whether there is more in an address than where it is.
-func (*Address) hides(text string) bool {
-	return strings.ContainsAny(text, "@?") || strings.Contains(text, "://") && strings.Count(text, "/") > 3
-}
+// hides says whether there may be more in an address than where it is.
+func (*Address) hides(text string) bool { return !harmlessAddress.MatchString(text) }
+
+// harmlessAddress is a host and a port, a URL of nothing else, or the path of a socket.
+var harmlessAddress = regexp.MustCompile(`^(([a-z]+://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/|/v1/traces)?|(unix://)?/[A-Za-z0-9._/-]+)$`)
 
 var (
 	wholeVariable = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
