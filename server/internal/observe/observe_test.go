@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -311,13 +312,14 @@ func TestSubscribe(t *testing.T) {
 	}
 	defer cancel()
 	buffer := []byte("alice")
-	r := record("api", string(buffer), admitted)
+	r := record("api", unsafe.String(&buffer[0], len(buffer)), admitted) // part of a request's memory
 	o.Decided(r)
 	peek := record("api", "peek", admitted)
 	peek.Peek = true
 	o.Decided(peek)
 	o.Decided(record("login", "bob", exhausted))
-	*r = guard.Record{} // its owner uses it again
+	*r = guard.Record{} // its owner uses it again, and the memory
+	copy(buffer, "xxxxx")
 	first, second := <-records, <-records
 	if first.Key != "alice" || first.Policy() != "api" || !first.Allowed || first.Client != "shop" || first.Took != time.Millisecond {
 		t.Errorf("%+v", first)
