@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/weirhttp"
@@ -98,7 +101,7 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	}
 	if s.KeyFrom != "" {
 		if key := r.Header.Get(s.KeyFrom); key != "" {
-			q.Key = key
+			q.Key = fit(key)
 		}
 	}
 	for _, x := range [...]struct {
@@ -111,11 +114,22 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	} {
 		for _, h := range x.headers {
 			if value := r.Header.Get(h); value != "" {
-				q.Keys = append(q.Keys, guard.Attribute{Name: x.name, Value: pathOnly(x.name, value)})
+				q.Keys = append(q.Keys, guard.Attribute{Name: x.name, Value: fit(pathOnly(x.name, value))})
 				break
 			}
 		}
 	}
+}
+
+// fit returns a value that can be a key: one that is too long is replaced by its hash. A
+// caller of /v1/check is told to hash by itself, but a proxy passes on what its clients
+// send, and they may have long paths and tokens.
+func fit(value string) string {
+	if len(value) <= weir.MaxKeyBytes {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // pathOnly cuts the query from a path.

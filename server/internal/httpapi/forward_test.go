@@ -53,6 +53,8 @@ func TestForwardAuthWhoPays(t *testing.T) {
 		{"a wide address", proxy, []string{"X-Forwarded-For", "2001:db8:1:2:3:4:5:6"}, "2001:db8:1:2::/64"},
 		{"another header", proxy, []string{"X-Real-Ip", "192.0.2.9", "Forwarded", "for=192.0.2.9"}, "10.0.0.1"},
 		{"nobody knows", "@", nil, "unknown"},
+		{"a name as long as keys can be", proxy, []string{"X-User", strings.Repeat("a", 256)}, strings.Repeat("a", 256)},
+		{"a longer name", proxy, []string{"X-User", strings.Repeat("a", 257)}, "sha256:e8d95cc2b4bc198c54b40bd214df958afb65f5e73d2c2eafe0593cf5c635c1f0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
