@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # Debian packages the tests need. A package whose name is not also the name of
 # a command gets its own line in have.
-APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server npm"
+APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server npm nginx-light caddy haproxy"
 
 # Servers such as nginx live in sbin, which a user's PATH may leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -33,6 +33,7 @@ retry() {
 have() {
   case $1 in
   libc6-dev) echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 ;;
+  nginx-light) command -v nginx >/dev/null ;;
   ca-certificates) [ -s /etc/ssl/certs/ca-certificates.crt ] || [ -s /etc/ssl/cert.pem ] || [ -d /etc/pki/tls/certs ] ;;
   *) command -v "$1" >/dev/null ;;
   esac
@@ -54,6 +55,31 @@ can_install() {
   command -v apt-get >/dev/null && as_root true 2>/dev/null
 }
 
+# without_services COMMAND... runs it while packages may not start the servers that they
+# bring: nginx and Caddy would take port 80 from others, and an installation fails if its
+# server cannot start. Tests start their own. A policy that is there already stays.
+without_services() (
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e "$policy" ]; then
+    trap 'as_root rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+    as_root chmod 755 "$policy"
+  fi
+  "$@"
+)
+
+# disable_services PACKAGE... keeps the proxies among them from starting at the next boot.
+disable_services() {
+  local package
+  command -v systemctl >/dev/null || return 0
+  for package in "$@"; do
+    case $package in
+    nginx-light) as_root systemctl disable nginx ;;
+    caddy | haproxy) as_root systemctl disable "$package" ;;
+    esac
+  done
+}
+
 install_packages() {
   local missing
   missing=$(missing_packages)
@@ -64,7 +90,9 @@ install_packages() {
   say "installing $missing"
   retry as_root apt-get update -q
   # shellcheck disable=SC2086 # one word per package
-  retry as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
+  without_services retry as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $missing
+  # shellcheck disable=SC2086
+  disable_services $missing
 
   missing=$(missing_packages)
   [ -z "$missing" ] || die "apt-get succeeded, yet these are still missing: $missing"
