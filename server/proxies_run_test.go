@@ -1,0 +1,419 @@
+//go:build linux
+
+package server_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/server"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+// integrations has the files that are tested.
+const integrations = "../docs/integrations"
+
+// setup is a proxy that runs a file of docs/integrations, with weir and an application.
+type setup struct {
+	t     *testing.T
+	dir   string
+	ports map[string]string // those of the files -> those that are used
+	clock *clock
+	table *memstore.Table // outlives weir, as Redis would
+	app   *application
+
+	stopWeir  func()
+	weir      *server.Server // nil while it does not run
+	addresses int            // that were given to clients
+}
+
+// newSetup starts everything but the proxy.
+func newSetup(t *testing.T) *setup {
+	t.Helper()
+	s := &setup{t: t, dir: t.TempDir(), clock: newClock(), stopWeir: func() {}}
+	s.ports = freePorts(t, "8000", "8080", "9000")
+	table, err := memstore.New(memstore.Config{Now: s.clock.now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.table, s.app = table, newApplication()
+	t.Cleanup(s.serve("9000", s.app))
+	s.startWeir()
+	t.Cleanup(func() { s.stopWeir() })
+	return s
+}
+
+// freePorts returns a port for each name. Systems take the ports of outgoing connections
+// from 32,768 up, and redistest those below 30,000, so nobody takes one by chance while
+// its server is down.
+func freePorts(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	ports := map[string]string{}
+	for range 1000 {
+		port := strconv.Itoa(30_000 + rand.IntN(2_700))
+		if !reserve(t, port) {
+			continue
+		}
+		ports[names[len(ports)]] = port
+		if len(ports) == len(names) {
+			return ports
+		}
+	}
+	t.Fatal("found no free port from 30000 to 32699")
+	return nil
+}
+
+// reserve takes a port, if it is free, for the time of the test. A socket that has it in
+// its name tells other runs of the tests that it is taken, also while nobody listens.
+func reserve(t *testing.T, port string) bool {
+	mark, err := net.Listen("unix", "@weir-proxies-test-"+port)
+	if err != nil {
+		return false
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	if err != nil {
+		mark.Close()
+		return false
+	}
+	l.Close()
+	t.Cleanup(func() { mark.Close() })
+	return true
+}
+
+// address returns where something is that has a port in the files.
+func (s *setup) address(port string) string { return "127.0.0.1:" + s.ports[port] }
+
+var filePorts = regexp.MustCompile(`\b(8000|8080|9000)\b`)
+
+// file writes a file of docs/integrations to the directory, with other ports. That is all
+// that is changed about it.
+func (s *setup) file(name string) (path string) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(integrations, name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text = filePorts.ReplaceAllFunc(text, func(port []byte) []byte { return []byte(s.ports[string(port)]) })
+	path = filepath.Join(s.dir, name)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+// startWeir starts weir as weir.yaml says.
+func (s *setup) startWeir() {
+	s.t.Helper()
+	c := s.config().Server()
+	listens := make(chan struct{})
+	c.Limiter, c.Log, c.OnListen = s.table, slog.New(slog.DiscardHandler), func(server.Bound) { close(listens) }
+	srv, err := server.New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	select {
+	case <-listens:
+	case err := <-ended:
+		cancel()
+		s.t.Fatal(err)
+	}
+	s.weir = srv
+	s.stopWeir = func() {
+		cancel()
+		<-ended
+		s.weir, s.stopWeir = nil, func() {}
+	}
+}
+
+// config returns what weir.yaml says, changed by variables of the environment.
+func (s *setup) config(environ ...string) *config.Config {
+	s.t.Helper()
+	c, err := config.Load(s.file("weir.yaml"), environ)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// serve has a handler answer on a port of the files, until stop is called.
+func (s *setup) serve(port string, h http.Handler) (stop func()) {
+	s.t.Helper()
+	l, err := net.Listen("tcp", s.address(port))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	hs := &http.Server{Handler: h}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		hs.Serve(l)
+	}()
+	return func() {
+		hs.Close()
+		<-done
+	}
+}
+
+// hang accepts connections on weir's port, and never answers.
+func (s *setup) hang() (stop func()) {
+	return s.serve("8080", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+}
+
+// A command is how a server is run with one of the files.
+type command struct {
+	name string
+	args func(dir, file string) []string
+	also []string // further files that it reads
+}
+
+// run starts the proxy and waits until it listens. It ends with the test.
+func (s *setup) run(c *command, file string) {
+	s.t.Helper()
+	s.t.Setenv("PATH", os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin") // a user's may leave them out
+	program, err := exec.LookPath(c.name)
+	if err != nil {
+		s.t.Fatalf("there is no %s, which scripts/setup.sh installs: %v", c.name, err)
+	}
+	for _, name := range c.also {
+		s.file(name)
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer log.Close() // the process has its own copy
+	cmd := exec.Command(program, c.args(s.dir, s.file(file))...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_CONFIG_HOME="+s.dir, "XDG_DATA_HOME="+s.dir) // Caddy writes there
+	// If the tests end without their cleanups, nginx must end its worker, so no SIGKILL.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // it is told to end
+	}()
+	s.t.Cleanup(func() {
+		end(cmd.Process, ended)
+		if s.t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			s.t.Logf("%s said:\n%s", c.name, text)
+		}
+	})
+	s.awaitListening(ended)
+}
+
+// end asks a process to end, and kills it if it does not.
+func end(p *os.Process, ended <-chan struct{}) {
+	_ = p.Signal(syscall.SIGTERM) // an error means that it has ended
+	select {
+	case <-ended:
+	case <-time.After(3 * time.Second):
+		_ = p.Kill()
+		<-ended
+	}
+}
+
+func (s *setup) awaitListening(ended <-chan struct{}) {
+	s.t.Helper()
+	await(s.t, "the proxy to listen", func() error {
+		select {
+		case <-ended:
+			s.t.Fatal("the proxy has ended")
+		default:
+		}
+		conn, err := net.Dial("tcp", s.address("8000"))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// await asks check again and again until it returns nil.
+func await(t *testing.T, what string, check func() error) {
+	t.Helper()
+	const limit = 10 * time.Second
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > limit {
+			t.Fatalf("waited %v for %s: %v", limit, what, err)
+		}
+	}
+}
+
+// clock is weir's. It stands still unless it is moved, so tests need not wait for limits.
+type clock struct {
+	begin time.Time
+	past  atomic.Int64
+}
+
+func newClock() *clock { return &clock{begin: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)} }
+
+func (c *clock) now() weir.Instant { return weir.InstantOf(c.begin.Add(time.Duration(c.past.Load()))) }
+
+func (c *clock) advance(d time.Duration) { c.past.Add(int64(d)) }
+
+// application is what the proxy protects.
+type application struct {
+	mu   sync.Mutex // guards the field below
+	seen []seen
+}
+
+// seen is a request that reached the application.
+type seen struct {
+	method, uri, host string
+	header            http.Header
+	body              [sha256.Size]byte
+}
+
+func newApplication() *application { return &application{} }
+
+// take returns the requests since the last call.
+func (a *application) take() []seen {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer func() { a.seen = nil }()
+	return a.seen
+}
+
+// ServeHTTP answers 200 with the URI as the body or, for /status/403, with that status and
+// with headers such as a limit of the application's own would have. At /hangup it does not
+// answer.
+func (a *application) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	hash := sha256.New()
+	if _, err := io.Copy(hash, r.Body); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	got := seen{r.Method, r.RequestURI, r.Host, r.Header.Clone(), [sha256.Size]byte(hash.Sum(nil))}
+	a.mu.Lock()
+	a.seen = append(a.seen, got)
+	a.mu.Unlock()
+	if r.URL.Path == "/hangup" {
+		panic(http.ErrAbortHandler)
+	}
+	var status int
+	if _, err := fmt.Sscanf(r.URL.Path, "/status/%d", &status); err != nil {
+		status = http.StatusOK
+	} else {
+		w.Header().Set("Retry-After", "17")
+		w.Header().Set("Content-Type", "text/x-own")
+	}
+	w.WriteHeader(status)
+	io.WriteString(w, r.RequestURI)
+}
+
+// answer is what a client gets.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+	took   time.Duration
+}
+
+// client sends requests to the proxy.
+type client struct {
+	*http.Client
+	url string
+}
+
+// client returns one with an address of its own.
+func (s *setup) client(address string) *client {
+	dial := func(context.Context, string, string) (net.Conn, error) { return s.dial(address) }
+	transport := &http.Transport{DialContext: dial, DisableCompression: true}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	c := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return &client{c, "http://" + s.address("8000")}
+}
+
+// dial connects an address to the proxy.
+func (s *setup) dial(address string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 5 * time.Second}
+	return d.Dial("tcp", s.address("8000"))
+}
+
+// fresh returns an address that nobody had yet, so that what a proxy still has to do for
+// another client is not counted. All of 127.0.0.0/8 is this machine.
+func (s *setup) fresh() string {
+	s.addresses++
+	return fmt.Sprintf("127.1.%d.%d", s.addresses/250, s.addresses%250+1)
+}
+
+// get sends a GET with headers, which are names and values in turn.
+func (c *client) get(path string, headers ...string) (*answer, error) {
+	return c.send(http.MethodGet, path, nil, headers...)
+}
+
+func (c *client) send(method, path string, body io.Reader, headers ...string) (*answer, error) {
+	r, err := http.NewRequest(method, c.url+path, body)
+	if err != nil {
+		return nil, err
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+			continue
+		}
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	began := time.Now()
+	resp, err := c.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	return &answer{resp.StatusCode, resp.Header, string(text), time.Since(began)}, nil
+}
+
+// is returns why the answer has another status.
+func (a *answer) is(status int) error {
+	if a.status != status {
+		return fmt.Errorf("%d %v %q, want %d", a.status, a.header, a.body, status)
+	}
+	return nil
+}
+
+// has returns why the answer lacks one of the headers, which are names and values in turn.
+// Each must be there once; "" is for none.
+func (a *answer) has(headers ...string) error {
+	var problems []error
+	for i := 0; i+1 < len(headers); i += 2 {
+		got := a.header.Values(headers[i])
+		if want := headers[i+1]; want == "" && got != nil || want != "" && (len(got) != 1 || got[0] != want) {
+			problems = append(problems, fmt.Errorf("%s = %q, want %q", headers[i], got, want))
+		}
+	}
+	return errors.Join(problems...)
+}

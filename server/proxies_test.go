@@ -1,0 +1,604 @@
+//go:build linux
+
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	nginx = &command{name: "nginx", args: func(dir, file string) []string {
+		directives := "daemon off;"
+		if os.Getuid() == 0 {
+			directives += " user root;" // its worker could not get into the test's directory
+		}
+		return []string{"-p", dir, "-c", file, "-g", directives}
+	}}
+	caddy = &command{name: "caddy", args: func(_, file string) []string {
+		return []string{"run", "--adapter", "caddyfile", "--config", file}
+	}}
+	haproxy = &command{name: "haproxy", also: []string{"weir.lua"}, args: func(_, file string) []string {
+		return []string{"-db", "-f", file}
+	}}
+)
+
+// The files of docs/integrations do, with the servers that they are for, what the README
+// there says. Only the ports are others.
+func TestProxies(t *testing.T) {
+	for _, tt := range []struct {
+		command *command
+		file    string
+		open    bool // what happens while weir is down
+	}{
+		{nginx, "nginx-open.conf", true},
+		{nginx, "nginx-closed.conf", false},
+		{caddy, "Caddyfile.open", true},
+		{caddy, "Caddyfile.closed", false},
+		{haproxy, "haproxy-open.cfg", true},
+		{haproxy, "haproxy-closed.cfg", false},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			s := newSetup(t)
+			s.run(tt.command, tt.file)
+			s.steady("an admitted request", s.admits)
+			s.steady("the limit", s.limits)
+			s.steady("forged headers", s.ignoresForgery)
+			s.steady("the application's own answers", s.passesAnswers)
+			s.steady("an application that fails", s.asksOnce)
+			s.steady("bodies", s.passesBodies)
+			s.steady("one connection", s.keepsConnections)
+			s.steady("questions that are hard to ask", s.asksAnyway)
+			s.steady("attributes", s.tellsAttributes)
+
+			down := s.passesWhileDown
+			if !tt.open {
+				down = s.refusesWhileDown
+			}
+			s.stopWeir()
+			s.steady("weir is dead", down)
+			for _, fault := range []struct {
+				name string
+				weir func() (stop func())
+			}{
+				{"weir hangs", s.hang},
+				{"weir cannot decide", func() func() { return s.serve("8080", status(http.StatusServiceUnavailable)) }},
+				{"weir fails", func() func() { return s.serve("8080", status(http.StatusInternalServerError)) }},
+			} {
+				stop := fault.weir()
+				s.steady(fault.name, down)
+				stop()
+			}
+			stop := s.serve("8080", status(http.StatusOK))
+			s.steady("weir tells nothing but yes", s.passesUntold)
+			stop()
+			for _, code := range []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusNotFound, http.StatusMisdirectedRequest} {
+				stop := s.serve("8080", status(code))
+				s.steady("weir does not understand", s.refusesWhatIsWrong)
+				stop()
+			}
+			s.startWeir()
+			s.steady("weir is back", s.limits)
+		})
+	}
+}
+
+// status answers with a status that is no decision.
+func status(code int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+}
+
+// steady runs a check, with all limits unused, up to five times: a proxy gives weir 100 ms,
+// which a busy machine may need for other things. What is wrong stays wrong.
+func (s *setup) steady(what string, check func() error) {
+	s.t.Helper()
+	for try := 1; ; try++ {
+		s.clock.advance(time.Minute)
+		s.app.take()
+		err := check()
+		if err == nil {
+			return
+		}
+		if try == 5 {
+			s.t.Errorf("%s: %v", what, err)
+			return
+		}
+		s.t.Logf("%s, try %d: %v", what, try, err)
+	}
+}
+
+// A request that is admitted reaches the application as the client sent it, with the truth
+// about the client. What names a user pays as that user.
+func (s *setup) admits() error {
+	ip := s.fresh()
+	c := s.client(ip)
+	a, err := c.get("/shop?a=b%20c", "Host", "shop.example", "X-Trace", "t1", "Authorization", "Bearer x", "Cookie", "a=b")
+	if err != nil {
+		return err
+	}
+	user, err := c.get("/", "X-Api-Key", "alice-demo-key")
+	if err != nil {
+		return err
+	}
+	stranger, err := c.get("/", "X-Api-Key", "wrong")
+	if err != nil {
+		return err
+	}
+	const policy = `"api";q=5;w=10`
+	if err := errors.Join(
+		a.is(200), a.has("RateLimit", `"api";r=4`, "RateLimit-Policy", policy, "Retry-After", ""),
+		user.is(200), user.has("RateLimit", `"api";r=4`, "RateLimit-Policy", policy),
+		stranger.is(200), stranger.has("RateLimit", `"api";r=3`),
+	); err != nil {
+		return err
+	}
+	got := s.app.take()
+	if len(got) != 3 {
+		return fmt.Errorf("%d requests reached the application", len(got))
+	}
+	if r := got[0]; r.method != "GET" || r.uri != "/shop?a=b%20c" || r.host != "shop.example" {
+		return fmt.Errorf("the application got %+v", r)
+	}
+	want := func(r seen, name, value string) error {
+		if v := strings.Join(r.header.Values(name), ", "); v != value {
+			return fmt.Errorf("the application got %s: %q, want %q", name, v, value)
+		}
+		return nil
+	}
+	return errors.Join(
+		want(got[0], "X-Trace", "t1"), want(got[0], "Authorization", "Bearer x"), want(got[0], "Cookie", "a=b"),
+		want(got[0], "X-Forwarded-For", ip), want(got[0], "X-User", ""),
+		want(got[1], "X-User", "alice"), want(got[2], "X-User", ""),
+	)
+}
+
+// After five requests there is none for 2 s. Others, by address or by name, have their own
+// five. Whoever waits as told is admitted.
+func (s *setup) limits() error {
+	c, other := s.client(s.fresh()), s.client(s.fresh())
+	for i := range 5 {
+		a, err := c.get("/")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(a.is(200), a.has("RateLimit", remaining(4-i))); err != nil {
+			return err
+		}
+	}
+	s.app.take()
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		pass time.Duration // since the row before
+		want string        // 2 s less what has passed, rounded up
+	}{
+		{0, "2"}, {999 * ms, "2"}, {ms, "1"}, {999 * ms, "1"},
+	} {
+		s.clock.advance(tt.pass)
+		for _, method := range []string{"GET", "HEAD", "DELETE"} {
+			a, err := c.send(method, "/", nil)
+			if err != nil {
+				return err
+			}
+			if err := a.isRefused(method, tt.want); err != nil {
+				return fmt.Errorf("%s after another %v: %w", method, tt.pass, err)
+			}
+		}
+	}
+	if got := s.app.take(); len(got) > 0 {
+		return fmt.Errorf("refused, and yet the application got %v", got)
+	}
+	another, err := other.get("/")
+	if err != nil {
+		return err
+	}
+	s.clock.advance(ms)
+	a, err := c.get("/")
+	if err != nil {
+		return err
+	}
+	return errors.Join(another.is(200), another.has("RateLimit", remaining(4)), a.is(200), a.has("RateLimit", remaining(0)))
+}
+
+// remaining returns how the limit stands.
+func remaining(n int) string {
+	if n == 0 {
+		return `"api";r=0;t=2`
+	}
+	return fmt.Sprintf(`"api";r=%d`, n)
+}
+
+// isRefused returns why an answer is not what a client gets who is refused.
+func (a *answer) isRefused(method, after string) error {
+	err := errors.Join(a.is(429), a.has(
+		"Retry-After", after, "RateLimit", `"api";r=0;t=`+after, "RateLimit-Policy", `"api";q=5;w=10`,
+		"Cache-Control", "no-store", "Content-Type", "application/problem+json",
+	))
+	if method == "HEAD" {
+		return err
+	}
+	var problem struct {
+		Type   string
+		Status int
+	}
+	if e := json.Unmarshal([]byte(a.body), &problem); e != nil || problem.Status != 429 || !strings.HasSuffix(problem.Type, "#quota-exceeded") {
+		return fmt.Errorf("the body is %q: %w", a.body, errors.Join(err, e))
+	}
+	return err
+}
+
+// Whatever clients claim to be, they pay as who they are.
+func (s *setup) ignoresForgery() error {
+	const trusted = "127.0.0.1" // by weir: what such an address passes on is believed
+	return errors.Join(
+		s.forge(trusted, ""),
+		s.forge(s.fresh(), ""),
+		s.forge(trusted, "alice-demo-key"),
+	)
+}
+
+// forge sends 20 requests, of which 5 are admitted if all count as one client's.
+func (s *setup) forge(ip, key string) error {
+	c, admitted := s.client(ip), 0
+	for range 20 {
+		a, err := c.get("/", append(forged(), "X-Api-Key", key)...)
+		if err != nil {
+			return err
+		}
+		if a.status == http.StatusOK {
+			admitted++
+		} else if err := a.is(http.StatusTooManyRequests); err != nil {
+			return err
+		}
+	}
+	got := s.app.take()
+	if admitted != 5 || len(got) != 5 {
+		return fmt.Errorf("%s, key %q: %d of 20 admitted, %d reached the application, want 5", ip, key, admitted, len(got))
+	}
+	for _, r := range got {
+		for _, name := range []string{"X-User", "X-Forwarded-For", "X-Real-Ip", "Forwarded"} {
+			if text := strings.Join(r.header.Values(name), ","); strings.Contains(text, "6.6.") || strings.Contains(text, "mallory") {
+				return fmt.Errorf("the application was told %s: %s", name, text)
+			}
+		}
+	}
+	return nil
+}
+
+// forged returns headers with which a client claims to be somebody else. Connection asks
+// the proxy to remove its own.
+func forged() []string {
+	ip := fmt.Sprintf("6.6.%d.%d", rand.IntN(256), rand.IntN(256))
+	name := fmt.Sprint("mallory", rand.IntN(1e9))
+	return []string{
+		"X-User", name, "x-user", name + "2", "X_User", name,
+		"X-Forwarded-For", ip, "X-Forwarded-For", ip + ", " + ip, "X-Real-IP", ip,
+		"Forwarded", "for=" + ip, "True-Client-IP", ip,
+		"X-Original-URI", "/" + name, "X-Original-Method", name, "X-Forwarded-Uri", "/" + name,
+		"X-Forwarded-Method", name, "X-Forwarded-Host", name,
+		"Connection", "X-User, X-Forwarded-For, X-Forwarded-Host, X-Forwarded-Uri, X-Original-Uri, X-Original-Method",
+	}
+}
+
+// The application may refuse by itself, and its answer is the client's.
+func (s *setup) passesAnswers() error {
+	c := s.client(s.fresh())
+	for _, code := range []int{401, 403, 429, 500, 503} {
+		path := fmt.Sprintf("/status/%d", code)
+		a, err := c.get(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(a.is(code), a.has("Retry-After", "17", "Content-Type", "text/x-own", "Cache-Control", "")); err != nil {
+			return err
+		}
+		if a.body != path {
+			return fmt.Errorf("%d: the body is %q", code, a.body)
+		}
+	}
+	return nil
+}
+
+// An application that fails is not asked once more, as if weir had failed.
+func (s *setup) asksOnce() error {
+	a, err := s.client(s.fresh()).send("POST", "/hangup", nil)
+	if err != nil {
+		return err
+	}
+	if got := s.app.take(); len(got) != 1 {
+		return fmt.Errorf("the application was asked %d times", len(got))
+	}
+	return a.is(http.StatusBadGateway)
+}
+
+// Bodies arrive whole, whether their length is told or not.
+func (s *setup) passesBodies() error {
+	c := s.client(s.fresh())
+	body := make([]byte, 100_000)
+	for i := range body {
+		body[i] = byte(rand.Uint32())
+	}
+	for i, reader := range []io.Reader{
+		strings.NewReader(string(body)),                        // with a length
+		io.MultiReader(strings.NewReader(string(body))),        // in chunks
+		strings.NewReader(string(body)), io.MultiReader(), nil, // after which nothing is left
+	} {
+		want := sha256.Sum256(nil)
+		if i < 3 {
+			want = sha256.Sum256(body)
+		}
+		a, err := c.send("POST", "/", reader, "Expect", []string{"", "100-continue"}[i/2%2])
+		if err != nil {
+			return err
+		}
+		if err := a.is(200); err != nil {
+			return err
+		}
+		if got := s.app.take(); len(got) != 1 || got[0].body != want || got[0].method != "POST" {
+			return fmt.Errorf("body %d arrived otherwise: %v", i, got)
+		}
+	}
+	a, err := c.send("POST", "/", strings.NewReader(string(body)))
+	if err != nil {
+		return err
+	}
+	again, err := c.get("/")
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.isRefused("POST", "2"), again.isRefused("GET", "2"))
+}
+
+// Requests that are sent without waiting for answers are answered in their order, on the
+// same connection, refused or not.
+func (s *setup) keepsConnections() error {
+	conn, err := s.dial(s.fresh())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	answers := bufio.NewReader(conn)
+	for round := range 2 {
+		s.clock.advance(time.Minute)
+		for i := range 8 {
+			fmt.Fprintf(conn, "GET /%d/%d HTTP/1.1\r\nHost: shop.example\r\n\r\n", round, i)
+		}
+		for i := range 8 {
+			resp, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				return fmt.Errorf("answer %d: %w", i, err)
+			}
+			text, err := io.ReadAll(resp.Body)
+			if err != nil {
+				return err
+			}
+			want := 200
+			if i >= 5 {
+				want = 429
+			}
+			if resp.StatusCode != want || want == 200 && string(text) != fmt.Sprintf("/%d/%d", round, i) || resp.Close {
+				return fmt.Errorf("answer %d of round %d: %d %q, close %v", i, round, resp.StatusCode, text, resp.Close)
+			}
+		}
+	}
+	return nil
+}
+
+// A client that has used up its limit cannot get around it with requests that make it hard
+// to ask weir, for which a proxy that fails open would let them pass.
+func (s *setup) asksAnyway() error {
+	ip := s.fresh()
+	c := s.client(ip)
+	for range 5 {
+		if a, err := c.get("/"); err != nil || a.status != 200 {
+			return fmt.Errorf("%+v %w", a, err)
+		}
+	}
+	s.app.take()
+	long := func(n int) string { return strings.Repeat("a", n) }
+	get := func(path, headers string) string {
+		return "GET " + path + " HTTP/1.1\r\nHost: a\r\n" + headers + "\r\n"
+	}
+	for name, request := range map[string]string{
+		"a path of 300":       get("/"+long(300), ""),
+		"a path of 6,000":     get("/"+long(6_000), ""),
+		"a path of 14,000":    get("/"+long(14_000), ""),
+		"a path of 15,000":    get("/"+long(15_000), ""),
+		"a path of 15,300":    get("/"+long(15_300), ""),
+		"a path of 16,300":    get("/"+long(16_300), ""),
+		"a path of 60,000":    get("/"+long(60_000), ""),
+		"a query of 14,000":   get("/?"+long(14_000), ""),
+		"a header of 7,000":   get("/", "X-Long: "+long(7_000)+"\r\n"),
+		"a header of 14,000":  get("/", "X-Long: "+long(14_000)+"\r\n"),
+		"a header of 100,000": get("/", "X-Long: "+long(100_000)+"\r\n"),
+		"a header of 900,000": get("/", "X-Long: "+long(900_000)+"\r\n"),
+		"90 headers":          get("/", strings.Repeat("X-Many: 1\r\n", 90)),
+		"1,000 headers":       get("/", strings.Repeat("X-Many: 1\r\n", 1_000)),
+		"a long host":         "GET / HTTP/1.1\r\nHost: " + long(7_000) + "\r\n\r\n",
+		"no host":             "GET / HTTP/1.0\r\n\r\n",
+		"another method":      "BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"the whole server":    "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n",
+		"an absolute URI":     get("http://b/c", ""),
+		"a raw path":          get("/\xff\xfe", ""),
+		"an escaped line end": get("/%0d%0aX-User:%20mallory", ""),
+		"a raw header":        get("/", "X-Api-Key: \xff\xfe\r\n"),
+		"an upgrade":          get("/", "Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+		"an expectation":      "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 10\r\n\r\n",
+		"a body in chunks":    "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+		"another origin":      "POST / HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nSec-Fetch-Site: cross-site\r\nContent-Length: 0\r\n\r\n",
+		"weir's own path":     get("/_weir", ""),
+	} {
+		status, err := s.raw(ip, request)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if got := s.app.take(); len(got) > 0 {
+			return fmt.Errorf("%s: %d, and the application got %d requests", name, status, len(got))
+		}
+	}
+	return nil
+}
+
+// raw sends a request as it is, and returns the status, 0 if the proxy just hung up.
+func (s *setup) raw(ip, request string) (int, error) {
+	conn, err := s.dial(ip)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.WriteString(conn, request); err != nil {
+		return 0, nil // it had enough
+	}
+	answers := bufio.NewReader(conn)
+	for {
+		resp, err := http.ReadResponse(answers, nil)
+		if bad, ok := errors.AsType[net.Error](err); ok && bad.Timeout() {
+			return 0, err
+		}
+		if err != nil {
+			return 0, nil
+		}
+		if resp.StatusCode >= 200 {
+			return resp.StatusCode, resp.Body.Close()
+		}
+	}
+}
+
+// weir hears the path, the host and the method that the client asked for, not those that
+// the client says it asked for.
+func (s *setup) tellsAttributes() error {
+	as := s.config(
+		"WEIR__POLICIES__API__LIMITS__0__RATE=100",
+		"WEIR__POLICIES__API__LIMITS__1={name: path, rate: 3, per: 10s, by: path}",
+		"WEIR__POLICIES__API__LIMITS__2={name: host, rate: 6, per: 10s, by: host}",
+		"WEIR__POLICIES__API__LIMITS__3={name: method, rate: 9, per: 10s, by: method}",
+	)
+	if err := s.weir.Reload(context.Background(), as.Live()); err != nil {
+		return err
+	}
+	defer s.weir.Reload(context.Background(), s.config().Live()) // it was in force before
+	s.clock.advance(time.Minute)
+	c := s.client(s.fresh())
+	for i, tt := range []struct {
+		method, path, host string
+		times              int    // that it is admitted
+		then               string // the limit that refuses it, "" if none is used up yet
+	}{
+		{"GET", "/a", "one.example", 3, "path"},
+		{"GET", "/" + strings.Repeat("b", 1000), "one.example", 3, "path"},
+		{"GET", "/c", "one.example", 0, "host"},
+		{"GET", "/c", "two.example", 3, "path"},
+		{"GET", "/d", "two.example", 0, "method"},
+		{"PUT", "/d", "two.example", 2, ""},
+	} {
+		send := func() (*answer, error) {
+			return c.send(tt.method, fmt.Sprint(tt.path, "?", rand.IntN(1e9)), nil, append(forged(), "Host", tt.host)...)
+		}
+		for range tt.times {
+			a, err := send()
+			if err == nil {
+				err = a.is(200)
+			}
+			if err != nil {
+				return fmt.Errorf("row %d: %w", i, err)
+			}
+		}
+		if tt.then == "" {
+			continue
+		}
+		a, err := send()
+		if err != nil {
+			return err
+		}
+		if by := a.header.Get("RateLimit"); a.status != 429 || !strings.HasPrefix(by, `"api.`+tt.then+`";r=0`) {
+			return fmt.Errorf("row %d: %d, RateLimit %s, want a refusal by %s", i, a.status, by, tt.then)
+		}
+	}
+	return nil
+}
+
+// While weir is down, a proxy that fails open lets requests pass within a second, with
+// their bodies, and tells nothing about limits.
+func (s *setup) passesWhileDown() error {
+	c := s.client(s.fresh())
+	for range 6 {
+		a, err := c.send("POST", "/", strings.NewReader("body"), forged()...)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(a.is(200), a.isQuick(), a.has("RateLimit", "", "RateLimit-Policy", "", "Retry-After", "")); err != nil {
+			return err
+		}
+		if got := s.app.take(); len(got) != 1 || got[0].body != sha256.Sum256([]byte("body")) {
+			return fmt.Errorf("the application got %v", got)
+		}
+	}
+	a, err := c.get("/status/403")
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.is(403), a.has("Retry-After", "17"))
+}
+
+// A policy that is off has nothing to tell about limits.
+func (s *setup) passesUntold() error {
+	a, err := s.client(s.fresh()).get("/")
+	if err != nil {
+		return err
+	}
+	return errors.Join(a.is(200), a.has("RateLimit", "", "RateLimit-Policy", "", "Retry-After", ""))
+}
+
+// While weir is down, a proxy that fails closed says so within a second.
+func (s *setup) refusesWhileDown() error {
+	c := s.client(s.fresh())
+	for range 3 {
+		a, err := c.send("POST", "/", strings.NewReader("body"))
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(a.is(503), a.isQuick(), a.has("Retry-After", "1", "Cache-Control", "no-store", "Content-Type", "application/problem+json")); err != nil {
+			return err
+		}
+		if !json.Valid([]byte(a.body)) {
+			return fmt.Errorf("the body is %q", a.body)
+		}
+		if got := s.app.take(); len(got) > 0 {
+			return fmt.Errorf("the application got %v", got)
+		}
+	}
+	return nil
+}
+
+// An answer of weir's that means a mistake in a configuration lets nothing pass, open or
+// closed: nobody would notice the mistake.
+func (s *setup) refusesWhatIsWrong() error {
+	a, err := s.client(s.fresh()).get("/")
+	if err != nil {
+		return err
+	}
+	if got := s.app.take(); len(got) > 0 || a.status < 400 || a.status == 429 {
+		return fmt.Errorf("%d, and the application got %v", a.status, got)
+	}
+	return nil
+}
+
+func (a *answer) isQuick() error {
+	if a.took > time.Second {
+		return fmt.Errorf("took %v, want at most 1 s", a.took)
+	}
+	return nil
+}
