@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir"
 )
 
 // fuzzFiles has one secret under every name.
@@ -29,8 +31,8 @@ func (c *Config) revealed(t *testing.T) []byte {
 }
 
 // Whatever the file and the environment have in them, there is no panic, problems have a
-// place and a sentence, and what is printed of a configuration that is right means the
-// same.
+// place and a sentence, the server takes a configuration that is right, and what is
+// printed of it means the same.
 func FuzzParse(f *testing.F) {
 	for _, pattern := range []string{"testdata/broken/*.yaml", "testdata/good/*.yaml", "testdata/envoy/*.yaml", "../../weir.example.yaml"} {
 		names, err := filepath.Glob(pattern)
@@ -54,6 +56,11 @@ func FuzzParse(f *testing.F) {
 			checkError(t, err)
 			return
 		}
+		s := c.Server()
+		s.Limiter = nobody{}
+		if err := s.Validate(); err != nil {
+			t.Fatalf("the server does not take it: %v", err)
+		}
 		text := c.revealed(t)
 		if bytes.Contains(text, []byte("${")) {
 			return // a variable whose value looks like one
@@ -70,6 +77,9 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// nobody is a Limiter that is never asked.
+type nobody struct{ weir.Limiter }
 
 func checkError(t *testing.T, err error) {
 	t.Helper()
