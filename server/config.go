@@ -40,8 +40,10 @@ type Config struct {
 	// Live is what Reload can change.
 	Live Live
 
-	// MaxConns is how many connections may be open at once on each listener; further
-	// ones wait to be accepted. The default is 4096.
+	// MaxConns is how many connections may be open at once on each listener. Further
+	// ones take the place of those that were opened half a second ago or earlier and
+	// still have not sent one whole request; if there are none, they wait. The default
+	// is 4096.
 	MaxConns int
 
 	// Log takes the daemon's messages. Keys appear at debug level only. The

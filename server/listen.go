@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // Listener is where to listen.
@@ -147,48 +146,4 @@ func (t *TLS) config() (*tls.Config, error) {
 		return nil, fmt.Errorf("server: TLS: %s: has no certificate in it", t.ClientCAFile)
 	}
 	return c, nil
-}
-
-// capped is a listener that has at most so many connections open. Accept waits
-// for one of them to close; meanwhile the kernel keeps the callers in its queue.
-type capped struct {
-	net.Listener
-	slots  chan struct{} // holds one token for each open connection
-	closed chan struct{}
-	close  sync.Once
-}
-
-func newCapped(l net.Listener, most int) *capped {
-	return &capped{Listener: l, slots: make(chan struct{}, most), closed: make(chan struct{})}
-}
-
-func (c *capped) Accept() (net.Conn, error) {
-	select {
-	case c.slots <- struct{}{}:
-	case <-c.closed:
-		return nil, net.ErrClosed
-	}
-	conn, err := c.Listener.Accept()
-	if err != nil {
-		<-c.slots
-		return nil, err
-	}
-	return &cappedConn{Conn: conn, slots: c.slots}, nil
-}
-
-// Close also ends an Accept that waits for a slot.
-func (c *capped) Close() error {
-	c.close.Do(func() { close(c.closed) })
-	return c.Listener.Close()
-}
-
-type cappedConn struct {
-	net.Conn
-	slots   chan struct{}
-	release sync.Once
-}
-
-func (c *cappedConn) Close() error {
-	defer c.release.Do(func() { <-c.slots })
-	return c.Conn.Close()
 }

@@ -217,6 +217,7 @@ func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
 		WriteTimeout:                 writeTimeout,
 		IdleTimeout:                  idleTimeout,
 		MaxHeaderBytes:               maxHeader,
+		ConnContext:                  withConn,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 256, MaxReadFrameSize: 64 << 10},
 		DisableGeneralOptionsHandler: true, // OPTIONS passes the gate like the rest
 		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
@@ -227,6 +228,10 @@ func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
 func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	if s.drain.Load() {
 		w.Header().Set("Connection", "close")
+	}
+	if c := newcomer(r); c != nil {
+		c.expectRequest(r)
+		defer c.settle() // by then it has an answer
 	}
 	handler.ServeHTTP(w, r)
 }
