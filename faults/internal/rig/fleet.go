@@ -71,7 +71,12 @@ type Answer struct {
 
 // Ask asks a daemon to take cost units. An answer of any status is no error.
 func (f *Fleet) Ask(node int, key string, cost int64) (Answer, error) {
-	body, err := json.Marshal(Check{Policy: Policy, Key: key, Cost: &cost})
+	return f.AskFor(node, Policy, key, cost)
+}
+
+// AskFor is Ask for another policy than the daemons have without a configuration.
+func (f *Fleet) AskFor(node int, policy, key string, cost int64) (Answer, error) {
+	body, err := json.Marshal(Check{Policy: policy, Key: key, Cost: &cost})
 	if err != nil {
 		return Answer{}, err
 	}

@@ -1,0 +1,173 @@
+package faults
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/faults/internal/history"
+	"github.com/weirlimit/weir/faults/internal/rig"
+)
+
+// F15: somebody makes keys up, more than the daemon is to remember.
+func TestFlood(t *testing.T) {
+	tr := try(t, "F15", "1 million made-up keys, then 9 million more, in batches of 1000 for 100,000 keys a second; one daemon with `max_keys` 1 million",
+		"memory ≤ 64 MiB + 10 % above that under load; p99 of a hot key ≤ 2 × before; keys that were refused stay so; ≤ 2,000 series; ≤ 100 in the list of who is refused most")
+	fleet := tr.fleet(1, "-c", withLogin(tr))
+	idle := fleet.Usage().RSS
+	load := fleet.StartLoad(mix())
+	f := flood{tr, fleet}
+	f.exhaust()
+	load.For(pick(10*time.Second, time.Second))
+	began, base := load.Now(), fleet.Usage().RSS
+
+	first := pick(1_000_000, 100_000)
+	f.send(0, first, 1)
+	after := fleet.Usage().RSS
+	still := f.stillDenied()
+	most := pick(10_000_000, 120_000)
+	f.send(first, most, 1)
+	f.send(0, first/10, loginBurst+1) // each of these is refused
+	end, last := load.Now(), fleet.Usage().RSS
+	list := load.Stop()
+	stillAfter := f.stillDenied()
+	series, top := f.series(), f.top()
+	evicted := fleet.Metric(0, "weir_evictions_total")
+	fleet.Stop()
+
+	tr.judge(list, 0, "0")
+	const mib = 1 << 20
+	tr.tell("memory when idle, and under load", "%d and %d MiB", idle/mib, base/mib)
+	tr.atMost(fmt.Sprintf("MiB more with %d keys", first), float64(after-base)/mib, mostMemory, "64 + 10 %")
+	tr.atMost(fmt.Sprintf("MiB more with %d keys", most), float64(last-base)/mib, mostMemory, "64 + 10 %")
+	tr.tell("keys forgotten", "%.0f", evicted)
+	tr.none(fmt.Sprintf("of %d refused keys, admitted after %d keys", exhausted, first), exhausted-still)
+	tr.none(fmt.Sprintf("of %d refused keys, admitted after %d keys", exhausted, most), exhausted-stillAfter)
+	tr.atMost("series", float64(series), 2000, "")
+	tr.atMost("in the list of who is refused most", float64(top), 100, "")
+	var hot []history.Decision
+	for _, d := range list {
+		if strings.HasPrefix(d.Key, "hot") {
+			hot = append(hot, d)
+		}
+	}
+	before := history.Percentile(history.Between(hot, 0, began), 0.99)
+	tr.stalled(list)
+	tr.tell("p99 of hot keys before", "%s", brief(before))
+	tr.within("p99 of hot keys meanwhile", history.Percentile(history.Between(hot, began, end), 0.99), 2*before)
+}
+
+// mostMemory is what a million keys may take, in MiB.
+const mostMemory = 64 * 1.1
+
+// loginBurst is what a key of the policy login has for an hour.
+const loginBurst = 10
+
+// withLogin writes a configuration: the policy that each daemon has without one, and
+// another that no key forgets so soon.
+func withLogin(tr *trial) (file string) {
+	tr.Helper()
+	return config(tr, fmt.Sprintf("policies:\n  default: {limits: [{rate: 100, per: 1s, burst: 100}]}\n  login: {limits: [{rate: %d, per: 1h}]}\n", loginBurst))
+}
+
+// config writes a configuration.
+func config(tr *trial, text string) (file string) {
+	tr.Helper()
+	file = filepath.Join(tr.TempDir(), "weir.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		tr.Fatal(err)
+	}
+	return file
+}
+
+// A flood is many keys of the policy login.
+type flood struct {
+	*trial
+	fleet *rig.Fleet
+}
+
+// exhausted is how many keys are refused before it begins.
+const exhausted = 100
+
+// exhaust takes all that some keys have.
+func (f flood) exhaust() {
+	f.Helper()
+	if n := f.ask("denied", 0, exhausted, loginBurst); n != exhausted {
+		f.Fatalf("%d of %d new keys are admitted", n, exhausted)
+	}
+}
+
+// stillDenied returns how many of them are refused.
+func (f flood) stillDenied() int {
+	f.Helper()
+	return exhausted - f.ask("denied", 0, exhausted, 1)
+}
+
+// How fast keys are made up: on two cores, and with a client in the same place, a flood
+// without bounds would show how busy the machine is and nothing else.
+const (
+	floodBatch = 1000
+	floodEvery = 10 * time.Millisecond
+)
+
+// send asks for the keys from one to another.
+func (f flood) send(from, to, cost int) {
+	f.Helper()
+	tick := time.NewTicker(floodEvery)
+	defer tick.Stop()
+	for ; from < to; from += floodBatch {
+		f.ask("made-up-", from, min(from+floodBatch, to), cost)
+		<-tick.C
+	}
+}
+
+// ask asks for keys in one batch, and returns how many were admitted.
+func (f flood) ask(prefix string, from, to, cost int) (admitted int) {
+	f.Helper()
+	body := []byte(`{"checks":[`)
+	for i := from; i < to; i++ {
+		if i > from {
+			body = append(body, ',')
+		}
+		body = fmt.Appendf(body, `{"policy":"login","key":"%s%d","cost":%d}`, prefix, i, cost)
+	}
+	status, text, _, err := f.fleet.Post(0, "/v1/check/batch", append(body, "]}"...))
+	if err != nil || status != http.StatusOK {
+		f.Fatalf("a batch: %d %.200s %v", status, text, err)
+	}
+	return strings.Count(text, `"allowed":true`)
+}
+
+// series returns how many lines of /metrics have a value.
+func (f flood) series() (n int) {
+	f.Helper()
+	text, err := f.fleet.Get(0, "/metrics")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "#") {
+			n++
+		}
+	}
+	return n
+}
+
+// top returns how many are listed of who is refused most.
+func (f flood) top() int {
+	f.Helper()
+	text, err := f.fleet.Get(0, "/admin/v1/stats?top=100")
+	var stats struct{ Top []any }
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &stats)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	return len(stats.Top)
+}
