@@ -34,7 +34,7 @@ type capped struct {
 
 // newcomerTime is how long a newcomer keeps its place in any case: long enough for a
 // handshake and a request from far away, and as long as others may have to wait.
-const newcomerTime = 500 * time.Millisecond
+const newcomerTime = time.Second
 
 func newCapped(l net.Listener, most int) *capped {
 	return &capped{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}

@@ -41,7 +41,7 @@ type Config struct {
 	Live Live
 
 	// MaxConns is how many connections may be open at once on each listener. Further
-	// ones take the place of those that were opened half a second ago or earlier and
+	// ones take the place of those that were opened a second ago or earlier and
 	// still have not sent one whole request; if there are none, they wait. The default
 	// is 4096.
 	MaxConns int
