@@ -78,16 +78,19 @@ func (g *Guard) Set(ctx context.Context, rules *Rules) error {
 	return nil
 }
 
+// A change is a policy of a limiter that gets other numbers.
+type change struct{ Old, New *weir.Policy }
+
 // changesLocked returns what the limiter has to be told when rules follow. Numbers that it
 // was told to replace stay replaced while a group is away, so they count when it
 // comes back.
-func (g *Guard) changesLocked(rules *Rules) []Change {
-	var list []Change
+func (g *Guard) changesLocked(rules *Rules) []change {
+	var list []change
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			p := r.base.groups[i].policy
 			if old := g.told[p.Name()]; old != nil && !old.Same(p) {
-				list = append(list, Change{Old: old, New: p})
+				list = append(list, change{Old: old, New: p})
 			}
 		}
 	}
@@ -98,7 +101,7 @@ func (g *Guard) changesLocked(rules *Rules) []Change {
 const undoWithin = 5 * time.Second
 
 // undo takes changes back, the last one first, also if they failed because ctx ended.
-func (g *Guard) undo(ctx context.Context, changes []Change) (problems error) {
+func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	for i := len(changes) - 1; i >= 0; i-- {

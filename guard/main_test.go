@@ -156,7 +156,7 @@ type scripted struct {
 	onSet func(ctx context.Context, n int) error // of the n-th call
 
 	mu   sync.Mutex // guards the field below
-	sets []Change
+	sets []change
 }
 
 func (s *scripted) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
@@ -178,7 +178,7 @@ func (s *scripted) Do(ctx context.Context, b *weir.Batch) error {
 
 func (s *scripted) Set(ctx context.Context, old, new *weir.Policy) error {
 	s.mu.Lock()
-	s.sets = append(s.sets, Change{old, new})
+	s.sets = append(s.sets, change{old, new})
 	n := len(s.sets)
 	s.mu.Unlock()
 	if s.onSet != nil {

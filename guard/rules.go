@@ -45,37 +45,15 @@ func (r *Rules) All() []*Rule { return r.list }
 // must not change it.
 func (r *Rules) Variants() []*Variant { return r.variants }
 
-// Compiled returns the policies that a limiter will be asked about, those of overrides
-// included.
-func (r *Rules) Compiled() (list []*weir.Policy) {
-	for _, v := range r.variants {
-		for i := range v.groups {
-			list = append(list, v.groups[i].policy)
-		}
-	}
-	return list
-}
-
-// Changes returns what is to be set in a limiter when r follows old: the policies that
-// both have, with other numbers.
-func (r *Rules) Changes(old *Rules) []Change {
-	var list []Change
+// Policies returns what a limiter will be asked about, without overrides.
+func (r *Rules) Policies() (list []*weir.Policy) {
 	for _, rule := range r.list {
-		was := old.Rule(rule.Name())
-		if was == nil {
-			continue
-		}
-		for _, g := range rule.base.groups {
-			if o := was.base.group(g.policy.Name()); o != nil && !o.policy.Same(g.policy) {
-				list = append(list, Change{Old: o.policy, New: g.policy})
-			}
+		for i := range rule.base.groups {
+			list = append(list, rule.base.groups[i].policy)
 		}
 	}
 	return list
 }
-
-// Change is a policy of a limiter that gets other numbers.
-type Change struct{ Old, New *weir.Policy }
 
 // Rule is a compiled Policy.
 type Rule struct {

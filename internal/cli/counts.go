@@ -62,6 +62,13 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := compiled(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := declare(context.Background(), table, list); err != nil {
+		return nil, err
+	}
 	c.limiter = table
 	c.collectors = append(c.collectors, weirprom.NewMemstore(table.Stats))
 	c.stats = func() map[string]any { return map[string]any{"kind": "memory", "memory": table.Stats()} }
@@ -112,7 +119,14 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	if r.store, err = redisstore.New(ctx, c); err != nil {
 		return err
 	}
-	if err := warm(ctx, r.store, cfg.Policies()); err != nil {
+	list, err := compiled(cfg)
+	if err != nil {
+		return err
+	}
+	if err := warm(ctx, r.store, list); err != nil {
+		return err
+	}
+	if err := declare(ctx, r.store, list); err != nil {
 		return err
 	}
 	if r.bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
@@ -158,17 +172,35 @@ func (r *inRedis) close() {
 	}
 }
 
+// compiled returns what a limiter will be asked about.
+func compiled(cfg *config.Config) ([]*weir.Policy, error) {
+	list := cfg.Policies()
+	if len(list) == 0 {
+		list = []guard.Policy{server.DefaultPolicy()}
+	}
+	rules, err := guard.Compile(list, nil)
+	if err != nil {
+		return nil, err
+	}
+	return rules.Policies(), nil
+}
+
+// declare puts the policies in force with the numbers that the configuration has. The
+// counts may remember that these very numbers were once replaced by others, and would go
+// on to replace them.
+func declare(ctx context.Context, l weir.Limiter, list []*weir.Policy) error {
+	for _, p := range list {
+		if err := l.Set(ctx, p, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // warm has the store and Redis get to know each other before the first caller comes, who
 // would not wait for that: scripts, connections, and what was set for the policies.
-func warm(ctx context.Context, store *redisstore.Store, policies []guard.Policy) error {
-	if len(policies) == 0 {
-		policies = []guard.Policy{server.DefaultPolicy()}
-	}
-	rules, err := guard.Compile(policies, nil)
-	if err != nil {
-		return err
-	}
-	for _, p := range rules.Compiled() {
+func warm(ctx context.Context, store *redisstore.Store, list []*weir.Policy) error {
+	for _, p := range list {
 		for {
 			_, err := store.Take(ctx, p, "", 0) // which changes nothing
 			if err == nil {
