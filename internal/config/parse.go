@@ -17,7 +17,7 @@ import (
 const (
 	maxBytes = 1 << 20
 	maxDepth = 32
-	maxKeys  = 20_000 // in one column
+	maxKeys  = 20_000 // of one mapping
 )
 
 // plainText returns a file's text without what editors on other systems put into it. The
@@ -128,8 +128,7 @@ func (in *reader) invalidAt(data string) place {
 // isModest refuses what the parser should not see: too deep, or with too many keys.
 // Anchors and aliases, with which few bytes make much, are refused here, too.
 func (in *reader) isModest(tokens token.Tokens) bool {
-	var columns []int // of the blocks around
-	keys := map[int]int{}
+	var blocks depth
 	flow, line := 0, 0
 	for _, t := range tokens {
 		switch t.Type {
@@ -140,26 +139,42 @@ func (in *reader) isModest(tokens token.Tokens) bool {
 			flow++
 		case token.MappingEndType, token.SequenceEndType:
 			flow--
-		case token.MappingValueType:
-			keys[t.Position.IndentNum]++
 		}
-		if flow == 0 && (t.Position.Line != line || t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType) {
-			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
-				columns = columns[:len(columns)-1]
-			}
-			columns = append(columns, t.Position.Column)
+		if flow == 0 && t.Type != token.CommentType && (t.Position.Line != line || t.Type == token.SequenceEntryType || t.Type == token.MappingKeyType) {
+			blocks.enter(t.Position.Column, t.Type == token.SequenceEntryType)
 		}
 		line = t.Position.Line
-		if len(columns)+flow > maxDepth {
+		if len(blocks)+flow > maxDepth {
 			in.complain(in.place(t), nil, "is more than %d levels deep", maxDepth)
 			return false
 		}
-		if flow == 0 && keys[t.Position.IndentNum] > maxKeys {
-			in.complain(in.place(t), nil, "there are more than %d keys", maxKeys)
+		if n := len(blocks); n > 0 && blocks[n-1].keys > maxKeys {
+			in.complain(in.place(t), nil, "there are more than %d keys in one mapping", maxKeys)
 			return false
 		}
 	}
 	return true
+}
+
+// depth are the blocks around a token, told apart by their columns.
+type depth []block
+
+type block struct {
+	column int
+	keys   int // lines that begin there, which are keys unless they are entries of a list
+}
+
+// enter notes that something begins in a column.
+func (d *depth) enter(column int, isEntry bool) {
+	for len(*d) > 0 && (*d)[len(*d)-1].column > column {
+		*d = (*d)[:len(*d)-1]
+	}
+	if len(*d) == 0 || (*d)[len(*d)-1].column < column {
+		*d = append(*d, block{column: column})
+	}
+	if !isEntry {
+		(*d)[len(*d)-1].keys++
+	}
 }
 
 // syntax notes what the parser says. It quotes no text of the file: that may be a secret.
