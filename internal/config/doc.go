@@ -9,7 +9,7 @@
 // There is one file, in YAML, and it is strict: a name that is not known, a number in
 // quotes, a rate of 0, a key that is there twice are problems, and a configuration with a
 // problem is none. All problems are told at once, because whoever mends a file wants to do
-// so once. Every section may be left out; a missing file is an empty one.
+// so once. Every section may be left out, and so may the file.
 //
 // # From text to types
 //
