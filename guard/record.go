@@ -9,5 +9,6 @@ type Record struct {
 	Cost   int64 // in requests
 	Client string
 	Peek   bool
+	At     time.Time     // set for those who see it later
 	Took   time.Duration // to decide, without waiting for a turn
 }

@@ -135,6 +135,12 @@ func (v *Variant) Limits() []Limit { return v.limits }
 // "main", otherwise "policy.limit".
 func (v *Variant) LimitName(i int) string { return v.names[i] }
 
+// Enforces says whether a refusal would be one for key: whether the rollout has reached
+// it, and not all limits are in shadow.
+func (v *Variant) Enforces(key string) bool {
+	return v.enforced > 0 && v.rule.policy.Rollout.includes(v.rule.policy.Name, key)
+}
+
 // ReserveOnly says whether some limit is of concurrency, so that only Reserve serves it.
 func (v *Variant) ReserveOnly() bool {
 	return slices.ContainsFunc(v.groups, func(g group) bool { return g.policy.ReserveOnly() })

@@ -161,11 +161,7 @@ func TestEnforces(t *testing.T) {
 		least, most int
 	}{{"api", 1000, 1000}, {"slots", 1000, 1000}, {"llm", 200, 300}} {
 		rule := rules.Rule(tt.policy)
-		n := share(func(key string) bool {
-			yes, err := enforces(rules, rule.Base(), key)
-			d.must(err)
-			return yes
-		})
+		n := share(rule.Base().Enforces)
 		if n < tt.least || n > tt.most {
 			t.Errorf("%s is enforced for %d of 1000 keys, want %d to %d", tt.policy, n, tt.least, tt.most)
 		}
@@ -175,11 +171,10 @@ func TestEnforces(t *testing.T) {
 // What GET /admin/v1/keys says is what happens.
 func TestEnforcedIsWhatHappens(t *testing.T) {
 	d := newDaemon(t)
-	rules := d.state.Load().Rules
 	for _, key := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		r := d.check("llm", guard.Query{Key: key, Costs: []guard.Cost{{Unit: "tokens", Amount: 90_001}}})
-		if yes, err := enforces(rules, r.Variant, key); err != nil || yes == r.Allowed {
-			t.Errorf("key %s: allowed = %v, enforced = %v, error %v", key, r.Allowed, yes, err)
+		if yes := r.Variant.Enforces(key); yes == r.Allowed {
+			t.Errorf("key %s: allowed = %v, enforced = %v", key, r.Allowed, yes)
 		}
 	}
 }

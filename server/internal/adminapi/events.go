@@ -124,7 +124,7 @@ func (w *watcher) send(r *guard.Record) {
 	if w.policy != "" && w.policy != r.Policy() || w.denied && r.Allowed {
 		return
 	}
-	w.out.event("", eventOf(r, time.Now()))
+	w.out.event("", eventOf(r))
 }
 
 // tellLost says how many decisions were lost since it last did.
@@ -134,9 +134,9 @@ func (w *watcher) tellLost() {
 	}
 }
 
-func eventOf(r *guard.Record, now time.Time) eventAnswer {
+func eventOf(r *guard.Record) eventAnswer {
 	e := eventAnswer{
-		Time: now.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
+		Time: r.At.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
 		LimitedBy: r.LimitedBy(), Reason: r.Reason.String(), Cost: r.Cost, Client: r.Client,
 	}
 	if r.Shadow >= 0 {

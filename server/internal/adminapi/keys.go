@@ -49,10 +49,7 @@ func (a *api) inspect(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	enforced, err := enforces(c.state.Rules, v, q.Key)
-	if err != nil {
-		return nil, err
-	}
+	enforced := v.Enforces(q.Key)
 	out := keyAnswer{
 		Policy: rule.Name(), Key: q.Key, Rollout: rule.Policy().Rollout.String(), Enforced: enforced,
 		Limits: []standingEntry{}, Missing: missing(v, q),
@@ -98,7 +95,7 @@ func standingOf(v *guard.Variant, s guard.Standing, enforced bool) standingEntry
 	}
 	return standingEntry{
 		Limit: v.LimitName(s.Limit), Key: s.Key, By: l.By, Unit: l.Unit, Mode: mode,
-		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: millis(s.Reset),
+		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: guard.Millis(s.Reset),
 	}
 }
 
@@ -145,14 +142,6 @@ func asInput(err error) error {
 		return problemf(http.StatusBadRequest, "%v", bad)
 	}
 	return err
-}
-
-// millis rounds up. Never is -1.
-func millis(d time.Duration) int64 {
-	if d < 0 {
-		return -1
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 // untilText returns when an override ends.

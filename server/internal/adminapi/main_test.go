@@ -269,7 +269,7 @@ func (d *daemon) check(policy string, q guard.Query) guard.Record {
 	d.t.Helper()
 	v, err := d.guard.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
 	d.must(err)
-	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop"}
+	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
 }
 
 // send answers one request. What is a method, a path and, after a space, perhaps a body.

@@ -239,7 +239,7 @@ func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
 		v := &verdicts[i]
 		out.Allowed[i] = v.Allowed
 		out.Limit[i], out.Remaining[i] = v.Decision.Limit, v.Remaining
-		out.RetryAfterMs[i], out.ResetAfterMs[i] = retryMillis(v.Decision), millis(v.ResetAfter)
+		out.RetryAfterMs[i], out.ResetAfterMs[i] = v.RetryMillis(), guard.Millis(v.ResetAfter)
 		out.LimitedByIndex[i], out.ReasonIndex[i] = limits.place(v.LimitedBy()), reasons.place(v.Reason.String())
 	}
 	out.LimitedBy, out.Reason = limits.list, reasons.list

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
 )
@@ -50,37 +49,12 @@ func checkResponse(v *guard.Verdict) *weirv1.CheckResponse {
 		LimitedBy:    v.LimitedBy(),
 		Limit:        v.Decision.Limit,
 		Remaining:    v.Remaining,
-		RetryAfterMs: retryMillis(v.Decision),
-		ResetAfterMs: millis(v.ResetAfter),
+		RetryAfterMs: v.RetryMillis(),
+		ResetAfterMs: guard.Millis(v.ResetAfter),
 		Reason:       v.Reason.String(),
 	}
 	if v.Waited > 0 {
-		out.DelayMs = proto.Int64(millis(v.Waited))
+		out.DelayMs = proto.Int64(guard.Millis(v.Waited))
 	}
 	return out
-}
-
-// retryMillis returns 0 for a charge that was admitted or would have been, else at least 1
-// or, for never, -1: a caller who waits 0 ms after a refusal would spin.
-func retryMillis(d weir.Decision) int64 {
-	if d.Allowed || d.Reason == weir.Admitted {
-		return 0
-	}
-	ms := millis(d.RetryAfter)
-	if ms == 0 {
-		return 1
-	}
-	return ms
-}
-
-// millis rounds up, so that waiting that long is never too short. Never is -1.
-func millis(d time.Duration) int64 {
-	if d < 0 {
-		return -1
-	}
-	ms := int64(d / time.Millisecond)
-	if d%time.Millisecond > 0 {
-		ms++
-	}
-	return ms
 }

@@ -42,8 +42,8 @@ func reserveResponse(v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) 
 		LimitedBy:    v.LimitedBy(),
 		Limit:        v.Decision.Limit,
 		Remaining:    v.Remaining,
-		RetryAfterMs: retryMillis(v.Decision),
-		ResetAfterMs: millis(v.ResetAfter),
+		RetryAfterMs: v.RetryMillis(),
+		ResetAfterMs: guard.Millis(v.ResetAfter),
 		Reason:       v.Reason.String(),
 	}
 	if ticket != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlimit/weir/guard"
 )
@@ -59,7 +60,7 @@ func (e *events) remove(w *watcher) {
 // memory, so it is copied.
 func (e *events) send(r *guard.Record) {
 	record := *r
-	record.Key = strings.Clone(r.Key)
+	record.Key, record.At = strings.Clone(r.Key), time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range e.list {
