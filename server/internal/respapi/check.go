@@ -1,0 +1,192 @@
+package respapi
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// maxOptions is how many attributes, or units, fit into a command of maxArgs arguments.
+const maxOptions = (maxArgs - 3) / 3
+
+// check answers WEIR.CHECK.
+func (c *conn) check(args [][]byte) { c.decide(args, false) }
+
+// peek answers WEIR.PEEK.
+func (c *conn) peek(args [][]byte) { c.decide(args, true) }
+
+func (c *conn) decide(args [][]byte, peek bool) {
+	rule := c.rule(args[1])
+	if rule == nil || !c.ask(args, nil) {
+		return
+	}
+	var (
+		began = time.Now()
+		v     guard.Verdict
+		err   error
+	)
+	if peek {
+		v, err = c.srv.cfg.Guard.Peek(c.srv.ctx, rule, &c.query)
+	} else {
+		v, err = c.srv.cfg.Guard.Check(c.srv.ctx, rule, &c.query)
+	}
+	if err != nil {
+		c.failUndecided(rule.Name(), err)
+		return
+	}
+	c.tell(&v, time.Since(began), peek)
+	c.out = appendDecision(resp.AppendArray(c.out, 5), &v.Decision)
+}
+
+// rule returns the policy that is asked for, or replies with an error and returns nil.
+func (c *conn) rule(name []byte) *guard.Rule {
+	rule := c.state.Rules.RuleNamed(name)
+	if client := c.who.client; client != nil && !client.May(string(name)) {
+		c.fail(fmt.Sprintf("NOPERM the client %s may not use the policy %q", client.Name, clip(name)))
+		return nil
+	}
+	if rule == nil {
+		c.fail(fmt.Sprintf("ERR no policy is called %q", clip(name)))
+	}
+	return rule
+}
+
+// ask fills in the query, and ttl in milliseconds if it is not nil, or replies with an
+// error and returns false.
+func (c *conn) ask(args [][]byte, ttl *int64) bool {
+	q := &c.query
+	if string(args[2]) != q.Key { // the same key again needs no memory
+		q.Key = string(args[2])
+	}
+	q.Cost, q.Client, q.Keys, q.Costs = 1, c.clientName(), c.keys[:0], c.costs[:0]
+	rest := args[3:]
+	if len(rest) > 0 {
+		if n, ok := parseInt(rest[0]); ok {
+			q.Cost, rest = n, rest[1:]
+		} else if ttl != nil {
+			c.fail("ERR cost is not an integer or out of range")
+			return false
+		}
+	}
+	for len(rest) > 0 {
+		used := c.option(rest, ttl)
+		if used == 0 {
+			return false
+		}
+		rest = rest[used:]
+	}
+	return true
+}
+
+// option takes an option off the arguments and returns how many it had, or replies with an
+// error and returns 0.
+func (c *conn) option(args [][]byte, ttl *int64) int {
+	switch name := args[0]; {
+	case isWord(name, "BY") && len(args) > 2:
+		c.query.Keys = append(c.query.Keys, guard.Attribute{Name: string(args[1]), Value: string(args[2])})
+		return 3
+	case isWord(name, "UNIT") && len(args) > 2:
+		n, ok := parseInt(args[2])
+		if !ok {
+			c.fail("ERR the amount of a UNIT is not an integer or out of range")
+			return 0
+		}
+		c.query.Costs = append(c.query.Costs, guard.Cost{Unit: string(args[1]), Amount: n})
+		return 3
+	case isWord(name, "TTL") && ttl != nil && len(args) > 1:
+		return c.takeTTL(args[1], ttl)
+	case isWord(name, "CLASS"):
+		c.fail("ERR CLASS: there are no classes yet; all requests of a policy are alike")
+		return 0
+	}
+	c.fail("ERR syntax error at '" + clip(args[0]) + "'")
+	return 0
+}
+
+// takeTTL reads how long a reservation is to last, in milliseconds.
+func (c *conn) takeTTL(arg []byte, ttl *int64) int {
+	n, ok := parseInt(arg)
+	if !ok || n < 1 || n > weir.MaxTTL.Milliseconds() {
+		c.fail(fmt.Sprintf("ERR a TTL is between 1 and %d ms", weir.MaxTTL.Milliseconds()))
+		return 0
+	}
+	*ttl = n
+	return 2
+}
+
+// tell reports a decision to those who watch.
+func (c *conn) tell(v *guard.Verdict, took time.Duration, peek bool) {
+	c.record = guard.Record{Verdict: *v, Key: c.query.Key, Cost: c.query.Cost, Client: c.query.Client, Peek: peek, Took: took}
+	c.srv.cfg.Observe(&c.record)
+}
+
+// appendDecision appends five integers: allowed, limit, remaining, retry_ms, reset_ms.
+func appendDecision(b []byte, d *weir.Decision) []byte {
+	allowed, retry := int64(1), int64(0)
+	if !d.Allowed {
+		allowed, retry = 0, roundUp(d.RetryAfter, time.Millisecond)
+		if retry == 0 { // who waits 0 ms after a refusal would spin
+			retry = 1
+		}
+	}
+	b = resp.AppendInt(resp.AppendInt(b, allowed), d.Limit)
+	b = resp.AppendInt(resp.AppendInt(b, d.Remaining), retry)
+	return resp.AppendInt(b, roundUp(d.ResetAfter, time.Millisecond))
+}
+
+// roundUp returns d in whole units, so that waiting that long is never too short. Never
+// is -1.
+func roundUp(d, unit time.Duration) int64 {
+	if d < 0 {
+		return -1
+	}
+	n := int64(d / unit)
+	if d%unit > 0 {
+		n++
+	}
+	return n
+}
+
+// failUndecided replies when no decision was made.
+func (c *conn) failUndecided(policy string, err error) {
+	var (
+		badQuery *guard.InputError
+		badCost  *weir.CostError
+		badKey   *weir.KeyError
+		badTTL   *weir.TTLError
+		badLimit *NumbersError
+	)
+	switch {
+	case errors.Is(err, weir.ErrReserveOnly):
+		c.fail(fmt.Sprintf("ERR policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use WEIR.RESERVE", policy))
+	case errors.As(err, &badQuery):
+		c.fail("ERR " + optionOf(badQuery.Field) + " " + badQuery.Problem)
+	case errors.As(err, &badCost), errors.As(err, &badKey), errors.As(err, &badTTL), errors.As(err, &badLimit):
+		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
+	case errors.Is(err, guard.ErrTicket):
+		c.fail("ERR this is no reservation of this client: the id is what WEIR.RESERVE returned")
+	case errors.Is(err, guard.ErrGone):
+		c.fail("ERR the reservation's policy does not exist any more, and with it nothing is held")
+	case c.srv.ctx.Err() != nil:
+		c.fail("ERR the daemon stops")
+	default:
+		c.srv.cfg.Log.Error("no decision", "policy", policy, "error", err)
+		c.fail("ERR no decision could be made; the daemon's log says why")
+	}
+}
+
+// optionOf returns what commands call a field of a query.
+func optionOf(field string) string {
+	switch field {
+	case "keys":
+		return "BY"
+	case "cost":
+		return "UNIT"
+	}
+	return field
+}

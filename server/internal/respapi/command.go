@@ -1,0 +1,166 @@
+package respapi
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// command is what can be asked for.
+type command struct {
+	name     string // in capitals
+	min, max int    // arguments, the name included; max 0 = as min
+	arity    int    // what COMMAND tells, if not the same
+	key      int    // the place of the key, 0 if it has none
+	open     bool   // also for who has not said who it is
+	writes   bool   // it changes something
+	summary  string
+	usage    string // of the arguments
+	run      func(c *conn, args [][]byte)
+}
+
+// maxArgs is how many arguments a command has that decides, and others unless they say so.
+const maxArgs = 16
+
+// commands is what there is, in the order in which COMMAND tells.
+var commands []*command
+
+// byName finds a command. It is set once, by init.
+var byName = map[string]*command{}
+
+func init() { // not where it is declared, since COMMAND tells of itself
+	commands = []*command{
+		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).check},
+		{name: "WEIR.PEEK", min: 3, max: maxArgs, key: 2, summary: "Says what WEIR.CHECK would, and charges nothing", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).peek},
+		{name: "WEIR.RESERVE", min: 4, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds that until it is settled", usage: "policy key cost [TTL ms] [BY name value ...] [UNIT name amount ...]", run: (*conn).reserve},
+		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Settles a reservation, of which so much was used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
+		{name: "WEIR.CANCEL", min: 2, writes: true, summary: "Gives a reservation back", usage: "id", run: (*conn).cancel},
+		{name: "WEIR.RENEW", min: 2, max: 3, writes: true, summary: "Lets a reservation last from now on", usage: "id [ttl_ms]", run: (*conn).renew},
+		{name: "CL.THROTTLE", min: 1, max: 64, arity: -5, key: 1, writes: true, summary: "Charges a key under the limit that the call brings, as redis-cell does", usage: "key max_burst count period [quantity]", run: (*conn).throttle},
+		{name: "AUTH", min: 2, max: 3, open: true, summary: "Says who this is", usage: "[client] token", run: (*conn).auth},
+		{name: "CLIENT", min: 2, max: 64, summary: "Tells and sets properties of the connection", usage: "subcommand [argument ...]", run: (*conn).clientCommand},
+		{name: "CLUSTER", min: 2, max: 64, summary: "Says that there is no cluster", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR This instance has cluster support disabled") }},
+		{name: "COMMAND", min: 1, max: 64, summary: "Tells of commands", usage: "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]", run: (*conn).commandCommand},
+		{name: "CONFIG", min: 2, max: 64, summary: "Is refused: a file configures the daemon", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR CONFIG is not available: the daemon is configured by its file") }},
+		{name: "ECHO", min: 2, summary: "Returns its argument", usage: "message", run: func(c *conn, args [][]byte) { c.out = resp.AppendBulk(c.out, args[1]) }},
+		{name: "HELLO", min: 1, max: 64, open: true, summary: "Chooses RESP2 or RESP3, and says who this is", usage: "[2|3 [AUTH client token] [SETNAME name]]", run: (*conn).hello},
+		{name: "INFO", min: 1, max: 64, summary: "Tells of the daemon", usage: "[section ...]", run: (*conn).info},
+		{name: "PING", min: 1, max: 2, summary: "Returns PONG, or its argument", usage: "[message]", run: (*conn).ping},
+		{name: "QUIT", min: 1, max: 64, open: true, summary: "Closes the connection", run: func(c *conn, _ [][]byte) { c.ok(); c.closing = true }},
+		{name: "RESET", min: 1, open: true, summary: "Makes the connection as if new", run: (*conn).reset},
+		{name: "SELECT", min: 2, summary: "Chooses the database, of which there is one", usage: "0", run: (*conn).selectDB},
+	}
+	for _, c := range commands {
+		c.max = max(c.max, c.min)
+		byName[c.name] = c
+	}
+}
+
+// find returns the command that a name means in any letter case, or nil.
+func find(name []byte) *command {
+	var upper [16]byte // longer than all names
+	if len(name) > len(upper) {
+		return nil
+	}
+	for i, b := range name {
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		upper[i] = b
+	}
+	return byName[string(upper[:len(name)])]
+}
+
+// execute carries out a command.
+func (c *conn) execute(args [][]byte) {
+	c.state = c.srv.cfg.State()
+	cmd := find(args[0])
+	switch {
+	case cmd == nil && isHTTP(args[0]):
+		c.fail("ERR this is no HTTP server")
+		c.closing, c.linger = true, true
+	case !c.who.isKnown(c.state.Door) && (cmd == nil || !cmd.open):
+		c.fail("NOAUTH Authentication required.")
+	case cmd == nil:
+		c.fail("ERR unknown command '" + clip(args[0]) + "'")
+	case len(args) < cmd.min || len(args) > cmd.max:
+		c.fail("ERR wrong number of arguments for '" + strings.ToLower(cmd.name) + "' command")
+	default:
+		cmd.run(c, args)
+	}
+}
+
+// isHTTP says whether a command is a line of an HTTP request that has a body. A page in a
+// browser can send one to a daemon on loopback, with commands in it.
+func isHTTP(name []byte) bool { return isWord(name, "POST") || isWord(name, "HOST:") }
+
+func (c *conn) ok() { c.out = append(c.out, "+OK\r\n"...) }
+
+// fail replies with an error, which begins with its code.
+func (c *conn) fail(text string) { c.out = resp.AppendError(c.out, text) }
+
+// isWord compares without regard to letter case. The word is in capitals.
+func isWord(arg []byte, word string) bool {
+	if len(arg) != len(word) {
+		return false
+	}
+	for i, b := range arg {
+		if b >= 'a' && b <= 'z' {
+			b -= 'a' - 'A'
+		}
+		if b != word[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// parseInt returns the integer that an argument is. Costs are short, so it goes without
+// making a string of them.
+func parseInt(arg []byte) (n int64, ok bool) {
+	if len(arg) == 0 || len(arg) > 18 {
+		n, err := strconv.ParseInt(string(arg), 10, 64)
+		return n, err == nil
+	}
+	digits, sign := arg, int64(1)
+	if arg[0] == '-' {
+		digits, sign = arg[1:], -1
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(d-'0')
+	}
+	return sign * n, len(digits) > 0
+}
+
+// clip returns what a caller sent, short enough for an error.
+func clip(arg []byte) string { return string(arg[:min(len(arg), 64)]) }
+
+func (c *conn) ping(args [][]byte) {
+	if len(args) == 2 {
+		c.out = resp.AppendBulk(c.out, args[1])
+		return
+	}
+	c.out = append(c.out, "+PONG\r\n"...)
+}
+
+func (c *conn) selectDB(args [][]byte) {
+	switch n, ok := parseInt(args[1]); {
+	case !ok:
+		c.fail("ERR value is not an integer or out of range")
+	case n != 0:
+		c.fail("ERR DB index is out of range")
+	default:
+		c.ok()
+	}
+}
+
+// reset answers RESET. What a certificate proves stays proven.
+func (c *conn) reset([][]byte) {
+	c.version, c.name = resp.RESP2, ""
+	c.who = who{dns: c.who.dns, common: c.who.common}
+	c.out = resp.AppendSimple(c.out, "RESET")
+}

@@ -1,0 +1,178 @@
+package respapi
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// How long a peer may take, and how much is kept for it.
+const (
+	restTimeout  = 10 * time.Second // for the rest of a command, or to say who it is
+	writeTimeout = 15 * time.Second
+	lastRead     = time.Millisecond       // for what has arrived when the server stops
+	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
+	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
+	maxPipeline  = 1024                   // commands that are answered together
+	flushAt      = 64 << 10               // bytes of replies that are written together
+	maxOut       = 1 << 20                // bytes of replies; beyond, the connection is closed
+)
+
+// conn is one connection. Only its goroutine uses it, but for net.
+type conn struct {
+	srv *Server // set by newConn, like the next three
+	net net.Conn
+	in  *resp.Reader
+	id  int64
+
+	out     []byte // replies that were not written yet
+	version resp.Version
+	name    string // as CLIENT SETNAME says
+	who     who
+	closing bool // after the replies
+	linger  bool // for the peer to read them
+
+	readBy  time.Time // the deadlines that are set
+	writeBy time.Time
+	partial bool // readBy is for the rest of a command
+
+	// Of the command that is carried out. They are used again by the next.
+	state  *State
+	query  guard.Query
+	record guard.Record
+	keys   [maxOptions]guard.Attribute
+	costs  [maxOptions]guard.Cost
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	return &conn{srv: s, net: nc, in: resp.NewReader(nc, resp.Limits{}), id: s.ids.Add(1), version: resp.RESP2}
+}
+
+// serve answers commands until the connection ends.
+func (c *conn) serve() {
+	defer func() {
+		if r := recover(); r != nil { // a bug must not end the daemon
+			c.srv.cfg.Log.Error("a command panicked", "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	if !c.handshake() {
+		return
+	}
+	for c.answer() && c.receive() {
+	}
+	if c.linger {
+		c.lingerOn()
+	}
+}
+
+// answer carries out all commands that were received and writes the replies, with one
+// write unless they are many. It returns false if the connection ends.
+func (c *conn) answer() bool {
+	for n := 1; ; n++ {
+		args, err := c.in.Next()
+		switch {
+		case err != nil:
+			c.out = resp.AppendError(c.out, "ERR "+err.Error())
+			c.closing, c.linger = true, true
+		case args != nil:
+			c.execute(args)
+		}
+		switch {
+		case len(c.out) > maxOut:
+			return false
+		case args == nil || c.closing:
+			c.srv.commands.Add(int64(n - 1))
+			return c.flush() && !c.closing
+		case n == maxPipeline || len(c.out) >= flushAt:
+			c.srv.commands.Add(int64(n))
+			if n = 0; !c.flush() {
+				return false
+			}
+		}
+	}
+}
+
+// receive waits for more. It returns false if the connection ends.
+func (c *conn) receive() bool {
+	c.setReadDeadline()
+	if c.srv.draining.Load() {
+		return c.finish()
+	}
+	err := c.in.Fill()
+	if err == nil {
+		return true
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.srv.draining.Load() { // which woke it
+		return c.finish()
+	}
+	return false
+}
+
+// finish answers what has arrived when the server stops, and no more. It returns false.
+func (c *conn) finish() bool {
+	_ = c.net.SetReadDeadline(time.Now().Add(lastRead))
+	c.linger = true
+	if c.in.Fill() == nil {
+		c.answer()
+	}
+	return false
+}
+
+// flush writes the replies.
+func (c *conn) flush() bool {
+	if len(c.out) == 0 {
+		return true
+	}
+	if now := time.Now(); c.writeBy.Sub(now) < writeTimeout*2/3 { // it is not set for each write
+		c.writeBy = now.Add(writeTimeout)
+		if c.net.SetWriteDeadline(c.writeBy) != nil {
+			return false
+		}
+	}
+	_, err := c.net.Write(c.out)
+	if c.out = c.out[:0]; cap(c.out) > flushAt {
+		c.out = nil
+	}
+	return err == nil
+}
+
+// setReadDeadline gives the peer time: for the rest of a command, which gets no more for
+// coming in pieces, or for the next command. The latter is not set for each read, so it
+// may be up to a quarter less.
+func (c *conn) setReadDeadline() {
+	partial := c.in.Partial()
+	if partial && c.partial {
+		return
+	}
+	patience, now := c.srv.cfg.Idle, time.Now()
+	if partial || !c.who.isKnown(c.srv.cfg.State().Door) {
+		patience = restTimeout
+	}
+	left := c.readBy.Sub(now)
+	if partial == c.partial && left <= patience && left > patience*3/4 {
+		return
+	}
+	c.partial, c.readBy = partial, time.Time{}
+	if patience > 0 {
+		c.readBy = now.Add(patience)
+	}
+	_ = c.net.SetReadDeadline(c.readBy) // an error means that it is closed, and so will Read say
+}
+
+// lingerOn lets the peer read the last replies before the connection is closed: closed
+// with something unread, a TCP connection is reset, and the peer may lose what it has not
+// read yet.
+func (c *conn) lingerOn() {
+	wait := lingerBlind
+	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		wait = lingerFor
+	}
+	_ = c.net.SetReadDeadline(time.Now().Add(wait))
+	_, _ = io.Copy(io.Discard, c.net)
+}

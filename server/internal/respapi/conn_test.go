@@ -1,0 +1,371 @@
+package respapi
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Replies come in the order of commands, and those of a pipeline in one write.
+func TestPipeline(t *testing.T) {
+	f := newFixture(t)
+	var in, want strings.Builder
+	for i := range 500 {
+		fmt.Fprintf(&in, "ECHO %d\r\n", i)
+		fmt.Fprintf(&want, "$%d\r\n%d\r\n", len(fmt.Sprint(i)), i)
+	}
+	for _, piece := range []int{0, 1, 7, 1000} {
+		s := &script{inputs: []string{in.String()}, piece: piece}
+		newConn(f.Server, s).serve()
+		if s.replies[0] != want.String() {
+			t.Errorf("in pieces of %d the replies differ", piece)
+		}
+	}
+	w := &writes{Conn: &script{inputs: []string{strings.Repeat("PING\r\n", 100)}}}
+	newConn(f.Server, w).serve()
+	if w.n != 1 {
+		t.Errorf("%d writes for a pipeline", w.n)
+	}
+}
+
+// writes counts them.
+type writes struct {
+	net.Conn
+	n int
+}
+
+func (w *writes) Write(b []byte) (int, error) {
+	w.n++
+	return w.Conn.Write(b)
+}
+
+// A million commands in one go, from a peer that begins to read only when it has sent
+// them all or cannot send more, cost no more than the buffers.
+func TestMillionCommands(t *testing.T) {
+	f := realFixture(t)
+	c, r := dial(t, f.listen(t))
+	n := lighter(1_000_000)
+	before := heap()
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		batch := bytes.Repeat([]byte("*1\r\n$4\r\nPING\r\n"), 1000)
+		for range n / 1000 {
+			if _, err := c.Write(batch); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	time.Sleep(50 * time.Millisecond) // both sides are stuck now
+	grown := heap() - before
+	if _, err := io.CopyN(io.Discard, r, int64(n*len("+PONG\r\n"))); err != nil {
+		t.Error(err)
+	}
+	sent.Wait()
+	if grown > 2<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	if got := f.Stats().Commands; got != int64(n) {
+		t.Errorf("%d commands were counted", got)
+	}
+}
+
+// Sockets that send nothing, or half a command, cost a goroutine and a small buffer.
+func TestHalfOpen(t *testing.T) {
+	f := realFixture(t)
+	address := f.listen(t)
+	before, routines := heap(), runtime.NumGoroutine()
+	const n = 200
+	for i := range n {
+		c, _ := dial(t, address)
+		if i%2 == 0 {
+			fmt.Fprintf(c, "*64\r\n$65536\r\nab")
+		}
+	}
+	for f.Stats().Conns < n {
+		time.Sleep(time.Millisecond)
+	}
+	grown := heap() - before
+	t.Logf("%d bytes and %.1f goroutines for each of %d sockets", grown/n, float64(runtime.NumGoroutine()-routines)/n, n)
+	if grown/n > 32<<10 { // both ends and their readers
+		t.Errorf("%d bytes for each socket", grown/n)
+	}
+}
+
+// pipe is one end of an in-memory connection inside a bubble.
+func pipe(t *testing.T, f *fixture) (peer net.Conn, ended chan struct{}) {
+	t.Helper()
+	a, b := net.Pipe()
+	ended = make(chan struct{})
+	go func() {
+		defer close(ended)
+		newConn(f.Server, b).serve()
+		b.Close()
+	}()
+	t.Cleanup(func() { a.Close() })
+	return a, ended
+}
+
+func TestTimeouts(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		clients []string
+		send    string
+		replies bool
+		drip    time.Duration // between bytes of a command that never ends
+		want    time.Duration
+	}{
+		{name: "silent", want: DefaultIdle},
+		{name: "idle after a command", send: "PING\r\n", replies: true, want: DefaultIdle},
+		{name: "half a command", send: "*1\r\n$4\r\nPI", want: restTimeout},
+		{name: "in drops", send: "*1\r\n$4000\r\n", drip: time.Second, want: restTimeout},
+		{name: "nobody knows who", clients: []string{"alice"}, want: restTimeout},
+		{name: "does not read", send: "PING\r\n", want: writeTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, tt.clients...)
+				peer, ended := pipe(t, f)
+				began := time.Now()
+				io.WriteString(peer, tt.send)
+				if tt.replies {
+					io.ReadFull(peer, make([]byte, len("+PONG\r\n")))
+				}
+				for tt.drip > 0 {
+					time.Sleep(tt.drip)
+					if _, err := peer.Write([]byte{'x'}); err != nil {
+						break
+					}
+				}
+				<-ended
+				if took := time.Since(began); took < tt.want*3/4 || took > tt.want+time.Second {
+					t.Errorf("ended after %v, want about %v", took, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Without an idle time-out silence is fine.
+func TestNoIdleTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.cfg.Idle = 0
+		peer, ended := pipe(t, f)
+		for range 3 {
+			time.Sleep(24 * time.Hour)
+			io.WriteString(peer, "PING\r\n")
+			if _, err := io.ReadFull(peer, make([]byte, len("+PONG\r\n"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		peer.Close()
+		<-ended
+	})
+}
+
+// Shutdown under load: every command that was carried out is answered, and nothing comes
+// after that but the end.
+func TestShutdownUnderLoad(t *testing.T) {
+	for _, depth := range []int{1, 50} {
+		t.Run(fmt.Sprint(depth), func(t *testing.T) {
+			f := newFixture(t)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- f.Serve(l) }()
+			var (
+				replies atomic.Int64
+				wg      sync.WaitGroup
+			)
+			for i := range 16 {
+				wg.Go(func() { replies.Add(int64(hammer(t, l.Addr().String(), i, depth))) })
+			}
+			time.Sleep(50 * time.Millisecond)
+			ctx, cancel := contextWithTimeout(5 * time.Second)
+			defer cancel()
+			if err := f.Shutdown(ctx); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; err != ErrClosed {
+				t.Error(err)
+			}
+			wg.Wait()
+			if done := int64(len(f.records)); replies.Load() != done || done == 0 {
+				t.Errorf("%d replies to %d decisions", replies.Load(), done)
+			}
+		})
+	}
+}
+
+// hammer sends pipelines until the server ends the connection, and returns how many
+// replies it got.
+func hammer(t *testing.T, address string, id, depth int) (replies int) {
+	c, r := dial(t, address)
+	defer c.Close()
+	batch := []byte(strings.Repeat(multibulk("WEIR.CHECK", "default", fmt.Sprint("user", id)), depth))
+	for {
+		_, sendErr := c.Write(batch)
+		for range depth {
+			if err := skipReply(r); err == io.EOF {
+				return replies
+			} else if err != nil {
+				t.Errorf("after %d replies: %v (sent: %v)", replies, err, sendErr)
+				return replies
+			}
+			replies++
+		}
+	}
+}
+
+// Who does not let go is cut off when the time is over.
+func TestShutdownCutsOff(t *testing.T) {
+	f := realFixture(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.Serve(l) }()
+	c, _ := dial(t, l.Addr().String())
+	go func() { // never reads, so replies pile up
+		for {
+			if _, err := c.Write(bytes.Repeat([]byte("PING 0123456789012345678901234567890123456789\r\n"), 1000)); err != nil {
+				return
+			}
+		}
+	}()
+	time.Sleep(200 * time.Millisecond)
+	ctx, cancel := contextWithTimeout(100 * time.Millisecond)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != context.DeadlineExceeded {
+		t.Errorf("err = %v", err)
+	}
+	<-ended
+	if err := f.Serve(l); err != ErrClosed {
+		t.Errorf("served after that: %v", err)
+	}
+	c.Close()
+}
+
+// A connection that cannot be told that the replies were the last still gets them.
+func TestShutdownIdle(t *testing.T) {
+	f := realFixture(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go f.Serve(blind{l})
+	c, r := dial(t, l.Addr().String())
+	fmt.Fprintf(c, "PING\r\n")
+	if err := skipReply(r); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := contextWithTimeout(5 * time.Second)
+	defer cancel()
+	if err := f.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("err = %v, want the end", err)
+	}
+}
+
+// blind hides all but net.Conn's methods.
+type blind struct{ net.Listener }
+
+func (b blind) Accept() (net.Conn, error) {
+	c, err := b.Listener.Accept()
+	return struct{ net.Conn }{c}, err
+}
+
+// A panic ends a connection, not the daemon, and the log tells.
+func TestPanic(t *testing.T) {
+	f := newFixture(t)
+	var log bytes.Buffer
+	f.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f.cfg.Throttler = nil
+	f.play("CL.THROTTLE k 1 1 1\r\n")
+	if !strings.Contains(log.String(), "a command panicked") {
+		t.Errorf("the log is %q", log.String())
+	}
+	f.want(t, "PING", "+PONG")
+}
+
+// Whatever is sent, the connection's loop neither panics nor says something that is no
+// reply.
+func FuzzConn(f *testing.F) {
+	for _, in := range []string{
+		"PING\r\n", "*1000000000\r\n", "*1\r\n$-2\r\n", multibulk("WEIR.CHECK", "mixed", "k", "1", "BY", "ip", "a", "UNIT", "tokens", "5"),
+		multibulk("HELLO", "3", "AUTH", "a", "b", "SETNAME", "x") + "CLIENT LIST\r\nCOMMAND DOCS\r\nINFO\r\n",
+		"CL.THROTTLE k 15 30 60\r\nRESET\r\nQUIT\r\nPING\r\n", "WEIR.RESERVE tight k 1 TTL 5\r\nWEIR.COMMIT AQ 1 UNIT a 1\r\nWEIR.RENEW x\r\n",
+	} {
+		f.Add([]byte(in), uint8(0))
+		f.Add([]byte(in), uint8(3))
+	}
+	f.Fuzz(func(t *testing.T, in []byte, piece uint8) {
+		fix := newFixture(t)
+		s := &script{inputs: []string{string(in)}, piece: int(piece)}
+		if len(in) == 0 {
+			return
+		}
+		var log bytes.Buffer
+		fix.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		newConn(fix.Server, s).serve()
+		if log.Len() > 0 {
+			t.Fatalf("%q: %s", in, log.String())
+		}
+		for rest := s.replies[0]; rest != ""; {
+			var ok bool
+			if rest, ok = cutReply(rest); !ok {
+				t.Fatalf("%q: %q is no reply", in, s.replies[0])
+			}
+		}
+	})
+}
+
+// cutReply takes one reply off.
+func cutReply(in string) (rest string, ok bool) {
+	line, rest, ok := strings.Cut(in, "\r\n")
+	if !ok || line == "" || strings.ContainsAny(line, "\r\n") {
+		return "", false
+	}
+	n, number := parseInt([]byte(line[1:]))
+	switch line[0] {
+	case '+', '-', '_', '#', ',':
+		return rest, true
+	case ':':
+		return rest, number
+	case '$', '=':
+		if n == -1 {
+			return rest, true
+		}
+		if !number || n < 0 || int64(len(rest)) < n+2 || rest[n:n+2] != "\r\n" {
+			return "", false
+		}
+		return rest[n+2:], true
+	case '%':
+		n *= 2
+	case '*', '~':
+	default:
+		return "", false
+	}
+	for range n {
+		if rest, ok = cutReply(rest); !ok {
+			return "", false
+		}
+	}
+	return rest, number
+}

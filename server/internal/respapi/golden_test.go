@@ -1,0 +1,59 @@
+package respapi
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Every file testdata/*.txt is a session: lines as people type them, and replies to the
+// byte in the golden file beside it. "wait 1s" moves the clock.
+func TestSessions(t *testing.T) {
+	for _, name := range []string{"small", "decide", "throttle", "clients"} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile("testdata/" + name + ".txt")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var clients []string
+			if name == "clients" {
+				clients = []string{"alice=tight", "bob"}
+			}
+			golden(t, name+".golden", session(newFixture(t, clients...), string(text)))
+		})
+	}
+}
+
+// session plays a file. An empty line begins another connection.
+func session(f *fixture, text string) string {
+	var out strings.Builder
+	text = strings.NewReplacer("ALICE", tokenOf("alice"), "BOB", tokenOf("bob")).Replace(text)
+	for _, connection := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		s := &script{}
+		c := newConn(f.Server, s)
+		c.id = 7
+		for _, line := range strings.Split(connection, "\n") {
+			if d, ok := strings.CutPrefix(line, "wait "); ok {
+				wait, _ := time.ParseDuration(d)
+				f.clock.pass(wait)
+				continue
+			}
+			fmt.Fprintf(&out, "> %s\n", strings.NewReplacer(tokenOf("alice"), "ALICE", tokenOf("bob"), "BOB").Replace(line))
+			s.inputs = append(s.inputs, line+"\r\n")
+			if c.closing {
+				out.WriteString("  closed\n")
+				continue
+			}
+			c.serve() // until there is no more input
+			for _, reply := range strings.SplitAfter(s.replies[len(s.replies)-1], "\r\n") {
+				if reply != "" {
+					fmt.Fprintf(&out, "< %q\n", reply)
+				}
+			}
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,135 @@
+package respapi
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// redisVersion is the version of Redis whose handshake this is: the first that knows
+// CLIENT SETINFO. Clients look at it to see what they may send.
+const redisVersion = "7.2.0"
+
+// info answers INFO.
+func (c *conn) info(args [][]byte) {
+	up := time.Since(c.srv.began)
+	stats := c.srv.Stats()
+	sections := []struct{ name, text string }{
+		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nserver_name:weir\r\nweir_version:%s\r\nos:%s\r\narch_bits:%d\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
+			redisVersion, c.srv.cfg.Version, runtime.GOOS, 32<<(^uint(0)>>63), os.Getpid(), up/time.Second, up/(24*time.Hour))},
+		{"Clients", fmt.Sprintf("connected_clients:%d\r\n", stats.Conns)},
+		{"Persistence", "loading:0\r\n"},
+		{"Stats", fmt.Sprintf("total_commands_processed:%d\r\n", stats.Commands)},
+		{"Replication", "role:master\r\nconnected_slaves:0\r\n"},
+		{"Cluster", "cluster_enabled:0\r\n"},
+		{"Keyspace", ""},
+	}
+	var b strings.Builder
+	for _, s := range sections {
+		if wanted(args[1:], s.name) {
+			if b.Len() > 0 {
+				b.WriteString("\r\n")
+			}
+			b.WriteString("# " + s.name + "\r\n" + s.text)
+		}
+	}
+	c.out = c.version.AppendText(c.out, b.String())
+}
+
+// wanted says whether INFO is to tell a section.
+func wanted(names [][]byte, section string) bool {
+	return len(names) == 0 || slices.ContainsFunc(names, func(n []byte) bool {
+		return isWord(n, strings.ToUpper(section)) || isWord(n, "ALL") || isWord(n, "EVERYTHING") || isWord(n, "DEFAULT")
+	})
+}
+
+// commandCommand answers COMMAND.
+func (c *conn) commandCommand(args [][]byte) {
+	if len(args) == 1 {
+		c.commandInfo(nil)
+		return
+	}
+	switch sub := args[1]; {
+	case isWord(sub, "COUNT"):
+		c.out = resp.AppendInt(c.out, int64(len(commands)))
+	case isWord(sub, "INFO"):
+		c.commandInfo(args[2:])
+	case isWord(sub, "DOCS"):
+		c.commandDocs(args[2:])
+	case isWord(sub, "LIST"):
+		c.out = resp.AppendArray(c.out, len(commands))
+		for _, cmd := range commands {
+			c.out = resp.AppendBulk(c.out, strings.ToLower(cmd.name))
+		}
+	default:
+		c.fail("ERR unknown subcommand '" + clip(sub) + "'. Try COMMAND COUNT, DOCS, INFO or LIST.")
+	}
+}
+
+// named returns the commands with these names, nil for those that there are not, or all.
+func named(names [][]byte) []*command {
+	if len(names) == 0 {
+		return commands
+	}
+	list := make([]*command, len(names))
+	for i, n := range names {
+		list[i] = find(n)
+	}
+	return list
+}
+
+// commandInfo tells what clients need to know to send a command to the right place.
+func (c *conn) commandInfo(names [][]byte) {
+	list := named(names)
+	c.out = resp.AppendArray(c.out, len(list))
+	for _, cmd := range list {
+		if cmd == nil {
+			c.out = c.version.AppendNull(c.out)
+			continue
+		}
+		c.out = cmd.appendInfo(c.out, c.version)
+	}
+}
+
+func (cmd *command) appendInfo(b []byte, v resp.Version) []byte {
+	arity, step, flag := cmd.min, 0, "readonly"
+	if cmd.max != cmd.min {
+		arity = -cmd.min
+	}
+	if cmd.arity != 0 {
+		arity = cmd.arity
+	}
+	if cmd.key > 0 {
+		step = 1
+	}
+	if cmd.writes {
+		flag = "write"
+	}
+	b = resp.AppendBulk(resp.AppendArray(b, 10), strings.ToLower(cmd.name))
+	b = resp.AppendInt(b, int64(arity))
+	b = resp.AppendSimple(resp.AppendSimple(v.AppendSet(b, 2), flag), "fast")
+	b = resp.AppendInt(resp.AppendInt(b, int64(cmd.key)), int64(cmd.key))
+	b = resp.AppendInt(b, int64(step))
+	b = v.AppendSet(b, 0)         // categories
+	b = resp.AppendArray(b, 0)    // tips
+	b = resp.AppendArray(b, 0)    // key specifications
+	return resp.AppendArray(b, 0) // subcommands
+}
+
+// commandDocs tells what redis-cli shows to who types.
+func (c *conn) commandDocs(names [][]byte) {
+	list := slices.DeleteFunc(slices.Clone(named(names)), func(cmd *command) bool { return cmd == nil })
+	c.out = c.version.AppendMap(c.out, len(list))
+	for _, cmd := range list {
+		c.out = resp.AppendBulk(c.out, strings.ToLower(cmd.name))
+		c.out = c.version.AppendMap(c.out, 3)
+		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "summary"), cmd.summary)
+		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "since"), "0.1.0")
+		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "group"), "weir")
+	}
+}

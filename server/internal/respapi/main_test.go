@@ -1,0 +1,271 @@
+package respapi
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
+	}
+}
+
+// clock stands still until it is moved.
+type clock struct{ at atomic.Int64 }
+
+func newClock() *clock {
+	c := &clock{}
+	c.at.Store(int64(weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))))
+	return c
+}
+
+func (c *clock) Now() weir.Instant    { return weir.Instant(c.at.Load()) }
+func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
+
+// policies are "default", "slots", which only reservations can take, and "mixed", with
+// limits by address and in tokens.
+func policies() []guard.Policy {
+	second := weir.Every(time.Second)
+	return []guard.Policy{
+		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "tight", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Per: second}}}},
+		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "mixed", Limits: []guard.Limit{
+			{Limit: weir.Limit{Rate: 5, Per: second}},
+			{Limit: weir.Limit{Name: "per-ip", Rate: 3, Per: second}, By: "ip"},
+			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
+		}},
+	}
+}
+
+// fixture is what the servers of a test stand on.
+type fixture struct {
+	*Server
+	clock *clock
+	table *Table
+	state atomic.Pointer[State]
+
+	mu      sync.Mutex // guards the field below
+	records []guard.Record
+}
+
+func (f *fixture) observe(r *guard.Record) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.records = append(f.records, *r)
+}
+
+// tokenOf returns a client's token.
+func tokenOf(name string) string { return strings.Repeat(name+"-", 40)[:40] }
+
+// setClients puts clients in force: name, or name=policy.
+func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
+	t.Helper()
+	var list []identity.Client
+	for _, n := range names {
+		name, policy, limited := strings.Cut(n, "=")
+		c := identity.Client{Name: name, Tokens: []secret.Secret{secret.New(tokenOf(name))}}
+		if limited {
+			c.Policies = []string{policy}
+		}
+		list = append(list, c)
+	}
+	clients, err := identity.NewClients(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	throttle, err := identity.NewThrottle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := guard.Compile(policies(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Server != nil {
+		rules = f.cfg.Guard.Rules()
+	}
+	f.state.Store(&State{Rules: rules, Door: &identity.Door{Clients: clients, Open: open, Throttle: throttle}})
+}
+
+func newFixture(t testing.TB, clients ...string) *fixture {
+	t.Helper()
+	f := &fixture{clock: newClock()}
+	f.setClients(t, false, clients...)
+	store, err := memstore.New(memstore.Config{Now: f.clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := guard.New(store, f.state.Load().Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.table, err = NewTable(0, f.clock.Now); err != nil {
+		t.Fatal(err)
+	}
+	f.Server = New(Config{
+		Guard: g, State: f.state.Load, Observe: f.observe, Throttler: f.table,
+		Log: slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
+	})
+	t.Cleanup(f.cancel)
+	return f
+}
+
+// script is a connection whose peer sends one input after the other, each when the ones
+// before have been answered.
+type script struct {
+	net.Conn // nil: what is not needed panics
+	inputs   []string
+	replies  []string // to each input
+	rest     string
+	piece    int // bytes that a read returns at most; 0 = all
+	from     net.Addr
+}
+
+func (s *script) Read(b []byte) (int, error) {
+	if s.rest == "" {
+		if len(s.inputs) == len(s.replies) {
+			return 0, io.EOF
+		}
+		s.rest = s.inputs[len(s.replies)]
+		s.replies = append(s.replies, "")
+	}
+	if s.piece > 0 && len(b) > s.piece {
+		b = b[:s.piece]
+	}
+	n := copy(b, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *script) Write(b []byte) (int, error) {
+	s.replies[len(s.replies)-1] += string(b)
+	return len(b), nil
+}
+
+func (s *script) Close() error                     { return nil }
+func (s *script) SetReadDeadline(time.Time) error  { return nil }
+func (s *script) SetWriteDeadline(time.Time) error { return nil }
+func (s *script) LocalAddr() net.Addr              { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6380} }
+
+func (s *script) RemoteAddr() net.Addr {
+	if s.from != nil {
+		return s.from
+	}
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1234}
+}
+
+// play sends inputs and returns the replies, the last one possibly missing.
+func (f *fixture) play(inputs ...string) []string {
+	s := &script{inputs: inputs}
+	newConn(f.Server, s).serve()
+	return s.replies
+}
+
+// want plays lines and compares the replies, given in the same order.
+func (f *fixture) want(t *testing.T, linesAndReplies ...string) {
+	t.Helper()
+	var lines, want []string
+	for i, s := range linesAndReplies {
+		if i%2 == 0 {
+			lines = append(lines, s+"\r\n")
+		} else {
+			want = append(want, s+"\r\n")
+		}
+	}
+	got := f.play(lines...)
+	for i := range want {
+		if i >= len(got) {
+			t.Fatalf("%q: the connection had ended", lines[i])
+		}
+		if got[i] != want[i] {
+			t.Errorf("%q: %q, want %q", lines[i], got[i], want[i])
+		}
+	}
+}
+
+// listen serves on a free port of loopback.
+func (f *fixture) listen(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := contextWithTimeout(5 * time.Second)
+		defer cancel()
+		if err := f.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown: %v", err)
+		}
+		if err := <-ended; err != ErrClosed {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return l.Addr().String()
+}
+
+// dial connects, with a deadline for all.
+func dial(t testing.TB, address string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c, bufio.NewReader(c)
+}
+
+// multibulk returns a command as clients send it.
+func multibulk(args ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, a := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return b.String()
+}
+
+func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), d)
+}

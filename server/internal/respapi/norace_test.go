@@ -1,0 +1,5 @@
+//go:build !race
+
+package respapi
+
+func lighter(n int) int { return n }

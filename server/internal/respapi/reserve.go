@@ -1,0 +1,104 @@
+package respapi
+
+import (
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// reserve answers WEIR.RESERVE.
+func (c *conn) reserve(args [][]byte) {
+	ttl := weir.DefaultTTL.Milliseconds()
+	rule := c.rule(args[1])
+	if rule == nil || !c.ask(args, &ttl) {
+		return
+	}
+	began := time.Now()
+	v, ticket, err := c.srv.cfg.Guard.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
+	if err != nil {
+		c.failUndecided(rule.Name(), err)
+		return
+	}
+	c.tell(&v, time.Since(began), false)
+	b := resp.AppendArray(c.out, 6)
+	if ticket == nil {
+		b = c.version.AppendNull(b)
+	} else {
+		b = resp.AppendBulk(b, ticket.String())
+	}
+	c.out = appendDecision(b, &v.Decision)
+}
+
+func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// commit answers WEIR.COMMIT.
+func (c *conn) commit(args [][]byte) {
+	used := guard.Used{Costs: c.costs[:0]}
+	rest := args[2:]
+	if len(rest) > 0 && !isWord(rest[0], "UNIT") {
+		n, ok := parseInt(rest[0])
+		if !ok {
+			c.fail("ERR what was used is not an integer or out of range")
+			return
+		}
+		used.Cost, used.HaveCost, rest = n, true, rest[1:]
+	}
+	for ; len(rest) > 0; rest = rest[3:] {
+		if len(rest) < 3 || !isWord(rest[0], "UNIT") {
+			c.fail("ERR syntax error at '" + clip(rest[0]) + "'")
+			return
+		}
+		n, ok := parseInt(rest[2])
+		if !ok {
+			c.fail("ERR the amount of a UNIT is not an integer or out of range")
+			return
+		}
+		used.Costs = append(used.Costs, guard.Cost{Unit: string(rest[1]), Amount: n})
+	}
+	c.settle(args[1], used)
+}
+
+// cancel answers WEIR.CANCEL.
+func (c *conn) cancel(args [][]byte) { c.settle(args[1], guard.Used{None: true}) }
+
+func (c *conn) settle(id []byte, used guard.Used) {
+	ticket, err := guard.ParseTicket(string(id), c.clientName())
+	if err != nil {
+		c.failUndecided("", err)
+		return
+	}
+	settled, err := c.srv.cfg.Guard.Settle(c.srv.ctx, ticket, used)
+	if err != nil {
+		c.failUndecided(ticket.Policy(), err)
+		return
+	}
+	b := resp.AppendInt(resp.AppendArray(c.out, 3), settled.Refunded)
+	c.out = appendFlag(resp.AppendInt(b, settled.Overrun), settled.Late)
+}
+
+// renew answers WEIR.RENEW.
+func (c *conn) renew(args [][]byte) {
+	ttl := weir.DefaultTTL.Milliseconds()
+	if len(args) > 2 && c.takeTTL(args[2], &ttl) == 0 {
+		return
+	}
+	ticket, err := guard.ParseTicket(string(args[1]), c.clientName())
+	if err != nil {
+		c.failUndecided("", err)
+		return
+	}
+	renewed, err := c.srv.cfg.Guard.Renew(c.srv.ctx, ticket, milliseconds(ttl))
+	if err != nil {
+		c.failUndecided(ticket.Policy(), err)
+		return
+	}
+	if !renewed {
+		ttl = 0
+	}
+	c.out = resp.AppendInt(appendFlag(resp.AppendArray(c.out, 2), renewed), ttl)
+}
+
+// appendFlag appends 1 or 0.
+func appendFlag(b []byte, x bool) []byte { return resp.RESP2.AppendBool(b, x) }

@@ -1,0 +1,148 @@
+package respapi
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+func throttle(t *testing.T, table *Table, key string, n Numbers, quantity int64) bool {
+	t.Helper()
+	d, err := table.Throttle(context.Background(), "", key, n, quantity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Allowed
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A million calls, each with a key and numbers of its own, cost a bounded amount of
+// memory, and the last are not slower than the first.
+func TestRandomNumbers(t *testing.T) {
+	before := heap()
+	table, err := NewTable(0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	calls := lighter(1_000_000)
+	var took [10]time.Duration
+	for i := range calls {
+		n := Numbers{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
+		began := time.Now()
+		throttle(t, table, strconv.Itoa(i), n, 1)
+		took[i*len(took)/calls] += time.Since(began)
+	}
+	grown := heap() - before
+	tenth := int64(calls / len(took))
+	t.Logf("%d calls, ns each: first tenth %d, last %d; %d KiB for %+v", calls, took[0].Nanoseconds()/tenth, took[9].Nanoseconds()/tenth, grown>>10, table.Stats())
+	if grown > 12<<20 {
+		t.Errorf("the heap has grown by %d bytes", grown)
+	}
+	if s := table.Stats(); s.Keys > DefaultMaxKeys+shardRows {
+		t.Errorf("%+v", s)
+	}
+	runtime.KeepAlive(table)
+}
+
+// In a full table whoever is refused stays refused, and whoever has nothing in use goes
+// first.
+func TestFullTable(t *testing.T) {
+	c := newClock()
+	table, err := NewTable(shardRows, c.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hourly := Numbers{10, 10, 3600}
+	for i := range shardRows / 2 {
+		throttle(t, table, "refused"+strconv.Itoa(i), hourly, 10)
+		throttle(t, table, "frugal"+strconv.Itoa(i), hourly, 2)
+	}
+	for i := range 1000 {
+		if !throttle(t, table, "new"+strconv.Itoa(i), hourly, 1) {
+			t.Fatalf("new key %d is refused", i)
+		}
+		if throttle(t, table, "refused"+strconv.Itoa(i%(shardRows/2)), hourly, 1) {
+			t.Fatalf("after %d new keys one that was refused is free", i)
+		}
+	}
+	if s := table.Stats(); s.Keys != shardRows || s.Evicted == 0 || s.Overflowed != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// If nobody can go, new keys share a row, and who finds a place later begins with what is
+// used there.
+func TestOverflow(t *testing.T) {
+	c := newClock()
+	table, err := NewTable(1, c.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	daily, hourly := Numbers{1, 1, 86400}, Numbers{3, 3, 3600}
+	for i := range shardRows {
+		throttle(t, table, strconv.Itoa(i), daily, 1)
+	}
+	for i, want := range []bool{true, true, true, false} {
+		if got := throttle(t, table, "new"+strconv.Itoa(i), hourly, 1); got != want {
+			t.Errorf("new key %d: %v", i, got)
+		}
+	}
+	if s := table.Stats(); s.Overflowed != 3 || s.Keys != shardRows {
+		t.Errorf("%+v", s)
+	}
+	c.pass(24 * time.Hour)
+	if !throttle(t, table, "later", hourly, 3) {
+		t.Error("a day later the shared row is still in use")
+	}
+}
+
+// Whoever asks at once gets no more together than the limit.
+func TestThrottleTogether(t *testing.T) {
+	table, err := NewTable(0, newClock().Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		granted = map[string]int{}
+	)
+	for w := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				client, key := strconv.Itoa(w%2), strconv.Itoa(i%3)
+				if d, err := table.Throttle(context.Background(), client, key, Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
+					mu.Lock()
+					granted[client+key]++
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for who, n := range granted {
+		if n != 100 {
+			t.Errorf("%s got %d of 100", who, n)
+		}
+	}
+	if len(granted) != 6 {
+		t.Errorf("clients share keys: %v", granted)
+	}
+}
+
+func TestNewTable(t *testing.T) {
+	if _, err := NewTable(-1, nil); err == nil {
+		t.Error("a negative number of keys passes")
+	}
+}

@@ -1,0 +1,184 @@
+package respapi
+
+import (
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/resp"
+)
+
+// who is who a connection belongs to. It remembers what was shown, and looks again when
+// clients have changed: a token that was taken back does not go on to work.
+type who struct {
+	dns         []string // names in a verified certificate
+	common      string
+	user, token string // of the last AUTH that was right
+
+	door   *identity.Door // that client and known are of
+	client *identity.Client
+	known  bool // it may decide
+}
+
+// isKnown says whether the door lets the connection in. After it, client is who it is, nil
+// if that does not matter.
+func (w *who) isKnown(d *identity.Door) bool {
+	if w.door == d {
+		return w.known
+	}
+	w.door = d
+	w.client = w.find(d)
+	w.known = w.client != nil || d.Clients.Len() == 0 || d.Open && w.token == ""
+	return w.known
+}
+
+func (w *who) find(d *identity.Door) *identity.Client {
+	if w.token != "" {
+		return prove(d, w.user, w.token)
+	}
+	if c := d.Clients.ByCertificate(w.dns...); c != nil {
+		return c
+	}
+	return d.Clients.ByCertificate(w.common)
+}
+
+// prove returns the client that has the token, and the name if one is given.
+func prove(d *identity.Door, user, token string) *identity.Client {
+	c := d.Clients.ByToken(token)
+	if c == nil || user != defaultUser && user != c.Name {
+		return nil
+	}
+	return c
+}
+
+// defaultUser is what Redis calls whoever gives no name.
+const defaultUser = "default"
+
+// clientName returns the client's name, "" if it has none.
+func (c *conn) clientName() string {
+	if c.who.client == nil {
+		return ""
+	}
+	return c.who.client.Name
+}
+
+// handshake learns of a certificate, if the connection has TLS.
+func (c *conn) handshake() bool {
+	t, ok := c.net.(*tls.Conn)
+	if !ok {
+		return true
+	}
+	_ = t.SetDeadline(time.Now().Add(restTimeout))
+	if t.HandshakeContext(c.srv.ctx) != nil {
+		return false
+	}
+	_ = t.SetDeadline(time.Time{})
+	if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
+		c.who.dns, c.who.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
+	}
+	return true
+}
+
+// auth answers AUTH [user] token.
+func (c *conn) auth(args [][]byte) {
+	user, token := defaultUser, string(args[len(args)-1])
+	if len(args) == 3 {
+		user = string(args[1])
+	}
+	if problem := c.login(user, token); problem != "" {
+		c.fail(problem)
+		return
+	}
+	c.ok()
+}
+
+// login returns why a user and token do not let the connection in, "" if they do. Then
+// they replace what was shown before.
+func (c *conn) login(user, token string) string {
+	d := c.state.Door
+	if d.Clients.Len() == 0 {
+		return "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
+	}
+	from := address(c.net.RemoteAddr())
+	if wait, blocked := d.Throttle.Blocked(from); blocked {
+		return "ERR too many wrong tokens came from this address; the next may come after " + wait.Round(time.Second).String()
+	}
+	client := prove(d, user, token)
+	if client == nil {
+		d.Throttle.Failed(from)
+		return "WRONGPASS invalid username-password pair or user is disabled."
+	}
+	c.who.user, c.who.token = user, token
+	c.who.door, c.who.client, c.who.known = d, client, true
+	return ""
+}
+
+// address returns where a connection comes from: of an IPv6 address the network, since
+// whoever has one address there has them all.
+func address(a net.Addr) string {
+	from, err := netip.ParseAddrPort(a.String())
+	if err != nil {
+		return "unix"
+	}
+	addr := from.Addr().Unmap().WithZone("")
+	if network, err := addr.Prefix(64); err == nil && addr.Is6() {
+		return network.String()
+	}
+	return addr.String()
+}
+
+// hello answers HELLO [2|3 [AUTH user token] [SETNAME name]].
+func (c *conn) hello(args [][]byte) {
+	version, name := c.version, c.name
+	if len(args) > 1 {
+		n, ok := parseInt(args[1])
+		switch {
+		case !ok:
+			c.fail("ERR Protocol version is not an integer or out of range")
+			return
+		case n != 2 && n != 3:
+			c.fail("NOPROTO unsupported protocol version")
+			return
+		}
+		version = resp.Version(n)
+	}
+	for i := 2; i < len(args); {
+		switch {
+		case isWord(args[i], "AUTH") && i+2 < len(args):
+			if problem := c.login(string(args[i+1]), string(args[i+2])); problem != "" {
+				c.fail(problem)
+				return
+			}
+			i += 3
+		case isWord(args[i], "SETNAME") && i+1 < len(args):
+			if name = string(args[i+1]); !isClientName(name) {
+				c.fail(badClientName)
+				return
+			}
+			i += 2
+		default:
+			c.fail("ERR Syntax error in HELLO option '" + clip(args[i]) + "'")
+			return
+		}
+	}
+	if !c.who.isKnown(c.state.Door) {
+		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+		return
+	}
+	c.version, c.name = version, name
+	c.greet()
+}
+
+// greet replies to HELLO.
+func (c *conn) greet() {
+	b := c.version.AppendMap(c.out, 7)
+	b = resp.AppendBulk(resp.AppendBulk(b, "server"), "weir")
+	b = resp.AppendBulk(resp.AppendBulk(b, "version"), redisVersion)
+	b = resp.AppendInt(resp.AppendBulk(b, "proto"), int64(c.version))
+	b = resp.AppendInt(resp.AppendBulk(b, "id"), c.id)
+	b = resp.AppendBulk(resp.AppendBulk(b, "mode"), "standalone")
+	b = resp.AppendBulk(resp.AppendBulk(b, "role"), "master")
+	c.out = resp.AppendArray(resp.AppendBulk(b, "modules"), 0)
+}
