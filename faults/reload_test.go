@@ -106,13 +106,14 @@ func newConfigured(tr *trial) *configured {
 // daemon has noticed.
 func (c *configured) rewrite(i int) {
 	c.Helper()
-	wrong := fmt.Sprintf("unknown%d: true\n", i)
-	c.write(content(9000+i, wrong), 2*i)
+	wrong := content(9000+i, strings.Repeat("\n", i)) // so that the error is on another line each time
+	where := fmt.Sprintf("%s:%d:", filepath.Base(c.file), 1+strings.Count(wrong, "\n"))
+	c.write(wrong+"nonsense: true\n", 2*i)
 	rig.Await(c, "the daemon to refuse a file", patience, func() error {
 		c.look()
 		text, err := c.fleet.Get(0, "/readyz")
-		if err == nil && !strings.Contains(text, fmt.Sprintf("unknown%d", i)) {
-			err = fmt.Errorf("/readyz says %q", text)
+		if err == nil && !strings.Contains(text, where) {
+			err = fmt.Errorf("/readyz does not tell of %s: %q", where, text)
 		}
 		return err
 	})

@@ -3,7 +3,7 @@ package report
 const intro = `# Faults
 
 Written by ` + "`make faults`" + `; do not edit. Each row breaks something under real daemons,
-with a real Redis, under load, and tells what came of it.
+under load, with a real Redis where counts are shared, and tells what came of it.
 
 | | |
 |---|---|
@@ -28,7 +28,11 @@ E of all keys is told, beside its bound.
 Every row also has to show that
 
 - all answers are decisions: no status other than 200, and no connection that breaks,
-- afterwards decisions are shared again: what one daemon takes, the next refuses.
+- where counts are shared, they are again afterwards: what one daemon takes, the next
+  refuses.
+
+F13, F15, F16 and F20 have one daemon, which counts in memory and has a configuration file
+with the same policy and, where the row needs them, others.
 
 *Given up* is when the last daemon logs that it no longer asks Redis for each decision,
 counted from the fault; *back* is when the last one does so again, counted from Redis's
@@ -65,4 +69,13 @@ const outro = `
   since a Go program reads the system's clock without the C library and faketime does not
   reach it. A daemon's own clock never steps: it is the wall clock at the start of the
   process, and monotonic from then on. So what can step is the clock of the store.
+- **Numbers of two versions** (F13): a request is decided by the rules of one version of
+  the file: which policies there are, and what is off, in shadow or overridden. Rates and
+  bursts are changed where the counts are, one policy after the other and before the rules
+  follow, so that what was used stays used. A batch can meet that half done, and a single
+  answer can tell the new limit in its body and the old one in its headers. Files are not
+  made empty before they are written again: an empty file is a configuration, too.
+- **Slow clients** (F16): when all of its connections are taken, the daemon closes those
+  that were opened a second ago or earlier and have not sent one whole request, the oldest
+  first, for others. The rest has 5 s for its head and 8 s for its body.
 `

@@ -46,7 +46,8 @@ func (s *Slow) connect(ctx context.Context, n, perSecond int) {
 	began := time.Now()
 	for i := 0; i < n && ctx.Err() == nil; <-tick.C {
 		for due := int(time.Since(began).Seconds() * float64(perSecond)); i < min(n, due); i++ {
-			s.wg.Go(func() { s.run(ctx, i%3) })
+			kind := i % 3
+			s.wg.Go(func() { s.run(ctx, kind) })
 		}
 	}
 }
