@@ -3,6 +3,7 @@ package faults
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -33,25 +34,30 @@ func TestSlowClients(t *testing.T) {
 		return nil
 	})
 	end := load.Now()
-	fresh := newcomers.Stop()
+	newcomers.Stop()
 	list := load.Stop()
 	_, lost := slow.Stop()
 	fleet.Stop()
-	tr.judgeSlow(list, fresh, fault, end)
+	tr.judgeSlow(list, fault, end)
 	tr.none("slow clients that could not connect", lost)
 	tr.tell("slow clients sent away", "%d of %d", len(slow.Ended()), n)
 	tr.within("the slowest of these stayed for", slices.Max(slow.Ended()), 10*time.Second)
 }
 
 // judgeSlow judges those who are not slow.
-func (tr *trial) judgeSlow(list, fresh []history.Decision, fault, end time.Duration) {
+func (tr *trial) judgeSlow(list []history.Decision, fault, end time.Duration) {
 	tr.Helper()
-	all := slices.Concat(list, fresh)
-	tr.judge(all, 0, "0")
-	before := history.Percentile(history.Between(all, 0, fault), 0.99)
-	tr.stalled(all)
+	tr.judge(list, 0, "0")
+	before := history.Percentile(history.Between(list, 0, fault), 0.99)
+	tr.stalled(list)
 	tr.tell("p99 before", "%s", brief(before))
-	tr.within("p99 meanwhile", history.Percentile(history.Between(all, fault, end), 0.99), 3*before/2)
+	tr.within("p99 meanwhile", history.Percentile(history.Between(list, fault, end), 0.99), 3*before/2)
+	var fresh []history.Decision
+	for _, d := range list {
+		if strings.HasPrefix(d.Key, "new") {
+			fresh = append(fresh, d)
+		}
+	}
 	p := func(p float64, from, to time.Duration) string {
 		return brief(history.Percentile(history.Between(fresh, from, to), p))
 	}

@@ -119,56 +119,62 @@ func (s *Slow) Stop() (kept, lost int) {
 	return s.kept, s.lost
 }
 
-// Newcomers are callers with a new connection each.
+// Newcomers are callers with a new connection each. What they got is part of the load's
+// history; their keys begin with "new".
 type Newcomers struct {
-	stop chan struct{}
-	done chan struct{}
-	list []history.Decision // by the goroutine that asks, until done
+	load  *Load  // set by StartNewcomers, like all of it
+	fleet *Fleet // whose client has no connections to use again
+	stop  chan struct{}
+	done  chan struct{} // closed when the last answer is there
 }
 
-// StartNewcomers has some call each second, one after the other comes. Times are those of
+// StartNewcomers has some call each second, whether answers come or not. Stop them before
 // the load.
 func (l *Load) StartNewcomers(perSecond int) *Newcomers {
-	n := &Newcomers{stop: make(chan struct{}), done: make(chan struct{})}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * requestLimit}
-	fleet := &Fleet{Daemons: l.fleet.Daemons, t: l.fleet.t, client: client}
-	var mu sync.Mutex
-	go func() {
-		defer close(n.done)
-		var wg sync.WaitGroup
-		defer wg.Wait()
-		tick := time.NewTicker(time.Second / time.Duration(perSecond))
-		defer tick.Stop()
-		for i := 0; ; i++ {
-			select {
-			case <-n.stop:
-				return
-			case <-tick.C:
-			}
-			wg.Go(func() {
-				d := history.Decision{Key: fmt.Sprintf("new%d", i%10), Sent: l.Now()}
-				answer, err := fleet.Ask(0, d.Key, 1)
-				d.Received, d.Status, d.Allowed, d.Reason = l.Now(), answer.Status, answer.Allowed, answer.Reason
-				if err != nil {
-					d.Err = err.Error()
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				n.list = append(n.list, d)
-			})
-		}
-	}()
-	l.fleet.t.Cleanup(func() { n.Stop() })
+	n := &Newcomers{
+		load: l, fleet: &Fleet{Daemons: l.fleet.Daemons, t: l.fleet.t, client: client},
+		stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	go n.run(time.Second / time.Duration(perSecond))
+	l.fleet.t.Cleanup(n.Stop)
 	return n
 }
 
-// Stop waits for the last answers and returns all decisions.
-func (n *Newcomers) Stop() []history.Decision {
+func (n *Newcomers) run(every time.Duration) {
+	defer close(n.done)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-n.stop:
+			return
+		case <-tick.C:
+			wg.Go(func() { n.ask(fmt.Sprintf("new%d", i%10)) })
+		}
+	}
+}
+
+func (n *Newcomers) ask(key string) {
+	d := history.Decision{Key: key, Sent: n.load.Now()}
+	answer, err := n.fleet.Ask(0, key, 1)
+	d.Received, d.Status, d.Allowed, d.Reason = n.load.Now(), answer.Status, answer.Allowed, answer.Reason
+	if err != nil {
+		d.Err = err.Error()
+	}
+	n.load.mu.Lock()
+	defer n.load.mu.Unlock()
+	n.load.list = append(n.load.list, d)
+}
+
+// Stop waits for the last answers.
+func (n *Newcomers) Stop() {
 	select {
 	case <-n.stop:
 	default:
 		close(n.stop)
 	}
 	<-n.done
-	return n.list
 }
