@@ -215,6 +215,9 @@ func (r *Reader) take() [][]byte {
 // length reads a line with a length: a letter, at most so many, CR LF. It returns false if
 // the line is not there yet.
 func (r *Reader) length(what, invalid string, most int) (int, bool, error) {
+	if n, ok := r.shortLength(most); ok {
+		return n, true, nil
+	}
 	line := r.buf[r.at+min(r.scanned, r.end-r.at) : r.end]
 	i := bytes.IndexByte(line, '\n')
 	if i < 0 {
@@ -236,11 +239,33 @@ func (r *Reader) length(what, invalid string, most int) (int, bool, error) {
 	return n, true, nil
 }
 
+// shortLength is length for lines of one or two digits that are there, as nearly all are.
+func (r *Reader) shortLength(most int) (n int, ok bool) {
+	line := r.buf[r.at:r.end]
+	if len(line) < 5 {
+		return 0, false
+	}
+	n = int(line[1] - '0')
+	size := 4
+	if line[2] != '\r' {
+		if n == 0 || line[2]-'0' > 9 {
+			return 0, false
+		}
+		n, size = 10*n+int(line[2]-'0'), 5
+	}
+	if line[1]-'0' > 9 || n > most || line[size-2] != '\r' || line[size-1] != '\n' {
+		return 0, false
+	}
+	r.at += size
+	r.scanned = 0
+	return n, true
+}
+
 // parseLength returns the number of a line without its letter and line feed, if it is one
 // between 0 and most, written in the one way there is.
 func parseLength(line []byte, most int) (n int, ok bool) {
-	digits, ok := bytes.CutSuffix(line, []byte{'\r'})
-	if !ok || len(digits) == 0 || len(digits) > 9 || digits[0] == '0' && len(digits) > 1 {
+	digits := line[:max(0, len(line)-1)]
+	if len(digits) == 0 || line[len(digits)] != '\r' || len(digits) > 9 || digits[0] == '0' && len(digits) > 1 {
 		return 0, false
 	}
 	for _, d := range digits {

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
@@ -88,59 +91,108 @@ func realFixture(tb testing.TB) *fixture {
 	return f
 }
 
-// BenchmarkServer measures commands over loopback, as many at once as depth says, by
-// connections that wait for the replies. Compare each with the floor of the same depth.
-func BenchmarkServer(b *testing.B) {
+// BenchmarkBesideFloor measures commands over loopback by 16 connections that wait for the
+// replies, as many commands at once as depth says. Rounds of the floor and of the server
+// take turns, so that both meet the same neighbours. It reports commands per second of
+// the server, and the median of its share of the floor's.
+func BenchmarkBesideFloor(b *testing.B) {
 	floor, weir := floorServer(b), realFixture(b).listen(b)
+	ping := func(int) string { return multibulk("PING") }
 	for _, depth := range []int{1, 16} {
-		for _, x := range []struct{ name, address, command string }{
-			{"floor", floor, multibulk("PING")},
-			{"ping", weir, multibulk("PING")},
-			{"check", weir, multibulk("WEIR.CHECK", "default", "user:%07d")},
-			{"throttle", weir, multibulk("CL.THROTTLE", "user:%07d", "15", "30", "60")},
+		for _, x := range []struct {
+			name    string
+			lines   int // of a reply
+			command func(i int) string
+		}{
+			{"ping", 1, ping},
+			{"check", 6, func(i int) string { return multibulk("WEIR.CHECK", "default", fmt.Sprintf("user:%07d", i)) }},
+			{"throttle", 6, func(i int) string {
+				return multibulk("CL.THROTTLE", fmt.Sprintf("user:%07d", i), "15", "30", "60")
+			}},
 		} {
 			b.Run(fmt.Sprintf("%s-%d", x.name, depth), func(b *testing.B) {
-				b.SetParallelism(8) // connections per processor
-				b.RunParallel(func(pb *testing.PB) { ask(b, pb, x.address, x.command, depth) })
+				least := newCallers(b, floor, depth, 1, ping)
+				most := newCallers(b, weir, depth, x.lines, x.command)
+				var shares []float64
+				var took time.Duration
+				commands := 0
+				for b.Loop() {
+					f, w := least.round(b), most.round(b)
+					shares = append(shares, float64(f)/float64(w))
+					took += w
+					commands += len(most) * roundLength * depth
+				}
+				slices.Sort(shares)
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(commands)/took.Seconds(), "commands/s")
+				b.ReportMetric(shares[len(shares)/2], "floor")
 			})
 		}
 	}
 }
 
-// ask sends pipelines of a command and reads the replies.
-func ask(b *testing.B, pb *testing.PB, address, command string, depth int) {
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		b.Error(err)
-		return
-	}
-	defer c.Close()
-	command = strings.Replace(command, "$9\r\nuser:%07d", "$12\r\nuser:%07d", 1) // as long as it will be
-	var out bytes.Buffer
-	in := bufio.NewReader(c)
-	for n := 0; ; n++ {
-		sent := 0
-		for out.Reset(); sent < depth && pb.Next(); sent++ {
-			if strings.Contains(command, "%07d") {
-				fmt.Fprintf(&out, command, (n*depth+sent)%100_000)
-			} else {
-				out.WriteString(command)
+// roundLength is how many pipelines each caller of a round sends.
+const roundLength = 100
+
+// A caller is a connection with what it sends.
+type caller struct {
+	conn  net.Conn
+	sends [][]byte
+	lines int // of the replies to one of them
+	buf   []byte
+}
+
+type callers []*caller
+
+func newCallers(b *testing.B, address string, depth, lines int, command func(i int) string) (all callers) {
+	b.Helper()
+	for n := range 16 {
+		c, _ := dial(b, address)
+		_ = c.SetDeadline(time.Time{})
+		one := &caller{conn: c, lines: lines * depth, buf: make([]byte, 16<<10)}
+		for i := range roundLength {
+			var out strings.Builder
+			for d := range depth {
+				out.WriteString(command((n*roundLength+i)*depth + d))
 			}
+			one.sends = append(one.sends, []byte(out.String()))
 		}
-		if sent == 0 {
-			return
-		}
-		if _, err := c.Write(out.Bytes()); err != nil {
-			b.Error(err)
-			return
-		}
-		for range sent {
-			if err := skipReply(in); err != nil {
-				b.Error(err)
-				return
-			}
-		}
+		all = append(all, one)
 	}
+	return all
+}
+
+// round has all callers send what they have, and returns how long it took.
+func (all callers) round(b *testing.B) time.Duration {
+	began := time.Now()
+	var wg sync.WaitGroup
+	for _, c := range all {
+		wg.Go(func() {
+			for _, send := range c.sends {
+				if err := c.call(send); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(began)
+}
+
+// call sends commands and reads as many lines as their replies have.
+func (c *caller) call(send []byte) error {
+	if _, err := c.conn.Write(send); err != nil {
+		return err
+	}
+	for lines := 0; lines < c.lines; {
+		n, err := c.conn.Read(c.buf)
+		if err != nil {
+			return err
+		}
+		lines += bytes.Count(c.buf[:n], []byte{'\n'})
+	}
+	return nil
 }
 
 // skipReply reads a simple reply, or an array of simple ones.
@@ -194,4 +246,49 @@ func BenchmarkTable(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkRedisBenchmark is BenchmarkBesideFloor with redis-benchmark as the client.
+func BenchmarkRedisBenchmark(b *testing.B) {
+	floor, weir := floorServer(b), realFixture(b).listen(b)
+	for _, depth := range []string{"1", "16"} {
+		for _, x := range []struct {
+			name    string
+			command []string
+		}{
+			{"ping", []string{"PING"}},
+			{"check-hot", []string{"WEIR.CHECK", "default", "alice"}},
+			{"check-100k", []string{"WEIR.CHECK", "default", "user:__rand_int__"}},
+			{"throttle-100k", []string{"CL.THROTTLE", "user:__rand_int__", "15", "30", "60"}},
+		} {
+			b.Run(x.name+"-P"+depth, func(b *testing.B) {
+				var shares, rates []float64
+				for b.Loop() {
+					f, w := redisBenchmark(b, floor, depth, "PING"), redisBenchmark(b, weir, depth, x.command...)
+					shares, rates = append(shares, w/f), append(rates, w)
+				}
+				slices.Sort(shares)
+				slices.Sort(rates)
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(rates[len(rates)/2], "commands/s")
+				b.ReportMetric(shares[len(shares)/2], "floor")
+			})
+		}
+	}
+}
+
+// redisBenchmark returns commands per second.
+func redisBenchmark(b *testing.B, address, depth string, command ...string) (rate float64) {
+	b.Helper()
+	n := map[string]string{"1": "30000", "16": "300000"}[depth]
+	out := run(b, address, "", "redis-benchmark", append([]string{"-n", n, "-c", "16", "-r", "100000", "-P", depth, "--csv"}, command...)...)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	fields := strings.Split(lines[len(lines)-1], `","`)
+	if len(fields) < 2 {
+		b.Fatalf("%q", out)
+	}
+	if _, err := fmt.Sscanf(fields[1], "%f", &rate); err != nil {
+		b.Fatalf("%q: %v", out, err)
+	}
+	return rate
 }

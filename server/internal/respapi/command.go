@@ -15,6 +15,7 @@ type command struct {
 	key      int    // the place of the key, 0 if it has none
 	open     bool   // also for who has not said who it is
 	writes   bool   // it changes something
+	gathers  bool   // it may be decided together with others like it
 	summary  string
 	usage    string // of the arguments
 	run      func(c *conn, args [][]byte)
@@ -31,7 +32,7 @@ var byName = map[string]*command{}
 
 func init() { // not where it is declared, since COMMAND tells of itself
 	commands = []*command{
-		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).check},
+		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, gathers: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).check},
 		{name: "WEIR.PEEK", min: 3, max: maxArgs, key: 2, summary: "Says what WEIR.CHECK would, and charges nothing", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).peek},
 		{name: "WEIR.RESERVE", min: 4, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds that until it is settled", usage: "policy key cost [TTL ms] [BY name value ...] [UNIT name amount ...]", run: (*conn).reserve},
 		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Settles a reservation, of which so much was used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
@@ -72,10 +73,32 @@ func find(name []byte) *command {
 	return byName[string(upper[:len(name)])]
 }
 
+// lastCommand is the command that came last and how its name was written. Most are like
+// the one before.
+type lastCommand struct {
+	name    [16]byte
+	length  int
+	command *command
+}
+
+func (l *lastCommand) find(name []byte) *command {
+	if string(name) == string(l.name[:l.length]) {
+		return l.command
+	}
+	cmd := find(name)
+	if cmd != nil {
+		l.command, l.length = cmd, copy(l.name[:], name)
+	}
+	return cmd
+}
+
 // execute carries out a command.
 func (c *conn) execute(args [][]byte) {
 	c.state = c.srv.cfg.State()
-	cmd := find(args[0])
+	cmd := c.last.find(args[0])
+	if cmd == nil || !cmd.gathers || len(c.batch) == maxBatch {
+		c.decideBatch()
+	}
 	switch {
 	case cmd == nil && isHTTP(args[0]):
 		c.fail("ERR this is no HTTP server")
@@ -98,7 +121,10 @@ func isHTTP(name []byte) bool { return isWord(name, "POST") || isWord(name, "HOS
 func (c *conn) ok() { c.out = append(c.out, "+OK\r\n"...) }
 
 // fail replies with an error, which begins with its code.
-func (c *conn) fail(text string) { c.out = resp.AppendError(c.out, text) }
+func (c *conn) fail(text string) {
+	c.decideBatch() // the checks before come first
+	c.out = resp.AppendError(c.out, text)
+}
 
 // isWord compares without regard to letter case. The word is in capitals.
 func isWord(arg []byte, word string) bool {

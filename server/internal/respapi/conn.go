@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
 )
@@ -38,9 +39,13 @@ type conn struct {
 	closing bool // after the replies
 	linger  bool // for the peer to read them
 
-	readBy  time.Time // the deadlines that are set
-	writeBy time.Time
+	readBy  weir.Instant // the deadlines that are set
+	writeBy weir.Instant
 	partial bool // readBy is for the rest of a command
+
+	clock weir.Instant // when the last decision was made, or the pipeline arrived
+	last  lastCommand
+	batch []guard.Item // checks that are decided together
 
 	// Of the command that is carried out. They are used again by the next.
 	state  *State
@@ -72,16 +77,21 @@ func (c *conn) serve() {
 }
 
 // answer carries out all commands that were received and writes the replies, with one
-// write unless they are many. It returns false if the connection ends.
+// write unless they are many. It returns false if the connection ends. The clock is read
+// when it begins, and after every decision.
 func (c *conn) answer() bool {
+	c.clock = weir.Now()
 	for n := 1; ; n++ {
 		args, err := c.in.Next()
 		switch {
 		case err != nil:
-			c.out = resp.AppendError(c.out, "ERR "+err.Error())
+			c.fail("ERR " + err.Error())
 			c.closing, c.linger = true, true
 		case args != nil:
 			c.execute(args)
+		}
+		if args == nil || n == maxPipeline {
+			c.decideBatch()
 		}
 		switch {
 		case len(c.out) > maxOut:
@@ -129,9 +139,9 @@ func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
 	}
-	if now := time.Now(); c.writeBy.Sub(now) < writeTimeout*2/3 { // it is not set for each write
-		c.writeBy = now.Add(writeTimeout)
-		if c.net.SetWriteDeadline(c.writeBy) != nil {
+	if c.writeBy.Sub(c.clock) < writeTimeout*2/3 { // it is not set for each write
+		c.writeBy = c.clock.Add(writeTimeout)
+		if c.net.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
 			return false
 		}
 	}
@@ -150,19 +160,21 @@ func (c *conn) setReadDeadline() {
 	if partial && c.partial {
 		return
 	}
-	patience, now := c.srv.cfg.Idle, time.Now()
+	patience := c.srv.cfg.Idle
 	if partial || !c.who.isKnown(c.srv.cfg.State().Door) {
 		patience = restTimeout
 	}
-	left := c.readBy.Sub(now)
+	left := c.readBy.Sub(c.clock)
 	if partial == c.partial && left <= patience && left > patience*3/4 {
 		return
 	}
-	c.partial, c.readBy = partial, time.Time{}
+	c.partial = partial
+	c.readBy = c.clock.Add(patience)
+	deadline := time.Time{}
 	if patience > 0 {
-		c.readBy = now.Add(patience)
+		deadline = time.Now().Add(patience)
 	}
-	_ = c.net.SetReadDeadline(c.readBy) // an error means that it is closed, and so will Read say
+	_ = c.net.SetReadDeadline(deadline) // an error means that it is closed, and so will Read say
 }
 
 // lingerOn lets the peer read the last replies before the connection is closed: closed

@@ -15,13 +15,12 @@ func (c *conn) reserve(args [][]byte) {
 	if rule == nil || !c.ask(args, &ttl) {
 		return
 	}
-	began := time.Now()
 	v, ticket, err := c.srv.cfg.Guard.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
 	if err != nil {
 		c.failUndecided(rule.Name(), err)
 		return
 	}
-	c.tell(&v, time.Since(began), false)
+	c.tell(&v, c.took(), false)
 	b := resp.AppendArray(c.out, 6)
 	if ticket == nil {
 		b = c.version.AppendNull(b)

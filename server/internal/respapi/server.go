@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// Config is what New needs. All fields but Idle are required.
+// Config is what New needs. All fields but the last two are required.
 type Config struct {
 	Guard     *guard.Guard
 	State     func() *State // what holds now; a command asks once
@@ -21,6 +21,11 @@ type Config struct {
 	Throttler Throttler // for CL.THROTTLE
 	Log       *slog.Logger
 	Version   string // of the daemon, for INFO
+
+	// Batch has checks that follow each other in a pipeline decided by one call to the
+	// limiter. That is for stores at the other end of a network: with one in memory
+	// it gains nothing.
+	Batch bool
 
 	// Idle is how long a connection may be silent. 0 means as long as it likes;
 	// DefaultIdle is a good choice.

@@ -13,7 +13,7 @@ import (
 )
 
 // run runs one of Redis' own programs against a server and returns what it prints.
-func run(t *testing.T, address, input, program string, args ...string) string {
+func run(t testing.TB, address, input, program string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
