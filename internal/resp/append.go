@@ -38,8 +38,13 @@ func AppendBulk[T string | []byte](b []byte, text T) []byte {
 func AppendArray(b []byte, n int) []byte { return appendHead(b, '*', int64(n)) }
 
 func appendHead(b []byte, kind byte, n int64) []byte {
-	if uint64(n) < 10 { // most are
+	switch { // most are short, and strconv takes twice as long
+	case uint64(n) < 10:
 		return append(b, kind, byte('0'+n), '\r', '\n')
+	case uint64(n) < 100:
+		return append(b, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
+	case uint64(n) < 1000:
+		return append(b, kind, byte('0'+n/100), byte('0'+n/10%10), byte('0'+n%10), '\r', '\n')
 	}
 	b = strconv.AppendInt(append(b, kind), n, 10)
 	return append(b, '\r', '\n')

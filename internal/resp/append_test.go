@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -42,6 +43,14 @@ func TestAppend(t *testing.T) {
 	for _, tt := range tests {
 		if tt.got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, tt.got, tt.want)
+		}
+	}
+}
+
+func TestAppendInt(t *testing.T) {
+	for n := int64(-20); n < 20_000; n++ {
+		if got, want := string(AppendInt(nil, n)), fmt.Sprintf(":%d\r\n", n); got != want {
+			t.Fatalf("%q, want %q", got, want)
 		}
 	}
 }

@@ -72,7 +72,7 @@ func realFixture(tb testing.TB) *fixture {
 	tb.Helper()
 	f := &fixture{}
 	f.setClients(tb, false)
-	store, err := memstore.New(memstore.Config{MaxKeys: 1 << 20})
+	store, err := memstore.New(memstore.Config{})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func realFixture(tb testing.TB) *fixture {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if f.table, err = NewTable(1<<20, nil); err != nil {
+	if f.table, err = NewTable(0, nil); err != nil {
 		tb.Fatal(err)
 	}
 	f.Server = New(Config{
@@ -105,6 +105,7 @@ func BenchmarkBesideFloor(b *testing.B) {
 			command func(i int) string
 		}{
 			{"ping", 1, ping},
+			{"check-hot", 6, func(int) string { return multibulk("WEIR.CHECK", "default", "alice") }},
 			{"check", 6, func(i int) string { return multibulk("WEIR.CHECK", "default", fmt.Sprintf("user:%07d", i)) }},
 			{"throttle", 6, func(i int) string {
 				return multibulk("CL.THROTTLE", fmt.Sprintf("user:%07d", i), "15", "30", "60")

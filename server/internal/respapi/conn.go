@@ -43,7 +43,7 @@ type conn struct {
 	writeBy weir.Instant
 	partial bool // readBy is for the rest of a command
 
-	clock weir.Instant // when the last decision was made, or the pipeline arrived
+	clock weir.Instant // when it was last read: a pipeline came, was decided on, was answered
 	last  lastCommand
 	batch []guard.Item // checks that are decided together
 
@@ -77,8 +77,7 @@ func (c *conn) serve() {
 }
 
 // answer carries out all commands that were received and writes the replies, with one
-// write unless they are many. It returns false if the connection ends. The clock is read
-// when it begins, and after every decision.
+// write unless they are many. It returns false if the connection ends.
 func (c *conn) answer() bool {
 	c.clock = weir.Now()
 	for n := 1; ; n++ {
@@ -146,6 +145,7 @@ func (c *conn) flush() bool {
 		}
 	}
 	_, err := c.net.Write(c.out)
+	c.clock = weir.Now() // a peer that reads slowly may have kept it
 	if c.out = c.out[:0]; cap(c.out) > flushAt {
 		c.out = nil
 	}

@@ -19,6 +19,9 @@
 // retry_ms is 0 for what was admitted and -1 if waiting cannot help; retry_s is -1 for
 // both.
 //
+// CLASS, which WEIR.CHECK is to have, is refused until there are budgets to give classes
+// a meaning.
+//
 // Besides there is what clients send when they connect: PING, ECHO, HELLO, AUTH, SELECT 0,
 // INFO, COMMAND, CLIENT, CLUSTER, QUIT and RESET. Other commands get an error, and the
 // connection stays.

@@ -121,15 +121,27 @@ func (cmd *command) appendInfo(b []byte, v resp.Version) []byte {
 	return resp.AppendArray(b, 0) // subcommands
 }
 
-// commandDocs tells what redis-cli shows to who types.
+// commandDocs tells what redis-cli shows to who types. The arguments are one text.
 func (c *conn) commandDocs(names [][]byte) {
 	list := slices.DeleteFunc(slices.Clone(named(names)), func(cmd *command) bool { return cmd == nil })
 	c.out = c.version.AppendMap(c.out, len(list))
 	for _, cmd := range list {
-		c.out = resp.AppendBulk(c.out, strings.ToLower(cmd.name))
-		c.out = c.version.AppendMap(c.out, 3)
-		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "summary"), cmd.summary)
-		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "since"), "0.1.0")
-		c.out = resp.AppendBulk(resp.AppendBulk(c.out, "group"), "weir")
+		c.out = cmd.appendDocs(resp.AppendBulk(c.out, strings.ToLower(cmd.name)), c.version)
 	}
+}
+
+func (cmd *command) appendDocs(b []byte, v resp.Version) []byte {
+	fields := 3
+	if cmd.usage != "" {
+		fields++
+	}
+	b = resp.AppendBulk(resp.AppendBulk(v.AppendMap(b, fields), "summary"), cmd.summary)
+	b = resp.AppendBulk(resp.AppendBulk(b, "since"), redisVersion)
+	b = resp.AppendBulk(resp.AppendBulk(b, "group"), "module")
+	if cmd.usage == "" {
+		return b
+	}
+	b = v.AppendMap(resp.AppendArray(resp.AppendBulk(b, "arguments"), 1), 2)
+	b = resp.AppendBulk(resp.AppendBulk(b, "name"), cmd.usage)
+	return resp.AppendBulk(resp.AppendBulk(b, "type"), "string")
 }

@@ -1,0 +1,79 @@
+package respapi
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/store/redisstore"
+)
+
+func openRedis(t *testing.T, addr string) *redisstore.Store {
+	t.Helper()
+	store, err := redisstore.New(context.Background(), redisstore.Config{
+		Redis:   redisstore.Server{Addrs: []string{addr}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second},
+		Timeout: 10 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// Two daemons with one Redis share the keys of CL.THROTTLE, client by client.
+func TestSharedOverRedis(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	nodes := []*Shared{NewShared(openRedis(t, addr)), NewShared(openRedis(t, addr))}
+	n := Numbers{Burst: 3, Count: 3, Period: 3600}
+	for i, want := range []bool{true, true, true, false, false} {
+		for _, client := range []string{"", "alice", "bob"} {
+			d, err := nodes[i%2].Throttle(context.Background(), client, "k", n, 1)
+			if err != nil || d.Allowed != want || d.Limit != 3 {
+				t.Errorf("call %d of %q: %+v, %v", i, client, d, err)
+			}
+		}
+	}
+	for _, quantity := range []int64{0, 4} {
+		d, err := nodes[0].Throttle(context.Background(), "", "k", n, quantity)
+		if err != nil || d.Allowed != (quantity == 0) || d.Remaining != 0 {
+			t.Errorf("%d: %+v, %v", quantity, d, err)
+		}
+	}
+}
+
+// Numbers that are made up leave nothing behind, here or there, but the keys.
+func TestSharedRandomNumbers(t *testing.T) {
+	server := redistest.Start(t)
+	shared := NewShared(openRedis(t, server.Addr()))
+	rng := rand.New(rand.NewPCG(9, 10))
+	var before int64
+	calls := lighter(8_000)
+	for i := range calls {
+		n := Numbers{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
+		if _, err := shared.Throttle(context.Background(), "alice", strconv.Itoa(i%10), n, 1); err != nil {
+			t.Fatal(err)
+		}
+		if i == calls/2 {
+			before = heap()
+		}
+	}
+	if grown := heap() - before; grown > 2<<20 {
+		t.Errorf("the second half of %d calls has left %d bytes", calls, grown)
+	}
+	if keys, _ := strconv.Atoi(server.MustDo("DBSIZE").Text); keys > 20 {
+		t.Errorf("10 keys have become %d", keys)
+	}
+}
+
+// A configuration cannot have a policy that meets CL.THROTTLE's.
+func TestSharedName(t *testing.T) {
+	p, err := NewShared(nil).policy("alice", Numbers{1, 1, 1})
+	if err != nil || !strings.HasPrefix(p.Name(), ":") {
+		t.Errorf("%q, %v", p.Name(), err)
+	}
+}
