@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"fmt"
+	"runtime"
 
 	"github.com/weirlimit/weir"
 )
@@ -107,10 +108,17 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	return out, nil
 }
 
+// pauseEvery is after how many queries of a batch others have their turn: on a busy
+// machine short requests would wait for a thousand.
+const pauseEvery = 64
+
 // newAskings makes the charges of all queries before one of them is charged.
 func newAskings(items []Item) ([]*asking, error) {
 	list := make([]*asking, 0, len(items))
 	for i := range items {
+		if i%pauseEvery == pauseEvery-1 {
+			runtime.Gosched()
+		}
 		q := &items[i].Query
 		v := items[i].Rule.variant(q.Key)
 		a, err := newAsking(v, q)

@@ -22,6 +22,7 @@ type scratch struct {
 	body    bytes.Buffer
 	out     []byte
 	request request
+	batch   batchItems
 	record  guard.Record
 }
 
@@ -29,6 +30,7 @@ var scratches = sync.Pool{New: func() any { return &scratch{out: make([]byte, 0,
 
 func (s *scratch) free() {
 	s.request, s.record = request{}, guard.Record{} // no key outlives its request
+	s.batch.free()
 	scratches.Put(s)
 }
 
@@ -55,7 +57,7 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		a.writeUndecided(w, r, rule.Name(), err)
 		return
 	}
-	a.tell(s, req, &v, took)
+	a.tell(s, &req.query, req.peek, &v, took)
 	state.setHeaders(w.Header(), &v)
 	s.out = append(appendDecision(s.out[:0], &v), "}\n"...)
 	writeJSON(w, s.out)
@@ -76,8 +78,8 @@ func (a *api) decide(r *http.Request, rule *guard.Rule, req *request) (v guard.V
 }
 
 // tell reports a decision to those who watch.
-func (a *api) tell(s *scratch, req *request, v *guard.Verdict, took time.Duration) {
-	s.record = guard.Record{Verdict: *v, Key: req.query.Key, Cost: req.query.Cost, Client: req.query.Client, Peek: req.peek, Took: took}
+func (a *api) tell(s *scratch, q *guard.Query, peek bool, v *guard.Verdict, took time.Duration) {
+	s.record = guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 	a.observe(&s.record)
 }
 
@@ -97,6 +99,7 @@ func (s *scratch) read(w http.ResponseWriter, r *http.Request, f *form) bool {
 	if !readBody(w, r, &s.body) {
 		return false
 	}
+	s.request.batch = &s.batch
 	if err := s.request.decode(f, s.body.Bytes()); err != nil {
 		writeProblem(w, http.StatusBadRequest, err.Error())
 		return false

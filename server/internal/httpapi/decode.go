@@ -35,15 +35,41 @@ const (
 type request struct {
 	policy   []byte // may point into the body
 	query    guard.Query
-	hasKey   bool
 	peek     bool
 	ttl      int64 // in ms
 	id       string
 	used     guard.Used
 	atomic   bool
-	items    []request // of a batch
+	batch    *batchItems // of a batch
 	keyed    [4]guard.Attribute
 	unitCost [4]guard.Cost
+}
+
+// batchItems are the checks of a batch. Its memory is used again.
+type batchItems struct {
+	policies [][]byte // may point into the body
+	items    []guard.Item
+	one      request // the check that is being read
+}
+
+func (b *batchItems) free() {
+	clear(b.policies)
+	clear(b.items)
+	b.policies, b.items, b.one = b.policies[:0], b.items[:0], request{}
+}
+
+// read reads a check and adds it. What is in the memory of one is copied: the next check
+// uses it again.
+func (b *batchItems) read(s *scanner) error {
+	b.one = request{}
+	if err := b.one.object(s, &checkForm); err != nil {
+		return err
+	}
+	q := b.one.query
+	q.Keys, q.Costs = slices.Clone(q.Keys), slices.Clone(q.Costs)
+	b.policies = append(b.policies, b.one.policy)
+	b.items = append(b.items, guard.Item{Query: q, Peek: b.one.peek})
+	return nil
 }
 
 // decode reads a body, strictly: what two parsers could understand differently is an
@@ -67,8 +93,7 @@ func (req *request) object(s *scanner, f *form) error {
 	if err != nil {
 		return err
 	}
-	req.hasKey = f.has(seen, "key")
-	req.query.NoKey = !req.hasKey
+	req.query.NoKey = !f.has(seen, "key")
 	for _, need := range []struct{ name, what string }{
 		{"policy", "the name of a policy"},
 		{"id", "what /v1/reserve returned"},
@@ -313,11 +338,11 @@ func (req *request) checks(s *scanner) error {
 			return s.errorf("expected , or ] after a check")
 		}
 		s.space()
-		if len(req.items) == maxChecks {
+		if len(req.batch.items) == maxChecks {
 			return s.errorf("a batch may have %d checks", maxChecks)
 		}
-		req.items = append(req.items, request{})
-		if err := req.items[len(req.items)-1].object(s, &checkForm); err != nil {
+		pause(len(req.batch.items))
+		if err := req.batch.read(s); err != nil {
 			return err
 		}
 	}

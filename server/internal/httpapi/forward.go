@@ -40,7 +40,7 @@ func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 		a.writeUndecided(w, r, rule.Name(), err)
 		return
 	}
-	a.tell(s, req, &v, took)
+	a.tell(s, &req.query, req.peek, &v, took)
 	state.setHeaders(w.Header(), &v)
 	writePass(w, &v, refusal)
 }

@@ -34,7 +34,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 		a.writeUndecided(w, r, rule.Name(), err)
 		return
 	}
-	a.tell(s, req, &v, time.Since(began))
+	a.tell(s, &req.query, false, &v, time.Since(began))
 	state.setHeaders(w.Header(), &v)
 	s.out = appendReservation(s.out[:0], &v, ticket, ttl)
 	writeJSON(w, s.out)
