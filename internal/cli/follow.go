@@ -77,7 +77,7 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	d.pending.Store(false)
-	next, err := d.flags.load(d.cmd)
+	next, err := d.load()
 	if err != nil {
 		d.server.ReloadFailed(err)
 		for _, p := range problems(err) {
@@ -93,6 +93,16 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	d.tell(next)
 	d.config = next
 	return next, nil
+}
+
+// load reads the files again. An empty one is an error then, although a daemon starts with
+// it: nobody means to take all policies away by it, but whoever writes a file empties it
+// first.
+func (d *follower) load() (*config.Config, error) {
+	if info, err := os.Stat(d.flags.file); d.flags.file != "" && err == nil && info.Size() == 0 {
+		return nil, fmt.Errorf("%s: is empty; that is not taken for a change of everything", d.flags.file)
+	}
+	return d.flags.load(d.cmd)
 }
 
 // problems returns what is wrong, one by one and on one line each.
