@@ -31,10 +31,7 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR max_burst is too great")
 		return
 	}
-	if string(args[1]) != c.query.Key {
-		c.query.Key = string(args[1])
-	}
-	d, err := c.srv.cfg.Throttler.Throttle(c.srv.ctx, c.clientName(), c.query.Key, n, numbers[3])
+	d, err := c.srv.cfg.Throttler.Throttle(c.srv.ctx, c.clientName(), args[1], n, numbers[3])
 	if err != nil {
 		c.failUndecided("cl.throttle", err)
 		return

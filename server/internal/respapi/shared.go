@@ -40,11 +40,12 @@ type sharedNumbers struct {
 func NewShared(l weir.Limiter) *Shared { return &Shared{limiter: l, seed: maphash.MakeSeed()} }
 
 // Throttle implements Throttler.
-func (s *Shared) Throttle(ctx context.Context, client, key string, n Numbers, quantity int64) (weir.Decision, error) {
+func (s *Shared) Throttle(ctx context.Context, client string, bytes []byte, n Numbers, quantity int64) (weir.Decision, error) {
 	p, err := s.policy(client, n)
 	if err != nil {
 		return weir.Decision{}, err
 	}
+	key := string(bytes)
 	if quantity > 0 && quantity <= n.Burst {
 		d, err := s.limiter.Take(ctx, p, key, quantity)
 		return d, unfit(err)

@@ -95,15 +95,15 @@ type row struct {
 }
 
 // Throttle implements Throttler.
-func (t *Table) Throttle(_ context.Context, client, key string, n Numbers, quantity int64) (weir.Decision, error) {
-	if err := weir.CheckKey(key); err != nil {
-		return weir.Decision{}, err
+func (t *Table) Throttle(_ context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error) {
+	if len(key) > weir.MaxKeyBytes {
+		return weir.Decision{}, &weir.KeyError{Bytes: len(key)}
 	}
 	r, err := t.rules.of(n)
 	if err != nil {
 		return weir.Decision{}, err
 	}
-	h := maphash.String(t.seed, key) ^ maphash.String(t.spread, client)
+	h := maphash.Bytes(t.seed, key) ^ maphash.String(t.spread, client)
 	at, _ := bits.Mul64(h, uint64(len(t.shards)))
 	s := &t.shards[at]
 	s.mu.Lock()

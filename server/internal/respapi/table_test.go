@@ -12,7 +12,7 @@ import (
 
 func throttle(t *testing.T, table *Table, key string, n Numbers, quantity int64) bool {
 	t.Helper()
-	d, err := table.Throttle(context.Background(), "", key, n, quantity)
+	d, err := table.Throttle(context.Background(), "", []byte(key), n, quantity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestThrottleTogether(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				client, key := strconv.Itoa(w%2), strconv.Itoa(i%3)
-				if d, err := table.Throttle(context.Background(), client, key, Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
+				if d, err := table.Throttle(context.Background(), client, []byte(key), Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
 					mu.Lock()
 					granted[client+key]++
 					mu.Unlock()

@@ -14,9 +14,9 @@ import (
 // goroutines.
 type Throttler interface {
 	// Throttle charges quantity units to a client's key if they fit n, and nothing
-	// otherwise. A quantity of 0 only looks. It keeps neither string. Numbers that
-	// cannot be counted by are a *NumbersError.
-	Throttle(ctx context.Context, client, key string, n Numbers, quantity int64) (weir.Decision, error)
+	// otherwise. A quantity of 0 only looks. The key is the caller's, who will
+	// overwrite it. Numbers that cannot be counted by are a *NumbersError.
+	Throttle(ctx context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error)
 }
 
 // Numbers are the limit that comes with a call: Count units per Period seconds, and Burst
