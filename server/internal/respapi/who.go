@@ -131,7 +131,7 @@ func address(a net.Addr) string {
 
 // hello answers HELLO [2|3 [AUTH user token] [SETNAME name]].
 func (c *conn) hello(args [][]byte) {
-	version, name := c.version, c.name
+	version := c.version
 	if len(args) > 1 {
 		n, ok := parseInt(args[1])
 		switch {
@@ -144,31 +144,38 @@ func (c *conn) hello(args [][]byte) {
 		}
 		version = resp.Version(n)
 	}
-	for i := 2; i < len(args); {
+	name, problem := c.helloOptions(args[min(2, len(args)):])
+	switch {
+	case problem != "":
+		c.fail(problem)
+	case !c.who.isKnown(c.state.Door):
+		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
+	default:
+		c.version, c.name = version, name
+		c.greet()
+	}
+}
+
+// helloOptions returns the connection's name, and what is wrong with the options.
+func (c *conn) helloOptions(args [][]byte) (name, problem string) {
+	name = c.name
+	for len(args) > 0 {
 		switch {
-		case isWord(args[i], "AUTH") && i+2 < len(args):
-			if problem := c.login(string(args[i+1]), string(args[i+2])); problem != "" {
-				c.fail(problem)
-				return
+		case isWord(args[0], "AUTH") && len(args) > 2:
+			if problem := c.login(string(args[1]), string(args[2])); problem != "" {
+				return "", problem
 			}
-			i += 3
-		case isWord(args[i], "SETNAME") && i+1 < len(args):
-			if name = string(args[i+1]); !isClientName(name) {
-				c.fail(badClientName)
-				return
+			args = args[3:]
+		case isWord(args[0], "SETNAME") && len(args) > 1:
+			if name = string(args[1]); !isClientName(name) {
+				return "", badClientName
 			}
-			i += 2
+			args = args[2:]
 		default:
-			c.fail("ERR Syntax error in HELLO option '" + clip(args[i]) + "'")
-			return
+			return "", "ERR Syntax error in HELLO option '" + clip(args[0]) + "'"
 		}
 	}
-	if !c.who.isKnown(c.state.Door) {
-		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
-		return
-	}
-	c.version, c.name = version, name
-	c.greet()
+	return name, ""
 }
 
 // greet replies to HELLO.
