@@ -12,8 +12,8 @@ import (
 
 // Shared is a Throttler that counts with a weir.Limiter, so that all nodes that share the
 // limiter's store share the keys of CL.THROTTLE. Each client's keys are under a policy of
-// its own, whose name no configuration can have, and numbers are brought to it by
-// weir.Policy.With. Policies are remembered as rules are: a bounded number of them.
+// its own, whose name no configuration can have; other numbers are another policy of that
+// name. Policies are remembered as rules are: a bounded number of them.
 //
 // The limiter must take numbers as they come, as redisstore does. A memstore.Table has
 // room for 65,536 sets of numbers at once; beside it use a Table.
