@@ -1,9 +1,11 @@
 package identity
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,26 +41,44 @@ func (r *Refusal) Write(w http.ResponseWriter) {
 	weirhttp.Problem{Status: r.Status, Detail: r.Problem}.Write(w)
 }
 
-// Client returns who sent a request, nil if that does not matter: nobody is configured, or
+// Shown is what somebody shows who wants to come in.
+type Shown struct {
+	Token   string   // "" if there was none
+	Names   []string // in a certificate that was verified, the one that counts first
+	Address string   // host and port where it came from; anything else means this machine
+}
+
+// Names returns the names in a certificate that prove a client: its DNS names, then its
+// common name. Without a certificate that was verified there are none.
+func Names(state *tls.ConnectionState) []string {
+	if state == nil || len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	cert := state.VerifiedChains[0][0]
+	return append(slices.Clip(cert.DNSNames), cert.Subject.CommonName)
+}
+
+// Who returns who shows something, nil if that does not matter: nobody is configured, or
 // the door is open.
+func (d *Door) Who(s Shown) (*Client, *Refusal) {
+	if d.Clients.Len() == 0 {
+		return nil, nil
+	}
+	if c := d.Clients.ByCertificate(s.Names...); c != nil {
+		return c, nil
+	}
+	if s.Token == "" && d.Open {
+		return nil, nil
+	}
+	return prove(d, s, "client", d.Clients.ByToken)
+}
+
+// Client is Who for a request.
 func (d *Door) Client(r *http.Request) (*Client, *Refusal) {
 	if d.Clients.Len() == 0 {
 		return nil, nil
 	}
-	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
-		cert := r.TLS.VerifiedChains[0][0]
-		if c := d.Clients.ByCertificate(cert.DNSNames...); c != nil {
-			return c, nil
-		}
-		if c := d.Clients.ByCertificate(cert.Subject.CommonName); c != nil {
-			return c, nil
-		}
-	}
-	token, shown := bearer(r)
-	if !shown && d.Open {
-		return nil, nil
-	}
-	return prove(d, r, shown, "client", func() *Client { return d.Clients.ByToken(token) })
+	return d.Who(Shown{Token: Bearer(r.Header.Get("Authorization")), Names: Names(r.TLS), Address: r.RemoteAddr})
 }
 
 // Operator returns who sent a request, nil if no operators are configured. It
@@ -67,8 +87,8 @@ func (d *Door) Operator(r *http.Request, need Scope) (*Operator, *Refusal) {
 	if d.Operators.Len() == 0 {
 		return nil, nil
 	}
-	token, shown := bearer(r)
-	o, no := prove(d, r, shown, "admin", func() *Operator { return d.Operators.ByToken(token) })
+	shown := Shown{Token: Bearer(r.Header.Get("Authorization")), Address: r.RemoteAddr}
+	o, no := prove(d, shown, "admin", d.Operators.ByToken)
 	if no != nil {
 		return nil, no
 	}
@@ -79,35 +99,34 @@ func (d *Door) Operator(r *http.Request, need Scope) (*Operator, *Refusal) {
 }
 
 // prove looks a token up, unless its sender has to wait.
-func prove[T any](d *Door, r *http.Request, shown bool, kind string, find func() *T) (*T, *Refusal) {
-	from := address(r)
+func prove[T any](d *Door, s Shown, kind string, find func(token string) *T) (*T, *Refusal) {
+	from := network(s.Address)
 	if wait, blocked := d.Throttle.Blocked(from); blocked {
 		return nil, &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait}
 	}
-	if !shown {
+	if s.Token == "" {
 		return nil, &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kind + " token"}
 	}
-	if found := find(); found != nil {
+	if found := find(s.Token); found != nil {
 		return found, nil
 	}
 	d.Throttle.Failed(from)
 	return nil, &Refusal{Status: http.StatusUnauthorized, Problem: "this is no " + kind + " token that is known here"}
 }
 
-// bearer returns the token that a request shows.
-func bearer(r *http.Request) (string, bool) {
+// Bearer returns the token in an Authorization header, "" if there is none.
+func Bearer(header string) string {
 	const scheme = "bearer "
-	h := r.Header.Get("Authorization")
-	if len(h) <= len(scheme) || !strings.EqualFold(h[:len(scheme)], scheme) {
-		return "", false
+	if len(header) <= len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return ""
 	}
-	return strings.TrimSpace(h[len(scheme):]), true
+	return strings.TrimSpace(header[len(scheme):])
 }
 
-// address returns where a request came from: of an IPv6 address the network, since whoever
+// network returns where somebody came from: of an IPv6 address the network, since whoever
 // has one address there has them all.
-func address(r *http.Request) string {
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
+func network(address string) string {
+	from, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return "unix"
 	}

@@ -392,7 +392,7 @@ func TestAddress(t *testing.T) {
 		"192.0.2.1":                       "unix",
 		strings.Repeat("x", 1000) + ":80": "unix",
 	} {
-		if got := address(request(remote, "")); got != want {
+		if got := network(remote); got != want {
 			t.Errorf("%.50q is %q, want %q", remote, got, want)
 		}
 	}
