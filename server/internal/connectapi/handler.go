@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
@@ -39,7 +40,7 @@ const (
 // New returns the handler of weir.v1.LimiterService, and the path under which it is to be
 // served: all that begins with it.
 func New(cfg Config) (path string, handler http.Handler) {
-	s := &service{guard: cfg.Guard, observe: cfg.Observe, log: cfg.Log}
+	s := newService(cfg)
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // takes away what connect has by default
@@ -51,14 +52,34 @@ func New(cfg Config) (path string, handler http.Handler) {
 	return path, &door{state: cfg.State, inner: inner, errors: connect.NewErrorWriter(options...)}
 }
 
-// service has the verbs. All fields are set once by New.
+// NewService returns the verbs for another transport, which lets in who may call and puts
+// that with WithCaller into the context of each call. Errors are of type *connect.Error.
+// State is not asked.
+func NewService(cfg Config) weirv1.LimiterServiceServer { return newService(cfg) }
+
+func newService(cfg Config) *service {
+	return &service{guard: cfg.Guard, observe: cfg.Observe, log: cfg.Log}
+}
+
+// WithCaller returns a context for a call of client, who is nil if it does not matter who
+// calls, that is decided by state.
+func WithCaller(ctx context.Context, state *State, client *identity.Client) context.Context {
+	return context.WithValue(ctx, callerKey{}, &caller{state, client})
+}
+
+// service has the verbs. All fields are set once by newService.
 type service struct {
+	weirv1.UnsafeLimiterServiceServer // nil: all verbs are here, or this does not compile
+
 	guard   *guard.Guard
 	observe func(*guard.Record)
 	log     *slog.Logger
 }
 
-var _ weirv1connect.LimiterServiceHandler = (*service)(nil)
+var (
+	_ weirv1connect.LimiterServiceHandler = (*service)(nil)
+	_ weirv1.LimiterServiceServer         = (*service)(nil)
+)
 
 // door lets in who may call. It stands before connect because connect's own handlers see
 // header fields only: no certificate, and no address to throttle.
@@ -75,7 +96,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = d.errors.Write(w, r, refused(w.Header(), no)) // an error means that the caller is gone
 		return
 	}
-	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, &caller{state, client}))
+	r = r.WithContext(WithCaller(r.Context(), state, client))
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	d.inner.ServeHTTP(w, r)
 }
