@@ -22,6 +22,13 @@ type Config struct {
 	// HTTP is where callers are answered. The default is DefaultHTTP.
 	HTTP Listener
 
+	// GRPC is where callers are answered by gRPC alone, on a transport that costs a third
+	// of that of HTTP. The default is nowhere; DefaultGRPC is where people look for it.
+	GRPC Listener
+
+	// Reflection lets gRPC callers ask what there is to call. The default is off.
+	Reflection bool
+
 	// Admin is where operators are answered: /admin/v1, /metrics and the page. The
 	// default is on HTTP as long as that is loopback, and nowhere otherwise.
 	Admin Listener
@@ -141,6 +148,7 @@ type ForwardAuth struct {
 // Defaults.
 const (
 	DefaultHTTP = "127.0.0.1:8080"
+	DefaultGRPC = "127.0.0.1:8081"
 
 	defaultMaxConns = 4096
 )
@@ -157,8 +165,13 @@ func DefaultPolicy() guard.Policy {
 func (c Config) Validate() error {
 	c = c.normal()
 	problems := []error{c.HTTP.validate("HTTP"), c.Live.Validate()}
-	if c.Admin.Address != "" {
-		problems = append(problems, c.Admin.validate("Admin"))
+	for _, more := range []struct {
+		Listener
+		field string
+	}{{c.GRPC, "GRPC"}, {c.Admin, "Admin"}} {
+		if more.Address != "" {
+			problems = append(problems, more.validate(more.field))
+		}
 	}
 	if c.Limiter == nil {
 		problems = append(problems, errors.New("server: Limiter: is missing; memstore.New makes one"))
@@ -182,9 +195,14 @@ func (l Live) Validate() error {
 // checkReach refuses listeners that anybody could reach who is not known.
 func (c *Config) checkReach(l *Live) error {
 	var problems []error
-	if !c.HTTP.isLocal() && len(l.Clients) == 0 && !l.Open {
-		problems = append(problems, fmt.Errorf(
-			"server: HTTP %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", c.HTTP.Address))
+	for _, calls := range []struct {
+		Listener
+		field string
+	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}} {
+		if calls.Address != "" && !calls.isLocal() && len(l.Clients) == 0 && !l.Open {
+			problems = append(problems, fmt.Errorf(
+				"server: %s %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", calls.field, calls.Address))
+		}
 	}
 	if c.Admin.Address != "" && !c.Admin.isLocal() && len(l.Operators) == 0 {
 		problems = append(problems, fmt.Errorf(

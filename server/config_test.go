@@ -95,3 +95,14 @@ func TestWhoCanReachIt(t *testing.T) {
 		})
 	}
 }
+
+func TestGRPCReach(t *testing.T) {
+	c := Config{Limiter: frozenTable(t), GRPC: Listener{Address: "0.0.0.0:8081"}}
+	wantError(t, c.Validate(), `GRPC "0.0.0.0:8081": is not loopback`)
+	c.Live.Open = true
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	c.GRPC.Address = "8081"
+	wantError(t, c.Validate(), "server: GRPC", "must be host:port")
+}

@@ -38,7 +38,8 @@ type TLS struct {
 // Bound is where a server listens.
 type Bound struct {
 	HTTP  net.Addr
-	Admin net.Addr // nil if there is no such listener
+	GRPC  net.Addr // nil if there is no such listener, like the next
+	Admin net.Addr
 }
 
 // socketPath returns the path of a Unix socket's address.

@@ -2,11 +2,8 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -14,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/grpcapi"
 	"github.com/weirlimit/weir/server/internal/observe"
 	"github.com/weirlimit/weir/weirprom"
 )
@@ -39,13 +37,14 @@ const drainDelay = 500 * time.Millisecond
 
 // Server is a daemon. Make one with New.
 type Server struct {
-	cfg       Config // with defaults; set once by New, like everything up to handlers
+	cfg       Config // with defaults; set once by New, like everything up to began
 	guard     *guard.Guard
 	observer  *observe.Observer
 	throttle  *identity.Throttle
 	overrides Overrides
 	reloads   *weirprom.Reload
 	handlers  handlers
+	grpc      *grpcapi.Server
 	began     time.Time
 
 	// state is what holds now. It is written under changing, and read without.
@@ -92,6 +91,7 @@ func New(cfg Config) (*Server, error) {
 	s.state.Store(st)
 	s.known = set
 	s.reloads.Succeeded(s.began)
+	s.grpc = s.newGRPC()
 	s.handlers, err = s.newHandlers()
 	return s, err
 }
@@ -107,7 +107,7 @@ func backend(name string) weirprom.Backend {
 // answered finish. It returns nil after a clean stop, and an error if it could
 // not listen or if requests were cut off after 10 s. One Run, once.
 func (s *Server) Run(ctx context.Context) error {
-	listeners, err := s.listen(ctx)
+	where, listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -119,9 +119,9 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })
 
 	failed := make(chan error, len(listeners))
-	s.ready.Store(true)
-	defer s.ready.Store(false)
-	s.announce(listeners)
+	s.setReady(true)
+	defer s.setReady(false)
+	s.announce(where, listeners)
 	for _, l := range listeners {
 		wg.Go(func() { failed <- l.serve() })
 	}
@@ -133,75 +133,17 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.stop(listeners)
 }
 
+// setReady says whether calls should come here, to all who ask.
+func (s *Server) setReady(ready bool) {
+	s.ready.Store(ready)
+	s.grpc.SetReady(ready)
+}
+
 // overridesChanged is for when another node may have changed the overrides.
 func (s *Server) overridesChanged(ctx context.Context) {
 	if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
 		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
 	}
-}
-
-// A bound is a listener with what serves it.
-type bound struct {
-	listener net.Listener
-	server   *http.Server
-}
-
-func (b *bound) serve() error { return b.server.Serve(b.listener) }
-
-// listen binds all addresses, or none.
-func (s *Server) listen(ctx context.Context) ([]*bound, error) {
-	var all []*bound
-	for _, x := range []struct {
-		Listener
-		handler http.Handler
-		header  int
-	}{
-		{s.cfg.HTTP, s.handlers.http, maxHeaderBytes},
-		{s.cfg.Admin, s.handlers.admin, maxAdminHeader},
-	} {
-		if x.Address == "" {
-			continue
-		}
-		l, err := x.Listener.listen(ctx, s.cfg.MaxConns)
-		if err != nil {
-			return nil, errors.Join(err, closeAll(all))
-		}
-		if x.TLS != nil {
-			l = tls.NewListener(l, s.tlsConfig(x.Address))
-		}
-		all = append(all, &bound{l, s.httpServer(x.handler, x.header)})
-	}
-	return all, nil
-}
-
-// tlsConfig has every connection use the certificates that were read last.
-func (s *Server) tlsConfig(address string) *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.state.Load().tls[address], nil
-		},
-	}
-}
-
-func closeAll(all []*bound) (problems error) {
-	for _, b := range all {
-		problems = errors.Join(problems, b.server.Close())
-		_ = b.listener.Close() // the server has closed it, if it served
-	}
-	return problems
-}
-
-// announce tells where the server listens.
-func (s *Server) announce(all []*bound) {
-	where := Bound{HTTP: all[0].listener.Addr()}
-	attrs := []any{"http", where.HTTP.String()}
-	if len(all) > 1 {
-		where.Admin = all[1].listener.Addr()
-		attrs = append(attrs, "admin", where.Admin.String())
-	}
-	s.cfg.Log.Info("listening", attrs...)
-	s.cfg.OnListen(where)
 }
 
 func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
@@ -220,7 +162,7 @@ func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
 		ConnContext:                  withConn,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 256, MaxReadFrameSize: 64 << 10},
 		DisableGeneralOptionsHandler: true, // OPTIONS passes the gate like the rest
-		ErrorLog:                     slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		ErrorLog:                     newErrorLog(s.cfg.Log),
 	}
 }
 
@@ -238,7 +180,7 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 
 // stop ends all listeners: not ready for drainDelay, gently for stopTimeout, then at once.
 func (s *Server) stop(all []*bound) error {
-	s.ready.Store(false)
+	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
 	s.cfg.Log.Info("stopping", "at_most", drainDelay+stopTimeout)
@@ -247,7 +189,7 @@ func (s *Server) stop(all []*bound) error {
 	defer cancel()
 	ended := make(chan error, len(all))
 	for _, b := range all {
-		go func() { ended <- b.server.Shutdown(ctx) }()
+		go func() { ended <- b.service.Shutdown(ctx) }()
 	}
 	var err error
 	for range all {

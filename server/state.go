@@ -49,7 +49,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		return nil, err
 	}
 	st := &state{live: live, rules: rules, tls: map[string]*tls.Config{}}
-	if err := st.readTLS(s.cfg.HTTP, s.cfg.Admin); err != nil {
+	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.Admin); err != nil {
 		return nil, err
 	}
 	door, err := s.door(&live)

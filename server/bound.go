@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+)
+
+// A service answers what comes to a listener. An *http.Server is one.
+type service interface {
+	// Serve returns when the service is stopped, or an error when it cannot go on.
+	Serve(l net.Listener) error
+
+	// Shutdown lets calls finish until ctx ends. Its error then is that of ctx.
+	Shutdown(ctx context.Context) error
+
+	// Close cuts calls off.
+	Close() error
+}
+
+// A bound is a listener with what serves it.
+type bound struct {
+	name string // in the log
+	net.Listener
+	service service
+}
+
+func (b *bound) serve() error { return b.service.Serve(b.Listener) }
+
+// listen binds all addresses, or none.
+func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err error) {
+	where = &Bound{}
+	for _, x := range []struct {
+		name    string
+		at      Listener
+		addr    *net.Addr
+		service service
+	}{
+		{"http", s.cfg.HTTP, &where.HTTP, s.httpServer(s.handlers.http, maxHeaderBytes)},
+		{"grpc", s.cfg.GRPC, &where.GRPC, s.grpc},
+		{"admin", s.cfg.Admin, &where.Admin, s.httpServer(s.handlers.admin, maxAdminHeader)},
+	} {
+		if x.at.Address == "" {
+			continue
+		}
+		l, err := s.bind(ctx, x.at)
+		if err != nil {
+			return nil, nil, errors.Join(err, closeAll(all))
+		}
+		*x.addr = l.Addr()
+		all = append(all, &bound{x.name, l, x.service})
+	}
+	return where, all, nil
+}
+
+// bind listens on one address.
+func (s *Server) bind(ctx context.Context, at Listener) (net.Listener, error) {
+	l, err := at.listen(ctx, s.cfg.MaxConns)
+	if err != nil || at.TLS == nil {
+		return l, err
+	}
+	return tls.NewListener(l, s.tlsConfig(at.Address)), nil
+}
+
+// tlsConfig has every connection use the certificates that were read last.
+func (s *Server) tlsConfig(address string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			return s.state.Load().tls[address], nil
+		},
+	}
+}
+
+func closeAll(all []*bound) (problems error) {
+	for _, b := range all {
+		problems = errors.Join(problems, b.service.Close())
+		_ = b.Close() // the service has closed it, if it served
+	}
+	return problems
+}
+
+// announce tells where the server listens.
+func (s *Server) announce(where *Bound, all []*bound) {
+	var attrs []any
+	for _, b := range all {
+		attrs = append(attrs, b.name, b.Addr().String())
+	}
+	s.cfg.Log.Info("listening", attrs...)
+	s.cfg.OnListen(*where)
+}

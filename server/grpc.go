@@ -1,0 +1,41 @@
+package server
+
+import (
+	"context"
+	"net"
+
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/connectapi"
+	"github.com/weirlimit/weir/server/internal/grpcapi"
+)
+
+// newGRPC makes what serves the gRPC listener.
+func (s *Server) newGRPC() *grpcapi.Server {
+	limiter := connectapi.NewService(connectapi.Config{Guard: s.guard, Observe: s.observer.Decided, Log: s.cfg.Log})
+	return grpcapi.New(grpcapi.Config{
+		Services: []grpcapi.Service{
+			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},
+		},
+		Settled:    settle,
+		Reflection: s.cfg.Reflection,
+		Log:        s.cfg.Log,
+	})
+}
+
+// enterLimiter lets in who calls the limiter service.
+func (s *Server) enterLimiter(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
+	state := s.state.Load().connect
+	client, no := state.Door.Who(shown)
+	if no != nil {
+		return nil, no
+	}
+	return connectapi.WithCaller(ctx, state, client), nil
+}
+
+// settle has a connection keep its place.
+func settle(conn net.Conn) {
+	if c, ok := conn.(*cappedConn); ok {
+		c.settle()
+	}
+}

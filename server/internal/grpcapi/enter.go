@@ -1,0 +1,65 @@
+package grpcapi
+
+import (
+	"context"
+	"runtime/debug"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirlimit/weir/internal/identity"
+)
+
+// unary stands around each call.
+func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			reply, err = nil, s.recovered(info.FullMethod, panicked)
+		}
+	}()
+	c := callerOf(ctx)
+	if service := s.services[info.Server]; service != nil { // health is for everybody
+		if ctx, err = s.enter(ctx, c, service); err != nil {
+			return nil, err
+		}
+	}
+	s.settle(c)
+	if reply, err = next(ctx, req); err != nil {
+		return nil, s.failed(info.FullMethod, err)
+	}
+	return reply, nil
+}
+
+// enter lets a caller in.
+func (s *Server) enter(ctx context.Context, c *caller, service *Service) (context.Context, error) {
+	inside, no := service.Enter(ctx, identity.Shown{Token: token(ctx), Names: c.names, Address: c.address})
+	if no != nil {
+		return nil, refused(ctx, no)
+	}
+	return inside, nil
+}
+
+// token returns what a call brings to prove who sent it. Who brings two brings none: they
+// may come from two sources, of which one was to be believed.
+func token(ctx context.Context) string {
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) == 1 {
+		return identity.Bearer(values[0])
+	}
+	return ""
+}
+
+// settle notes that a connection is in use.
+func (s *Server) settle(c *caller) {
+	if !c.settled.Load() {
+		c.settled.Store(true)
+		s.settled(c.conn)
+	}
+}
+
+// recovered answers when a service panicked. What it panicked with is for the log alone.
+func (s *Server) recovered(method string, panicked any) error {
+	s.log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
+}

@@ -1,0 +1,157 @@
+package grpcapi
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/guard"
+)
+
+func wantCode(t *testing.T, err error, code codes.Code, part string) {
+	t.Helper()
+	if got := status.Convert(err); got.Code() != code || !strings.Contains(got.Message(), part) {
+		t.Errorf("error %v, want %v with %q", got, code, part)
+	}
+}
+
+// with returns a context that brings header fields.
+func with(pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(context.Background(), pairs...)
+}
+
+func TestWhoMayCall(t *testing.T) {
+	w := newWorld(t, nil)
+	w.close(t)
+	client := w.limiter(t)
+	for _, tt := range []struct {
+		name   string
+		fields []string
+		policy string
+		code   codes.Code
+		part   string
+	}{
+		{"nothing", nil, "default", codes.Unauthenticated, "a token is needed"},
+		{"alice", []string{"authorization", "Bearer " + aliceToken}, "secret", codes.OK, ""},
+		{"any case", []string{"Authorization", "bearer " + aliceToken}, "default", codes.OK, ""},
+		{"bob", []string{"authorization", "Bearer " + bobToken}, "default", codes.OK, ""},
+		{"bob where he may not", []string{"authorization", "Bearer " + bobToken}, "secret", codes.PermissionDenied, "the client bob may not use"},
+		{"wrong", []string{"authorization", "Bearer " + wrongToken}, "default", codes.Unauthenticated, "no client token that is known"},
+		{"another scheme", []string{"authorization", "Basic " + aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
+		{"another field", []string{"x-token", aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
+		{"two", []string{"authorization", "Bearer " + wrongToken, "authorization", "Bearer " + aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var header metadata.MD
+			_, err := client.Check(with(tt.fields...), &weirv1.CheckRequest{Policy: tt.policy, Key: "k"}, grpc.Header(&header))
+			wantCode(t, err, tt.code, tt.part)
+			if got := header.Get("www-authenticate"); (tt.code == codes.Unauthenticated) != (len(got) == 1) {
+				t.Errorf("www-authenticate %q", got)
+			}
+		})
+	}
+}
+
+func TestReservationsHaveOwners(t *testing.T) {
+	w := newWorld(t, nil)
+	w.close(t)
+	client := w.limiter(t)
+	alice, bob := with("authorization", "Bearer "+aliceToken), with("authorization", "Bearer "+bobToken)
+	held, err := client.Reserve(alice, &weirv1.ReserveRequest{Policy: "default", Key: "k"})
+	must(t, err)
+	_, err = client.Cancel(bob, &weirv1.CancelRequest{Id: held.Id})
+	wantCode(t, err, codes.InvalidArgument, "no reservation of this client")
+	_, err = client.Cancel(alice, &weirv1.CancelRequest{Id: held.Id})
+	must(t, err)
+}
+
+// Who brings too many wrong tokens has to wait, and is told how long in all three ways.
+func TestThrottle(t *testing.T) {
+	w := newWorld(t, nil)
+	w.close(t)
+	client := w.limiter(t)
+	ctx := with("authorization", "Bearer "+wrongToken)
+	for range 20 {
+		_, err := client.Check(ctx, &weirv1.CheckRequest{Policy: "default", Key: "k"})
+		wantCode(t, err, codes.Unauthenticated, "")
+	}
+	var trailer metadata.MD
+	_, err := client.Check(ctx, &weirv1.CheckRequest{Policy: "default", Key: "k"}, grpc.Trailer(&trailer))
+	wantCode(t, err, codes.ResourceExhausted, "too many wrong tokens came from this address")
+	var retry time.Duration
+	quota := false
+	for _, detail := range status.Convert(err).Details() {
+		switch d := detail.(type) {
+		case *errdetails.RetryInfo:
+			retry = d.RetryDelay.AsDuration()
+		case *errdetails.QuotaFailure:
+			quota = d.Violations[0].QuotaId == "failed-logins"
+		}
+	}
+	if retry <= 0 || retry > time.Minute || !quota || len(trailer.Get("grpc-retry-pushback-ms")) != 1 {
+		t.Errorf("retry %v, quota %v, trailer %v", retry, quota, trailer)
+	}
+	if n := proto.Size(status.Convert(err).Proto()); n > 4<<10 {
+		t.Errorf("details have %d bytes", n)
+	}
+}
+
+// A refusal is an answer like others, without details.
+func TestRefusedIsNoError(t *testing.T) {
+	w := newWorld(t, nil)
+	client := w.limiter(t)
+	var trailer metadata.MD
+	got, err := client.Check(context.Background(), &weirv1.CheckRequest{Policy: "default", Key: "k", Cost: proto.Int64(101)}, grpc.Trailer(&trailer))
+	must(t, err)
+	if got.Allowed || got.Reason != "too_costly" || len(trailer) > 0 {
+		t.Errorf("%v, trailer %v", got, trailer)
+	}
+	if len(w.records) != 1 || w.records[0].Reason.String() != "too_costly" {
+		t.Errorf("observed %v", w.records)
+	}
+}
+
+// panicking is a service that fails at once.
+type panicking struct {
+	weirv1.UnimplementedLimiterServiceServer
+	with any
+}
+
+func (p *panicking) Check(context.Context, *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
+	if err, ok := p.with.(error); ok {
+		return nil, err
+	}
+	panic(p.with)
+}
+
+func TestMistakes(t *testing.T) {
+	for _, tt := range []struct {
+		with any
+		code codes.Code
+		part string
+	}{
+		{"the secret", codes.Internal, "the daemon made a mistake"},
+		{guard.ErrGone, codes.Internal, "the daemon made a mistake"},
+		{status.Error(codes.Aborted, "so it is"), codes.Aborted, "so it is"},
+	} {
+		w := newWorld(t, nil)
+		w.cfg.Services[0].Server = &panicking{with: tt.with}
+		client := w.limiter(t)
+		for range 2 { // it goes on
+			_, err := client.Check(context.Background(), &weirv1.CheckRequest{})
+			wantCode(t, err, tt.code, tt.part)
+			if strings.Contains(err.Error(), "secret") {
+				t.Error(err)
+			}
+		}
+	}
+}
