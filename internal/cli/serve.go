@@ -206,6 +206,7 @@ var settable = []struct {
 	examples          []string
 }{
 	{"http", "listen.http", "`address` to listen on (default \"127.0.0.1:8080\"); unix:/path for a socket", []string{server.DefaultHTTP, "localhost:8080"}},
+	{"grpc", "listen.grpc", "`address` for gRPC (default \"127.0.0.1:8081\"); off for none", []string{server.DefaultGRPC, "off"}},
 	{"admin", "listen.admin", "`address` for operators (default is on --http, as long as that is loopback)", []string{"127.0.0.1:9090"}},
 	{"log-format", "log.format", "`format` of the log: text or json (default text)", []string{"text", "json"}},
 	{"log-level", "log.level", "least `level` that is logged: debug, info, warn or error (default info)", []string{"debug", "info", "warn", "error"}},

@@ -65,6 +65,9 @@ log: {level: warn}
 	// listen:
 	//   http:
 	//     address: 127.0.0.1:8080        # default
+	//   grpc:
+	//     address: 127.0.0.1:8081        # default
+	//   reflection: false                # default
 	//   max_connections: 4096            # default
 	// clients:
 	//   checkout:

@@ -16,6 +16,14 @@ type Listen struct {
 	// loopback and there is no admin address, operators, too.
 	HTTP Listener `yaml:"http"`
 
+	// GRPC is where callers are answered by gRPC, on a transport that costs a third of
+	// that on http: the limiter service and health. The default is 127.0.0.1:8081; off
+	// means nowhere.
+	GRPC Listener `yaml:"grpc"`
+
+	// Reflection lets callers on grpc ask what there is to call.
+	Reflection bool `yaml:"reflection" default:"false" example:"true"`
+
 	// Admin is where operators are answered: /admin/v1, metrics and the page. The
 	// default is on http as long as that is loopback, and nowhere otherwise.
 	Admin *Listener `yaml:"admin"`
@@ -36,20 +44,31 @@ type Listener struct {
 
 func (*Listener) shorthand() string { return "address" }
 
-// prepare gives the listener of callers its address.
+// prepare gives the listeners of callers their addresses.
 func (l *Listen) prepare(n *node) {
+	prepareListener(n, "http", defaultHTTP)
+	prepareListener(n, "grpc", defaultGRPC)
+}
+
+// prepareListener gives a listener an address if it has none.
+func prepareListener(n *node, name, address string) {
 	at := place{source: fromDefault}
-	switch http := n.child("http"); {
-	case http == nil:
-		n.put("http", newScalar(defaultHTTP, at))
-	case http.kind == null:
-		*http = *newScalar(defaultHTTP, at)
-	case http.kind == mapping && http.child("address") == nil:
-		http.put("address", newScalar(defaultHTTP, at))
+	switch l := n.child(name); {
+	case l == nil:
+		n.put(name, newScalar(address, at))
+	case l.kind == null:
+		*l = *newScalar(address, at)
+	case l.kind == mapping && l.child("address") == nil:
+		l.put("address", newScalar(address, at))
 	}
 }
 
-const defaultHTTP = "127.0.0.1:8080"
+const (
+	defaultHTTP = "127.0.0.1:8080"
+	defaultGRPC = "127.0.0.1:8081"
+
+	off = "off" // in place of an address
+)
 
 // ListenerTLS is what TLS 1.2 and later needs. Its files are watched.
 type ListenerTLS struct {
@@ -73,9 +92,9 @@ func (c *checker) listeners() {
 	if l.MaxConnections < 1 {
 		c.wrong(at.key("max_connections"), "%d must be at least 1", l.MaxConnections)
 	}
-	c.listener(&l.HTTP, at.key("http"))
-	if l.HTTP.isValid() && !l.HTTP.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
-		c.wrong(at.key("http").key("address"), "is not loopback, and anybody who reaches it could use it: add clients, or say auth: none")
+	c.callers(&l.HTTP, at.key("http"))
+	if l.GRPC.Address != off {
+		c.callers(&l.GRPC, at.key("grpc"))
 	}
 	if l.Admin == nil {
 		return
@@ -83,6 +102,14 @@ func (c *checker) listeners() {
 	c.listener(l.Admin, at.key("admin"))
 	if l.Admin.isValid() && !l.Admin.isLocal() && len(c.file.Admin.Tokens) == 0 {
 		c.wrong(at.key("admin").key("address"), "is not loopback, and anybody who reaches it could use it: add admin.tokens")
+	}
+}
+
+// callers checks a listener for those who ask for decisions.
+func (c *checker) callers(l *Listener, at path) {
+	c.listener(l, at)
+	if l.isValid() && !l.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
+		c.wrong(at.key("address"), "is not loopback, and anybody who reaches it could use it: add clients, or say auth: none")
 	}
 }
 

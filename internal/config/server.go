@@ -9,10 +9,14 @@ import (
 // Limiter, the log and what else is not in a file.
 func (c *Config) Server() server.Config {
 	out := server.Config{
-		HTTP:     c.File.Listen.HTTP.server(),
-		Backend:  string(c.File.Store.Kind),
-		MaxConns: c.File.Listen.MaxConnections,
-		Live:     c.Live(),
+		HTTP:       c.File.Listen.HTTP.server(),
+		Reflection: c.File.Listen.Reflection,
+		Backend:    string(c.File.Store.Kind),
+		MaxConns:   c.File.Listen.MaxConnections,
+		Live:       c.Live(),
+	}
+	if c.File.Listen.GRPC.Address != off {
+		out.GRPC = c.File.Listen.GRPC.server()
 	}
 	if c.File.Listen.Admin != nil {
 		out.Admin = c.File.Listen.Admin.server()
