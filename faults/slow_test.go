@@ -14,7 +14,7 @@ import (
 
 // F16: more clients than the daemon takes connect and do not get on.
 func TestSlowClients(t *testing.T) {
-	tr := try(t, "F16", "5,000 clients connect to one daemon, 2,000 each second, and send nothing, a byte each second, or half a body; it takes 4,096 connections",
+	tr := try(t, "F16", "5,000 clients connect to one daemon, 1,000 each second, and send nothing, a byte each second, or half a body; it takes 4,096 connections",
 		"p99 of the others ≤ 1.5 × before, those with a new connection included; none of these waits longer than 2 s; the slow ones are sent away within 10 s")
 	n := pick(5000, 300)
 	needFiles(tr, n+500)
@@ -24,7 +24,7 @@ func TestSlowClients(t *testing.T) {
 	newcomers := load.StartNewcomers(pick(20, 10))
 	load.For(pick(10*time.Second, time.Second))
 	fault := load.Now()
-	slow := fleet.Daemons[0].StartSlow(n, pick(2000, 600))
+	slow := fleet.Daemons[0].StartSlow(n, pick(1000, 600))
 	load.For(pick(12*time.Second, time.Second))
 	gone := pick(n, n-most) // in the short form, those that make way
 	rig.Await(tr, "the slow clients to be sent away", patience, func() error {
