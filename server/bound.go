@@ -39,6 +39,7 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 	}{
 		{"http", s.cfg.HTTP, &where.HTTP, s.httpServer(s.handlers.http, maxHeaderBytes)},
 		{"grpc", s.cfg.GRPC, &where.GRPC, s.grpc},
+		{"resp", s.cfg.RESP, &where.RESP, s.resp},
 		{"admin", s.cfg.Admin, &where.Admin, s.httpServer(s.handlers.admin, maxAdminHeader)},
 	} {
 		if x.at.Address == "" {

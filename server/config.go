@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/server/internal/adminapi"
+	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -25,6 +26,10 @@ type Config struct {
 	// GRPC is where callers are answered by gRPC alone, on a transport that costs a third
 	// of that of HTTP. The default is nowhere; DefaultGRPC is where people look for it.
 	GRPC Listener
+
+	// RESP is where callers are answered by the Redis protocol. The default is nowhere;
+	// DefaultRESP is where people look for it.
+	RESP Listener
 
 	// Reflection lets gRPC callers ask what there is to call. The default is off.
 	Reflection bool
@@ -90,6 +95,10 @@ type Live struct {
 	// the listener, which therefore must be loopback.
 	Operators []Operator
 
+	// Envoy are the domains of Envoy's rate limit service, which is on GRPC. With none
+	// it answers that nothing is limited.
+	Envoy []EnvoyDomain
+
 	// ForwardAuth is about /v1/auth.
 	ForwardAuth ForwardAuth
 
@@ -109,6 +118,19 @@ type Live struct {
 // Setting is a value that is in force: its path, such as "policies.api.limits[0].rate",
 // the value, secrets masked, and where it comes from, such as "weir.yaml:12".
 type Setting = adminapi.Setting
+
+// EnvoyDomain is a set of rules of Envoy's rate limit service.
+type EnvoyDomain = envoyapi.Domain
+
+// EnvoyDescriptor is what an entry of a request must be, and the limit then.
+type EnvoyDescriptor = envoyapi.Descriptor
+
+// EnvoyLimit is so many requests per unit of time.
+type EnvoyLimit = envoyapi.Limit
+
+// ParseEnvoyUnit returns the unit of an EnvoyLimit: second, minute, hour, day, week, month
+// or year.
+func ParseEnvoyUnit(name string) (envoyapi.Unit, bool) { return envoyapi.ParseUnit(name) }
 
 // Client is a program that may ask for decisions.
 type Client = identity.Client
@@ -149,6 +171,7 @@ type ForwardAuth struct {
 const (
 	DefaultHTTP = "127.0.0.1:8080"
 	DefaultGRPC = "127.0.0.1:8081"
+	DefaultRESP = "127.0.0.1:6380"
 
 	defaultMaxConns = 4096
 )
@@ -168,7 +191,7 @@ func (c Config) Validate() error {
 	for _, more := range []struct {
 		Listener
 		field string
-	}{{c.GRPC, "GRPC"}, {c.Admin, "Admin"}} {
+	}{{c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
 		if more.Address != "" {
 			problems = append(problems, more.validate(more.field))
 		}
@@ -189,7 +212,8 @@ func (l Live) Validate() error {
 	_, noClients := identity.NewClients(l.Clients)
 	_, noOperators := identity.NewOperators(l.Operators)
 	_, noResolver := l.ForwardAuth.resolver()
-	return errors.Join(noRules, noClients, noOperators, noResolver)
+	_, noDomains := envoyapi.Compile(l.Envoy, nil)
+	return errors.Join(noRules, noClients, noOperators, noResolver, noDomains)
 }
 
 // checkReach refuses listeners that anybody could reach who is not known.
@@ -198,7 +222,7 @@ func (c *Config) checkReach(l *Live) error {
 	for _, calls := range []struct {
 		Listener
 		field string
-	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}} {
+	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}} {
 		if calls.Address != "" && !calls.isLocal() && len(l.Clients) == 0 && !l.Open {
 			problems = append(problems, fmt.Errorf(
 				"server: %s %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", calls.field, calls.Address))

@@ -4,9 +4,12 @@ import (
 	"context"
 	"net"
 
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/server/internal/connectapi"
+	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
 )
 
@@ -16,6 +19,7 @@ func (s *Server) newGRPC() *grpcapi.Server {
 	return grpcapi.New(grpcapi.Config{
 		Services: []grpcapi.Service{
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},
+			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
 		Settled:    settle,
 		Reflection: s.cfg.Reflection,
@@ -31,6 +35,16 @@ func (s *Server) enterLimiter(ctx context.Context, shown identity.Shown) (contex
 		return nil, no
 	}
 	return connectapi.WithCaller(ctx, state, client), nil
+}
+
+// enterEnvoy lets in who calls Envoy's rate limit service.
+func (s *Server) enterEnvoy(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
+	st := s.state.Load()
+	client, no := st.connect.Door.Who(shown)
+	if no != nil {
+		return nil, no
+	}
+	return envoyapi.WithCaller(ctx, st.envoy, client), nil
 }
 
 // settle has a connection keep its place.

@@ -38,7 +38,8 @@ type TLS struct {
 // Bound is where a server listens.
 type Bound struct {
 	HTTP  net.Addr
-	GRPC  net.Addr // nil if there is no such listener, like the next
+	GRPC  net.Addr // nil if there is no such listener, like the next two
+	RESP  net.Addr
 	Admin net.Addr
 }
 

@@ -347,3 +347,41 @@ func TestSecretsAppearNowhere(t *testing.T) {
 		t.Errorf("a secret appears: %.200q", seen.String()[max(0, i-100):])
 	}
 }
+
+// The Redis protocol is answered beside HTTP, by the same rules, with the same counts.
+func TestRESP(t *testing.T) {
+	srv := run(t, Config{Limiter: frozenTable(t), RESP: Listener{Address: "127.0.0.1:0"}, Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
+	if a, _ := check(t, newClient(t), srv.url, `{"policy":"api","key":"alice","cost":4}`); !a.Allowed {
+		t.Fatalf("%+v", a)
+	}
+	conn, err := net.Dial("tcp", srv.bound.RESP.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	lines := bufio.NewReader(conn)
+	say := func(command string, want ...string) {
+		t.Helper()
+		if _, err := conn.Write([]byte(command + "\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if got, err := lines.ReadString('\n'); err != nil || strings.TrimSpace(got) != w {
+				t.Errorf("%s: %q, %v; want %q", command, got, err, w)
+			}
+		}
+	}
+	say("WEIR.CHECK api alice 5", "*5", ":1", ":10", ":1", ":0", ":32400000")
+	say("CL.THROTTLE k 0 1 60", "*5", ":0", ":1", ":0", ":-1", ":60")
+	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 12)}}); err != nil {
+		t.Fatal(err)
+	}
+	say("WEIR.CHECK api alice 5", "*5", ":0", ":12", ":3", ":7200000", ":32400000")
+	srv.stop()
+	if err := <-srv.done; err != nil {
+		t.Error(err)
+	}
+	if _, err := lines.ReadString('\n'); err == nil {
+		t.Error("the connection is still open")
+	}
+}

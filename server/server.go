@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
 	"github.com/weirlimit/weir/server/internal/observe"
 	"github.com/weirlimit/weir/weirprom"
@@ -44,7 +45,9 @@ type Server struct {
 	overrides Overrides
 	reloads   *weirprom.Reload
 	handlers  handlers
+	envoy     *envoyapi.Service
 	grpc      *grpcapi.Server
+	resp      *respService
 	began     time.Time
 
 	// state is what holds now. It is written under changing, and read without.
@@ -88,10 +91,17 @@ func New(cfg Config) (*Server, error) {
 	if s.guard, err = guard.New(s.cfg.Limiter, st.rules); err != nil {
 		return nil, err
 	}
+	s.envoy = envoyapi.New(envoyapi.Config{Limiter: s.cfg.Limiter, Observe: s.observer.Decided, Log: s.cfg.Log})
+	if err := s.envoy.Set(context.Background(), st.envoy); err != nil {
+		return nil, err
+	}
 	s.state.Store(st)
 	s.known = set
 	s.reloads.Succeeded(s.began)
 	s.grpc = s.newGRPC()
+	if s.resp, err = s.newRESP(); err != nil {
+		return nil, err
+	}
 	s.handlers, err = s.newHandlers()
 	return s, err
 }

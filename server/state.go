@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,7 +16,9 @@ import (
 	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/connectapi"
+	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/httpapi"
+	"github.com/weirlimit/weir/server/internal/respapi"
 )
 
 // state is everything that can change while a server runs. It is immutable; a change is
@@ -26,6 +29,8 @@ type state struct {
 	rules   *guard.Rules
 	http    *httpapi.State
 	connect *connectapi.State
+	envoy   *envoyapi.Rules
+	resp    *respapi.State
 	admin   *adminapi.State
 	tls     map[string]*tls.Config // by the listener's address
 }
@@ -41,15 +46,20 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		return nil, err
 	}
 	var previous *guard.Rules
+	var previousEnvoy *envoyapi.Rules
 	if old != nil {
-		previous = old.rules
+		previous, previousEnvoy = old.rules, old.envoy
 	}
 	rules, err := s.compileRules(live.Policies, set, previous)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{live: live, rules: rules, tls: map[string]*tls.Config{}}
-	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.Admin); err != nil {
+	domains, err := envoyapi.Compile(live.Envoy, previousEnvoy)
+	if err != nil {
+		return nil, err
+	}
+	st := &state{live: live, rules: rules, envoy: domains, tls: map[string]*tls.Config{}}
+	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.RESP, s.cfg.Admin); err != nil {
 		return nil, err
 	}
 	door, err := s.door(&live)
@@ -65,6 +75,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		KeyFrom: live.ForwardAuth.KeyHeader, Legacy: live.LegacyHeaders,
 	}
 	st.connect = &connectapi.State{Rules: rules, Door: door}
+	st.resp = &respapi.State{Rules: rules, Door: door}
 	st.admin = &adminapi.State{Rules: rules, Door: door, Effective: live.Effective}
 	return st, nil
 }
@@ -174,8 +185,11 @@ func (s *Server) changeLocked(ctx context.Context, live Live, set []Override) er
 	if err != nil {
 		return err
 	}
-	if err := s.guard.Set(ctx, st.rules); err != nil {
+	if err := s.envoy.Set(ctx, st.envoy); err != nil {
 		return err
+	}
+	if err := s.guard.Set(ctx, st.rules); err != nil {
+		return errors.Join(err, s.envoy.Set(context.WithoutCancel(ctx), old.envoy))
 	}
 	s.state.Store(st)
 	s.known = set

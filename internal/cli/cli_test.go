@@ -123,7 +123,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 func TestServeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var stdout, stderr bytes.Buffer
-	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--grpc", "localhost:0", "--log-format", "json"}, writerFunc(func(b []byte) {
+	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--grpc", "localhost:0", "--resp", "off", "--log-format", "json"}, writerFunc(func(b []byte) {
 		stdout.Write(b)
 		cancel() // as soon as it says that it listens
 	}), &stderr)

@@ -125,7 +125,7 @@ var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
 // startDaemon starts weir serve on a free port, in a directory and with additions to
 // this process's environment. Whoever gets one calls kill in the end, also with an error.
 func startDaemon(dir string, env []string, args ...string) (*daemon, error) {
-	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}, args...)...)
+	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	d := &daemon{cmd: cmd}

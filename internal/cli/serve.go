@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -182,13 +183,32 @@ func greet(w io.Writer, version string, b server.Bound, cfg *config.Config) {
 	if b.HTTP.Network() == "unix" {
 		where = "unix:" + b.HTTP.String()
 	}
+	more := ""
+	if b.GRPC != nil {
+		more += fmt.Sprintf("  gRPC   %v\n", b.GRPC)
+	}
+	if b.RESP != nil {
+		more += fmt.Sprintf("  Redis  %s WEIR.CHECK %s alice\n", redisCLI(b.RESP), policy)
+	}
 	fmt.Fprintf(w, `weir %s is listening on %s
 
   look   %s
   ask    %s %s/v1/check -d '{"policy":"%s","key":"alice"}'
-  stop   Ctrl-C
+%s  stop   Ctrl-C
 
-`, version, where, look, curl, url, policy) // in one write, so that a reader of the first line may leave
+`, version, where, look, curl, url, policy, more) // in one write, so that a reader of the first line may leave
+}
+
+// redisCLI is how redis-cli reaches an address.
+func redisCLI(addr net.Addr) string {
+	if addr.Network() == "unix" {
+		return "redis-cli -s " + addr.String()
+	}
+	host, port, _ := net.SplitHostPort(addr.String())
+	if host == "127.0.0.1" {
+		return "redis-cli -p " + port
+	}
+	return "redis-cli -h " + host + " -p " + port
 }
 
 // configFlags are flags that say what a configuration file can.
@@ -207,6 +227,7 @@ var settable = []struct {
 }{
 	{"http", "listen.http", "`address` to listen on (default \"127.0.0.1:8080\"); unix:/path for a socket", []string{server.DefaultHTTP, "localhost:8080"}},
 	{"grpc", "listen.grpc", "`address` for gRPC (default \"127.0.0.1:8081\"); off for none", []string{server.DefaultGRPC, "off"}},
+	{"resp", "listen.resp", "`address` for the Redis protocol (default \"127.0.0.1:6380\"); off for none", []string{server.DefaultRESP, "off"}},
 	{"admin", "listen.admin", "`address` for operators (default is on --http, as long as that is loopback)", []string{"127.0.0.1:9090"}},
 	{"log-format", "log.format", "`format` of the log: text or json (default text)", []string{"text", "json"}},
 	{"log-level", "log.level", "least `level` that is logged: debug, info, warn or error (default info)", []string{"debug", "info", "warn", "error"}},

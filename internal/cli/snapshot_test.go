@@ -98,7 +98,7 @@ func TestNothingToSave(t *testing.T) {
 	defer other.Close()
 	s, _ := emptySnapshots(t)
 	var stdout, stderr bytes.Buffer
-	code := Main(context.Background(), []string{"serve", "--http", other.Addr().String(), "--grpc", "off", "--snapshot", s.file}, &stdout, &stderr)
+	code := Main(context.Background(), []string{"serve", "--http", other.Addr().String(), "--grpc", "off", "--resp", "off", "--snapshot", s.file}, &stdout, &stderr)
 	if _, err := os.Stat(s.file); code != exitFailure || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("exit code %d, %v: %s", code, err, stderr.String())
 	}
@@ -109,7 +109,7 @@ func TestServeSavesAtItsEnd(t *testing.T) {
 	s, _ := emptySnapshots(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	var stderr bytes.Buffer
-	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--grpc", "off", "--snapshot", s.file}, writerFunc(func([]byte) { cancel() }), &stderr)
+	code := Main(ctx, []string{"serve", "--http", "localhost:0", "--grpc", "off", "--resp", "off", "--snapshot", s.file}, writerFunc(func([]byte) { cancel() }), &stderr)
 	info, err := os.Stat(s.file)
 	if code != exitOK || err != nil || info.Mode() != 0o600 {
 		t.Errorf("exit code %d, %v, %v: %s", code, info, err, stderr.String())

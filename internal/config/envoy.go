@@ -3,6 +3,8 @@ package config
 import (
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/server"
 )
 
 // Domain is a set of rules of the Envoy rate limit service.
@@ -12,7 +14,28 @@ type Domain struct {
 
 	// Descriptors are the rules.
 	Descriptors []Descriptor `yaml:"descriptors"`
+
+	// Compat is envoy to count as envoyproxy/ratelimit does: each descriptor on its own,
+	// and refused hits, too. If it is left out, a request is charged as a whole or not at
+	// all.
+	Compat EnvoyCompat `yaml:"compat" example:"envoy"`
+
+	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the
+	// tightest limit to answers.
+	Headers bool `yaml:"headers" example:"true"`
+
+	// NegativeHits lets requests give hits back. Hits that are counted at the same
+	// instant may then be forgotten.
+	NegativeHits bool `yaml:"negative_hits" example:"true"`
+
+	// ShadowMode counts, but admits every request.
+	ShadowMode bool `yaml:"shadow_mode" example:"true"`
 }
+
+// EnvoyCompat is whose counting a domain has.
+type EnvoyCompat string
+
+func (EnvoyCompat) choices() []string { return []string{"envoy"} }
 
 // Descriptor is what an entry of a request must be, and the limit then.
 type Descriptor struct {
@@ -29,6 +52,9 @@ type Descriptor struct {
 
 	// ShadowMode counts, but admits.
 	ShadowMode bool `yaml:"shadow_mode" example:"true"`
+
+	// QuotaMode refuses only if all limits in this mode that are for a request do.
+	QuotaMode bool `yaml:"quota_mode" example:"true"`
 
 	// Descriptors are for requests that have further entries.
 	Descriptors []Descriptor `yaml:"descriptors"`
@@ -66,6 +92,45 @@ type EnvoyUnit string
 
 func (EnvoyUnit) choices() []string {
 	return []string{"second", "minute", "hour", "day", "week", "month", "year"}
+}
+
+// domains returns the rules for Envoy.
+func (f *File) domains() (list []server.EnvoyDomain) {
+	for _, d := range f.Envoy {
+		list = append(list, server.EnvoyDomain{
+			Name: d.Domain, Descriptors: serverDescriptors(d.Descriptors), Compat: d.Compat == "envoy",
+			Headers: d.Headers, NegativeHits: d.NegativeHits, ShadowMode: d.ShadowMode,
+		})
+	}
+	return list
+}
+
+func serverDescriptors(list []Descriptor) (out []server.EnvoyDescriptor) {
+	for _, d := range list {
+		out = append(out, server.EnvoyDescriptor{
+			Key: d.Key, Value: d.Value, Limit: d.RateLimit.server(), ShadowMode: d.ShadowMode, QuotaMode: d.QuotaMode,
+			Descriptors: serverDescriptors(d.Descriptors),
+		})
+	}
+	return out
+}
+
+func (l *EnvoyLimit) server() *server.EnvoyLimit {
+	if l == nil {
+		return nil
+	}
+	out := &server.EnvoyLimit{Unlimited: l.Unlimited, Name: l.Name}
+	out.Unit, _ = server.ParseEnvoyUnit(string(l.Unit)) // it was checked, unless there is no limit
+	if l.UnitMultiplier != nil {
+		out.UnitMultiplier = *l.UnitMultiplier
+	}
+	if l.RequestsPerUnit != nil {
+		out.RequestsPerUnit = *l.RequestsPerUnit
+	}
+	for _, r := range l.Replaces {
+		out.Replaces = append(out.Replaces, r.Name)
+	}
+	return out
 }
 
 // domains checks the rules for Envoy.

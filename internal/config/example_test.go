@@ -67,6 +67,8 @@ log: {level: warn}
 	//     address: 127.0.0.1:8080        # default
 	//   grpc:
 	//     address: 127.0.0.1:8081        # default
+	//   resp:
+	//     address: 127.0.0.1:6380        # default
 	//   reflection: false                # default
 	//   max_connections: 4096            # default
 	// clients:

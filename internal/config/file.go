@@ -40,7 +40,7 @@ type File struct {
 	Tracing *Tracing `yaml:"tracing"`
 
 	// Envoy are the domains of the Envoy rate limit service, in the form that
-	// envoyproxy/ratelimit has. They are checked, but not served yet.
+	// envoyproxy/ratelimit has. The service is on listen.grpc.
 	Envoy []Domain `yaml:"envoy"`
 }
 

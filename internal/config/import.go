@@ -74,7 +74,6 @@ var withoutMeaning = map[string]string{
 	"detailed_metric": "left out: metrics here have no series per value",
 	"value_to_metric": "left out: metrics here have no series per value",
 	"share_threshold": "left out: values that the pattern fits are counted each for itself",
-	"quota_mode":      "left out: the limit refuses like any other",
 }
 
 func (in *envoyImport) descriptors(list *node, at path) {
@@ -85,6 +84,7 @@ func (in *envoyImport) descriptors(list *node, at path) {
 		where := at.item(i)
 		d.pairs = slices.DeleteFunc(d.pairs, func(p pair) bool { return in.isWithoutMeaning(p, where) })
 		truth(d.child("shadow_mode"))
+		truth(d.child("quota_mode"))
 		in.limit(d.child("rate_limit"), where.key("rate_limit"))
 		in.descriptors(d.child("descriptors"), where.key("descriptors"))
 	}

@@ -17,9 +17,13 @@ type Listen struct {
 	HTTP Listener `yaml:"http"`
 
 	// GRPC is where callers are answered by gRPC, on a transport that costs a third of
-	// that on http: the limiter service and health. The default is 127.0.0.1:8081; off
-	// means nowhere.
+	// that on http: the limiter service, Envoy's rate limit service and health. The
+	// default is 127.0.0.1:8081; off means nowhere.
 	GRPC Listener `yaml:"grpc"`
+
+	// RESP is where callers are answered by the Redis protocol: WEIR.CHECK, CL.THROTTLE and
+	// the like. The default is 127.0.0.1:6380; off means nowhere.
+	RESP Listener `yaml:"resp"`
 
 	// Reflection lets callers on grpc ask what there is to call.
 	Reflection bool `yaml:"reflection" default:"false" example:"true"`
@@ -29,7 +33,8 @@ type Listen struct {
 	Admin *Listener `yaml:"admin"`
 
 	// MaxConnections is how many connections may be open at once on each address.
-	// Further ones wait.
+	// When there are that many, one that has sent no whole request for a second makes way
+	// for the next; if there is none, further ones wait.
 	MaxConnections int `yaml:"max_connections" default:"4096" example:"4096" jsonschema:"minimum=1"`
 }
 
@@ -48,6 +53,7 @@ func (*Listener) shorthand() string { return "address" }
 func (l *Listen) prepare(n *node) {
 	prepareListener(n, "http", defaultHTTP)
 	prepareListener(n, "grpc", defaultGRPC)
+	prepareListener(n, "resp", defaultRESP)
 }
 
 // prepareListener gives a listener an address if it has none.
@@ -66,6 +72,7 @@ func prepareListener(n *node, name, address string) {
 const (
 	defaultHTTP = "127.0.0.1:8080"
 	defaultGRPC = "127.0.0.1:8081"
+	defaultRESP = "127.0.0.1:6380"
 
 	off = "off" // in place of an address
 )
@@ -95,6 +102,9 @@ func (c *checker) listeners() {
 	c.callers(&l.HTTP, at.key("http"))
 	if l.GRPC.Address != off {
 		c.callers(&l.GRPC, at.key("grpc"))
+	}
+	if l.RESP.Address != off {
+		c.callers(&l.RESP, at.key("resp"))
 	}
 	if l.Admin == nil {
 		return

@@ -18,6 +18,9 @@ func (c *Config) Server() server.Config {
 	if c.File.Listen.GRPC.Address != off {
 		out.GRPC = c.File.Listen.GRPC.server()
 	}
+	if c.File.Listen.RESP.Address != off {
+		out.RESP = c.File.Listen.RESP.server()
+	}
 	if c.File.Listen.Admin != nil {
 		out.Admin = c.File.Listen.Admin.server()
 	}
@@ -31,6 +34,7 @@ func (c *Config) Live() server.Live {
 		Clients:     c.clients,
 		Open:        c.File.Auth == "none",
 		Operators:   c.operators,
+		Envoy:       c.File.domains(),
 		ForwardAuth: c.File.ForwardAuth.server(),
 		Hosts:       c.File.Hosts,
 	}

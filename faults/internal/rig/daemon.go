@@ -55,7 +55,7 @@ type line struct {
 // startDaemon starts one on a free port and waits until it listens.
 func startDaemon(t testing.TB, program string, args ...string) *Daemon {
 	t.Helper()
-	args = append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off", "--log-format", "json"}, args...)
+	args = append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "off", "--resp", "off", "--log-format", "json"}, args...)
 	d := &Daemon{t: t, cmd: exec.Command(program, args...), done: make(chan struct{})}
 	endWithParent(d.cmd)
 	stdout, err := d.cmd.StdoutPipe()

@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"context"
 	"crypto/tls"
 	"net"
 	"net/netip"
@@ -64,9 +65,16 @@ func (c *conn) clientName() string {
 	return c.who.client.Name
 }
 
+// tlsConn is a *tls.Conn, or what wraps one.
+type tlsConn interface {
+	net.Conn
+	HandshakeContext(ctx context.Context) error
+	ConnectionState() tls.ConnectionState
+}
+
 // handshake learns of a certificate, if the connection has TLS.
 func (c *conn) handshake() bool {
-	t, ok := c.net.(*tls.Conn)
+	t, ok := c.net.(tlsConn)
 	if !ok {
 		return true
 	}
