@@ -1,0 +1,138 @@
+package envoyapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// errStoreDown is for decisions that were refused because the store did not answer: Envoy
+// is to know that.
+var errStoreDown = errors.New("the store does not answer")
+
+// decide answers all questions.
+func (a *asking) decide(ctx context.Context, l weir.Limiter) error {
+	for i := range a.list {
+		if q := &a.list[i]; q.limit != nil && !q.counts() { // of 0 requests, or unlimited
+			q.over = !q.limit.Unlimited && q.hits > 0 && !q.refund
+		}
+	}
+	err := a.take(ctx, l)
+	if err == nil {
+		err = a.giveBack(ctx, l)
+	}
+	return err
+}
+
+func (a *asking) take(ctx context.Context, l weir.Limiter) error {
+	if !a.domain.Compat {
+		return a.allOrNothing(ctx, l)
+	}
+	err := a.ask(ctx, l, weir.DebitEach, a.places(ordinary, shadow, quota))
+	a.admitted = a.passes()
+	return err
+}
+
+// places returns which questions a limiter is asked, of those in some modes.
+func (a *asking) places(modes ...mode) (list []int) {
+	for _, m := range modes {
+		for i := range a.list {
+			if q := &a.list[i]; q.counts() && !q.refund && q.limit.mode == m {
+				list = append(list, i)
+			}
+		}
+	}
+	return list
+}
+
+// passes says whether what was found admits the request: no ordinary limit is exceeded, and
+// of those in quota mode, if there are any, not all.
+func (a *asking) passes() bool {
+	quotas, exceeded := 0, 0
+	for i := range a.list {
+		q := &a.list[i]
+		if q.mode() == ordinary && q.over {
+			return false
+		}
+		if q.mode() == quota {
+			quotas++
+			if q.over {
+				exceeded++
+			}
+		}
+	}
+	return quotas == 0 || exceeded < quotas
+}
+
+// maxTries is how often quotas are looked at again that were there a moment ago.
+const maxTries = 3
+
+// allOrNothing charges the ordinary limits and those quotas that have room, or nothing.
+func (a *asking) allOrNothing(ctx context.Context, l weir.Limiter) error {
+	plain, quotas, shadows := a.places(ordinary), a.places(quota), a.places(shadow)
+	for range maxTries {
+		if err := a.ask(ctx, l, weir.PeekEach, quotas); err != nil {
+			return err
+		}
+		if !a.passes() { // of what is known so far
+			return a.ask(ctx, l, weir.PeekEach, append(plain, shadows...))
+		}
+		wanted := append(slices.Clip(plain), slices.DeleteFunc(slices.Clone(quotas), a.isOver)...)
+		if err := a.ask(ctx, l, weir.TakeAll, wanted); err != nil {
+			return err
+		}
+		if a.admitted = !slices.ContainsFunc(wanted, a.isOver); a.admitted {
+			return a.ask(ctx, l, weir.TakeEach, shadows)
+		}
+		if slices.ContainsFunc(plain, a.isOver) {
+			break
+		}
+	}
+	return a.ask(ctx, l, weir.PeekEach, shadows)
+}
+
+func (a *asking) isOver(place int) bool { return a.list[place].over }
+
+// ask has a limiter decide some questions.
+func (a *asking) ask(ctx context.Context, l weir.Limiter, op weir.Op, places []int) error {
+	if len(places) == 0 {
+		return nil
+	}
+	if q := &a.list[places[0]]; len(places) == 1 && (op == weir.TakeAll || op == weir.TakeEach) {
+		d, err := l.Take(ctx, q.limit.policy, q.key, q.hits)
+		return errors.Join(err, q.decided(op, &d))
+	}
+	b := weir.Batch{Op: op, Charges: make([]weir.Charge, len(places))}
+	for i, place := range places {
+		q := &a.list[place]
+		b.Charges[i] = weir.Charge{Policy: q.limit.policy, Key: q.key, Cost: q.hits}
+	}
+	if err := l.Do(ctx, &b); err != nil {
+		return err
+	}
+	for i, place := range places {
+		if err := a.list[place].decided(op, &b.Decisions[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decided notes a decision.
+func (q *question) decided(op weir.Op, d *weir.Decision) error {
+	if d.Reason == weir.StoreDown {
+		return errStoreDown
+	}
+	q.reset = d.ResetAfter
+	if op == weir.DebitEach { // there is one unit more than is admitted
+		q.over, q.remaining = d.Remaining <= 0, max(0, d.Remaining-1)
+		return nil
+	}
+	q.over, q.remaining = d.Reason != weir.Admitted, d.Remaining
+	if op == weir.TakeAll && !q.over && !d.Allowed { // what would remain, had not another refused
+		q.remaining += q.hits
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package envoyapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/weirlimit/weir"
+)
+
+const (
+	maxName  = 128 // of a policy
+	maxLabel = 64  // of a guard's policy
+)
+
+// Label returns the name of a domain in metrics, and for clients' policies: "envoy." and the
+// domain, of which a hash is used if it is not fit for that.
+func Label(domain string) string {
+	if label := "envoy." + domain; isPlain(domain) && len(label) <= maxLabel {
+		return label
+	}
+	return "envoy." + sum(domain)
+}
+
+// policyName returns the name of a policy for a domain and keys and values, of which a hash
+// is used where they are not fit for that.
+func policyName(path []string) string {
+	name := "envoy/" + path[0]
+	plain := isPlain(path[0])
+	for i := 1; i < len(path); i += 2 {
+		name += "/" + path[i]
+		plain = plain && isPlain(path[i])
+		if value := path[i+1]; value != "" {
+			name += ":" + value
+			plain = plain && isPlain(value)
+		}
+	}
+	if plain && len(name) <= maxName {
+		return name
+	}
+	var exact strings.Builder
+	for _, part := range path {
+		exact.WriteString(strconv.Itoa(len(part)) + ":" + part)
+	}
+	head := strings.Map(fit, name)
+	return head[:min(len(head), maxName-33)] + ":" + sum(exact.String())
+}
+
+// fit returns a character, or another one if names cannot have it.
+func fit(c rune) rune {
+	if isPlain(string(c)) || c == '/' || c == ':' {
+		return c
+	}
+	return '_'
+}
+
+// isPlain says whether a text is as names have them.
+func isPlain(s string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return s != "" && strings.Trim(s, letters) == "" && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(letters, c) })
+}
+
+func sum(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:16])
+}
+
+// keyOf returns what a descriptor is counted under: its entries, each with its length so
+// that no two descriptors share a key; a hash if they are too long.
+func keyOf(entries []*rlcommon.RateLimitDescriptor_Entry) string {
+	b := make([]byte, 0, 64)
+	for _, e := range entries {
+		b = appendPart(appendPart(b, e.GetKey()), e.GetValue())
+	}
+	if len(b) <= weir.MaxKeyBytes {
+		return string(b)
+	}
+	h := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(h[:])
+}
+
+func appendPart(b []byte, part string) []byte {
+	return append(append(strconv.AppendInt(b, int64(len(part)), 10), ':'), part...)
+}
