@@ -186,6 +186,8 @@ func (c *checker) envoyLimit(l *EnvoyLimit, at path) {
 		c.wrong(at, "needs requests_per_unit, or unlimited: true")
 	case l.UnitMultiplier != nil && *l.UnitMultiplier == 0:
 		c.wrong(at.key("unit_multiplier"), "0 must be at least 1")
+	case l.UnitMultiplier != nil && l.server().Check() != nil:
+		c.wrong(at.key("unit_multiplier"), "%d %ss are too long: a period has at most 40 years", *l.UnitMultiplier, l.Unit)
 	}
 	for i, r := range l.Replaces {
 		switch {

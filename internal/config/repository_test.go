@@ -40,3 +40,20 @@ func TestRepositoryExample(t *testing.T) {
 		}
 	}
 }
+
+// The rules of the example for Envoy come to the server as they are written.
+func TestEnvoyExample(t *testing.T) {
+	c, err := Load(filepath.Join(repository, "docs/integrations/envoy-weir.yaml"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := c.Live()
+	if err := live.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	edge := live.Envoy[0]
+	login := edge.Descriptors[2].Descriptors[0].Limit
+	if edge.Name != "edge" || !edge.Headers || edge.Compat || login.Unit.String() != "minute" || login.UnitMultiplier != 5 || login.RequestsPerUnit != 10 {
+		t.Errorf("%+v, login %+v", edge, login)
+	}
+}

@@ -1,5 +1,7 @@
 package envoyapi
 
+import "github.com/weirlimit/weir"
+
 // Domain is a set of rules, under the name that Envoy asks with.
 type Domain struct {
 	Name        string
@@ -41,4 +43,16 @@ type Limit struct {
 	Unlimited       bool
 	Name            string   // what Replaces of others call it
 	Replaces        []string // limits that do not count for a request that has this one, too
+}
+
+// Check returns why the limit's numbers cannot be counted, if they cannot.
+func (l *Limit) Check() error {
+	if l.Unlimited {
+		return nil
+	}
+	numbers, err := numbersOf(max(1, l.RequestsPerUnit), period{l.Unit, max(1, l.UnitMultiplier)}, true)
+	if err == nil {
+		_, err = weir.NewPolicy("check", *numbers)
+	}
+	return err
 }
