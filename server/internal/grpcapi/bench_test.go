@@ -5,10 +5,15 @@ import (
 	"net"
 	"testing"
 
+	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/envoyapi"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 // empty is a service that does nothing, on a server with no options: the floor.
@@ -46,6 +51,37 @@ func BenchmarkCheck(b *testing.B) {
 			})
 		})
 	}
+}
+
+// BenchmarkEnvoy is one request of Envoy over a socket, beside BenchmarkCheck/empty.
+func BenchmarkEnvoy(b *testing.B) {
+	w := quiet(b)
+	table, err := memstore.New(memstore.Config{})
+	must(b, err)
+	rules, err := envoyapi.Compile([]envoyapi.Domain{{Name: "edge", Descriptors: []envoyapi.Descriptor{
+		{Key: "user", Limit: &envoyapi.Limit{Unit: envoyapi.Hour, RequestsPerUnit: 1 << 31}},
+	}}}, nil)
+	must(b, err)
+	w.cfg.Services = append(w.cfg.Services, Service{
+		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(envoyapi.Config{Limiter: table, Observe: w.observe, Log: w.cfg.Log}),
+		Enter: func(ctx context.Context, _ identity.Shown) (context.Context, *identity.Refusal) {
+			return envoyapi.WithCaller(ctx, rules, nil), nil
+		},
+	})
+	client := rlsv3.NewRateLimitServiceClient(dial(b, w.start(b)))
+	b.ReportAllocs()
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		request := &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*rlcommon.RateLimitDescriptor{
+			{Entries: []*rlcommon.RateLimitDescriptor_Entry{{Key: "user", Value: "alice"}}},
+		}}
+		for pb.Next() {
+			if _, err := client.ShouldRateLimit(context.Background(), request); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
 }
 
 // quiet is a world that keeps no records.
