@@ -13,7 +13,12 @@ func TestMillis(t *testing.T) {
 		d    time.Duration
 		want int64
 	}{
-		{0, 0}, {1, 1}, {time.Millisecond, 1}, {time.Millisecond + 1, 2}, {weir.Never, -1}, {time.Second, 1000},
+		{0, 0},
+		{1, 1},
+		{time.Millisecond, 1},
+		{time.Millisecond + 1, 2},
+		{weir.Never, -1},
+		{time.Second, 1000},
 		{math.MaxInt64, math.MaxInt64/1_000_000 + 1},
 	} {
 		if got := Millis(tt.d); got != tt.want {

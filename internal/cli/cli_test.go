@@ -89,7 +89,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --redis 127.0.0.1:1 --consistency eventual", exitUsage, "weir: --consistency: store.redis.consistency: \"eventual\" must be exact, leased or async; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error panic", exitUsage, "weir: --on-error: store.redis.on_error: \"panic\" must be local, open or closed; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error default", exitUsage, "weir: --on-error: store.redis.on_error: \"default\" must be local, open or closed; see 'weir serve --help'\n"},
-		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster", exitFailure, "weir: Redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
+		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster", exitFailure, "weir: redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
 		{"load", exitUsage, "weir: there is no URL; see 'weir load --help'\n"},
 		{"load http://127.0.0.1:1/", exitUsage, "weir: there is no --rate; see 'weir load --help'\n"},
 		{"load --rate 0 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"0\": \"0\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},

@@ -92,7 +92,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 	r := &inRedis{log: log}
 	if err := r.connect(ctx, cfg); err != nil {
 		r.close()
-		return nil, fmt.Errorf("Redis: %w", err) //nolint:staticcheck // it is a name
+		return nil, fmt.Errorf("redis: %w", err)
 	}
 	if err := r.newTier(cfg); err != nil {
 		r.close()
