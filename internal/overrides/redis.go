@@ -44,6 +44,7 @@ const version = "version"
 
 // NewRedis connects. Prefix is that of all keys.
 func NewRedis(ctx context.Context, c redisconn.Config, prefix string) (*Redis, error) {
+	c.Conns = 1 // twice a second is not much
 	conn, err := redisconn.Open(ctx, c)
 	if err != nil {
 		return nil, err
