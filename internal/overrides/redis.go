@@ -160,11 +160,12 @@ func (r *Redis) all(ctx context.Context) (map[string]server.Override, error) {
 	return all, nil
 }
 
-// Watch calls changed when somebody has changed something, and every ten seconds.
+// Watch calls changed at once, when somebody has changed something, and every ten seconds.
 func (r *Redis) Watch(ctx context.Context, changed func()) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	known := r.look(ctx, "")
+	changed() // what happened before the first look is not told otherwise
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():

@@ -138,6 +138,7 @@ func TestWatch(t *testing.T) {
 		b.Watch(watching, func() { changed <- struct{}{} })
 	}()
 	defer func() { end(); <-ended }()
+	<-changed // what there was
 	for range 3 {
 		if err := a.Put(ctx, override("api", "alice", time.Time{}, weir.Limit{Rate: 1, Per: weir.Every(time.Second)})); err != nil {
 			t.Fatal(err)

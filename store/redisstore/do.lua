@@ -307,11 +307,14 @@ function fixed.refund(r, s, H, at, units)
 end
 
 function fixed.reset(r, s, H, i)
+	if s.e <= now then -- nothing was charged in the window of now, whose end a row may not know
+		s.s, s.e, s.used = 0, 0, 0
+		return
+	end
 	local held = 0
 	for _, h in ipairs(H) do
 		if fixed.counts(r, s, h.at[i]) then held = held + h.units end
 	end
-	s.s, s.e, s.used = fixedNow(r, s)
 	s.used = held
 end
 
@@ -1017,6 +1020,16 @@ function ops.refund(row, c)
 	return {1, 0, 0, 0, 0, 0}, true
 end
 
+-- learnCalendars tells a row of other numbers how the windows go on that it has: it knows
+-- only where the last one ended, and takes the next for as long.
+local function learnCalendars(row, set)
+	for _, r in ipairs(row.rules) do
+		for _, o in ipairs(set.rules) do
+			if r.cal and o.cal and o.name == r.name then r.cal = o.cal end
+		end
+	end
+end
+
 -- These act on a row as it is: they convert nothing, and make no row.
 local asItIs = {settle = true, renew = true, reset = true, refund = true}
 
@@ -1083,7 +1096,11 @@ for n, c in ipairs(call.charges) do
 	if asItIs[call.op] then
 		v = {0, 0, 0, 0, 0, 0}
 		if row then
-			if isUnder(row, set) then row.rules, row.fp, row.bits = set.rules, set.fp, nil end
+			if isUnder(row, set) then
+				row.rules, row.fp, row.bits = set.rules, set.fp, nil
+			else
+				learnCalendars(row, set)
+			end
 			advance(row)
 			v, did = ops[call.op](row, c)
 		end
