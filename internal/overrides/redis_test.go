@@ -138,16 +138,20 @@ func TestWatch(t *testing.T) {
 		b.Watch(watching, func() { changed <- struct{}{} })
 	}()
 	defer func() { end(); <-ended }()
-	<-changed // what there was
+	told := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(8 * time.Second): // before it looks at everything
+			t.Fatalf("nobody was told of %s", what)
+		}
+	}
+	told("what there was")
 	for range 3 {
 		if err := a.Put(ctx, override("api", "alice", time.Time{}, weir.Limit{Rate: 1, Per: weir.Every(time.Second)})); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case <-changed:
-		case <-time.After(8 * time.Second): // before it looks at everything
-			t.Fatal("nobody was told")
-		}
+		told("a change")
 	}
 }
 
