@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # Debian packages the tests need. A package whose name is not also the name of
 # a command gets its own line in have.
-APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server npm nginx-light caddy haproxy"
+APT_PACKAGES="gcc libc6-dev make git curl ca-certificates redis-server npm nginx-light caddy haproxy python3-redis libredis-perl"
 
 # Servers such as nginx live in sbin, which a user's PATH may leave out.
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
@@ -34,6 +34,8 @@ have() {
   case $1 in
   libc6-dev) echo '#include <stdlib.h>' | gcc -E - >/dev/null 2>&1 ;;
   nginx-light) command -v nginx >/dev/null ;;
+  python3-redis) /usr/bin/python3 -c 'import redis' 2>/dev/null ;; # another python3 in PATH does not see it
+  libredis-perl) /usr/bin/perl -MRedis -e 1 2>/dev/null ;;
   ca-certificates) [ -s /etc/ssl/certs/ca-certificates.crt ] || [ -s /etc/ssl/cert.pem ] || [ -d /etc/pki/tls/certs ] ;;
   *) command -v "$1" >/dev/null ;;
   esac
@@ -128,7 +130,7 @@ build_tools() {
 }
 
 # install_npm_tools brings what has no Go module that builds: buf, which lints and
-# generates from proto/.
+# generates from proto/, and what the examples for Node.js in docs/integrations need.
 install_npm_tools() {
   local stamp=tools/node_modules/.installed
   cmp -s tools/package-lock.json "$stamp" && return
