@@ -49,35 +49,40 @@ func (w *writes) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// A million commands in one go, from a peer that begins to read only when it has sent
-// them all or cannot send more, cost no more than the buffers.
+// A million commands in one go, from a peer that reads only when it cannot send more, cost
+// no more than the buffers.
 func TestMillionCommands(t *testing.T) {
-	f := realFixture(t)
-	c, r := dial(t, f.listen(t))
-	n := lighter(1_000_000)
-	before := heap()
-	var sent sync.WaitGroup
-	sent.Go(func() {
-		batch := bytes.Repeat([]byte("*1\r\n$4\r\nPING\r\n"), 1000)
-		for range n / 1000 {
-			if _, err := c.Write(batch); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		n := lighter(1_000_000)
+		all := bytes.Repeat([]byte("*1\r\n$4\r\nPING\r\n"), n)
+		before := heap()
+		peer, ended := pipe(t, f)
+		var sent sync.WaitGroup
+		sent.Go(func() {
+			if _, err := peer.Write(all); err != nil {
 				t.Error(err)
-				return
+			}
+		})
+		var grown int64
+		for range 4 {
+			synctest.Wait() // both sides are stuck now
+			grown = max(grown, heap()-before)
+			if _, err := io.CopyN(io.Discard, peer, int64(n/4*len("+PONG\r\n"))); err != nil {
+				t.Error(err)
 			}
 		}
+		sent.Wait()
+		runtime.KeepAlive(all)
+		if grown > 256<<10 {
+			t.Errorf("the heap grew by %d bytes", grown)
+		}
+		peer.Close()
+		<-ended
+		if got := f.Stats().Commands; got != int64(n) {
+			t.Errorf("%d commands were counted", got)
+		}
 	})
-	time.Sleep(50 * time.Millisecond) // both sides are stuck now
-	grown := heap() - before
-	if _, err := io.CopyN(io.Discard, r, int64(n*len("+PONG\r\n"))); err != nil {
-		t.Error(err)
-	}
-	sent.Wait()
-	if grown > 2<<20 {
-		t.Errorf("the heap grew by %d bytes", grown)
-	}
-	if got := f.Stats().Commands; got != int64(n) {
-		t.Errorf("%d commands were counted", got)
-	}
 }
 
 // Sockets that send nothing, or half a command, cost a goroutine and a small buffer.
@@ -193,7 +198,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 			for i := range 16 {
 				wg.Go(func() { replies.Add(int64(hammer(t, l.Addr().String(), i, depth))) })
 			}
-			time.Sleep(50 * time.Millisecond)
+			f.awaitRecords(1000)
 			ctx, cancel := contextWithTimeout(5 * time.Second)
 			defer cancel()
 			if err := f.Shutdown(ctx); err != nil {
@@ -207,6 +212,19 @@ func TestShutdownUnderLoad(t *testing.T) {
 				t.Errorf("%d replies to %d decisions", replies.Load(), done)
 			}
 		})
+	}
+}
+
+// awaitRecords waits until so many decisions were made.
+func (f *fixture) awaitRecords(n int) {
+	for {
+		f.mu.Lock()
+		have := len(f.records)
+		f.mu.Unlock()
+		if have >= n {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -232,32 +250,37 @@ func hammer(t *testing.T, address string, id, depth int) (replies int) {
 
 // Who does not let go is cut off when the time is over.
 func TestShutdownCutsOff(t *testing.T) {
-	f := realFixture(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- f.Serve(l) }()
-	c, _ := dial(t, l.Addr().String())
-	go func() { // never reads, so replies pile up
-		for {
-			if _, err := c.Write(bytes.Repeat([]byte("PING 0123456789012345678901234567890123456789\r\n"), 1000)); err != nil {
-				return
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		near, far := net.Pipe()
+		f.start(near)
+		var sent sync.WaitGroup
+		sent.Go(func() { // and nobody reads
+			for {
+				if _, err := io.WriteString(far, "PING 0123456789\r\n"); err != nil {
+					return
+				}
 			}
+		})
+		synctest.Wait() // for the server to be stuck with a reply
+		began := time.Now()
+		ctx, cancel := contextWithTimeout(100 * time.Millisecond)
+		defer cancel()
+		if err := f.Shutdown(ctx); err != context.DeadlineExceeded || time.Since(began) != 100*time.Millisecond {
+			t.Errorf("err = %v after %v", err, time.Since(began))
 		}
-	}()
-	time.Sleep(200 * time.Millisecond)
-	ctx, cancel := contextWithTimeout(100 * time.Millisecond)
-	defer cancel()
-	if err := f.Shutdown(ctx); err != context.DeadlineExceeded {
-		t.Errorf("err = %v", err)
-	}
-	<-ended
-	if err := f.Serve(l); err != ErrClosed {
-		t.Errorf("served after that: %v", err)
-	}
-	c.Close()
+		sent.Wait()
+		if f.Stats().Conns != 0 {
+			t.Error("the connection is still there")
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Serve(l); err != ErrClosed {
+			t.Errorf("served after that: %v", err)
+		}
+	})
 }
 
 // A connection that cannot be told that the replies were the last still gets them.

@@ -17,7 +17,7 @@ func run(t testing.TB, address, input, program string, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
-		t.Skipf("%s is not installed", program)
+		t.Fatalf("there is no %s, which scripts/setup.sh installs with redis-server: %v", program, err)
 	}
 	host, port, _ := net.SplitHostPort(address)
 	ctx, cancel := contextWithTimeout(15 * time.Second)
@@ -50,6 +50,10 @@ func TestRedisCLI(t *testing.T) {
 	if got := run(t, address, "", "redis-cli", "PING"); !strings.HasPrefix(got, "NOAUTH") {
 		t.Errorf("without a token: %q", got)
 	}
+	const wrong = "AUTH failed: WRONGPASS invalid username-password pair or user is disabled.\n"
+	if got := run(t, address, "", "redis-cli", "-a", "wrong", "--no-auth-warning", "PING"); !strings.HasPrefix(got, wrong+"NOAUTH") {
+		t.Errorf("with a wrong token: %q", got)
+	}
 	for _, command := range []string{"INFO", "COMMAND", "COMMAND DOCS", "CLIENT LIST"} {
 		got := run(t, address, command+"\n", "redis-cli", "-a", tokenOf("alice"), "--no-auth-warning")
 		if len(got) < 20 || strings.HasPrefix(got, "ERR") {
@@ -58,8 +62,36 @@ func TestRedisCLI(t *testing.T) {
 	}
 }
 
+// redis-cli has modes of its own, some for commands that there are not. Those end with
+// what it was told.
+func TestRedisCLIModes(t *testing.T) {
+	address := newFixture(t).listen(t)
+	pipe := run(t, address, strings.Repeat(multibulk("WEIR.CHECK", "default", "k"), 100), "redis-cli", "--pipe")
+	if !strings.Contains(pipe, "errors: 0, replies: 100") {
+		t.Errorf("--pipe: %q", pipe)
+	}
+	if got := run(t, address, "", "redis-cli", "WEIR.PEEK", "default", "k"); !strings.HasPrefix(got, "0\n100\n0\n") {
+		t.Errorf("after 100 checks: %q", got)
+	}
+	for command, want := range map[string]string{
+		"SUBSCRIBE news":  "ERR unknown command 'SUBSCRIBE'",
+		"MONITOR":         "ERR unknown command 'MONITOR'",
+		"HELLO 4":         "NOPROTO unsupported protocol version",
+		"CONFIG GET save": "ERR CONFIG is not available",
+		"AUTH x":          "ERR AUTH <password> called without any password configured",
+	} {
+		if got := run(t, address, command+"\nPING\n", "redis-cli"); !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "\nPONG\n") {
+			t.Errorf("%s: %q, want %q and PONG", command, got, want)
+		}
+	}
+}
+
 func TestRedisBenchmark(t *testing.T) {
-	address := realFixture(t).listen(t)
+	address, closed := realFixture(t).listen(t), newFixture(t, "alice").listen(t)
+	credentials := []string{"--user", "alice", "-a", tokenOf("alice"), "-n", "1000", "-q", "PING"}
+	if got := run(t, closed, "", "redis-benchmark", credentials...); !strings.Contains(got, "requests per second") || strings.Contains(got, "Error") {
+		t.Errorf("with a token: %s", got)
+	}
 	for _, command := range [][]string{
 		{"-t", "ping"},
 		{"-P", "16", "WEIR.CHECK", "default", "user:__rand_int__"},
