@@ -3,7 +3,6 @@ package server
 import (
 	"container/list"
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -107,6 +106,7 @@ func (c *capped) Close() error {
 // cappedConn is a connection of a capped listener.
 type cappedConn struct {
 	net.Conn
+	turns
 	owner   *capped
 	release sync.Once
 	settled atomic.Bool // is no newcomer any more
@@ -115,8 +115,33 @@ type cappedConn struct {
 	place *list.Element // among the newcomers, nil if it is none
 }
 
-// Close frees the place, too.
+// Read reads nothing more once the caller was told that the server hangs up.
+func (c *cappedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.begin() {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// CloseWrite tells the other end that nothing follows.
+func (c *cappedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
+
+// Close frees the place, too. One that was told is closed by hangUp.
 func (c *cappedConn) Close() error {
+	if c.turn.Load() == turnEnded {
+		return nil
+	}
+	return c.hangUp()
+}
+
+// hangUp closes it in any case.
+func (c *cappedConn) hangUp() error {
 	defer c.release.Do(func() {
 		c.settle()
 		c.owner.mu.Lock()
@@ -169,17 +194,14 @@ type connKey struct{}
 
 // withConn is for http.Server.ConnContext.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	return context.WithValue(ctx, connKey{}, conn)
+	return context.WithValue(ctx, connKey{}, below(conn))
 }
 
-// newcomer returns the connection of a request if no request has come to its end on it.
-func newcomer(r *http.Request) *cappedConn {
+// connOf returns the connection of a request, nil if it is of no capped listener.
+func connOf(r *http.Request) *cappedConn {
 	c, _ := r.Context().Value(connKey{}).(*cappedConn)
-	if c == nil || c.settled.Load() {
-		return nil
-	}
 	return c
 }
+
+// newcomer says whether no request has come to its end on a connection.
+func (c *cappedConn) newcomer() bool { return !c.settled.Load() }

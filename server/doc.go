@@ -11,8 +11,10 @@
 //
 // # Guarantees
 //
-//   - Run returns when its ctx ends: readiness goes false, no new connection is
-//     accepted, and requests that are being answered have 10 s to finish.
+//   - Run returns when its ctx ends: readiness goes false at once, half a second later
+//     no new connection is accepted, and requests that are being answered have 11 s to
+//     finish, which is more than any may wait. None is dropped: whoever sends one just
+//     when its connection ends is told that it was not carried out.
 //   - Nobody but processes of this machine can call: addresses other than
 //     loopback are refused, because clients cannot be configured yet.
 //   - Connections, headers, bodies and the time they may take are bounded.

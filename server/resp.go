@@ -61,7 +61,12 @@ func (c *settlingConn) Write(b []byte) (int, error) {
 }
 
 // CloseWrite tells the other end that nothing follows.
-func (c *settlingConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *settlingConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return net.ErrClosed
+}
 
 // settlingTLS is a connection with TLS. It stays a *tls.Conn for those who look for a
 // certificate.
@@ -73,15 +78,4 @@ type settlingTLS struct {
 func (c *settlingTLS) Write(b []byte) (int, error) {
 	settle(c.below)
 	return c.Conn.Write(b)
-}
-
-// closeWrite ends one direction of a connection, if it can.
-func closeWrite(conn net.Conn) error {
-	if c, ok := conn.(*cappedConn); ok {
-		conn = c.Conn
-	}
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return net.ErrClosed
 }

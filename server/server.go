@@ -27,9 +27,10 @@ const (
 	maxAdminHeader    = 16 << 10
 )
 
-// stopTimeout is how long requests that are being answered may take to finish
-// once the server stops.
-const stopTimeout = 10 * time.Second
+// stopTimeout is how long requests that are being answered may take to finish once the
+// server accepts no more. It is more than a request may wait for its turn, so that one
+// that came just before, too, has its answer.
+const stopTimeout = guard.MaxWait + time.Second
 
 // drainDelay is how long a server that stops goes on to accept, not ready, so that
 // those who watch /readyz send their calls elsewhere and those with an open
@@ -115,7 +116,7 @@ func backend(name string) weirprom.Backend {
 
 // Run listens and serves until ctx ends, then lets the requests that are being
 // answered finish. It returns nil after a clean stop, and an error if it could
-// not listen or if requests were cut off after 10 s. One Run, once.
+// not listen or if requests were cut off after 11 s. One Run, once.
 func (s *Server) Run(ctx context.Context) error {
 	where, listeners, err := s.listen(ctx)
 	if err != nil {
@@ -156,12 +157,12 @@ func (s *Server) overridesChanged(ctx context.Context) {
 	}
 }
 
-func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
+func (s *Server) httpServer(handler http.Handler, maxHeader int) *httpService {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // for gRPC clients of the Connect service
-	return &http.Server{
+	return newHTTPService(&http.Server{
 		Handler:                      http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(handler, w, r) }),
 		Protocols:                    protocols,
 		ReadHeaderTimeout:            readHeaderTimeout,
@@ -173,7 +174,7 @@ func (s *Server) httpServer(handler http.Handler, maxHeader int) *http.Server {
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 256, MaxReadFrameSize: 64 << 10},
 		DisableGeneralOptionsHandler: true, // OPTIONS passes the gate like the rest
 		ErrorLog:                     newErrorLog(s.cfg.Log),
-	}
+	})
 }
 
 // serve answers and, once the server stops, asks the caller to close.
@@ -181,7 +182,13 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 	if s.drain.Load() {
 		w.Header().Set("Connection", "close")
 	}
-	if c := newcomer(r); c != nil {
+	c := connOf(r)
+	if c == nil {
+		handler.ServeHTTP(w, r)
+		return
+	}
+	c.enter(r)
+	if c.newcomer() {
 		c.expectRequest(r)
 		defer c.settle() // by then it has an answer
 	}

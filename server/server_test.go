@@ -105,7 +105,7 @@ func readyz(s *Server) int {
 	return w.Code
 }
 
-func TestStopCutsOffAfterTenSeconds(t *testing.T) {
+func TestStopCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := newGated()
 		s, hs, p := servePipes(t, limiter)
@@ -114,7 +114,7 @@ func TestStopCutsOffAfterTenSeconds(t *testing.T) {
 		io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n"+body)
 		<-limiter.entered
 		began := time.Now()
-		wantError(t, s.stop([]*bound{{"http", p, hs}}), "still running after 10s")
+		wantError(t, s.stop([]*bound{{"http", p, hs}}), "still running after 11s")
 		if took := time.Since(began); took != drainDelay+stopTimeout {
 			t.Errorf("stop took %v, want %v", took, drainDelay+stopTimeout)
 		}
@@ -218,7 +218,7 @@ func newServer(t *testing.T, limiter weir.Limiter) *Server {
 }
 
 // servePipes serves without a network, for synctest.
-func servePipes(t *testing.T, limiter weir.Limiter) (*Server, *http.Server, *pipes) {
+func servePipes(t *testing.T, limiter weir.Limiter) (*Server, *httpService, *pipes) {
 	t.Helper()
 	s := newServer(t, limiter)
 	hs, p := s.httpServer(s.handlers.http, maxHeaderBytes), newPipes()

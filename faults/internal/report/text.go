@@ -31,6 +31,11 @@ Every row also has to show that
 - where counts are shared, they are again afterwards: what one daemon takes, the next
   refuses.
 
+F12 has callers of all protocols instead, about a hundred and fifty of them: HTTP/1.1 with
+JSON, Connect over HTTP/1.1 and HTTP/2, gRPC, Envoy's rate limit service and the Redis
+protocol with pipelines; some wait for their turn in the daemon (` + "`max_wait_ms`" + `), and some call so
+seldom that the daemon takes their connection for idle. They try nothing again.
+
 F13, F15, F16 and F20 have one daemon, which counts in memory and has a configuration file
 with the same policy and, where the row needs them, others.
 
@@ -69,6 +74,12 @@ const outro = `
   since a Go program reads the system's clock without the C library and faketime does not
   reach it. A daemon's own clock never steps: it is the wall clock at the start of the
   process, and monotonic from then on. So what can step is the clock of the store.
+- **Told that they were not carried out** (F12): a caller that sends on an idle connection
+  just when that is being closed is told so, by a 408 (HTTP/1.1), a GOAWAY (HTTP/2, gRPC) or
+  an error that begins with LOADING (RESP, where it holds for all commands after it, too).
+  GOAWAY is not counted: clients send again by themselves what it says was not looked at. In
+  the Redis protocol nothing asks a client to leave, so everybody who keeps sending is told.
+  What was told must not be in Redis, and what was admitted must be.
 - **Numbers of two versions** (F13): a request is decided by the rules of one version of
   the file: which policies there are, and what is off, in shadow or overridden. Rates and
   bursts are changed where the counts are, one policy after the other and before the rules

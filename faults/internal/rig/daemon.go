@@ -18,7 +18,7 @@ import (
 
 const (
 	startLimit = 15 * time.Second // for a daemon to listen
-	stopLimit  = 15 * time.Second // from SIGTERM to its end; it lets requests finish for 10 s
+	stopLimit  = 15 * time.Second // from SIGTERM to its end; it lets requests finish for 11 s
 	pollEvery  = 10 * time.Millisecond
 )
 
@@ -221,9 +221,21 @@ type Tier struct {
 
 // Stop ends it by SIGTERM, fails the test if its exit code is not 0, and returns what
 // it said of its work.
-func (d *Daemon) Stop() (tier Tier) {
+func (d *Daemon) Stop() Tier {
+	d.t.Helper()
+	d.Terminate()
+	return d.AwaitEnd()
+}
+
+// Terminate sends SIGTERM. A second one ends a daemon at once.
+func (d *Daemon) Terminate() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)
+}
+
+// AwaitEnd is the rest of Stop.
+func (d *Daemon) AwaitEnd() (tier Tier) {
+	d.t.Helper()
 	d.awaitEnd()
 	if code := d.cmd.ProcessState.ExitCode(); code != 0 {
 		d.t.Errorf("rig: a daemon ended with exit code %d:\n%s", code, d.logText())

@@ -2,6 +2,8 @@ package rig
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -62,6 +64,27 @@ func (f *Fleet) Metric(node int, name string) (value float64) {
 
 // Addr is where the daemon listens.
 func (d *Daemon) Addr() string { return strings.TrimPrefix(d.url, "http://") }
+
+// Listener is where the daemon listens for a protocol: "http", "grpc" or "resp", as its
+// log says.
+func (d *Daemon) Listener(name string) (address string) {
+	d.t.Helper()
+	Await(d.t, "the daemon's log to say where "+name+" is", startLimit, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for _, l := range d.log {
+			var where map[string]any
+			if l.Msg != "listening" || json.Unmarshal([]byte(l.Text), &where) != nil {
+				continue
+			}
+			if address, _ = where[name].(string); address != "" {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+	return address
+}
 
 // Port is that of Addr.
 func (d *Daemon) Port() (port int) {

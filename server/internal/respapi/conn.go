@@ -18,6 +18,7 @@ const (
 	restTimeout  = 10 * time.Second // for the rest of a command, or to say who it is
 	writeTimeout = 15 * time.Second
 	lastRead     = time.Millisecond       // for what has arrived when the server stops
+	farewellFor  = 500 * time.Millisecond // for a command that is told that the server stops
 	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
 	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
 	maxPipeline  = 1024                   // commands that are answered together
@@ -126,11 +127,33 @@ func (c *conn) receive() bool {
 // finish answers what has arrived when the server stops, and no more. It returns false.
 func (c *conn) finish() bool {
 	_ = c.net.SetReadDeadline(time.Now().Add(lastRead))
-	c.linger = true
-	if c.in.Fill() == nil {
-		c.answer()
+	if c.in.Fill() == nil && !c.answer() {
+		return false
 	}
+	c.linger = true
+	c.farewell()
 	return false
+}
+
+// stopping is what a command is told that comes too late. Clients know the word LOADING as
+// that of a server that does nothing for now, and try again elsewhere or later.
+const stopping = "LOADING weir is stopping; this command and those after it on the connection were not carried out"
+
+// farewell tells the next commands, if some come soon, that nothing is carried out any
+// more. The protocol has no other way: who sends just when the connection is closed could
+// not know what became of that. Who is told knows it of all that it has sent since, too.
+func (c *conn) farewell() {
+	_ = c.net.SetReadDeadline(time.Now().Add(farewellFor))
+	for told := false; !told; {
+		if c.in.Fill() != nil {
+			return // nothing came, or the peer has left
+		}
+		for args, err := c.in.Next(); args != nil && err == nil; args, err = c.in.Next() {
+			c.fail(stopping)
+			told = true
+		}
+	}
+	c.flush()
 }
 
 // flush writes the replies.

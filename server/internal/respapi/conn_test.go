@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -179,8 +180,8 @@ func TestNoIdleTimeout(t *testing.T) {
 	})
 }
 
-// Shutdown under load: every command that was carried out is answered, and nothing comes
-// after that but the end.
+// Shutdown under load: every command that was carried out is answered, the first that was
+// not is told so, and nothing comes after that but more of the same and the end.
 func TestShutdownUnderLoad(t *testing.T) {
 	for _, depth := range []int{1, 50} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
@@ -228,8 +229,8 @@ func (f *fixture) awaitRecords(n int) {
 	}
 }
 
-// hammer sends pipelines until the server ends the connection, and returns how many
-// replies it got.
+// hammer sends pipelines until the server says that it stops, and returns how many replies
+// it got before.
 func hammer(t *testing.T, address string, id, depth int) (replies int) {
 	c, r := dial(t, address)
 	defer c.Close()
@@ -237,15 +238,64 @@ func hammer(t *testing.T, address string, id, depth int) (replies int) {
 	for {
 		_, sendErr := c.Write(batch)
 		for range depth {
-			if err := skipReply(r); err == io.EOF {
+			if first, err := r.Peek(1); err == nil && first[0] == '-' {
+				wantStopping(t, r)
 				return replies
-			} else if err != nil {
+			}
+			if err := skipReply(r); err != nil {
 				t.Errorf("after %d replies: %v (sent: %v)", replies, err, sendErr)
 				return replies
 			}
 			replies++
 		}
 	}
+}
+
+// wantStopping reads what a server says that stops, at least once, to the end.
+func wantStopping(t *testing.T, r *bufio.Reader) {
+	t.Helper()
+	rest, err := io.ReadAll(r)
+	if err != nil {
+		t.Error(err)
+	}
+	told := strings.Count(string(rest), "-"+stopping+"\r\n")
+	if told == 0 || len(rest) != told*len("-"+stopping+"\r\n") {
+		t.Errorf("%q after the server stopped", rest)
+	}
+}
+
+// A command that comes after the server has stopped is told that it was not carried out,
+// though it came in pieces. Who sends nothing is let go after a while.
+func TestShutdownTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		near, far := net.Pipe()
+		f.start(near)
+		silent, other := net.Pipe()
+		f.start(other)
+		synctest.Wait()
+		began := time.Now()
+		stopped := make(chan error, 1)
+		go func() { stopped <- f.Shutdown(context.Background()) }()
+		check := multibulk("WEIR.CHECK", "default", "late")
+		for _, piece := range []string{check[:10], check[10:]} {
+			time.Sleep(farewellFor / 3)
+			go io.WriteString(far, piece)
+		}
+		wantStopping(t, bufio.NewReader(far))
+		if rest, err := io.ReadAll(silent); err != nil || len(rest) > 0 {
+			t.Errorf("the silent one got %q, %v", rest, err)
+		}
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != lastRead+farewellFor+lingerBlind {
+			t.Errorf("took %v", took)
+		}
+		if len(f.records) != 0 {
+			t.Errorf("%d decisions, want none", len(f.records))
+		}
+	})
 }
 
 // Who does not let go is cut off when the time is over.
