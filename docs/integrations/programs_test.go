@@ -131,6 +131,21 @@ func nobody(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
+// The README has each of the programs, and the output of those that are refused once.
+func TestReadme(t *testing.T) {
+	t.Parallel()
+	text := readFile(t, "README.md")
+	for _, p := range programs {
+		if !strings.Contains(text, "]("+p.file) {
+			t.Errorf("the README does not tell of %s", p.file)
+		}
+	}
+	_, output, _ := strings.Cut(story, "backing off\njob 1: no decision, backing off\n")
+	if output = strings.Replace(output, "100 ms", "2000 ms", 1); !strings.Contains(text, "```\n"+output+"```\n") {
+		t.Errorf("the README does not show\n%s", output)
+	}
+}
+
 func addressOf(b server.Bound, grpc bool) string {
 	if grpc {
 		return b.GRPC.String()
