@@ -66,20 +66,19 @@ func (a *asking) passes() bool {
 	return quotas == 0 || exceeded < quotas
 }
 
-// maxTries is how often quotas are looked at again that were there a moment ago.
-const maxTries = 3
-
 // allOrNothing charges the ordinary limits and those quotas that have room, or nothing.
+//
+// A quota that has room by itself may have none when all are charged: another request was
+// faster, or the same counter is in the request twice. Then it is done again without that
+// quota, so each time there are fewer, until all are exceeded or the rest fits.
 func (a *asking) allOrNothing(ctx context.Context, l weir.Limiter) error {
 	plain, quotas, shadows := a.places(ordinary), a.places(quota), a.places(shadow)
-	for range maxTries {
-		if err := a.ask(ctx, l, weir.PeekEach, quotas); err != nil {
-			return err
-		}
-		if !a.passes() { // of what is known so far
-			return a.ask(ctx, l, weir.PeekEach, append(plain, shadows...))
-		}
-		wanted := append(slices.Clip(plain), slices.DeleteFunc(slices.Clone(quotas), a.isOver)...)
+	if err := a.ask(ctx, l, weir.PeekEach, quotas); err != nil {
+		return err
+	}
+	for a.passes() { // as far as is known
+		quotas = slices.DeleteFunc(quotas, a.isOver)
+		wanted := append(slices.Clip(plain), quotas...)
 		if err := a.ask(ctx, l, weir.TakeAll, wanted); err != nil {
 			return err
 		}
@@ -87,10 +86,10 @@ func (a *asking) allOrNothing(ctx context.Context, l weir.Limiter) error {
 			return a.ask(ctx, l, weir.TakeEach, shadows)
 		}
 		if slices.ContainsFunc(plain, a.isOver) {
-			break
+			return a.ask(ctx, l, weir.PeekEach, shadows)
 		}
 	}
-	return a.ask(ctx, l, weir.PeekEach, shadows)
+	return a.ask(ctx, l, weir.PeekEach, append(plain, shadows...))
 }
 
 func (a *asking) isOver(place int) bool { return a.list[place].over }

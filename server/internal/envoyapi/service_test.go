@@ -100,6 +100,7 @@ func TestMatching(t *testing.T) {
 		{"top=x deep=y more=z", 0},
 		{"top=x other=y", 0},
 		{"deep=y", 0},
+		{"deep=y top=x", 0},
 		{"any=x deep=y", 0},
 		{"stranger=x", 0},
 	} {
@@ -205,6 +206,52 @@ func TestQuotaMode(t *testing.T) {
 	w.want(t, request(descriptor("one=x"), descriptor("any=x")), "OVER_LIMIT: OVER_LIMIT,OK", 0, 3)
 	w.want(t, request(descriptor("one=y"), descriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
 	w.want(t, request(descriptor("one=y")), "OK: OK", 0) // it was not charged before
+}
+
+// A counter that is in a request twice is charged for both. A quota that has room for one of
+// them is not exceeded, so the request is admitted.
+func TestTwice(t *testing.T) {
+	twice := func(n uint64, entry string) *rlsv3.RateLimitRequest {
+		return request(hits(n, descriptor(entry)), hits(n, descriptor(entry)))
+	}
+	w := newWorld(t, tree())
+	w.want(t, twice(1, "any=x"), "OK: OK,OK", 2, 1)
+	w.want(t, twice(1, "any=x"), "OVER_LIMIT: OK,OVER_LIMIT", 1, 0)
+	w.want(t, request(descriptor("any=x")), "OK: OK", 0) // nothing was charged before
+	w.want(t, twice(1, "one=x"), "OK: OK,OVER_LIMIT", 0, 0)
+	w.want(t, twice(1, "one=x"), "OVER_LIMIT: OVER_LIMIT,OVER_LIMIT", 0, 0)
+	w.want(t, request(descriptor("two=x"), descriptor("two=x"), descriptor("two=x")), "OK: OK,OK,OVER_LIMIT", 1, 0, 0)
+	w.want(t, twice(1, "try=x"), "OK: OK,OK", 0, 0)
+}
+
+// busy is a limiter where others take all of a quota between a look at it and its charge.
+type busy struct {
+	weir.Limiter
+	others []weir.Charge
+}
+
+func (b *busy) Do(ctx context.Context, batch *weir.Batch) error {
+	if batch.Op == weir.TakeAll && len(b.others) > 0 {
+		c := b.others[0]
+		b.others = b.others[1:]
+		if _, err := b.Take(ctx, c.Policy, c.Key, c.Cost); err != nil {
+			return err
+		}
+	}
+	return b.Limiter.Do(ctx, batch)
+}
+
+// Quotas that others were faster to take are exceeded, and the rest decides.
+func TestQuotaModeUnderLoad(t *testing.T) {
+	all := request(descriptor("one=x"), descriptor("two=x"), descriptor("any=x"))
+	w := newWorld(t, tree())
+	one := weir.Charge{Policy: w.rules.policies["envoy/d/one"], Key: "3:one1:x", Cost: 1}
+	two := weir.Charge{Policy: w.rules.policies["envoy/d/two"], Key: "3:two1:x", Cost: 2}
+	w.limiter = &busy{w.limiter, []weir.Charge{one}}
+	w.want(t, all, "OK: OVER_LIMIT,OK,OK", 0, 1, 2)
+	w = newWorld(t, tree())
+	w.limiter = &busy{w.limiter, []weir.Charge{one, two}}
+	w.want(t, all, "OVER_LIMIT: OVER_LIMIT,OVER_LIMIT,OK", 0, 0, 3)
 }
 
 func TestReplaces(t *testing.T) {
