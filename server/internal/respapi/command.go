@@ -142,16 +142,19 @@ func isWord(arg []byte, word string) bool {
 	return true
 }
 
-// parseInt returns the integer that an argument is. Costs are short, so it goes without
-// making a string of them.
+// parseInt returns the integer that an argument is, as strconv.ParseInt does. Costs are
+// short, so it goes without making a string of them.
 func parseInt(arg []byte) (n int64, ok bool) {
 	if len(arg) == 0 || len(arg) > 18 {
 		n, err := strconv.ParseInt(string(arg), 10, 64)
 		return n, err == nil
 	}
 	digits, sign := arg, int64(1)
-	if arg[0] == '-' {
+	switch arg[0] {
+	case '-':
 		digits, sign = arg[1:], -1
+	case '+': // redis-cell takes it
+		digits = arg[1:]
 	}
 	for _, d := range digits {
 		if d < '0' || d > '9' {

@@ -18,7 +18,7 @@ const (
 	restTimeout  = 10 * time.Second // for the rest of a command, or to say who it is
 	writeTimeout = 15 * time.Second
 	lastRead     = time.Millisecond       // for what has arrived when the server stops
-	farewellFor  = 500 * time.Millisecond // for a command that is told that the server stops
+	farewellFor  = time.Second            // for a command that is told that the server stops
 	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
 	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
 	maxPipeline  = 1024                   // commands that are answered together
@@ -142,18 +142,29 @@ const stopping = "LOADING weir is stopping; this command and those after it on t
 // farewell tells the next commands, if some come soon, that nothing is carried out any
 // more. The protocol has no other way: who sends just when the connection is closed could
 // not know what became of that. Who is told knows it of all that it has sent since, too.
+// A peer that was silent for so long cannot be told: a reply to nothing would confuse it.
 func (c *conn) farewell() {
-	_ = c.net.SetReadDeadline(time.Now().Add(farewellFor))
-	for told := false; !told; {
-		if c.in.Fill() != nil {
-			return // nothing came, or the peer has left
-		}
-		for args, err := c.in.Next(); args != nil && err == nil; args, err = c.in.Next() {
-			c.fail(stopping)
-			told = true
+	for _, wait := range []time.Duration{farewellFor, lastRead} { // then what came while nobody looked
+		_ = c.net.SetReadDeadline(time.Now().Add(wait))
+		for c.in.Fill() == nil {
+			if c.refuse() {
+				c.flush()
+				return
+			}
 		}
 	}
-	c.flush()
+}
+
+// refuse tells all commands that were received whole, and says whether there were some.
+func (c *conn) refuse() (told bool) {
+	for {
+		args, err := c.in.Next()
+		if args == nil || err != nil {
+			return told
+		}
+		c.fail(stopping)
+		told = true
+	}
 }
 
 // flush writes the replies.

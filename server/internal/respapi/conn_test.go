@@ -50,40 +50,58 @@ func (w *writes) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// A million commands in one go, from a peer that reads only when it cannot send more, cost
-// no more than the buffers.
+// Very many commands in one go, from a peer that reads only when it cannot send more, cost
+// no more than the buffers, also if replies are much longer than commands.
 func TestMillionCommands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		n := lighter(1_000_000)
-		all := bytes.Repeat([]byte("*1\r\n$4\r\nPING\r\n"), n)
-		before := heap()
-		peer, ended := pipe(t, f)
-		var sent sync.WaitGroup
-		sent.Go(func() {
-			if _, err := peer.Write(all); err != nil {
-				t.Error(err)
-			}
+	for _, tt := range []struct {
+		name, command string
+		n             int
+	}{
+		{"short", multibulk("PING"), 1_000_000},
+		{"long", multibulk("ECHO", strings.Repeat("x", 60<<10)), 200},
+		{"long replies", multibulk("COMMAND", "DOCS"), 10_000},
+		{"errors", multibulk("GET", "a"), 100_000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { wantBounded(t, tt.command, lighter(tt.n)) })
 		})
-		var grown int64
-		for range 4 {
-			synctest.Wait() // both sides are stuck now
-			grown = max(grown, heap()-before)
-			if _, err := io.CopyN(io.Discard, peer, int64(n/4*len("+PONG\r\n"))); err != nil {
-				t.Error(err)
-			}
-		}
-		sent.Wait()
-		runtime.KeepAlive(all)
-		if grown > 256<<10 {
-			t.Errorf("the heap grew by %d bytes", grown)
-		}
-		peer.Close()
-		<-ended
-		if got := f.Stats().Commands; got != int64(n) {
-			t.Errorf("%d commands were counted", got)
+	}
+}
+
+// wantBounded sends a command so many times, and looks at the memory whenever both sides are
+// stuck.
+func wantBounded(t *testing.T, command string, n int) {
+	t.Helper()
+	f := newFixture(t)
+	reply := len(f.play(command)[0])
+	counted := f.Stats().Commands
+	all := bytes.Repeat([]byte(command), n)
+	before := heap()
+	peer, ended := pipe(t, f)
+	var sent sync.WaitGroup
+	sent.Go(func() {
+		if _, err := peer.Write(all); err != nil {
+			t.Error(err)
 		}
 	})
+	var grown int64
+	for left := int64(n * reply); left > 0; left -= int64(n*reply/4 + 1) {
+		synctest.Wait()
+		grown = max(grown, heap()-before)
+		if _, err := io.CopyN(io.Discard, peer, min(left, int64(n*reply/4+1))); err != nil {
+			t.Error(err)
+		}
+	}
+	sent.Wait()
+	runtime.KeepAlive(all)
+	if grown > 512<<10 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	peer.Close()
+	<-ended
+	if got := f.Stats().Commands - counted; got != int64(n) {
+		t.Errorf("%d commands were counted, want %d", got, n)
+	}
 }
 
 // Sockets that send nothing, or half a command, cost a goroutine and a small buffer.
@@ -93,9 +111,13 @@ func TestHalfOpen(t *testing.T) {
 	before, routines := heap(), runtime.NumGoroutine()
 	const n = 200
 	for i := range n {
-		c, _ := dial(t, address)
-		if i%2 == 0 {
-			fmt.Fprintf(c, "*64\r\n$65536\r\nab")
+		c, r := dial(t, address)
+		if i%2 > 0 {
+			continue
+		}
+		fmt.Fprintf(c, "PING\r\n*64\r\n$65536\r\nab")
+		if err := skipReply(r); err != nil { // it has come
+			t.Fatal(err)
 		}
 	}
 	for f.Stats().Conns < n {
@@ -289,7 +311,7 @@ func TestShutdownTells(t *testing.T) {
 		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != lastRead+farewellFor+lingerBlind {
+		if took := time.Since(began); took != lastRead+farewellFor+lastRead+lingerBlind {
 			t.Errorf("took %v", took)
 		}
 		if len(f.records) != 0 {

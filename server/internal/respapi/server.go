@@ -164,7 +164,7 @@ func (s *Server) forget(c *conn) {
 }
 
 // Shutdown stops accepting. Commands that were received are carried out and answered, those
-// that come in the next half second are told that they are not, and connections closed.
+// that come in the next second are told that they are not, and connections closed.
 // When ctx ends the rest is cut off, and its error returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginDrain()
