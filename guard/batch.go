@@ -108,6 +108,47 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	return out, nil
 }
 
+// DebitEach charges several queries whether they fit or not: what was used already is owed.
+// Every Verdict is Allowed and tells how the tightest limit stands. An error other than
+// *ItemError means that some may have been charged.
+func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) {
+	for i := range items {
+		if items[i].Peek {
+			return nil, &ItemError{i, &InputError{"peek", "is not for what was used already"}}
+		}
+	}
+	list, err := newAskings(items)
+	if err != nil {
+		return nil, err
+	}
+	defer freeAll(list)
+	b := weir.Batch{Op: weir.DebitEach}
+	for _, a := range list {
+		a.leaveOutSlots()
+		b.Charges = append(b.Charges, a.charges...)
+	}
+	if len(b.Charges) > 0 {
+		if err := g.limiter.Do(ctx, &b); err != nil {
+			return nil, err
+		}
+	}
+	out := make([]Verdict, len(items))
+	rest := b.Decisions
+	for i, a := range list {
+		out[i] = Verdict{Decision: weir.Decision{Allowed: true}, Variant: a.variant, Limit: -1, Shadow: -1}
+		told := len(a.charges) // by a policy that enforces nothing
+		if a.enforced > 0 {
+			told = a.enforced
+		}
+		own := weir.Batch{Decisions: rest[:told]}
+		if at := own.Worst(); at >= 0 {
+			out[i].decided(a.groups[at], own.Decisions[at])
+		}
+		rest = rest[len(a.charges):]
+	}
+	return out, nil
+}
+
 // pauseEvery is after how many queries of a batch others have their turn: on a busy
 // machine short requests would wait for a thousand.
 const pauseEvery = 64

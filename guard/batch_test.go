@@ -120,6 +120,41 @@ func TestCheckAll(t *testing.T) {
 	}
 }
 
+// What was used already is charged whether it fits or not, also where nothing is enforced.
+func TestDebitEach(t *testing.T) {
+	shy := Policy{Name: "shy", Mode: Shadow, Limits: []Limit{perHour("", 10), slots("s", 1).by("ip")}}
+	g, _ := frozen(t, policy("p", perHour("", 3), perHour("i", 9).by("ip")), shy, policy("slots", slots("", 5)),
+		Policy{Name: "off", Mode: Off, Limits: []Limit{perHour("", 1)}})
+	item := func(policy string, cost int64) Item {
+		return Item{Rule: g.Rules().Rule(policy), Query: Query{Key: "a", Cost: cost, Keys: []Attribute{ip("1")}}}
+	}
+	got, err := g.DebitEach(ctx, []Item{item("p", 2), item("p", 5), item("off", 1), item("shy", 4)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ limit, remaining int64 }{{3, 1}, {3, 0}, {0, 0}, {10, 6}} {
+		v := got[i]
+		if !v.Allowed || v.Reason != weir.Admitted || v.LimitedBy() != "" || v.Decision.Limit != want.limit || v.Remaining != want.remaining {
+			t.Errorf("%d: %+v, want %+v", i, v, want)
+		}
+	}
+	if v, err := g.Check(ctx, g.Rules().Rule("p"), &Query{Key: "b", Cost: 3, Keys: []Attribute{ip("1")}}); err != nil || v.LimitedBy() != "p.i" || v.Remaining != 2 {
+		t.Errorf("the address owes nothing: %+v, %v", v, err)
+	}
+	look := item("p", 1)
+	look.Peek = true
+	for _, last := range []struct {
+		item Item
+		part string
+	}{{item("slots", 1), "concurrency"}, {look, "peek"}} {
+		_, err := g.DebitEach(ctx, []Item{item("p", 1), item("p", 1), last.item})
+		wantItemError(t, err, last.part)
+	}
+	if none, err := g.DebitEach(ctx, nil); err != nil || len(none) != 0 {
+		t.Error(none, err)
+	}
+}
+
 // Two keys, of which one has an override, at one address: one state, two sets of numbers, in
 // one batch.
 func TestOneStateTwoNumbers(t *testing.T) {

@@ -319,7 +319,12 @@ type CheckBatchRequest struct {
 	Atomic bool `protobuf:"varint,9,opt,name=atomic,proto3" json:"atomic,omitempty"`
 	// A column: the place in policy of the check's policy, for example 1 for
 	// "login". The default is 0, so that a batch under one policy needs none.
-	PolicyIndex   []uint32 `protobuf:"varint,10,rep,packed,name=policy_index,json=policyIndex,proto3" json:"policy_index,omitempty"`
+	PolicyIndex []uint32 `protobuf:"varint,10,rep,packed,name=policy_index,json=policyIndex,proto3" json:"policy_index,omitempty"`
+	// Whether to charge each check whether it fits or not: for what was used already,
+	// decided elsewhere. What does not fit is owed. Every check is allowed then, and
+	// told how its tightest limit stands. Not together with atomic or peek. The
+	// default is to take only what fits.
+	Debit         bool `protobuf:"varint,11,opt,name=debit,proto3" json:"debit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -415,6 +420,13 @@ func (x *CheckBatchRequest) GetPolicyIndex() []uint32 {
 		return x.PolicyIndex
 	}
 	return nil
+}
+
+func (x *CheckBatchRequest) GetDebit() bool {
+	if x != nil {
+		return x.Debit
+	}
+	return false
 }
 
 // KeyColumn is one attribute of every check in a batch.
@@ -1275,7 +1287,7 @@ const file_weir_v1_limiter_proto_rawDesc = "" +
 	"\x0ereset_after_ms\x18\a \x01(\x12R\fresetAfterMs\x12\x16\n" +
 	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1e\n" +
 	"\bdelay_ms\x18\t \x01(\x03H\x00R\adelayMs\x88\x01\x01B\v\n" +
-	"\t_delay_ms\"\x93\x02\n" +
+	"\t_delay_ms\"\xa9\x02\n" +
 	"\x11CheckBatchRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x03(\tR\x06policy\x12\x10\n" +
 	"\x03key\x18\x02 \x03(\tR\x03key\x12\x12\n" +
@@ -1286,7 +1298,8 @@ const file_weir_v1_limiter_proto_rawDesc = "" +
 	"\vmax_wait_ms\x18\b \x03(\x03R\tmaxWaitMs\x12\x16\n" +
 	"\x06atomic\x18\t \x01(\bR\x06atomic\x12!\n" +
 	"\fpolicy_index\x18\n" +
-	" \x03(\rR\vpolicyIndex\"1\n" +
+	" \x03(\rR\vpolicyIndex\x12\x14\n" +
+	"\x05debit\x18\v \x01(\bR\x05debit\"1\n" +
 	"\tKeyColumn\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03key\x18\x02 \x03(\tR\x03key\"4\n" +

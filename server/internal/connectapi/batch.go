@@ -20,8 +20,13 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 		return nil, bad
 	}
 	check := s.guard.CheckEach
-	if req.GetAtomic() {
+	switch {
+	case req.GetAtomic() && req.GetDebit():
+		return nil, invalid(`"debit" charges every check, "atomic" all or none: a batch is one or the other`)
+	case req.GetAtomic():
 		check = s.guard.CheckAll
+	case req.GetDebit():
+		check = s.guard.DebitEach
 	}
 	began := time.Now()
 	verdicts, err := check(ctx, items)

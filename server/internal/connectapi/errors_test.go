@@ -135,6 +135,8 @@ func badBatches() []badCall {
 		{"attribute lacks", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "llm"}, PolicyIndex: []uint32{0, 1}, Key: two, Keys: []*weirv1.KeyColumn{{Name: "user", Key: []string{"x", ""}}}}), bad, `checks[1]: "keys" lacks "user"`},
 		{"slots", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "slots"}, PolicyIndex: []uint32{0, 1}, Key: two}), bad, `checks[1]: policy "slots" limits concurrency`},
 		{"unknown policy", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "nope"}, PolicyIndex: []uint32{0, 1}, Key: two}), connect.CodeNotFound, `checks[1]: no policy is called "nope"`},
+		{"atomic debit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Atomic: true, Debit: true}), bad, `"debit" charges every check, "atomic" all or none: a batch is one or the other`},
+		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" is not for what was used already`},
 		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check that only looks cannot be part of an atomic batch`},
 	}
 }

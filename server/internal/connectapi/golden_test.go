@@ -51,6 +51,7 @@ func TestConversation(t *testing.T) {
 		`Check {"policy":"default","key":"alice","maxWaitMs":0}`,
 		`CheckBatch {"policy":["default","api"],"policy_index":[0,1,0],"key":["bob","bob","alice"],"cost":[1,2,50]}`,
 		`CheckBatch {"policy":["default"],"key":["carol","carol"],"cost":[60,60],"atomic":true}`,
+		`CheckBatch {"policy":["default"],"key":["dave","dave"],"cost":[60,60],"debit":true}`,
 		`CheckBatch {"policy":["default"],"key":["carol"],"cost":[100],"peek":[true]}`,
 		`CheckBatch {"policy":["llm"],"key":["",""],"keys":[{"name":"user","key":["dora","dora"]}],"costs":[{"unit":"tokens","cost":[600,600]}]}`,
 		`CheckBatch {}`,

@@ -1,0 +1,213 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
+)
+
+// Config says which daemon to ask, and how. The zero value asks the one on this machine.
+type Config struct {
+	// Address is where the daemon's HTTP listener is: "host:port", a URL such as
+	// "https://limits.example.com", or "unix:/run/weir.sock". The default is
+	// DefaultAddress.
+	Address string
+
+	// Token returns what proves who asks, to a daemon that has clients. It is called
+	// for every exchange, so it may change. The default is nil: none.
+	Token func() string
+
+	// TLS is for addresses that begin with https://. The default is nil: the machine's
+	// certificate authorities, and no certificate of our own.
+	TLS *tls.Config
+
+	// Timeout is how long an exchange with the daemon may take, connecting included.
+	// A caller's context may end it earlier. The default is 1 s.
+	Timeout time.Duration
+
+	// Conns is how many exchanges may be under way at once, each with a connection
+	// of its own. Fewer mean that more calls share one. The default is 4.
+	Conns int
+
+	// MaxWaiting bounds the calls that wait for an exchange; beyond it they return
+	// ErrBusy at once. The default is 10,000.
+	MaxWaiting int
+}
+
+// DefaultAddress is where a daemon listens unless it is told otherwise.
+const DefaultAddress = "127.0.0.1:8080"
+
+// MaxHolds is how many reservations of a Client may be open at once. Beyond it they are
+// refused, with Reason weir.QueueFull.
+const MaxHolds = 100_000
+
+// Errors of a Client, besides those of package weir.
+var (
+	// ErrOperator is returned for what the daemon lets only operators do.
+	ErrOperator = errors.New("client: resetting keys and changing limits is for operators: use /admin/v1 or the daemon's configuration")
+
+	// ErrBusy means that too many calls were waiting. Nothing was charged.
+	ErrBusy = errors.New("client: too many calls are waiting for the daemon")
+
+	// ErrClosed is returned by a Client that was closed.
+	ErrClosed = errors.New("client: it is closed")
+)
+
+// Client asks a daemon. Its methods may be called by any number of goroutines.
+type Client struct {
+	address string // as given, for errors; set once, like everything up to own
+	timeout time.Duration
+	service weirv1connect.LimiterServiceClient
+	own     *http.Transport
+
+	combiner combiner
+	holds    holds
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex // guards closed
+	closed bool
+	calls  sync.WaitGroup // exchanges under way; grows only while not closed
+}
+
+var _ weir.Limiter = (*Client)(nil)
+
+// New returns a Client. It does not connect yet, so the daemon may be started later.
+func New(c Config) (*Client, error) {
+	if c.Address == "" {
+		c.Address = DefaultAddress
+	}
+	if c.Timeout == 0 {
+		c.Timeout = time.Second
+	}
+	if c.Conns == 0 {
+		c.Conns = 4
+	}
+	if c.MaxWaiting == 0 {
+		c.MaxWaiting = 10_000
+	}
+	if c.Timeout < 0 || c.Conns < 0 || c.MaxWaiting < 0 {
+		return nil, fmt.Errorf("client: Timeout %v, Conns %d, MaxWaiting %d: none may be negative", c.Timeout, c.Conns, c.MaxWaiting)
+	}
+	transport, base, err := dialing(c)
+	if err != nil {
+		return nil, err
+	}
+	t := &Client{address: c.Address, timeout: c.Timeout, own: transport}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.service = weirv1connect.NewLimiterServiceClient(&http.Client{Transport: transport, CheckRedirect: noRedirect}, base,
+		connect.WithReadMaxBytes(maxReply), connect.WithInterceptors(bearer(c.Token)))
+	t.combiner = combiner{client: t, most: c.Conns, maxWaiting: c.MaxWaiting}
+	t.holds.open = map[[16]byte]hold{}
+	return t, nil
+}
+
+// maxReply is the longest answer that is read: that to a thousand checks has less than a
+// tenth of it.
+const maxReply = 1 << 20
+
+// noRedirect: a check that went elsewhere would take its token along.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// bearer puts a token on every call.
+func bearer(token func() string) connect.UnaryInterceptorFunc {
+	return func(next connect.UnaryFunc) connect.UnaryFunc {
+		if token == nil {
+			return next
+		}
+		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+			if text := token(); text != "" {
+				req.Header().Set("Authorization", "Bearer "+text)
+			}
+			return next(ctx, req)
+		}
+	}
+}
+
+// dialing returns what connects to an address, and how its URLs begin.
+func dialing(c Config) (*http.Transport, string, error) {
+	dialer := &net.Dialer{Timeout: c.Timeout}
+	transport := &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: c.TLS, TLSHandshakeTimeout: c.Timeout,
+		MaxIdleConnsPerHost: max(c.Conns, 2), IdleConnTimeout: time.Minute, DisableCompression: true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	if path, ok := strings.CutPrefix(c.Address, "unix:"); ok {
+		if path == "" {
+			return nil, "", fmt.Errorf("client: address %q: after unix: there must be the path of a socket", c.Address)
+		}
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+		return transport, "http://localhost", nil
+	}
+	base := c.Address
+	if !strings.Contains(base, "://") {
+		base = "http://" + base
+	}
+	u, err := url.Parse(base)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.User != nil {
+		return nil, "", fmt.Errorf(`client: address %q: must be like "host:port", "https://host" or "unix:/path"`, c.Address)
+	}
+	if c.TLS != nil && u.Scheme == "http" {
+		return nil, "", fmt.Errorf("client: address %q: it must begin with https:// for TLS", c.Address)
+	}
+	return transport, strings.TrimSuffix(base, "/"), nil
+}
+
+// Timeout returns how long an exchange may take. A call may have to wait for another one's
+// before.
+func (c *Client) Timeout() time.Duration { return 2 * c.timeout }
+
+// Close waits for the exchanges that are under way, and ends what the Client keeps open.
+// Reservations stay, and expire.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.combiner.close()
+	c.calls.Wait()
+	c.cancel()
+	c.own.CloseIdleConnections()
+	return nil
+}
+
+// enter is the way into an exchange. Unless it returns an error, c.calls.Done is the way out.
+func (c *Client) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	c.calls.Add(1)
+	return nil
+}
+
+// exchange asks the daemon once, for as long as ctx and the timeout let it.
+func exchange[Q, A any](ctx context.Context, c *Client, within time.Duration, call func(context.Context, Q) (A, error), q Q) (A, error) {
+	var none A
+	if err := c.enter(); err != nil {
+		return none, err
+	}
+	defer c.calls.Done()
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	answer, err := call(ctx, q)
+	if err != nil {
+		return none, c.failed(err)
+	}
+	return answer, nil
+}

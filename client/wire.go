@@ -1,0 +1,165 @@
+package client
+
+import (
+	"errors"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirlimit/weir"
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+)
+
+// What a batch may have: the daemon takes a thousand checks and 64 KiB.
+const (
+	maxChecks = 1000
+	maxBytes  = 48 << 10
+	perCheck  = 16 // bytes that a check takes besides its key, at most
+)
+
+// errEncoding: protobuf has no other strings.
+var errEncoding = errors.New("client: a key is not UTF-8: encode it, for example in hex")
+
+// errColumns is what a batch's answer gets that is not one.
+var errColumns = errors.New("the answer's columns do not fit the question")
+
+// check returns why a charge cannot be asked for, if it cannot.
+func check(c *weir.Charge) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if !utf8.ValidString(c.Key) {
+		return errEncoding
+	}
+	return nil
+}
+
+// columns is a batch on its way to the daemon.
+type columns struct {
+	req  *weirv1.CheckBatchRequest
+	last int // where in req.Policy the last charge's policy is
+}
+
+func newColumns(n int) columns {
+	return columns{req: &weirv1.CheckBatchRequest{
+		Key: make([]string, 0, n), Cost: make([]int64, 0, n), PolicyIndex: make([]uint32, 0, n),
+	}}
+}
+
+// add adds a check.
+func (c *columns) add(p *weir.Policy, key string, cost int64) {
+	if len(c.req.Policy) == 0 || c.req.Policy[c.last] != p.Name() {
+		c.last = c.find(p.Name())
+	}
+	c.req.Key = append(c.req.Key, key)
+	c.req.Cost = append(c.req.Cost, cost)
+	c.req.PolicyIndex = append(c.req.PolicyIndex, uint32(c.last))
+}
+
+func (c *columns) find(name string) int {
+	for i, n := range c.req.Policy {
+		if n == name {
+			return i
+		}
+	}
+	c.req.Policy = append(c.req.Policy, name)
+	return len(c.req.Policy) - 1
+}
+
+// checkColumns returns errColumns unless every column of an answer has n entries, or none where
+// it may, and all indices lead somewhere.
+func checkColumns(a *weirv1.CheckBatchResponse, n int) error {
+	ok := len(a.GetAllowed()) == n
+	for _, length := range []int{
+		len(a.GetLimit()), len(a.GetRemaining()), len(a.GetRetryAfterMs()), len(a.GetResetAfterMs()), len(a.GetLimitedByIndex()), len(a.GetReasonIndex()),
+	} {
+		ok = ok && (length == n || length == 0)
+	}
+	for _, i := range a.GetReasonIndex() {
+		ok = ok && int(i) < len(a.GetReason())
+	}
+	for _, i := range a.GetLimitedByIndex() {
+		ok = ok && int(i) < len(a.GetLimitedBy())
+	}
+	if !ok {
+		return errColumns
+	}
+	return nil
+}
+
+// at returns an entry of a column, or zero if the column was left out.
+func at[T any](column []T, i int) (zero T) {
+	if len(column) == 0 {
+		return zero
+	}
+	return column[i]
+}
+
+// decision returns the i-th decision of a batch's answer, whose columns were checked.
+func decision(p *weir.Policy, a *weirv1.CheckBatchResponse, i int) weir.Decision {
+	return wireDecision{
+		allowed: a.GetAllowed()[i], limit: at(a.GetLimit(), i), remaining: at(a.GetRemaining(), i),
+		retry: at(a.GetRetryAfterMs(), i), reset: at(a.GetResetAfterMs(), i),
+		by: at(a.GetLimitedBy(), int(at(a.GetLimitedByIndex(), i))), reason: at(a.GetReason(), int(at(a.GetReasonIndex(), i))),
+	}.decision(p)
+}
+
+// wireDecision is a decision as all answers have it.
+type wireDecision struct {
+	allowed          bool
+	limit, remaining int64
+	retry, reset     int64 // milliseconds, -1 for never
+	by, reason       string
+}
+
+func (w wireDecision) decision(p *weir.Policy) weir.Decision {
+	return weir.Decision{
+		Allowed: w.allowed, Reason: w.parseReason(), By: limitOf(p, w.by),
+		Limit: w.limit, Remaining: w.remaining, RetryAfter: lasting(w.retry), ResetAfter: lasting(w.reset),
+	}
+}
+
+// parseReason returns the reason of a name. One that we do not know, of a newer daemon, is what
+// the rest says it is.
+func (w wireDecision) parseReason() weir.Reason {
+	for r := weir.Admitted; r <= weir.Blocked; r++ {
+		if r.String() == w.reason {
+			return r
+		}
+	}
+	switch {
+	case w.allowed:
+		return weir.Admitted
+	case w.retry < 0:
+		return weir.TooCostly
+	}
+	return weir.Exhausted
+}
+
+// limitOf returns the place of a limit, by the name that the daemon tells. Where the policy here
+// has no such limit it is the first.
+func limitOf(p *weir.Policy, name string) uint8 {
+	if name == "" {
+		return 0
+	}
+	for i := range p.Rules() {
+		if p.LimitName(i) == name {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// millis returns a time as the daemon takes it: in whole milliseconds, rounded up. It says itself
+// what is wrong with one that is negative.
+func millis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+// lasting returns a time as the daemon tells it.
+func lasting(ms int64) time.Duration {
+	if ms < 0 {
+		return weir.Never
+	}
+	return time.Duration(min(ms, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+}
