@@ -13,5 +13,6 @@
 // then the next, with minutes between the two that are to be compared.
 //
 // To add cases, write a package beside this one that returns them, as packages
-// single, keyed, pacing, redisbacked and overhttp do, and append them in cmd/compare.
+// single, keyed, pacing, redisbacked, overhttp and services do, and append them in
+// cmd/compare.
 package harness

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 )
 
 // Survey asks for figures that are no time per call: memory, pauses, counts.
@@ -90,9 +91,20 @@ type Subject struct {
 	// weir's.
 	NoGoal bool
 
+	// Only names the figures whose bounds are for this one. None means all.
+	Only []string
+
 	// Ask returns a value for each figure, in the same order. It calls
 	// progress with how far it is.
 	Ask func(progress func(step string)) ([]float64, error)
+}
+
+// Judged says whether a figure's bounds are for the subject.
+func (s Subject) Judged(f Figure) bool {
+	if s.Kind != Weir || s.NoGoal || !f.Bounded() {
+		return false
+	}
+	return len(s.Only) == 0 || slices.Contains(s.Only, f.Name)
 }
 
 // Answers is a survey and the values of each subject, in the same order.

@@ -174,3 +174,23 @@ func TestQuietest(t *testing.T) {
 		})
 	}
 }
+
+func TestJudged(t *testing.T) {
+	bounded := harness.Figure{Name: "times floor", AtLeast: 0.85}
+	for _, tt := range []struct {
+		subject harness.Subject
+		figure  harness.Figure
+		want    bool
+	}{
+		{harness.Subject{}, bounded, true},
+		{harness.Subject{}, harness.Figure{Name: "p50"}, false},
+		{harness.Subject{Kind: harness.Peer}, bounded, false},
+		{harness.Subject{NoGoal: true}, bounded, false},
+		{harness.Subject{Only: []string{"CPU", "times floor"}}, bounded, true},
+		{harness.Subject{Only: []string{"CPU"}}, bounded, false},
+	} {
+		if got := tt.subject.Judged(tt.figure); got != tt.want {
+			t.Errorf("%+v, %s: judged %t", tt.subject, tt.figure.Name, got)
+		}
+	}
+}

@@ -43,7 +43,7 @@ func (r *Report) writeIntro(b *bytes.Buffer) {
 	fmt.Fprintf(b, `# Benchmarks
 
 Written by `+"`make bench`"+`; do not edit. weir and other Go limiters, measured
-side by side in one process.
+side by side in one run.
 
 | | |
 |---|---|

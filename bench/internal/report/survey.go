@@ -23,7 +23,7 @@ func surveyRows(a harness.Answers) []Row {
 			row := Row{Case: strings.Join([]string{sub.Name, a.Survey.Name, heading(f)}, ", "), Weir: a.Values[i][k]}
 			row.BestPeer, row.BestPeerName = bestSubject(a, k)
 			switch {
-			case judged(sub, f):
+			case sub.Judged(f):
 				row.Against, row.Ratio, row.Goal = bounds(f), within(f, row.Weir), 1
 			case row.BestPeerName != "" && f.More:
 				row.Against, row.Ratio = row.BestPeerName, AtLeast(row.BestPeer, row.Weir)
@@ -34,11 +34,6 @@ func surveyRows(a harness.Answers) []Row {
 		}
 	}
 	return rows
-}
-
-// judged says whether a figure's bounds are for the subject.
-func judged(sub harness.Subject, f harness.Figure) bool {
-	return sub.Kind == harness.Weir && !sub.NoGoal && f.Bounded()
 }
 
 // bounds names what is good: "at most 24", "at least 3" or "0.999 to 1.0005".
@@ -103,7 +98,7 @@ func writeSurveyText(w io.Writer, a harness.Answers) {
 func boundVerdict(a harness.Answers, i int) string {
 	var b strings.Builder
 	for k, f := range a.Survey.Figures {
-		if judged(a.Survey.Subjects[i], f) {
+		if a.Survey.Subjects[i].Judged(f) {
 			fmt.Fprintf(&b, "  %s %s: %s", f.Name, bounds(f), metOrShouted(f.Good(a.Values[i][k])))
 		}
 	}
@@ -137,7 +132,7 @@ func writeSurveyMarkdown(b *bytes.Buffer, a harness.Answers) {
 func writeBoundGoals(b *bytes.Buffer, a harness.Answers) {
 	for i, sub := range a.Survey.Subjects {
 		for k, f := range a.Survey.Figures {
-			if !judged(sub, f) {
+			if !sub.Judged(f) {
 				continue
 			}
 			v := a.Values[i][k]
