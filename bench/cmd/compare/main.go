@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/report"
+	"github.com/weirlimit/weir/bench/internal/services"
 )
 
 var (
@@ -67,7 +68,11 @@ func compare(o options) error {
 	if err != nil {
 		return err
 	}
-	r := &report.Report{Machine: report.ThisMachine(), Date: time.Now(), Settings: settings, Sections: sections}
+	machine, err := thisMachine()
+	if err != nil {
+		return err
+	}
+	r := &report.Report{Machine: machine, Date: time.Now(), Settings: settings, Sections: sections}
 	if o.json {
 		return r.WriteJSON(os.Stdout)
 	}
@@ -78,6 +83,18 @@ func compare(o options) error {
 		return nil
 	}
 	return document(r, o.out)
+}
+
+// thisMachine adds to the versions of this program's modules those of the peers that are
+// programs of their own.
+func thisMachine() (report.Machine, error) {
+	m := report.ThisMachine()
+	version, err := services.RatelimitVersion()
+	if err != nil {
+		return m, err
+	}
+	m.Modules[services.Ratelimit] = version
+	return m, nil
 }
 
 // progress returns a function that replaces the last line of a terminal. It does

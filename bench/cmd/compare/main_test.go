@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,15 @@ import (
 	"github.com/weirlimit/weir/bench/internal/overhttp"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
+	"github.com/weirlimit/weir/bench/internal/services"
 )
+
+func TestThisMachine(t *testing.T) {
+	m, err := thisMachine()
+	if err != nil || !strings.HasPrefix(m.Modules[services.Ratelimit], "v") {
+		t.Errorf("the peer has version %q, error %v", m.Modules[services.Ratelimit], err)
+	}
+}
 
 func TestSelected(t *testing.T) {
 	all := allParts(quickExtent)
@@ -30,6 +39,7 @@ func TestSelected(t *testing.T) {
 		{"^(pace|smooth|always late), ", 9, true},
 		{"^redis, ", 6, true},
 		{"^http, ", 2, true},
+		{"^services, ", 10, true},
 		{"no such case", 0, false},
 		{"(", 0, false},
 	} {
@@ -68,8 +78,10 @@ func TestDocument(t *testing.T) {
 		paced: 5 * time.Millisecond,
 		redis: redisbacked.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
 		http:  overhttp.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
+
+		services: services.Sizes{Keys: 10, Most: 10, Rounds: 1, PerRun: 5 * time.Millisecond, NoPeer: true},
 	}
-	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^(redis|http), 10 keys")
+	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^(redis|http), 10 keys|^services, 10 keys, 16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +95,7 @@ func TestDocument(t *testing.T) {
 	if err := document(r, dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg", "benchmarks-http.svg"} {
+	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg", "benchmarks-http.svg", "benchmarks-services.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

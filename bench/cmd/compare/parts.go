@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
+	"github.com/weirlimit/weir/bench/internal/services"
 	"github.com/weirlimit/weir/bench/internal/single"
 )
 
@@ -28,11 +29,13 @@ type extent struct {
 	paced time.Duration // how long it takes to see what pace a pacer keeps
 	redis redisbacked.Sizes
 	http  overhttp.Sizes
+
+	services services.Sizes
 }
 
 var (
-	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole}
-	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick}
+	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole, services.Whole}
+	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick, services.Quick}
 )
 
 // allParts returns everything there is to measure.
@@ -59,6 +62,10 @@ func allParts(x extent) []part {
 		{
 			section: report.Section{Title: "HTTP", Note: overhttp.Note, Chart: "benchmarks-http.svg", ChartFigure: overhttp.Requests},
 			surveys: overhttp.Surveys(x.http),
+		},
+		{
+			section: report.Section{Title: "Services", Note: services.Note(), Chart: "benchmarks-services.svg", ChartFigure: services.Requests},
+			surveys: services.Surveys(x.services),
 		},
 	}
 }
