@@ -78,7 +78,8 @@ const outro = `
   just when that is being closed is told so, by a 408 (HTTP/1.1), a GOAWAY (HTTP/2, gRPC) or
   an error that begins with LOADING (RESP, where it holds for all commands after it, too).
   GOAWAY is not counted: clients send again by themselves what it says was not looked at. In
-  the Redis protocol nothing asks a client to leave, so everybody who keeps sending is told.
+  the Redis protocol nothing asks a client to leave, so everybody who keeps sending is told;
+  who was silent for a second is not, and may lose what it sends at that very moment.
   What was told must not be in Redis, and what was admitted must be.
 - **Numbers of two versions** (F13): a request is decided by the rules of one version of
   the file: which policies there are, and what is off, in shadow or overridden. Rates and

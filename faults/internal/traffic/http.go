@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,37 +15,32 @@ func HTTP(path string, body func() string) Kind {
 	}
 }
 
-// Fresh is the same with a new connection for each call.
-func Fresh(path string, body func() string) Kind {
-	return func(f *Traffic) caller {
-		return &httpCaller{wire: wire{traffic: f, listener: onHTTP}, path: path, body: body, fresh: true}
-	}
-}
-
 // Always is a body that is always the same.
 func Always(body string) func() string { return func() string { return body } }
 
 type httpCaller struct {
 	wire
-	path  string
-	body  func() string
-	fresh bool
+	path string
+	body func() string
 }
 
-func (c *httpCaller) request() string {
-	body := c.body()
+func (c *httpCaller) call(n *Tally) { c.post(n, c.path, c.body()) }
+
+// request is what is sent.
+func request(path, body string) string {
 	if body == "" {
-		return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", c.path)
+		return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 	}
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		c.path, len(body), body)
+		path, len(body), body)
 }
 
-func (c *httpCaller) call(n *Tally) {
+// post makes a call, and returns what was answered with the status 200.
+func (c *httpCaller) post(n *Tally, path, body string) (text string) {
 	if !c.ready(n) {
-		return
+		return ""
 	}
-	status, text, last, err := c.ask(c.request())
+	status, text, last, err := c.ask(request(path, body))
 	switch {
 	case err != nil:
 		n.drop(1, err)
@@ -57,12 +53,16 @@ func (c *httpCaller) call(n *Tally) {
 	default:
 		n.Done.Add(1)
 	}
-	if last && !c.fresh {
+	if last {
 		n.Closed.Add(1)
 	}
-	if last || c.fresh || err != nil {
+	if last || err != nil {
 		c.hangUp()
 	}
+	if status != http.StatusOK {
+		return ""
+	}
+	return text
 }
 
 // ask sends a request and reads all of the answer. Last says that the daemon closes then.
@@ -80,3 +80,28 @@ func (c *httpCaller) ask(request string) (status int, text string, last bool, er
 }
 
 func (c *httpCaller) close() { c.hangUp() }
+
+// Reservations are reserved with a body and committed, canceled, renewed and then left to
+// expire, by turns.
+func Reservations(body func() string) Kind {
+	return func(f *Traffic) caller {
+		return &reserver{httpCaller: httpCaller{wire: wire{traffic: f, listener: onHTTP}}, body: body}
+	}
+}
+
+type reserver struct {
+	httpCaller
+	body  func() string
+	calls int
+}
+
+func (c *reserver) call(n *Tally) {
+	var reserved struct{ ID string }
+	text := c.post(n, "/v1/reserve", c.body())
+	if text == "" || json.Unmarshal([]byte(text), &reserved) != nil || reserved.ID == "" {
+		return // refused, which is counted
+	}
+	c.calls++
+	next := []string{"/v1/commit", "/v1/cancel", "/v1/renew"}[c.calls%3]
+	c.post(n, next, fmt.Sprintf(`{"id":%q}`, reserved.ID))
+}

@@ -63,6 +63,24 @@ type caller interface {
 // A Kind makes callers.
 type Kind func(f *Traffic) caller
 
+// Once is callers that make each call on a new connection.
+func Once(kind Kind) Kind {
+	return func(f *Traffic) caller { return &once{f, kind} }
+}
+
+type once struct {
+	traffic *Traffic
+	kind    Kind
+}
+
+func (o *once) call(n *Tally) {
+	c := o.kind(o.traffic)
+	defer c.close()
+	c.call(n)
+}
+
+func (o *once) close() {}
+
 // Add starts callers. The tally of all of them has the name.
 func (f *Traffic) Add(name string, callers int, pause Pause, kind Kind) {
 	n := &Tally{Name: name}
