@@ -108,10 +108,10 @@ func (t *Limiter) exhausted(e *entry, l *lease, now weir.Instant) {
 // takeLeased is for a charge that no lease answers: it gets a lease if the key is worth
 // it, or asks for this charge alone.
 func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error) {
-	if !c.needEntry(t) {
-		return t.take(ctx, c)
+	n := int64(0)
+	if t.worthEntry(c) {
+		n = t.worthLeasing(c)
 	}
-	n := t.worthLeasing(c)
 	if n == 0 {
 		return t.take(ctx, c)
 	}

@@ -19,6 +19,7 @@ type Limiter struct {
 	store    *store
 	breakers []*breaker
 	table    *table
+	crowd    *crowd // for Leased; otherwise nil
 	unlisten func()
 	ctx      context.Context // of what runs in the background
 	cancel   context.CancelFunc
@@ -51,6 +52,9 @@ func New(c Config) (*Limiter, error) {
 	}
 	c = c.withDefaults()
 	t := &Limiter{config: c, store: newStore(c), table: newTable(c.MaxKeys), renewals: make(chan struct{}, mostRenewals)}
+	if c.Mode == Leased {
+		t.crowd = new(crowd)
+	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i := range t.store.parts {
 		t.breakers = append(t.breakers, &breaker{part: i, outage: 1})
