@@ -24,33 +24,29 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// built is where the programs in Go are. It is set once, by TestMain.
-var built string
+// built returns where the programs in Go are. The first who asks has them built.
+var built = sync.OnceValues(build)
 
 // rueidis looks for a cluster later than it closes.
 func TestMain(m *testing.M) {
-	var err error
-	if built, err = build(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(built)
+		os.RemoveAll(buildDir)
 		os.Exit(code)
 	}), goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// build builds the programs in Go into a directory that its caller removes.
+// buildDir is removed by TestMain. It is set once, by build.
+var buildDir string
+
 func build() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "weir-integrations-"); err != nil {
+	if buildDir, err = os.MkdirTemp("", "weir-integrations-"); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "./redis-go", "./grpc-go").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", buildDir+"/", "./redis-go", "./grpc-go").CombinedOutput()
 	if err != nil {
-		os.RemoveAll(dir)
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
-	return dir, nil
+	return buildDir, nil
 }
 
 // clock stands still unless it is moved, so counts do not depend on how busy the machine is.

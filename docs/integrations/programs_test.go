@@ -168,13 +168,17 @@ func (p program) command(ctx context.Context, t *testing.T) *exec.Cmd {
 	if p.interpreter != "" {
 		return exec.CommandContext(ctx, interpreter(t, p.interpreter), p.file)
 	}
-	return exec.CommandContext(ctx, filepath.Join(built, p.file))
+	dir, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(ctx, filepath.Join(dir, p.file))
 }
 
 // run returns what the program prints, and its exit code.
 func (p program) run(t *testing.T, address string) (stdout, stderr string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := p.command(ctx, t)
 	var out, errs bytes.Buffer
