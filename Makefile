@@ -1,6 +1,6 @@
 # Two commands matter: "make run" and "make test". "make" alone lists the rest.
 
-.PHONY: help run build test test-all bench modes faults lint fmt gen clean
+.PHONY: help run build test test-all bench modes faults soak lint fmt gen clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,10 @@ modes: ## measure exact, leased and async with 1 to 4 nodes; writes docs/modes.m
 
 faults: ## break Redis and the network under load; writes docs/faults.md
 	WEIR_FAULTS=long go test -C faults -count=1 -timeout 30m -v . $(ARGS)
+
+SOAK ?= 30m
+soak: ## run daemons under a mixed load for SOAK (30m); writes into docs/operations.md
+	WEIR_SOAK=$(SOAK) go test -C faults -count=1 -timeout 0 -v -run '^TestSoak$$' . $(ARGS)
 
 lint: ## format, generated code, vet and staticcheck only
 	@scripts/test.sh lint

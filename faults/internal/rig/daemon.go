@@ -23,9 +23,15 @@ const (
 )
 
 // Build builds the daemon into dir and returns the program's path.
-func Build(root, dir string) (string, error) {
-	program := filepath.Join(dir, "weir")
-	cmd := exec.Command("go", "build", "-C", root, "-o", program, "./cmd/weir")
+func Build(root, dir string) (string, error) { return build(root, filepath.Join(dir, "weir")) }
+
+// BuildRace is Build with the race detector, which tells on stderr what it finds.
+func BuildRace(root, dir string) (string, error) {
+	return build(root, filepath.Join(dir, "weir-race"), "-race")
+}
+
+func build(root, program string, flags ...string) (string, error) {
+	cmd := exec.Command("go", append(append([]string{"build", "-C", root, "-o", program}, flags...), "./cmd/weir")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("rig: build the daemon: %w\n%s", err, out)
 	}

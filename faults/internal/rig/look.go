@@ -116,3 +116,15 @@ func (d *Daemon) Logged(msg string) (n int) {
 	}
 	return n
 }
+
+// Wrote returns how many lines of stderr, which need be none of the log, have a text in them.
+func (d *Daemon) Wrote(text string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.log {
+		if strings.Contains(l.Text, text) {
+			n++
+		}
+	}
+	return n
+}
