@@ -39,51 +39,58 @@ const lingerFor = 500 * time.Millisecond
 type httpService struct {
 	*http.Server
 
-	mu     sync.Mutex // guards the fields below
-	idle   map[*cappedConn]net.Conn
-	ending bool // what becomes idle is ended
+	ending atomic.Bool // what becomes idle is ended
+
+	mu   sync.Mutex // guards the field below
+	kept map[*cappedConn]net.Conn
 }
 
 // newHTTPService makes one of a server that is not used yet.
 func newHTTPService(hs *http.Server) *httpService {
-	s := &httpService{Server: hs, idle: map[*cappedConn]net.Conn{}}
+	s := &httpService{Server: hs, kept: map[*cappedConn]net.Conn{}}
 	hs.ConnState = s.changed
 	return s
 }
 
-// changed is told by the server how a connection stands.
+// changed is told by the server how a connection stands. A connection is listed when it is
+// first kept for another request, and not touched again before it is closed: requests do not
+// wait for each other here. One that becomes idle while Shutdown goes through the list is
+// found by it or sees that it has begun, and whoever moves the turn first ends it.
 func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 	c := below(conn)
 	if c == nil || !c.http1.Load() {
 		return
 	}
-	if state == http.StateIdle {
+	switch state {
+	case http.StateIdle:
+		if !c.listed.Swap(true) {
+			s.list(c, conn)
+		}
 		c.turn.CompareAndSwap(turnBusy, turnIdle)
-	}
-	if s.note(c, conn, state) {
-		c.end(conn, func() {})
+		if s.ending.Load() {
+			c.end(conn, func() {})
+		}
+	case http.StateClosed, http.StateHijacked:
+		s.forget(c)
 	}
 }
 
-// note keeps which connections are idle, and says whether this one is to end.
-func (s *httpService) note(c *cappedConn, conn net.Conn, state http.ConnState) (ends bool) {
+func (s *httpService) list(c *cappedConn, conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case state != http.StateIdle:
-		delete(s.idle, c)
-	case s.ending:
-		return true
-	default:
-		s.idle[c] = conn
-	}
-	return false
+	s.kept[c] = conn
+}
+
+func (s *httpService) forget(c *cappedConn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.kept, c)
 }
 
 // Shutdown ends what is idle, and lets the rest finish until ctx ends.
 func (s *httpService) Shutdown(ctx context.Context) error {
 	var telling, lingering sync.WaitGroup
-	for c, conn := range s.takeIdle() {
+	for c, conn := range s.end() {
 		telling.Add(1)
 		lingering.Go(func() { c.end(conn, telling.Done) })
 	}
@@ -93,12 +100,13 @@ func (s *httpService) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// takeIdle returns what is idle, with its TLS if it has some.
-func (s *httpService) takeIdle() map[*cappedConn]net.Conn {
+// end has connections that become idle end, and returns those that may be idle, with their TLS if
+// they have some.
+func (s *httpService) end() map[*cappedConn]net.Conn {
+	s.ending.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ending = true
-	return maps.Clone(s.idle)
+	return maps.Clone(s.kept)
 }
 
 // end tells the caller of an idle connection and closes it when the caller has had the time
@@ -140,8 +148,9 @@ func below(conn net.Conn) *cappedConn {
 
 // turns is the part of a cappedConn that a stop and its requests take turns by.
 type turns struct {
-	turn  atomic.Int32
-	http1 atomic.Bool // an HTTP/1 request came; HTTP/2 says by itself when it ends
+	turn   atomic.Int32
+	http1  atomic.Bool // an HTTP/1 request came; HTTP/2 says by itself when it ends
+	listed atomic.Bool // in httpService.kept
 }
 
 // enter notes that a request came. One that was read together with another may come after
