@@ -32,13 +32,6 @@ func (r run) perSecond() float64 { return float64(len(r.took)) / r.elapsed.Secon
 
 func (r run) each(n float64) float64 { return n / float64(len(r.took)) }
 
-// Others slow down those most that need most, so a run counts only if nobody else had
-// the cores.
-const (
-	quietTries = 5 // how often a disturbed run is made before the quietest counts
-	quietSpare = 1 // repetitions that a run may have on average
-)
-
 // compare lets the services take turns and returns the values of figures for each.
 func (q question) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
 	var lanes []*lane
@@ -58,20 +51,19 @@ func (q question) compare(s Sizes, progress func(step string)) (values [][]float
 			return nil, 0, fmt.Errorf("%s: %w", svc.name, err)
 		}
 	}
-	spare := quietSpare * s.Rounds * len(lanes)
-	for round := range s.Rounds {
-		progress(fmt.Sprintf("round %d of %d", round+1, s.Rounds))
-		for i := range lanes { // each round begins with another one
-			l := lanes[(round+i)%len(lanes)]
-			r, err := l.quietest(s.PerRun, &spare)
-			if err != nil {
-				return nil, 0, fmt.Errorf("%s: %w", l.name, err)
-			}
-			if r.disturbed > 0 {
-				disturbed++
-			}
-			l.runs = append(l.runs, r)
-		}
+	turns := harness.Turns[run]{Rounds: s.Rounds, Run: func(i int) (run, time.Duration, error) {
+		r, err := lanes[i].ask(s.PerRun)
+		return r, r.disturbed, err
+	}}
+	for _, l := range lanes {
+		turns.Names = append(turns.Names, l.name)
+	}
+	runs, disturbed, err := turns.Take(progress)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, l := range lanes {
+		l.runs = runs[i]
 	}
 	return valuesOf(lanes), disturbed, nil
 }
@@ -102,24 +94,6 @@ func (l *lane) close() error {
 		c.conn.Close()
 	}
 	return l.stop()
-}
-
-// quietest makes a run until it was not disturbed, but not for ever. It returns the one
-// that was disturbed least: which one counts does not depend on what it says.
-func (l *lane) quietest(d time.Duration, spare *int) (quietest run, err error) {
-	for try := 1; ; try++ {
-		r, err := l.ask(d)
-		if err != nil {
-			return run{}, err
-		}
-		if try == 1 || r.disturbed < quietest.disturbed {
-			quietest = r
-		}
-		if quietest.disturbed == 0 || try >= quietTries || *spare == 0 {
-			return quietest, nil
-		}
-		*spare--
-	}
 }
 
 // ask lets all connections ask for d, one request at a time each.

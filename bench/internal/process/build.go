@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
@@ -43,7 +44,13 @@ func (p Program) Build() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(bench, "..", ".bin", "bench", p.Name)
+	dir := filepath.Join(bench, "..", ".bin", "bench")
+	unlock, err := lock(dir)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	path := filepath.Join(dir, p.Name)
 	cmd := exec.Command("go", "build", "-o", path, p.Package)
 	cmd.Dir = filepath.Join(bench, p.Module)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,6 +58,22 @@ func (p Program) Build() (string, error) {
 	}
 	built[p] = path
 	return path, nil
+}
+
+// lock makes the directory, and keeps other processes from building there until unlock:
+// go test runs packages at once, and nobody is to start a program that is being written.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(filepath.Join(dir, ".lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = f.Close() }, nil // which unlocks
 }
 
 // Version returns which version of a module the program's module asks for.

@@ -2,9 +2,12 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -23,6 +26,10 @@ type Process struct {
 	said  *tail
 	ended chan struct{} // closed when it has ended
 }
+
+// ErrEnded means that a process ended instead of listening, perhaps because somebody was
+// quicker to take its address.
+var ErrEnded = errors.New("ended at once")
 
 // Start starts a server and waits until it accepts connections at addr. What it writes is
 // thrown away, but for the end of it, which is told if it fails.
@@ -55,7 +62,7 @@ func (p *Process) await(addr string) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s ended at once: %s", p.name, p.said)
+			return fmt.Errorf("%s %w: %s", p.name, ErrEnded, p.said)
 		case <-time.After(startPoll):
 		}
 	}
@@ -67,17 +74,26 @@ func (p *Process) Stop() {
 	<-p.ended
 }
 
-// Said returns the end of what it wrote.
-func (p *Process) Said() string { return p.said.String() }
+// Ports that servers are given: below those that the kernel gives to clients, of which a
+// survey has so many that one would soon have a server's.
+const (
+	firstPort = 20_000
+	ports     = 12_000
+	portTries = 100
+)
 
 // FreeAddr returns an address of the loopback interface that was free a moment ago.
 func FreeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	var problem error
+	for range portTries {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(firstPort+rand.IntN(ports)))
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			return addr, l.Close()
+		}
+		problem = err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", problem
 }
 
 // A tail keeps the end of what is written to it.

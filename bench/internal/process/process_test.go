@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"net"
 	"os/exec"
 	"strings"
@@ -36,7 +37,7 @@ func TestEndedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Start(exec.Command("sh", "-c", "echo no such thing >&2; exit 1"), addr)
-	if err == nil || !strings.Contains(err.Error(), "ended at once: no such thing") {
+	if !errors.Is(err, ErrEnded) || !strings.Contains(err.Error(), "ended at once: no such thing") {
 		t.Errorf("error %v", err)
 	}
 }

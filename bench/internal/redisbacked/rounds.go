@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/redisserver"
 )
 
@@ -15,13 +16,6 @@ type lane struct {
 	limiter
 	runs []run
 }
-
-// Others disturb some more than others, so a run counts only if nobody else had the
-// cores.
-const (
-	quietTries = 5 // how often a disturbed run is made before the quietest counts
-	quietSpare = 1 // repetitions that a run may have on average
-)
 
 // compare lets the libraries take turns on a server of their own and returns the
 // values of figures for each.
@@ -44,54 +38,31 @@ func compare(libraries []library, k keys, s Sizes, progress func(step string)) (
 		}
 		lanes = append(lanes, &lane{library: lib, limiter: l})
 	}
-	a := &asking{server: srv, keys: k, perRun: s.PerRun, spare: quietSpare * s.Rounds * len(lanes)}
-	for round := range s.Rounds {
-		progress(fmt.Sprintf("round %d of %d", round+1, s.Rounds))
-		for i := range lanes { // each round begins with another one
-			l := lanes[(round+i)%len(lanes)]
-			r, err := a.quietest(l.limiter)
-			if err != nil {
-				return nil, 0, fmt.Errorf("%s: %w", l.name, err)
-			}
-			l.runs = append(l.runs, r)
-		}
+	turns := harness.Turns[run]{Rounds: s.Rounds, Run: func(i int) (run, time.Duration, error) { return k.turn(srv, lanes[i].limiter, s.PerRun) }}
+	for _, l := range lanes {
+		turns.Names = append(turns.Names, l.name)
 	}
-	return valuesOf(lanes), a.disturbed, nil
+	runs, disturbed, err := turns.Take(progress)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i, l := range lanes {
+		l.runs = runs[i]
+	}
+	return valuesOf(lanes), disturbed, nil
 }
 
-// An asking is how all lanes are asked.
-type asking struct {
-	server    *redisserver.Server
-	keys      keys
-	perRun    time.Duration
-	spare     int // repetitions left
-	disturbed int // runs that counted all the same
-}
-
-// quietest makes a run until it was not disturbed, but not for ever. It returns the one
-// that was disturbed least: which one counts does not depend on what it says.
-func (a *asking) quietest(l limiter) (quietest run, err error) {
-	for try := 1; ; try++ {
-		runtime.GC() // the last run's garbage is not this one's cost
-		r, err := a.keys.ask(a.server, l, a.perRun)
-		if err != nil {
-			return run{}, err
-		}
-		if r.wrong > 0 {
-			return run{}, fmt.Errorf("%d of %d answers are wrong", r.wrong, r.answered)
-		}
-		if try == 1 || r.disturbed < quietest.disturbed {
-			quietest = r
-		}
-		if quietest.disturbed == 0 {
-			return quietest, nil
-		}
-		if try >= quietTries || a.spare == 0 {
-			a.disturbed++
-			return quietest, nil
-		}
-		a.spare--
+// turn makes one run, in which no answer may be wrong.
+func (k keys) turn(s *redisserver.Server, l limiter, d time.Duration) (run, time.Duration, error) {
+	runtime.GC() // the last run's garbage is not this one's cost
+	r, err := k.ask(s, l, d)
+	if err != nil {
+		return run{}, 0, err
 	}
+	if r.wrong > 0 {
+		return run{}, 0, fmt.Errorf("%d of %d answers are wrong", r.wrong, r.answered)
+	}
+	return r, r.disturbed, nil
 }
 
 // best returns the run with the most decisions per second.

@@ -1,6 +1,7 @@
 package services
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,13 +61,22 @@ func (s *site) server(k kind) (*server, error) {
 	if one := s.servers[k]; one != nil {
 		return one, nil
 	}
-	one, err := s.start(k)
-	if err != nil {
-		return nil, err
+	var problem error
+	for range startTries {
+		one, err := s.start(k)
+		if err == nil {
+			s.servers[k] = one
+			return one, nil
+		}
+		if problem = err; !errors.Is(err, process.ErrEnded) {
+			break
+		}
 	}
-	s.servers[k] = one
-	return one, nil
+	return nil, problem
 }
+
+// startTries is how often others may take a port before the server does.
+const startTries = 5
 
 func (s *site) start(k kind) (*server, error) {
 	var addrs [2]string
