@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 
 	"github.com/weirlimit/weir"
 )
@@ -28,34 +29,87 @@ func (e *ItemError) Unwrap() error { return e.Err }
 // each is one charge, and so not in their order. An error other than *ItemError means that some may have been
 // charged.
 func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
-	list, err := newAskings(items)
-	if err != nil {
+	w := eachWorks.Get().(*eachWork)
+	defer w.free()
+	out := make([]Verdict, len(items))
+	if err := w.sort(items, out); err != nil {
 		return nil, err
 	}
-	defer freeAll(list)
-	out := make([]Verdict, len(items))
-	together := weir.Batch{Op: weir.TakeEach}
-	var places []int
-	for i, a := range list {
-		if a.variant.simple && !items[i].Peek {
-			together.Charges, places = append(together.Charges, a.charges[0]), append(places, i)
-			continue
-		}
-		if out[i], err = g.checkItem(ctx, a, items[i].Peek); err != nil {
+	for _, o := range w.others {
+		var err error
+		if out[o.place], err = g.checkItem(ctx, o.asking, items[o.place].Peek); err != nil {
 			return nil, err
 		}
 	}
-	if len(places) == 0 {
+	if len(w.places) == 0 {
 		return out, nil
 	}
-	if err := g.limiter.Do(ctx, &together); err != nil {
+	if err := g.limiter.Do(ctx, &w.together); err != nil {
 		return nil, err
 	}
-	for at, i := range places {
-		out[i] = Verdict{Variant: list[i].variant, Shadow: -1}
-		out[i].decided(list[i].groups[0], together.Decisions[at])
+	for at, i := range w.places {
+		out[i].decided(&out[i].Variant.groups[0], w.together.Decisions[at])
 	}
 	return out, nil
+}
+
+// eachWork is the memory of a CheckEach, which later ones use again.
+type eachWork struct {
+	together weir.Batch // of the queries that are one charge
+	places   []int      // of these among all
+	others   []otherItem
+}
+
+type otherItem struct {
+	place  int
+	asking *asking
+}
+
+var eachWorks = sync.Pool{New: func() any { return &eachWork{together: weir.Batch{Op: weir.TakeEach}} }}
+
+// mostKept is for how many queries memory is kept.
+const mostKept = 1024
+
+func (w *eachWork) free() {
+	for _, o := range w.others {
+		o.asking.free()
+	}
+	clear(w.together.Charges) // keys are not kept
+	clear(w.others)
+	w.together.Charges, w.places, w.others = w.together.Charges[:0], w.places[:0], w.others[:0]
+	if cap(w.together.Charges) <= mostKept {
+		eachWorks.Put(w)
+	}
+}
+
+// sort makes the charges of all queries before one of them is charged.
+func (w *eachWork) sort(items []Item, out []Verdict) error {
+	for i := range items {
+		pause(i)
+		q := &items[i].Query
+		v := items[i].Rule.variant(q.Key)
+		if !items[i].Peek && q.plain(v) {
+			c := weir.Charge{Policy: v.groups[0].policy, Key: q.Key, Cost: q.Cost}
+			if err := c.Check(); err != nil {
+				return &ItemError{i, err}
+			}
+			w.together.Charges, w.places = append(w.together.Charges, c), append(w.places, i)
+			out[i].Variant, out[i].Shadow = v, -1
+			continue
+		}
+		a, err := newItem(v, &items[i])
+		if err != nil {
+			return &ItemError{i, err}
+		}
+		w.others = append(w.others, otherItem{i, a})
+	}
+	return nil
+}
+
+// plain says whether a query is one charge of requests to its key, and nothing else has to be
+// looked at.
+func (q *Query) plain(v *Variant) bool {
+	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0 && !v.groups[0].policy.ReserveOnly()
 }
 
 func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, error) {
@@ -153,21 +207,19 @@ func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) 
 // machine short requests would wait for a thousand.
 const pauseEvery = 64
 
+// pause gives others their turn now and then.
+func pause(i int) {
+	if i%pauseEvery == pauseEvery-1 {
+		runtime.Gosched()
+	}
+}
+
 // newAskings makes the charges of all queries before one of them is charged.
 func newAskings(items []Item) ([]*asking, error) {
 	list := make([]*asking, 0, len(items))
 	for i := range items {
-		if i%pauseEvery == pauseEvery-1 {
-			runtime.Gosched()
-		}
-		q := &items[i].Query
-		v := items[i].Rule.variant(q.Key)
-		a, err := newAsking(v, q)
-		if err == nil {
-			if err = a.checkItem(items[i].Peek); err != nil {
-				a.free()
-			}
-		}
+		pause(i)
+		a, err := newItem(items[i].Rule.variant(items[i].Query.Key), &items[i])
 		if err != nil {
 			freeAll(list)
 			return nil, &ItemError{i, err}
@@ -175,6 +227,19 @@ func newAskings(items []Item) ([]*asking, error) {
 		list = append(list, a)
 	}
 	return list, nil
+}
+
+// newItem makes the charges of one of several queries. The caller frees it.
+func newItem(v *Variant, item *Item) (*asking, error) {
+	a, err := newAsking(v, &item.Query)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.checkItem(item.Peek); err != nil {
+		a.free()
+		return nil, err
+	}
+	return a, nil
 }
 
 // checkItem returns why a query cannot be one of several.

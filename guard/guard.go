@@ -117,7 +117,7 @@ func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
 // no decision could be made.
 func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	v := r.variant(q.Key)
-	if !v.simple || q.NoKey || len(q.Costs) > 0 || q.MaxWait != 0 {
+	if !q.plain(v) {
 		return g.checkAll(ctx, v, q)
 	}
 	out := Verdict{Variant: v, Shadow: -1}

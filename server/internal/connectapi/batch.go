@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -15,7 +16,9 @@ import (
 
 // CheckBatch is POST /v1/check/batch, with columns instead of checks.
 func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
-	items, bad := callerOf(ctx).items(req)
+	w := works.Get().(*work)
+	defer w.free()
+	items, bad := callerOf(ctx).items(req, w)
 	if bad != nil {
 		return nil, bad
 	}
@@ -35,9 +38,24 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 	}
 	took := time.Since(began)
 	for i := range verdicts {
-		s.tell(&items[i].Query, &verdicts[i], items[i].Peek, took/time.Duration(len(verdicts)))
+		w.record = newRecord(&items[i].Query, &verdicts[i], items[i].Peek, took/time.Duration(len(verdicts)))
+		s.observe(&w.record)
 	}
 	return batchResponse(verdicts), nil
+}
+
+// work is memory for a batch, which later ones use again.
+type work struct {
+	items  []guard.Item
+	record guard.Record
+}
+
+var works = sync.Pool{New: func() any { return new(work) }}
+
+func (w *work) free() {
+	clear(w.items) // keys are not kept
+	w.items, w.record = w.items[:0], guard.Record{}
+	works.Put(w)
 }
 
 // batchUndecided answers when a batch was not decided.
@@ -52,11 +70,12 @@ func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err er
 
 // items makes checks of columns. What is wrong with the columns comes first, then what is
 // wrong with a check by itself, then which policies there are not.
-func (c *caller) items(req *weirv1.CheckBatchRequest) ([]guard.Item, *connect.Error) {
+func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]guard.Item, *connect.Error) {
 	if err := checkColumns(req); err != nil {
 		return nil, err
 	}
-	items := make([]guard.Item, len(req.GetKey()))
+	w.items = slices.Grow(w.items[:0], len(req.GetKey()))[:len(req.GetKey())]
+	items := w.items
 	for i := range items {
 		if err := c.fill(&items[i], req, i); err != nil {
 			return nil, in(i, err)
@@ -230,14 +249,15 @@ func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (e
 // batchResponse makes columns of verdicts. None has a delay: those of a batch do not wait.
 func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
 	n := len(verdicts)
+	numbers, places := make([]int64, 4*n), make([]uint32, 2*n)
 	out := &weirv1.CheckBatchResponse{
 		Allowed:        make([]bool, n),
-		Limit:          make([]int64, n),
-		Remaining:      make([]int64, n),
-		RetryAfterMs:   make([]int64, n),
-		ResetAfterMs:   make([]int64, n),
-		LimitedByIndex: make([]uint32, n),
-		ReasonIndex:    make([]uint32, n),
+		Limit:          numbers[0*n : 1*n : 1*n],
+		Remaining:      numbers[1*n : 2*n : 2*n],
+		RetryAfterMs:   numbers[2*n : 3*n : 3*n],
+		ResetAfterMs:   numbers[3*n : 4*n : 4*n],
+		LimitedByIndex: places[:n:n],
+		ReasonIndex:    places[n:],
 	}
 	var limits, reasons words
 	for i := range verdicts {
@@ -266,17 +286,22 @@ func unlessZero[T int64 | uint32](column []T) []T {
 type words struct {
 	list   []string
 	places map[string]uint32
+	last   int // the place of the one before
 }
 
 // place returns where a word is in the list, at whose end it is put if it is new.
 func (w *words) place(word string) uint32 {
+	if w.last < len(w.list) && w.list[w.last] == word { // mostly
+		return uint32(w.last)
+	}
 	if place, ok := w.places[word]; ok {
+		w.last = int(place)
 		return place
 	}
 	if w.places == nil {
 		w.places = map[string]uint32{}
 	}
 	place := uint32(len(w.list)) // at most maxChecks
-	w.list, w.places[word] = append(w.list, word), place
+	w.list, w.places[word], w.last = append(w.list, word), place, int(place)
 	return place
 }

@@ -39,7 +39,12 @@ func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.
 
 // tell reports a decision to those who watch.
 func (s *service) tell(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) {
-	s.observe(&guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took})
+	record := newRecord(q, v, peek, took)
+	s.observe(&record)
+}
+
+func newRecord(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) guard.Record {
+	return guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 }
 
 func checkResponse(v *guard.Verdict) *weirv1.CheckResponse {

@@ -27,6 +27,7 @@ type Observer struct {
 	events    events
 
 	policies sync.Map // name → *watched
+	last     atomic.Pointer[watched]
 }
 
 // keptLimited is how many of those who are refused most are told apart: whoever has more
@@ -35,6 +36,7 @@ const keptLimited = 1000
 
 // watched is what is known of a policy.
 type watched struct {
+	policy    string
 	decisions *weirprom.PolicyDecisions
 	denials   denials
 }
@@ -108,12 +110,18 @@ func (o *Observer) backendOf(r *guard.Record) weirprom.Backend {
 	return o.backend
 }
 
+// watch finds what is known of a policy. Mostly it is the one that was asked for before.
 func (o *Observer) watch(policy string) *watched {
-	if w, ok := o.policies.Load(policy); ok {
-		return w.(*watched)
+	if w := o.last.Load(); w != nil && w.policy == policy {
+		return w
 	}
-	w, _ := o.policies.LoadOrStore(policy, &watched{decisions: o.decisions.Policy(policy)})
-	return w.(*watched)
+	found, ok := o.policies.Load(policy)
+	if !ok {
+		found, _ = o.policies.LoadOrStore(policy, &watched{policy: policy, decisions: o.decisions.Policy(policy)})
+	}
+	w := found.(*watched)
+	o.last.Store(w)
+	return w
 }
 
 // denials tells the log of a policy's refusals: one line a second at most, with how many

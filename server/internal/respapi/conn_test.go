@@ -219,7 +219,12 @@ func TestShutdownUnderLoad(t *testing.T) {
 				wg      sync.WaitGroup
 			)
 			for i := range 16 {
-				wg.Go(func() { replies.Add(int64(hammer(t, l.Addr().String(), i, depth))) })
+				c, r := dial(t, l.Addr().String())
+				io.WriteString(c, "PING\r\n") // who is not accepted yet cannot be told
+				if line, err := r.ReadString('\n'); err != nil || line != "+PONG\r\n" {
+					t.Fatal(line, err)
+				}
+				wg.Go(func() { replies.Add(int64(hammer(t, c, r, i, depth))) })
 			}
 			f.awaitRecords(1000)
 			ctx, cancel := contextWithTimeout(5 * time.Second)
@@ -253,8 +258,7 @@ func (f *fixture) awaitRecords(n int) {
 
 // hammer sends pipelines until the server says that it stops, and returns how many replies
 // it got before.
-func hammer(t *testing.T, address string, id, depth int) (replies int) {
-	c, r := dial(t, address)
+func hammer(t *testing.T, c net.Conn, r *bufio.Reader, id, depth int) (replies int) {
 	defer c.Close()
 	batch := []byte(strings.Repeat(multibulk("WEIR.CHECK", "default", fmt.Sprint("user", id)), depth))
 	for {
