@@ -46,6 +46,9 @@ func TestSoak(t *testing.T) {
 	s.warmUp()
 	base := s.settled("before the load")
 	length := max(soakFor, 4*time.Second)
+	if soakFor > 0 {
+		s.fill()
+	}
 	s.run(length)
 	s.wantBack(base)
 	s.stop()
@@ -157,8 +160,8 @@ func (d *soakedDaemon) call(t *testing.T) {
 	f.Add("HTTP/1.1", 8, often, traffic.HTTP("/v1/check", body("default", "")))
 	f.Add("HTTP/1.1, two limits", 2, often, traffic.HTTP("/v1/check", body("both", "")))
 	f.Add("HTTP/1.1, waiting", 2, often, traffic.HTTP("/v1/check", body("default", `,"max_wait_ms":200`)))
-	f.Add("reservations", 4, often, traffic.Reservations(body("default", `,"cost":2,"ttl_ms":1000`)))
-	f.Add("slots", 2, often, traffic.Reservations(body("slots", `,"ttl_ms":500`)))
+	f.Add("reservations", 4, often, traffic.Reservations(body("default", `,"cost":2,"ttl_ms":10000`)))
+	f.Add("slots", 2, often, traffic.Reservations(body("slots", `,"ttl_ms":10000`)))
 	f.Add("Connect", 2, often, traffic.Connect(1, check))
 	f.Add("Connect, HTTP/2", 2, often, traffic.Connect(2, check))
 	f.Add("gRPC", 4, often, traffic.GRPC(check))
@@ -183,6 +186,30 @@ func (s *soaked) warmUp() {
 	s.start()
 	s.forAWhile(time.Second)
 	s.end()
+}
+
+// filling is more keys than a daemon remembers, which are 131,072 beside Redis.
+const filling = 150_000
+
+// fill has tables fill up that the load would take an hour to fill. What has a bound is no
+// leak, but would look like one.
+func (s *soaked) fill() {
+	s.Helper()
+	for _, d := range s.daemons {
+		at := d.fleet.Daemons[0]
+		f := traffic.Start(s, traffic.Place{RESP: at.Listener("resp")})
+		var n atomic.Int64
+		f.Add("fill", 4, traffic.UpTo(time.Millisecond), traffic.RESP(200, 1, func() []string {
+			return []string{"WEIR.CHECK", "default", fmt.Sprintf("fill%d", n.Add(1))}
+		}))
+		rig.Await(s, d.Name+" to be full", 5*patience, func() error {
+			if got := n.Load(); got < filling {
+				return fmt.Errorf("%d of %d", got, filling)
+			}
+			return nil
+		})
+		f.Stop()
+	}
 }
 
 func (s *soaked) start() {

@@ -81,8 +81,8 @@ func (c *httpCaller) ask(request string) (status int, text string, last bool, er
 
 func (c *httpCaller) close() { c.hangUp() }
 
-// Reservations are reserved with a body and committed, canceled, renewed and then left to
-// expire, by turns.
+// Reservations are reserved with a body, and by turns committed, canceled, or renewed and
+// committed. None is left to expire.
 func Reservations(body func() string) Kind {
 	return func(f *Traffic) caller {
 		return &reserver{httpCaller: httpCaller{wire: wire{traffic: f, listener: onHTTP}}, body: body}
@@ -101,7 +101,13 @@ func (c *reserver) call(n *Tally) {
 	if text == "" || json.Unmarshal([]byte(text), &reserved) != nil || reserved.ID == "" {
 		return // refused, which is counted
 	}
-	c.calls++
-	next := []string{"/v1/commit", "/v1/cancel", "/v1/renew"}[c.calls%3]
-	c.post(n, next, fmt.Sprintf(`{"id":%q}`, reserved.ID))
+	id := fmt.Sprintf(`{"id":%q}`, reserved.ID)
+	switch c.calls++; c.calls % 3 {
+	case 0:
+		c.post(n, "/v1/cancel", id)
+		return
+	case 1:
+		c.post(n, "/v1/renew", id)
+	}
+	c.post(n, "/v1/commit", id)
 }

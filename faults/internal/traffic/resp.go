@@ -70,20 +70,28 @@ func appendCommand(b *strings.Builder, args []string) {
 	}
 }
 
-// readReply reads a reply and returns its first line or, of an array of numbers, its first
-// number's.
+// readReply reads a reply and returns its first line or, of an array, its first element's.
 func readReply(r *bufio.Reader) (first string, err error) {
-	if first, err = readLine(r); err != nil || !strings.HasPrefix(first, "*") {
+	if first, err = readElement(r); err != nil || !strings.HasPrefix(first, "*") {
 		return first, err
 	}
 	length, err := strconv.Atoi(first[1:])
 	for i := 0; i < length && err == nil; i++ {
 		var line string
-		if line, err = readLine(r); i == 0 {
+		if line, err = readElement(r); i == 0 {
 			first = line
 		}
 	}
 	return first, err
+}
+
+// readElement reads a line and, if that announces a text, the text, which has no line end.
+func readElement(r *bufio.Reader) (string, error) {
+	line, err := readLine(r)
+	if err == nil && strings.HasPrefix(line, "$") && line != "$-1" {
+		_, err = readLine(r)
+	}
+	return line, err
 }
 
 func readLine(r *bufio.Reader) (string, error) {
