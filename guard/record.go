@@ -10,5 +10,8 @@ type Record struct {
 	Client string
 	Peek   bool
 	At     time.Time     // set for those who see it later
-	Took   time.Duration // to decide, without waiting for a turn
+	Took   time.Duration // to decide, without waiting for a turn; or Untimed
 }
+
+// Untimed is the Took of a decision that was not timed.
+const Untimed time.Duration = -1

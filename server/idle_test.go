@@ -83,8 +83,13 @@ func TestStopTellsIdleCallers(t *testing.T) {
 		busy.want(http.StatusOK, true)
 		busy.wantEnd()
 		time.Sleep(2 * time.Nanosecond)
-		go idle.send(question)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			idle.send(question)
+		}()
 		idle.want(http.StatusRequestTimeout, true)
+		<-sent
 		idle.Close()
 		if err := <-stopped; err != nil {
 			t.Error(err)

@@ -89,7 +89,7 @@ func NewDecisions(o Options) *Decisions {
 		}, []string{"policy", "decision", "reason", "backend"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                            "weir_decision_seconds",
-			Help:                            "Time that decisions took, by policy.",
+			Help:                            "Time that decisions took, by policy. Of those in a pipeline one is timed.",
 			Buckets:                         classicBuckets[:],
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  160, // 20 powers of two: 1 µs to 1 s
@@ -154,14 +154,16 @@ type PolicyDecisions struct {
 	own int // series of its own that it has; all.mu guards it
 }
 
-// Observe counts a decision that took so long. shadow says that a refusal is not carried
-// out.
+// Observe counts a decision that took so long or, if that is negative, was not timed. shadow
+// says that a refusal is not carried out.
 func (p *PolicyDecisions) Observe(backend Backend, dec weir.Decision, shadow bool, took time.Duration) {
 	if p == nil {
 		return
 	}
 	p.counter(outcome(dec.Allowed, shadow), min(int(dec.Reason), reasons), min(int(backend), backends)).Inc()
-	p.seconds.Observe(max(0, took).Seconds())
+	if took >= 0 {
+		p.seconds.Observe(took.Seconds())
+	}
 }
 
 func outcome(ok, shadow bool) int {

@@ -3,6 +3,7 @@ package respapi
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/guard"
@@ -19,7 +20,7 @@ func (c *conn) gather(rule *guard.Rule) bool {
 		return false
 	}
 	q := c.query
-	q.Keys, q.Costs = slices.Clone(q.Keys), slices.Clone(q.Costs)
+	q.Key, q.Keys, q.Costs = strings.Clone(q.Key), slices.Clone(q.Keys), slices.Clone(q.Costs)
 	c.batch = append(c.batch, guard.Item{Rule: rule, Query: q})
 	return true
 }
@@ -41,7 +42,10 @@ func (c *conn) decideBatch() {
 		c.putEach(items)
 		return
 	}
-	took := c.took() / time.Duration(len(items))
+	took := c.took()
+	if took != guard.Untimed {
+		took /= time.Duration(len(items))
+	}
 	for i := range items {
 		if err != nil {
 			c.failUndecided(items[i].Rule.Name(), err)

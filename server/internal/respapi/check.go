@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unsafe"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
@@ -14,7 +15,8 @@ import (
 // maxOptions is how many attributes, or units, fit into a command of maxArgs arguments.
 const maxOptions = (maxArgs - 3) / 3
 
-// check answers WEIR.CHECK.
+// check answers WEIR.CHECK. Limiters and observers do not keep keys, so the query's is the
+// memory of the command, which is overwritten by the next.
 func (c *conn) check(args [][]byte) { c.decide(args, false) }
 
 // peek answers WEIR.PEEK.
@@ -67,7 +69,8 @@ func (c *conn) rule(name []byte) *guard.Rule {
 // error and returns false.
 func (c *conn) ask(args [][]byte, ttl *int64) bool {
 	q := &c.query
-	if string(args[2]) != q.Key { // the same key again needs no memory
+	q.Key = unsafe.String(unsafe.SliceData(args[2]), len(args[2])) // nobody keeps it: see check and gather
+	if ttl != nil {
 		q.Key = string(args[2])
 	}
 	q.Cost, q.Client, q.Keys, q.Costs = 1, c.clientName(), c.keys[:0], c.costs[:0]
@@ -132,9 +135,14 @@ func (c *conn) tell(v *guard.Verdict, took time.Duration, peek bool) {
 	c.srv.cfg.Observe(&c.record)
 }
 
-// took returns the time since the decision before or, of the first in a pipeline, since
-// that arrived. To read the clock twice for each would be a third of what a check costs.
+// took returns the time since the commands arrived that are being answered. Only the first
+// decision among them is timed: to read the clock for each of a pipeline, and to count what it
+// said, would be a third of what they cost.
 func (c *conn) took() time.Duration {
+	if c.timed {
+		return guard.Untimed
+	}
+	c.timed = true
 	was := c.clock
 	c.clock = weir.Now()
 	return c.clock.Sub(was)

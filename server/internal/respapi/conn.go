@@ -45,6 +45,7 @@ type conn struct {
 	partial bool // readBy is for the rest of a command
 
 	clock weir.Instant // when it was last read: a pipeline came, was decided on, was answered
+	timed bool         // a decision was timed since
 	last  lastCommand
 	batch []guard.Item // checks that are decided together
 
@@ -80,7 +81,7 @@ func (c *conn) serve() {
 // answer carries out all commands that were received and writes the replies, with one
 // write unless they are many. It returns false if the connection ends.
 func (c *conn) answer() bool {
-	c.clock = weir.Now()
+	c.clock, c.timed = weir.Now(), false
 	for n := 1; ; n++ {
 		args, err := c.in.Next()
 		switch {

@@ -93,7 +93,9 @@ type fixture struct {
 func (f *fixture) observe(r *guard.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.records = append(f.records, *r)
+	kept := *r
+	kept.Key = strings.Clone(r.Key) // which the next command overwrites
+	f.records = append(f.records, kept)
 }
 
 // tokenOf returns a client's token.
