@@ -109,7 +109,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 // plain says whether a query is one charge of requests to its key, and nothing else has to be
 // looked at.
 func (q *Query) plain(v *Variant) bool {
-	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0 && !v.groups[0].policy.ReserveOnly()
+	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0
 }
 
 func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, error) {

@@ -243,7 +243,8 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 	if len(c.problems) > before {
 		return nil
 	}
-	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == Requests && r.policy.Rollout == All
+	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == Requests && r.policy.Rollout == All &&
+		v.groups[0].policy != nil && !v.groups[0].policy.ReserveOnly()
 	c.rules.variants = append(c.rules.variants, v)
 	return v
 }

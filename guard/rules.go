@@ -115,7 +115,7 @@ type Variant struct {
 	names    []string  // of limits, as headers have them
 	groups   []group   // enforced ones first
 	enforced int       // how many those are
-	simple   bool      // one group, enforced, of the key and in requests
+	simple   bool      // one group, enforced, of the key and in requests, not of slots
 }
 
 // ID is the variant's place in Rules.Variants.

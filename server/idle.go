@@ -166,5 +166,5 @@ func (t *turns) enter(r *http.Request) {
 
 // begin says whether a request may be answered.
 func (t *turns) begin() bool {
-	return t.turn.CompareAndSwap(turnIdle, turnBusy) || t.turn.Load() != turnEnded
+	return t.turn.Load() == turnBusy || t.turn.CompareAndSwap(turnIdle, turnBusy) || t.turn.Load() != turnEnded
 }

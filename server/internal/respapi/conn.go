@@ -22,6 +22,8 @@ const (
 	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
 	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
 	maxPipeline  = 1024                   // commands that are answered together
+	countEvery   = 64                     // commands after which the server is told
+	slowWrite    = 16 << 10               // bytes of replies that may take a while to write
 	flushAt      = 64 << 10               // bytes of replies that are written together
 	maxOut       = 1 << 20                // bytes of replies; beyond, the connection is closed
 )
@@ -44,10 +46,12 @@ type conn struct {
 	writeBy weir.Instant
 	partial bool // readBy is for the rest of a command
 
-	clock weir.Instant // when it was last read: a pipeline came, was decided on, was answered
-	timed bool         // a decision was timed since
-	last  lastCommand
-	batch []guard.Item // checks that are decided together
+	clock    weir.Instant // when it was last read: a pipeline came, was decided on, was answered
+	rounds   uint64       // of commands that came together
+	timing   bool         // this round's first decision is timed
+	commands int64        // of which the server was not told
+	last     lastCommand
+	batch    []guard.Item // checks that are decided together
 
 	// Of the command that is carried out. They are used again by the next.
 	state  *State
@@ -71,6 +75,7 @@ func (c *conn) serve() {
 	if !c.handshake() {
 		return
 	}
+	defer c.tellCommands()
 	for c.answer() && c.receive() {
 	}
 	if c.linger {
@@ -81,7 +86,7 @@ func (c *conn) serve() {
 // answer carries out all commands that were received and writes the replies, with one
 // write unless they are many. It returns false if the connection ends.
 func (c *conn) answer() bool {
-	c.clock, c.timed = weir.Now(), false
+	c.beginTiming()
 	for n := 1; ; n++ {
 		args, err := c.in.Next()
 		switch {
@@ -98,10 +103,10 @@ func (c *conn) answer() bool {
 		case len(c.out) > maxOut:
 			return false
 		case args == nil || c.closing:
-			c.srv.commands.Add(int64(n - 1))
+			c.count(n - 1)
 			return c.flush() && !c.closing
 		case n == maxPipeline || len(c.out) >= flushAt:
-			c.srv.commands.Add(int64(n))
+			c.count(n)
 			if n = 0; !c.flush() {
 				return false
 			}
@@ -168,8 +173,22 @@ func (c *conn) refuse() (told bool) {
 	}
 }
 
+// count notes commands that were answered. Those of a busy connection are told to the server some
+// at a time: all connections share that number.
+func (c *conn) count(n int) {
+	if c.commands += int64(n); c.commands >= countEvery {
+		c.tellCommands()
+	}
+}
+
+func (c *conn) tellCommands() {
+	c.srv.commands.Add(c.commands)
+	c.commands = 0
+}
+
 // flush writes the replies.
 func (c *conn) flush() bool {
+	c.clock = weir.Now()
 	if len(c.out) == 0 {
 		return true
 	}
@@ -180,7 +199,9 @@ func (c *conn) flush() bool {
 		}
 	}
 	_, err := c.net.Write(c.out)
-	c.clock = weir.Now() // a peer that reads slowly may have kept it
+	if len(c.out) >= slowWrite { // a peer that reads slowly may have kept it
+		c.clock = weir.Now()
+	}
 	if c.out = c.out[:0]; cap(c.out) > flushAt {
 		c.out = nil
 	}

@@ -77,7 +77,7 @@ func New(cfg Config) *Server {
 // Stats is how a server stands.
 type Stats struct {
 	Conns    int
-	Commands int64 // since it began; those of a pipeline count when it is answered
+	Commands int64 // since it began; some of each busy connection are missing
 }
 
 // Stats returns how the server stands.
