@@ -27,7 +27,7 @@ func newServe() *cobra.Command {
 		Use:   "serve [flags]",
 		Short: "Start the daemon",
 		Long: `Start the daemon, and serve until SIGINT or SIGTERM. Then requests that are being
-answered have 10 seconds to finish; a second signal ends the daemon at once.
+answered have 11 seconds to finish; a second signal ends the daemon at once.
 
 Without a configuration there is one policy, 'default': 100 per second with a burst
 of 100, for each key, counted in memory. Logs go to stderr.

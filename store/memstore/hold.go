@@ -93,6 +93,26 @@ func (t *Table) sweepShardLocked(sh *shard, now int64) {
 	}
 }
 
+// tidied is how many reservations of a shard are looked at for each that is added, so that there
+// are about as many that are over as there are others, at most, and not as many as fit the table.
+const tidied = 2
+
+// tidyLocked forgets some of a shard's reservations that are over at now. Those of the overflow row,
+// whose lock may be held, are left to sweepHolds.
+func (t *Table) tidyLocked(sh *shard, now int64) {
+	seen := 0
+	for id, h := range sh.rest.holds { // begins anywhere
+		if h.overflow == nil {
+			if expiry, open := t.expiryLocked(h); !open || expiry <= now {
+				t.dropHoldLocked(sh, id)
+			}
+		}
+		if seen++; seen == tidied {
+			return
+		}
+	}
+}
+
 // expiryLocked returns when a reservation expires, or false if it is over. It
 // requires the lock of the reservation's shard.
 func (t *Table) expiryLocked(h hold) (int64, bool) {
@@ -207,8 +227,11 @@ func (v *visit) renew(c *charge, receipt *weir.Receipt, expiry int64) bool {
 // newHold notes the reservation that a charge has made.
 func (v *visit) newHold(c *charge) weir.Receipt {
 	receipt := weir.Receipt{ID: randomID(), Units: c.cost, Expiry: weir.Instant(c.expiry)}
-	r := &v.rows[c.row]
-	v.t.putHoldLocked(&v.t.shards[c.shard], receipt.ID, hold{
+	r, sh := &v.rows[c.row], &v.t.shards[c.shard]
+	if sh.rest != nil {
+		v.t.tidyLocked(sh, v.now)
+	}
+	v.t.putHoldLocked(sh, receipt.ID, hold{
 		of: c.numbers.of, key: strings.Clone(c.key),
 		box: r.box, overflow: r.overflow, id: c.hold,
 	}, c.expiry)

@@ -333,3 +333,20 @@ func TestHoldsOfNothing(t *testing.T) {
 	}
 	check(t, table)
 }
+
+// Reservations that nobody settles do not fill the table: there are no more that are over than there
+// are others, or about that.
+func TestExpiredHoldsAreForgotten(t *testing.T) {
+	c := newClock()
+	table := newTable(t, Config{Now: c.Now})
+	p := policy(t, "p", perHour(1000))
+	const open = 2000
+	for i := range 20 * open {
+		hold1(t, table, p, fmt.Sprint("k", i%3000), 1, time.Minute)
+		c.pass(time.Minute / open)
+	}
+	if n := table.Stats().Holds; n < open || n > 3*open {
+		t.Errorf("%d reservations are remembered, of which %d are open", n, open)
+	}
+	check(t, table)
+}
