@@ -34,7 +34,7 @@ type both struct {
 var jsonNames = map[string]string{
 	"CheckRequest":       "policy key cost peek keys costs max_wait_ms",
 	"CheckResponse":      "allowed policy limited_by limit remaining retry_after_ms reset_after_ms reason delay_ms",
-	"CheckBatchRequest":  "policy key cost peek keys costs max_wait_ms atomic policy_index",
+	"CheckBatchRequest":  "policy key cost peek keys costs max_wait_ms atomic policy_index debit",
 	"CheckBatchResponse": "allowed limited_by limit remaining retry_after_ms reset_after_ms reason delay_ms limited_by_index reason_index",
 	"KeyColumn":          "name key",
 	"CostColumn":         "unit cost",
