@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -324,23 +325,36 @@ func TestSettleLocks(t *testing.T) {
 	})
 }
 
+// Room is for 32,768 tickets, of which the last thousands are remembered for certain, as far as chance
+// is: eight of a set would have to come after them.
 func TestSettledIsBounded(t *testing.T) {
 	s := newSettled()
-	id := func(i int) (id [16]byte) { copy(id[:], fmt.Sprintf("%016d", i)); return id }
-	const n = 3 * rememberSettled
-	for i := range n {
-		if _, err := s.once(id(i), func() (weir.Settled, error) { return weir.Settled{Refunded: int64(i)}, nil }); err != nil {
+	source := rand.NewChaCha8([32]byte{})
+	ids := make([][16]byte, 100_000)
+	for i := range ids {
+		_, _ = source.Read(ids[i][:])
+		if _, err := s.once(ids[i], func() (weir.Settled, error) { return weir.Settled{Refunded: int64(i)}, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(s.how) != rememberSettled || len(s.ring) != rememberSettled {
-		t.Errorf("%d and %d are remembered", len(s.how), len(s.ring))
-	}
-	for i := range n {
-		out, ok := s.find(id(i))
-		if ok != (i >= n-rememberSettled) || ok && out.Refunded != int64(i) {
-			t.Fatalf("%d is remembered: %v, as %+v", i, ok, out)
+	known := 0
+	for i, id := range ids {
+		out, ok := s.find(id)
+		if ok && out.Refunded != int64(i) {
+			t.Fatalf("%d is remembered as %+v", i, out)
 		}
+		if !ok && i >= len(ids)-2000 {
+			t.Errorf("%d, one of the last, is not remembered", i)
+		}
+		if ok {
+			known++
+		}
+	}
+	if known > 8*settledSets || known < 7*settledSets {
+		t.Errorf("%d are remembered, want about %d", known, 8*settledSets)
+	}
+	if _, ok := s.find([16]byte{}); ok {
+		t.Error("nobody's ticket is settled")
 	}
 }
 

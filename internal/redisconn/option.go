@@ -19,6 +19,11 @@ const (
 
 	// mostRedirections ends the circles that nodes send a command in if they disagree.
 	mostRedirections = 5
+
+	// bufferSize is that of each connection's two buffers. A pipeline of decisions has half of
+	// it. rueidis's half a megabyte would be most of a daemon's memory, and once more whenever
+	// it connects again.
+	bufferSize = 64 << 10
 )
 
 // options returns the settings of a client for decisions. The Config must have its
@@ -56,6 +61,9 @@ func (c Config) options(d *dialer) rueidis.ClientOption {
 		DisableCache:      true, // nothing here is read twice
 		AlwaysPipelining:  true, // or else the first command to time out closes the connection
 		ClientSetInfo:     rueidis.DisableClientSetInfo,
+
+		ReadBufferEachConn:  bufferSize,
+		WriteBufferEachConn: bufferSize,
 	}
 }
 
