@@ -22,7 +22,7 @@ func TestReload(t *testing.T) {
 		"no request fails; each is decided by the rules of one version; a wrong file changes nothing, sets the metric to 0 and is told by /readyz; what was used stays used; p99 ≤ 2 × before, and no time of 100 ms in which all calls are slower")
 	c := newConfigured(tr)
 	load := c.fleet.StartLoad(mix())
-	load.For(pick(10*time.Second, time.Second))
+	c.lookFor(load, pick(10*time.Second, time.Second))
 	begin := load.Now()
 	times := pick(100, 4)
 	for i := range times {
@@ -202,6 +202,23 @@ func (c *configured) look() {
 		c.mixed++
 		c.Logf("%+v has the headers %v", one, header)
 	}
+}
+
+// lookFor looks as often as when files are rewritten, so that calls before and then differ by the
+// reloads alone.
+func (c *configured) lookFor(load *rig.Load, d time.Duration) {
+	c.Helper()
+	end := load.Now() + d
+	rig.Await(c, "the time before the reloads to be over", d+patience, func() error {
+		c.look()
+		if _, err := c.fleet.Get(0, "/readyz"); err != nil {
+			c.Error(err)
+		}
+		if load.Now() < end {
+			return errors.New("it is not over")
+		}
+		return nil
+	})
 }
 
 // batch looks at policies often in one batch, by turns. It returns what their limits are,
