@@ -136,8 +136,8 @@ func (c *conn) tell(v *guard.Verdict, took time.Duration, peek bool) {
 }
 
 // timedOne of so many rounds has its first decision timed, beginning with a connection's first.
-// To read the clock for each decision and to count what it said would be a third of what one
-// in a pipeline costs.
+// To read the clock for each decision and to count what it said would be a good part of what
+// one in a pipeline costs.
 const timedOne = 16
 
 // beginTiming is called when commands have arrived, which is a round.
