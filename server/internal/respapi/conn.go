@@ -132,6 +132,7 @@ func (c *conn) receive() bool {
 
 // finish answers what has arrived when the server stops, and no more. It returns false.
 func (c *conn) finish() bool {
+	c.srv.awaitWoken()
 	_ = c.net.SetReadDeadline(time.Now().Add(lastRead))
 	if c.in.Fill() == nil && !c.answer() {
 		return false

@@ -324,6 +324,57 @@ func TestShutdownTells(t *testing.T) {
 	})
 }
 
+// A connection that sees that the server stops before it is woken has its time for a farewell,
+// too.
+func TestShutdownWakesLate(t *testing.T) {
+	f := newFixture(t)
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &wokenLate{Conn: near, reads: make(chan struct{}, 1), before: func() {
+		io.WriteString(far, "PING\r\n") // after which the connection looks whether it goes on
+		if _, err := io.ReadFull(far, make([]byte, len("+PONG\r\n"))); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * lastRead) // in which it must not have begun its farewell
+	}}
+	f.start(c)
+	<-c.reads
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Shutdown(context.Background()) }()
+	for !f.draining.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	f.awaitWoken()
+	time.Sleep(farewellFor / 10)
+	go io.WriteString(far, "PING\r\n")
+	wantStopping(t, bufio.NewReader(far))
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// wokenLate is a connection that has something happen before it is woken.
+type wokenLate struct {
+	net.Conn
+	reads  chan struct{} // told of a Read, but not of each
+	before func()
+}
+
+func (c *wokenLate) Read(b []byte) (int, error) {
+	select {
+	case c.reads <- struct{}{}:
+	default:
+	}
+	return c.Conn.Read(b)
+}
+
+func (c *wokenLate) SetReadDeadline(t time.Time) error {
+	if t.Before(time.Unix(2, 0)) && !t.IsZero() {
+		c.before()
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
 // Who does not let go is cut off when the time is over.
 func TestShutdownCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

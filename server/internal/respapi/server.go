@@ -189,6 +189,13 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// awaitWoken returns when beginDrain has woken all connections. One that sees that the server
+// drains before it is woken would lose the deadline that it sets itself.
+func (s *Server) awaitWoken() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+}
+
 // beginDrain closes the listeners and wakes the connections.
 func (s *Server) beginDrain() {
 	s.mu.Lock()
