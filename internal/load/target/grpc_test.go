@@ -149,14 +149,14 @@ func TestGRPC(t *testing.T) {
 func TestGRPCStatus(t *testing.T) {
 	_, addr, _ := serveGRPC(t, withBoth)
 	asking := func(service string) Config {
-		return Config{URL: "grpc://" + addr, Method: "/" + check, Body: `{"service":"` + service + `"}`, Timeout: 300 * time.Millisecond}
+		return Config{URL: "grpc://" + addr, Method: "/" + check, Body: `{"service":"` + service + `"}`}
 	}
 	wantAnswer(t, call(t, Config{URL: "grpc://" + addr, Method: check}), true, "OK")
 	wantAnswer(t, call(t, asking("busy")), false, "ResourceExhausted")
 	wantAnswer(t, call(t, asking("away")), false, "Unavailable") // said by the server
 	wantAnswer(t, call(t, asking("canceled")), false, "Canceled")
-	wantCode(t, call(t, asking("slow")), "timeout")
 	target := open(t, asking("slow"))
+	wantCode(t, impatient(target).Call(context.Background(), 0), "timeout")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	wantCode(t, target.Caller(0).Call(ctx, 0), "canceled")

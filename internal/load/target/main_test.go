@@ -58,6 +58,14 @@ func call(t testing.TB, c Config) Result {
 	return open(t, c).Caller(3).Call(context.Background(), 7)
 }
 
+// impatient returns a caller who soon gives up. Config.Timeout would be Open's, too, and that
+// takes its time on a busy machine.
+func impatient(target *Target) *Caller {
+	caller := target.Caller(0)
+	caller.timeout = 30 * time.Millisecond
+	return caller
+}
+
 // wantRefused expects Open to fail with an error that has all parts.
 func wantRefused(t *testing.T, c Config, parts ...string) {
 	t.Helper()

@@ -8,42 +8,20 @@ import (
 	"io"
 	"net"
 	"net/http/httptest"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// startRedis starts a Redis with a password.
+// startRedis starts a Redis with a password, and with a user who has another.
 func startRedis(t testing.TB) (addr string) {
 	t.Helper()
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Fatal("there is no redis-server; make test installs it:", err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	_, port, _ := net.SplitHostPort(addr)
-	l.Close()
-	cmd := exec.Command(path, "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-		"--dir", t.TempDir(), "--requirepass", "secret", "--user", "ann", "on", ">secret2", "~*", "+@all")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for range 500 {
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			return addr
-		}
-		time.Sleep(5 * time.Millisecond) // there is nothing to wait for but the port
-	}
-	t.Fatal("redis-server does not listen")
-	return ""
+	server := redistest.Start(t, redistest.Password("", "secret"))
+	server.MustDo("ACL", "SETUSER", "ann", "on", ">secret2", "~*", "+@all")
+	return server.Addr()
 }
 
 func TestRedis(t *testing.T) {
@@ -160,12 +138,14 @@ func TestRESPErrors(t *testing.T) {
 		wantCode(t, call(t, Config{URL: "redis://" + addr, Command: []string{"GET", "a"}}), tt.code)
 	}
 	config := func(addr string) Config {
-		return Config{URL: "redis://" + addr, Command: []string{"GET", "a"}, Timeout: 50 * time.Millisecond}
+		return Config{URL: "redis://" + addr, Command: []string{"GET", "a"}}
 	}
 	wantRefused(t, config(nobody(t)), "connection refused")
 	wantRefused(t, config(answering(t, func(string) string { return "" })), "PING: EOF")
 	wantRefused(t, config(answering(t, func(string) string { return "-LOADING secret\r\n" })), "PING was answered with LOADING")
-	wantRefused(t, config(listen(t, func(c net.Conn) { io.Copy(io.Discard, c) })), "PING", "timeout")
+	silent := config(listen(t, func(c net.Conn) { io.Copy(io.Discard, c) }))
+	silent.Timeout = 500 * time.Millisecond
+	wantRefused(t, silent, "PING", "timeout")
 }
 
 // TestRESPReconnects has a server that breaks off in the middle of its first
@@ -187,10 +167,12 @@ func TestRESPReconnects(t *testing.T) {
 		}
 		return "$1\r\nx\r\n"
 	})
-	caller := open(t, Config{URL: "redis://:pass@" + addr + "/1", Command: []string{"GET", "{{seq}}"}, Timeout: 100 * time.Millisecond}).Caller(0)
-	for seq, code := range []string{"closed", "bad reply", "timeout"} {
-		wantCode(t, caller.Call(context.Background(), int64(seq)), code)
-	}
+	caller := open(t, Config{URL: "redis://:pass@" + addr + "/1", Command: []string{"GET", "{{seq}}"}}).Caller(0)
+	wantCode(t, caller.Call(context.Background(), 0), "closed")
+	wantCode(t, caller.Call(context.Background(), 1), "bad reply")
+	caller.timeout = time.Second // enough to connect again
+	wantCode(t, caller.Call(context.Background(), 2), "timeout")
+	caller.timeout = defaultTimeout
 	for seq := range int64(3) {
 		wantAnswer(t, caller.Call(context.Background(), seq), true, "reply")
 	}
