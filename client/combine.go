@@ -28,7 +28,6 @@ type combiner struct {
 // ask is a call of Take on its way to a decision.
 type ask struct {
 	charge   weir.Charge
-	came     time.Time
 	deadline time.Time // of its caller; zero if there is none
 
 	// state says whose the ask is. It is waiting until it leaves with an exchange (aboard)
@@ -66,7 +65,7 @@ func (c *Client) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	}
 	charge.Key = strings.Clone(key) // the exchange may outlive this call
 	a := asks.Get().(*ask)
-	a.charge, a.came = charge, time.Now()
+	a.charge = charge
 	a.deadline, _ = ctx.Deadline()
 	if err := c.combiner.add(a); err != nil {
 		return weir.Decision{}, err
@@ -162,26 +161,41 @@ func (c *combiner) close() {
 }
 
 // send asks the daemon for some calls and answers them. A batch with something wrong in it is
-// refused whole, and not charged; then it is sent in parts, those under one policy together,
-// because what is wrong is mostly wrong with the policy, and then one by one.
+// refused whole, and not charged; then it is sent again in parts, until what is wrong is alone.
 func (c *combiner) send(list []*ask) {
 	err := c.try(list)
 	if err == nil {
 		return
 	}
-	if _, refused := err.(*AnswerError); !refused || len(list) == 1 {
+	smaller := parts(list, err)
+	if len(smaller) == 0 {
 		for _, a := range list {
 			a.answer(weir.Decision{}, err)
 		}
-		return
 	}
-	for _, part := range parts(list) {
+	for _, part := range smaller {
 		c.send(part)
 	}
 }
 
-// parts divides calls by policy or, if they have the same, into single ones.
-func parts(list []*ask) (out [][]*ask) {
+// parts divides calls that were refused together: by policy, because what is wrong is mostly
+// wrong with that, and those under one policy in halves. It returns none if each of them would
+// get the same answer by itself.
+func parts(list []*ask, err error) [][]*ask {
+	refused, ok := err.(*AnswerError)
+	if !ok || refused.caller || len(list) == 1 {
+		return nil
+	}
+	if groups := byPolicy(list); len(groups) > 1 {
+		return groups
+	}
+	if refused.Missing || refused.Access {
+		return nil
+	}
+	return slices.Collect(slices.Chunk(list, (len(list)+1)/2))
+}
+
+func byPolicy(list []*ask) (out [][]*ask) {
 	var names []string
 	for _, a := range list {
 		i := slices.Index(names, a.charge.Policy.Name())
@@ -191,10 +205,7 @@ func parts(list []*ask) (out [][]*ask) {
 		}
 		out[i] = append(out[i], a)
 	}
-	if len(out) > 1 {
-		return out
-	}
-	return slices.Collect(slices.Chunk(list, 1))
+	return out
 }
 
 // try asks the daemon for some calls. If it returns an error, none of them has been answered.

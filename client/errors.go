@@ -17,6 +17,8 @@ type AnswerError struct {
 	Problem string // what the daemon says is wrong, and what to do
 	Access  bool   // we may not ask, or not for this policy: see Config.Token
 	Missing bool   // it has no such policy
+
+	caller bool // it is about who asks, whatever for
 }
 
 func (e *AnswerError) Error() string { return fmt.Sprintf("client: %s: %s", e.Address, e.Problem) }
@@ -37,9 +39,13 @@ func (c *Client) failed(err error) error {
 		return c.unsent(err)
 	case problem.Code() == connect.CodeNotFound:
 		answer.Missing = true
-	case problem.Code() == connect.CodeUnauthenticated, problem.Code() == connect.CodePermissionDenied:
+	case problem.Code() == connect.CodeUnauthenticated:
+		answer.Access, answer.caller = true, true
+	case problem.Code() == connect.CodePermissionDenied:
 		answer.Access = true
-	case problem.Code() != connect.CodeInvalidArgument && problem.Code() != connect.CodeResourceExhausted:
+	case problem.Code() == connect.CodeResourceExhausted: // too many wrong tokens, or too long a message
+		answer.caller = problem.Meta().Get("Retry-After") != ""
+	case problem.Code() != connect.CodeInvalidArgument:
 		return c.unknown(err)
 	}
 	return &answer

@@ -28,6 +28,7 @@ func ExampleClient_Take() {
 	limiter, err := client.New(client.Config{
 		Address: daemon.URL, // in earnest: "127.0.0.1:8080", or nothing
 		Token:   func() string { return os.Getenv("WEIR_TOKEN") },
+		Timeout: 10 * time.Second, // of an exchange
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -38,9 +39,7 @@ func ExampleClient_Take() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	d, err := limiter.Take(ctx, api, "alice", 1)
+	d, err := limiter.Take(context.Background(), api, "alice", 1)
 	if err != nil {
 		log.Fatal(err) // no decision: see package tiered for what to do then
 	}

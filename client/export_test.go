@@ -8,7 +8,7 @@ import (
 // AwaitWaiting returns when n calls wait for an exchange.
 func (c *Client) AwaitWaiting(t *testing.T, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c.combiner.mu.Lock()
 		have := len(c.combiner.waiting)
 		c.combiner.mu.Unlock()

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -103,9 +104,11 @@ func daemon(t testing.TB, cfg server.Config) (address string, end func()) {
 	return (<-bound).HTTP.String(), end
 }
 
-// dial returns a client, which is closed with the test.
+// dial returns a client, which is closed with the test. Its timeout is one that a busy machine
+// does not meet.
 func dial(t testing.TB, cfg client.Config) *client.Client {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute)
 	c, err := client.New(cfg)
 	must(t, err)
 	t.Cleanup(func() { must(t, c.Close()) })

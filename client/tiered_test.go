@@ -19,7 +19,7 @@ func node(t *testing.T, address string, mode tiered.Mode) (*tiered.Limiter, *cli
 	c := dial(t, client.Config{Address: address})
 	local, err := memstore.New(memstore.Config{})
 	must(t, err)
-	n, err := tiered.New(tiered.Config{Store: c, Local: local, Mode: mode, Nodes: 2, Timeout: 2 * time.Second})
+	n, err := tiered.New(tiered.Config{Store: c, Local: local, Mode: mode, Nodes: 2, Timeout: 5 * time.Minute})
 	must(t, err)
 	t.Cleanup(n.Close)
 	return n, c
