@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -119,7 +120,36 @@ func TestCheck(t *testing.T) {
 	if missing, ok := errors.AsType[*client.AnswerError](err); !ok || !missing.Missing {
 		t.Errorf("%v", err)
 	}
-	if _, err = c.Check(ctx, client.Query{Policy: "llm", Key: "a", Keys: ip, MaxWait: -time.Second}); err == nil || !strings.Contains(err.Error(), "max_wait_ms") {
-		t.Errorf("%v", err)
+	for _, wait := range []time.Duration{-time.Second, math.MaxInt64} {
+		if _, err = c.Check(ctx, client.Query{Policy: "llm", Key: "a", Keys: ip, MaxWait: wait}); err == nil || !strings.Contains(err.Error(), "max_wait_ms") || errors.Is(err, weir.ErrUnknown) {
+			t.Errorf("%v: %v", wait, err)
+		}
+	}
+}
+
+// TestNotSent: after an error that comes before anything was sent, it is known that nothing was
+// charged.
+func TestNotSent(t *testing.T) {
+	c := dial(t, client.Config{Address: "127.0.0.1:1"}) // nobody is asked
+	p := newPolicy(t, "p", weir.Limit{Rate: 9, Per: weir.Every(time.Hour)})
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	err := c.Do(over, &weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}}})
+	if !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
+		t.Errorf("Do: %v", err)
+	}
+	if _, err = c.Check(over, client.Query{Policy: "p", Key: "k"}); !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
+		t.Errorf("Check: %v", err)
+	}
+	for _, q := range []client.Query{
+		{Policy: "\xff", Key: "k"},
+		{Policy: "p", Key: "\xff"},
+		{Policy: "p", Keys: map[string]string{"ip": "\xff"}},
+		{Policy: "p", Keys: map[string]string{"\xff": "k"}},
+		{Policy: "p", Costs: map[string]int64{"\xff": 1}},
+	} {
+		if _, err := c.Check(ctx, q); err == nil || !strings.Contains(err.Error(), "not UTF-8") || errors.Is(err, weir.ErrUnknown) {
+			t.Errorf("%+v: %v", q, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 
@@ -43,6 +44,10 @@ const requests = "requests"
 // Check asks for one thing, in an exchange of its own. A refusal is an Answer; an error means
 // that there is none.
 func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
+	if !q.isText() {
+		return Answer{}, errEncoding
+	}
+	q.MaxWait = min(q.MaxWait, time.Hour) // which the daemon refuses, and more might overflow
 	req := &weirv1.CheckRequest{Policy: q.Policy, Key: q.Key, Keys: q.Keys, Peek: q.Peek, MaxWaitMs: millis(q.MaxWait)}
 	if n, ok := q.Costs[requests]; ok {
 		req.Cost = proto.Int64(n)
@@ -57,4 +62,16 @@ func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 		allowed: a.GetAllowed(), limit: a.GetLimit(), remaining: a.GetRemaining(), retry: a.GetRetryAfterMs(), reset: a.GetResetAfterMs(), reason: a.GetReason(),
 	}.decision(nil)
 	return Answer{Decision: d, Policy: a.GetPolicy(), LimitedBy: a.GetLimitedBy(), Waited: lasting(a.GetDelayMs())}, nil
+}
+
+// isText says whether protobuf has strings for all that a question has.
+func (q *Query) isText() bool {
+	ok := utf8.ValidString(q.Policy) && utf8.ValidString(q.Key)
+	for name, value := range q.Keys {
+		ok = ok && utf8.ValidString(name) && utf8.ValidString(value)
+	}
+	for unit := range q.Costs {
+		ok = ok && utf8.ValidString(unit)
+	}
+	return ok
 }

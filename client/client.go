@@ -37,8 +37,9 @@ type Config struct {
 	// A caller's context may end it earlier. The default is 1 s.
 	Timeout time.Duration
 
-	// Conns is how many exchanges may be under way at once, each with a connection
-	// of its own. Fewer mean that more calls share one. The default is 4.
+	// Conns is how many exchanges for calls of Take may be under way at once, each
+	// with a connection of its own. Fewer mean that more calls share one. Do and
+	// Check have exchanges of their own besides. The default is 4.
 	Conns int
 
 	// MaxWaiting bounds the calls that wait for an exchange; beyond it they return
@@ -199,6 +200,9 @@ func (c *Client) enter() error {
 // exchange asks the daemon once, for as long as ctx and the timeout let it.
 func exchange[Q, A any](ctx context.Context, c *Client, within time.Duration, call func(context.Context, Q) (A, error), q Q) (A, error) {
 	var none A
+	if err := ctx.Err(); err != nil {
+		return none, err // nothing was sent, so it is known what came of it
+	}
 	if err := c.enter(); err != nil {
 		return none, err
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"sync"
 	"time"
 
@@ -119,14 +120,16 @@ func expiry(ms int64) weir.Instant { return weir.Now().Add(lasting(ms)) }
 
 func over(ms int64) time.Time { return time.Now().Add(lasting(ms) + overdue) }
 
-// cancelAll gives back what was reserved for nothing. Who asked may be gone; what cannot be given
-// back expires.
+// cancelAll gives back what was reserved for nothing. Who asked may be gone, and is not to wait for
+// a daemon that does not answer more than once; what cannot be given back expires.
 func (c *Client) cancelAll(ctx context.Context, receipts []weir.Receipt) {
 	ctx = context.WithoutCancel(ctx)
+	answers := true
 	for _, r := range receipts {
-		if h, ok := c.holds.find(r.ID); ok {
-			_, _ = exchange(ctx, c, c.timeout, c.service.Cancel, &weirv1.CancelRequest{Id: h.id})
-			c.holds.drop(r.ID)
+		h, ok := c.holds.find(r.ID)
+		if c.holds.drop(r.ID); ok && answers {
+			_, err := exchange(ctx, c, c.timeout, c.service.Cancel, &weirv1.CancelRequest{Id: h.id})
+			answers = err == nil || errors.Is(err, weir.ErrUnfit)
 		}
 	}
 }

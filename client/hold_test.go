@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -95,6 +96,41 @@ func TestSettleAgain(t *testing.T) {
 	must(t, c.Do(ctx, &b))
 	if b.Decisions[0].Allowed {
 		t.Error("a reservation that is over was renewed")
+	}
+}
+
+// TestGiveBack: what was reserved for nothing is given back, as long as the daemon answers.
+func TestGiveBack(t *testing.T) {
+	away := connect.NewError(connect.CodeUnavailable, errors.New("not now"))
+	for _, tt := range []struct {
+		answer error // to Cancel
+		calls  int64
+	}{
+		{nil, 3},
+		{connect.NewError(connect.CodeNotFound, errors.New("gone")), 3},
+		{away, 1},
+	} {
+		var s service
+		s.reserve = func(_ context.Context, r *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
+			if r.GetKey() == "last" {
+				return nil, away
+			}
+			return &weirv1.ReserveResponse{Allowed: true, Id: "x", ExpiresInMs: 1000}, nil
+		}
+		var calls atomic.Int64
+		s.cancel = func(context.Context, *weirv1.CancelRequest) (*weirv1.CancelResponse, error) {
+			calls.Add(1)
+			return &weirv1.CancelResponse{}, tt.answer
+		}
+		c := dial(t, client.Config{Address: s.start(t)})
+		p := newPolicy(t, "p", weir.Limit{Rate: 9, Per: weir.Every(time.Second)})
+		b := weir.Batch{Op: weir.ReserveAll}
+		for _, key := range []string{"a", "b", "c", "last"} {
+			b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: key, Cost: 1})
+		}
+		if err := c.Do(ctx, &b); !errors.Is(err, weir.ErrUnknown) || calls.Load() != tt.calls || c.OpenHolds() != 0 {
+			t.Errorf("to Cancel %v: %v, %d calls, %d open", tt.answer, err, calls.Load(), c.OpenHolds())
+		}
 	}
 }
 

@@ -121,6 +121,7 @@ type service struct {
 	checkBatch func(context.Context, *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error)
 	commit     func(context.Context, *weirv1.CommitRequest) (*weirv1.CommitResponse, error)
 	reserve    func(context.Context, *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error)
+	cancel     func(context.Context, *weirv1.CancelRequest) (*weirv1.CancelResponse, error)
 }
 
 func (s *service) CheckBatch(ctx context.Context, r *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
@@ -133,6 +134,10 @@ func (s *service) Commit(ctx context.Context, r *weirv1.CommitRequest) (*weirv1.
 
 func (s *service) Reserve(ctx context.Context, r *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
 	return s.reserve(ctx, r)
+}
+
+func (s *service) Cancel(ctx context.Context, r *weirv1.CancelRequest) (*weirv1.CancelResponse, error) {
+	return s.cancel(ctx, r)
 }
 
 func (s *service) start(t testing.TB) (address string) {

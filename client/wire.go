@@ -18,7 +18,7 @@ const (
 )
 
 // errEncoding: protobuf has no other strings.
-var errEncoding = errors.New("client: a key is not UTF-8: encode it, for example in hex")
+var errEncoding = errors.New("client: a key or a name is not UTF-8: encode it, for example in hex")
 
 // errColumns is what a batch's answer gets that is not one.
 var errColumns = errors.New("the answer's columns do not fit the question")
