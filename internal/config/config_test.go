@@ -303,16 +303,17 @@ func TestListsFromEnvironment(t *testing.T) {
 	}
 }
 
+// What is too large is refused before the parser, which would take long, has seen it.
 func TestTooLarge(t *testing.T) {
 	for name, data := range map[string]string{
 		"bytes": strings.Repeat("# comment\n", maxBytes/10+1),
+		"lines": strings.Repeat("#\r\n", maxBytes/3+1), // that end in two bytes each, of which one is left out
 		"keys":  "policies:\n" + strings.Repeat("  a: {}\n", maxKeys+1),
 		"list":  "envoy:\n- domain: x\n  descriptors:\n" + strings.Repeat("  - a: b\n    c: d\n", maxKeys+1), // is fine, but its fields
 	} {
-		began := time.Now()
 		_, err := Parse("weir.yaml", []byte(data), nil, nil)
-		if err == nil || time.Since(began) > 10*time.Second {
-			t.Errorf("%s: %v after %v", name, err, time.Since(began))
+		if err == nil {
+			t.Errorf("%s: it is taken", name)
 		}
 		tooMuch := err != nil && (strings.Contains(err.Error(), "more than") || strings.Contains(err.Error(), "at most"))
 		if tooMuch == (name == "list") {

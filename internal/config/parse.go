@@ -21,8 +21,12 @@ const (
 )
 
 // plainText returns a file's text without what editors on other systems put into it. The
-// parser would count some of their lines twice.
+// parser would count some of their lines twice. What is too large stays so: only its
+// beginning was read.
 func plainText(data []byte) string {
+	if len(data) > maxBytes {
+		return string(data)
+	}
 	return strings.ReplaceAll(strings.TrimPrefix(string(data), "\ufeff"), "\r\n", "\n")
 }
 
@@ -45,7 +49,7 @@ func parseYAML(name, data string, r *report) *node {
 func (in *reader) read(data string, top place) *node {
 	switch {
 	case len(data) > maxBytes:
-		in.complain(top, nil, "the file has %d bytes: at most %d fit", len(data), maxBytes)
+		in.complain(top, nil, "the file has more than %d bytes, which is the most", maxBytes)
 		return nil
 	case !utf8.ValidString(data):
 		in.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")

@@ -158,6 +158,10 @@ func (f *files) content(p Path, from place, at path) ([]byte, fs.FileMode, bool)
 		f.complain(from, at, "%s: %v", p.Name, err)
 		return nil, 0, false
 	}
+	if len(data) > maxBytes { // the rest was not read
+		f.complain(from, at, "%s: has more than %d bytes, which is the most", p.Name, maxBytes)
+		return nil, 0, false
+	}
 	return data, mode, true
 }
 

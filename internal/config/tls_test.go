@@ -94,6 +94,16 @@ func TestTLSProblems(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
+	// Of authorities beyond what is read, none would be trusted.
+	cert, err := os.ReadFile(filepath.Join(dir, "cert.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "large.pem"), strings.Repeat(string(cert), maxBytes/len(cert)+1))
+	write(t, name, "store: {kind: redis, redis: {tls: {ca_file: large.pem}}}")
+	if _, err := Load(name, nil); err == nil || !strings.Contains(err.Error(), "large.pem: has more than 1048576 bytes") {
+		t.Error(err)
+	}
 	if err := os.Remove(filepath.Join(dir, "cert.pem")); err != nil {
 		t.Fatal(err)
 	}
