@@ -120,17 +120,19 @@ func TestClocksDiffer(t *testing.T) {
 		e := listen(t, to)
 		least, most := time.Hour, -time.Hour
 		for i := range 50 {
+			known := longest(from) + longest(to)
 			truth := weir.Now().Add(time.Second)
 			key := fmt.Sprint(i)
 			publish(t, from, tiered.Word{Kind: tiered.Denied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
 			w := e.await(t, key)
 			early := truth.Add(-skew).Sub(w.Until)
 			least, most = min(least, early), max(most, early)
-			if early < 0 || early > 50*time.Millisecond {
-				t.Errorf("clocks differ by %v: a denial ends %v early, want 0 to 50 ms", 2*skew, early)
+			bound := max(known, longest(from)+longest(to)) + 20*time.Millisecond
+			if early < 0 || early > bound {
+				t.Errorf("clocks differ by %v: a denial ends %v early, want 0 to %v", 2*skew, early, bound)
 			}
-			if early := truth.Add(time.Second - skew).Sub(w.ResetAt); early < 0 || early > 50*time.Millisecond {
-				t.Errorf("clocks differ by %v: the reset comes %v early, want 0 to 50 ms", 2*skew, early)
+			if early := truth.Add(time.Second - skew).Sub(w.ResetAt); early < 0 || early > bound {
+				t.Errorf("clocks differ by %v: the reset comes %v early, want 0 to %v", 2*skew, early, bound)
 			}
 			time.Sleep(2 * time.Millisecond)
 		}
@@ -139,6 +141,24 @@ func TestClocksDiffer(t *testing.T) {
 			t.Errorf("stats %+v, want nothing lost", s)
 		}
 	}
+}
+
+// longest returns how long the longest of the round trips took by which a bus knows Redis's
+// clock. What is lost is no more, so on a busy machine a test may not want less.
+func longest(b *Bus) (most time.Duration) {
+	b.clock.mu.Lock()
+	defer b.clock.mu.Unlock()
+	for _, r := range b.clock.readings {
+		most = max(most, r.after.Sub(r.before))
+	}
+	return most
+}
+
+// beaten returns when a bus sent its last heartbeat that was answered, by its clock.
+func beaten(b *Bus) weir.Instant {
+	b.clock.mu.Lock()
+	defer b.clock.mu.Unlock()
+	return b.clock.readings[len(b.clock.readings)-1].before
 }
 
 // Denials are dropped, and nothing else, while a clock is unknown or contradicts the sender's.
@@ -177,7 +197,7 @@ func TestClockIsUnknown(t *testing.T) {
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	const every = 200 * time.Millisecond
+	const every = 500 * time.Millisecond
 	c := Config{Redis: server(redis.Addr()), Every: every}
 	a := open(t, c)
 	if got := a.Nodes(); got != 1 {
@@ -196,11 +216,10 @@ func TestNodes(t *testing.T) {
 
 	d.still() // it dies
 	d.beating.Wait()
-	died := time.Now()
 	awaitNodes(t, 1, a)
-	took := time.Since(died)
+	took := weir.Now().Sub(beaten(d))
 	t.Logf("after its last heartbeat: noticed %v later", took.Round(time.Millisecond))
-	if took < silence(every)-every-50*time.Millisecond || took > silence(every)+every+time.Second {
+	if took < silence(every)-10*time.Millisecond || took > silence(every)+every+5*time.Second { // the clocks are adjusted
 		t.Errorf("a node that died was noticed after %v, want about %v", took, silence(every))
 	}
 	if ttl := redis.MustDo("PTTL", "weir:nodes").Text; strings.HasPrefix(ttl, "-") {
@@ -318,13 +337,15 @@ func TestSlowListener(t *testing.T) {
 	}
 	publish(t, a, reset("last"))
 	fast.await(t, "last")
+	held := weir.Now()
+	eventually(t, "a heartbeat meanwhile", func() bool { return beaten(b) > held })
 	close(hold)
 	slow.await(t, "last")
 	if got := len(slow.all()); got > maxQueued/2 || slow.nils.Load() < 1 || b.Stats().Lost == 0 {
 		t.Errorf("the slow one has heard %d words, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
 	}
-	if b.Stats().FailedHeartbeats != 0 || a.Nodes() != 2 {
-		t.Errorf("a slow listener held up heartbeats: %+v, %d nodes", b.Stats(), a.Nodes())
+	if b.Stats().FailedHeartbeats != 0 {
+		t.Errorf("heartbeats failed: %+v", b.Stats())
 	}
 }
 
@@ -371,7 +392,8 @@ func TestLeastRights(t *testing.T) {
 	redis.MustDo(append([]string{"ACL", "SETUSER", "weir", "on", ">secret", "resetkeys", "resetchannels"}, strings.Fields(leastRights(t))...)...)
 	to := server(redis.Addr())
 	to.Username, to.Password = "weir", secret.New("secret")
-	a, b := open(t, Config{Redis: to, Every: 20 * time.Millisecond}), open(t, Config{Redis: to, Every: 20 * time.Millisecond})
+	c := Config{Redis: to, Every: 200 * time.Millisecond} // so that a busy machine's are not silent for too long
+	a, b := open(t, c), open(t, c)
 	e := listen(t, b)
 	publish(t, a, reset("k"))
 	e.await(t, "k")

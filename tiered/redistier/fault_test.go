@@ -16,7 +16,8 @@ import (
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	c := Config{Redis: server(redis.Addr()), Every: 100 * time.Millisecond}
+	const every = time.Second
+	c := Config{Redis: server(redis.Addr()), Every: every}
 	a, b := open(t, c), open(t, c)
 	e, back := listen(t, b), listen(t, a)
 	awaitNodes(t, 2, a, b)
@@ -34,7 +35,7 @@ func TestRestart(t *testing.T) {
 	restarted := time.Now()
 	eventually(t, "nil", func() bool { return e.nils.Load() == 2 && back.nils.Load() == 2 })
 	t.Logf("subscribed again %v after the restart", time.Since(restarted).Round(time.Millisecond))
-	for time.Since(restarted) < 500*time.Millisecond {
+	for time.Since(restarted) < every*3/2 { // both have sent a heartbeat then
 		if a.Nodes() != 2 || b.Nodes() != 2 {
 			t.Fatalf("after the restart: %d and %d nodes, want 2", a.Nodes(), b.Nodes())
 		}

@@ -12,14 +12,14 @@ func TestCountAfterStall(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	relay := redistest.NewRelay(t, redis.Addr())
-	c := Config{Redis: server(relay.Addr()), Every: 100 * time.Millisecond} // open gives it a time-out of 5 s
+	c := Config{Redis: server(relay.Addr()), Every: 200 * time.Millisecond} // open gives it a time-out of 5 s
 	a, b := open(t, c), open(t, c)
 	awaitNodes(t, 2, a, b)
-	for range 5 {
+	for range 3 {
 		relay.Block()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(time.Second)
 		relay.Unblock()
-		for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); { // it is wrong for less than a millisecond
+		for end := time.Now().Add(800 * time.Millisecond); time.Now().Before(end); { // it is wrong for less than a millisecond
 			if a.Nodes() != 2 || b.Nodes() != 2 {
 				t.Fatalf("%d and %d nodes, want 2", a.Nodes(), b.Nodes())
 			}
