@@ -57,7 +57,9 @@ func nodeMain() error {
 	if err != nil {
 		return err
 	}
-	s, err := New(context.Background(), Config{Redis: server(orders.Addr), Prefix: orders.Prefix, Timeout: 30 * time.Second})
+	to := server(orders.Addr)
+	to.Timeout, to.DialTimeout = 5*time.Second, 5*time.Second // as open has it
+	s, err := New(context.Background(), Config{Redis: to, Prefix: orders.Prefix, Timeout: 30 * time.Second})
 	if err != nil {
 		return err
 	}
