@@ -287,6 +287,35 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// An address from outside leaves what else the file says of a listener, above all that
+// it speaks TLS. It need not be YAML.
+func TestAddressesFromOutside(t *testing.T) {
+	dir := t.TempDir()
+	writeCertificate(t, dir)
+	file := []byte("listen: {http: {address: '127.0.0.1:1', tls: {cert_file: cert.pem, key_file: key.pem}}}")
+	for _, address := range []string{"127.0.0.1:2", "[::1]:2", "localhost:2"} {
+		for source, environ := range map[string][]string{"--http": nil, "WEIR__LISTEN__HTTP": {"WEIR__LISTEN__HTTP=" + address}} {
+			var flags []Flag
+			if environ == nil {
+				flags = []Flag{{Name: source, Path: "listen.http", Value: address}}
+			}
+			c, err := Parse(filepath.Join(dir, "weir.yaml"), file, environ, nil, flags...)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if got := c.Server().HTTP; got.Address != address || got.TLS == nil {
+				t.Errorf("%s=%s: %+v", source, address, got)
+			}
+		}
+	}
+	whole := Flag{Name: "--http", Path: "listen.http", Value: "{address: '127.0.0.1:2'}"}
+	c, err := Parse(filepath.Join(dir, "weir.yaml"), file, nil, nil, whole)
+	if err != nil || c.Server().HTTP.TLS != nil {
+		t.Errorf("a whole mapping does not replace the file's: %v", err)
+	}
+}
+
 // Places in lists are put in by their numbers, and a list before what is in it.
 func TestListsFromEnvironment(t *testing.T) {
 	environ := []string{"WEIR__HOSTS=[a, b]"}

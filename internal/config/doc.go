@@ -42,9 +42,10 @@
 // store.kind: WEIR and the steps of the path in capitals, two underscores between them.
 // Places in lists are numbers. Keys of mappings match in any case, with _ for - and for a
 // point; if several match, that is a problem. A single value is taken as it is, without
-// quotes; a whole list or mapping is YAML. A variable that begins with WEIR__ and names no
-// field is a problem, and one with single underscores, such as those that Kubernetes sets
-// for a service called weir, is somebody else's.
+// quotes; a whole list or mapping is YAML. A listener takes an address alone, too, and keeps
+// its TLS. A variable that begins with WEIR__ and names no field is a problem, and one with
+// single underscores, such as those that Kubernetes sets for a service called weir, is
+// somebody else's.
 //
 // # Limits
 //

@@ -97,7 +97,11 @@ func (o *overlay) put(n *node, t reflect.Type, a assignment, parts []string, at 
 		t = t.Elem()
 	}
 	if len(parts) == 0 {
-		return o.value(t, a, at)
+		short, ok := as[shorthand](t)
+		if !ok || isMapping(a) {
+			return o.value(t, a, at)
+		}
+		parts = []string{short.shorthand()} // the fields beside it stay
 	}
 	if isLeaf(t) {
 		o.complain(place{source: a.source}, at, "is a single value, so nothing can be below it")
@@ -117,6 +121,13 @@ func (o *overlay) put(n *node, t reflect.Type, a assignment, parts []string, at 
 		return nil
 	}
 	return o.into(n, names[i], fieldsOf(t)[i].typ, a, parts, at)
+}
+
+// isMapping says whether what is assigned is a whole mapping, or wants to be one. An
+// address such as [::1]:8080 is no YAML at all.
+func isMapping(a assignment) bool {
+	n := parseYAML(a.source, a.value, &report{text: newText(a.value)})
+	return n != nil && n.kind == mapping || strings.HasPrefix(strings.TrimSpace(a.value), "{")
 }
 
 // unknownVariable names the variable that was meant.
