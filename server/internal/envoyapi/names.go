@@ -60,7 +60,7 @@ func fit(c rune) rune {
 // isPlain says whether a text is as names have them.
 func isPlain(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	return s != "" && strings.Trim(s, letters) == "" && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(letters, c) })
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(letters, c) })
 }
 
 func sum(s string) string {

@@ -53,10 +53,13 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	for name, p := range rules.policies {
 		old := s.told[name]
 		if old != nil && !old.Same(p) {
-			if err := s.cfg.Limiter.Set(ctx, old, p); err != nil {
+			err := s.cfg.Limiter.Set(ctx, old, p)
+			if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
+				s.told[name], done = p, append(done, old)
+			}
+			if err != nil {
 				return errors.Join(fmt.Errorf("envoy: policy %q: %w", name, err), s.undoLocked(ctx, done))
 			}
-			done = append(done, old)
 		}
 		s.told[name] = p
 	}
@@ -138,19 +141,36 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 	return status.Error(codes.Unavailable, "no decision could be made; the daemon's log says why")
 }
 
-// tell reports a decision to those who watch: the one that refused, else the first.
+// tell reports a decision to those who watch, with the key and hits of who refused or, in
+// shadow, would have.
 func (s *Service) tell(c *caller, a *asking, took time.Duration) {
 	record := guard.Record{Cost: 1, Took: took}
 	record.Verdict = guard.Verdict{Variant: a.domain.observe, Limit: -1, Shadow: -1}
-	record.Allowed, record.Reason = a.admitted, weir.Admitted
+	record.Allowed, record.Reason = a.admitted || a.domain.ShadowMode, weir.Admitted
 	if c.client != nil {
 		record.Client = c.client.Name
 	}
-	for i := range a.list {
-		if q := &a.list[i]; q.over && q.mode() != shadow && !a.admitted {
-			record.Key, record.Cost, record.Reason = q.key, q.hits, weir.Exhausted
-			break
+	if q := a.refuser(); q != nil {
+		record.Key, record.Cost = q.key, q.hits
+		if record.Allowed {
+			record.Shadow = 0 // the domain stands for its limits
+		} else {
+			record.Reason = weir.Exhausted
 		}
 	}
 	s.cfg.Observe(&record)
+}
+
+// refuser returns the first question whose limit refused the request, else the first in shadow
+// that would have, nil if there is none.
+func (a *asking) refuser() (would *question) {
+	for i := range a.list {
+		switch q := &a.list[i]; {
+		case q.over && q.mode() != shadow && !a.admitted:
+			return q
+		case q.over && q.mode() == shadow && would == nil:
+			would = q
+		}
+	}
+	return would
 }

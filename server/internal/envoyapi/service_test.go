@@ -326,6 +326,37 @@ func TestSetKeepsCounts(t *testing.T) {
 	w.want(t, request(descriptor("any=x")), "OK: OK", 0)
 }
 
+// forgetful is a limiter that sets numbers, once without saying so.
+type forgetful struct {
+	weir.Limiter
+	asked int
+}
+
+func (f *forgetful) Set(ctx context.Context, old, new *weir.Policy) error {
+	f.asked++
+	if err := f.Limiter.Set(ctx, old, new); err != nil || f.asked > 1 {
+		return err
+	}
+	return weir.ErrUnknown
+}
+
+// If it is not known whether numbers were set, they are set back.
+func TestSetUnknown(t *testing.T) {
+	w := newWorld(t, tree())
+	w.want(t, request(descriptor("any=x")), "OK: OK", 2)
+	w.limiter = &forgetful{Limiter: w.limiter}
+	changed := tree()
+	changed.Descriptors[0].Limit.RequestsPerUnit = 10
+	rules, err := Compile([]Domain{changed}, w.rules)
+	must(t, err)
+	if err := w.service.Set(context.Background(), rules); !errors.Is(err, weir.ErrUnknown) {
+		t.Fatal(err)
+	}
+	w.want(t, request(descriptor("any=x")), "OK: OK", 1)
+	w.set(t, changed)
+	w.want(t, request(descriptor("any=x")), "OK: OK", 7)
+}
+
 // failing is a limiter that cannot decide.
 type failing struct {
 	weir.Limiter
@@ -358,12 +389,35 @@ func TestObserved(t *testing.T) {
 	w.client = &identity.Client{Name: "edge"}
 	w.want(t, request(descriptor("any=x")), "OK: OK")
 	w.want(t, request(descriptor("any=x"), hits(8, descriptor("any=vip"))), "OVER_LIMIT: OK,OVER_LIMIT")
+	w.want(t, request(hits(2, descriptor("try=x")), descriptor("any=y")), "OK: OK,OK") // in shadow
+	w.want(t, request(hits(2, descriptor("try=x")), descriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
+	w.want(t, request(hits(2, descriptor("one=x")), descriptor("two=x")), "OK: OVER_LIMIT,OK") // one quota has room
+	d := tree()
+	d.ShadowMode = true
+	w.set(t, d)
+	w.want(t, request(descriptor("any=x")), "OK: OK")
+	w.want(t, request(hits(8, descriptor("any=vip"))), "OK: OVER_LIMIT")
 	for i, want := range []struct {
 		allowed bool
+		reason  weir.Reason
 		key     string
-	}{{true, ""}, {false, "3:any3:vip"}} {
-		if r := w.records[i]; r.Policy() != "envoy.d" || r.Client != "edge" || r.Allowed != want.allowed || r.Key != want.key || r.LimitedBy() != "" {
+		cost    int64
+		shadow  int
+	}{
+		{true, weir.Admitted, "", 1, -1},
+		{false, weir.Exhausted, "3:any3:vip", 8, -1},
+		{true, weir.Admitted, "3:try1:x", 2, 0},
+		{false, weir.Exhausted, "", 1, -1},
+		{true, weir.Admitted, "", 1, -1},
+		{true, weir.Admitted, "", 1, -1},
+		{true, weir.Admitted, "3:any3:vip", 8, 0},
+	} {
+		r := w.records[i]
+		if r.Policy() != "envoy.d" || r.Client != "edge" || r.LimitedBy() != "" {
 			t.Errorf("record %d: %+v", i, r)
+		}
+		if r.Allowed != want.allowed || r.Reason != want.reason || r.Key != want.key || r.Cost != want.cost || r.Shadow != want.shadow {
+			t.Errorf("record %d: %+v, want %+v", i, r, want)
 		}
 	}
 }
