@@ -11,8 +11,8 @@
 //
 // # Guarantees
 //
-//   - Each call of a service is let in by its Enter, before its message is decoded into
-//     anything that the service sees.
+//   - Each call of a service is let in by its Enter before the service sees it. Its
+//     message, of 64 KiB at most, has been decoded by then: grpc-go does that first.
 //   - Errors of package connect become those of gRPC with the same code and message.
 //   - A refusal to let somebody try again soon says when: RetryInfo, QuotaFailure and the
 //     trailer grpc-retry-pushback-ms. A decision that is a reply has no details.
