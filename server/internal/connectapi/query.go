@@ -61,12 +61,14 @@ func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
 	}
 	list := make([]guard.Attribute, 0, len(keys))
 	for name, value := range keys {
-		if err := checkKey(`a value of "keys"`, value); err != nil {
-			return nil, err
-		}
 		list = append(list, guard.Attribute{Name: name, Value: value})
 	}
 	slices.SortFunc(list, func(a, b guard.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	for _, a := range list {
+		if err := checkKey(`a value of "keys"`, a.Value); err != nil {
+			return nil, err
+		}
+	}
 	return list, nil
 }
 
