@@ -113,16 +113,17 @@ func TestStreamsAreFew(t *testing.T) {
 	address := w.start(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	watch := func() error {
-		s, err := grpc_health_v1.NewHealthClient(dial(t, address)).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+	watch := func(conn *grpc.ClientConn) error {
+		s, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
 		must(t, err)
 		_, err = s.Recv()
 		return err
 	}
-	for range maxStreams {
-		must(t, watch())
+	conns := []*grpc.ClientConn{dial(t, address), dial(t, address)}
+	for i := range maxStreams { // of all connections together
+		must(t, watch(conns[i%2]))
 	}
-	wantCode(t, watch(), codes.ResourceExhausted, "256 streams are open")
+	wantCode(t, watch(conns[0]), codes.ResourceExhausted, "256 streams are open")
 }
 
 func TestReflection(t *testing.T) {
