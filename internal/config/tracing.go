@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/internal/secret"
 )
 
@@ -77,5 +78,29 @@ func (c *checker) tracing() {
 		}
 		out.Headers = append(out.Headers, TracingHeader{name, value.Secret})
 	}
+	if !c.failed(at) {
+		c.tracingProblems(out.exporter().Validate(), at)
+	}
 	c.out.Tracing = out
+}
+
+// exporter returns the settings as the exporter takes them.
+func (t *TracingSettings) exporter() otlp.Config {
+	headers := map[string]string{}
+	for _, h := range t.Headers {
+		headers[h.Name] = h.Value.Reveal()
+	}
+	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
+}
+
+// tracingProblems notes what the exporter does not take, which nobody should learn only
+// when the daemon starts. It quotes no values.
+func (c *checker) tracingProblems(err error, at path) {
+	if err == nil {
+		return
+	}
+	for line := range strings.Lines(err.Error()) {
+		field, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "otlp: "), ": ")
+		c.wrong(at.key(strings.ToLower(field)), "%s", text)
+	}
 }

@@ -1,0 +1,25 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// What the exporter does not take is told with its place, before a daemon starts with it.
+func TestTracingProblems(t *testing.T) {
+	for text, want := range map[string]string{
+		"endpoint: 'http://collector/?key=CANARY'":                       "tracing.endpoint: has a query or fragment",
+		"endpoint: 'http://:4318/CANARY'":                                "tracing.endpoint: names no host",
+		"endpoint: 'http://h', headers: {content-type: CANARY}":          "tracing.headers: content-type cannot be set",
+		"endpoint: 'http://h', headers: {x-key: 'CANARY-ü'}":             "tracing.headers: the value of x-key has characters",
+		"endpoint: 'http://h', headers: {'x key': CANARY}":               `tracing.headers."x key": is no name of a header`,
+		"endpoint: 'http://h', headers: {x-key: \"CANARY\\r\\nx: y\"}":   "tracing.headers.x-key: has more than one line",
+		"endpoint: 'ftp://u:CANARY@h'":                                   "tracing.endpoint: must be the URL of a collector",
+		"endpoint: 'http://h', headers: {host: CANARY, x-key: 'CÄNARY'}": "the value of x-key",
+	} {
+		_, err := Parse("weir.yaml", []byte("tracing: {"+text+"}"), nil, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "CANARY") {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
