@@ -108,7 +108,7 @@ func TestPauseAndResume(t *testing.T) {
 	if s.up() {
 		t.Error("a paused server counts as up")
 	}
-	_, err := s.do(100*time.Millisecond, "INCR", "key")
+	_, err := s.do(500*time.Millisecond, "INCR", "key") // it was sent by then
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("INCR at a paused server: %v, want a time-out", err)
 	}
@@ -146,7 +146,7 @@ func TestPassword(t *testing.T) {
 func TestUnixSocket(t *testing.T) {
 	t.Parallel()
 	s := Start(t, UnixSocket())
-	conn, err := net.DialTimeout("unix", s.Socket(), time.Second)
+	conn, err := net.DialTimeout("unix", s.Socket(), commandTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,12 +59,12 @@ func TestNoTLSConfigWithoutTLS(t *testing.T) {
 
 func pingTLS(t *testing.T, s *Server, c *tls.Config) error {
 	t.Helper()
-	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Second}, "tcp", s.Addr(), c)
+	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: commandTimeout}, "tcp", s.Addr(), c)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(commandTimeout)); err != nil {
 		return err
 	}
 	_, err = newClient(conn).do("PING")
