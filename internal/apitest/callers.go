@@ -1,0 +1,55 @@
+package apitest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/secret"
+)
+
+// Policies are one plain, one with two limits, one by attributes and units, one of slots
+// and one that Bob may not use.
+func Policies() []guard.Policy {
+	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
+	return []guard.Policy{
+		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "api", Limits: []guard.Limit{
+			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
+			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
+		}},
+		{Name: "llm", Limits: []guard.Limit{
+			{Limit: weir.Limit{Name: "calls", Rate: 10, Per: minute}, By: "user"},
+			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: minute}, By: "user", Unit: "tokens"},
+		}},
+		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "secret", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: minute}}}},
+	}
+}
+
+// What callers show. Nobody has Wrong.
+const (
+	Alice = "alice-0123456789abcdef0123456789abcdef"
+	Bob   = "bob-0123456789abcdef0123456789abcdef"
+	Wrong = "wrong-0123456789abcdef0123456789abcdef"
+)
+
+// Door lets in only alice, who may use all policies, and bob, who may use api and those that
+// begin with d. It makes those wait who bring wrong tokens too often.
+func Door(t testing.TB) *identity.Door {
+	t.Helper()
+	clients, err := identity.NewClients([]identity.Client{
+		{Name: "alice", Tokens: []secret.Secret{secret.New(Alice)}},
+		{Name: "bob", Tokens: []secret.Secret{secret.New(Bob)}, Policies: []string{"api", "d*"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	throttle, err := identity.NewThrottle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &identity.Door{Clients: clients, Throttle: throttle}
+}
