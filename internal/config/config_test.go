@@ -287,6 +287,27 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Where the counts are is said by kind alone. Who seems to think otherwise is told.
+func TestStoresWithoutEffect(t *testing.T) {
+	for text, want := range map[string]string{
+		"{redis: {addrs: ['127.0.0.1:6379']}}":        "store.redis: has no effect",
+		"{kind: memory, redis: {}}":                   "",
+		"{kind: redis, snapshot: {file: weir.snap}}":  "store.snapshot: has no effect",
+		"{kind: redis, redis: {addrs: ['h:6379']}}":   "",
+		"{kind: memory, snapshot: {file: weir.snap}}": "",
+		"{redis: # commented out\n}":                  "",
+	} {
+		c, err := Parse("weir.yaml", []byte("store: "+text), nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if len(c.Warnings) > 1 || (len(c.Warnings) == 1) != (want != "") || want != "" && !strings.Contains(c.Warnings[0].Error(), want) {
+			t.Errorf("%s: %v, want %q", text, c.Warnings, want)
+		}
+	}
+}
+
 // An address from outside leaves what else the file says of a listener, above all that
 // it speaks TLS. It need not be YAML.
 func TestAddressesFromOutside(t *testing.T) {

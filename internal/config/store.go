@@ -170,9 +170,13 @@ func (c *checker) store() {
 	}
 	c.out.Store.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
 	c.snapshot(s.Snapshot, at.key("snapshot"))
-	if s.Redis != nil && !c.failed(at.key("redis")) {
-		c.redis(s.Redis, at.key("redis"))
+	if s.Redis == nil || c.failed(at.key("redis")) {
+		return
 	}
+	if c.at(at.key("kind")).source == fromDefault { // who writes kind: memory means it
+		c.warn(c.at(at.key("redis")), at.key("redis"), "has no effect: the counts are in memory; say kind: redis")
+	}
+	c.redis(s.Redis, at.key("redis"))
 }
 
 func (c *checker) snapshot(s *Snapshot, at path) {
