@@ -16,6 +16,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -24,8 +25,8 @@ func TestVerbs(t *testing.T) {
 	for _, how := range transports() {
 		t.Run(how.name, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.close(t)
-			client, _ := w.start(t, how, withToken(aliceToken))
+			w.door = apitest.Door(t)
+			client, _ := w.start(t, how, withToken(apitest.Alice))
 			tour(t, client)
 			want := []guard.Record{
 				{Key: "a", Cost: 30, Client: "alice"},
@@ -93,7 +94,7 @@ func same[T proto.Message](t *testing.T, want T) func(T, error) {
 // TestTurn: who may wait is told for how long that was. Time is virtual, so it is exact.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		began, start := time.Now(), newClock().Now() // virtual time begins before instants do
+		began, start := time.Now(), apitest.NewClock().Now() // virtual time begins before instants do
 		table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return start.Add(time.Since(began)) }})
 		must(t, err)
 		w := newWorld(t, table)
@@ -115,9 +116,9 @@ func TestTurn(t *testing.T) {
 // TestNamespace: a reservation is of use only to the client that made it.
 func TestNamespace(t *testing.T) {
 	w := newWorld(t, nil)
-	w.close(t)
-	alice, _ := w.start(t, transports()[0], withToken(aliceToken))
-	bob, _ := w.start(t, transports()[5], withToken(bobToken))
+	w.door = apitest.Door(t)
+	alice, _ := w.start(t, transports()[0], withToken(apitest.Alice))
+	bob, _ := w.start(t, transports()[5], withToken(apitest.Bob))
 	held, err := alice.Reserve(context.Background(), &weirv1.ReserveRequest{Policy: "default", Key: "a", Cost: proto.Int64(10)})
 	must(t, err)
 	_, err = bob.Cancel(context.Background(), &weirv1.CancelRequest{Id: held.Id})

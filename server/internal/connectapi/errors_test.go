@@ -21,6 +21,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 )
 
@@ -182,7 +183,7 @@ func TestDoor(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			limiter := newCounting(t)
 			w := newWorld(t, limiter)
-			w.close(t)
+			w.door = apitest.Door(t)
 			ask := checks(&weirv1.CheckRequest{Policy: "secret", Key: "a"})
 			nobody, _ := w.start(t, how)
 			err := ask(context.Background(), nobody)
@@ -190,11 +191,11 @@ func TestDoor(t *testing.T) {
 			if got := err.(*connect.Error).Meta().Get("WWW-Authenticate"); got != `Bearer realm="weir"` {
 				t.Errorf("WWW-Authenticate = %q", got)
 			}
-			bob, _ := w.start(t, how, withToken(bobToken))
+			bob, _ := w.start(t, how, withToken(apitest.Bob))
 			wantError(t, ask(context.Background(), bob), connect.CodePermissionDenied, `the client bob may not use the policy "secret"`)
 			err = batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "secret"}, PolicyIndex: []uint32{0, 1}, Key: []string{"a", "a"}})(context.Background(), bob)
 			wantError(t, err, connect.CodePermissionDenied, `checks[1]: the client bob may not use the policy "secret"`)
-			mallory, _ := w.start(t, how, withToken(wrongToken))
+			mallory, _ := w.start(t, how, withToken(apitest.Wrong))
 			for err = ask(context.Background(), mallory); connect.CodeOf(err) == connect.CodeUnauthenticated; err = ask(context.Background(), mallory) {
 				wantError(t, err, connect.CodeUnauthenticated, "this is no client token that is known here")
 			}
@@ -243,7 +244,7 @@ func TestGone(t *testing.T) {
 	client, _ := w.start(t, transports()[0])
 	held, err := client.Reserve(context.Background(), &weirv1.ReserveRequest{Policy: "api", Key: "a"})
 	must(t, err)
-	rules, err := guard.Compile(policies()[:1], w.guard.Rules())
+	rules, err := guard.Compile(apitest.Policies()[:1], w.guard.Rules())
 	must(t, err)
 	must(t, w.guard.Set(context.Background(), rules))
 	wantError(t, commits(&weirv1.CommitRequest{Id: held.Id})(context.Background(), client), connect.CodeNotFound, "the reservation's policy does not exist any more")

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // say sends JSON to a verb and returns the status and the answer, written compactly:
@@ -80,7 +82,7 @@ func TestConversation(t *testing.T) {
 		if verb == "wait" {
 			pause, err := time.ParseDuration(body)
 			must(t, err)
-			w.clock.pass(pause)
+			w.clock.Pass(pause)
 			continue
 		}
 		status, answer := w.say(t, verb, strings.ReplaceAll(body, "ID", id))
@@ -90,7 +92,7 @@ func TestConversation(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%d %s\n", status, answer)
 	}
-	golden(t, "conversation.golden", got.Bytes())
+	apitest.Golden(t, "conversation.golden", got.Bytes())
 }
 
 // TestCharset: to connect, JSON with a charset is another codec, and its own would leave
