@@ -29,28 +29,37 @@ func (e *ItemError) Unwrap() error { return e.Err }
 // each is one charge, and so not in their order. An error other than *ItemError means that some may have been
 // charged.
 func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
+	out := make([]Verdict, len(items))
+	if err := g.CheckEachInto(ctx, items, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// CheckEachInto is CheckEach for who has memory for the verdicts: one for each item. After
+// an error they mean nothing.
+func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) error {
 	w := eachWorks.Get().(*eachWork)
 	defer w.free()
-	out := make([]Verdict, len(items))
 	if err := w.sort(items, out); err != nil {
-		return nil, err
+		return err
 	}
 	for _, o := range w.others {
 		var err error
 		if out[o.place], err = g.checkItem(ctx, o.asking, items[o.place].Peek); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if len(w.places) == 0 {
-		return out, nil
+		return nil
 	}
 	if err := g.limiter.Do(ctx, &w.together); err != nil {
-		return nil, err
+		return err
 	}
 	for at, i := range w.places {
 		out[i].decided(&out[i].Variant.groups[0], w.together.Decisions[at])
 	}
-	return out, nil
+	return nil
 }
 
 // eachWork is the memory of a CheckEach, which later ones use again.
@@ -94,7 +103,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 				return &ItemError{i, err}
 			}
 			w.together.Charges, w.places = append(w.together.Charges, c), append(w.places, i)
-			out[i].Variant, out[i].Shadow = v, -1
+			out[i] = Verdict{Variant: v, Shadow: -1}
 			continue
 		}
 		a, err := newItem(v, &items[i])

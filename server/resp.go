@@ -13,10 +13,10 @@ import (
 func (s *Server) newRESP() (*respService, error) {
 	c := respapi.Config{
 		Guard: s.guard, State: func() *respapi.State { return s.state.Load().resp },
-		Observe: s.observer.Decided, Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
+		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
 	}
 	if s.cfg.Backend == "redis" {
-		c.Throttler, c.Batch = respapi.NewShared(s.cfg.Limiter), true
+		c.Throttler = respapi.NewShared(s.cfg.Limiter)
 		return &respService{respapi.New(c)}, nil
 	}
 	table, err := respapi.NewTable(0, nil)

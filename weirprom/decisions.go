@@ -166,6 +166,14 @@ func (p *PolicyDecisions) Observe(backend Backend, dec weir.Decision, shadow boo
 	}
 }
 
+// ObserveMany counts n decisions that are alike and were not timed.
+func (p *PolicyDecisions) ObserveMany(backend Backend, dec weir.Decision, shadow bool, n int) {
+	if p == nil {
+		return
+	}
+	p.counter(outcome(dec.Allowed, shadow), min(int(dec.Reason), reasons), min(int(backend), backends)).Add(float64(n))
+}
+
 func outcome(ok, shadow bool) int {
 	switch {
 	case ok:

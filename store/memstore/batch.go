@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -70,28 +71,27 @@ func (v *visit) reset(c *charge) {
 	v.put(r)
 }
 
-// takeEach goes over the charges several times: to find out where each leads, to
-// fetch what is there, and to decide.
+// takeEach goes over the charges several times: to find out where each leads, to fetch
+// what is there, and to decide.
 func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 	v := t.visits.Get().(*visit)
-	defer v.forget()
+	defer v.forgetWords()
 	for i := range b.Charges {
-		c, err := t.charge(&b.Charges[i])
+		c := &b.Charges[i]
+		n, err := t.resolve(c.Policy)
 		if err != nil {
 			return err
 		}
-		if c.numbers.policy.ReserveOnly() {
+		if n.word == nil && n.policy.ReserveOnly() {
 			return weir.ErrReserveOnly
 		}
-		v.charges = append(v.charges, c)
+		v.words = append(v.words, found{numbers: n, h: t.hash.sum(c.Key) ^ n.of.salt})
 	}
-	if !t.allWords(v.charges) {
+	if !v.findWords(b.Charges) {
 		return t.tryEach(now, b)
 	}
-	for i := range v.charges {
-		var ok bool
-		c := &v.charges[i]
-		if b.Decisions[i], ok = t.takeWord(c.numbers, c.h, c.key, now, c.cost); ok {
+	for i := range v.words {
+		if v.words[i].take(&b.Decisions[i], now, b.Charges[i].Cost) {
 			continue
 		}
 		var err error
@@ -102,17 +102,64 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 	return nil
 }
 
-// allWords says whether every charge has a row of one word under its numbers. It
-// is a loop of its own, with nothing in it that waits for the last row, so that
-// the processor fetches the rows of many charges at once.
-func (t *Table) allWords(charges []charge) bool {
-	for i := range charges {
-		c := &charges[i]
-		if c.numbers.word == nil || t.find(c.h, c.numbers, c.key) == nil {
+// found is where a charge of takeEach leads.
+type found struct {
+	numbers *numbers
+	h       uint64
+	word    *atomic.Uint64
+}
+
+// findWords finds the words of all charges, and says whether each has one under its
+// numbers. It is a loop of its own, with nothing in it that waits for the last row, so
+// that the processor fetches the rows of many charges at once.
+func (v *visit) findWords(charges []weir.Charge) bool {
+	for i := range v.words {
+		f := &v.words[i]
+		if f.numbers.word == nil {
+			return false
+		}
+		if f.word = v.t.find(f.h, f.numbers, charges[i].Key); f.word == nil {
 			return false
 		}
 	}
 	return true
+}
+
+// take decides on the word, or returns false if the state is elsewhere by now. It does as
+// Table.Take, whose comments tell why the steps are inlined.
+func (f *found) take(d *weir.Decision, now weir.Instant, cost int64) bool {
+	n := f.numbers
+	if !n.isGCRA || uint64(cost-1) >= uint64(n.gcra.Capacity()) {
+		var ok bool
+		*d, ok = takeWord(n, f.word, now, cost)
+		return ok
+	}
+	tick := n.gcra.Tick(int64(now))
+	for {
+		tat := f.word.Load()
+		if tat == algo.Mark {
+			return false
+		}
+		next, ok := n.gcra.Step(tat, tick, cost)
+		if !ok {
+			d.Reason, d.Limit, d.Remaining = weir.Exhausted, n.gcra.Capacity(), n.gcra.Room(tat, tick)
+			d.RetryAfter = time.Duration(n.gcra.Wait(n.gcra.RetryTick(next), tick, int64(now)))
+			d.ResetAfter = time.Duration(n.gcra.Wait(max(tat, tick), tick, int64(now)))
+			return true
+		}
+		if f.word.CompareAndSwap(tat, next) {
+			d.Allowed, d.Limit, d.Remaining = true, n.gcra.Capacity(), n.gcra.Room(next, tick)
+			d.ResetAfter = time.Duration(n.gcra.Wait(next, tick, int64(now)))
+			return true
+		}
+	}
+}
+
+// forgetWords ends a takeEach.
+func (v *visit) forgetWords() {
+	clear(v.words)
+	v.words = v.words[:0]
+	v.t.visits.Put(v)
 }
 
 // tryEach makes each charge of TakeEach or DebitEach behind the locks of all, where

@@ -16,8 +16,10 @@ func clashing(t testing.TB, table *Table, p *weir.Policy, key string, h uint64, 
 		t.Fatal(err)
 	}
 	if n.word != nil {
-		if d, ok := table.takeWord(n, h, key, table.now(), cost); ok {
-			return d
+		if word := table.find(h, n, key); word != nil {
+			if d, ok := takeWord(n, word, table.now(), cost); ok {
+				return d
+			}
 		}
 	}
 	v, err := table.enter(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})

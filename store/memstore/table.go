@@ -217,21 +217,17 @@ func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, 
 		return weir.Decision{}, err
 	}
 	if n.word != nil {
-		h := t.hash.sum(key) ^ n.of.salt
-		if d, ok := t.takeWord(n, h, key, t.now(), cost); ok {
-			return d, nil
+		if word := t.find(t.hash.sum(key)^n.of.salt, n, key); word != nil {
+			if d, ok := takeWord(n, word, t.now(), cost); ok {
+				return d, nil
+			}
 		}
 	}
 	return t.takeSlowly(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})
 }
 
-// takeWord decides on the word of a key's row, or returns false if it has none
-// or the state is elsewhere.
-func (t *Table) takeWord(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
-	word := t.find(h, n, key)
-	if word == nil {
-		return weir.Decision{}, false
-	}
+// takeWord decides on the word of a key's row, or returns false if the state is elsewhere.
+func takeWord(n *numbers, word *atomic.Uint64, now weir.Instant, cost int64) (weir.Decision, bool) {
 	for {
 		was := word.Load()
 		if was == algo.Mark {

@@ -17,6 +17,7 @@ type visit struct {
 	t       *Table
 	now     int64
 	charges []charge
+	words   []found  // instead, if all is decided on words; see takeEach
 	order   []int    // the charges' shards
 	shards  []*shard // locked
 	rows    []row    // taken
@@ -130,7 +131,7 @@ func (v *visit) leave() {
 func (v *visit) forget() {
 	clear(v.rows)
 	clear(v.charges)
-	*v = visit{t: v.t, charges: v.charges[:0], order: v.order, shards: v.shards[:0], rows: v.rows[:0], spare: v.spare}
+	*v = visit{t: v.t, charges: v.charges[:0], words: v.words, order: v.order, shards: v.shards[:0], rows: v.rows[:0], spare: v.spare}
 	v.t.visits.Put(v)
 }
 

@@ -89,6 +89,35 @@ func (o *Observer) Decided(r *guard.Record) {
 	}
 }
 
+// DecidedEach watches several decisions. Most of a batch are alike, and those are counted at
+// once. It does not keep them.
+func (o *Observer) DecidedEach(records []guard.Record) {
+	if o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug) {
+		for i := range records {
+			o.Decided(&records[i])
+		}
+		return
+	}
+	for len(records) > 0 {
+		r := &records[0]
+		n := 1
+		if isPlain(r) {
+			for n < len(records) && isPlain(&records[n]) && records[n].Variant == r.Variant {
+				n++
+			}
+			o.watch(r.Policy()).decisions.ObserveMany(o.backend, r.Decision, false, n)
+		} else if !r.Peek {
+			o.count(r)
+		}
+		records = records[n:]
+	}
+}
+
+// isPlain says whether a decision is only counted, as one that was admitted.
+func isPlain(r *guard.Record) bool {
+	return r.Allowed && r.Reason == weir.Admitted && r.Shadow < 0 && r.Took < 0 && !r.Peek
+}
+
 func (o *Observer) count(r *guard.Record) {
 	w := o.watch(r.Policy())
 	if r.Allowed && r.Shadow >= 0 {

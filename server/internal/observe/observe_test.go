@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -148,6 +149,57 @@ func lines(t *testing.T, out *bytes.Buffer) (list []map[string]any) {
 	}
 	out.Reset()
 	return list
+}
+
+// Several at once are watched as one after the other.
+func TestDecidedEach(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var records []guard.Record
+		for range rng.IntN(20) {
+			d := []weir.Decision{admitted, admitted, admitted, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(6)]
+			r := record([]string{"api", "login"}[rng.IntN(2)], fmt.Sprint("k", rng.IntN(3)), d)
+			if rng.IntN(10) > 0 {
+				r.Took = guard.Untimed
+			}
+			r.Peek = rng.IntN(10) == 0
+			if rng.IntN(10) == 0 {
+				r.Shadow = 1
+			}
+			records = append(records, *r)
+		}
+		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
+			one, ones := logged(level)
+			each, eachs := logged(level)
+			for i := range records {
+				one.Decided(&records[i])
+			}
+			each.DecidedEach(records)
+			if diff := cmp.Diff(counts(t, one), counts(t, each)); diff != "" {
+				t.Fatalf("%+v: (-one, +each)\n%s", records, diff)
+			}
+			if got, want := len(lines(t, eachs)), len(lines(t, ones)); got != want {
+				t.Fatalf("%d lines, want %d", got, want)
+			}
+			if diff := cmp.Diff(one.Top(9), each.Top(9)); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	}
+}
+
+// Who watches sees each of several.
+func TestDecidedEachIsSent(t *testing.T) {
+	o := New(weirprom.Memory, silent)
+	seen, _, cancel, err := o.Subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cancel()
+	o.DecidedEach([]guard.Record{*record("api", "a", admitted), *record("api", "b", admitted)})
+	if a, b := <-seen, <-seen; a.Key != "a" || b.Key != "b" {
+		t.Errorf("saw %q and %q", a.Key, b.Key)
+	}
 }
 
 func TestOneLineASecond(t *testing.T) {

@@ -15,7 +15,9 @@ import (
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/server/internal/observe"
 	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/weirprom"
 )
 
 // The floor is a server that knows PING and nothing else, with the same reader and as few
@@ -67,7 +69,7 @@ func serveFloor(c net.Conn) {
 	}
 }
 
-// realFixture is a server with clocks that run and nobody who watches.
+// realFixture is a server with clocks that run and whose decisions are counted, as a daemon's.
 func realFixture(tb testing.TB) *fixture {
 	tb.Helper()
 	f := &fixture{}
@@ -83,8 +85,9 @@ func realFixture(tb testing.TB) *fixture {
 	if f.table, err = NewTable(0, nil); err != nil {
 		tb.Fatal(err)
 	}
+	o := observe.New(weirprom.Memory, slog.New(slog.DiscardHandler))
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: func(*guard.Record) {}, Throttler: f.table,
+		Guard: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, Throttler: f.table,
 		Log: slog.New(slog.DiscardHandler), Idle: DefaultIdle,
 	})
 	tb.Cleanup(f.cancel)

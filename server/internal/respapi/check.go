@@ -15,22 +15,30 @@ import (
 // maxOptions is how many attributes, or units, fit into a command of maxArgs arguments.
 const maxOptions = (maxArgs - 3) / 3
 
-// check answers WEIR.CHECK. Limiters and observers do not keep keys, so the query's is the
-// memory of the command, which is overwritten by the next.
-func (c *conn) check(args [][]byte) { c.decide(args, false) }
+// maxPlain is how many arguments a WEIR.CHECK has that has no options.
+const maxPlain = 4
+
+// check answers WEIR.CHECK, together with others if it came with some. Limiters and
+// observers do not keep keys, so the query's is the memory of the command.
+func (c *conn) check(args [][]byte) {
+	if len(args) > maxPlain { // which a batch does not decide in its turn
+		c.decideBatch()
+	}
+	rule := c.rule(args[1])
+	switch {
+	case rule == nil || !c.ask(args, nil):
+	case len(args) <= maxPlain && (c.batch != nil || c.in.Partial()):
+		c.gather(rule)
+	default:
+		c.put(rule, false)
+	}
+}
 
 // peek answers WEIR.PEEK.
-func (c *conn) peek(args [][]byte) { c.decide(args, true) }
-
-func (c *conn) decide(args [][]byte, peek bool) {
-	rule := c.rule(args[1])
-	if rule == nil || !c.ask(args, nil) {
-		return
+func (c *conn) peek(args [][]byte) {
+	if rule := c.rule(args[1]); rule != nil && c.ask(args, nil) {
+		c.put(rule, true)
 	}
-	if !peek && c.gather(rule) {
-		return
-	}
-	c.put(rule, peek)
 }
 
 // put has the guard decide on the query.
@@ -142,7 +150,7 @@ const timedOne = 16
 
 // beginTiming is called when commands have arrived, which is a round.
 func (c *conn) beginTiming() {
-	if c.timing = c.rounds%timedOne == 0 || c.srv.cfg.Batch; c.timing {
+	if c.timing = c.rounds%timedOne == 0; c.timing {
 		c.clock = weir.Now()
 	}
 	c.rounds++

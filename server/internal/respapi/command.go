@@ -96,7 +96,7 @@ func (l *lastCommand) find(name []byte) *command {
 func (c *conn) execute(args [][]byte) {
 	c.state = c.srv.cfg.State()
 	cmd := c.last.find(args[0])
-	if cmd == nil || !cmd.gathers || len(c.batch) == maxBatch {
+	if cmd == nil || !cmd.gathers || c.batch != nil && len(c.batch.items) == maxBatch {
 		c.decideBatch()
 	}
 	switch {

@@ -51,7 +51,7 @@ type conn struct {
 	timing   bool         // this round's first decision is timed
 	commands int64        // of which the server was not told
 	last     lastCommand
-	batch    []guard.Item // checks that are decided together
+	batch    *batch // checks that are decided together, or nil
 
 	// Of the command that is carried out. They are used again by the next.
 	state  *State

@@ -98,6 +98,12 @@ func (f *fixture) observe(r *guard.Record) {
 	f.records = append(f.records, kept)
 }
 
+func (f *fixture) observeEach(records []guard.Record) {
+	for i := range records {
+		f.observe(&records[i])
+	}
+}
+
 // tokenOf returns a client's token.
 func tokenOf(name string) string { return strings.Repeat(name+"-", 40)[:40] }
 
@@ -147,7 +153,7 @@ func newFixture(t testing.TB, clients ...string) *fixture {
 		t.Fatal(err)
 	}
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: f.observe, Throttler: f.table,
+		Guard: g, State: f.state.Load, Observe: f.observe, ObserveEach: f.observeEach, Throttler: f.table,
 		Log: slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
 	})
 	t.Cleanup(f.cancel)

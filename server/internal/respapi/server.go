@@ -15,17 +15,13 @@ import (
 
 // Config is what New needs. All fields but the last two are required.
 type Config struct {
-	Guard     *guard.Guard
-	State     func() *State // what holds now; a command asks once
-	Observe   func(*guard.Record)
-	Throttler Throttler // for CL.THROTTLE
-	Log       *slog.Logger
-	Version   string // of the daemon, for INFO
-
-	// Batch has checks that follow each other in a pipeline decided by one call to the
-	// limiter. That is for stores at the other end of a network: with one in memory
-	// it gains nothing.
-	Batch bool
+	Guard       *guard.Guard
+	State       func() *State // what holds now; a command asks once
+	Observe     func(*guard.Record)
+	ObserveEach func([]guard.Record) // the same, of several decisions
+	Throttler   Throttler            // for CL.THROTTLE
+	Log         *slog.Logger
+	Version     string // of the daemon, for INFO
 
 	// Idle is how long a connection may be silent. 0 means as long as it likes;
 	// DefaultIdle is a good choice.
