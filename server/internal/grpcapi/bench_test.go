@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 // empty is a service that does nothing, on a server with no options: the floor.
@@ -56,14 +56,12 @@ func BenchmarkCheck(b *testing.B) {
 // BenchmarkEnvoy is one request of Envoy over a socket, beside BenchmarkCheck/empty.
 func BenchmarkEnvoy(b *testing.B) {
 	w := quiet(b)
-	table, err := memstore.New(memstore.Config{})
-	must(b, err)
 	rules, err := envoyapi.Compile([]envoyapi.Domain{{Name: "edge", Descriptors: []envoyapi.Descriptor{
 		{Key: "user", Limit: &envoyapi.Limit{Unit: envoyapi.Hour, RequestsPerUnit: 1 << 31}},
 	}}}, nil)
 	must(b, err)
 	w.cfg.Services = append(w.cfg.Services, Service{
-		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(envoyapi.Config{Limiter: table, Observe: w.observe, Log: w.cfg.Log}),
+		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(envoyapi.Config{Limiter: apitest.Table(b, nil), Observe: w.observe, Log: w.cfg.Log}),
 		Enter: func(ctx context.Context, _ identity.Shown) (context.Context, *identity.Refusal) {
 			return envoyapi.WithCaller(ctx, rules, nil), nil
 		},

@@ -15,6 +15,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 func wantCode(t *testing.T, err error, code codes.Code, part string) {
@@ -31,7 +32,7 @@ func with(pairs ...string) context.Context {
 
 func TestWhoMayCall(t *testing.T) {
 	w := newWorld(t, nil)
-	w.close(t)
+	w.state.Door = apitest.Door(t)
 	client := w.limiter(t)
 	for _, tt := range []struct {
 		name   string
@@ -41,14 +42,14 @@ func TestWhoMayCall(t *testing.T) {
 		part   string
 	}{
 		{"nothing", nil, "default", codes.Unauthenticated, "a token is needed"},
-		{"alice", []string{"authorization", "Bearer " + aliceToken}, "secret", codes.OK, ""},
-		{"any case", []string{"Authorization", "bearer " + aliceToken}, "default", codes.OK, ""},
-		{"bob", []string{"authorization", "Bearer " + bobToken}, "default", codes.OK, ""},
-		{"bob where he may not", []string{"authorization", "Bearer " + bobToken}, "secret", codes.PermissionDenied, "the client bob may not use"},
-		{"wrong", []string{"authorization", "Bearer " + wrongToken}, "default", codes.Unauthenticated, "no client token that is known"},
-		{"another scheme", []string{"authorization", "Basic " + aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
-		{"another field", []string{"x-token", aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
-		{"two", []string{"authorization", "Bearer " + wrongToken, "authorization", "Bearer " + aliceToken}, "default", codes.Unauthenticated, "a token is needed"},
+		{"alice", []string{"authorization", "Bearer " + apitest.Alice}, "secret", codes.OK, ""},
+		{"any case", []string{"Authorization", "bearer " + apitest.Alice}, "default", codes.OK, ""},
+		{"bob", []string{"authorization", "Bearer " + apitest.Bob}, "default", codes.OK, ""},
+		{"bob where he may not", []string{"authorization", "Bearer " + apitest.Bob}, "secret", codes.PermissionDenied, "the client bob may not use"},
+		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "no client token that is known"},
+		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
+		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
+		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var header metadata.MD
@@ -63,9 +64,9 @@ func TestWhoMayCall(t *testing.T) {
 
 func TestReservationsHaveOwners(t *testing.T) {
 	w := newWorld(t, nil)
-	w.close(t)
+	w.state.Door = apitest.Door(t)
 	client := w.limiter(t)
-	alice, bob := with("authorization", "Bearer "+aliceToken), with("authorization", "Bearer "+bobToken)
+	alice, bob := with("authorization", "Bearer "+apitest.Alice), with("authorization", "Bearer "+apitest.Bob)
 	held, err := client.Reserve(alice, &weirv1.ReserveRequest{Policy: "default", Key: "k"})
 	must(t, err)
 	_, err = client.Cancel(bob, &weirv1.CancelRequest{Id: held.Id})
@@ -77,9 +78,9 @@ func TestReservationsHaveOwners(t *testing.T) {
 // Who brings too many wrong tokens has to wait, and is told how long in all three ways.
 func TestThrottle(t *testing.T) {
 	w := newWorld(t, nil)
-	w.close(t)
+	w.state.Door = apitest.Door(t)
 	client := w.limiter(t)
-	ctx := with("authorization", "Bearer "+wrongToken)
+	ctx := with("authorization", "Bearer "+apitest.Wrong)
 	var (
 		trailer metadata.MD
 		err     = status.Error(codes.Unauthenticated, "")

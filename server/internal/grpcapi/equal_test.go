@@ -50,8 +50,8 @@ func (p *pair) step() {
 	switch p.dice.IntN(10) {
 	case 0:
 		pause := time.Duration(p.dice.IntN(2000)) * time.Millisecond
-		p.far.clock.pass(pause)
-		p.near.clock.pass(pause)
+		p.far.clock.Pass(pause)
+		p.near.clock.Pass(pause)
 	case 1, 2, 3:
 		r := p.check()
 		both(p, p.client.Check, p.near.service.Check, r, r)

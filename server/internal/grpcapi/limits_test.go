@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 func TestSizes(t *testing.T) {
@@ -79,7 +80,7 @@ func TestSettled(t *testing.T) {
 // Health is for everybody, and follows readiness.
 func TestHealth(t *testing.T) {
 	w := newWorld(t, nil)
-	w.close(t)
+	w.state.Door = apitest.Door(t)
 	client := grpc_health_v1.NewHealthClient(dial(t, w.start(t)))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -133,13 +134,13 @@ func TestReflection(t *testing.T) {
 		_ = s.Send(&grpc_reflection_v1.ServerReflectionRequest{MessageRequest: &grpc_reflection_v1.ServerReflectionRequest_ListServices{}})
 		return s.Recv()
 	}
-	ctx, cancel := context.WithCancel(with("authorization", "Bearer "+aliceToken))
+	ctx, cancel := context.WithCancel(with("authorization", "Bearer "+apitest.Alice))
 	defer cancel()
 	_, err := ask(newWorld(t, nil), ctx)
 	wantCode(t, err, codes.Unimplemented, "")
 
 	w := newWorld(t, nil)
-	w.close(t)
+	w.state.Door = apitest.Door(t)
 	w.cfg.Reflection = true
 	_, err = ask(w, context.Background())
 	wantCode(t, err, codes.Unauthenticated, "a token is needed")

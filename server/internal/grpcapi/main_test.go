@@ -6,7 +6,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
@@ -15,10 +14,9 @@ import (
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
 	"github.com/weirlimit/weir/server/internal/connectapi"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,53 +28,9 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// clock stands still until it is moved.
-type clock struct {
-	mu  sync.Mutex // guards now
-	now weir.Instant
-}
-
-func (c *clock) Now() weir.Instant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-// policies are one plain, one with two limits, one by attributes and units, one of slots
-// and one for others only.
-func policies() []guard.Policy {
-	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
-	return []guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
-		{Name: "api", Limits: []guard.Limit{
-			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
-			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
-		}},
-		{Name: "llm", Limits: []guard.Limit{
-			{Limit: weir.Limit{Name: "calls", Rate: 10, Per: minute}, By: "user"},
-			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: minute}, By: "user", Unit: "tokens"},
-		}},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
-		{Name: "secret", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: minute}}}},
-	}
-}
-
-// aliceToken proves alice, and so on.
-const (
-	aliceToken = "alice-0123456789abcdef0123456789abcdef"
-	bobToken   = "bob-0123456789abcdef0123456789abcdef"
-	wrongToken = "wrong-0123456789abcdef0123456789abcdef"
-)
-
 // world is the limiter service with what is around it.
 type world struct {
-	clock   *clock
+	clock   *apitest.Clock
 	service weirv1.LimiterServiceServer
 	state   *connectapi.State
 	cfg     Config
@@ -90,13 +44,11 @@ type world struct {
 // newWorld serves policies to anybody, counting with l or, if that is nil, in memory.
 func newWorld(t testing.TB, l weir.Limiter) *world {
 	t.Helper()
-	w := &world{clock: &clock{now: weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))}}
+	w := &world{clock: apitest.NewClock()}
 	if l == nil {
-		table, err := memstore.New(memstore.Config{Now: w.clock.Now})
-		must(t, err)
-		l = table
+		l = apitest.Table(t, w.clock.Now)
 	}
-	rules, err := guard.Compile(policies(), nil)
+	rules, err := guard.Compile(apitest.Policies(), nil)
 	must(t, err)
 	g, err := guard.New(l, rules)
 	must(t, err)
@@ -120,19 +72,6 @@ func (w *world) observe(r *guard.Record) {
 func (w *world) enter(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
 	client, no := w.state.Door.Who(shown)
 	return connectapi.WithCaller(ctx, w.state, client), no
-}
-
-// close lets in only alice, who may use all policies, and bob, who may not use secret.
-func (w *world) close(t testing.TB) {
-	t.Helper()
-	clients, err := identity.NewClients([]identity.Client{
-		{Name: "alice", Tokens: []secret.Secret{secret.New(aliceToken)}},
-		{Name: "bob", Tokens: []secret.Secret{secret.New(bobToken)}, Policies: []string{"api", "d*"}},
-	})
-	must(t, err)
-	throttle, err := identity.NewThrottle()
-	must(t, err)
-	w.state.Door = &identity.Door{Clients: clients, Throttle: throttle}
 }
 
 // start serves w on a real socket until the test ends and returns its address.
