@@ -3,7 +3,8 @@
 //
 // In Redis they are the fields of one hash: a policy's name, a zero byte and a key, with the
 // override as JSON. One more field changes with every change; daemons look at it twice a
-// second. The hash expires when its last override does.
+// second. The hash expires a minute after its last override, unless a later version of weir
+// has put something into it whose end nobody knows.
 package overrides
 
 import (
@@ -12,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -71,16 +73,42 @@ func (r *Redis) Put(ctx context.Context, o server.Override) error {
 	return r.tidy(ctx)
 }
 
-// tidy removes what has ended, and has the hash end with the last one.
+// tidy removes what has ended, and has the hash end with the last one. If somebody changes
+// something meanwhile, it looks again: what it saw might have been renewed, or be no longer
+// the last.
 func (r *Redis) tidy(ctx context.Context) error {
-	all, err := r.all(ctx)
-	if err != nil {
-		return err
+	for {
+		seen, err := r.read(ctx)
+		if err != nil {
+			return err
+		}
+		if done, err := r.tidyUp(ctx, seen, time.Now()); done || err != nil {
+			return err
+		}
 	}
-	c, now := r.conn.Client, time.Now()
+}
+
+// tidyScript removes fields and sets the end of the hash, unless another version is there
+// than the one that was seen.
+//
+//	KEYS  the hash
+//	ARGV  the version, when the hash ends in Unix seconds or 0 for never, the fields
+var tidyScript = rueidis.NewLuaScript(`
+if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[1] then return 0 end
+for i = 3, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
+if ARGV[2] == '0' then
+	redis.call('PERSIST', KEYS[1])
+else
+	redis.call('EXPIREAT', KEYS[1], ARGV[2])
+end
+return 1
+`)
+
+// tidyUp says whether what was seen was still there to be tidied up.
+func (r *Redis) tidyUp(ctx context.Context, seen contents, now time.Time) (bool, error) {
 	var ended []string
-	last, forever := now, false
-	for name, o := range all {
+	last, forever := now, seen.strange
+	for name, o := range seen.overrides {
 		switch {
 		case o.Until.IsZero():
 			forever = true
@@ -90,16 +118,15 @@ func (r *Redis) tidy(ctx context.Context) error {
 			last = o.Until
 		}
 	}
-	if len(ended) > 0 {
-		if err := c.Do(ctx, c.B().Hdel().Key(r.key).Field(ended...).Build()).Error(); err != nil {
-			return fmt.Errorf("overrides: %w", err)
-		}
+	end := "0"
+	if !forever {
+		end = strconv.FormatInt(last.Unix()+60, 10)
 	}
-	expiry := c.B().Expireat().Key(r.key).Timestamp(last.Unix() + 60).Build()
-	if forever {
-		expiry = c.B().Persist().Key(r.key).Build()
+	done, err := tidyScript.Exec(ctx, r.conn.Client, []string{r.key}, append([]string{seen.version, end}, ended...)).AsBool()
+	if err != nil {
+		return false, fmt.Errorf("overrides: %w", err)
 	}
-	return c.Do(ctx, expiry).Error()
+	return done, nil
 }
 
 // Remove forgets an override.
@@ -125,13 +152,13 @@ func (r *Redis) Remove(ctx context.Context, policy, key string) (bool, error) {
 func (r *Redis) List(ctx context.Context) ([]server.Override, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	all, err := r.all(ctx)
+	seen, err := r.read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var list []server.Override
 	now := time.Now()
-	for _, o := range all {
+	for _, o := range seen.overrides {
 		if o.Until.IsZero() || now.Before(o.Until) {
 			list = append(list, o)
 		}
@@ -139,25 +166,33 @@ func (r *Redis) List(ctx context.Context) ([]server.Override, error) {
 	return list, nil
 }
 
-// all returns the overrides by field. What cannot be understood, because a later version
-// wrote it, is left out.
-func (r *Redis) all(ctx context.Context) (map[string]server.Override, error) {
+// contents is what is in the hash.
+type contents struct {
+	version   string
+	overrides map[string]server.Override // by field
+	strange   bool                       // there are others, which a later version wrote
+}
+
+// read returns what is in the hash.
+func (r *Redis) read(ctx context.Context) (contents, error) {
 	c := r.conn.Client
 	fields, err := c.Do(ctx, c.B().Hgetall().Key(r.key).Build()).AsStrMap()
 	if err != nil {
-		return nil, fmt.Errorf("overrides: %w", err)
+		return contents{}, fmt.Errorf("overrides: %w", err)
 	}
-	all := make(map[string]server.Override, len(fields))
+	out := contents{version: fields[version], overrides: make(map[string]server.Override, len(fields))}
 	for name, text := range fields {
 		policy, key, ok := strings.Cut(name, "\x00")
 		if !ok {
 			continue
 		}
 		if o, err := decode(policy, key, text); err == nil {
-			all[name] = o
+			out.overrides[name] = o
+		} else {
+			out.strange = true
 		}
 	}
-	return all, nil
+	return out, nil
 }
 
 // Watch calls changed at once, when somebody has changed something, and every ten seconds.

@@ -116,6 +116,31 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// Two daemons tidy up at the same time: neither removes what the other has just renewed,
+// nor lets an override end that does not.
+func TestTidyTogether(t *testing.T) {
+	srv := redistest.Start(t)
+	a, b := open(t, srv), open(t, srv)
+	second := weir.Limit{Rate: 1, Per: weir.Every(time.Second)}
+	end := time.Now().Add(time.Hour)
+	if err := a.Put(ctx, override("api", "alice", end, second)); err != nil {
+		t.Fatal(err)
+	}
+	seen, err := a.read(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Put(ctx, override("api", "alice", time.Time{}, second)); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := a.tidyUp(ctx, seen, end); done || err != nil { // for a, she has just ended
+		t.Errorf("%v, %v", done, err)
+	}
+	if got := list(t, a); len(got) != 1 || number(t, srv, "TTL") != -1 {
+		t.Errorf("%+v, which ends in %d s", got, number(t, srv, "TTL"))
+	}
+}
+
 // number returns what a command says of the hash.
 func number(t *testing.T, srv *redistest.Server, command string) int {
 	t.Helper()
@@ -162,5 +187,11 @@ func TestRubbish(t *testing.T) {
 	srv.MustDo("HSET", "weir:overrides", "api\x00x", "{", "api\x00y", `{"limits":[{"per":"1 parsec"}]}`, "z", "z")
 	if got := list(t, r); len(got) != 0 {
 		t.Errorf("%+v", got)
+	}
+	if err := r.Put(ctx, override("api", "alice", time.Now().Add(time.Hour), weir.Limit{Rate: 1, Per: weir.Every(time.Second)})); err != nil {
+		t.Fatal(err)
+	}
+	if ttl := number(t, srv, "TTL"); ttl != -1 {
+		t.Errorf("what is not understood ends in %d s", ttl)
 	}
 }
