@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir/client"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -24,7 +25,7 @@ import (
 // that is not forgotten.
 func TestLongBatch(t *testing.T) {
 	p := newPolicy(t, "p", weir.Limit{Rate: 5000, Per: weir.Every(24 * time.Hour)})
-	address, _ := daemon(t, server.Config{Limiter: newTable(t, newClock().Now), Live: server.Live{Policies: rules(p)}})
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Policies: rules(p)}})
 	c := dial(t, client.Config{Address: address})
 	b := weir.Batch{Op: weir.TakeEach}
 	for i := range 2500 {
@@ -91,7 +92,7 @@ func TestCheck(t *testing.T) {
 		{Limit: weir.Limit{Name: "calls", Rate: 10, Per: hour}, By: "ip"},
 		{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: hour}, Unit: "tokens"},
 	}}
-	address, _ := daemon(t, server.Config{Limiter: newTable(t, newClock().Now), Live: server.Live{Policies: []guard.Policy{policy}}})
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Policies: []guard.Policy{policy}}})
 	c := dial(t, client.Config{Address: address})
 	ip := map[string]string{"ip": "192.0.2.1"}
 	for _, tt := range []struct {

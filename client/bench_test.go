@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -15,7 +16,7 @@ import (
 // whose calls travel together.
 func BenchmarkTake(b *testing.B) {
 	p := newPolicy(b, "p", weir.Limit{Rate: 1_000_000_000, Per: weir.Every(time.Second)})
-	address, _ := daemon(b, server.Config{Limiter: newTable(b, nil), Live: server.Live{Policies: rules(p)}})
+	address, _ := daemon(b, server.Config{Limiter: apitest.Table(b, nil), Live: server.Live{Policies: rules(p)}})
 	c := dial(b, client.Config{Address: address})
 	for _, callers := range []int{1, 16, 64, 512} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) {

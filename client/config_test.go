@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/secret"
 	"github.com/weirlimit/weir/server"
 )
@@ -46,7 +47,7 @@ func TestAccess(t *testing.T) {
 	p, other := newPolicy(t, "p", weir.Limit{Rate: 9, Per: weir.Every(time.Hour)}), newPolicy(t, "other", weir.Limit{Rate: 9, Per: weir.Every(time.Hour)})
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	daemon(t, server.Config{
-		HTTP: server.Listener{Address: "unix:" + socket}, Limiter: newTable(t, nil),
+		HTTP: server.Listener{Address: "unix:" + socket}, Limiter: apitest.Table(t, nil),
 		Live: server.Live{Policies: rules(p, other), Clients: []server.Client{{Name: "alice", Tokens: []secret.Secret{secret.New(good)}, Policies: []string{"p"}}}},
 	})
 	token := "wrong"

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestReserveSeveral(t *testing.T) {
 	hour := weir.Every(time.Hour)
 	small, big := newPolicy(t, "small", weir.Limit{Rate: 2, Per: hour}), newPolicy(t, "big", weir.Limit{Rate: 10, Per: hour})
-	address, _ := daemon(t, server.Config{Limiter: newTable(t, newClock().Now), Live: server.Live{Policies: rules(small, big)}})
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Policies: rules(small, big)}})
 	c := dial(t, client.Config{Address: address})
 
 	refused, err := weir.Reserve(ctx, c, 0, weir.Charge{Policy: big, Key: "a", Cost: 4}, weir.Charge{Policy: small, Key: "a", Cost: 3}, weir.Charge{Policy: big, Key: "b", Cost: 1})
@@ -161,8 +162,8 @@ func TestManyHolds(t *testing.T) {
 // TestSlots: slots are free again when they are settled or their time is over.
 func TestSlots(t *testing.T) {
 	slots := newPolicy(t, "slots", weir.Limit{Rate: 1, Algorithm: weir.Concurrency})
-	clock := newClock()
-	address, _ := daemon(t, server.Config{Limiter: newTable(t, clock.Now), Live: server.Live{Policies: rules(slots)}})
+	clock := apitest.NewClock()
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, clock.Now), Live: server.Live{Policies: rules(slots)}})
 	c := dial(t, client.Config{Address: address})
 	one := weir.Charge{Policy: slots, Key: "k", Cost: 1}
 	held, err := weir.Reserve(ctx, c, time.Minute, one)
@@ -170,7 +171,7 @@ func TestSlots(t *testing.T) {
 	if second, err := weir.Reserve(ctx, c, time.Minute, one); err != nil || second.Decision.Allowed || !held.Decision.Allowed {
 		t.Errorf("%+v, %v", second, err)
 	}
-	clock.pass(time.Minute)
+	clock.Pass(time.Minute)
 	if third, err := weir.Reserve(ctx, c, time.Minute, one); err != nil || !third.Decision.Allowed {
 		t.Errorf("the slot is not free: %+v, %v", third, err)
 	}

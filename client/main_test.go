@@ -18,7 +18,6 @@ import (
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/server"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,35 +29,6 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// clock stands still until it is moved.
-type clock struct {
-	mu  sync.Mutex // guards now
-	now weir.Instant
-}
-
-func newClock() *clock {
-	return &clock{now: weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))}
-}
-
-func (c *clock) Now() weir.Instant {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
-
-func newTable(t testing.TB, now func() weir.Instant) *memstore.Table {
-	t.Helper()
-	table, err := memstore.New(memstore.Config{Now: now})
-	must(t, err)
-	return table
 }
 
 func newPolicy(t testing.TB, name string, limits ...weir.Limit) *weir.Policy {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -17,7 +18,7 @@ import (
 // policies: what one says, the other must.
 type pair struct {
 	near, far weir.Limiter
-	clock     *clock
+	clock     *apitest.Clock
 	policies  []*weir.Policy
 	open      []opened
 }
@@ -36,13 +37,13 @@ func TestSame(t *testing.T) {
 		newPolicy(t, "two", weir.Limit{Name: "short", Rate: 3, Per: weir.Every(time.Second)}, weir.Limit{Name: "long", Rate: 10, Per: minute, Algorithm: weir.FixedWindow}),
 		newPolicy(t, "slots", weir.Limit{Rate: 2, Algorithm: weir.Concurrency}),
 	}
-	time := newClock()
-	address, _ := daemon(t, server.Config{Limiter: newTable(t, time.Now), Live: server.Live{Policies: rules(policies...)}})
+	time := apitest.NewClock()
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, time.Now), Live: server.Live{Policies: rules(policies...)}})
 	far := dial(t, client.Config{Address: address})
 	run := uint64(0)
 	rapid.Check(t, func(r *rapid.T) {
 		// What one run leaves behind does not concern the next: its keys are others.
-		p := &pair{near: newTable(t, time.Now), far: far, clock: time, policies: policies}
+		p := &pair{near: apitest.Table(t, time.Now), far: far, clock: time, policies: policies}
 		run++
 		for range rapid.IntRange(1, 40).Draw(r, "steps") {
 			p.step(r, run)
@@ -70,7 +71,7 @@ func (p *pair) charges(r *rapid.T, run uint64) (out []weir.Charge) {
 func (p *pair) step(r *rapid.T, run uint64) {
 	switch kind := rapid.IntRange(0, 8).Draw(r, "kind"); kind {
 	case 0:
-		p.clock.pass(time.Duration(rapid.IntRange(0, 20_000).Draw(r, "ms")) * time.Millisecond)
+		p.clock.Pass(time.Duration(rapid.IntRange(0, 20_000).Draw(r, "ms")) * time.Millisecond)
 	case 1, 2:
 		p.take(r, p.charge(r, run))
 	case 3, 4, 5, 6:

@@ -8,8 +8,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/server"
-	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -17,9 +17,7 @@ import (
 func node(t *testing.T, address string, mode tiered.Mode) (*tiered.Limiter, *client.Client) {
 	t.Helper()
 	c := dial(t, client.Config{Address: address})
-	local, err := memstore.New(memstore.Config{})
-	must(t, err)
-	n, err := tiered.New(tiered.Config{Store: c, Local: local, Mode: mode, Nodes: 2, Timeout: 5 * time.Minute})
+	n, err := tiered.New(tiered.Config{Store: c, Local: apitest.Table(t, nil), Mode: mode, Nodes: 2, Timeout: 5 * time.Minute})
 	must(t, err)
 	t.Cleanup(n.Close)
 	return n, c
@@ -32,7 +30,7 @@ func TestDaemonAsStore(t *testing.T) {
 	for _, mode := range []tiered.Mode{tiered.Exact, tiered.Leased, tiered.Async} {
 		t.Run(mode.String(), func(t *testing.T) {
 			p := newPolicy(t, "p", weir.Limit{Rate: burst, Per: weir.Every(24 * time.Hour)})
-			address, _ := daemon(t, server.Config{Limiter: newTable(t, nil), Live: server.Live{Policies: rules(p)}})
+			address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, nil), Live: server.Live{Policies: rules(p)}})
 			one, _ := node(t, address, mode)
 			two, _ := node(t, address, mode)
 			var admitted atomic.Int64
@@ -88,7 +86,7 @@ func wantShared(t *testing.T, mode tiered.Mode, admitted, burst int64, stats ...
 // TestDaemonDies: while the daemon is away each program admits its share.
 func TestDaemonDies(t *testing.T) {
 	p := newPolicy(t, "p", weir.Limit{Rate: 100, Per: weir.Every(24 * time.Hour)})
-	address, end := daemon(t, server.Config{Limiter: newTable(t, nil), Live: server.Live{Policies: rules(p)}})
+	address, end := daemon(t, server.Config{Limiter: apitest.Table(t, nil), Live: server.Live{Policies: rules(p)}})
 	n, _ := node(t, address, tiered.Exact)
 	if d, err := n.Take(ctx, p, "k", 1); err != nil || !d.Allowed || d.Remaining != 99 {
 		t.Fatal(d, err)
