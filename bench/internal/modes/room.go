@@ -173,12 +173,12 @@ func (f *fleet) room(runs []roomRun) Room {
 		return 1
 	})
 	mid := runs[len(runs)/2]
-	each := 1 / float64(mid.decisions)
+	each := func(n int64) float64 { return float64(n) / float64(mid.decisions) } // exactly 1 if it is one each
 	second := func(d time.Duration) time.Duration { return time.Duration(float64(d) / mid.elapsed.Seconds()) }
 	return Room{
 		Mode: f.mode, Nodes: len(f.nodes),
 		PerSecond: mid.perSecond(), Least: runs[0].perSecond(), Most: runs[len(runs)-1].perSecond(),
-		Calls: each * float64(mid.done.calls), Commands: each * float64(mid.done.commands),
+		Calls: each(mid.done.calls), Commands: each(mid.done.commands),
 		Here: second(mid.here), There: second(mid.there),
 	}
 }

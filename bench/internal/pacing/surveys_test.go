@@ -43,7 +43,9 @@ func TestEverybodyPaces(t *testing.T) {
 // TestSurveys asks everything for a moment and looks whether the answers can be
 // true. x/time/rate is known to grant several times its rate if that is high.
 func TestSurveys(t *testing.T) {
-	for _, s := range Surveys(20 * time.Millisecond) {
+	surveys := Surveys(20 * time.Millisecond)
+	surveys[len(surveys)-1] = smooth(10_000, 300*time.Millisecond) // needs a gap, also where the first start is late
+	for _, s := range surveys {
 		t.Run(s.Name, func(t *testing.T) {
 			a, err := harness.Ask(s, nil)
 			if err != nil {
@@ -66,11 +68,11 @@ func TestGapErrors(t *testing.T) {
 	sleeper := waiter{name: "sleeper", open: func(int) (func() error, error) {
 		return func() error { time.Sleep(3 * time.Millisecond); return nil }, nil
 	}}
-	off, _, err := gapErrors(sleeper, 1000, 10*time.Millisecond)
+	off, _, err := gapErrors(sleeper, 1000, 300*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(off) < 1 || len(off) > 4 || off[0] < 2*time.Millisecond {
+	if len(off) < 1 || len(off) > 100 || off[0] < 2*time.Millisecond {
 		t.Errorf("errors %v of gaps that are 3 ms or more and should be 1 ms", off)
 	}
 }
