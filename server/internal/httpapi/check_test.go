@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -127,7 +128,7 @@ func TestConversation(t *testing.T) {
 				}
 				fmt.Fprintf(&got, "> %s\n%d %s", line, status, ticketID.ReplaceAll(answer, []byte(`"id":"…"`)))
 			}
-			golden(t, tt.file, got.Bytes())
+			apitest.Golden(t, tt.file, got.Bytes())
 		})
 	}
 }
@@ -157,7 +158,7 @@ func TestHeaders(t *testing.T) {
 		fmt.Fprintf(&got, "> %s\n%d\n", x.body, w.Code)
 		w.Header().Write(&got)
 	}
-	golden(t, "headers.golden", bytes.ReplaceAll(got.Bytes(), []byte("\r"), nil))
+	apitest.Golden(t, "headers.golden", bytes.ReplaceAll(got.Bytes(), []byte("\r"), nil))
 }
 
 func TestCheckRefusesBadInput(t *testing.T) {

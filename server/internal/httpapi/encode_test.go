@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 func TestDecisionsOnTheWire(t *testing.T) {
@@ -42,7 +43,7 @@ func TestDecisionsOnTheWire(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%s\n%s}\n", tt.name, appendDecision(nil, &v))
 	}
-	golden(t, "decisions.golden", got.Bytes())
+	apitest.Golden(t, "decisions.golden", got.Bytes())
 }
 
 func TestCheckAllocates(t *testing.T) {

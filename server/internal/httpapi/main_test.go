@@ -3,59 +3,30 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"flag"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-var update = flag.Bool("update", false, "write the golden files")
-
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
-	}
-}
-
-// start is when the clocks of these tests stand still.
-var start = weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))
-
+// frozenTable goes by a clock that stands still.
 func frozenTable(t *testing.T) *memstore.Table {
 	t.Helper()
-	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return start }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
+	return apitest.Table(t, apitest.NewClock().Now)
 }
 
 // fixture is what the handlers of a test stand on.
