@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // Every answer there is, as callers see it.
@@ -19,7 +20,7 @@ func TestAnswers(t *testing.T) {
 		d.check("api", guard.Query{Key: "alice", Cost: 15, Keys: []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}})
 		d.check("llm", guard.Query{Key: "bob", Costs: []guard.Cost{{Unit: "tokens", Amount: 500}}})
 		time.Sleep(90 * time.Second)
-		golden(t, "answers.golden", d.converse(
+		apitest.Golden(t, "answers.golden", d.converse(
 			"GET /admin/v1/config",
 			"GET /admin/v1/policies",
 			"GET /admin/v1/keys?policy=api&key=alice&keys.ip=192.0.2.1",
@@ -74,7 +75,7 @@ func TestProblems(t *testing.T) {
 			"DELETE /admin/v1/keys/override?policy=api&key=nobody", "DELETE /admin/v1/keys/override?policy=api&key=partner-*",
 			"DELETE /admin/v1/keys/override?policy=api&key=" + strings.Repeat("k", 257),
 		}
-		golden(t, "problems.golden", d.converse(list...))
+		apitest.Golden(t, "problems.golden", d.converse(list...))
 	})
 }
 
@@ -90,7 +91,7 @@ func TestBrokenStore(t *testing.T) {
 		)
 		d.broken = ErrTooMany
 		got = append(got, d.converse("PUT /admin/v1/keys/override "+body)...)
-		golden(t, "broken.golden", append(got, d.log.String()...))
+		apitest.Golden(t, "broken.golden", append(got, d.log.String()...))
 	})
 }
 

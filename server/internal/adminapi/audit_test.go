@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // Every change leaves a line, whatever became of it. Looking leaves none.
@@ -27,7 +29,7 @@ func TestAudit(t *testing.T) {
 		} {
 			d.send(what, bearer(writeToken)...)
 		}
-		golden(t, "audit.golden", []byte(d.log.String()))
+		apitest.Golden(t, "audit.golden", []byte(d.log.String()))
 	})
 }
 
@@ -52,7 +54,7 @@ func TestAuditOfFailedAuthentication(t *testing.T) {
 		}
 		d.send("GET /admin/v1/config")
 		got.WriteString(d.log.String())
-		golden(t, "doubts.golden", got.Bytes())
+		apitest.Golden(t, "doubts.golden", got.Bytes())
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // stories are decisions of all kinds.
@@ -53,7 +54,7 @@ func TestEvents(t *testing.T) {
 			d.lost = 3
 			got.WriteString("> " + query + "\n" + recordEvents(d, query))
 		}
-		golden(t, "events.golden", []byte(got.String()))
+		apitest.Golden(t, "events.golden", []byte(got.String()))
 	})
 }
 

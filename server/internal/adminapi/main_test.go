@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,41 +16,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/secret"
 	"github.com/weirlimit/weir/internal/topk"
-	"github.com/weirlimit/weir/store/memstore"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
-	}
-}
-
 // noon is when the store's clock stands still, and when frozen tests begin.
-var noon = time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+var noon = apitest.Noon
 
 // frozen runs a test at noon. Time passes only where the test sleeps.
 func frozen(t *testing.T, f func(t *testing.T)) {
@@ -134,11 +110,9 @@ var (
 func newDaemon(t *testing.T) *daemon {
 	t.Helper()
 	d := &daemon{t: t, records: make(chan guard.Record, 100)}
-	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return weir.InstantOf(noon) }})
-	d.must(err)
 	rules, err := guard.Compile(configured(), nil)
 	d.must(err)
-	d.guard, err = guard.New(table, rules)
+	d.guard, err = guard.New(apitest.Table(t, apitest.NewClock().Now), rules)
 	d.must(err)
 	throttle, err := identity.NewThrottle()
 	d.must(err)
@@ -269,7 +243,7 @@ func (d *daemon) check(policy string, q guard.Query) guard.Record {
 	d.t.Helper()
 	v, err := d.guard.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
 	d.must(err)
-	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)}
+	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: noon}
 }
 
 // send answers one request. What is a method, a path and, after a space, perhaps a body.
