@@ -14,8 +14,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,9 +43,7 @@ var noon = time.Date(2026, 5, 17, 12, 0, 40, 0, time.UTC)
 func newWorld(t testing.TB, domains ...Domain) *world {
 	t.Helper()
 	w := &world{now: noon}
-	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return weir.InstantOf(w.now) }})
-	must(t, err)
-	w.limiter = table
+	w.limiter = apitest.Table(t, func() weir.Instant { return weir.InstantOf(w.now) })
 	w.service = New(Config{
 		Limiter: w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
 		Observe: func(r *guard.Record) { w.records = append(w.records, *r) },
