@@ -10,17 +10,21 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// maxBatch is how many checks are decided together.
+// maxBatch is how many commands are decided together.
 const maxBatch = 256
 
-// A batch is checks that follow each other in a pipeline and are decided by one call to
-// the limiter: over a network that is one round trip, and in memory one reading of the
-// clock, and the processor fetches the rows of all of them at once.
+// A batch is commands that follow each other in a pipeline and are decided by one call, all
+// WEIR.CHECK or all CL.THROTTLE: over a network that is one round trip, and in memory one
+// reading of the clock, and the processor fetches the rows of all of them at once.
 type batch struct {
 	items    []guard.Item
 	verdicts []guard.Verdict
 	records  []guard.Record
+
+	asks []Ask // instead
 }
+
+func (b *batch) size() int { return len(b.items) + len(b.asks) }
 
 // batches are used again, by any connection: idle ones have none.
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -29,7 +33,8 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 func (b *batch) free() {
 	clear(b.items)
 	clear(b.records)
-	b.items, b.verdicts, b.records = b.items[:0], b.verdicts[:0], b.records[:0]
+	clear(b.asks)
+	b.items, b.verdicts, b.records, b.asks = b.items[:0], b.verdicts[:0], b.records[:0], b.asks[:0]
 	batches.Put(b)
 }
 
@@ -37,10 +42,21 @@ func (b *batch) free() {
 // in order, so decideBatch comes before every other reply. Commands stay where they were
 // read until all that came with them are answered, and so does the query's key.
 func (c *conn) gather(rule *guard.Rule) {
+	b := c.needBatch()
+	b.items = append(b.items, guard.Item{Rule: rule, Query: c.query})
+}
+
+// gatherAsk does the same with a CL.THROTTLE.
+func (c *conn) gatherAsk(a Ask) {
+	b := c.needBatch()
+	b.asks = append(b.asks, a)
+}
+
+func (c *conn) needBatch() *batch {
 	if c.batch == nil {
 		c.batch = batches.Get().(*batch)
 	}
-	c.batch.items = append(c.batch.items, guard.Item{Rule: rule, Query: c.query})
+	return c.batch
 }
 
 // decideBatch decides on what was gathered, and replies.
@@ -51,6 +67,25 @@ func (c *conn) decideBatch() {
 	}
 	c.batch = nil
 	defer b.free()
+	if len(b.asks) > 0 {
+		c.throttleEach(b.asks)
+		return
+	}
+	c.checkEach(b)
+}
+
+func (c *conn) throttleEach(asks []Ask) {
+	c.srv.cfg.Throttler.ThrottleEach(c.srv.ctx, c.clientName(), asks)
+	for i := range asks {
+		if err := asks[i].Err; err != nil {
+			c.failUndecided("cl.throttle", err)
+			continue
+		}
+		c.out = appendThrottled(c.out, &asks[i].Decision)
+	}
+}
+
+func (c *conn) checkEach(b *batch) {
 	b.verdicts = slices.Grow(b.verdicts, len(b.items))[:len(b.items)]
 	err := c.srv.cfg.Guard.CheckEachInto(c.srv.ctx, b.items, b.verdicts)
 	switch {

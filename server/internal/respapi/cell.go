@@ -31,12 +31,10 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR max_burst is too great")
 		return
 	}
-	d, err := c.srv.cfg.Throttler.Throttle(c.srv.ctx, c.clientName(), args[1], n, numbers[3])
-	if err != nil {
-		c.failUndecided("cl.throttle", err)
-		return
+	c.gatherAsk(Ask{Key: args[1], Numbers: n, Quantity: numbers[3]})
+	if !c.in.Partial() {
+		c.decideBatch()
 	}
-	c.out = appendThrottled(c.out, &d)
 }
 
 // appendThrottled appends what redis-cell replies: limited, limit, remaining, retry_s,

@@ -114,7 +114,7 @@ func pause(rng *rand.Rand, c *cell, retry int64) time.Duration {
 // five returns what CL.THROTTLE would reply.
 func five(t *testing.T, throttler Throttler, key string, n Numbers, quantity int64) (out [5]int64) {
 	t.Helper()
-	d, err := throttler.Throttle(context.Background(), "", []byte(key), n, quantity)
+	d, err := throttleOne(throttler, context.Background(), "", []byte(key), n, quantity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +186,14 @@ func TestThrottleUnfit(t *testing.T) {
 	many := Numbers{2e9, 2e9, 1}
 	for name, throttler := range throttlers(t, newClock()) {
 		ctx := context.Background()
-		if _, err := throttler.Throttle(ctx, "", []byte("k"), many, 1<<30); err != nil {
+		if _, err := throttleOne(throttler, ctx, "", []byte("k"), many, 1<<30); err != nil {
 			t.Fatal(err)
 		}
-		_, err := throttler.Throttle(ctx, "", []byte("k"), Numbers{1, 1, maxPeriod}, 1)
+		_, err := throttleOne(throttler, ctx, "", []byte("k"), Numbers{1, 1, maxPeriod}, 1)
 		if _, ok := err.(*NumbersError); !ok {
 			t.Errorf("%s: %v, want a *NumbersError", name, err)
 		}
-		if _, err := throttler.Throttle(ctx, "", make([]byte, weir.MaxKeyBytes+1), many, 1); err == nil {
+		if _, err := throttleOne(throttler, ctx, "", make([]byte, weir.MaxKeyBytes+1), many, 1); err == nil {
 			t.Errorf("%s: a key that is too long passes", name)
 		}
 	}
@@ -219,7 +219,7 @@ func FuzzThrottle(f *testing.F) {
 		if first[0] == '-' {
 			return
 		}
-		if d, err := fix.table.Throttle(context.Background(), "", []byte("k"), Numbers{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
+		if d, err := throttleOne(fix.table, context.Background(), "", []byte("k"), Numbers{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
 			t.Errorf("%d %d %d %d: %q, then %+v, %v", maxBurst, count, period, quantity, first, d, err)
 		}
 	})

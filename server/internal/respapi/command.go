@@ -15,7 +15,7 @@ type command struct {
 	key      int    // the place of the key, 0 if it has none
 	open     bool   // also for who has not said who it is
 	writes   bool   // it changes something
-	gathers  bool   // it may be decided together with others like it
+	gathers  bool   // it may be decided together with others of its name
 	summary  string
 	usage    string // of the arguments
 	run      func(c *conn, args [][]byte)
@@ -38,7 +38,7 @@ func init() { // not where it is declared, since COMMAND tells of itself
 		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Settles a reservation, of which so much was used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
 		{name: "WEIR.CANCEL", min: 2, writes: true, summary: "Gives a reservation back", usage: "id", run: (*conn).cancel},
 		{name: "WEIR.RENEW", min: 2, max: 3, writes: true, summary: "Lets a reservation last from now on", usage: "id [ttl_ms]", run: (*conn).renew},
-		{name: "CL.THROTTLE", min: 1, max: 64, arity: -5, key: 1, writes: true, summary: "Charges a key under the limit that the call brings, as redis-cell does", usage: "key max_burst count period [quantity]", run: (*conn).throttle},
+		{name: "CL.THROTTLE", min: 1, max: 64, arity: -5, key: 1, writes: true, gathers: true, summary: "Charges a key under the limit that the call brings, as redis-cell does", usage: "key max_burst count period [quantity]", run: (*conn).throttle},
 		{name: "AUTH", min: 2, max: 3, open: true, summary: "Says who this is", usage: "[client] token", run: (*conn).auth},
 		{name: "CLIENT", min: 2, max: 64, summary: "Tells and sets properties of the connection", usage: "subcommand [argument ...]", run: (*conn).clientCommand},
 		{name: "CLUSTER", min: 2, max: 64, summary: "Says that there is no cluster", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR This instance has cluster support disabled") }},
@@ -95,8 +95,9 @@ func (l *lastCommand) find(name []byte) *command {
 // execute carries out a command.
 func (c *conn) execute(args [][]byte) {
 	c.state = c.srv.cfg.State()
+	before := c.last.command
 	cmd := c.last.find(args[0])
-	if cmd == nil || !cmd.gathers || c.batch != nil && len(c.batch.items) == maxBatch {
+	if c.batch != nil && (cmd != before || !cmd.gathers || c.batch.size() == maxBatch) {
 		c.decideBatch()
 	}
 	switch {

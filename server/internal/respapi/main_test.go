@@ -280,3 +280,10 @@ func multibulk(args ...string) string {
 func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
+
+// throttleOne answers one CL.THROTTLE.
+func throttleOne(t Throttler, ctx context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error) {
+	asks := []Ask{{Key: key, Numbers: n, Quantity: quantity}}
+	t.ThrottleEach(ctx, client, asks)
+	return asks[0].Decision, asks[0].Err
+}

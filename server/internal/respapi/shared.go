@@ -39,19 +39,54 @@ type sharedNumbers struct {
 // NewShared returns a Throttler that counts with l.
 func NewShared(l weir.Limiter) *Shared { return &Shared{limiter: l, seed: maphash.MakeSeed()} }
 
-// Throttle implements Throttler.
-func (s *Shared) Throttle(ctx context.Context, client string, bytes []byte, n Numbers, quantity int64) (weir.Decision, error) {
-	p, err := s.policy(client, n)
+// ThrottleEach implements Throttler. Several asks are one call to the limiter, unless one
+// of them charges nothing.
+func (s *Shared) ThrottleEach(ctx context.Context, client string, asks []Ask) {
+	if len(asks) > 1 && s.takeEach(ctx, client, asks) {
+		return
+	}
+	for i := range asks {
+		a := &asks[i]
+		a.Decision, a.Err = s.throttle(ctx, client, a)
+	}
+}
+
+// takeEach answers several asks that all charge something, or returns false and has done
+// nothing.
+func (s *Shared) takeEach(ctx context.Context, client string, asks []Ask) bool {
+	b := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(asks))}
+	for i := range asks {
+		a := &asks[i]
+		p, err := s.policy(client, a.Numbers)
+		if err != nil || a.Quantity < 1 || a.Quantity > a.Numbers.Burst || len(a.Key) > weir.MaxKeyBytes {
+			return false
+		}
+		b.Charges[i] = weir.Charge{Policy: p, Key: string(a.Key), Cost: a.Quantity}
+	}
+	err := s.limiter.Do(ctx, &b)
+	if errors.Is(err, weir.ErrUnfit) { // one has more in use than its numbers can remember, and nothing was charged
+		return false
+	}
+	for i := range asks {
+		if asks[i].Err = err; err == nil {
+			asks[i].Decision = b.Decisions[i]
+		}
+	}
+	return true
+}
+
+func (s *Shared) throttle(ctx context.Context, client string, a *Ask) (weir.Decision, error) {
+	p, err := s.policy(client, a.Numbers)
 	if err != nil {
 		return weir.Decision{}, err
 	}
-	key := string(bytes)
-	if quantity > 0 && quantity <= n.Burst {
-		d, err := s.limiter.Take(ctx, p, key, quantity)
+	key := string(a.Key)
+	if a.Quantity > 0 && a.Quantity <= a.Numbers.Burst {
+		d, err := s.limiter.Take(ctx, p, key, a.Quantity)
 		return d, unfit(err)
 	}
 	d, err := weir.Peek(ctx, s.limiter, p, key, 0)
-	if err == nil && quantity > 0 {
+	if err == nil && a.Quantity > 0 {
 		d.Allowed, d.Reason, d.RetryAfter = false, weir.TooCostly, weir.Never
 	}
 	return d, unfit(err)

@@ -32,14 +32,14 @@ func TestSharedOverRedis(t *testing.T) {
 	n := Numbers{Burst: 3, Count: 3, Period: 3600}
 	for i, want := range []bool{true, true, true, false, false} {
 		for _, client := range []string{"", "alice", "bob"} {
-			d, err := nodes[i%2].Throttle(context.Background(), client, []byte("k"), n, 1)
+			d, err := throttleOne(nodes[i%2], context.Background(), client, []byte("k"), n, 1)
 			if err != nil || d.Allowed != want || d.Limit != 3 {
 				t.Errorf("call %d of %q: %+v, %v", i, client, d, err)
 			}
 		}
 	}
 	for _, quantity := range []int64{0, 4} {
-		d, err := nodes[0].Throttle(context.Background(), "", []byte("k"), n, quantity)
+		d, err := throttleOne(nodes[0], context.Background(), "", []byte("k"), n, quantity)
 		if err != nil || d.Allowed != (quantity == 0) || d.Remaining != 0 {
 			t.Errorf("%d: %+v, %v", quantity, d, err)
 		}
@@ -55,7 +55,7 @@ func TestSharedRandomNumbers(t *testing.T) {
 	calls := lighter(8_000)
 	for i := range calls {
 		n := Numbers{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
-		if _, err := shared.Throttle(context.Background(), "alice", []byte(strconv.Itoa(i%10)), n, 1); err != nil {
+		if _, err := throttleOne(shared, context.Background(), "alice", []byte(strconv.Itoa(i%10)), n, 1); err != nil {
 			t.Fatal(err)
 		}
 		if i == calls/2 {

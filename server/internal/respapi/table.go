@@ -18,21 +18,37 @@ import (
 //
 // The rows of a memstore.Table refer to the numbers that they were written under by 16
 // bits, which is enough for all that a configuration can say. Here every call may bring
-// other numbers, so a row has its own. It takes 48 bytes, and no table of numbers grows
-// beside it.
+// other numbers, so a row has its own. It takes 56 bytes with its tag, and no table of
+// numbers grows beside it.
 //
-// It is full when it has MaxKeys rows, give or take a shard's. Then a new key takes the
-// place of one that has nothing in use or, if its shard has none, of the one with the
-// least share of its limit in use, but never of one that would refuse a unit now. If none
-// can go, new keys of the shard share one row, whatever their numbers, until it is unused.
+// # Where rows are
+//
+// A key's hash chooses a shard of 64 slots and a slot in it; the row is in that slot or in
+// the next one that was free. Tags, the hashes of the keys that slots belong to, stand
+// apart from rows, so that looking for one touches little memory. All slots are there from
+// the beginning, 1.6 for each key, as memory that costs nothing before it is used: so where
+// a row must be is known without a lock, and a pipeline's rows are fetched together before
+// the first of them is decided on. Tags and tat are written atomically for that alone;
+// whoever relies on them has the shard's lock.
+//
+// # When it is full
+//
+// It is full when it has MaxKeys rows. Then a new key takes the place of one of its shard
+// that has nothing in use or, if there is none, of the one with the least share of its
+// limit in use, but never of one that would refuse a unit now. If none can go, it takes a
+// slot that is left, and if none is left, new keys of the shard share one row, whatever
+// their numbers, until it is unused.
 //
 // Keys are told apart by a seeded hash of 64 bits.
 type Table struct {
-	now    func() weir.Instant // set by NewTable, like the next four
-	seed   maphash.Seed
-	spread maphash.Seed // of clients' names
-	rules  *rules
-	shards []shard
+	now     func() weir.Instant // set by newTable, like all but the numbers at the end
+	maxKeys int64
+	seed    maphash.Seed
+	spread  maphash.Seed // of clients' names
+	rules   *rules
+	shards  []shard
+	tags    []uint64 // by shard and slot, like rows
+	rows    []row
 
 	keys       atomic.Int64
 	evicted    atomic.Uint64
@@ -41,14 +57,16 @@ type Table struct {
 
 var _ Throttler = (*Table)(nil)
 
-// DefaultMaxKeys is how many keys a Table has at most, unless it is told otherwise.
+// DefaultMaxKeys is how many keys a Table has, unless it is told otherwise.
 const DefaultMaxKeys = 100_000
 
-// shardRows is how many rows a shard has at most.
-const shardRows = 64
+const (
+	shardSlots = 64 // a shard has
+	shardRows  = 40 // that it has on average in a full table, so that few shards are full
+)
 
-// NewTable returns an empty table for at most maxKeys keys, 0 meaning DefaultMaxKeys.
-// They are made up to a multiple of 64. A nil clock is weir.Now.
+// NewTable returns an empty table for at most maxKeys keys, 0 meaning DefaultMaxKeys. A nil
+// clock is weir.Now.
 func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 	if maxKeys < 0 {
 		return nil, fmt.Errorf("respapi: max keys %d must not be negative", maxKeys)
@@ -59,10 +77,14 @@ func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 	if now == nil {
 		now = weir.Now
 	}
+	return newTable(maxKeys, (maxKeys+shardRows-1)/shardRows, now), nil
+}
+
+func newTable(maxKeys, shards int, now func() weir.Instant) *Table {
 	return &Table{
-		now: now, seed: maphash.MakeSeed(), spread: maphash.MakeSeed(), rules: newRules(),
-		shards: make([]shard, (maxKeys+shardRows-1)/shardRows),
-	}, nil
+		now: now, maxKeys: int64(maxKeys), seed: maphash.MakeSeed(), spread: maphash.MakeSeed(), rules: newRules(),
+		shards: make([]shard, shards), tags: make([]uint64, shards*shardSlots), rows: make([]row, shards*shardSlots),
+	}
 }
 
 // TableStats is how a table stands.
@@ -77,15 +99,20 @@ func (t *Table) Stats() TableStats {
 	return TableStats{Keys: int(t.keys.Load()), Evicted: t.evicted.Load(), Overflowed: t.overflowed.Load()}
 }
 
-// A shard is some of the rows. Tags stand apart from rows so that looking for one touches
-// little memory.
+// A shard is some of the slots: from its number times shardSlots.
 type shard struct {
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards the fields below, and the slots
 	last     int64      // the latest instant that it acted at
-	tags     []uint64   // keys' hashes
-	rows     []row
-	overflow row // shared by keys that found no place
+	used     int        // slots with a row
+	overflow row        // shared by keys that found no place
 }
+
+// What tags are that are no key's.
+const (
+	free    uint64 = iota // since ever: who looks for a key need not look further
+	removed               // there was a row
+	firstTag
+)
 
 // A row is what is known of a key. The zero row is one that was never used.
 type row struct {
@@ -94,58 +121,97 @@ type row struct {
 	reset   int64   // from when it is as if unused
 }
 
-// Throttle implements Throttler.
-func (t *Table) Throttle(_ context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error) {
-	if len(key) > weir.MaxKeyBytes {
-		return weir.Decision{}, &weir.KeyError{Bytes: len(key)}
+// ThrottleEach implements Throttler. All asks are decided at one instant.
+func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
+	spread := maphash.String(t.spread, client)
+	for i := range asks {
+		a := &asks[i]
+		if len(a.Key) > weir.MaxKeyBytes {
+			a.Err = &weir.KeyError{Bytes: len(a.Key)}
+			continue
+		}
+		a.rule, a.Err = t.rules.of(a.Numbers)
+		a.hash = max(firstTag, maphash.Bytes(t.seed, a.Key)^spread)
 	}
-	r, err := t.rules.of(n)
-	if err != nil {
-		return weir.Decision{}, err
+	if len(asks) > 1 {
+		t.fetch(asks)
 	}
-	h := maphash.Bytes(t.seed, key) ^ maphash.String(t.spread, client)
-	at, _ := bits.Mul64(h, uint64(len(t.shards)))
-	s := &t.shards[at]
+	now := int64(t.now())
+	for i := range asks {
+		if asks[i].Err == nil {
+			t.decide(&asks[i], now)
+		}
+	}
+}
+
+// fetch has the processor fetch what the asks will need, all at once: nothing here waits
+// for what was loaded.
+func (t *Table) fetch(asks []Ask) {
+	for i := range asks {
+		s := t.shardOf(asks[i].hash)
+		at := s*shardSlots + home(asks[i].hash)
+		atomic.LoadUint64(&t.tags[at])
+		atomic.LoadUint64(&t.rows[at].tat)
+		atomic.LoadInt64(&t.shards[s].last)
+	}
+}
+
+// shardOf returns the number of a key's shard.
+func (t *Table) shardOf(h uint64) int {
+	s, _ := bits.Mul64(h, uint64(len(t.shards)))
+	return int(s)
+}
+
+// home returns the slot in its shard where a key's row is if nobody was there before. It is
+// of other bits than the shard.
+func home(h uint64) int { return int(h % shardSlots) }
+
+// decide answers an ask, and writes the row of what was admitted.
+func (t *Table) decide(a *Ask, now int64) {
+	number := t.shardOf(a.hash)
+	s := &t.shards[number]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return t.decideLocked(s, h, r, quantity)
-}
-
-// decideLocked decides, and writes the row of what was admitted. It requires s.mu.
-func (t *Table) decideLocked(s *shard, h uint64, r *rule, quantity int64) (weir.Decision, error) {
-	s.last = max(s.last, int64(t.now()))
-	now := s.last
-	place := s.find(h)
-	from := s.overflow // what a new key begins with: nothing, unless others of its shard share a row
+	now = max(s.last, now)
+	atomic.StoreInt64(&s.last, now)
+	place := t.findLocked(number, a.hash)
+	from := &s.overflow // what a new key begins with: nothing, unless others of its shard share a row
 	if place != nil {
-		from = *place
+		from = place
 	}
-	tat, err := t.under(r, from, now)
+	tat, err := t.under(a.rule, from, now)
 	if err != nil {
-		return weir.Decision{}, err
+		a.Err = err
+		return
 	}
-	d, next := r.decide(tat, now, quantity)
-	if next == tat {
-		return d, nil
+	next := tat
+	if a.Decision, next = a.rule.decide(tat, now, a.Quantity); next == tat {
+		return
 	}
 	if place == nil {
-		place = t.placeLocked(s, h, now)
+		place = t.placeLocked(number, a.hash, now)
 	}
-	*place = row{tat: next, numbers: r.numbers, reset: now + int64(d.ResetAfter)}
-	return d, nil
+	atomic.StoreUint64(&place.tat, next)
+	place.numbers, place.reset = a.rule.numbers, now+int64(a.Decision.ResetAfter)
 }
 
-func (s *shard) find(h uint64) *row {
-	for i, tag := range s.tags {
-		if tag == h {
-			return &s.rows[i]
+// findLocked returns a key's row, or nil if it has none.
+func (t *Table) findLocked(shard int, h uint64) *row {
+	from := shard * shardSlots
+	for i := range shardSlots {
+		at := from + (home(h)+i)%shardSlots
+		switch t.tags[at] {
+		case h:
+			return &t.rows[at]
+		case free:
+			return nil
 		}
 	}
 	return nil
 }
 
 // under returns a row's state under r: the same units in use, to the next tick.
-func (t *Table) under(r *rule, from row, now int64) (uint64, error) {
+func (t *Table) under(r *rule, from *row, now int64) (uint64, error) {
 	if from.numbers == r.numbers {
 		return from.tat, nil
 	}
@@ -188,25 +254,45 @@ func (r *rule) decide(tat uint64, now, quantity int64) (weir.Decision, uint64) {
 }
 
 // placeLocked returns where a new key's row goes.
-func (t *Table) placeLocked(s *shard, h uint64, now int64) *row {
-	if len(s.rows) < shardRows {
-		s.tags, s.rows = append(s.tags, h), append(s.rows, row{})
-		t.keys.Add(1)
-		return &s.rows[len(s.rows)-1]
+func (t *Table) placeLocked(shard int, h uint64, now int64) *row {
+	s := &t.shards[shard]
+	if t.keys.Load() >= t.maxKeys || s.used == shardSlots {
+		t.evictLocked(shard, now)
 	}
-	victim, least := -1, math.Inf(1)
-	for i := range s.rows {
-		if share := s.rows[i].share(now); share < least {
-			victim, least = i, share
-		}
-	}
-	if victim < 0 {
+	if s.used == shardSlots {
 		t.overflowed.Add(1)
 		return &s.overflow
 	}
+	s.used++
+	t.keys.Add(1)
+	at := shard*shardSlots + home(h)
+	for t.tags[at] >= firstTag { // there is a slot without a row
+		if at++; at%shardSlots == 0 {
+			at -= shardSlots
+		}
+	}
+	atomic.StoreUint64(&t.tags[at], h)
+	return &t.rows[at]
+}
+
+// evictLocked removes the row that is missed least, unless none can go.
+func (t *Table) evictLocked(shard int, now int64) {
+	victim, least := -1, math.Inf(1)
+	for at := shard * shardSlots; at < (shard+1)*shardSlots; at++ {
+		if t.tags[at] < firstTag {
+			continue
+		}
+		if share := t.rows[at].share(now); share < least {
+			victim, least = at, share
+		}
+	}
+	if victim < 0 {
+		return
+	}
+	atomic.StoreUint64(&t.tags[victim], removed)
+	t.shards[shard].used--
+	t.keys.Add(-1)
 	t.evicted.Add(1)
-	s.tags[victim] = h
-	return &s.rows[victim]
 }
 
 // share returns how much of its limit a row has in use: 0 if none, and infinitely much if

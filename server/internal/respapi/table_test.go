@@ -2,8 +2,10 @@ package respapi
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -12,7 +14,7 @@ import (
 
 func throttle(t *testing.T, table *Table, key string, n Numbers, quantity int64) bool {
 	t.Helper()
-	d, err := table.Throttle(context.Background(), "", []byte(key), n, quantity)
+	d, err := throttleOne(table, context.Background(), "", []byte(key), n, quantity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +66,13 @@ func TestFullTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	hourly := Numbers{10, 10, 3600}
+	for i := range shardRows / 2 { // whose slots are in the way of those who come later
+		throttle(t, table, "brief"+strconv.Itoa(i), Numbers{10, 10, 1}, 2)
+	}
 	for i := range shardRows / 2 {
 		throttle(t, table, "refused"+strconv.Itoa(i), hourly, 10)
-		throttle(t, table, "frugal"+strconv.Itoa(i), hourly, 2)
 	}
+	c.pass(time.Second)
 	for i := range 1000 {
 		if !throttle(t, table, "new"+strconv.Itoa(i), hourly, 1) {
 			t.Fatalf("new key %d is refused", i)
@@ -90,7 +95,7 @@ func TestOverflow(t *testing.T) {
 		t.Fatal(err)
 	}
 	daily, hourly := Numbers{1, 1, 86400}, Numbers{3, 3, 3600}
-	for i := range shardRows {
+	for i := range shardSlots {
 		throttle(t, table, strconv.Itoa(i), daily, 1)
 	}
 	for i, want := range []bool{true, true, true, false} {
@@ -98,12 +103,45 @@ func TestOverflow(t *testing.T) {
 			t.Errorf("new key %d: %v", i, got)
 		}
 	}
-	if s := table.Stats(); s.Overflowed != 3 || s.Keys != shardRows {
+	if s := table.Stats(); s.Overflowed != 3 || s.Keys != shardSlots {
 		t.Errorf("%+v", s)
 	}
 	c.pass(24 * time.Hour)
 	if !throttle(t, table, "later", hourly, 3) {
 		t.Error("a day later the shared row is still in use")
+	}
+}
+
+// Asks that come together are answered as if they came one after the other, also by a table that
+// is full.
+func TestThrottleEach(t *testing.T) {
+	c := newClock()
+	one, each := throttlers(t, c), throttlers(t, c)
+	small := newTable(50, 2, c.Now)
+	same := newTable(50, 2, c.Now)
+	same.seed, same.spread = small.seed, small.spread
+	one["small"], each["small"] = small, same
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range lighter(2000) {
+		var asks []Ask
+		for range rng.IntN(20) {
+			n := Numbers{[]int64{1, 5, 5, 5, 100}[rng.IntN(5)], []int64{1, 10}[rng.IntN(2)], []int64{60, 60, 60, 3600, 0}[rng.IntN(5)]}
+			asks = append(asks, Ask{Key: []byte(strconv.Itoa(rng.IntN(200))), Numbers: n, Quantity: []int64{0, 1, 1, 1, 1, 2, 7}[rng.IntN(7)]})
+		}
+		for name := range one {
+			got := slices.Clone(asks)
+			each[name].ThrottleEach(context.Background(), "shop", got)
+			for i, a := range asks {
+				d, err := throttleOne(one[name], context.Background(), "shop", a.Key, a.Numbers, a.Quantity)
+				if d != got[i].Decision || fmt.Sprint(err) != fmt.Sprint(got[i].Err) {
+					t.Fatalf("%s: ask %d of %+v: %v, %v, want %v, %v", name, i, asks, got[i].Decision, got[i].Err, d, err)
+				}
+			}
+		}
+		c.pass(time.Duration(rng.Int64N(int64(10 * time.Second))))
+	}
+	if s := same.Stats(); s != small.Stats() || s.Evicted == 0 {
+		t.Errorf("%+v, want %+v", s, small.Stats())
 	}
 }
 
@@ -122,7 +160,7 @@ func TestThrottleTogether(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				client, key := strconv.Itoa(w%2), strconv.Itoa(i%3)
-				if d, err := table.Throttle(context.Background(), client, []byte(key), Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
+				if d, err := throttleOne(table, context.Background(), client, []byte(key), Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
 					mu.Lock()
 					granted[client+key]++
 					mu.Unlock()

@@ -13,10 +13,24 @@ import (
 // Throttler decides for CL.THROTTLE. All methods may be called by any number of
 // goroutines.
 type Throttler interface {
-	// Throttle charges quantity units to a client's key if they fit n, and nothing
-	// otherwise. A quantity of 0 only looks. The key is the caller's, who will
-	// overwrite it. Numbers that cannot be counted by are a *NumbersError.
-	Throttle(ctx context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error)
+	// ThrottleEach answers each of a client's asks, in their order.
+	ThrottleEach(ctx context.Context, client string, asks []Ask)
+}
+
+// An Ask is one CL.THROTTLE: Quantity units are charged to Key if they fit Numbers, and
+// nothing otherwise. A quantity of 0 only looks. The key is the caller's, who will overwrite
+// it.
+type Ask struct {
+	Key      []byte
+	Numbers  Numbers
+	Quantity int64
+
+	// The answer. Numbers that cannot be counted by are a *NumbersError.
+	Decision weir.Decision
+	Err      error
+
+	rule *rule // of the numbers, and the key's hash, for Table
+	hash uint64
 }
 
 // Numbers are the limit that comes with a call: Count units per Period seconds, and Burst
