@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -369,6 +370,24 @@ func TestTooLarge(t *testing.T) {
 		if tooMuch == (name == "list") {
 			t.Errorf("%s: %.500v", name, err)
 		}
+	}
+}
+
+// What has many problems is told in a few lines, and in no time even if it is all on one.
+func TestManyProblems(t *testing.T) {
+	text := "policies: {" + strings.Repeat(strings.Repeat("a", 30)+": 1, ", 1000) + "}"
+	_, err := Parse("weir.yaml", []byte(text), nil, nil)
+	bad, ok := errors.AsType[*Error](err)
+	if !ok || len(bad.Problems) != 1000 {
+		t.Fatalf("%.500v", err)
+	}
+	for i, p := range bad.Problems {
+		if (p.Shown != "") != (i < maxShown) {
+			t.Errorf("problem %d is shown as %q", i, p.Shown)
+		}
+	}
+	if !strings.HasSuffix(err.Error(), "\nand 950 more") {
+		t.Errorf("%.500v", err)
 	}
 }
 

@@ -14,7 +14,7 @@ type Problem struct {
 	Column int    // from 1, in characters
 	Path   string // for example "policies.api.limits[2].rate"; "" if it is about the whole
 	Text   string // what is wrong and what to do, on one line
-	Shown  string // the line of the file with a mark under the place; secrets are masked
+	Shown  string // the line of the file with a mark under the place; secrets are masked. Only the first 50 problems have it
 }
 
 // Where returns file:line:column, or what of it there is.
@@ -45,7 +45,8 @@ type Error struct {
 	loaded   contents   // what was read until then
 }
 
-// maxShown is how many problems Error prints.
+// maxShown is how many problems Error prints, and have their line shown. A file may be one
+// long line, and all of it wrong: to show that for each of 20,000 problems takes minutes.
 const maxShown = 50
 
 // Error returns all problems, one after the other.
@@ -102,14 +103,14 @@ func newFound(at place, where path, format string, args []any) *found {
 	}}
 }
 
-// finish returns problems in order, each with its place in the text.
+// finish returns problems in order, the first ones with their place in the text.
 func (r *report) finish(list []*found) []*Problem {
 	slices.SortStableFunc(list, func(a, b *found) int {
 		return cmp.Or(b2i(a.Line == 0)-b2i(b.Line == 0), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.File, b.File))
 	})
 	out := make([]*Problem, 0, len(list))
 	for _, f := range list {
-		if f.Line > 0 {
+		if f.Line > 0 && len(out) < maxShown {
 			f.Shown = r.text.show(f.at)
 		}
 		out = append(out, &f.Problem)
