@@ -16,7 +16,7 @@
 //   - Of a batch that has anything wrong in it, nothing is charged.
 //   - A request is decided by one State.
 //   - Messages of errors are short, since gRPC sends them as header fields, and hold no
-//     keys.
+//     keys, unless JSON has one where or as what it must not be: they show that.
 //
 // # Limits
 //

@@ -12,8 +12,8 @@ type Domain struct {
 	Compat bool
 
 	// NegativeHits lets requests give hits back (is_negative_hits), down to none used.
-	// Hits that are counted at the same instant may then be forgotten. The default
-	// refuses such requests.
+	// Hits that are counted at the same instant may then be forgotten and, with Compat,
+	// those that were refused, all but one, are. The default refuses such requests.
 	NegativeHits bool
 
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the

@@ -304,6 +304,12 @@ func TestNegativeHits(t *testing.T) {
 		w.want(t, request(descriptor("any=x")), "OK: OK", 1)
 		w.want(t, request(back(100)), "OK: OK", 3) // never more than the limit
 		w.want(t, request(hits(3, descriptor("any=x"))), "OK: OK", 0)
+		w.want(t, request(hits(7, descriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
+		left := uint32(2)
+		if compat { // of those that were refused one counts, and the rest is forgotten
+			left = 1
+		}
+		w.want(t, request(back(2)), "OK: OK", left)
 	}
 }
 
