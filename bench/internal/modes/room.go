@@ -146,10 +146,10 @@ func (f *fleet) askAll(d time.Duration) (sum roomRun) {
 	return sum
 }
 
-// askUntil is one caller's part. It looks at the clock after some calls only, which may
+// askUntil is one caller's part, however late it begins. It looks at the clock after some calls only, which may
 // cost more than a call.
 func (f *fleet) askUntil(x *node, began time.Time, d time.Duration) (r roomRun) {
-	for time.Since(began) < d {
+	for r.decisions == 0 || time.Since(began) < d {
 		for range 16 {
 			decision, err := x.limiter.Take(context.Background(), f.policy, key, 1)
 			switch {

@@ -127,13 +127,13 @@ func (l *lane) askAtOnce(d time.Duration) (run, error) {
 	return run{took: slices.Concat(parts...), elapsed: time.Since(began)}, errors.Join(problems...)
 }
 
-// askUntil is one caller's part: it asks for random keys until d after began. What a
-// request took is the time since the one before was over, so that nothing is left out.
+// askUntil is one caller's part: it asks for random keys, at least once and until d after
+// began. What a request took is the time since the one before was over, so that nothing is left out.
 func (l *lane) askUntil(a asker, took []time.Duration, random *rand.Rand, began time.Time, d time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), began.Add(d+callLimit))
 	defer cancel()
 	keys := make([]string, l.width)
-	for last := time.Since(began); last < d; {
+	for last := time.Since(began); last < d || len(took) == 0; {
 		for i := range keys {
 			keys[i] = l.keys[random.IntN(len(l.keys))]
 		}
