@@ -403,6 +403,23 @@ func TestTheEnd(t *testing.T) {
 	}
 }
 
+// At the end nothing is tried again, not even at once.
+func TestTheEndTriesOnce(t *testing.T) {
+	for range 200 { // two things are ready then, and chance must not decide
+		synctest.Test(t, func(t *testing.T) {
+			s := &script{began: time.Now(), answers: []*http.Response{respond(503, "0", "")}}
+			e := mustNew(t, Config{Endpoint: "http://collector", Transport: s})
+			end(e, 1)
+			stop := run(t, e)
+			synctest.Wait()
+			stop()
+			if got := e.Stats(); got != (Stats{Lost: 1}) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 func TestErrorsAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
@@ -443,7 +460,8 @@ func TestRunTwice(t *testing.T) {
 
 func TestConcurrently(t *testing.T) {
 	c := newCollector(t, answering(503, "0"), answering(429, "0"))
-	e := mustNew(t, Config{Endpoint: c.URL, Ratio: 0.5, QueueSize: 1 << 14})
+	// On a busy machine, the end may take more than the ten seconds that it has by default.
+	e := mustNew(t, Config{Endpoint: c.URL, Ratio: 0.5, QueueSize: 1 << 14, Timeout: 5 * time.Minute})
 	stop := run(t, e)
 	var wg sync.WaitGroup
 	for g := range 8 {

@@ -75,6 +75,9 @@ func backoff(try int) time.Duration {
 
 // sleep waits, and says whether it could before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
+	if ctx.Err() != nil { // also if there is nothing to wait for
+		return false
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
