@@ -10,11 +10,11 @@ import (
 
 func Example() {
 	ctx := context.Background()
+	began := time.Now() // the first start is due from New on
 	p, err := pacer.New(pacer.Config{Rate: 100})
 	if err != nil {
 		panic(err)
 	}
-	began := time.Now()
 	for range 51 {
 		if _, err := p.Wait(ctx); err != nil {
 			panic(err)
