@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/store/memstore"
 )
@@ -60,7 +61,7 @@ func seconds(ns *big.Rat) int64 {
 }
 
 // throttlers returns all that can decide for CL.THROTTLE, on one clock.
-func throttlers(t *testing.T, c *clock) map[string]Throttler {
+func throttlers(t *testing.T, c *apitest.Clock) map[string]Throttler {
 	t.Helper()
 	table, err := NewTable(0, c.Now)
 	if err != nil {
@@ -76,7 +77,7 @@ func throttlers(t *testing.T, c *clock) map[string]Throttler {
 // Random numbers, each on a key of its own, and random quantities, at instants that are
 // random or those at which something fits.
 func TestThrottleAsRedisCell(t *testing.T) {
-	clock := newClock()
+	clock := apitest.NewClock()
 	for name, throttler := range throttlers(t, clock) {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
@@ -90,7 +91,7 @@ func TestThrottleAsRedisCell(t *testing.T) {
 					if want := c.throttle(int64(clock.Now()), quantity); got != want {
 						t.Fatalf("max_burst %d, %d per %d s: %d at %v: %v, want %v", maxBurst, count, period, quantity, clock.Now(), got, want)
 					}
-					clock.pass(pause(rng, c, got[3]))
+					clock.Pass(pause(rng, c, got[3]))
 				}
 			}
 		})
@@ -150,7 +151,7 @@ func TestThrottleOtherNumbers(t *testing.T) {
 		{"and longer to wait", narrow, 1, [5]int64{1, 2, 0, 4 * 3600, 5 * 3600}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, throttler := range throttlers(t, newClock()) {
+			for name, throttler := range throttlers(t, apitest.NewClock()) {
 				five(t, throttler, "k", slow, 5)
 				if tt.quantity == 5 {
 					continue
@@ -168,14 +169,14 @@ func TestThrottleOtherNumbers(t *testing.T) {
 
 // A clock that goes back gives nobody anything.
 func TestThrottleClockBack(t *testing.T) {
-	c := newClock()
+	c := apitest.NewClock()
 	table, err := NewTable(0, c.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	n := Numbers{1, 1, 60}
 	five(t, table, "k", n, 1)
-	c.pass(-time.Hour)
+	c.Pass(-time.Hour)
 	if got, want := five(t, table, "k", n, 1), ([5]int64{1, 1, 0, 60, 60}); got != want {
 		t.Errorf("%v, want %v", got, want)
 	}
@@ -184,7 +185,7 @@ func TestThrottleClockBack(t *testing.T) {
 // Units in use that other numbers cannot represent are an error, and nothing changes.
 func TestThrottleUnfit(t *testing.T) {
 	many := Numbers{2e9, 2e9, 1}
-	for name, throttler := range throttlers(t, newClock()) {
+	for name, throttler := range throttlers(t, apitest.NewClock()) {
 		ctx := context.Background()
 		if _, err := throttleOne(throttler, ctx, "", []byte("k"), many, 1<<30); err != nil {
 			t.Fatal(err)

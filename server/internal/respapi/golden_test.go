@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // Every file testdata/*.txt is a session: lines as people type them, and replies to the
@@ -21,7 +23,7 @@ func TestSessions(t *testing.T) {
 			if name == "clients" {
 				clients = []string{"alice=tight", "bob"}
 			}
-			golden(t, name+".golden", session(newFixture(t, clients...), string(text)))
+			apitest.Golden(t, name+".golden", []byte(session(newFixture(t, clients...), string(text))))
 		})
 	}
 }
@@ -37,7 +39,7 @@ func session(f *fixture, text string) string {
 		for _, line := range strings.Split(connection, "\n") {
 			if d, ok := strings.CutPrefix(line, "wait "); ok {
 				wait, _ := time.ParseDuration(d)
-				f.clock.pass(wait)
+				f.clock.Pass(wait)
 				continue
 			}
 			fmt.Fprintf(&out, "> %s\n", strings.NewReplacer(tokenOf("alice"), "ALICE", tokenOf("bob"), "BOB").Replace(line))

@@ -3,65 +3,29 @@ package respapi
 import (
 	"bufio"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/secret"
-	"github.com/weirlimit/weir/store/memstore"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // rueidis looks for a cluster later than it closes.
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
-	}
-}
-
-// clock stands still until it is moved.
-type clock struct{ at atomic.Int64 }
-
-func newClock() *clock {
-	c := &clock{}
-	c.at.Store(int64(weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))))
-	return c
-}
-
-func (c *clock) Now() weir.Instant    { return weir.Instant(c.at.Load()) }
-func (c *clock) pass(d time.Duration) { c.at.Add(int64(d)) }
 
 // policies are "default", "slots", which only reservations can take, and "mixed", with
 // limits by address and in tokens.
@@ -82,7 +46,7 @@ func policies() []guard.Policy {
 // fixture is what the servers of a test stand on.
 type fixture struct {
 	*Server
-	clock *clock
+	clock *apitest.Clock
 	table *Table
 	state atomic.Pointer[State]
 
@@ -139,13 +103,9 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 
 func newFixture(t testing.TB, clients ...string) *fixture {
 	t.Helper()
-	f := &fixture{clock: newClock()}
+	f := &fixture{clock: apitest.NewClock()}
 	f.setClients(t, false, clients...)
-	store, err := memstore.New(memstore.Config{Now: f.clock.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := guard.New(store, f.state.Load().Rules)
+	g, err := guard.New(apitest.Table(t, f.clock.Now), f.state.Load().Rules)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 func throttle(t *testing.T, table *Table, key string, n Numbers, quantity int64) bool {
@@ -60,7 +62,7 @@ func TestRandomNumbers(t *testing.T) {
 // In a full table whoever is refused stays refused, and whoever has nothing in use goes
 // first.
 func TestFullTable(t *testing.T) {
-	c := newClock()
+	c := apitest.NewClock()
 	table, err := NewTable(shardRows, c.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +74,7 @@ func TestFullTable(t *testing.T) {
 	for i := range shardRows / 2 {
 		throttle(t, table, "refused"+strconv.Itoa(i), hourly, 10)
 	}
-	c.pass(time.Second)
+	c.Pass(time.Second)
 	for i := range 1000 {
 		if !throttle(t, table, "new"+strconv.Itoa(i), hourly, 1) {
 			t.Fatalf("new key %d is refused", i)
@@ -89,7 +91,7 @@ func TestFullTable(t *testing.T) {
 // If nobody can go, new keys share a row, and who finds a place later begins with what is
 // used there.
 func TestOverflow(t *testing.T) {
-	c := newClock()
+	c := apitest.NewClock()
 	table, err := NewTable(1, c.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +108,7 @@ func TestOverflow(t *testing.T) {
 	if s := table.Stats(); s.Overflowed != 3 || s.Keys != shardSlots {
 		t.Errorf("%+v", s)
 	}
-	c.pass(24 * time.Hour)
+	c.Pass(24 * time.Hour)
 	if !throttle(t, table, "later", hourly, 3) {
 		t.Error("a day later the shared row is still in use")
 	}
@@ -115,7 +117,7 @@ func TestOverflow(t *testing.T) {
 // Asks that come together are answered as if they came one after the other, also by a table that
 // is full.
 func TestThrottleEach(t *testing.T) {
-	c := newClock()
+	c := apitest.NewClock()
 	one, each := throttlers(t, c), throttlers(t, c)
 	small := newTable(50, 2, c.Now)
 	same := newTable(50, 2, c.Now)
@@ -138,7 +140,7 @@ func TestThrottleEach(t *testing.T) {
 				}
 			}
 		}
-		c.pass(time.Duration(rng.Int64N(int64(10 * time.Second))))
+		c.Pass(time.Duration(rng.Int64N(int64(10 * time.Second))))
 	}
 	if s := same.Stats(); s != small.Stats() || s.Evicted == 0 {
 		t.Errorf("%+v, want %+v", s, small.Stats())
@@ -147,7 +149,7 @@ func TestThrottleEach(t *testing.T) {
 
 // Whoever asks at once gets no more together than the limit.
 func TestThrottleTogether(t *testing.T) {
-	table, err := NewTable(0, newClock().Now)
+	table, err := NewTable(0, apitest.NewClock().Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func TestRedisCLI(t *testing.T) {
 		if diff := cmp.Diff(want, run(t, address, lines, "redis-cli", args...)); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", args, diff)
 		}
-		f.clock.pass(time.Hour)
+		f.clock.Pass(time.Hour)
 	}
 	if got := run(t, address, "", "redis-cli", "PING"); !strings.HasPrefix(got, "NOAUTH") {
 		t.Errorf("without a token: %q", got)
