@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// described is a field with what the structs and their comments say about it. The schema
+// fieldDoc is a field with what the structs and their comments say about it. The schema
 // and the documentation are made from it.
 type fieldDoc struct {
 	field

@@ -65,6 +65,8 @@ func (c *checker) tracing() {
 	u, err := url.Parse(t.Endpoint.Reveal())
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		c.wrong(at.key("endpoint"), "must be the URL of a collector, such as http://127.0.0.1:4318")
+	} else if strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1/traces") {
+		c.wrong(at.key("endpoint"), "leave /v1/traces out: it is put after the URL")
 	}
 	out := &TracingSettings{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000}
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {

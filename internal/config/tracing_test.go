@@ -8,6 +8,8 @@ import (
 // What the exporter does not take is told with its place, before a daemon starts with it.
 func TestTracingProblems(t *testing.T) {
 	for text, want := range map[string]string{
+		"endpoint: 'http://127.0.0.1:4318/v1/traces'":                    "tracing.endpoint: leave /v1/traces out",
+		"endpoint: 'http://h/CANARY/v1/traces/'":                         "tracing.endpoint: leave /v1/traces out",
 		"endpoint: 'http://collector/?key=CANARY'":                       "tracing.endpoint: has a query or fragment",
 		"endpoint: 'http://:4318/CANARY'":                                "tracing.endpoint: names no host",
 		"endpoint: 'http://h', headers: {content-type: CANARY}":          "tracing.headers: content-type cannot be set",
