@@ -96,7 +96,7 @@ func (t *Limiter) heard(list []Word) {
 		})
 		return
 	}
-	t.counts.heard.Add(int64(len(list)))
+	defer t.counts.heard.Add(int64(len(list))) // who sees the count can rely on the words
 	for _, w := range list {
 		known, ok := t.families.Load(w.Policy)
 		if !ok {

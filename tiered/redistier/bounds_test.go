@@ -101,6 +101,7 @@ func testLeased(t *testing.T) {
 	began := time.Now()
 	stopped.signal(syscall.SIGSTOP)
 	until(cycle[2].Add(2 * time.Millisecond))
+	until(began.Add(600 * time.Millisecond)) // more than a lease lasts, where the test was late
 	stopped.signal(syscall.SIGCONT)
 	was := time.Since(began)
 
@@ -114,6 +115,7 @@ func testLeased(t *testing.T) {
 	closing := closed.ask(request{Do: "close"}).Took
 
 	rest := []*process{fleet[0], closed, stopped}
+	lag := waitLoad(rest[:2]).Lag // not of the one that was stopped
 	waitLoad(rest)
 	list := grants(fleet, "k")
 	e := excess(limit, list)
@@ -129,7 +131,7 @@ func testLeased(t *testing.T) {
 	if e > rounding(limit) {
 		t.Errorf("%.3f units too many", e)
 	}
-	if used < 0.6 {
+	if used < 0.6 && lag < hammer/10 { // else the machine was busy
 		t.Errorf("%.0f %% of what was possible was granted, want 60 %% or more", 100*used)
 	}
 	if s.Lease == 0 || was < 500*time.Millisecond {
@@ -152,7 +154,7 @@ func TestFleetAsync(t *testing.T) {
 	limit := nodeLimit{Rate: 1, Burst: 200, Per: time.Second}
 	o := nodeOrders{
 		Addr: redis.Addr(), Limit: limit, Mode: tiered.Async, OnError: weir.FailClosed,
-		Timeout: 100 * time.Millisecond, FlushEvery: 400 * time.Millisecond, MaxUnsynced: 200,
+		Timeout: patient, FlushEvery: 400 * time.Millisecond, MaxUnsynced: 200,
 	}
 	fleet := startFleet(t, o)
 	bound := overshoot(limit, limit.Burst, o.MaxUnsynced, o.FlushEvery+o.Timeout)
@@ -198,7 +200,7 @@ func TestFleetAsyncOwes(t *testing.T) {
 	limit := nodeLimit{Rate: 200, Burst: 200, Per: time.Second}
 	o := nodeOrders{
 		Addr: redis.Addr(), Limit: limit, Mode: tiered.Async, OnError: weir.FailClosed,
-		Timeout: 100 * time.Millisecond, FlushEvery: 400 * time.Millisecond, MaxUnsynced: 200,
+		Timeout: patient, FlushEvery: 400 * time.Millisecond, MaxUnsynced: 200,
 	}
 	fleet := startFleet(t, o)
 	askAll(fleet, request{Do: "take", Key: "k", Cost: 1})

@@ -137,12 +137,14 @@ func (n *node) run() (err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	store, err := redisstore.New(ctx, redisstore.Config{Redis: server(o.Addr), Timeout: o.Timeout})
+	store, err := persist(ctx, func() (*redisstore.Store, error) {
+		return redisstore.New(ctx, redisstore.Config{Redis: server(o.Addr), Timeout: o.Timeout})
+	})
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	bus, err := New(ctx, Config{Redis: server(o.Addr), Every: o.Every})
+	bus, err := persist(ctx, func() (*Bus, error) { return New(ctx, Config{Redis: server(o.Addr), Every: o.Every}) })
 	if err != nil {
 		return err
 	}
@@ -168,6 +170,16 @@ func (n *node) run() (err error) {
 	}
 	go n.watchSelf()
 	return n.serve(os.Stdin, json.NewEncoder(os.Stdout))
+}
+
+// persist opens something again and again until it works or ctx ends: where four nodes start at
+// once on a busy machine, an answer may take longer than the second that Redis has.
+func persist[T any](ctx context.Context, open func() (T, error)) (it T, err error) {
+	for {
+		if it, err = open(); err == nil || ctx.Err() != nil {
+			return it, err
+		}
+	}
 }
 
 // watchSelf counts goroutines, and notes for how long a process of a busy machine got

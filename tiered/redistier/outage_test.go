@@ -9,9 +9,12 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
+// fleetCost is the most that a call costs in a load that lasts.
+const fleetCost = 3
+
 // forever is a load that lasts until it is stopped.
 func forever(key string, goroutines int) request {
-	return request{Do: "load", Phases: []phase{{From: time.Now().UnixNano(), To: math.MaxInt64, Key: key, Goroutines: goroutines, MaxCost: 3}}}
+	return request{Do: "load", Phases: []phase{{From: time.Now().UnixNano(), To: math.MaxInt64, Key: key, Goroutines: goroutines, MaxCost: fleetCost}}}
 }
 
 // awaitAll waits until all nodes are so.
@@ -30,7 +33,7 @@ func TestFleetOutage(t *testing.T) {
 	redis := redistest.Start(t)
 	const callers = 16
 	limit := nodeLimit{Rate: 200, Burst: 200, Per: time.Second}
-	o := nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: 20 * time.Millisecond}
+	o := nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: 20 * time.Millisecond, Every: time.Second}
 	fleet := startFleet(t, o)
 	askAll(fleet, forever("k", callers/2))
 	askAll(fleet, forever("other", callers/2))
@@ -75,7 +78,7 @@ func TestFleetOutage(t *testing.T) {
 			t.Errorf("%s: excess %.1f, want %.0f or less: two bursts, and one that the server has forgotten", key, e, most)
 		}
 	}
-	if sum.Slowest > 250*time.Millisecond+sum.Lag {
+	if sum.Slowest > 250*time.Millisecond+3*sum.Lag { // a call may have to wait for the processor several times
 		t.Errorf("a call took %v, with a time-out of %v", sum.Slowest, o.Timeout)
 	}
 	wantShared(t, fleet, limit)
@@ -160,6 +163,10 @@ func TestFleetPartition(t *testing.T) {
 	e, alone := excess(limit, list), limit.perNano()*float64(away)/fleetSize
 	then := total(during(phase{From: cut.Add(away).UnixNano(), To: math.MaxInt64}, list))
 	most := float64(2*limit.Burst) + alone
+	if n := sumStats(fleet[1:]).Fallback; n > 0 { // the machine was busy, and answers came late for the others, too
+		t.Logf("the others made %d decisions without the store", n)
+		most += float64(n * fleetCost)
+	}
 	t.Logf("cut off for %v, in which a share of the rate is %.0f units: excess %.1f, at most %.0f; %d units in the second after that",
 		away.Round(time.Millisecond), alone, e, most, then)
 	if e > most+rounding(limit) {
