@@ -59,7 +59,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check, get, signal, await and logged.
+// serve, check, get, until, signal, await and logged.
 func TestScripts(t *testing.T) {
 	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
@@ -79,6 +79,7 @@ func TestScripts(t *testing.T) {
 			"await":  cmdAwait,
 			"logged": cmdLogged,
 			"get":    cmdGet,
+			"until":  cmdUntil,
 		},
 	})
 }
@@ -234,13 +235,32 @@ func cmdLogged(ts *testscript.TestScript, _ bool, args []string) {
 
 // cmdGet is "get path": it prints the status and the body.
 func cmdGet(ts *testscript.TestScript, _ bool, args []string) {
+	status, body := get(ts, args[0])
+	fmt.Fprintf(ts.Stdout(), "%d\n%s", status, body)
+}
+
+func get(ts *testscript.TestScript, path string) (status int, body []byte) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Get(ts.Getenv("URL") + args[0])
+	resp, err := client.Get(ts.Getenv("URL") + path)
 	ts.Check(err)
 	defer resp.Body.Close()
-	fmt.Fprintln(ts.Stdout(), resp.StatusCode)
-	_, err = io.Copy(ts.Stdout(), resp.Body)
+	body, err = io.ReadAll(resp.Body)
 	ts.Check(err)
+	return resp.StatusCode, body
+}
+
+// cmdUntil is "until path regexp": it gets again and again, until the body matches.
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile(args[1])
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		_, body := get(ts, args[0])
+		if want.Match(body) {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s does not say %s: %s", args[0], want, body)
+		}
+	}
 }
 
 // cmdAwait is "await file": it removes the file twice, and each time waits until
