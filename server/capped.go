@@ -157,7 +157,7 @@ func (c *cappedConn) hangUp() error {
 
 // settle makes it no newcomer.
 func (c *cappedConn) settle() {
-	if c.settled.Swap(true) {
+	if c.settled.Load() || c.settled.Swap(true) {
 		return
 	}
 	c.owner.mu.Lock()

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -33,23 +34,36 @@ const (
 	// gather is how many requests a sender takes at once.
 	gather = 512
 
-	// crowdOfMany and crowdOfOneMind are how many must wait for a second sender to go
-	// while the first is away. With different keys the server may as well begin. Callers
-	// who want the same keys are better off together, in fewer scripts; they go by
-	// halves, so that one half is woken and comes back while the server is busy with the
-	// other. A half of less than crowdOfOneMind is not worth a script of its own.
-	crowdOfMany    = 16
-	crowdOfOneMind = 24
+	// senders is how many a lane has where there is one server, each with a connection of
+	// its own. One goes whenever something waits, the others if there is a crowd while it
+	// is away.
+	senders = 4
+
+	// crowdOfMany is how many must wait for a second sender if they want different keys:
+	// the server may as well begin. More than sendersOfMany at once gain nothing, since
+	// each has a pipeline full.
+	crowdOfMany   = 16
+	sendersOfMany = 2
+
+	// crowdOfOneMind is the same for callers who want the same keys. They are better off
+	// together, in fewer scripts, but not in one: they go by quarters, so that some are
+	// woken and come back while the server is busy with others. By halves, both would at
+	// times find nothing to do, and sleep; to wake a processor takes longer than a script.
+	crowdOfOneMind = 12
 )
 
-// newLane returns a lane with a sender for each client.
-func newLane(s *Store, clients ...rueidis.Client) *lane {
-	l := &lane{store: s, flight: make([][]*request, len(clients))}
+func newLane(s *Store) *lane {
+	l := &lane{store: s}
 	l.wake.L = &l.mu
-	for i, c := range clients {
-		l.senders.Go(newSender(s, l, i, c).run)
-	}
 	return l
+}
+
+// start starts one more sender. Eager has its client wait eagerly for answers.
+func (l *lane) start(client rueidis.Client, eager *atomic.Bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.senders.Go(newSender(l, len(l.flight), client, eager).run)
+	l.flight = append(l.flight, nil)
 }
 
 // add queues a request. It is under way until a sender is done with it. What only gives
@@ -81,12 +95,15 @@ func (l *lane) worthGoing() bool {
 	return len(l.queue) >= l.crowd() || len(l.queue) > 0 && (l.away == 0 || l.closed)
 }
 
-// crowd returns how many must wait for a second sender to go. It requires l.mu.
+// crowd returns how many must wait for another sender to go. It requires l.mu.
 func (l *lane) crowd() int {
-	if l.many {
+	switch {
+	case l.many && l.away < sendersOfMany:
 		return crowdOfMany
+	case l.many:
+		return gather
 	}
-	return max(crowdOfOneMind, min(l.most/2, gather))
+	return max(crowdOfOneMind, min(l.most/senders, gather))
 }
 
 // next returns requests for a sender, waiting for them if need be, or none when the lane
@@ -96,7 +113,7 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.flight[sender] != nil {
-		l.many = 2*rows > len(last)
+		l.many = isMany(rows, len(last))
 		l.flight[sender] = nil
 		l.away--
 		clear(last)
@@ -121,18 +138,23 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 	return next
 }
 
-// expire ends all requests whose time is over.
-func (l *lane) expire(now weir.Instant) {
+// isMany says whether requests were for many keys, rather than for the same.
+func isMany(rows, requests int) bool { return 2*rows > requests }
+
+// expire ends all requests whose time is over, and returns when that of the next will be.
+func (l *lane) expire(now weir.Instant) weir.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	first := weir.Instant(math.MaxInt64)
 	for _, r := range l.queue {
-		l.store.expire(r, now)
+		first = min(first, l.store.expire(r, now))
 	}
 	for _, flight := range l.flight {
 		for _, r := range flight {
-			l.store.expire(r, now)
+			first = min(first, l.store.expire(r, now))
 		}
 	}
+	return first
 }
 
 // close lets the senders finish what is queued, and waits for them.

@@ -1,15 +1,17 @@
 package redisstore
 
 import (
+	"math"
 	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
 )
 
-// A patrol ends requests whose time is over, so that callers need no timer each: it
-// looks eight times in a timeout, as long as there is something under way. A caller may
-// wait an eighth longer than he has time.
+// A patrol ends requests whose time is over, so that callers need no timer each. As long
+// as there is something under way it looks when the first will be late, and eight times in
+// a timeout at least: who came meanwhile may have less time than others, and so may wait
+// an eighth longer than he has.
 type patrol struct {
 	store *Store
 	work  chan struct{} // has room for one: there is something under way
@@ -37,8 +39,9 @@ func (p *patrol) close() {
 }
 
 func (p *patrol) walk() {
-	tick := time.NewTicker(max(time.Millisecond, p.store.timeout/8))
-	defer tick.Stop()
+	most := max(time.Millisecond, p.store.timeout/8)
+	timer := time.NewTimer(most)
+	defer timer.Stop()
 	for {
 		if p.store.under.Load() == 0 {
 			select {
@@ -48,21 +51,30 @@ func (p *patrol) walk() {
 			}
 		}
 		select {
-		case <-tick.C:
-			for _, l := range p.store.lanes {
-				l.expire(weir.Now())
-			}
+		case <-timer.C:
+			timer.Reset(p.look(most))
 		case <-p.stop:
 			return
 		}
 	}
 }
 
-// expire ends a request whose time is over, as if its caller had left.
-func (s *Store) expire(r *request, now weir.Instant) {
+// look ends what is late, and returns when to look again.
+func (p *patrol) look(most time.Duration) time.Duration {
+	now := weir.Now()
+	first := now.Add(most)
+	for _, l := range p.store.lanes {
+		first = min(first, l.expire(now))
+	}
+	return max(first.Sub(now), most/8)
+}
+
+// expire ends a request whose time is over, as if its caller had left. It returns when that
+// will be if it is not, and otherwise never.
+func (s *Store) expire(r *request, now weir.Instant) weir.Instant {
 	state := r.state.Load()
-	if r.deadline.Load() > int64(now) {
-		return
+	if deadline := r.deadline.Load(); deadline > int64(now) {
+		return weir.Instant(deadline)
 	}
 	switch how := state & (oneUse - 1); {
 	case how == queued && r.state.CompareAndSwap(state, state-queued+withdrawn):
@@ -70,9 +82,10 @@ func (s *Store) expire(r *request, now weir.Instant) {
 	case how == sent && r.state.CompareAndSwap(state, state-sent+left):
 		r.late = s.gone(left, ErrTimeout)
 	default:
-		return
+		return math.MaxInt64
 	}
 	r.done <- struct{}{}
+	return math.MaxInt64
 }
 
 // gone counts a caller who did not wait for his answer, because of why, and returns his

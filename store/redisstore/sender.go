@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
@@ -18,6 +19,7 @@ type sender struct {
 	lane   *lane
 	place  int            // in the lane
 	client rueidis.Client // this sender's own
+	eager  *atomic.Bool   // of the client: it is now
 	failed int64          // how many failures the store had seen when this client last answered
 
 	// Reused from one round to the next.
@@ -54,8 +56,8 @@ type pending struct {
 // slot. More would save little, and hold up others on the server.
 const rowsPerCall = 32
 
-func newSender(s *Store, l *lane, place int, client rueidis.Client) *sender {
-	return &sender{store: s, lane: l, place: place, client: client, places: map[string]int{}}
+func newSender(l *lane, place int, client rueidis.Client, eager *atomic.Bool) *sender {
+	return &sender{store: l.store, lane: l, place: place, client: client, eager: eager, places: map[string]int{}}
 }
 
 func (s *sender) run() {
@@ -65,6 +67,7 @@ func (s *sender) run() {
 			return
 		}
 		s.sort()
+		s.eager.Store(len(s.requests) >= crowdOfOneMind && !isMany(len(s.rows), len(s.requests)))
 		if err := s.tryConnection(); err != nil {
 			s.failAll(err)
 		}

@@ -168,26 +168,30 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	return nil
 }
 
-// startLanes starts the senders. Where there is one server, a lane has two of them, each
-// with a connection of its own; the second goes only if there is a crowd.
+// startLanes starts the senders.
 func (s *Store) startLanes(ctx context.Context) error {
 	if s.cluster {
 		for range clusterLanes {
-			s.lanes = append(s.lanes, newLane(s, s.client))
+			l := newLane(s)
+			l.start(s.client, new(atomic.Bool))
+			s.lanes = append(s.lanes, l)
 		}
 		return nil
 	}
-	var clients []rueidis.Client
-	for range 2 {
-		client, closing, err := s.conn.Direct(ctx)
+	l := newLane(s)
+	for range senders {
+		eager := new(atomic.Bool)
+		client, closing, err := s.conn.Direct(ctx, eager)
 		if err != nil {
+			l.close()
 			s.unwatch()
 			s.closeAll()
 			return err
 		}
-		clients, s.closings = append(clients, client), append(s.closings, closing)
+		s.closings = append(s.closings, closing)
+		l.start(client, eager)
 	}
-	s.lanes = []*lane{newLane(s, clients...)}
+	s.lanes = []*lane{l}
 	return nil
 }
 
