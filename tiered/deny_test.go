@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -201,6 +202,38 @@ func TestNodesHearEachOther(t *testing.T) {
 		}
 	})
 }
+
+// A store that learns of a Set later than a node is told by it: its old denial would be
+// believed again.
+func TestStoreIsToldOfSets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, bus := newFlaky(t), &wire{}
+		told := &toldStore{flaky: store}
+		a := newTier(t, tiered.Config{Store: store, Bus: bus.join()})
+		b := newTier(t, tiered.Config{Store: told, Bus: bus.join()})
+		p := newPolicy(t, weir.Limit{Rate: 10, Per: weir.Every(time.Minute)})
+		takeMany(t, b, p, "warm", 1)
+		more, err := p.With(weir.Limit{Rate: 20, Per: weir.Every(time.Minute)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Set(ctx, p, more); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if want := []string{p.Name()}; !slices.Equal(told.policies, want) {
+			t.Errorf("the store was told of %q, want %q", told.policies, want)
+		}
+	})
+}
+
+// toldStore notes what it is told.
+type toldStore struct {
+	*flaky
+	policies []string
+}
+
+func (s *toldStore) Changed(policy string) { s.policies = append(s.policies, policy) }
 
 // The table of what is known is bounded, and forgets what was not asked for lately.
 func TestKnowledgeIsBounded(t *testing.T) {

@@ -21,6 +21,10 @@ type store struct {
 	timeout time.Duration
 	timely  bool // it ends calls by itself within timeout
 
+	// changed tells the store that a policy was set elsewhere. One that learns of that by
+	// itself may do so later than this node, and its old denial would be believed again.
+	changed func(policy string)
+
 	max   int64
 	under atomic.Int64 // calls under way
 }
@@ -35,6 +39,10 @@ func newStore(c Config) *store {
 	}
 	if timed, ok := c.Store.(interface{ Timeout() time.Duration }); ok {
 		s.timely = timed.Timeout() <= c.Timeout
+	}
+	s.changed = func(string) {}
+	if told, ok := c.Store.(interface{ Changed(policy string) }); ok {
+		s.changed = told.Changed
 	}
 	return s
 }

@@ -109,6 +109,7 @@ func (t *Limiter) heard(list []Word) {
 		case WasReset:
 			t.drop(f, w.Key)
 		case WasSet:
+			t.store.changed(w.Policy)
 			f.epoch.Add(1)
 		}
 	}

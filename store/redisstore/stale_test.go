@@ -58,3 +58,25 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 		}
 	}
 }
+
+// Who is told that a policy has changed asks for it before the next decision.
+func TestChanged(t *testing.T) {
+	redis := redistest.Start(t)
+	s := open(t, Config{Redis: server(redis.Addr())})
+	p := twoWays(t)[0]
+	s.Changed(p.Name()) // of which it knows nothing yet
+	ask := func() int64 {
+		if _, err := s.Take(context.Background(), p, "k", 1); err != nil {
+			t.Fatal(err)
+		}
+		return s.familyOf(p.Name()).tries.Load()
+	}
+	before := ask()
+	if after := ask(); after != before {
+		t.Fatalf("without a word the record was loaded %d times", after-before)
+	}
+	s.Changed(p.Name())
+	if after := ask(); after != before+1 {
+		t.Errorf("after a word the record was loaded %d times, want once", after-before)
+	}
+}

@@ -266,6 +266,14 @@ func (s *Store) recordsChanged(keys []string) {
 	})
 }
 
+// Changed says that somebody has set a policy of this name, for who has heard of it sooner
+// than the server tells: it is asked before the next decision.
+func (s *Store) Changed(policy string) {
+	if f, ok := s.families.Load(policy); ok {
+		f.(*family).stale.Store(true)
+	}
+}
+
 // A binding remembers which numbers a policy means.
 type binding struct {
 	policy  *weir.Policy
