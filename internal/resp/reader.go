@@ -154,6 +154,9 @@ func (r *Reader) next() ([][]byte, error) {
 		if r.at = r.start; r.start == r.end {
 			return nil, nil
 		}
+		if args := r.whole(); args != nil {
+			return args, nil
+		}
 		if r.buf[r.start] != '*' {
 			if args, more, err := r.inline(); !more {
 				return args, err
@@ -168,6 +171,49 @@ func (r *Reader) next() ([][]byte, error) {
 			r.start = r.at
 		}
 	}
+}
+
+// whole takes a multibulk command that is all there and has short arguments, as nearly all
+// have, without notes of how far it came. It returns nil if it is not like that, and has
+// changed nothing.
+func (r *Reader) whole() [][]byte {
+	b := r.buf[:r.end]
+	n, at := shortLength(b, r.start, '*')
+	if n < 1 || n > r.limits.Args {
+		return nil
+	}
+	args := r.args[:0]
+	for range n {
+		size, from := shortLength(b, at, '$')
+		to := from + size
+		if size < 0 || size > r.limits.Bulk || to+2 > len(b) || b[to] != '\r' || b[to+1] != '\n' {
+			return nil
+		}
+		args = append(args, b[from:to:to])
+		at = to + 2
+	}
+	if at-r.start > r.limits.Command {
+		return nil
+	}
+	r.args, r.start, r.at, r.scanned = args, at, at, 0
+	return args
+}
+
+// shortLength returns the number of a line that begins at a place with a letter and has one
+// or two digits, and where the next begins; -1 if there is no such line.
+func shortLength(b []byte, at int, letter byte) (n, next int) {
+	if len(b)-at < 5 || b[at] != letter {
+		return -1, 0
+	}
+	line := b[at : at+5]
+	n = int(line[1] - '0')
+	if line[2] == '\r' && line[3] == '\n' && n <= 9 {
+		return n, at + 4
+	}
+	if more := int(line[2] - '0'); line[3] == '\r' && line[4] == '\n' && n >= 1 && n <= 9 && more <= 9 {
+		return 10*n + more, at + 5
+	}
+	return -1, 0
 }
 
 // bulks takes the arguments of a multibulk command.
@@ -215,9 +261,6 @@ func (r *Reader) take() [][]byte {
 // length reads a line with a length: a letter, at most so many, CR LF. It returns false if
 // the line is not there yet.
 func (r *Reader) length(what, invalid string, most int) (int, bool, error) {
-	if n, ok := r.shortLength(most); ok {
-		return n, true, nil
-	}
 	line := r.buf[r.at+min(r.scanned, r.end-r.at) : r.end]
 	i := bytes.IndexByte(line, '\n')
 	if i < 0 {
@@ -237,28 +280,6 @@ func (r *Reader) length(what, invalid string, most int) (int, bool, error) {
 	r.at += len(line) + 1
 	r.scanned = 0
 	return n, true, nil
-}
-
-// shortLength is length for lines of one or two digits that are there, as nearly all are.
-func (r *Reader) shortLength(most int) (n int, ok bool) {
-	line := r.buf[r.at:r.end]
-	if len(line) < 5 {
-		return 0, false
-	}
-	n = int(line[1] - '0')
-	size := 4
-	if line[2] != '\r' {
-		if n == 0 || line[2]-'0' > 9 {
-			return 0, false
-		}
-		n, size = 10*n+int(line[2]-'0'), 5
-	}
-	if line[1]-'0' > 9 || n > most || line[size-2] != '\r' || line[size-1] != '\n' {
-		return 0, false
-	}
-	r.at += size
-	r.scanned = 0
-	return n, true
 }
 
 // parseLength returns the number of a line without its letter and line feed, if it is one

@@ -140,6 +140,10 @@ func TestReadAgreesWithTheModel(t *testing.T) {
 		"*", "$", "\r\n", "\n", "1", "2", "3", "-", "0", " ", `"`, "'", `\`, "x", "41", "PING", "a",
 		"*1\r\n$4\r\nPING\r\n", "*2\r\n$1\r\na\r\n$2\r\nbc\r\n", "*0\r\n", "PING\r\n", "$1\r\na\r\n", "*3\r\n", strings.Repeat("long", 20),
 	}
+	for _, size := range []int{1, 9, 10, 50, 70, 71} { // and more than the limits
+		arg := strings.Repeat("y", size)
+		parts = append(parts, string(command(arg)), string(command(arg, "", arg)), string(command("a", "b", "c", arg)))
+	}
 	l := Limits{Args: 3, Bulk: 70, Inline: 90, Command: 150}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50_000 {
@@ -147,7 +151,7 @@ func TestReadAgreesWithTheModel(t *testing.T) {
 		for range rng.IntN(12) {
 			in = append(in, parts[rng.IntN(len(parts))]...)
 		}
-		agree(t, in, l, 1+rng.IntN(9))
+		agree(t, in, l, 1+rng.IntN([]int{9, 100, 1000}[rng.IntN(3)]))
 	}
 }
 

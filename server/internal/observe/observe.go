@@ -89,33 +89,48 @@ func (o *Observer) Decided(r *guard.Record) {
 	}
 }
 
-// DecidedEach watches several decisions. Most of a batch are alike, and those are counted at
-// once. It does not keep them.
-func (o *Observer) DecidedEach(records []guard.Record) {
-	if o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug) {
-		for i := range records {
-			o.Decided(&records[i])
+// DecidedEach watches the decisions on several items, of which the first took so long and the
+// others were not timed. Most are alike, and those are counted at once. It keeps nothing.
+func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
+	each := o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
+	for len(verdicts) > 0 {
+		n := 0
+		if !each && took < 0 {
+			n = plain(items, verdicts)
 		}
-		return
-	}
-	for len(records) > 0 {
-		r := &records[0]
-		n := 1
-		if isPlain(r) {
-			for n < len(records) && isPlain(&records[n]) && records[n].Variant == r.Variant {
-				n++
-			}
-			o.watch(r.Policy()).decisions.ObserveMany(o.backend, r.Decision, false, n)
-		} else if !r.Peek {
-			o.count(r)
+		if n > 0 {
+			o.watch(verdicts[0].Policy()).decisions.ObserveMany(o.backend, verdicts[0].Decision, false, n)
+		} else {
+			o.decidedItem(&items[0], &verdicts[0], took)
+			took, n = guard.Untimed, 1
 		}
-		records = records[n:]
+		items, verdicts = items[n:], verdicts[n:]
 	}
 }
 
-// isPlain says whether a decision is only counted, as one that was admitted.
-func isPlain(r *guard.Record) bool {
-	return r.Allowed && r.Reason == weir.Admitted && r.Shadow < 0 && r.Took < 0 && !r.Peek
+// plain returns how many decisions, from the first on, are only counted: under one policy,
+// admitted, and not even in shadow refused.
+func plain(items []guard.Item, verdicts []guard.Verdict) (n int) {
+	for n < len(verdicts) {
+		v := &verdicts[n]
+		if !v.Allowed || v.Reason != weir.Admitted || v.Shadow >= 0 || v.Variant != verdicts[0].Variant || items[n].Peek {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// records are for decidedItem, which must not make one each time.
+var records = sync.Pool{New: func() any { return new(guard.Record) }}
+
+func (o *Observer) decidedItem(item *guard.Item, v *guard.Verdict, took time.Duration) {
+	r := records.Get().(*guard.Record)
+	q := &item.Query
+	*r = guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: item.Peek, Took: took}
+	o.Decided(r)
+	*r = guard.Record{}
+	records.Put(r)
 }
 
 func (o *Observer) count(r *guard.Record) {

@@ -155,28 +155,33 @@ func lines(t *testing.T, out *bytes.Buffer) (list []map[string]any) {
 func TestDecidedEach(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var records []guard.Record
+		var (
+			items    []guard.Item
+			verdicts []guard.Verdict
+			took     = []time.Duration{guard.Untimed, time.Millisecond}[rng.IntN(2)]
+		)
 		for range rng.IntN(20) {
 			d := []weir.Decision{admitted, admitted, admitted, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(6)]
 			r := record([]string{"api", "login"}[rng.IntN(2)], fmt.Sprint("k", rng.IntN(3)), d)
-			if rng.IntN(10) > 0 {
-				r.Took = guard.Untimed
-			}
-			r.Peek = rng.IntN(10) == 0
 			if rng.IntN(10) == 0 {
 				r.Shadow = 1
 			}
-			records = append(records, *r)
+			items = append(items, guard.Item{Query: guard.Query{Key: r.Key, Cost: 1, Client: "shop"}, Peek: rng.IntN(10) == 0})
+			verdicts = append(verdicts, r.Verdict)
 		}
 		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
 			one, ones := logged(level)
 			each, eachs := logged(level)
-			for i := range records {
-				one.Decided(&records[i])
+			for i, item := range items {
+				r := guard.Record{Verdict: verdicts[i], Key: item.Query.Key, Cost: 1, Client: "shop", Peek: item.Peek, Took: guard.Untimed}
+				if i == 0 {
+					r.Took = took
+				}
+				one.Decided(&r)
 			}
-			each.DecidedEach(records)
+			each.DecidedEach(items, verdicts, took)
 			if diff := cmp.Diff(counts(t, one), counts(t, each)); diff != "" {
-				t.Fatalf("%+v: (-one, +each)\n%s", records, diff)
+				t.Fatalf("%+v: (-one, +each)\n%s", verdicts, diff)
 			}
 			if got, want := len(lines(t, eachs)), len(lines(t, ones)); got != want {
 				t.Fatalf("%d lines, want %d", got, want)
@@ -196,7 +201,8 @@ func TestDecidedEachIsSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cancel()
-	o.DecidedEach([]guard.Record{*record("api", "a", admitted), *record("api", "b", admitted)})
+	v := record("api", "", admitted).Verdict
+	o.DecidedEach([]guard.Item{{Query: guard.Query{Key: "a"}}, {Query: guard.Query{Key: "b"}}}, []guard.Verdict{v, v}, guard.Untimed)
 	if a, b := <-seen, <-seen; a.Key != "a" || b.Key != "b" {
 		t.Errorf("saw %q and %q", a.Key, b.Key)
 	}

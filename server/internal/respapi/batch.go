@@ -19,7 +19,6 @@ const maxBatch = 256
 type batch struct {
 	items    []guard.Item
 	verdicts []guard.Verdict
-	records  []guard.Record
 
 	asks []Ask // instead
 }
@@ -32,9 +31,8 @@ var batches = sync.Pool{New: func() any { return new(batch) }}
 // free gives the batch back, without the callers' keys.
 func (b *batch) free() {
 	clear(b.items)
-	clear(b.records)
 	clear(b.asks)
-	b.items, b.verdicts, b.records, b.asks = b.items[:0], b.verdicts[:0], b.records[:0], b.asks[:0]
+	b.items, b.verdicts, b.asks = b.items[:0], b.verdicts[:0], b.asks[:0]
 	batches.Put(b)
 }
 
@@ -110,12 +108,7 @@ func (c *conn) tellEach(b *batch) {
 	if took != guard.Untimed {
 		took /= time.Duration(len(b.items))
 	}
-	for i := range b.items {
-		q := &b.items[i].Query
-		b.records = append(b.records, guard.Record{Verdict: b.verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Took: took})
-		took = guard.Untimed
-	}
-	c.srv.cfg.ObserveEach(b.records)
+	c.srv.cfg.ObserveEach(b.items, b.verdicts, took)
 }
 
 // putEach decides on one after the other.

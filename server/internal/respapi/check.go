@@ -62,7 +62,10 @@ func (c *conn) put(rule *guard.Rule, peek bool) {
 
 // rule returns the policy that is asked for, or replies with an error and returns nil.
 func (c *conn) rule(name []byte) *guard.Rule {
-	rule := c.state.Rules.RuleNamed(name)
+	if c.ruledBy != c.state.Rules || c.ruled == nil || c.ruled.Name() != string(name) { // mostly it is the same as before
+		c.ruled, c.ruledBy = c.state.Rules.RuleNamed(name), c.state.Rules
+	}
+	rule := c.ruled
 	if client := c.who.client; client != nil && !client.May(string(name)) {
 		c.fail(fmt.Sprintf("NOPERM the client %s may not use the policy %q", client.Name, clip(name)))
 		return nil

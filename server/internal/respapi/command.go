@@ -94,7 +94,6 @@ func (l *lastCommand) find(name []byte) *command {
 
 // execute carries out a command.
 func (c *conn) execute(args [][]byte) {
-	c.state = c.srv.cfg.State()
 	before := c.last.command
 	cmd := c.last.find(args[0])
 	if c.batch != nil && (cmd != before || !cmd.gathers || c.batch.size() == maxBatch) {

@@ -53,8 +53,11 @@ type conn struct {
 	last     lastCommand
 	batch    *batch // checks that are decided together, or nil
 
+	state   *State      // what holds for the commands that came together
+	ruled   *guard.Rule // the last that was asked for, by ruledBy
+	ruledBy *guard.Rules
+
 	// Of the command that is carried out. They are used again by the next.
-	state  *State
 	query  guard.Query
 	record guard.Record
 	keys   [maxOptions]guard.Attribute
@@ -62,7 +65,7 @@ type conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
-	return &conn{srv: s, net: nc, in: resp.NewReader(nc, resp.Limits{}), id: s.ids.Add(1), version: resp.RESP2}
+	return &conn{srv: s, net: nc, in: resp.NewReader(nc, resp.Limits{}), id: s.ids.Add(1), version: resp.RESP2, state: s.cfg.State()}
 }
 
 // serve answers commands until the connection ends.
@@ -86,6 +89,7 @@ func (c *conn) serve() {
 // answer carries out all commands that were received and writes the replies, with one
 // write unless they are many. It returns false if the connection ends.
 func (c *conn) answer() bool {
+	c.state = c.srv.cfg.State()
 	c.beginTiming()
 	for n := 1; ; n++ {
 		args, err := c.in.Next()

@@ -62,9 +62,11 @@ func (f *fixture) observe(r *guard.Record) {
 	f.records = append(f.records, kept)
 }
 
-func (f *fixture) observeEach(records []guard.Record) {
-	for i := range records {
-		f.observe(&records[i])
+func (f *fixture) observeEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
+	for i := range items {
+		q := &items[i].Query
+		f.observe(&guard.Record{Verdict: verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: items[i].Peek, Took: took})
+		took = guard.Untimed
 	}
 }
 

@@ -15,13 +15,16 @@ import (
 
 // Config is what New needs. All fields but the last two are required.
 type Config struct {
-	Guard       *guard.Guard
-	State       func() *State // what holds now; a command asks once
-	Observe     func(*guard.Record)
-	ObserveEach func([]guard.Record) // the same, of several decisions
-	Throttler   Throttler            // for CL.THROTTLE
-	Log         *slog.Logger
-	Version     string // of the daemon, for INFO
+	Guard     *guard.Guard
+	State     func() *State // what holds now; asked once for commands that come together
+	Observe   func(*guard.Record)
+	Throttler Throttler // for CL.THROTTLE
+	Log       *slog.Logger
+	Version   string // of the daemon, for INFO
+
+	// ObserveEach is Observe for the decisions on several items, of which the first took
+	// so long.
+	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
 
 	// Idle is how long a connection may be silent. 0 means as long as it likes;
 	// DefaultIdle is a good choice.
