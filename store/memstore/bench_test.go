@@ -106,56 +106,32 @@ func BenchmarkTwoLimits(b *testing.B) {
 
 // BenchmarkTakeEach takes from 16 keys at once, and beside that from one after the other.
 func BenchmarkTakeEach(b *testing.B) {
-	const n, together = 100_000, 16
+	const n = 100_000
 	table := newTable(b, Config{MaxKeys: n})
 	p := policy(b, "p", many)
 	keys := benchKeys(n)
 	for _, k := range keys {
 		take(b, table, p, k, 1)
 	}
-	ctx := context.Background()
 	at := 0
-	next := func() string {
-		if at++; at >= n {
-			at = 0
-		}
-		return keys[at]
-	}
-	b.Run("together", func(b *testing.B) {
-		batch := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, together)}
-		b.ReportAllocs()
-		for b.Loop() {
-			for i := range batch.Charges {
-				batch.Charges[i] = weir.Charge{Policy: p, Key: next(), Cost: 1}
-			}
-			if err := table.Do(ctx, &batch); err != nil || !batch.Allowed() {
-				b.Fatal(batch.Decisions, err)
-			}
-		}
-	})
-	b.Run("singly", func(b *testing.B) {
-		for b.Loop() {
-			for range together {
-				if d, err := table.Take(ctx, p, next(), 1); err != nil || !d.Allowed {
-					b.Fatal(d, err)
-				}
-			}
-		}
-	})
+	benchEach(b, table, p, 16, func() string { at++; return keys[at%n] })
 }
 
 // BenchmarkInsertEach takes from 100 new keys at once, and beside that from one after the
 // other, in a table that is full.
 func BenchmarkInsertEach(b *testing.B) {
-	const together = 100
 	table := newTable(b, Config{MaxKeys: 100_000})
 	p := policy(b, "p", perHour(10))
-	ctx := context.Background()
 	at := 0
 	next := func() string { at++; return strconv.Itoa(at) }
 	for range 200_000 {
 		take(b, table, p, next(), 1)
 	}
+	benchEach(b, table, p, 100, next)
+}
+
+func benchEach(b *testing.B, table *Table, p *weir.Policy, together int, next func() string) {
+	ctx := context.Background()
 	b.Run("together", func(b *testing.B) {
 		batch := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, together)}
 		b.ReportAllocs()
