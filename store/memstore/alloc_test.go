@@ -54,7 +54,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 // Nor do a hundred of them at once.
 func TestBatchesDoNotAllocate(t *testing.T) {
 	if raced() {
-		t.Skip("takes a visit from a pool")
+		t.Skip("the race detector empties pools")
 	}
 	table := newTable(t, Config{})
 	p := policy(t, "p", many)
@@ -74,7 +74,7 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 // attack.
 func TestNewKeysAllocateLittle(t *testing.T) {
 	if raced() {
-		t.Skip("takes a visit from a pool")
+		t.Skip("the race detector empties pools")
 	}
 	table := newTable(t, Config{MaxKeys: 1000, Now: newClock().Now})
 	p := policy(t, "p", perHour(10))

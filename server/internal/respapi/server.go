@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// Config is what New needs. All fields but the last two are required.
+// Config is what New needs. All fields but Version and Idle are required.
 type Config struct {
 	Guard     *guard.Guard
 	State     func() *State // what holds now; asked once for commands that come together

@@ -184,15 +184,15 @@ func (t *Table) decide(a *Ask, now int64) {
 		a.Err = err
 		return
 	}
-	next := tat
-	if a.Decision, next = a.rule.decide(tat, now, a.Quantity); next == tat {
+	d, next := a.rule.decide(tat, now, a.Quantity)
+	if a.Decision = d; next == tat {
 		return
 	}
 	if place == nil {
 		place = t.placeLocked(number, a.hash, now)
 	}
 	atomic.StoreUint64(&place.tat, next)
-	place.numbers, place.reset = a.rule.numbers, now+int64(a.Decision.ResetAfter)
+	place.numbers, place.reset = a.rule.numbers, now+int64(d.ResetAfter)
 }
 
 // findLocked returns a key's row, or nil if it has none.
