@@ -65,8 +65,8 @@ const (
 	shardRows  = 40 // that it has on average in a full table, so that few shards are full
 )
 
-// NewTable returns an empty table for at most maxKeys keys, 0 meaning DefaultMaxKeys. A nil
-// clock is weir.Now.
+// NewTable returns an empty table for maxKeys keys, 0 meaning DefaultMaxKeys; Table tells when it
+// has more. A nil clock is weir.Now.
 func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 	if maxKeys < 0 {
 		return nil, fmt.Errorf("respapi: max keys %d must not be negative", maxKeys)
