@@ -53,6 +53,13 @@ func TestAppendInt(t *testing.T) {
 			t.Fatalf("%q, want %q", got, want)
 		}
 	}
+	for n := int64(10_000); n > 0; n *= 10 { // until it wraps
+		for _, n := range []int64{n - 1, n, n + 1} {
+			if got, want := string(AppendInt(nil, n)), fmt.Sprintf(":%d\r\n", n); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	}
 }
 
 // Whatever is in it, a line is one line.

@@ -1,9 +1,6 @@
 package redisstore
 
-import (
-	"math/rand/v2"
-	"strings"
-)
+import "strings"
 
 // Keys in Redis, for the prefix "weir:", the policy "api" and the subject "alice":
 //
@@ -26,33 +23,23 @@ func (s *Store) rowPrefix(policy string) string {
 }
 
 // rowKey returns the key of a subject's row. It shares no memory with subject.
-func rowKey(prefix, subject string) string {
-	for i := range len(subject) {
-		if c := subject[i]; c == '%' || c == '{' || c == '}' {
-			return prefix + inSubject.Replace(subject) + "}"
-		}
+func rowKey(prefix, subject string) string { return string(appendRowKey(nil, prefix, subject)) }
+
+func appendRowKey(b []byte, prefix, subject string) []byte {
+	if isSpecial(subject) {
+		subject = inSubject.Replace(subject)
 	}
-	return prefix + subject + "}"
+	return append(append(append(b, prefix...), subject...), '}')
 }
 
-// A named row is the key of a row, and whose it is.
-type named struct{ subject, key string }
-
-// hotShare is how rarely a row's key is remembered: one in so many that had to be made.
-const hotShare = 32
-
-// rowKey returns the key of a subject's row. A hot one is remembered, so that it need
-// not be made for each call: one of those that are asked for most is found there most
-// of the time, and chance has put it there.
-func (n *numbers) rowKey(subject string) string {
-	if last := n.hot.Load(); last != nil && last.subject == subject {
-		return last.key
+// isSpecial says whether a subject has to be escaped.
+func isSpecial(subject string) bool {
+	for i := range len(subject) {
+		if c := subject[i]; c == '%' || c == '{' || c == '}' {
+			return true
+		}
 	}
-	key := rowKey(n.rows, subject)
-	if rand.Uint32()%hotShare == 0 {
-		n.hot.Store(&named{strings.Clone(subject), key})
-	}
-	return key
+	return false
 }
 
 // setKeys is how the keys of all policies' records of what was set begin.

@@ -8,7 +8,6 @@ import (
 	"math/big"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -26,7 +25,6 @@ type numbers struct {
 	version int    // of the family
 	fp      uint64 // tells sets of numbers of one policy apart; 48 bits
 	rows    string // how the keys of rows begin
-	hot     atomic.Pointer[named]
 
 	rules []string   // in JSON; a calendar's has a %s for its boundaries
 	cals  []calendar // of those rules that have one

@@ -43,7 +43,10 @@ type row struct {
 }
 
 // A take is one call of take.lua: rows[from:to].
-type take struct{ from, to int }
+type take struct {
+	from, to int
+	brief    bool // the answer has one number for each row
+}
 
 // A pending is a call of do.lua, and who waits for it: one request with a call of
 // its own, or several Takes from one key.
@@ -190,19 +193,19 @@ func (s *sender) sendTakes() {
 		for to < len(s.rows) && to < from+perCall && s.rows[to].n == s.rows[from].n {
 			to++
 		}
-		s.takes = append(s.takes, take{from, to})
+		s.takes = append(s.takes, take{from: from, to: to})
 		from = to
 	}
 	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
-		keys, args := s.encodeTake(s.takes[i])
+		keys, args := s.encodeTake(&s.takes[i])
 		return takeScript.command(s.client.B(), named, keys, args)
 	}, func(i int, numbers []int64, err error) {
-		s.decodeTake(s.takes[i], numbers, err)
+		s.decodeTake(&s.takes[i], numbers, err)
 	})
 }
 
 // encodeTake returns the keys and arguments of take.lua.
-func (s *sender) encodeTake(t take) (keys, args []string) {
+func (s *sender) encodeTake(t *take) (keys, args []string) {
 	m := s.rows[t.from].n.small
 	s.keys, s.args = s.keys[:0], append(s.args[:0], m.text, s.store.nowText(), s.store.keepText)
 	plain := true
@@ -214,6 +217,7 @@ func (s *sender) encodeTake(t take) (keys, args []string) {
 	if plain {
 		s.args = s.args[:len(s.args)-len(s.keys)]
 	}
+	t.brief = plain && m.brief
 	return s.keys, s.args
 }
 
@@ -247,13 +251,17 @@ func eachRun(requests []*request, f func(units int64, run []*request)) {
 }
 
 // decodeTake hands out what take.lua answered.
-func (s *sender) decodeTake(t take, numbers []int64, err error) {
+func (s *sender) decodeTake(t *take, numbers []int64, err error) {
 	var now int64
 	if err == nil {
 		now, numbers = numbers[0], numbers[1:]
 	}
 	for i := t.from; i < t.to; i++ {
 		row := &s.rows[i]
+		if err == nil && t.brief {
+			s.decodeBrief(row, now, numbers[i-t.from])
+			continue
+		}
 		if err == nil {
 			numbers = s.decodeRow(row, now, numbers)
 			continue
@@ -276,6 +284,25 @@ func concernsOne(err error) bool {
 	}
 	r, ok := rueidis.IsRedisErr(err)
 	return ok && (strings.HasPrefix(r.Error(), "WRONGTYPE") || strings.Contains(r.Error(), "is not a row of weir"))
+}
+
+// decodeBrief hands out the answer to the one request of a row, for one unit, which is one
+// number.
+func (s *sender) decodeBrief(row *row, now, number int64) {
+	m, r := row.n.small, row.requests[0]
+	ahead := pair{w: number >> 1}
+	switch {
+	case number < 0:
+		s.addToCall(r)
+		return
+	case number&1 == 1:
+		r.decision = m.admitted(m.plus(ahead, m.one))
+	default:
+		r.decision = m.refused(ahead, 1)
+	}
+	if !r.answer() {
+		s.giveBack(r, now)
+	}
 }
 
 func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) {

@@ -340,7 +340,7 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
 	r := s.requests.Get().(*request)
-	r.n, r.key, r.cost, r.call = n, n.rowKey(key), cost, nil
+	r.ask(n, key, cost)
 	s.counts.decisions.Add(1)
 	if err := s.wait(ctx, r, within); err != nil {
 		return weir.Decision{}, err

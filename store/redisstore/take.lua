@@ -20,6 +20,8 @@
 -- It returns {now, …} with, for each row, how far TAT is ahead of now (w, f) before
 -- the first run and the number of admitted calls of each run; or -1 and as many
 -- numbers, if the row must be seen by do.lua, and then nothing of it has changed.
+-- If it is one unit from each and a is 1, so that f is 0, that is one number for each row:
+-- 2w + the admitted calls, or -1.
 
 local a, b, Bw, Bf, Mw, Mf, version, fp, oneW, oneF = struct.unpack('>dddddddddd', ARGV[1])
 local now = tonumber(ARGV[2])
@@ -29,11 +31,12 @@ if not now then
 end
 local keep = tonumber(ARGV[3])
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in rows
-local floor, format, pack, unpackTable, call = math.floor, string.format, struct.pack, unpack, redis.call
+local format, pack, unpackTable, call = string.format, struct.pack, unpack, redis.call
 local unpack = struct.unpack
 local limitW, mostW = now + Bw, now + Mw
 local small = version == 0 and a == 1 and b < 4294967296
 local each = #ARGV == 3 and ''
+local brief = each and a == 1 and Mw < 2251799813685248 -- 2^51, so that 2w is exact
 
 -- A row is kept until TAT, rounded up to a multiple of so many µs and a second. So the row
 -- itself tells when it expires, and that is only told to Redis when it changes, which
@@ -58,7 +61,7 @@ for k = 1, #KEYS do
 		if #text == 12 then
 			local high, low
 			high, rowB, low = unpack('>I4I4I4', text)
-			w = EPOCH + high * 1048576 + floor(low / 4096)
+			w = EPOCH + high * 1048576 + (low - low % 4096) / 4096
 		elseif #text == 34 and string.byte(text) ~= 255 then
 			local print
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
@@ -73,46 +76,56 @@ for k = 1, #KEYS do
 			w, f, changed = mostW, Mf, mine
 		end
 	end
-	local first = n + 1
-	out[first], out[n + 2] = mine and w - now or -1, f
-	n = n + 2
-
-	local at = 1
-	repeat
-		local count, cw, cf, admitted = 1, oneW, oneF, 0
-		if runs ~= '' then count, cw, cf, at = unpack('>ddd', runs, at) end
-		if cf == 0 and cw > 0 and mine then -- as the loop below does, at once
-			local room = floor((limitW - w - (f > Bf and 1 or 0)) / cw)
-			if room < 0 then room = 0 end
-			if room < count then admitted = room else admitted = count end
-			w, changed = w + admitted * cw, changed or admitted > 0
-			count = admitted
+	local first, at = n + 1, 1
+	if brief then
+		local answer = mine and 2 * (w - now) or -1
+		if mine and w + oneW <= limitW then
+			w, changed, answer = w + oneW, true, answer + 1
 		end
-		while mine and admitted < count do
-			local nextW, nextF = w + cw, f + cf
-			if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
-			if nextW > limitW or (nextW == limitW and nextF > Bf) then break end
-			w, f, admitted, changed = nextW, nextF, admitted + 1, true
-		end
-		n = n + 1
-		out[n] = admitted
-	until at >= #runs
+		n, out[first] = first, answer
+	else
+		out[first], out[n + 2] = mine and w - now or -1, f
+		n = n + 2
+		repeat
+			local count, cw, cf, admitted = 1, oneW, oneF, 0
+			if runs ~= '' then count, cw, cf, at = unpack('>ddd', runs, at) end
+			if cf == 0 and cw > 0 and mine then -- as the loop below does, at once
+				local room = limitW - w
+				if f > Bf then room = room - 1 end
+				if room < 0 then room = 0 else room = (room - room % cw) / cw end
+				if room < count then admitted = room else admitted = count end
+				w, changed = w + admitted * cw, changed or admitted > 0
+				count = admitted
+			end
+			while mine and admitted < count do
+				local nextW, nextF = w + cw, f + cf
+				if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
+				if nextW > limitW or (nextW == limitW and nextF > Bf) then break end
+				w, f, admitted, changed = nextW, nextF, admitted + 1, true
+			end
+			n = n + 1
+			out[n] = admitted
+		until at >= #runs
+	end
 
 	if changed then
 		local tat, row = w - EPOCH, nil
 		if small then
-			row = pack('>I4I4I4', floor(tat / 1048576), b, (tat % 1048576) * 4096 + fp % 4096)
+			local low = tat % 1048576
+			row = pack('>I4I4I4', (tat - low) / 1048576, b, low * 4096 + fp % 4096)
 		else
 			row = pack('>I7I7I7I7I2I4', tat, f, a, b, fp % 65536, version)
 		end
-		local last = floor(w / quantum)
-		local ms = format('%d', ((last + 1) * quantum - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
-		if not text then
-			if not call('SET', KEYS[k], row, 'PX', ms, 'NX') then out[first] = -1 end
-		elseif last == floor(was / quantum) then
+		local since = w % quantum
+		if text and w - since == was - was % quantum then
 			call('SET', KEYS[k], row, 'KEEPTTL')
 		else
-			call('PSETEX', KEYS[k], ms, row)
+			local ms = format('%d', (w - since + quantum - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
+			if text then
+				call('PSETEX', KEYS[k], ms, row)
+			elseif not call('SET', KEYS[k], row, 'PX', ms, 'NX') then
+				out[first] = -1
+			end
 		end
 	end
 end

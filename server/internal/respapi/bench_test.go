@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
@@ -227,6 +228,63 @@ func BenchmarkExecute(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAnswer measures what a command in a pipeline costs without the network: to be
+// read, decided on, counted and answered. Keys come in a random order.
+func BenchmarkAnswer(b *testing.B) {
+	const keys, depth = 100_000, 16
+	for _, x := range []struct {
+		name    string
+		command func(key string) string
+	}{
+		{"ping", func(string) string { return multibulk("PING") }},
+		{"check", func(key string) string { return multibulk("WEIR.CHECK", "default", key) }},
+		{"throttle", func(key string) string { return multibulk("CL.THROTTLE", key, "999999", "1000000", "1") }},
+	} {
+		b.Run(x.name, func(b *testing.B) {
+			var sends [][]byte
+			for chunk := range slices.Chunk(rand.New(rand.NewPCG(1, 2)).Perm(keys), depth) {
+				var send []byte
+				for _, i := range chunk {
+					send = append(send, x.command(fmt.Sprintf("%020d", i))...)
+				}
+				sends = append(sends, send)
+			}
+			replay := &replay{sends: sends}
+			c := newConn(realFixture(b).Server, replay)
+			for range sends {
+				c.round(b)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				c.round(b)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/depth, "ns/command")
+		})
+	}
+}
+
+// round reads what the peer sends next, and answers it.
+func (c *conn) round(b *testing.B) {
+	if err := c.in.Fill(); err != nil || !c.answer() {
+		b.Fatal(err)
+	}
+}
+
+// A replay is a peer that sends the same again and again, and reads nothing.
+type replay struct {
+	net.Conn
+	sends [][]byte
+	next  int
+}
+
+func (r *replay) Read(b []byte) (int, error) {
+	r.next = (r.next + 1) % len(r.sends)
+	return copy(b, r.sends[r.next]), nil
+}
+
+func (r *replay) Write(b []byte) (int, error)      { return len(b), nil }
+func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 
 // BenchmarkTable measures CL.THROTTLE's table.
 func BenchmarkTable(b *testing.B) {
