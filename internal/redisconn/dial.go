@@ -16,9 +16,8 @@ import (
 // have to end all the same.
 type dialer struct {
 	ctx    context.Context
-	closed func()       // called when a connection is closed, nil = nobody cares
-	eager  *atomic.Bool // whether connections are to be, nil = never
-	loose  atomic.Bool  // set once, when the client is open; nobody sets it back
+	closed func()      // called when a connection is closed, nil = nobody cares
+	loose  atomic.Bool // set once, when the client is open; nobody sets it back
 }
 
 // dial is rueidis's ClientOption.DialCtxFn. It leaves settings.KeepAlive alone: for rueidis
@@ -32,7 +31,6 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	if err != nil {
 		return nil, &dialError{addr, err}
 	}
-	conn = eagerly(conn, d.eager)
 	if !bound {
 		return conn, nil
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -113,16 +112,14 @@ func (c Config) connect(ctx context.Context, found server) (rueidis.Client, erro
 
 // Direct returns a client of its own for one goroutine that sends many commands at a
 // time: it writes and reads by itself, where Client hands everything to two goroutines
-// of its own. Commands of two goroutines at once would make it do the same. Its commands must not have deadlines: those would close the connection.
-// The caller closes it. A Cluster's Client is no slower, and is what that gets.
-//
-// As long as eager is set, whoever waits for answers looks for them busily for a while before
-// it sleeps: that is for answers that many wait for.
-func (c *Conn) Direct(ctx context.Context, eager *atomic.Bool) (client rueidis.Client, closing func(), err error) {
+// of its own. Commands of two goroutines at once would make it do the same. Its commands
+// must not have deadlines: those would close the connection. The caller closes it. A
+// Cluster's Client is no slower, and is what that gets.
+func (c *Conn) Direct(ctx context.Context) (client rueidis.Client, closing func(), err error) {
 	if c.Cluster {
 		return c.Client, func() {}, nil
 	}
-	d := &dialer{ctx: ctx, eager: eager}
+	d := &dialer{ctx: ctx}
 	o := c.config.options(d)
 	o.ForceSingleClient = c.config.Sentinel == ""
 	o.PipelineMultiplex = multiplex(1)

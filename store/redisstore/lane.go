@@ -59,11 +59,11 @@ func newLane(s *Store) *lane {
 	return l
 }
 
-// start starts one more sender. Eager has its client wait eagerly for answers.
-func (l *lane) start(client rueidis.Client, eager *atomic.Bool) {
+// start starts one more sender.
+func (l *lane) start(client rueidis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.senders.Go(newSender(l, len(l.flight), client, eager).run)
+	l.senders.Go(newSender(l, len(l.flight), client).run)
 	l.flight = append(l.flight, nil)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
@@ -19,7 +18,6 @@ type sender struct {
 	lane   *lane
 	place  int            // in the lane
 	client rueidis.Client // this sender's own
-	eager  *atomic.Bool   // of the client: it is now
 	failed int64          // how many failures the store had seen when this client last answered
 
 	// Reused from one round to the next.
@@ -59,8 +57,8 @@ type pending struct {
 // slot. More would save little, and hold up others on the server.
 const rowsPerCall = 32
 
-func newSender(l *lane, place int, client rueidis.Client, eager *atomic.Bool) *sender {
-	return &sender{store: l.store, lane: l, place: place, client: client, eager: eager, places: map[string]int{}}
+func newSender(l *lane, place int, client rueidis.Client) *sender {
+	return &sender{store: l.store, lane: l, place: place, client: client, places: map[string]int{}}
 }
 
 func (s *sender) run() {
@@ -70,7 +68,6 @@ func (s *sender) run() {
 			return
 		}
 		s.sort()
-		s.eager.Store(len(s.requests) >= crowdOfOneMind && !isMany(len(s.rows), len(s.requests)))
 		if err := s.tryConnection(); err != nil {
 			s.failAll(err)
 		}

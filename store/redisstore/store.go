@@ -173,15 +173,14 @@ func (s *Store) startLanes(ctx context.Context) error {
 	if s.cluster {
 		for range clusterLanes {
 			l := newLane(s)
-			l.start(s.client, new(atomic.Bool))
+			l.start(s.client)
 			s.lanes = append(s.lanes, l)
 		}
 		return nil
 	}
 	l := newLane(s)
 	for range senders {
-		eager := new(atomic.Bool)
-		client, closing, err := s.conn.Direct(ctx, eager)
+		client, closing, err := s.conn.Direct(ctx)
 		if err != nil {
 			l.close()
 			s.unwatch()
@@ -189,7 +188,7 @@ func (s *Store) startLanes(ctx context.Context) error {
 			return err
 		}
 		s.closings = append(s.closings, closing)
-		l.start(client, eager)
+		l.start(client)
 	}
 	s.lanes = []*lane{l}
 	return nil
