@@ -36,7 +36,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	})
 	path, connect := connectapi.New(connectapi.Config{
 		Guard: s.guard, State: func() *connectapi.State { return s.state.Load().connect },
-		Observe: s.observer.Decided, Log: s.cfg.Log,
+		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log,
 	})
 	calls := s.traced(route(path, connect, api))
 	admin := s.newAdmin(metrics)

@@ -22,40 +22,42 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 	if bad != nil {
 		return nil, bad
 	}
-	check := s.guard.CheckEach
-	switch {
-	case req.GetAtomic() && req.GetDebit():
+	if req.GetAtomic() && req.GetDebit() {
 		return nil, invalid(`"debit" charges every check, "atomic" all or none: a batch is one or the other`)
-	case req.GetAtomic():
-		check = s.guard.CheckAll
-	case req.GetDebit():
-		check = s.guard.DebitEach
 	}
 	began := time.Now()
-	verdicts, err := check(ctx, items)
+	verdicts, err := s.checkBatch(ctx, req, w)
 	if err != nil {
 		return nil, s.batchUndecided(ctx, items, err)
 	}
-	took := time.Since(began) / time.Duration(max(1, len(verdicts)))
-	for i := range verdicts {
-		w.record = newRecord(&items[i].Query, &verdicts[i], items[i].Peek, took)
-		s.observe(&w.record)
-		took = guard.Untimed // it was one measurement
-	}
+	s.observeEach(items, verdicts, time.Since(began)/time.Duration(max(1, len(verdicts)))) // it is one measurement
 	return batchResponse(verdicts), nil
+}
+
+// checkBatch decides on the items in one of the ways in which a batch can be meant. The
+// verdicts may be in w.
+func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest, w *work) ([]guard.Verdict, error) {
+	switch {
+	case req.GetAtomic():
+		return s.guard.CheckAll(ctx, w.items)
+	case req.GetDebit():
+		return s.guard.DebitEach(ctx, w.items)
+	}
+	w.verdicts = slices.Grow(w.verdicts[:0], len(w.items))[:len(w.items)]
+	return w.verdicts, s.guard.CheckEachInto(ctx, w.items, w.verdicts)
 }
 
 // work is memory for a batch, which later ones use again.
 type work struct {
-	items  []guard.Item
-	record guard.Record
+	items    []guard.Item
+	verdicts []guard.Verdict
 }
 
 var works = sync.Pool{New: func() any { return new(work) }}
 
 func (w *work) free() {
 	clear(w.items) // keys are not kept
-	w.items, w.record = w.items[:0], guard.Record{}
+	w.items = w.items[:0]
 	works.Put(w)
 }
 

@@ -1,7 +1,7 @@
 // Package connectapi speaks weir.v1.LimiterService (proto/weir/v1/limiter.proto) over
 // Connect, gRPC-Web and gRPC:
 //
-//	path, handler := connectapi.New(connectapi.Config{Guard: g, State: state, Observe: observe, Log: log})
+//	path, handler := connectapi.New(connectapi.Config{Guard: g, State: state, Observe: observe, ObserveEach: each, Log: log})
 //	mux.Handle(path, handler)
 //
 // Its verbs mean what those of /v1 mean, and what is wrong with a request is said in the

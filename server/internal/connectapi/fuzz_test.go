@@ -11,6 +11,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 )
 
 // FuzzRequests sends whatever bytes are a message to every verb: nothing panics, an error
@@ -34,7 +35,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, verb uint8, wire []byte) {
 		w := newWorld(t, nil)
-		s := NewService(Config{Guard: w.guard, Observe: func(*guard.Record) {}, Log: slog.New(slog.DiscardHandler)})
+		s := NewService(Config{Guard: w.guard, Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}), Log: slog.New(slog.DiscardHandler)})
 		ctx := WithCaller(context.Background(), &State{Rules: w.guard.Rules(), Door: w.door}, nil)
 		if err := callWith(ctx, t, s, verb, wire); err != nil {
 			wantCallersFault(t, err)

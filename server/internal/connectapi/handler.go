@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -19,6 +20,10 @@ type Config struct {
 	State   func() *State       // what holds now; a request asks once
 	Observe func(*guard.Record) // is told each decision; it must not keep the record
 	Log     *slog.Logger
+
+	// ObserveEach is Observe for the decisions on several items, of which the first took
+	// so long.
+	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
 }
 
 // State is what can change while the daemon runs. A State is immutable; a change is
@@ -58,7 +63,7 @@ func New(cfg Config) (path string, handler http.Handler) {
 func NewService(cfg Config) weirv1.LimiterServiceServer { return newService(cfg) }
 
 func newService(cfg Config) *service {
-	return &service{guard: cfg.Guard, observe: cfg.Observe, log: cfg.Log}
+	return &service{guard: cfg.Guard, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log}
 }
 
 // WithCaller returns a context for a call of client, who is nil if it does not matter who
@@ -71,9 +76,10 @@ func WithCaller(ctx context.Context, state *State, client *identity.Client) cont
 type service struct {
 	weirv1.UnsafeLimiterServiceServer // nil: all verbs are here, or this does not compile
 
-	guard   *guard.Guard
-	observe func(*guard.Record)
-	log     *slog.Logger
+	guard       *guard.Guard
+	observe     func(*guard.Record)
+	observeEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+	log         *slog.Logger
 }
 
 var (

@@ -41,11 +41,12 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	must(t, err)
 	w.guard, err = guard.New(w.limiter, rules)
 	must(t, err)
+	observe := func(r *guard.Record) { w.records = append(w.records, *r) }
 	w.path, w.handler = New(Config{
 		Guard:   w.guard,
 		State:   func() *State { return &State{Rules: w.guard.Rules(), Door: w.door} },
-		Observe: func(r *guard.Record) { w.records = append(w.records, *r) },
-		Log:     slog.New(slog.DiscardHandler),
+		Observe: observe, ObserveEach: apitest.Each(observe),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	return w
 }

@@ -53,7 +53,7 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	g, err := guard.New(l, rules)
 	must(t, err)
 	w.state = &connectapi.State{Rules: rules, Door: &identity.Door{}}
-	w.service = connectapi.NewService(connectapi.Config{Guard: g, Observe: w.observe, Log: slog.New(slog.DiscardHandler)})
+	w.service = connectapi.NewService(connectapi.Config{Guard: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)})
 	w.cfg = Config{
 		Services: []Service{{Desc: &weirv1.LimiterService_ServiceDesc, Server: w.service, Enter: w.enter}},
 		Log:      slog.New(slog.DiscardHandler),

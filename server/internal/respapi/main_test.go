@@ -62,14 +62,6 @@ func (f *fixture) observe(r *guard.Record) {
 	f.records = append(f.records, kept)
 }
 
-func (f *fixture) observeEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
-	for i := range items {
-		q := &items[i].Query
-		f.observe(&guard.Record{Verdict: verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: items[i].Peek, Took: took})
-		took = guard.Untimed
-	}
-}
-
 // tokenOf returns a client's token.
 func tokenOf(name string) string { return strings.Repeat(name+"-", 40)[:40] }
 
@@ -115,7 +107,7 @@ func newFixture(t testing.TB, clients ...string) *fixture {
 		t.Fatal(err)
 	}
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: f.observe, ObserveEach: f.observeEach, Throttler: f.table,
+		Guard: g, State: f.state.Load, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Throttler: f.table,
 		Log: slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
 	})
 	t.Cleanup(f.cancel)
