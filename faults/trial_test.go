@@ -146,6 +146,16 @@ func (tr *trial) within(name string, value, bound time.Duration) {
 	tr.addTime(report.Figure{Name: name, Value: brief(value), Bound: "≤ " + brief(bound), Met: value <= bound})
 }
 
+// withinIf judges a time, or only tells it.
+func (tr *trial) withinIf(judged bool, name string, value, bound time.Duration) {
+	tr.Helper()
+	if !judged {
+		tr.tell(name, "%s", brief(value))
+		return
+	}
+	tr.within(name, value, bound)
+}
+
 // addTime adds a figure that depends on how busy the machine is. It is judged at the end.
 func (tr *trial) addTime(f report.Figure) {
 	tr.Helper()

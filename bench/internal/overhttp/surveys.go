@@ -32,7 +32,7 @@ type Sizes struct {
 
 // The sizes to measure with.
 var (
-	Whole = Sizes{Keys: 100_000, Rounds: 9, PerRun: 700 * time.Millisecond}
+	Whole = Sizes{Keys: 100_000, Rounds: 30, PerRun: 200 * time.Millisecond}
 	Quick = Sizes{Keys: 10_000, Rounds: 5, PerRun: 300 * time.Millisecond}
 )
 

@@ -31,9 +31,9 @@ type Process struct {
 // quicker to take its address.
 var ErrEnded = errors.New("ended at once")
 
-// Start starts a server and waits until it accepts connections at addr. What it writes is
-// thrown away, but for the end of it, which is told if it fails.
-func Start(cmd *exec.Cmd, addr string) (*Process, error) {
+// Start starts a server and waits until it accepts connections at all addresses. What it
+// writes is thrown away, but for the end of it, which is told if it fails.
+func Start(cmd *exec.Cmd, addrs ...string) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, said: &tail{}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.said, p.said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // it must not outlive us
@@ -44,9 +44,11 @@ func Start(cmd *exec.Cmd, addr string) (*Process, error) {
 		_ = cmd.Wait() // a killed server is no error
 		close(p.ended)
 	}()
-	if err := p.await(addr); err != nil {
-		p.Stop()
-		return nil, err
+	for _, addr := range addrs {
+		if err := p.await(addr); err != nil {
+			p.Stop()
+			return nil, err
+		}
 	}
 	return p, nil
 }

@@ -39,7 +39,7 @@ type Sizes struct {
 
 // The sizes to measure with.
 var (
-	Whole = Sizes{Keys: 100_000, Rounds: 7, PerRun: 700 * time.Millisecond}
+	Whole = Sizes{Keys: 100_000, Rounds: 24, PerRun: 200 * time.Millisecond}
 	Quick = Sizes{Keys: 10_000, Rounds: 3, PerRun: 200 * time.Millisecond}
 )
 

@@ -145,5 +145,5 @@ func startFloor(one *server) (*process.Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return process.Start(exec.Command(program, "-grpc", one.grpc, "-resp", one.resp), one.grpc)
+	return process.Start(exec.Command(program, "-grpc", one.grpc, "-resp", one.resp), one.grpc, one.resp)
 }

@@ -38,7 +38,7 @@ type Sizes struct {
 
 // The sizes to measure with.
 var (
-	Whole = Sizes{Keys: 100_000, Most: 1_000_000, Rounds: 5, PerRun: 250 * time.Millisecond}
+	Whole = Sizes{Keys: 100_000, Most: 1_000_000, Rounds: 40, PerRun: 60 * time.Millisecond}
 	Quick = Sizes{Keys: 10_000, Most: 100_000, Rounds: 3, PerRun: 200 * time.Millisecond}
 )
 

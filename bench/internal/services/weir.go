@@ -28,5 +28,5 @@ func (s *site) startWeir(k kind, one *server) (*process.Process, error) {
 		return nil, err
 	}
 	return process.Start(exec.Command(program, "serve", "--config", file,
-		"--http", "127.0.0.1:0", "--grpc", one.grpc, "--resp", one.resp), one.grpc)
+		"--http", "127.0.0.1:0", "--grpc", one.grpc, "--resp", one.resp), one.grpc, one.resp)
 }

@@ -68,6 +68,8 @@ const outro = `
 - **Calls in standstills**: a thread on each processor sleeps for a millisecond at a time.
   When one sleeps for 5 ms or more, calls that were under way are left out of p99 and
   longest: the processor was not to be had, for anybody.
+- **Times without a bound** are told for who wants to know them; the row asks for none.
+  How long a call may take at most is judged where Redis gives no answer (F2, F3).
 - **Charges of one call** are seen by another daemon, whose way to Redis is good. It looks
   at keys that were asked for once.
 - Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,
