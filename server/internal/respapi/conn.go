@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -124,6 +125,7 @@ func (c *conn) receive() bool {
 	if c.srv.draining.Load() {
 		return c.finish()
 	}
+	runtime.Gosched() // others first: meanwhile the next commands may come, and need not be waited for
 	err := c.in.Fill()
 	if err == nil {
 		return true
