@@ -149,7 +149,7 @@ func (s *Store) carryOut(ctx context.Context, whole *call) error {
 func (s *Store) send(ctx context.Context, c *call) error {
 	r := newRequest()
 	r.call = c
-	return s.wait(ctx, r, max(0, c.until.Sub(weir.Now())))
+	return s.wait(ctx, r, c.until)
 }
 
 // shares returns the places of a call's charges, those of one slot together, in the

@@ -92,7 +92,7 @@ func (f *family) refresh(ctx context.Context) error {
 		return err
 	}
 	defer f.unlock()
-	if !f.mayHaveChanged() {
+	if !f.mayHaveChanged(weir.Now()) {
 		return nil
 	}
 	if f.err != nil && f.tries.Load() != before {
@@ -101,8 +101,8 @@ func (f *family) refresh(ctx context.Context) error {
 	return f.loadLocked(ctx)
 }
 
-func (f *family) mayHaveChanged() bool {
-	return f.stale.Load() || weir.Now().Sub(weir.Instant(f.loaded.Load())) > recordAge
+func (f *family) mayHaveChanged(now weir.Instant) bool {
+	return f.stale.Load() || now.Sub(weir.Instant(f.loaded.Load())) > recordAge
 }
 
 // loadLocked loads the record. That it cannot is an error only if the record is said

@@ -43,7 +43,7 @@ type row struct {
 // A take is one call of take.lua: rows[from:to].
 type take struct {
 	from, to int
-	brief    bool // the answer has one number for each row
+	brief    int // so many numbers are said of each row; 0 = it depends
 }
 
 // A pending is a call of do.lua, and who waits for it: one request with a call of
@@ -211,10 +211,11 @@ func (s *sender) encodeTake(t *take) (keys, args []string) {
 		plain = plain && runs == ""
 		s.keys, s.args = append(s.keys, s.rows[i].key), append(s.args, runs)
 	}
+	t.brief = 0
 	if plain {
 		s.args = s.args[:len(s.args)-len(s.keys)]
+		t.brief = m.brief
 	}
-	t.brief = plain && m.brief
 	return s.keys, s.args
 }
 
@@ -255,8 +256,9 @@ func (s *sender) decodeTake(t *take, numbers []int64, err error) {
 	}
 	for i := t.from; i < t.to; i++ {
 		row := &s.rows[i]
-		if err == nil && t.brief {
-			s.decodeBrief(row, now, numbers[i-t.from])
+		if err == nil && t.brief > 0 {
+			s.decodeBrief(row, now, numbers[:t.brief])
+			numbers = numbers[t.brief:]
 			continue
 		}
 		if err == nil {
@@ -283,16 +285,18 @@ func concernsOne(err error) bool {
 	return ok && (strings.HasPrefix(r.Error(), "WRONGTYPE") || strings.Contains(r.Error(), "is not a row of weir"))
 }
 
-// decodeBrief hands out the answer to the one request of a row, for one unit, which is one
-// number.
-func (s *sender) decodeBrief(row *row, now, number int64) {
+// decodeBrief hands out the answer to the one request of a row, for one unit.
+func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
 	m, r := row.n.small, row.requests[0]
-	ahead := pair{w: number >> 1}
+	ahead := pair{w: numbers[0] >> 1}
+	if len(numbers) > 1 {
+		ahead.f = numbers[1]
+	}
 	switch {
-	case number < 0:
+	case numbers[0] < 0:
 		s.addToCall(r)
 		return
-	case number&1 == 1:
+	case numbers[0]&1 == 1:
 		r.decision = m.admitted(m.plus(ahead, m.one))
 	default:
 		r.decision = m.refused(ahead, 1)

@@ -17,7 +17,7 @@ type small struct {
 	burst pair
 	cap   int64
 	one   pair   // how long a unit takes to come back
-	brief bool   // what is said of one unit fits one number
+	brief int    // how many numbers are said of a row that one unit is taken from; 0 = as of others
 	text  string // all of this for the script
 }
 
@@ -29,7 +29,13 @@ func newSmall(n *numbers, l weir.Limit) *small {
 	m := &small{a: a, b: b, burst: units(l.Burst).span(a, b), cap: l.Burst}
 	most := mostUnits(l).span(a, b)
 	m.one = m.span(1)
-	m.brief = a == 1 && most.w < 1<<51
+	switch {
+	case most.w >= 1<<51:
+	case a == 1:
+		m.brief = 1
+	default:
+		m.brief = 2
+	}
 	m.text = string(doubles(nil, a, b, m.burst.w, m.burst.f, most.w, most.f, int64(n.version), int64(n.fp), m.one.w, m.one.f))
 	return m
 }

@@ -230,7 +230,7 @@ func (s *Store) Part(p *weir.Policy, key string) int {
 	if len(s.lanes) == 1 {
 		return 0
 	}
-	if n := s.bound(p); n != nil {
+	if n := s.bound(p, weir.Now()); n != nil {
 		return s.place(rowKey(n.rows, key))
 	}
 	return s.place(rowKey(s.rowPrefix(p.Name()), key))
@@ -283,9 +283,9 @@ type binding struct {
 const cached = 1024
 
 // bound returns the numbers in force for p if they are known, else nil.
-func (s *Store) bound(p *weir.Policy) *numbers {
+func (s *Store) bound(p *weir.Policy, now weir.Instant) *numbers {
 	b := s.bindings[p.Serial()%cached].Load()
-	if b == nil || b.policy != p || b.numbers.version != b.numbers.family.version() || b.numbers.family.mayHaveChanged() {
+	if b == nil || b.policy != p || b.numbers.version != b.numbers.family.version() || b.numbers.family.mayHaveChanged(now) {
 		return nil
 	}
 	return b.numbers
@@ -293,7 +293,7 @@ func (s *Store) bound(p *weir.Policy) *numbers {
 
 // resolve returns the numbers in force for p, and asks Redis if they may have changed.
 func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
-	if n := s.bound(p); n != nil {
+	if n := s.bound(p, weir.Now()); n != nil {
 		return n, nil
 	}
 	ctx, cancel := s.withDeadline(ctx)
@@ -302,7 +302,7 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 	if err := f.refresh(ctx); err != nil {
 		return nil, err
 	}
-	if n := s.bound(p); n != nil {
+	if n := s.bound(p, weir.Now()); n != nil {
 		return n, nil
 	}
 	in, version := f.inForce(p)
@@ -328,10 +328,11 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	if err := ctx.Err(); err != nil {
 		return weir.Decision{}, err
 	}
-	n, within := s.bound(p), s.timeout
+	now := weir.Now()
+	n := s.bound(p, now)
 	if n == nil {
 		var err error
-		if n, within, err = s.resolveWithin(ctx, p, within); err != nil {
+		if n, err = s.resolve(ctx, p); err != nil {
 			return weir.Decision{}, err
 		}
 	}
@@ -341,7 +342,7 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	r := s.requests.Get().(*request)
 	r.ask(n, key, cost)
 	s.counts.decisions.Add(1)
-	if err := s.wait(ctx, r, within); err != nil {
+	if err := s.wait(ctx, r, now.Add(s.timeout)); err != nil {
 		return weir.Decision{}, err
 	}
 	d := r.decision
@@ -349,22 +350,14 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	return d, nil
 }
 
-// resolveWithin is resolve for a caller who has so much time for everything. It returns
-// how much is left.
-func (s *Store) resolveWithin(ctx context.Context, p *weir.Policy, within time.Duration) (*numbers, time.Duration, error) {
-	began := weir.Now()
-	n, err := s.resolve(ctx, p)
-	return n, max(0, within-weir.Now().Sub(began)), err
-}
-
-// wait queues a request and waits for its answer, so long at most. After an error
+// wait queues a request and waits for its answer, until deadline at most. After an error
 // the request belongs to the sender.
-func (s *Store) wait(ctx context.Context, r *request, within time.Duration) error {
+func (s *Store) wait(ctx context.Context, r *request, deadline weir.Instant) error {
 	key := r.key
 	if r.call != nil {
 		key = r.call.charges[0].key
 	}
-	r.begin(weir.Now().Add(within))
+	r.begin(deadline)
 	if err := s.laneOf(key).add(r, false); err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@
 -- It returns {now, …} with, for each row, how far TAT is ahead of now (w, f) before
 -- the first run and the number of admitted calls of each run; or -1 and as many
 -- numbers, if the row must be seen by do.lua, and then nothing of it has changed.
--- If it is one unit from each and a is 1, so that f is 0, that is one number for each row:
--- 2w + the admitted calls, or -1.
+-- If it is one unit from each, there is less to say of each row: 2w + the admitted calls,
+-- or -1, and then f, unless a is 1, which leaves f 0.
 
 local a, b, Bw, Bf, Mw, Mf, version, fp, oneW, oneF = struct.unpack('>dddddddddd', ARGV[1])
 local now = tonumber(ARGV[2])
@@ -36,7 +36,7 @@ local unpack = struct.unpack
 local limitW, mostW = now + Bw, now + Mw
 local small = version == 0 and a == 1 and b < 4294967296
 local each = #ARGV == 3 and ''
-local brief = each and a == 1 and Mw < 2251799813685248 -- 2^51, so that 2w is exact
+local brief = each and Mw < 2251799813685248 -- 2^51, so that 2w is exact
 
 -- A row is kept until TAT, rounded up to a multiple of so many µs and a second. So the row
 -- itself tells when it expires, and that is only told to Redis when it changes, which
@@ -78,11 +78,16 @@ for k = 1, #KEYS do
 	end
 	local first, at = n + 1, 1
 	if brief then
-		local answer = mine and 2 * (w - now) or -1
-		if mine and w + oneW <= limitW then
-			w, changed, answer = w + oneW, true, answer + 1
+		n, out[first] = first, mine and 2 * (w - now) or -1
+		if a > 1 then
+			n = n + 1
+			out[n] = f
 		end
-		n, out[first] = first, answer
+		local nextW, nextF = w + oneW, f + oneF
+		if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
+		if mine and (nextW < limitW or (nextW == limitW and nextF <= Bf)) then
+			w, f, changed, out[first] = nextW, nextF, true, out[first] + 1
+		end
 	else
 		out[first], out[n + 2] = mine and w - now or -1, f
 		n = n + 2
