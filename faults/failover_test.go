@@ -108,6 +108,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	victim.Kill()
 	alone := fleet.AwaitAway(fault, patience)
 	rig.Await(t, "the replica to take over", patience, func() error { return hasRole(heir, "master") })
+	heirAt := time.Now()
 	back := fleet.AwaitBack(time.Now(), patience)
 	load.For(pick(5*time.Second, 500*time.Millisecond))
 	for range 5 { // keys of all masters
@@ -131,6 +132,7 @@ func TestClusterMasterKilled(t *testing.T) {
 	tr.atMost("E of slots elsewhere", excess, bound, formula)
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
+	tr.tell("the cluster itself had a new master after", "%s", brief(heirAt.Sub(fault)))
 	tr.within("back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
 	outage := func(list []history.Decision) []history.Decision {
 		return history.Between(list, load.At(fault), load.At(back))
