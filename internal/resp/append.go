@@ -37,25 +37,17 @@ func AppendBulk[T string | []byte](b []byte, text T) []byte {
 // AppendArray appends the head of an array: n replies follow.
 func AppendArray(b []byte, n int) []byte { return appendHead(b, '*', int64(n)) }
 
-// appendHead appends a line with a letter and a number. It is on the way of every reply, and
-// writes short numbers, as nearly all are, in half the time that strconv takes.
 func appendHead(b []byte, kind byte, n int64) []byte {
-	if uint64(n) < 10 {
+	switch { // most are short, and strconv takes twice as long
+	case uint64(n) < 10:
 		return append(b, kind, byte('0'+n), '\r', '\n')
+	case uint64(n) < 100:
+		return append(b, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
+	case uint64(n) < 1000:
+		return append(b, kind, byte('0'+n/100), byte('0'+n/10%10), byte('0'+n%10), '\r', '\n')
 	}
-	if uint64(n) >= 1e9 {
-		b = strconv.AppendInt(append(b, kind), n, 10)
-		return append(b, '\r', '\n')
-	}
-	var line [12]byte // from the end: the line end, up to nine digits, the letter
-	line[11], line[10] = '\n', '\r'
-	at, rest := 9, uint32(n)
-	for ; rest >= 10; at-- {
-		line[at] = byte('0' + rest%10)
-		rest /= 10
-	}
-	line[at], line[at-1] = byte('0'+rest), kind
-	return append(b, line[at-1:]...)
+	b = strconv.AppendInt(append(b, kind), n, 10)
+	return append(b, '\r', '\n')
 }
 
 // Version is which replies a client understands: RESP2 or RESP3. A client of RESP2 gets

@@ -208,9 +208,10 @@ const (
 
 func newRequest() *request { return &request{done: make(chan struct{}, 1)} }
 
-// ask makes the request a Take. A request is used again only after it was answered without
-// an error, and by then the sender has no use for the key: so all keys of a request can
-// have the same memory, which spares each Take an allocation.
+// ask makes the request a Take. All its keys have the same memory, which spares each Take an
+// allocation. That is safe because a request is used again only after an answer without an
+// error: then its command was written, and the sender, whose rows and places still have
+// the key, looks at neither before the next round makes them anew.
 func (r *request) ask(n *numbers, subject string, cost int64) {
 	r.memory = appendRowKey(r.memory[:0], n.rows, subject)
 	r.n, r.key, r.cost, r.call = n, unsafe.String(unsafe.SliceData(r.memory), len(r.memory)), cost, nil

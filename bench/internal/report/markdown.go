@@ -55,7 +55,7 @@ side by side in one run.
 ## How to reproduce
 
 `+"```"+`
-make bench                  # several minutes; writes this page and its charts
+make bench                  # half an hour; writes this page and its charts
 make bench ARGS=-quick      # a minute or two, with fewer keys; prints only
 make bench ARGS="-run keys" # only what has keys in its name; prints only
 make bench ARGS=-json       # one JSON object per line
