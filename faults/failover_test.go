@@ -87,11 +87,13 @@ func clusterMix() rig.Mix {
 // storeTimeout is how long a daemon waits for Redis.
 const storeTimeout = 10 * time.Millisecond
 
-// F7: a master of a cluster crashes, and its replica takes over.
+// F7: a master of a cluster crashes, and its replica takes over. When that happens is Redis's
+// affair: alone on an idle machine, it takes 1.1 to 2.2 s longer than the node time-out, and could
+// take 2.6 s. So weir's own part is judged by itself, and all of it if Redis was in time.
 func TestClusterMasterKilled(t *testing.T) {
 	nodeTimeout := pick(2*time.Second, time.Second)
 	tr := try(t, "F7", "a master of a cluster killed, its replica takes over",
-		"E ≤ 3B for its slots, ≤ 0 for others; back ≤ node time-out + 2.5 s after the kill")
+		"E ≤ 3B for its slots, ≤ 0 for others; back ≤ 0.5 s after there is a new master, and ≤ node time-out + 2.5 s after the kill if that was there in time")
 	cluster := redistest.StartCluster(t, redistest.NodeTimeout(nodeTimeout), redistest.Config("cluster-require-full-coverage", "no"))
 	fleet := tr.fleet(3, "--redis", strings.Join(cluster.Addrs(), ","))
 	m := clusterMix()
@@ -133,7 +135,8 @@ func TestClusterMasterKilled(t *testing.T) {
 	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
 	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
 	tr.tell("the cluster itself had a new master after", "%s", brief(heirAt.Sub(fault)))
-	tr.within("back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
+	tr.within("back after that", max(0, back.Sub(heirAt)), 500*time.Millisecond)
+	tr.withinIf(heirAt.Sub(fault) <= nodeTimeout+2*time.Second, "back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
 	outage := func(list []history.Decision) []history.Decision {
 		return history.Between(list, load.At(fault), load.At(back))
 	}

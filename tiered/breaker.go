@@ -17,7 +17,14 @@ const (
 	// probeEvery is how often a part that was given up is tried, give or take a
 	// quarter: so that a fleet does not do it in step.
 	probeEvery = 250 * time.Millisecond
+
+	// hurryEvery is how often it is tried at most, if others have come back.
+	hurryEvery = probeEvery / 10
 )
+
+func newBreaker(part int) *breaker {
+	return &breaker{part: part, hurry: make(chan struct{}, 1), outage: 1}
+}
 
 // A breaker remembers how the last calls to a part of the store went, and says
 // when it is to be given up.
@@ -26,7 +33,8 @@ const (
 // the last twenty calls failed, so in good times nobody takes the lock. Both are
 // written under mu.
 type breaker struct {
-	part    int // set by New
+	part    int           // set by New, like hurry
+	hurry   chan struct{} // another part has come back; has room for one
 	open    atomic.Bool
 	trouble atomic.Int32
 

@@ -241,6 +241,49 @@ func TestProbeWrites(t *testing.T) {
 	})
 }
 
+// parted is a store of parts, each with its keys.
+type parted struct{ *flaky }
+
+func (parted) Parts() int { return 8 }
+
+func (parted) Part(_ *weir.Policy, key string) int { return int(key[0] - '0') }
+
+// A part that is back has the others tried soon, and none of them more often than that.
+func TestPartsComeBackTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		var mu sync.Mutex
+		var closed []time.Time
+		l := newTier(t, tiered.Config{Store: parted{store}, OnBreaker: func(_ int, open bool, _ error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !open {
+				closed = append(closed, time.Now())
+			}
+		}})
+		p := newPolicy(t, perSecond(1000))
+		store.set(func(f *flaky) { f.down = errDown })
+		for part := range 8 {
+			for range 5 {
+				take(t, l, p, fmt.Sprint(part), 1)
+			}
+			time.Sleep(time.Duration(part) * 7 * time.Millisecond) // out of step
+		}
+		time.Sleep(10 * time.Second)
+		before := store.count()
+		time.Sleep(10 * time.Second)
+		if n := store.count() - before; n < 8*32 || n > 8*54 {
+			t.Errorf("8 parts were tried %d times in 10 s, want each every 188 to 312 ms", n)
+		}
+		heal(t, store, l)
+		mu.Lock()
+		defer mu.Unlock()
+		if took := closed[7].Sub(closed[0]); len(closed) != 8 || took > 25*time.Millisecond {
+			t.Errorf("%d parts came back within %v, want 8 within 25 ms", len(closed), took)
+		}
+	})
+}
+
 // Beyond MaxInFlight calls are decided without the store, which is not its failure.
 func TestInFlightIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

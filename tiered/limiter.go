@@ -57,7 +57,7 @@ func New(c Config) (*Limiter, error) {
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	for i := range t.store.parts {
-		t.breakers = append(t.breakers, &breaker{part: i, outage: 1})
+		t.breakers = append(t.breakers, newBreaker(i))
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
 	t.words.wake = make(chan struct{}, 1)

@@ -204,21 +204,41 @@ func (t *Limiter) opened(b *breaker, why error) {
 func (t *Limiter) probe(b *breaker) {
 	timer := time.NewTimer(t.probeAfter())
 	defer timer.Stop()
+	tried := time.Now()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-timer.C:
+		case <-b.hurry:
+			timer.Reset(hurryEvery - time.Since(tried))
+			continue
 		}
+		tried = time.Now()
 		if t.answers(b) && t.flushPart(t.ctx, b) {
 			b.close()
 			t.counts.closed.Add(1)
+			t.hurryOthers()
 			if t.config.OnBreaker != nil {
 				t.config.OnBreaker(b.part, false, nil)
 			}
 			return
 		}
 		timer.Reset(t.probeAfter())
+	}
+}
+
+// hurryOthers has the parts that are still given up tried now: often several lie on one
+// server, and are back together.
+func (t *Limiter) hurryOthers() {
+	for _, b := range t.breakers {
+		if !b.open.Load() {
+			continue
+		}
+		select {
+		case b.hurry <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 // keys in one pipeline. So a hot key costs the server one script for dozens of
 // decisions, and a slow server costs this process no goroutine.
 type lane struct {
-	store *Store
+	store    *Store
+	signpost string // of a cluster's: some key on its slots
 
 	mu     sync.Mutex // guards the fields below
 	wake   sync.Cond  // there is work for a sender, or the lane was closed

@@ -16,9 +16,10 @@ import (
 type sender struct {
 	store  *Store
 	lane   *lane
-	place  int            // in the lane
-	client rueidis.Client // this sender's own
-	failed int64          // how many failures the store had seen when this client last answered
+	place  int                     // in the lane
+	client rueidis.Client          // this sender's own
+	failed int64                   // how many failures the store had seen when this client last answered
+	lost   map[uint16]weir.Instant // slots of a cluster's that failed, and until when commands for them take detours
 
 	// Reused from one round to the next.
 	requests []*request
@@ -30,6 +31,7 @@ type sender struct {
 	keys     []string
 	args     []string
 	commands []rueidis.Completed
+	ways     []way // of commands
 }
 
 // A row is the requests for one key that take.lua serves with one run after the
@@ -58,7 +60,7 @@ type pending struct {
 const rowsPerCall = 32
 
 func newSender(l *lane, place int, client rueidis.Client) *sender {
-	return &sender{store: l.store, lane: l, place: place, client: client, places: map[string]int{}}
+	return &sender{store: l.store, lane: l, place: place, client: client, lost: map[uint16]weir.Instant{}, places: map[string]int{}}
 }
 
 func (s *sender) run() {
@@ -345,7 +347,10 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 	for due := s.pipeline(s.order, command, answered); len(due) > 0; {
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
-		numbers, err := s.client.Do(context.Background(), command(due[0], false)).AsIntSlice()
+		cmd := command(due[0], false)
+		w := s.wayOf(cmd)
+		numbers, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
+		s.arrived(w, err)
 		answered(due[0], numbers, err)
 		due = s.pipeline(due[1:], command, answered)
 	}
@@ -356,13 +361,16 @@ func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.
 	if len(places) == 0 {
 		return nil
 	}
-	s.commands = s.commands[:0]
+	s.commands, s.ways = s.commands[:0], s.ways[:0]
 	for _, i := range places {
-		s.commands = append(s.commands, command(i, true))
+		cmd := command(i, true)
+		w := s.wayOf(cmd)
+		s.commands, s.ways = append(s.commands, w.send(cmd)), append(s.ways, w)
 	}
 	s.store.counts.commands.Add(int64(len(places)))
 	for k, r := range s.client.DoMulti(context.Background(), s.commands...) {
 		numbers, err := r.AsIntSlice()
+		s.arrived(s.ways[k], err)
 		if unknownScript(err) {
 			unknown = append(unknown, places[k])
 			continue

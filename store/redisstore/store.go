@@ -105,12 +105,13 @@ type Store struct {
 	general  bool          // tests: take.lua is not used
 	skew     time.Duration // tests: by how much this process's clock is ahead
 
-	families sync.Map // name → *family
-	bindings [cached]atomic.Pointer[binding]
-	requests sync.Pool
-	under    atomic.Int64 // requests under way: queued, or sent and not answered
-	counts   counts
-	closing  sync.Once
+	families  sync.Map // name → *family
+	bindings  [cached]atomic.Pointer[binding]
+	requests  sync.Pool
+	answering atomic.Pointer[lane] // of a cluster: one whose master has answered, nil if none is known
+	under     atomic.Int64         // requests under way: queued, or sent and not answered
+	counts    counts
+	closing   sync.Once
 }
 
 var _ weir.Limiter = (*Store)(nil)
@@ -171,8 +172,9 @@ func (s *Store) start(ctx context.Context, c Config) error {
 // startLanes starts the senders.
 func (s *Store) startLanes(ctx context.Context) error {
 	if s.cluster {
-		for range clusterLanes {
+		for _, key := range signposts(clusterLanes) {
 			l := newLane(s)
+			l.signpost = key
 			l.start(s.client)
 			s.lanes = append(s.lanes, l)
 		}
@@ -213,8 +215,11 @@ func (s *Store) place(key string) int {
 	if len(s.lanes) == 1 {
 		return 0
 	}
-	return int(redisconn.Slot(key)) * len(s.lanes) >> 14
+	return placeOf(key, len(s.lanes))
 }
+
+// placeOf returns which of n lanes has the slot of a key.
+func placeOf(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 }
 
 // Timeout returns how long a decision may take: Config.Timeout, or its default.
 func (s *Store) Timeout() time.Duration { return s.timeout }
