@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir/internal/socket"
 )
 
 // capped is a listener that has at most so many connections open. When there are as many,
@@ -44,7 +46,7 @@ func (c *capped) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := &cappedConn{Conn: conn, owner: c}
+	next := &cappedConn{Conn: socket.Direct(conn), owner: c}
 	for {
 		wait, ok := c.admit(next)
 		if ok {

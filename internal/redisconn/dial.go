@@ -9,6 +9,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirlimit/weir/internal/socket"
 )
 
 // A dialer makes the connections of a client. Until it is let loose, they end with ctx,
@@ -31,6 +33,7 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	if err != nil {
 		return nil, &dialError{addr, err}
 	}
+	conn = socket.Direct(conn)
 	if !bound {
 		return conn, nil
 	}
