@@ -28,7 +28,7 @@ import (
 // apart from rows, so that looking for one touches little memory. All slots are there from
 // the beginning, 1.6 for each key, as memory that costs nothing before it is used: so where
 // a row must be is known without a lock, and a pipeline's rows are fetched together before
-// the first of them is decided on. Tags and tat are written atomically for that alone;
+// the first of them is decided on. Tags, tat and reset are written atomically for that alone;
 // whoever relies on them has the shard's lock.
 //
 // # When it is full
@@ -124,13 +124,17 @@ type row struct {
 // ThrottleEach implements Throttler. All asks are decided at one instant.
 func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
 	spread := maphash.String(t.spread, client)
+	var last *rule // mostly a pipeline has one
 	for i := range asks {
 		a := &asks[i]
 		if len(a.Key) > weir.MaxKeyBytes {
 			a.Err = &weir.KeyError{Bytes: len(a.Key)}
 			continue
 		}
-		a.rule, a.Err = t.rules.of(a.Numbers)
+		if last == nil || last.numbers != a.Numbers {
+			last, a.Err = t.rules.of(a.Numbers)
+		}
+		a.rule = last
 		a.hash = max(firstTag, maphash.Bytes(t.seed, a.Key)^spread)
 	}
 	if len(asks) > 1 {
@@ -138,8 +142,11 @@ func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
 	}
 	now := int64(t.now())
 	for i := range asks {
-		if asks[i].Err == nil {
-			t.decide(&asks[i], now)
+		if a := &asks[i]; a.Err == nil {
+			number := t.shardOf(a.hash)
+			t.shards[number].mu.Lock()
+			t.decideLocked(number, a, now)
+			t.shards[number].mu.Unlock()
 		}
 	}
 }
@@ -151,7 +158,8 @@ func (t *Table) fetch(asks []Ask) {
 		s := t.shardOf(asks[i].hash)
 		at := s*shardSlots + home(asks[i].hash)
 		atomic.LoadUint64(&t.tags[at])
-		atomic.LoadUint64(&t.rows[at].tat)
+		atomic.LoadUint64(&t.rows[at].tat) // its first word, and its last: they may be in two lines of the cache
+		atomic.LoadInt64(&t.rows[at].reset)
 		atomic.LoadInt64(&t.shards[s].last)
 	}
 }
@@ -166,12 +174,9 @@ func (t *Table) shardOf(h uint64) int {
 // of other bits than the shard.
 func home(h uint64) int { return int(h % shardSlots) }
 
-// decide answers an ask, and writes the row of what was admitted.
-func (t *Table) decide(a *Ask, now int64) {
-	number := t.shardOf(a.hash)
+// decideLocked answers an ask, and writes the row of what was admitted.
+func (t *Table) decideLocked(number int, a *Ask, now int64) {
 	s := &t.shards[number]
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	now = max(s.last, now)
 	atomic.StoreInt64(&s.last, now)
 	place := t.findLocked(number, a.hash)
@@ -192,7 +197,8 @@ func (t *Table) decide(a *Ask, now int64) {
 		place = t.placeLocked(number, a.hash, now)
 	}
 	atomic.StoreUint64(&place.tat, next)
-	place.numbers, place.reset = a.rule.numbers, now+int64(d.ResetAfter)
+	place.numbers = a.rule.numbers
+	atomic.StoreInt64(&place.reset, now+int64(d.ResetAfter))
 }
 
 // findLocked returns a key's row, or nil if it has none.
