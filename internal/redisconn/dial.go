@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -18,6 +19,7 @@ import (
 // have to end all the same.
 type dialer struct {
 	ctx    context.Context
+	polite bool        // others may run before who reads; set where one goroutine sends and receives
 	closed func()      // called when a connection is closed, nil = nobody cares
 	loose  atomic.Bool // set once, when the client is open; nobody sets it back
 }
@@ -33,7 +35,9 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	if err != nil {
 		return nil, &dialError{addr, err}
 	}
-	conn = socket.Direct(conn)
+	if d.polite {
+		conn = politeConn{conn}
+	}
 	if !bound {
 		return conn, nil
 	}
@@ -50,14 +54,45 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	})}, nil
 }
 
+// dial connects, TLS included, within the dialer's Timeout.
 func dial(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
-	switch {
-	case isSocket(addr):
-		return d.DialContext(ctx, "unix", addr)
-	case secure != nil:
-		return (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", addr)
+	network := "tcp"
+	if isSocket(addr) {
+		network = "unix"
 	}
-	return d.DialContext(ctx, "tcp", addr)
+	if d.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		defer cancel()
+	}
+	conn, err := d.DialContext(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	conn = socket.Direct(conn)
+	if secure == nil {
+		return conn, nil
+	}
+	if secure.ServerName == "" {
+		secure = secure.Clone()
+		secure.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	client := tls.Client(conn, secure)
+	if err := client.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return client, nil
+}
+
+// politeConn lets other goroutines run before it reads. Who has just written has an answer to wait
+// for, and they may have something to send meanwhile; afterwards the answer is often there,
+// and needs no waiting.
+type politeConn struct{ net.Conn }
+
+func (c politeConn) Read(b []byte) (int, error) {
+	runtime.Gosched()
+	return c.Conn.Read(b)
 }
 
 // boundConn is a connection that a dialer would like to know the end of.

@@ -119,7 +119,7 @@ func (c *Conn) Direct(ctx context.Context) (client rueidis.Client, closing func(
 	if c.Cluster {
 		return c.Client, func() {}, nil
 	}
-	d := &dialer{ctx: ctx}
+	d := &dialer{ctx: ctx, polite: true}
 	o := c.config.options(d)
 	o.ForceSingleClient = c.config.Sentinel == ""
 	o.PipelineMultiplex = multiplex(1)

@@ -39,7 +39,7 @@ const (
 	// senders is how many a lane has where there is one server, each with a connection of
 	// its own. One goes whenever something waits, the others if there is a crowd while it
 	// is away.
-	senders = 3
+	senders = 4
 
 	// crowdOfMany is how many must wait for a second sender if they want different keys:
 	// the server may as well begin. More than sendersOfMany at once gain nothing, since
@@ -48,9 +48,10 @@ const (
 	sendersOfMany = 2
 
 	// crowdOfOneMind is the same for callers who want the same keys. They are better off
-	// together, in fewer scripts, but not in one: they go by thirds, so that some are
-	// woken and come back while the server is busy with others. By halves, both would at
-	// times find nothing to do, and sleep; to wake a processor takes longer than a script.
+	// together, in fewer scripts, but not in one: they go by quarters, so that some are
+	// woken and come back while the server is busy with others. By halves, client and
+	// server would at times find nothing to do, and sleep; to wake a processor takes longer
+	// than a script.
 	crowdOfOneMind = 16
 )
 

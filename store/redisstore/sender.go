@@ -76,7 +76,9 @@ func (s *sender) run() {
 		s.sendTakes()
 		s.sendCalls()
 		s.store.under.Add(int64(-len(s.requests)))
-		runtime.Gosched() // lets those who were just answered come back, to go out together
+		if isMany(len(s.rows), len(s.requests)) {
+			runtime.Gosched() // lets those who were just answered come back, to go out together
+		}
 	}
 }
 
