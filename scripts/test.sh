@@ -109,6 +109,8 @@ check_module() {
   part test "$module" go test -race -shuffle=on -timeout "$timeout" ./...
   # Pools drop entries under the race detector, so what allocates is counted without it.
   part allocations "$module" go test -run 'Allocate' ./...
+  # Sockets are package net's under the race detector; their users are tested with weir's own, too.
+  [ "$module" = . ] && part sockets "$module" go test ./internal/socket ./internal/redisconn ./server
   # A thousand fleets take half a minute, and six times as long under the race detector.
   [ "$module" = . ] && part simulation "$module" go test -run 'TestFleet' ./tiered/fleettest
   [ "$mode" = all ] && fuzz_module "$module"
