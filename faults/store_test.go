@@ -123,9 +123,9 @@ func crowd(tr *trial, fleet *rig.Fleet, n int) {
 }
 
 // poolSize is how many connections a daemon may have to one Redis: four that all share,
-// three of the senders, one each for the words of other daemons, for changes of limits and
+// four of the senders, one each for the words of other daemons, for changes of limits and
 // for the overrides of operators.
-const poolSize = 10
+const poolSize = 11
 
 // mostClients looks again and again how many clients Redis has, without this one.
 func mostClients(t *testing.T, server *redistest.Server, stop <-chan struct{}) (most int) {

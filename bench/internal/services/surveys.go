@@ -20,7 +20,7 @@ without. Both are told the same rules. "Envoy" is ShouldRateLimit with one descr
 client for all; "Check" is weir's own call. The callers share %d gRPC connections, as many as an Envoy
 with two workers has, and each makes one request at a time, with a deadline; over the Redis protocol each
 has a connection. The empty gRPC server is grpc-go with its defaults and answers constants of the size of
-weir's; PING is answered by a loop over weir's parser, and so is what has the size of WEIR.CHECK and its answer. Contenders take turns, and of each the run with the
+weir's; PING is answered by a loop over weir's parser, and so is what has the size of WEIR.CHECK and its answer. Their sockets are package net's. Contenders take turns, and of each the run with the
 most requests per second counts; median is that of all its runs. Processor time is the server's alone, over all
 its runs, that of Redis apart. A run in which others had more than 2 %% of a core is made again, up to four
 times, and the quietest counts. Every answer is checked, and all keys, of 20 bytes, are there before the first run.`
