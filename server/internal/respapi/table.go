@@ -142,11 +142,8 @@ func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
 	}
 	now := int64(t.now())
 	for i := range asks {
-		if a := &asks[i]; a.Err == nil {
-			number := t.shardOf(a.hash)
-			t.shards[number].mu.Lock()
-			t.decideLocked(number, a, now)
-			t.shards[number].mu.Unlock()
+		if asks[i].Err == nil {
+			t.decide(&asks[i], now)
 		}
 	}
 }
@@ -174,9 +171,12 @@ func (t *Table) shardOf(h uint64) int {
 // of other bits than the shard.
 func home(h uint64) int { return int(h % shardSlots) }
 
-// decideLocked answers an ask, and writes the row of what was admitted.
-func (t *Table) decideLocked(number int, a *Ask, now int64) {
+// decide answers an ask, and writes the row of what was admitted.
+func (t *Table) decide(a *Ask, now int64) {
+	number := t.shardOf(a.hash)
 	s := &t.shards[number]
+	s.mu.Lock()
+	defer s.mu.Unlock() // a connection survives a panic, and so must the shard
 	now = max(s.last, now)
 	atomic.StoreInt64(&s.last, now)
 	place := t.findLocked(number, a.hash)
