@@ -40,7 +40,7 @@ var layers = []layer{
 	// modules bench and faults import it.
 	{rank: 4, packages: "store/storetest tiered/fleettest", kind: testHelper},
 	{rank: 5, packages: "blocklist/blocktest", kind: testHelper},
-	{rank: 7, packages: "internal/apitest internal/redistest", kind: testHelper},
+	{rank: 7, packages: "internal/apitest internal/golden internal/redistest", kind: testHelper},
 }
 
 // lastPure is the last rank that imports the standard library only, so that

@@ -32,7 +32,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	api := httpapi.New(httpapi.Config{
 		Guard: s.guard, State: func() *httpapi.State { return s.state.Load().http },
-		Observe: s.observer.Decided, Log: s.cfg.Log, Ready: s.readiness,
+		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Ready: s.readiness,
 	})
 	path, connect := connectapi.New(connectapi.Config{
 		Guard: s.guard, State: func() *connectapi.State { return s.state.Load().connect },

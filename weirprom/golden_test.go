@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/tiered"
 )
@@ -59,19 +59,7 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	got := strings.ReplaceAll(text.String(), runtime.Version(), "GOVERSION")
-	name := filepath.Join("testdata", "metrics.txt")
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil { //nolint:gosec // meant to be read
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("not as in %s (-want +got); if it should be: go test ./weirprom -update\n%s", name, diff)
-	}
+	golden.Check(t, "testdata/metrics.txt", []byte(got))
 }
 
 func TestLint(t *testing.T) {

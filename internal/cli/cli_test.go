@@ -3,14 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 func TestHelp(t *testing.T) {
@@ -32,26 +31,8 @@ func TestHelp(t *testing.T) {
 			if code := Main(context.Background(), args, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
 				t.Fatalf("exit code %d, stderr %q", code, stderr.String())
 			}
-			golden(t, filepath.Join("help", name), stdout.Bytes())
+			golden.Check(t, filepath.Join("testdata/help", name), stdout.Bytes())
 		})
-	}
-}
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
 	}
 }
 

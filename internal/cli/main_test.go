@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -24,10 +23,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/redistest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"weir": weirMain})
@@ -65,7 +63,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
-		UpdateScripts:       *update,
+		UpdateScripts:       golden.Updating(),
 		Setup: func(env *testscript.Env) error {
 			env.Values[daemonKey{}] = new(*daemon)
 			env.Setenv(noRaceSleep())

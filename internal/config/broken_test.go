@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Each file in testdata/broken has something wrong with it, and beside it what is said
@@ -35,7 +37,7 @@ func TestBroken(t *testing.T) {
 					t.Errorf("not a sentence: %+v", p)
 				}
 			}
-			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", err.Error()+"\n")
+			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", []byte(err.Error()+"\n"))
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/secret"
 	"github.com/weirlimit/weir/server"
@@ -62,7 +63,7 @@ func TestPrint(t *testing.T) {
 			if strings.Contains(b.String(), "CANARY") {
 				t.Errorf("a secret is printed:\n%s", b.String())
 			}
-			golden(t, filepath.Join("testdata/good", name+ending), b.String())
+			golden.Check(t, filepath.Join("testdata/good", name+ending), []byte(b.String()))
 		}
 	}
 }

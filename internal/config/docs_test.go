@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // What of docs/config.md is made from the structs.
@@ -26,7 +28,7 @@ func TestDocumentation(t *testing.T) {
 	if !ok || !alsoOK {
 		t.Fatalf("%s has lost the lines %q and %q", name, docBegins, docEnds)
 	}
-	golden(t, name, before+docBegins+fieldTables(describe(t))+docEnds+after)
+	golden.Check(t, name, []byte(before+docBegins+fieldTables(describe(t))+docEnds+after))
 }
 
 func fieldTables(structs []structDoc) string {

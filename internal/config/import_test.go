@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Beside each file of testdata/envoy is what becomes of it: ours and the notes, or the
@@ -30,7 +32,7 @@ func TestImportEnvoy(t *testing.T) {
 			for _, n := range notes {
 				fmt.Fprintln(&b, "#", n)
 			}
-			golden(t, strings.TrimSuffix(name, ".yaml")+".golden", b.String())
+			golden.Check(t, strings.TrimSuffix(name, ".yaml")+".golden", []byte(b.String()))
 			if err != nil {
 				return
 			}

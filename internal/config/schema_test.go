@@ -12,6 +12,8 @@ import (
 	yaml "github.com/goccy/go-yaml"
 	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // makeSchema makes the schema from the structs.
@@ -90,9 +92,9 @@ const repository = "../.."
 
 func TestSchema(t *testing.T) {
 	want := string(makeSchema(t))
-	golden(t, "schema.json", want)
-	golden(t, filepath.Join(repository, "docs/weir.schema.json"), want)
-	if !*update && string(Schema()) != want {
+	golden.Check(t, "schema.json", []byte(want))
+	golden.Check(t, filepath.Join(repository, "docs/weir.schema.json"), []byte(want))
+	if !golden.Updating() && string(Schema()) != want {
 		t.Error("Schema returns something else")
 	}
 }

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"github.com/weirlimit/weir/internal/golden"
+)
 
 // A picture with one of everything.
 func TestDocument(t *testing.T) {
@@ -35,7 +32,7 @@ func TestDocument(t *testing.T) {
 	d.Path("axis", p)
 	d.Path("axis", Path{})
 	d.Text("dim", End, 290, 116, "5 s")
-	golden(t, "document.svg", d.Bytes())
+	golden.Check(t, "testdata/document.svg", d.Bytes())
 }
 
 // Whatever the words and numbers are, what comes out is well-formed, and the words
@@ -108,23 +105,5 @@ func decode(t *testing.T, file []byte) string {
 		if text, ok := token.(xml.CharData); ok {
 			texts.Write(text)
 		}
-	}
-}
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(want, got) {
-		t.Errorf("%s differs, go test -update writes it; got:\n%s", file, got)
 	}
 }

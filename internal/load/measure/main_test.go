@@ -1,19 +1,13 @@
 package measure
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -76,22 +70,4 @@ func stalledReport() Report {
 	r.SetTarget(after(20_000), 0)
 	r.Recorder().Begin(after(19_500), after(19_510))
 	return r.Report(after(20_000), Meta{Target: "http://localhost:8080/check?key=a&cost=<1>", Connections: 1, Unstarted: 2, Interrupted: true})
-}
-
-// golden compares got with a file of testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s (-want +got), go test -update writes it:\n%s", file, diff)
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Four operations by hand: each figure can be checked on paper. Percentiles are the upper
@@ -195,11 +197,11 @@ func TestJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "stalled.json", append(file, '\n'))
+	golden.Check(t, "testdata/stalled.json", append(file, '\n'))
 }
 
 func TestText(t *testing.T) {
-	golden(t, "stalled.txt", []byte(text(t, stalledReport())))
+	golden.Check(t, "testdata/stalled.txt", []byte(text(t, stalledReport())))
 }
 
 func text(t *testing.T, r Report) string {

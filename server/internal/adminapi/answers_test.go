@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/guard"
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Every answer there is, as callers see it.
@@ -20,7 +20,7 @@ func TestAnswers(t *testing.T) {
 		d.check("api", guard.Query{Key: "alice", Cost: 15, Keys: []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}})
 		d.check("llm", guard.Query{Key: "bob", Costs: []guard.Cost{{Unit: "tokens", Amount: 500}}})
 		time.Sleep(90 * time.Second)
-		apitest.Golden(t, "answers.golden", d.converse(
+		golden.Check(t, "testdata/answers.golden", d.converse(
 			"GET /admin/v1/config",
 			"GET /admin/v1/policies",
 			"GET /admin/v1/keys?policy=api&key=alice&keys.ip=192.0.2.1",
@@ -75,7 +75,7 @@ func TestProblems(t *testing.T) {
 			"DELETE /admin/v1/keys/override?policy=api&key=nobody", "DELETE /admin/v1/keys/override?policy=api&key=partner-*",
 			"DELETE /admin/v1/keys/override?policy=api&key=" + strings.Repeat("k", 257),
 		}
-		apitest.Golden(t, "problems.golden", d.converse(list...))
+		golden.Check(t, "testdata/problems.golden", d.converse(list...))
 	})
 }
 
@@ -91,7 +91,7 @@ func TestBrokenStore(t *testing.T) {
 		)
 		d.broken = ErrTooMany
 		got = append(got, d.converse("PUT /admin/v1/keys/override "+body)...)
-		apitest.Golden(t, "broken.golden", append(got, d.log.String()...))
+		golden.Check(t, "testdata/broken.golden", append(got, d.log.String()...))
 	})
 }
 

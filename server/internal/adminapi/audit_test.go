@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Every change leaves a line, whatever became of it. Looking leaves none.
@@ -29,7 +29,7 @@ func TestAudit(t *testing.T) {
 		} {
 			d.send(what, bearer(writeToken)...)
 		}
-		apitest.Golden(t, "audit.golden", []byte(d.log.String()))
+		golden.Check(t, "testdata/audit.golden", []byte(d.log.String()))
 	})
 }
 
@@ -54,7 +54,7 @@ func TestAuditOfFailedAuthentication(t *testing.T) {
 		}
 		d.send("GET /admin/v1/config")
 		got.WriteString(d.log.String())
-		apitest.Golden(t, "doubts.golden", got.Bytes())
+		golden.Check(t, "testdata/doubts.golden", got.Bytes())
 	})
 }
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/guard"
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // stories are decisions of all kinds.
@@ -54,7 +54,7 @@ func TestEvents(t *testing.T) {
 			d.lost = 3
 			got.WriteString("> " + query + "\n" + recordEvents(d, query))
 		}
-		apitest.Golden(t, "events.golden", []byte(got.String()))
+		golden.Check(t, "testdata/events.golden", []byte(got.String()))
 	})
 }
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Every way in which a body can be wrong. Nothing is changed by any of them.
@@ -110,7 +110,7 @@ func TestBodies(t *testing.T) {
 			w := d.send(tt.method + " " + paths[tt.method] + " " + tt.body)
 			fmt.Fprintf(&got, "%s, %s: %d %s", tt.method, tt.name, w.Code, detail(t, w.Body.Bytes()))
 		}
-		apitest.Golden(t, "bodies.golden", got.Bytes())
+		golden.Check(t, "testdata/bodies.golden", got.Bytes())
 		if len(d.set) > 0 {
 			t.Errorf("overrides = %v", d.set)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // say sends JSON to a verb and returns the status and the answer, written compactly:
@@ -92,7 +92,7 @@ func TestConversation(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%d %s\n", status, answer)
 	}
-	apitest.Golden(t, "conversation.golden", got.Bytes())
+	golden.Check(t, "testdata/conversation.golden", got.Bytes())
 }
 
 // TestCharset: to connect, JSON with a charset is another codec, and its own would leave

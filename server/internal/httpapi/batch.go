@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/guard"
@@ -26,26 +28,31 @@ func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 	if !state.findAll(w, client, &s.request) {
 		return
 	}
-	items := s.batch.items
 	began := time.Now()
-	check := a.guard.CheckEach
-	if s.request.atomic {
-		check = a.guard.CheckAll
-	}
-	verdicts, err := check(r.Context(), items)
+	verdicts, err := a.checkBatch(r.Context(), s)
 	if err != nil {
-		a.writeBatchUndecided(w, r, items, err)
+		a.writeBatchUndecided(w, r, s.batch.items, err)
 		return
 	}
-	a.writeBatch(w, s, verdicts, time.Since(began))
+	a.observeEach(s.batch.items, verdicts, time.Since(began)/time.Duration(max(1, len(verdicts)))) // it is one measurement
+	s.writeBatch(w, verdicts)
 }
 
-// writeBatch answers a batch that took so long.
-func (a *api) writeBatch(w http.ResponseWriter, s *scratch, verdicts []guard.Verdict, took time.Duration) {
+// checkBatch decides on all checks. The verdicts may be in s.
+func (a *api) checkBatch(ctx context.Context, s *scratch) ([]guard.Verdict, error) {
+	b := &s.batch
+	if s.request.atomic {
+		return a.guard.CheckAll(ctx, b.items)
+	}
+	b.verdicts = slices.Grow(b.verdicts[:0], len(b.items))[:len(b.items)]
+	return b.verdicts, a.guard.CheckEachInto(ctx, b.items, b.verdicts)
+}
+
+// writeBatch answers a batch.
+func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []guard.Verdict) {
 	s.out = append(s.out[:0], `{"decisions":[`...)
 	for i := range verdicts {
 		pause(i)
-		a.tell(s, &s.batch.items[i].Query, s.batch.items[i].Peek, &verdicts[i], took/time.Duration(len(verdicts)))
 		if i > 0 {
 			s.out = append(s.out, ',')
 		}

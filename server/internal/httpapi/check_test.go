@@ -15,7 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -128,7 +128,7 @@ func TestConversation(t *testing.T) {
 				}
 				fmt.Fprintf(&got, "> %s\n%d %s", line, status, ticketID.ReplaceAll(answer, []byte(`"id":"…"`)))
 			}
-			apitest.Golden(t, tt.file, got.Bytes())
+			golden.Check(t, "testdata/"+tt.file, got.Bytes())
 		})
 	}
 }
@@ -158,7 +158,7 @@ func TestHeaders(t *testing.T) {
 		fmt.Fprintf(&got, "> %s\n%d\n", x.body, w.Code)
 		w.Header().Write(&got)
 	}
-	apitest.Golden(t, "headers.golden", bytes.ReplaceAll(got.Bytes(), []byte("\r"), nil))
+	golden.Check(t, "testdata/headers.golden", bytes.ReplaceAll(got.Bytes(), []byte("\r"), nil))
 }
 
 func TestCheckRefusesBadInput(t *testing.T) {
@@ -314,6 +314,23 @@ func TestCheckWithoutDecision(t *testing.T) {
 				t.Errorf("the log shows the key: %q", log.String())
 			}
 		})
+	}
+}
+
+// TestBatchIsObserved: each decision of a batch is told, the first with how long all took.
+func TestBatchIsObserved(t *testing.T) {
+	for _, atomic := range []bool{false, true} {
+		f := newFixture(t, frozenTable(t))
+		body := fmt.Sprintf(`{"atomic":%v,"checks":[{"policy":"default","key":"a"},{"policy":"default","key":"b","cost":2}]}`, atomic)
+		if w := serve(f.handler(), "POST", "/v1/check/batch", body); w.Code != http.StatusOK {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if len(f.records) != 2 || f.records[0].Key != "a" || f.records[1].Key != "b" || f.records[1].Cost != 2 {
+			t.Fatalf("atomic %v: records %+v", atomic, f.records)
+		}
+		if f.records[0].Took < 0 || f.records[1].Took != guard.Untimed {
+			t.Errorf("atomic %v: took %v and %v, want one measurement", atomic, f.records[0].Took, f.records[1].Took)
+		}
 	}
 }
 

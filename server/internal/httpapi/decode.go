@@ -49,6 +49,7 @@ type request struct {
 type batchItems struct {
 	policies [][]byte // may point into the body
 	items    []guard.Item
+	verdicts []guard.Verdict
 	one      request // the check that is being read
 }
 

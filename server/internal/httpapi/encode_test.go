@@ -9,7 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 func TestDecisionsOnTheWire(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDecisionsOnTheWire(t *testing.T) {
 		}
 		fmt.Fprintf(&got, "%s\n%s}\n", tt.name, appendDecision(nil, &v))
 	}
-	apitest.Golden(t, "decisions.golden", got.Bytes())
+	golden.Check(t, "testdata/decisions.golden", got.Bytes())
 }
 
 func TestCheckAllocates(t *testing.T) {

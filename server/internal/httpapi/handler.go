@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
@@ -17,8 +18,13 @@ type Config struct {
 	Guard   *guard.Guard
 	State   func() *State // what holds now; a request asks once
 	Observe func(*guard.Record)
-	Log     *slog.Logger
-	Ready   func() (ready bool, detail string) // false once the daemon stops; asked by GET /readyz
+
+	// ObserveEach is Observe for the decisions on several items, of which the first took
+	// so long and the others were not timed.
+	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+
+	Log   *slog.Logger
+	Ready func() (ready bool, detail string) // false once the daemon stops; asked by GET /readyz
 }
 
 // State is what can change while the daemon runs. A State is immutable; a change is
@@ -51,7 +57,7 @@ func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{guard: cfg.Guard, state: cfg.State, observe: cfg.Observe, log: cfg.Log, ready: cfg.Ready}
+	a := &api{guard: cfg.Guard, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready}
 	mux := http.NewServeMux()
 	check := only(http.MethodPost, a.check)
 	mux.Handle("/v1/check", check)
@@ -77,11 +83,12 @@ func New(cfg Config) http.Handler {
 
 // api holds what the handlers share. All fields are set once by New.
 type api struct {
-	guard   *guard.Guard
-	state   func() *State
-	observe func(*guard.Record)
-	log     *slog.Logger
-	ready   func() (bool, string)
+	guard       *guard.Guard
+	state       func() *State
+	observe     func(*guard.Record)
+	observeEach func([]guard.Item, []guard.Verdict, time.Duration)
+	log         *slog.Logger
+	ready       func() (bool, string)
 }
 
 // only lets one method through, and HEAD along with GET.

@@ -78,10 +78,11 @@ func newFixture(t testing.TB, l weir.Limiter) *fixture {
 }
 
 func (f *fixture) handler() http.Handler {
+	observe := func(r *guard.Record) { f.records = append(f.records, *r) }
 	return New(Config{
 		Guard: f.guard, State: func() *State { return f.state }, Log: f.log,
-		Observe: func(r *guard.Record) { f.records = append(f.records, *r) },
-		Ready:   func() (bool, string) { return true, "" },
+		Observe: observe, ObserveEach: apitest.Each(observe),
+		Ready: func() (bool, string) { return true, "" },
 	})
 }
 

@@ -26,6 +26,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/internal/secret"
@@ -193,7 +194,8 @@ func openapiNew(t *testing.T) *openapiWorld {
 	openapiMust(t, err)
 	w.state = &State{Rules: rules, Quotas: NewQuotas(rules), Door: &identity.Door{}, Proxies: proxies}
 	w.handler = New(Config{
-		Guard: g, State: func() *State { return w.state }, Observe: func(*guard.Record) {}, Log: slog.New(slog.DiscardHandler),
+		Guard: g, State: func() *State { return w.state }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}),
 		Ready: func() (bool, string) { return w.ready, "the store is away" },
 	})
 	return w

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
 // Every file testdata/*.txt is a session: lines as people type them, and replies to the
@@ -23,7 +23,7 @@ func TestSessions(t *testing.T) {
 			if name == "clients" {
 				clients = []string{"alice=tight", "bob"}
 			}
-			apitest.Golden(t, name+".golden", []byte(session(newFixture(t, clients...), string(text))))
+			golden.Check(t, "testdata/"+name+".golden", []byte(session(newFixture(t, clients...), string(text))))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package apitest
+package golden
 
 import (
 	"os"
@@ -13,8 +13,8 @@ type watched struct {
 
 func (w *watched) Errorf(string, ...any) { w.problems++ }
 
-// TestGolden: what is as in the file passes, and what is not does not.
-func TestGolden(t *testing.T) {
+// TestCheck: what is as in the file passes, and what is not does not.
+func TestCheck(t *testing.T) {
 	if *update {
 		t.Skip("what is not as in the file is written there")
 	}
@@ -27,7 +27,7 @@ func TestGolden(t *testing.T) {
 	}
 	for got, problems := range map[string]int{"one\n": 0, "two\n": 1, "": 1} {
 		w := &watched{TB: t}
-		if Golden(w, "x.golden", []byte(got)); w.problems != problems {
+		if Check(w, "testdata/x.golden", []byte(got)); w.problems != problems {
 			t.Errorf("%q has %d problems, want %d", got, w.problems, problems)
 		}
 	}
