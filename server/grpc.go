@@ -23,6 +23,7 @@ func (s *Server) newGRPC() *grpcapi.Server {
 		},
 		Settled:    settle,
 		Reflection: s.cfg.Reflection,
+		Tracer:     s.cfg.Tracer,
 		Log:        s.cfg.Log,
 	})
 }

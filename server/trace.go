@@ -16,10 +16,17 @@ func (s *Server) traced(h http.Handler) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		defer span.End()
+		returned := false
+		defer func() {
+			if !returned {
+				span.Fail("panic") // which net/http logs, and then cuts the caller off
+			}
+			span.End()
+		}()
 		span.Str("http.request.method", r.Method)
 		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		h.ServeHTTP(seen, r)
+		returned = true
 		span.Int("http.response.status_code", int64(seen.status))
 		if seen.status >= http.StatusInternalServerError {
 			span.Fail(http.StatusText(seen.status))

@@ -36,7 +36,7 @@ type File struct {
 	// Log is what is logged, and how.
 	Log Log `yaml:"log"`
 
-	// Tracing is where spans of requests are sent. If it is left out, there are none.
+	// Tracing is where spans of HTTP and gRPC requests are sent. If it is left out, there are none.
 	Tracing *Tracing `yaml:"tracing"`
 
 	// Envoy are the domains of the Envoy rate limit service, in the form that

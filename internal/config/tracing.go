@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/internal/secret"
 )
 
-// Tracing is where spans of requests are sent.
+// Tracing is where spans of HTTP and gRPC requests are sent.
 type Tracing struct {
 	// Endpoint is the URL of a collector that takes OTLP over HTTP, for example
 	// http://127.0.0.1:4318.

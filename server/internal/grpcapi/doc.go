@@ -18,6 +18,7 @@
 //     trailer grpc-retry-pushback-ms. A decision that is a reply has no details.
 //   - Shutdown loses no call that came before callers heard of it (GOAWAY).
 //   - A service that panics fails that call alone.
+//   - A call whose caller traces it, or that is sampled, has a span; health has none.
 //
 // Health (grpc.health.v1) is open to everybody, as /healthz is. Reflection is off unless
 // asked for, and then only for those who may call.

@@ -10,17 +10,24 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 )
 
 // unary stands around each call.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
+	service := s.services[info.Server] // nil for health, which is for everybody
+	var span *otlp.Span
+	if service != nil {
+		span = s.trace(ctx, info.FullMethod)
+	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			reply, err = nil, s.recovered(info.FullMethod, panicked)
 		}
+		traced(span, err)
 	}()
 	c := callerOf(ctx)
-	if service := s.services[info.Server]; service != nil { // health is for everybody
+	if service != nil {
 		if ctx, err = s.enter(ctx, c, service); err != nil {
 			return nil, err
 		}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 )
 
 // Config is what New needs. Services and Log are required.
@@ -27,6 +28,9 @@ type Config struct {
 
 	// Reflection lets callers ask what there is to call. The default is off.
 	Reflection bool
+
+	// Tracer, if set, gets a span for each call of a service that is sampled.
+	Tracer *otlp.Exporter
 }
 
 // Service is something to call.
@@ -63,6 +67,7 @@ type Server struct {
 	services map[any]*Service
 	first    *Service
 	log      *slog.Logger
+	tracer   *otlp.Exporter
 	settled  func(net.Conn)
 	health   *health.Server
 
@@ -75,7 +80,7 @@ type Server struct {
 // New returns a server that is not ready.
 func New(cfg Config) *Server {
 	s := &Server{
-		services: map[any]*Service{}, log: cfg.Log, settled: cfg.Settled, health: health.NewServer(),
+		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, settled: cfg.Settled, health: health.NewServer(),
 	}
 	if s.settled == nil {
 		s.settled = func(net.Conn) {}
