@@ -73,7 +73,8 @@ const (
 // beyond capacity is fine. GCRA and TokenBucket owe at most Limit.MaxDebt, as of
 // overruns, and windows count beyond their limit. The Decision is Allowed, with
 // Reason Admitted, and tells how the tightest limit stands afterwards: its Limit,
-// Remaining and ResetAfter. A cost of 0 changes nothing and tells the same. Slots
+// Remaining and ResetAfter. A limiter that has remembered the charge for a store that
+// is away may say StoreDown instead. A cost of 0 changes nothing and tells the same. Slots
 // cannot be owed: a policy that limits concurrency gets ErrReserveOnly, and then
 // nothing is charged.
 type Batch struct {

@@ -18,7 +18,8 @@ import (
 // PeekEach asks the store, and adds what is leased here; while the store is away, it
 // says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
 // of what the store holds, return an error if the store is away. DebitEach is remembered
-// then, and the store told when it is back.
+// then, and the store told when it is back; its decisions say how this node's share stands,
+// and those of policies that fail closed have Reason StoreDown.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -115,7 +116,7 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 		if d, ok := call.entry.denied(call.plan, c.Cost, call.now); ok {
 			t.counts.denyCache.Add(int64(len(b.Charges)))
 			for j := range b.Decisions {
-				b.Decisions[j] = weir.Decision{Estimate: true}
+				b.Decisions[j] = t.notTaken(&b.Charges[j])
 			}
 			b.Decisions[i] = d
 			return nil
@@ -142,6 +143,25 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	return nil
+}
+
+// notTaken says of a charge that fits, as far as is known here, that it was not made because
+// another was refused. Of a key of which nothing is known it says that it is unused.
+func (t *Limiter) notTaken(c *weir.Charge) weir.Decision {
+	call := t.begin(c.Policy, c.Key, c.Cost)
+	d := weir.Decision{Limit: call.plan.capacity, Remaining: call.plan.capacity, Estimate: true}
+	if e := call.entry; e != nil {
+		e.mu.Lock()
+		s := e.standing
+		e.mu.Unlock()
+		if s.limits == call.plan.limits && call.now < s.resetAt {
+			back := int64(float64(call.now.Sub(s.at)) * call.plan.perNano[s.by])
+			d.By, d.Limit, d.Remaining = s.by, s.limit, min(s.limit, s.remaining+back)
+			d.ResetAfter = s.resetAt.Sub(call.now)
+		}
+	}
+	d.Remaining = max(0, d.Remaining-c.Cost)
+	return d
 }
 
 // peekEach asks the store, and adds what this node holds. A lease that comes or goes
@@ -232,17 +252,44 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	}
 	for i, c := range b.Charges {
 		call := t.begin(c.Policy, c.Key, c.Cost)
-		b.Decisions[i] = weir.Decision{Allowed: true, Limit: call.plan.capacity, Estimate: true}
-		if !call.needEntry(t) {
-			t.counts.forgiven.Add(c.Cost)
-			continue
-		}
-		call.entry.debt.under(call.plan)
-		call.entry.debt.asked.Add(c.Cost)
-		call.entry.debt.units.Add(c.Cost)
-		t.owe(call.entry)
+		t.remember(&call)
+		b.Decisions[i] = t.fallbackDebit(&call)
 	}
 	return nil
+}
+
+// remember notes a debit that the store is told when it is back.
+func (t *Limiter) remember(c *call) {
+	if !c.needEntry(t) {
+		t.counts.forgiven.Add(c.cost)
+		return
+	}
+	c.entry.debt.under(c.plan)
+	c.entry.debt.asked.Add(c.cost)
+	c.entry.debt.units.Add(c.cost)
+	t.owe(c.entry)
+}
+
+// fallbackDebit says how a key stands after a debit while the store is away. This node's
+// share is debited, too, lest it grant what was used already. The debit is remembered in any
+// case, so it is Allowed also where everything is refused meanwhile.
+func (t *Limiter) fallbackDebit(c *call) weir.Decision {
+	pl, s := c.plan, t.shareOf(c.plan)
+	d := storeDown()
+	switch {
+	case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
+	case len(pl.fail.local) == 0:
+		d = weir.Decision{Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+	default:
+		if c.entry != nil {
+			t.seed(c, s)
+		}
+		b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: s.policy, Key: c.key, Cost: c.cost}}}
+		err := t.config.Local.Do(context.Background(), &b)
+		d = pl.shared(s, b.Decisions[0], err)
+	}
+	d.Allowed = true
+	return d
 }
 
 // Set puts new in force wherever old was, on all nodes. It returns an error if the

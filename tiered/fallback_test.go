@@ -365,6 +365,43 @@ func TestTakeAllInAnOutage(t *testing.T) {
 	})
 }
 
+// A debit in an outage is remembered and counts for the share, which says how it stands.
+func TestDebitInAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		on        weir.OnError
+		remaining []int64 // after each debit of 3 units
+		reason    weir.Reason
+		then      bool // a Take of 3 more is admitted
+	}{
+		{weir.FailLocal, []int64{7, 4, 1}, weir.Admitted, false},
+		{weir.FailOpen, []int64{20, 20, 20}, weir.Admitted, true},
+		{weir.FailClosed, []int64{0, 0, 0}, weir.StoreDown, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFlaky(t)
+			l := newTier(t, tiered.Config{Store: store, Nodes: 2, OnError: tt.on})
+			p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 20})
+			breakStore(t, store, l, p)
+			for i, want := range tt.remaining {
+				b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 3}}}
+				if err := l.Do(ctx, &b); err != nil {
+					t.Fatal(err)
+				}
+				if d := b.Decisions[0]; !d.Allowed || !d.Estimate || d.Reason != tt.reason || d.Remaining != want {
+					t.Errorf("%v, debit %d: %+v, want %d to remain", tt.on, i, d, want)
+				}
+			}
+			if got := take(t, l, p, "k", 3).Allowed; got != tt.then {
+				t.Errorf("%v: more was admitted: %t", tt.on, got)
+			}
+			heal(t, store, l)
+			if left := store.remaining(t, p, "k"); left != 20-9 {
+				t.Errorf("%v: %d remain, want 11", tt.on, left)
+			}
+		})
+	}
+}
+
 // A call that the store has carried out and not answered is charged once.
 func TestUnknownIsNotChargedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ func (s *Service) read(d *domain, r *rlsv3.RateLimitRequest) (*asking, error) {
 	a.replace()
 	for i := range a.list {
 		if q := &a.list[i]; q.counts() {
-			q.key = keyOf(r.GetDescriptors()[i].GetEntries())
+			q.key = keyOf(q.limit.apart, r.GetDescriptors()[i].GetEntries())
 		}
 	}
 	return a, nil

@@ -41,6 +41,11 @@ type limit struct {
 	period
 	mode   mode
 	policy *weir.Policy // nil if nothing is counted: all or nothing is admitted
+
+	// apart, unless it is 0, is part of the key: of limits that came with requests those with
+	// another period are counted apart. Were it part of the policy's name, whoever can invent
+	// numbers could invent policies, which nobody forgets.
+	apart uint32
 }
 
 // mode is what the refusal of a limit means.

@@ -12,8 +12,8 @@ import (
 // is to know that.
 var errStoreDown = errors.New("the store does not answer")
 
-// decide answers all questions.
-func (a *asking) decide(ctx context.Context, l weir.Limiter) error {
+// decide answers all questions. Refunds take turns.
+func (a *asking) decide(ctx context.Context, l weir.Limiter, refunds *turns) error {
 	for i := range a.list {
 		if q := &a.list[i]; q.limit != nil && !q.counts() { // of 0 requests, or unlimited
 			q.over = !q.limit.Unlimited && q.hits > 0 && !q.refund
@@ -21,7 +21,7 @@ func (a *asking) decide(ctx context.Context, l weir.Limiter) error {
 	}
 	err := a.take(ctx, l)
 	if err == nil {
-		err = a.giveBack(ctx, l)
+		err = a.giveBack(ctx, l, refunds)
 	}
 	return err
 }
@@ -83,7 +83,8 @@ func (a *asking) allOrNothing(ctx context.Context, l weir.Limiter) error {
 			return err
 		}
 		if a.admitted = !slices.ContainsFunc(wanted, a.isOver); a.admitted {
-			return a.ask(ctx, l, weir.TakeEach, shadows)
+			_ = a.ask(ctx, l, weir.TakeEach, shadows) // the request is charged: what only watches must not fail it
+			return nil
 		}
 		if slices.ContainsFunc(plain, a.isOver) {
 			return a.ask(ctx, l, weir.PeekEach, shadows)
@@ -126,6 +127,9 @@ func (q *question) decided(op weir.Op, d *weir.Decision) error {
 	}
 	q.reset = d.ResetAfter
 	if op == weir.DebitEach { // there is one unit more than is admitted
+		if d.Estimate && d.Limit < 2 && q.limit.RequestsPerUnit > 0 { // a share that is too small to admit a hit
+			return errStoreDown
+		}
 		q.over, q.remaining = d.Remaining <= 0, max(0, d.Remaining-1)
 		return nil
 	}

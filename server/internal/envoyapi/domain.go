@@ -12,8 +12,9 @@ type Domain struct {
 	Compat bool
 
 	// NegativeHits lets requests give hits back (is_negative_hits), down to none used.
-	// Hits that are counted at the same instant may then be forgotten and, with Compat,
-	// those that were refused, all but one, are. The default refuses such requests.
+	// Hits that are counted at the same instant may then be forgotten or, if another daemon
+	// gives some back at that very instant, counted twice; with Compat, those that were
+	// refused, all but one, are forgotten. The default refuses such requests.
 	NegativeHits bool
 
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the

@@ -69,9 +69,13 @@ func sum(s string) string {
 }
 
 // keyOf returns what a descriptor is counted under: its entries, each with its length so
-// that no two descriptors share a key; a hash if they are too long.
-func keyOf(entries []*rlcommon.RateLimitDescriptor_Entry) string {
+// that no two descriptors share a key, after what sets its limit apart; a hash if they are
+// too long.
+func keyOf(apart uint32, entries []*rlcommon.RateLimitDescriptor_Entry) string {
 	b := make([]byte, 0, 64)
+	if apart > 0 {
+		b = append(strconv.AppendUint(b, uint64(apart), 10), '*')
+	}
 	for _, e := range entries {
 		b = appendPart(appendPart(b, e.GetKey()), e.GetValue())
 	}

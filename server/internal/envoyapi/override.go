@@ -40,19 +40,17 @@ func (o *overrides) limit(d *domain, n *node, brought *rlcommon.RateLimitDescrip
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	if numbers != nil {
-		l.policy, err = o.policy(overrideKey{overrideName(d, n, l.period), l.period, l.RequestsPerUnit, d.Compat}, *numbers)
+	if numbers == nil {
+		return l, nil
 	}
+	name := ""
+	if n != nil && n.limit != nil && n.limit.policy != nil && n.limit.period == l.period {
+		name = n.limit.policy.Name()
+	} else {
+		name, l.apart = policyName([]string{d.Name, "override", l.period.unit.String()}), l.times
+	}
+	l.policy, err = o.policy(overrideKey{name, l.period, l.RequestsPerUnit, d.Compat}, *numbers)
 	return l, err
-}
-
-// overrideName returns the name of the policy under which a limit that came with a request
-// is counted.
-func overrideName(d *domain, n *node, p period) string {
-	if n != nil && n.limit != nil && n.limit.policy != nil && n.limit.period == p {
-		return n.limit.policy.Name()
-	}
-	return policyName([]string{d.Name, "override", fmt.Sprintf("%d-%s", p.times, p.unit)})
 }
 
 func (o *overrides) policy(k overrideKey, numbers weir.Limit) (*weir.Policy, error) {

@@ -1,6 +1,7 @@
 package envoyapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type Config struct {
 type Service struct {
 	cfg       Config
 	overrides overrides
+	refunds   turns
 
 	mu   sync.Mutex              // held by Set, one at a time; guards the field below
 	told map[string]*weir.Policy // what the limiter has in force, by name, also of rules that are gone
@@ -41,7 +43,7 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Service{cfg: cfg, told: map[string]*weir.Policy{}}
+	return &Service{cfg: cfg, refunds: newTurns(), told: map[string]*weir.Policy{}}
 }
 
 // Set tells the limiter of rules that calls are to bring from now on. Counts are kept. If
@@ -52,16 +54,20 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	var done []*weir.Policy // what was in force before
 	for name, p := range rules.policies {
 		old := s.told[name]
-		if old != nil && !old.Same(p) {
-			err := s.cfg.Limiter.Set(ctx, old, p)
-			if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
-				s.told[name], done = p, append(done, old)
-			}
-			if err != nil {
-				return errors.Join(fmt.Errorf("envoy: policy %q: %w", name, err), s.undoLocked(ctx, done))
+		if old != nil && old.Same(p) {
+			s.told[name] = p
+			continue
+		}
+		err := s.cfg.Limiter.Set(ctx, cmp.Or(old, p), p) // it may remember that these very numbers were once replaced
+		if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
+			s.told[name] = p
+			if old != nil {
+				done = append(done, old)
 			}
 		}
-		s.told[name] = p
+		if err != nil {
+			return errors.Join(fmt.Errorf("envoy: policy %q: %w", name, err), s.undoLocked(ctx, done))
+		}
 	}
 	return nil
 }
@@ -106,7 +112,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	began := s.cfg.Now()
-	if err := a.decide(ctx, s.cfg.Limiter); err != nil {
+	if err := a.decide(ctx, s.cfg.Limiter, &s.refunds); err != nil {
 		return nil, s.undecided(ctx, d, err)
 	}
 	if d.observe != nil {
