@@ -58,7 +58,7 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 			s.told[name] = p
 			continue
 		}
-		err := s.cfg.Limiter.Set(ctx, cmp.Or(old, p), p) // it may remember that these very numbers were once replaced
+		err := s.cfg.Limiter.Set(ctx, cmp.Or(old, p), p)   // it may remember that these very numbers were once replaced
 		if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
 			s.told[name] = p
 			if old != nil {
