@@ -32,10 +32,40 @@ func (d *debt) owed() bool {
 	return d.listed.Load() || d.asked.Load() != 0 || d.units.Load() != 0 || d.shared.Load() != 0
 }
 
-// debts lists the entries that owe something.
+// debts lists the entries of one part of the store that owe something.
 type debts struct {
+	// telling is held by who tells the store, from before it takes the list: who gets it
+	// finds what is still owed on the list, unless an entry's turn is somebody else's.
+	telling sync.Mutex
+
 	mu   sync.Mutex // guards the field below
 	list []*entry
+}
+
+// add lists entries.
+func (d *debts) add(list ...*entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, list...)
+}
+
+// units returns how much is owed.
+func (d *debts) units() (sum int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, e := range d.list {
+		sum += e.debt.units.Load() + e.debt.shared.Load()
+	}
+	return sum
+}
+
+// take empties the list.
+func (d *debts) take() []*entry {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := d.list
+	d.list = nil
+	return list
 }
 
 // A turn is the right to talk to the store about a key's debt: were two to tell it, it
@@ -77,9 +107,7 @@ func (t *Limiter) owe(e *entry) {
 	if e.debt.listed.Load() || !e.debt.listed.CompareAndSwap(false, true) {
 		return
 	}
-	t.debts.mu.Lock()
-	defer t.debts.mu.Unlock()
-	t.debts.list = append(t.debts.list, e)
+	t.debts[t.breakerOf(e.debt.plan.Load().policy, e.key).part].add(e)
 }
 
 // debitBatch is how many debts the store is told of at once.
@@ -87,82 +115,48 @@ const debitBatch = 256
 
 // flush tells the store of all debts, except those of parts that were given up.
 func (t *Limiter) flush(ctx context.Context) {
-	t.flushWhere(ctx, func(e *entry) bool { return !t.breakerOf(e.debt.plan.Load().policy, e.key).open.Load() })
-}
-
-// flushPart tells a part that answers again. It returns false if that went wrong.
-func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
-	return t.flushWhere(ctx, func(e *entry) bool { return t.breakerOf(e.debt.plan.Load().policy, e.key) == b })
-}
-
-// flushWhere tells the store of debts. It returns false if it did not take one.
-func (t *Limiter) flushWhere(ctx context.Context, which func(*entry) bool) bool {
-	t.debts.mu.Lock()
-	list := t.debts.list
-	t.debts.list = nil
-	t.debts.mu.Unlock()
-	if len(list) == 0 {
-		return true
-	}
-	var told, kept []*entry
-	busy := false
-	for _, e := range list {
-		if which(e) {
-			if mine, _ := e.tryTurn(); mine {
-				e.debt.listed.Store(false) // whoever raises it from here on lists it again
-				told = append(told, e)
-				continue
-			}
-			busy = true
+	for _, b := range t.breakers {
+		if !b.open.Load() {
+			t.flushPart(ctx, b)
 		}
-		kept = append(kept, e)
 	}
-	t.relist(kept)
-	chunks := t.byPart(told)
-	for i, chunk := range chunks {
-		ok := t.debit(ctx, chunk)
-		endTurns(chunk)
-		if !ok {
-			rest := slices.Concat(chunks[i+1:]...) // they would not fare better now
-			for _, e := range rest {
+}
+
+// flushPart tells a part of its debts. It returns false if it was not told of all that there
+// were.
+func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
+	d := &t.debts[b.part]
+	d.telling.Lock()
+	defer d.telling.Unlock()
+	var told, busy []*entry
+	for _, e := range d.take() {
+		if mine, _ := e.tryTurn(); mine {
+			e.debt.listed.Store(false) // whoever raises it from here on lists it again
+			told = append(told, e)
+		} else {
+			busy = append(busy, e)
+		}
+	}
+	d.add(busy...)
+	for len(told) > 0 {
+		n := min(len(told), debitBatch)
+		ok := t.debit(ctx, told[:n])
+		endTurns(told[:n])
+		if told = told[n:]; !ok {
+			for _, e := range told { // they would not fare better now
 				t.owe(e)
 			}
-			endTurns(rest)
+			endTurns(told)
 			return false
 		}
 	}
-	return !busy
+	return len(busy) == 0
 }
 
 func endTurns(list []*entry) {
 	for _, e := range list {
 		e.endTurn()
 	}
-}
-
-// byPart splits entries into batches that lie on one part each.
-func (t *Limiter) byPart(list []*entry) [][]*entry {
-	return chunks(list, debitBatch, func(e *entry) int { return t.breakerOf(e.debt.plan.Load().policy, e.key).part })
-}
-
-// chunks splits a list into pieces of at most so many that lie on one part each.
-func chunks[T any](list []T, most int, part func(T) int) (pieces [][]T) {
-	slices.SortStableFunc(list, func(a, b T) int { return part(a) - part(b) })
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && n < most && part(list[n]) == part(list[0]) {
-			n++
-		}
-		pieces, list = append(pieces, list[:n]), list[n:]
-	}
-	return pieces
-}
-
-// relist keeps entries on the list.
-func (t *Limiter) relist(list []*entry) {
-	t.debts.mu.Lock()
-	defer t.debts.mu.Unlock()
-	t.debts.list = append(t.debts.list, list...)
 }
 
 // debit tells the store of the debts of some entries whose turns the caller has, all on

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -333,4 +334,17 @@ func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
 			t.counts.forfeited.Add(1)
 		}
 	}
+}
+
+// chunks splits a list into pieces of at most so many that lie on one part each.
+func chunks[T any](list []T, most int, part func(T) int) (pieces [][]T) {
+	slices.SortStableFunc(list, func(a, b T) int { return part(a) - part(b) })
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && n < most && part(list[n]) == part(list[0]) {
+			n++
+		}
+		pieces, list = append(pieces, list[:n]), list[n:]
+	}
+	return pieces
 }

@@ -31,7 +31,7 @@ type Limiter struct {
 	plans    [plans]atomic.Pointer[plan]
 
 	leases   leases
-	debts    debts
+	debts    []debts // by part
 	words    words
 	receipts receipts
 	counts   counts
@@ -56,6 +56,7 @@ func New(c Config) (*Limiter, error) {
 		t.crowd = new(crowd)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.debts = make([]debts, t.store.parts)
 	for i := range t.store.parts {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}

@@ -110,10 +110,8 @@ func (t *Limiter) Stats() Stats {
 		}
 	}
 	t.leases.mu.Unlock()
-	t.debts.mu.Lock()
-	for _, e := range t.debts.list {
-		s.Owed += e.debt.units.Load() + e.debt.shared.Load()
+	for i := range t.debts {
+		s.Owed += t.debts[i].units()
 	}
-	t.debts.mu.Unlock()
 	return s
 }
