@@ -226,7 +226,7 @@ func (t *Limiter) debitNow(ctx context.Context, by source, list ...*entry) error
 		}
 		b.Charges = append(b.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: min(cost, weir.MaxCost)})
 	}
-	err := t.store.Do(ctx, &b)
+	err := t.store.patient.Do(ctx, &b)
 	done := err == nil || errors.Is(err, weir.ErrUnknown) || isInput(err) && len(list) == 1
 	for i, e := range list {
 		if done {

@@ -19,7 +19,8 @@ type store struct {
 	parts   int
 	partOf  func(p *weir.Policy, key string) int // nil if there is one part
 	timeout time.Duration
-	timely  bool // it ends calls by itself within timeout
+	timely  bool         // it ends calls by itself within timeout
+	patient weir.Limiter // the same, for calls that nobody waits for
 
 	// changed tells the store that a policy was set elsewhere. One that learns of that by
 	// itself may do so later than this node, and its old denial would be believed again.
@@ -30,7 +31,7 @@ type store struct {
 }
 
 func newStore(c Config) *store {
-	s := &store{Limiter: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight)}
+	s := &store{Limiter: c.Store, patient: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight)}
 	if parted, ok := c.Store.(interface {
 		Parts() int
 		Part(p *weir.Policy, key string) int
@@ -39,6 +40,11 @@ func newStore(c Config) *store {
 	}
 	if timed, ok := c.Store.(interface{ Timeout() time.Duration }); ok {
 		s.timely = timed.Timeout() <= c.Timeout
+	}
+	if waits, ok := c.Store.(interface {
+		Patiently(timeout time.Duration) weir.Limiter
+	}); ok {
+		s.patient = waits.Patiently(patience)
 	}
 	s.changed = func(string) {}
 	if told, ok := c.Store.(interface{ Changed(policy string) }); ok {
@@ -172,22 +178,27 @@ func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
 func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return t.doWithin(ctx, within, batch)
+	return t.doBy(t.store.patient, ctx, within, batch)
 }
 
 // patience is how long the store has for what no caller waits for: units that it may
 // or may not have got are lost, so a slow answer is better than none.
 const patience = time.Second
 
-// doWithin has the store carry out a batch whose charges lie on one part; if they lie
-// on several, the first one's breaker stands for all.
+// doWithin is do with a context of its own for the store.
 func (t *Limiter) doWithin(ctx, within context.Context, batch *weir.Batch) error {
+	return t.doBy(t.store, ctx, within, batch)
+}
+
+// doBy has the store, or its patient form, carry out a batch whose charges lie on one part;
+// if they lie on several, the first one's breaker stands for all.
+func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.Batch) error {
 	charge := batch.Charges[0]
 	b := t.breakerOf(charge.Policy, charge.Key)
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	return t.leave(ctx, b, charge, t.store.Do(within, batch))
+	return t.leave(ctx, b, charge, l.Do(within, batch))
 }
 
 // opened is called when a part was given up.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
@@ -25,7 +26,9 @@ var ops = map[weir.Op]string{
 // unless that was nothing.
 //
 // What DebitEach was told stays charged also if its caller has left: it was used.
-func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
+func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, s.timeout) }
+
+func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
@@ -41,7 +44,7 @@ func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
 		return err
 	}
 	s.counts.decisions.Add(int64(len(b.Charges)))
-	whole.until = began.Add(s.timeout)
+	whole.until = began.Add(timeout)
 	if err := s.carryOut(ctx, whole); err != nil {
 		return err
 	}
@@ -190,6 +193,15 @@ func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error 
 		all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
 	}
 	all.Wait()
+	if half(parts, errs) {
+		for i, share := range shares {
+			if errs[i] != nil {
+				parts[i] = whole.part(share)
+				all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+			}
+		}
+		all.Wait()
+	}
 	if err := s.failure(parts, errs); err != nil {
 		return err
 	}
@@ -197,6 +209,20 @@ func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error 
 		whole.join(parts[i], share)
 	}
 	return nil
+}
+
+// half says whether some parts of a call have changed something, and others have not, for
+// sure: these are worth a second try, lest nobody know what the call did.
+func half(parts []*call, errs []error) bool {
+	changed, failed := false, false
+	for i, err := range errs {
+		if errors.Is(err, weir.ErrUnknown) {
+			return false
+		}
+		changed = changed || err == nil && parts[i].changed()
+		failed = failed || err != nil
+	}
+	return changed && failed
 }
 
 // failure returns the first error of a call's parts. If another part has changed

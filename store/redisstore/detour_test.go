@@ -29,7 +29,7 @@ func clusterRedirects(t *testing.T, cluster *redistest.Cluster, to Server) {
 		away := rowKey(s.rowPrefix(p.Name()), charges[2].Key) // on master 0
 		sender := newSender(s.laneOf(away), 0, s.client)
 		sender.arrived(way{slot: redisconn.Slot(away)}, io.ErrUnexpectedEOF)
-		s.answering.Store(s.laneOf(rowKey(s.rowPrefix(p.Name()), charges[1].Key)))
+		s.answering.Store(&guide{key: rowKey(s.rowPrefix(p.Name()), charges[1].Key)})
 		before := redirections(cluster.Masters()[1])
 		n, err := s.resolve(context.Background(), p)
 		if err != nil {
@@ -59,7 +59,13 @@ func redirections(server *redistest.Server) (n int) {
 	return n
 }
 
-// After a failure, commands for the same slot go by way of a lane that has answers.
+// evalOf returns a command for a key.
+func evalOf(key string) rueidis.Completed {
+	return rueidis.Builder{}.Arbitrary("EVALSHA", "of a script", "1", key).Build().SetSlot(key)
+}
+
+// After a failure, commands of a lane go by way of a key that has answers: those of slots that
+// have failed in any case, the others if it had them since.
 func TestDetours(t *testing.T) {
 	s := &Store{cluster: true}
 	for _, key := range signposts(3) {
@@ -67,35 +73,43 @@ func TestDetours(t *testing.T) {
 		l.signpost = key
 		s.lanes = append(s.lanes, l)
 	}
-	one, two := newSender(s.lanes[0], 0, nil), newSender(s.lanes[1], 0, nil)
-	cmd := rueidis.Builder{}.Arbitrary("PING").Build().SetSlot("a")
-	other := cmd.SetSlot("b")
-	straight := way{slot: cmd.Slot()}
-	if one.arrived(straight, nil); one.wayOf(cmd) != straight || s.answering.Load() != s.lanes[0] {
-		t.Error("after an answer it does not go straight on, or others do not know of it")
+	well, ill := newSender(s.lanes[0], 0, nil), newSender(s.lanes[1], 0, nil)
+	answer := func() *guide { // to a command for "a" that is sent now
+		first := well.wayOf(evalOf("a"), weir.Now())
+		well.arrived(first, nil)
+		return first.next
 	}
-	two.arrived(straight, io.EOF)
-	detour := two.wayOf(cmd)
-	if want := (way{cmd.Slot(), s.lanes[0]}); detour != want {
-		t.Errorf("after a failure it goes %v, want %v", detour, want)
+	known := answer()
+	if known == nil || known.key != "a" || s.answering.Load() != known {
+		t.Fatalf("after an answer %v guides, want it", s.answering.Load())
 	}
-	if sent := detour.send(cmd); sent.Slot() != redisconn.Slot(s.lanes[0].signpost) {
-		t.Error("what takes a detour is sent elsewhere")
+	if w := well.wayOf(evalOf("b"), weir.Now()); w.by != nil || w.next != nil {
+		t.Errorf("while there is a guide it goes %+v, want straight, and looks for none", w)
 	}
-	if got := two.wayOf(other); got.via != nil {
-		t.Error("another slot's commands take a detour, too")
+	if w := well.wayOf(evalOf("b"), weir.Now().Add(2*guideFor)); w.next == nil || w.next.key != "b" {
+		t.Error("a guide that answered long ago is kept")
 	}
-	two.arrived(detour, io.EOF)
-	if s.answering.Load() != nil || two.wayOf(cmd).via == nil {
-		t.Error("a detour failed, and it is taken again, or none is")
+
+	ill.arrived(ill.wayOf(evalOf("c"), weir.Now()), io.EOF)
+	detour := ill.wayOf(evalOf("c"), weir.Now())
+	if detour.by != known || ill.wayOf(evalOf("d"), weir.Now()).by != nil {
+		t.Error("with a guide of before, what has failed does not go by it, or its neighbours do")
 	}
-	one.arrived(straight, nil)
-	one.arrived(straight, io.EOF)
-	if s.answering.Load() != nil {
-		t.Error("a lane failed, and others still go by way of it")
+	if ill.arrived(detour, io.EOF); s.answering.Load() != nil {
+		t.Error("a guide that failed is kept")
 	}
-	two.lost[cmd.Slot()] = weir.Now()
-	if two.wayOf(cmd) != straight {
+	if ill.wayOf(evalOf("c"), weir.Now()).by == nil || ill.wayOf(evalOf("d"), weir.Now()).by != nil {
+		t.Error("without a guide, what has failed goes straight on, or its neighbours do not")
+	}
+	known = answer()
+	for _, key := range []string{"c", "d"} {
+		w := ill.wayOf(evalOf(key), weir.Now())
+		if sent := w.send(evalOf(key)); w.by != known || sent.Slot() != redisconn.Slot("a") {
+			t.Errorf("%s goes %+v, want by way of a", key, w)
+		}
+	}
+
+	if w := ill.wayOf(evalOf("c"), weir.Now().Add(detourFor)); w.by != nil {
 		t.Error("it goes on taking detours")
 	}
 }

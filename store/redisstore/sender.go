@@ -16,10 +16,10 @@ import (
 type sender struct {
 	store  *Store
 	lane   *lane
-	place  int                     // in the lane
-	client rueidis.Client          // this sender's own
-	failed int64                   // how many failures the store had seen when this client last answered
-	lost   map[uint16]weir.Instant // slots of a cluster's that failed, and until when commands for them take detours
+	place  int            // in the lane
+	client rueidis.Client // this sender's own
+	failed int64          // how many failures the store had seen when this client last answered
+	lost   lost           // of a cluster's: what failed
 
 	// Reused from one round to the next.
 	requests []*request
@@ -60,7 +60,7 @@ type pending struct {
 const rowsPerCall = 32
 
 func newSender(l *lane, place int, client rueidis.Client) *sender {
-	return &sender{store: l.store, lane: l, place: place, client: client, lost: map[uint16]weir.Instant{}, places: map[string]int{}}
+	return &sender{store: l.store, lane: l, place: place, client: client, lost: lost{slots: map[uint16]bool{}}, places: map[string]int{}}
 }
 
 func (s *sender) run() {
@@ -350,7 +350,7 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
 		cmd := command(due[0], false)
-		w := s.wayOf(cmd)
+		w := s.wayOf(cmd, weir.Now())
 		numbers, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
 		s.arrived(w, err)
 		answered(due[0], numbers, err)
@@ -364,9 +364,10 @@ func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.
 		return nil
 	}
 	s.commands, s.ways = s.commands[:0], s.ways[:0]
+	now := weir.Now()
 	for _, i := range places {
 		cmd := command(i, true)
-		w := s.wayOf(cmd)
+		w := s.wayOf(cmd, now)
 		s.commands, s.ways = append(s.commands, w.send(cmd)), append(s.ways, w)
 	}
 	s.store.counts.commands.Add(int64(len(places)))

@@ -108,8 +108,8 @@ type Store struct {
 	families  sync.Map // name → *family
 	bindings  [cached]atomic.Pointer[binding]
 	requests  sync.Pool
-	answering atomic.Pointer[lane] // of a cluster: one whose master has answered, nil if none is known
-	under     atomic.Int64         // requests under way: queued, or sent and not answered
+	answering atomic.Pointer[guide] // of a cluster: one that has answered, nil if none is known
+	under     atomic.Int64          // requests under way: queued, or sent and not answered
 	counts    counts
 	closing   sync.Once
 }
@@ -223,6 +223,18 @@ func placeOf(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 
 
 // Timeout returns how long a decision may take: Config.Timeout, or its default.
 func (s *Store) Timeout() time.Duration { return s.timeout }
+
+// Patiently returns the same store for batches that nobody waits for: Do has that long instead
+// of Config.Timeout.
+func (s *Store) Patiently(timeout time.Duration) weir.Limiter { return patient{s, timeout} }
+
+type patient struct {
+	*Store
+	timeout time.Duration
+}
+
+// Do is Store.Do with another time-out.
+func (p patient) Do(ctx context.Context, b *weir.Batch) error { return p.do(ctx, b, p.timeout) }
 
 // Parts returns how many parts the store has that fail on their own: 1 for one server,
 // and for a cluster as many as it takes that a node which hangs holds up little but
