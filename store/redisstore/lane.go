@@ -23,13 +23,20 @@ type lane struct {
 	mu     sync.Mutex // guards the fields below
 	wake   sync.Cond  // there is work for a sender, or the lane was closed
 	queue  []*request
-	flight [][]*request // by sender: what it is away with, nil if it is here
-	away   int          // senders that wait for answers
-	many   bool         // what was sent last was for many keys
-	most   int          // how many requests there were at once, of late
+	trips  []trip // by sender
+	away   int    // senders that wait for answers, and are not late
+	many   bool   // what was sent last was for many keys
+	most   int    // how many requests there were at once, of late
 	closed bool
 
 	senders sync.WaitGroup
+}
+
+// A trip is that of a sender to the server.
+type trip struct {
+	with  []*request // nil if it is here
+	began weir.Instant
+	late  bool // nobody should wait for it: the connection may be what is slow
 }
 
 const (
@@ -65,8 +72,8 @@ func newLane(s *Store) *lane {
 func (l *lane) start(client rueidis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.senders.Go(newSender(l, len(l.flight), client).run)
-	l.flight = append(l.flight, nil)
+	l.senders.Go(newSender(l, len(l.trips), client).run)
+	l.trips = append(l.trips, trip{})
 }
 
 // add queues a request. It is under way until a sender is done with it. What only gives
@@ -115,18 +122,20 @@ func (l *lane) crowd() int {
 func (l *lane) next(sender int, last []*request, rows int) []*request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.flight[sender] != nil {
+	if was := l.trips[sender]; was.with != nil {
 		l.many = isMany(rows, len(last))
-		l.flight[sender] = nil
-		l.away--
+		if !was.late {
+			l.away--
+		}
+		l.trips[sender] = trip{}
 		clear(last)
 	}
 	for !l.worthGoing() && !l.closed {
 		l.wake.Wait()
 	}
 	under := len(l.queue)
-	for _, flight := range l.flight {
-		under += len(flight)
+	for i := range l.trips {
+		under += len(l.trips[i].with)
 	}
 	l.most = max(under, l.most-l.most/64-1)
 	n := min(len(l.queue), gather)
@@ -135,7 +144,7 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 	clear(l.queue[rest:])
 	l.queue = l.queue[:rest]
 	if n > 0 {
-		l.flight[sender] = next
+		l.trips[sender] = trip{with: next, began: weir.Now()}
 		l.away++
 	}
 	return next
@@ -145,6 +154,7 @@ func (l *lane) next(sender int, last []*request, rows int) []*request {
 func isMany(rows, requests int) bool { return 2*rows > requests }
 
 // expire ends all requests whose time is over, and returns when that of the next will be.
+// Senders that are away for long are late from then on, and others need not wait for them.
 func (l *lane) expire(now weir.Instant) weir.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,10 +162,18 @@ func (l *lane) expire(now weir.Instant) weir.Instant {
 	for _, r := range l.queue {
 		first = min(first, l.store.expire(r, now))
 	}
-	for _, flight := range l.flight {
-		for _, r := range flight {
+	for i := range l.trips {
+		away := &l.trips[i]
+		for _, r := range away.with {
 			first = min(first, l.store.expire(r, now))
 		}
+		if away.with != nil && !away.late && now.Sub(away.began) >= l.store.timeout/4 {
+			away.late = true
+			l.away--
+		}
+	}
+	if l.worthGoing() {
+		l.wake.Signal()
 	}
 	return first
 }
