@@ -45,7 +45,7 @@ type conn struct {
 
 	readBy  weir.Instant // the deadlines that are set
 	writeBy weir.Instant
-	partial bool // readBy is for the rest of a command
+	partial bool // readBy is for the rest of the command that is being received
 
 	clock    weir.Instant // when it was last read: a pipeline came, was decided on, was answered
 	rounds   uint64       // of commands that came together
@@ -99,6 +99,7 @@ func (c *conn) answer() bool {
 			c.fail("ERR " + err.Error())
 			c.closing, c.linger = true, true
 		case args != nil:
+			c.partial = false // what is half now is another command, with time of its own
 			c.execute(args)
 		}
 		if args == nil || n == maxPipeline {

@@ -184,6 +184,29 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// Who is never late with the rest of a command stays, although each read ends inside one;
+// who is late with one goes, whatever was carried out before.
+func TestAlwaysHalfACommand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		peer, ended := pipe(t, f)
+		go io.Copy(io.Discard, peer)
+		ping := multibulk("PING")
+		io.WriteString(peer, ping[:7])
+		for range 60 {
+			time.Sleep(restTimeout - time.Second)
+			if _, err := io.WriteString(peer, ping[7:]+ping+ping[:7]); err != nil {
+				t.Fatalf("cut off, with each command whole within %v: %v", restTimeout-time.Second, err)
+			}
+		}
+		last := time.Now()
+		<-ended
+		if took := time.Since(last); took != restTimeout {
+			t.Errorf("the last half was given %v, want %v", took, restTimeout)
+		}
+	})
+}
+
 // Without an idle time-out silence is fine.
 func TestNoIdleTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
