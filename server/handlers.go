@@ -142,6 +142,7 @@ func (s *Server) newMetrics() (http.Handler, error) {
 		s.observer.Decisions(), s.reloads, weirprom.NewBuildInfo(s.cfg.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, s.cfg.Collectors...)
+	list = append(list, s.resp.collectors...)
 	for _, c := range list {
 		if err := registry.Register(c); err != nil {
 			return nil, err

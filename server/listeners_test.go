@@ -373,6 +373,17 @@ func TestRESP(t *testing.T) {
 	}
 	say("WEIR.CHECK api alice 5", "*5", ":1", ":10", ":1", ":0", ":32400000")
 	say("CL.THROTTLE k 0 1 60", "*5", ":0", ":1", ":0", ":-1", ":60")
+	say("CL.THROTTLE k 0 1 60", "*5", ":1", ":1", ":0", ":60", ":60")
+	metrics, _ := getText(t, newClient(t), srv.url+"/metrics")
+	for _, want := range []string{
+		`weir_decisions_total{backend="memory",decision="allowed",policy="cl.throttle",reason="admitted"} 1`,
+		`weir_decisions_total{backend="memory",decision="denied",policy="cl.throttle",reason="exhausted"} 1`,
+		"weir_cl_throttle_keys 1", "weir_cl_throttle_evictions_total 0", "weir_cl_throttle_overflow_hits_total 0",
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("/metrics does not say %s", want)
+		}
+	}
 	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 12)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,10 @@ import (
 	"crypto/tls"
 	"net"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirlimit/weir/server/internal/respapi"
+	"github.com/weirlimit/weir/weirprom"
 )
 
 // newRESP makes what serves the listener of the Redis protocol. CL.THROTTLE brings its
@@ -13,19 +16,27 @@ import (
 func (s *Server) newRESP() (*respService, error) {
 	c := respapi.Config{
 		Guard: s.guard, State: func() *respapi.State { return s.state.Load().resp },
-		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
+		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, ObserveAdmitted: s.observer.Admitted,
+		Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
 	}
 	if s.cfg.Backend == "redis" {
 		c.Throttler = respapi.NewShared(s.cfg.Limiter)
-		return &respService{respapi.New(c)}, nil
+		return &respService{Server: respapi.New(c)}, nil
 	}
 	table, err := respapi.NewTable(0, nil)
+	if err != nil {
+		return nil, err
+	}
 	c.Throttler = table
-	return &respService{respapi.New(c)}, err
+	figures := weirprom.NewThrottle(func() weirprom.ThrottleStats { return weirprom.ThrottleStats(table.Stats()) })
+	return &respService{Server: respapi.New(c), collectors: []prometheus.Collector{figures}}, nil
 }
 
 // respService is a respapi.Server as a service.
-type respService struct{ *respapi.Server }
+type respService struct {
+	*respapi.Server
+	collectors []prometheus.Collector // of what it alone has
+}
 
 // Serve has connections keep their place among others once they have had a reply.
 func (r *respService) Serve(l net.Listener) error { return r.Server.Serve(settling{l}) }

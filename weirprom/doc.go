@@ -7,8 +7,8 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. Only
-// /metrics reads the figures of [NewMemstore] and [NewTier], so they cost nothing between
-// scrapes. An Observe is one counter and one histogram, 100 ns and no memory.
+// /metrics reads the figures of [NewMemstore], [NewThrottle] and [NewTier], so they cost
+// nothing between scrapes. An Observe is one counter and one histogram, 100 ns and no memory.
 //
 // # What is never a label
 //
@@ -54,18 +54,20 @@
 //	# It was told to forget: more units were let through than the limits allow.
 //	increase(weir_forgiven_units_total[10m]) > 0
 //
-// weir_forgiven_units_total is one number with two causes. cause="eviction" means that the
+// weir_forgiven_units_total is one number with three causes. cause="eviction" means that the
 // table was full of keys that were all in use: give it more keys, see weir_keys and
-// weir_table_bytes. cause="outage" means that a node granted units while the store was
-// away, and had no room to remember for whom.
+// weir_table_bytes. cause="cl_throttle_eviction" means the same of the table of CL.THROTTLE,
+// whose size is fixed: see weir_cl_throttle_keys, and count in Redis. cause="outage" means
+// that a node granted units while the store was away, and had no room to remember for whom.
 //
 // Look at these in the morning:
 //
 //	# The file on disk is not what runs.
 //	weir_config_last_reload_successful == 0                          for 5m
 //
-//	# The table is so full that new keys share one strict row.
+//	# The table, or that of CL.THROTTLE, is so full that new keys share one strict row.
 //	rate(weir_overflow_hits_total[10m]) > 0
+//	rate(weir_cl_throttle_overflow_hits_total[10m]) > 0
 //
 //	# Charges whose outcome nobody knows. Some callers may have been charged for nothing.
 //	rate(weir_store_unknown_total[10m]) > 1

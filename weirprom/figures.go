@@ -45,8 +45,8 @@ func newDesc(name, help string, label []string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, nil, labels)
 }
 
-// forgiven is the name and help of the one figure that a table and a tier share. Their
-// label values differ, so both can be registered, and the sum is what the limits gave
+// forgiven is the name and help of the one figure that tables and a tier share. Their
+// label values differ, so all can be registered, and the sum is what the limits gave
 // away.
 const (
 	forgiven     = "weir_forgiven_units_total"

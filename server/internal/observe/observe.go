@@ -92,7 +92,7 @@ func (o *Observer) Decided(r *guard.Record) {
 // DecidedEach watches the decisions on several items, of which the first took so long and the
 // others were not timed. Most are alike, and those are counted at once. It keeps nothing.
 func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
-	each := o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
+	each := o.watchedEach()
 	for len(verdicts) > 0 {
 		n := 0
 		if !each && took < 0 {
@@ -106,6 +106,22 @@ func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, too
 		}
 		items, verdicts = items[n:], verdicts[n:]
 	}
+}
+
+// Admitted counts n decisions under v that admitted what was asked for, and were not timed. If
+// somebody looks at each decision it counts nothing and returns false: then they are for
+// Decided, one by one.
+func (o *Observer) Admitted(v *guard.Variant, n int) bool {
+	if o.watchedEach() {
+		return false
+	}
+	o.watch(v.Rule().Name()).decisions.ObserveMany(o.backend, weir.Decision{Allowed: true, Reason: weir.Admitted}, false, n)
+	return true
+}
+
+// watchedEach says whether somebody looks at each decision.
+func (o *Observer) watchedEach() bool {
+	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // plain returns how many decisions, from the first on, are only counted: under one policy,

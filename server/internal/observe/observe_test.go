@@ -499,6 +499,28 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
+// Decisions that are counted at once are counted like single ones, unless somebody looks at
+// each: then their caller is told, and nothing is counted.
+func TestAdmitted(t *testing.T) {
+	o := New(weirprom.Redis, silent)
+	v := record("api", "k", admitted).Variant
+	want := map[string]float64{"api allowed admitted redis": 16}
+	if !o.Admitted(v, 16) || !maps.Equal(counts(t, o), want) {
+		t.Errorf("%v", counts(t, o))
+	}
+	_, _, cancel, err := o.Subscribe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Admitted(v, 16) || !maps.Equal(counts(t, o), want) {
+		t.Errorf("with somebody who watches: %v", counts(t, o))
+	}
+	cancel()
+	if verbose, _ := logged(slog.LevelDebug); verbose.Admitted(v, 16) || len(counts(t, verbose)) != 0 {
+		t.Errorf("with a log of each: %v", counts(t, verbose))
+	}
+}
+
 func TestDecidedAllocates(t *testing.T) {
 	if raced() {
 		t.Skip("the race detector allocates")

@@ -74,9 +74,10 @@ func (c *conn) decideBatch() {
 
 func (c *conn) throttleEach(asks []Ask) {
 	c.srv.cfg.Throttler.ThrottleEach(c.srv.ctx, c.clientName(), asks)
+	c.tellThrottled(asks)
 	for i := range asks {
 		if err := asks[i].Err; err != nil {
-			c.failUndecided("cl.throttle", err)
+			c.failUndecided(throttleName, err)
 			continue
 		}
 		c.out = appendThrottled(c.out, &asks[i].Decision)
@@ -101,14 +102,18 @@ func (c *conn) checkEach(b *batch) {
 	}
 }
 
-// tellEach reports the decisions to those who watch. They were timed together, which is one
-// measurement.
+// tellEach reports the decisions to those who watch.
 func (c *conn) tellEach(b *batch) {
+	c.srv.cfg.ObserveEach(b.items, b.verdicts, c.tookEach(len(b.items)))
+}
+
+// tookEach is took for n decisions that were made together, which is one measurement.
+func (c *conn) tookEach(n int) time.Duration {
 	took := c.took()
-	if took != guard.Untimed {
-		took /= time.Duration(len(b.items))
+	if took == guard.Untimed {
+		return took
 	}
-	c.srv.cfg.ObserveEach(b.items, b.verdicts, took)
+	return took / time.Duration(n)
 }
 
 // putEach decides on one after the other.

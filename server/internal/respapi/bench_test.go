@@ -88,7 +88,7 @@ func realFixture(tb testing.TB) *fixture {
 	}
 	o := observe.New(weirprom.Memory, slog.New(slog.DiscardHandler))
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, Throttler: f.table,
+		Guard: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, ObserveAdmitted: o.Admitted, Throttler: f.table,
 		Log: slog.New(slog.DiscardHandler), Idle: DefaultIdle,
 	})
 	tb.Cleanup(f.cancel)

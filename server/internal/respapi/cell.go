@@ -2,10 +2,29 @@ package respapi
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
 )
+
+// throttleName is the policy that decisions of CL.THROTTLE are reported under.
+const throttleName = "cl.throttle"
+
+// throttleSeen is that policy. Its limit stands for those that calls bring, and decides
+// nothing.
+var throttleSeen = compileSeen()
+
+func compileSeen() *guard.Variant {
+	rules, err := guard.Compile([]guard.Policy{{
+		Name: throttleName, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
+	}}, nil)
+	if err != nil {
+		panic("respapi: " + err.Error()) // all of it stands above
+	}
+	return rules.All()[0].Base()
+}
 
 // throttle answers CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {
@@ -47,4 +66,46 @@ func appendThrottled(b []byte, d *weir.Decision) []byte {
 	b = resp.AppendInt(resp.AppendArray(b, 5), limited)
 	b = resp.AppendInt(resp.AppendInt(b, d.Limit), d.Remaining)
 	return resp.AppendInt(resp.AppendInt(b, retry), roundUp(d.ResetAfter, time.Second))
+}
+
+// tellThrottled reports the decisions to those who watch. Those that only count are reported
+// together, unless somebody wants to see each.
+func (c *conn) tellThrottled(asks []Ask) {
+	if took := c.tookEach(len(asks)); took != guard.Untimed {
+		c.tellAsk(&asks[0], took)
+		asks = asks[1:]
+	}
+	plain := 0
+	for i := range asks {
+		if asks[i].isPlain() {
+			plain++
+		}
+	}
+	each := plain > 0 && !c.srv.cfg.ObserveAdmitted(throttleSeen, plain)
+	if plain == len(asks) && !each {
+		return
+	}
+	for i := range asks {
+		if each || !asks[i].isPlain() {
+			c.tellAsk(&asks[i], guard.Untimed)
+		}
+	}
+}
+
+// isPlain says whether something was asked for and admitted.
+func (a *Ask) isPlain() bool {
+	return a.Err == nil && a.Decision.Allowed && a.Decision.Reason == weir.Admitted && a.Quantity > 0
+}
+
+// tellAsk reports a decision, if one was made. Observers do not keep keys, so the record's is
+// the memory of the command.
+func (c *conn) tellAsk(a *Ask, took time.Duration) {
+	if a.Err != nil {
+		return
+	}
+	c.record = guard.Record{
+		Verdict: guard.Verdict{Decision: a.Decision, Variant: throttleSeen, Limit: -1, Shadow: -1},
+		Key:     unsafe.String(unsafe.SliceData(a.Key), len(a.Key)), Cost: a.Quantity, Client: c.clientName(), Peek: a.Quantity == 0, Took: took,
+	}
+	c.srv.cfg.Observe(&c.record)
 }

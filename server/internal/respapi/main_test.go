@@ -108,7 +108,8 @@ func newFixture(t testing.TB, clients ...string) *fixture {
 	}
 	f.Server = New(Config{
 		Guard: g, State: f.state.Load, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Throttler: f.table,
-		Log: slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
+		ObserveAdmitted: func(*guard.Variant, int) bool { return false }, // each is kept
+		Log:             slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
 	})
 	t.Cleanup(f.cancel)
 	return f

@@ -26,6 +26,10 @@ type Config struct {
 	// so long.
 	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
 
+	// ObserveAdmitted is Observe for n decisions that admitted something and were not timed.
+	// It returns false, and has done nothing, if each of them is to be observed.
+	ObserveAdmitted func(v *guard.Variant, n int) bool
+
 	// Idle is how long a connection may be silent. 0 means as long as it likes;
 	// DefaultIdle is a good choice.
 	Idle time.Duration

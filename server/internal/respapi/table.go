@@ -52,6 +52,7 @@ type Table struct {
 
 	keys       atomic.Int64
 	evicted    atomic.Uint64
+	forgiven   atomic.Uint64
 	overflowed atomic.Uint64
 }
 
@@ -91,12 +92,13 @@ func newTable(maxKeys, shards int, now func() weir.Instant) *Table {
 type TableStats struct {
 	Keys       int
 	Evicted    uint64 // rows that went for others
+	Forgiven   uint64 // units that those had in use, about
 	Overflowed uint64 // calls that were charged to a shared row
 }
 
 // Stats returns how the table stands.
 func (t *Table) Stats() TableStats {
-	return TableStats{Keys: int(t.keys.Load()), Evicted: t.evicted.Load(), Overflowed: t.overflowed.Load()}
+	return TableStats{Keys: int(t.keys.Load()), Evicted: t.evicted.Load(), Forgiven: t.forgiven.Load(), Overflowed: t.overflowed.Load()}
 }
 
 // A shard is some of the slots: from its number times shardSlots.
@@ -299,20 +301,22 @@ func (t *Table) evictLocked(shard int, now int64) {
 	t.shards[shard].used--
 	t.keys.Add(-1)
 	t.evicted.Add(1)
+	t.forgiven.Add(uint64(math.Round(t.rows[victim].inUse(now))))
 }
 
 // share returns how much of its limit a row has in use: 0 if none, and infinitely much if
-// it would refuse one unit. It reckons in floating point, which is good enough to choose
-// by.
+// it would refuse one unit.
 func (r *row) share(now int64) float64 {
-	owed := float64(r.reset - now)
-	if owed <= 0 {
-		return 0
-	}
-	unit := float64(r.numbers.Period) * 1e9 / float64(r.numbers.Count)
-	whole := unit * float64(r.numbers.Burst)
-	if owed+unit > whole {
+	used, all := r.inUse(now), float64(r.numbers.Burst)
+	if used > 0 && used+1 > all {
 		return math.Inf(1)
 	}
-	return owed / whole
+	return used / all
+}
+
+// inUse returns how many units a row has in use. It reckons in floating point, which is good
+// enough to choose by.
+func (r *row) inUse(now int64) float64 {
+	owed := float64(max(0, r.reset-now))
+	return owed * float64(r.numbers.Count) / (float64(r.numbers.Period) * 1e9)
 }
