@@ -80,7 +80,7 @@ func (c *conn) throttleEach(asks []Ask) {
 			c.failUndecided(throttleName, err)
 			continue
 		}
-		c.out = appendThrottled(c.out, &asks[i].Decision)
+		c.out = appendThrottled(c.out, asks[i].Numbers.Burst, &asks[i].Decision)
 	}
 }
 

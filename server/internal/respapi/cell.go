@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"strconv"
 	"time"
 	"unsafe"
 
@@ -49,6 +50,9 @@ func (c *conn) throttle(args [][]byte) {
 	case n.Burst < 0: // it wrapped
 		c.fail("ERR max_burst is too great")
 		return
+	case numbers[3] > weir.MaxCost && numbers[3] <= n.Burst: // a shared store could not carry it, and a table is no different
+		c.fail("ERR quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10))
+		return
 	}
 	c.gatherAsk(Ask{Key: args[1], Numbers: n, Quantity: numbers[3]})
 	if !c.in.Partial() {
@@ -57,14 +61,15 @@ func (c *conn) throttle(args [][]byte) {
 }
 
 // appendThrottled appends what redis-cell replies: limited, limit, remaining, retry_s,
-// reset_s.
-func appendThrottled(b []byte, d *weir.Decision) []byte {
+// reset_s. The limit is what the call said; who decides while a shared store is away may have
+// less.
+func appendThrottled(b []byte, limit int64, d *weir.Decision) []byte {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed {
 		limited, retry = 1, roundUp(d.RetryAfter, time.Second)
 	}
 	b = resp.AppendInt(resp.AppendArray(b, 5), limited)
-	b = resp.AppendInt(resp.AppendInt(b, d.Limit), d.Remaining)
+	b = resp.AppendInt(resp.AppendInt(b, limit), d.Remaining)
 	return resp.AppendInt(resp.AppendInt(b, retry), roundUp(d.ResetAfter, time.Second))
 }
 

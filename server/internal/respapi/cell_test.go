@@ -119,7 +119,7 @@ func five(t *testing.T, throttler Throttler, key string, n Numbers, quantity int
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := appendThrottled(nil, &d)
+	b := appendThrottled(nil, n.Burst, &d)
 	at := 4 // after the array's head
 	for i := range out {
 		end := at + 1

@@ -37,6 +37,10 @@
 // one now takes a second. redis-cell would keep the instant, here 5 hours from now. A call
 // that is refused, or only looks, leaves the row under its numbers.
 //
+// The limit of a reply is max_burst + 1, whoever decides. A quantity above it is refused for
+// ever, with a retry_s of -1; of others a call takes at most weir.MaxCost, which is what a
+// shared store can carry. Decisions are reported under the policy cl.throttle.
+//
 // # Who may call
 //
 // Where clients are configured, a connection begins with AUTH or HELLO … AUTH, with the

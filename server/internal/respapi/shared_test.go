@@ -2,14 +2,18 @@ package respapi
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/redistest"
 	"github.com/weirlimit/weir/store/redisstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 func openRedis(t *testing.T, addr string) *redisstore.Store {
@@ -67,6 +71,59 @@ func TestSharedRandomNumbers(t *testing.T) {
 	}
 	if keys, _ := strconv.Atoi(server.MustDo("DBSIZE").Text); keys > 20 {
 		t.Errorf("10 keys have become %d", keys)
+	}
+}
+
+// Quantities beyond what fits a charge are answered alike, whatever counts.
+func TestThrottleGreatQuantities(t *testing.T) {
+	all := throttlers(t, apitest.NewClock())
+	all["redis"] = NewShared(openRedis(t, redistest.Start(t).Addr()))
+	for name, throttler := range all {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.cfg.Throttler = throttler
+			f.want(
+				t,
+				"CL.THROTTLE k 4999999999 5000000000 60 5000000001", "*5\r\n:1\r\n:5000000000\r\n:5000000000\r\n:-1\r\n:0",
+				"CL.THROTTLE k 0 1 60 9223372036854775807", "*5\r\n:1\r\n:1\r\n:1\r\n:-1\r\n:0",
+				"CL.THROTTLE k 4999999999 5000000000 60 3000000000", "-ERR quantity 3000000000: one call takes at most 2147483647",
+				"CL.THROTTLE k 2147483647 5000000000 60 2147483648", "-ERR quantity 2147483648: one call takes at most 2147483647",
+				"CL.THROTTLE k 4999999999 5000000000 60 2147483647", "*5\r\n:0\r\n:5000000000\r\n:2852516353\r\n:-1\r\n:26",
+			)
+		})
+	}
+}
+
+// The limit that is told is the caller's, also while Redis is away: then a node has its share of
+// it, or none.
+func TestThrottleLimitInAnOutage(t *testing.T) {
+	for _, tt := range []struct {
+		onError weir.OnError
+		want    string // limited and limit
+	}{
+		{weir.FailLocal, "*5\r\n:0\r\n:10\r\n"},
+		{weir.FailOpen, "*5\r\n:0\r\n:10\r\n"},
+		{weir.FailClosed, "*5\r\n:1\r\n:10\r\n"},
+	} {
+		t.Run(tt.onError.String(), func(t *testing.T) {
+			away := &calls{Limiter: apitest.Table(t, nil), fail: errors.New("away")}
+			tier, err := tiered.New(tiered.Config{Store: away, Local: apitest.Table(t, nil), OnError: tt.onError, Nodes: 4})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tier.Close()
+			f := newFixture(t)
+			f.cfg.Throttler = NewShared(tier)
+			const ask = "CL.THROTTLE k 9 10 60\r\n"
+			for _, reply := range f.play(ask, ask+"CL.THROTTLE other 9 10 60\r\n") {
+				if !strings.HasPrefix(reply, tt.want) {
+					t.Errorf("%q, want %q", reply, tt.want)
+				}
+			}
+			if got := f.play("CL.THROTTLE k 9 10 60 11\r\n")[0]; !strings.HasPrefix(got, "*5\r\n:1\r\n:10\r\n") || !strings.Contains(got, ":-1\r\n") {
+				t.Errorf("more than ever fits: %q", got)
+			}
+		})
 	}
 }
 

@@ -18,8 +18,8 @@ type Throttler interface {
 }
 
 // An Ask is one CL.THROTTLE: Quantity units are charged to Key if they fit Numbers, and
-// nothing otherwise. A quantity of 0 only looks. The key is the caller's, who will overwrite
-// it.
+// nothing otherwise. A quantity of 0 only looks, one above Numbers.Burst is refused for ever,
+// and others are at most weir.MaxCost. The key is the caller's, who will overwrite it.
 type Ask struct {
 	Key      []byte
 	Numbers  Numbers
