@@ -38,8 +38,11 @@ type Config struct {
 	Timeout time.Duration
 
 	// Conns is how many exchanges for calls of Take may be under way at once, each
-	// with a connection of its own. Fewer mean that more calls share one. Do and
-	// Check have exchanges of their own besides. The default is 4.
+	// with a connection of its own. Fewer mean that more calls share one. It does not
+	// bound the exchanges of Do, Check and reservations, of which each has one of its
+	// own besides, since one that waits for its turn must not hold up others. When they
+	// are over, Conns and 100 connections at most are kept for the next ones, for half
+	// a minute. The default is 4.
 	Conns int
 
 	// MaxWaiting bounds the calls that wait for an exchange; beyond it they return
@@ -138,12 +141,25 @@ func bearer(token func() string) connect.UnaryInterceptorFunc {
 	}
 }
 
+// What is kept of connections on which nothing is under way. The one that was used last is
+// used first, so those that a burst has left behind are closed keepTime later.
+const (
+	// keepSingles is how many there may be besides those of calls that share an exchange:
+	// enough for a busy program, and few of the 4096 that a daemon has for all.
+	keepSingles = 100
+
+	// keepTime is half of what the daemon allows (server's idleTimeout). A call that is
+	// sent while the daemon closes its connection may have been charged for all we know,
+	// so it must be us who closes it.
+	keepTime = 30 * time.Second
+)
+
 // dialing returns what connects to an address, and how its URLs begin.
 func dialing(c Config) (*http.Transport, string, error) {
 	dialer := &net.Dialer{Timeout: c.Timeout}
 	transport := &http.Transport{
 		DialContext: dialer.DialContext, TLSClientConfig: c.TLS, TLSHandshakeTimeout: c.Timeout,
-		MaxIdleConnsPerHost: max(c.Conns, 2), IdleConnTimeout: time.Minute, DisableCompression: true,
+		MaxIdleConnsPerHost: c.Conns + keepSingles, IdleConnTimeout: keepTime, DisableCompression: true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
 	if path, ok := strings.CutPrefix(c.Address, "unix:"); ok {

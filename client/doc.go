@@ -24,6 +24,9 @@
 // waits for nobody, and a thousand callers cost a few exchanges. A call that is wrong is
 // sorted out, and the others that left with it do not notice.
 //
+// Every other call is an exchange of its own, and waits for no other: there may be as many at
+// once as there are callers. Their connections are used again by later calls.
+//
 // A caller that gives up before its call has left was not charged. After that nobody knows:
 // the error has [weir.ErrUnknown] in it, as always if an answer got lost. No exchange is
 // repeated that the daemon may have seen.

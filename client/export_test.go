@@ -1,6 +1,8 @@
 package client
 
 import (
+	"context"
+	"net"
 	"testing"
 	"time"
 )
@@ -39,4 +41,9 @@ func (c *Client) FillHolds(n, over int) {
 		}
 		c.holds.put(id, hold{until: until})
 	}
+}
+
+// DialWith has the Client connect in another way. It must not have been used yet.
+func (c *Client) DialWith(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	c.own.DialContext = dial
 }

@@ -88,10 +88,15 @@ func dial(t testing.TB, cfg client.Config) *client.Client {
 // service is a daemon that does what a test wants. Its other methods are not implemented.
 type service struct {
 	weirv1connect.UnimplementedLimiterServiceHandler
+	check      func(context.Context, *weirv1.CheckRequest) (*weirv1.CheckResponse, error)
 	checkBatch func(context.Context, *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error)
 	commit     func(context.Context, *weirv1.CommitRequest) (*weirv1.CommitResponse, error)
 	reserve    func(context.Context, *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error)
 	cancel     func(context.Context, *weirv1.CancelRequest) (*weirv1.CancelResponse, error)
+}
+
+func (s *service) Check(ctx context.Context, r *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
+	return s.check(ctx, r)
 }
 
 func (s *service) CheckBatch(ctx context.Context, r *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {

@@ -22,7 +22,7 @@ const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 8 * time.Second // less than stopTimeout, so that a slow caller cannot spoil a stop
 	writeTimeout      = 15 * time.Second
-	idleTimeout       = 60 * time.Second
+	idleTimeout       = 60 * time.Second // more than package client keeps a connection, so that it is the client who closes it
 	maxHeaderBytes    = 64 << 10
 	maxAdminHeader    = 16 << 10
 )
