@@ -25,7 +25,8 @@ type Door struct {
 type Refusal struct {
 	Status     int // 401, 403 or 429
 	Problem    string
-	RetryAfter time.Duration // if the status is 429
+	RetryAfter time.Duration // if the status is 429; weir.Never if waiting does not help
+	From       string        // who has to wait, if the status is 429: "192.0.2.1", a network of IPv6, or "unix"
 }
 
 func (r *Refusal) Error() string { return r.Problem }
@@ -102,7 +103,7 @@ func (d *Door) Operator(r *http.Request, need Scope) (*Operator, *Refusal) {
 func prove[T any](d *Door, s Shown, kind string, find func(token string) *T) (*T, *Refusal) {
 	from := network(s.Address)
 	if wait, blocked := d.Throttle.Blocked(from); blocked {
-		return nil, &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait}
+		return nil, &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait, From: from}
 	}
 	if s.Token == "" {
 		return nil, &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kind + " token"}

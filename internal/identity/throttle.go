@@ -16,6 +16,7 @@ type Throttle struct {
 }
 
 const (
+	failedLogins      = "failed-logins" // what the limit is called
 	failuresPerMinute = 20
 	failureAddresses  = 10_000
 )
@@ -26,7 +27,7 @@ func NewThrottle() (*Throttle, error) {
 	if err != nil {
 		return nil, err
 	}
-	policy, err := weir.NewPolicy("failed-logins", weir.Limit{Rate: failuresPerMinute, Per: weir.Every(time.Minute)})
+	policy, err := weir.NewPolicy(failedLogins, weir.Limit{Rate: failuresPerMinute, Per: weir.Every(time.Minute)})
 	return &Throttle{table: table, policy: policy}, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -62,19 +63,34 @@ func quote(s string) string {
 	return strconv.QuoteToASCII(head) + rest
 }
 
-// refused answers who may not come in. WWW-Authenticate is a header field by every
-// protocol: metadata of gRPC's errors are trailers, which that one must not be.
-func refused(h http.Header, r *identity.Refusal) *connect.Error {
+// refused answers who may not come in and sent such a kind of content. WWW-Authenticate is a
+// header field by every protocol: metadata of gRPC's errors are trailers, which that one
+// must not be.
+func refused(h http.Header, kind string, r *identity.Refusal) *connect.Error {
 	switch r.Status {
 	case http.StatusUnauthorized:
 		h.Set("WWW-Authenticate", `Bearer realm="weir"`)
 		return fail(connect.CodeUnauthenticated, "%s", r.Problem)
 	case http.StatusTooManyRequests:
-		err := fail(connect.CodeResourceExhausted, "%s", r.Problem)
-		err.Meta().Set("Retry-After", strconv.FormatInt(1+int64(r.RetryAfter/time.Second), 10))
-		return err
+		return exhausted(kind, r)
 	}
 	return fail(connect.CodePermissionDenied, "%s", r.Problem)
+}
+
+// exhausted is a refusal that says when to come again, in all ways that clients look for.
+// What only gRPC knows is left out for others.
+func exhausted(kind string, r *identity.Refusal) *connect.Error {
+	err := fail(connect.CodeResourceExhausted, "%s", r.Problem)
+	err.Meta().Set("Retry-After", strconv.FormatInt(1+int64(r.RetryAfter/time.Second), 10))
+	if strings.HasPrefix(kind, "application/grpc") { // and gRPC-Web
+		err.Meta().Set(identity.Pushback, r.PushbackMillis())
+	}
+	for _, packed := range r.Details() {
+		if detail, bad := connect.NewErrorDetail(packed); bad == nil { // it fails for what is not packed yet
+			err.AddDetail(detail)
+		}
+	}
+	return err
 }
 
 // undecided answers when no decision was made.

@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
@@ -204,6 +207,7 @@ func TestDoor(t *testing.T) {
 			if got, err := strconv.Atoi(err.(*connect.Error).Meta().Get("Retry-After")); err != nil || got < 1 || got > 4 {
 				t.Errorf("Retry-After = %d, %v", got, err)
 			}
+			wantDetails(t, err.(*connect.Error), strings.HasPrefix(how.name, "grpc"))
 			if limiter.calls > 0 {
 				t.Errorf("the limiter was asked %d times", limiter.calls)
 			}
@@ -211,9 +215,41 @@ func TestDoor(t *testing.T) {
 	}
 }
 
+// wantDetails checks that who has to wait is told why and how long the way its protocol does.
+func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
+	t.Helper()
+	var got []proto.Message
+	for _, detail := range err.Details() {
+		m, bad := detail.Value()
+		must(t, bad)
+		got = append(got, m)
+	}
+	if len(got) != 2 {
+		t.Fatalf("details %v, want two", got)
+	}
+	want := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
+		Subject: "clientip:127.0.0.1", Description: "too many wrong tokens came from this address", QuotaId: "failed-logins", QuotaValue: 20,
+	}}}
+	if diff := cmp.Diff(want, got[0], protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	info, _ := got[1].(*errdetails.RetryInfo)
+	wait := info.GetRetryDelay().AsDuration()
+	if wait <= 0 || wait > 3*time.Second {
+		t.Errorf("RetryInfo says %v", wait)
+	}
+	pushback := ""
+	if grpc {
+		pushback = strconv.FormatInt(guard.Millis(wait), 10)
+	}
+	if ms := err.Meta().Get("grpc-retry-pushback-ms"); ms != pushback {
+		t.Errorf("grpc-retry-pushback-ms is %q, want %q", ms, pushback)
+	}
+}
+
 // TestForbidden: the door may one day refuse with 403, too.
 func TestForbidden(t *testing.T) {
-	err := refused(http.Header{}, &identity.Refusal{Status: http.StatusForbidden, Problem: "go away"})
+	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "go away"})
 	wantError(t, err, connect.CodePermissionDenied, "go away")
 }
 

@@ -99,7 +99,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	state := d.state()
 	client, no := state.Door.Client(r)
 	if no != nil {
-		_ = d.errors.Write(w, r, refused(w.Header(), no)) // an error means that the caller is gone
+		_ = d.errors.Write(w, r, refused(w.Header(), r.Header.Get("Content-Type"), no)) // an error means that the caller is gone
 		return
 	}
 	r = r.WithContext(WithCaller(r.Context(), state, client))

@@ -2,16 +2,19 @@ package grpcapi
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
@@ -92,20 +95,24 @@ func TestThrottle(t *testing.T) {
 		}
 	}
 	wantCode(t, err, codes.ResourceExhausted, "too many wrong tokens came from this address")
-	var retry time.Duration
-	quota := false
-	for _, detail := range status.Convert(err).Details() {
-		switch d := detail.(type) {
-		case *errdetails.RetryInfo:
-			retry = d.RetryDelay.AsDuration()
-		case *errdetails.QuotaFailure:
-			quota = d.Violations[0].QuotaId == "failed-logins"
-		}
+	refusal := status.Convert(err)
+	details := refusal.Details()
+	if len(details) != 2 || len(trailer.Get("grpc-retry-pushback-ms")) != 1 {
+		t.Fatalf("details %v, trailer %v", details, trailer)
 	}
-	if retry <= 0 || retry > time.Minute || !quota || len(trailer.Get("grpc-retry-pushback-ms")) != 1 {
-		t.Errorf("retry %v, quota %v, trailer %v", retry, quota, trailer)
+	want := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
+		Subject: "clientip:127.0.0.1", Description: "too many wrong tokens came from this address", QuotaId: "failed-logins", QuotaValue: 20,
+	}}}
+	if diff := cmp.Diff(want, details[0], protocmp.Transform()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if n := proto.Size(status.Convert(err).Proto()); n > 4<<10 {
+	info, _ := details[1].(*errdetails.RetryInfo)
+	wait := info.GetRetryDelay().AsDuration() // one more is tried every 3 s
+	ms, err := strconv.ParseInt(trailer.Get("grpc-retry-pushback-ms")[0], 10, 64)
+	if wait <= 0 || wait > 3*time.Second || err != nil || ms != guard.Millis(wait) {
+		t.Errorf("RetryInfo says %v, the trailer %d ms, %v", wait, ms, err)
+	}
+	if n := proto.Size(refusal.Proto()); n > 4<<10 {
 		t.Errorf("details have %d bytes", n)
 	}
 }

@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"connectrpc.com/connect"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 )
 
@@ -47,13 +44,6 @@ func refused(ctx context.Context, r *identity.Refusal) error {
 // exhausted is a refusal that says when to come again, in all ways that clients of gRPC
 // look for: the details for those that retry by themselves, the trailer for grpc-go.
 func exhausted(ctx context.Context, r *identity.Refusal) error {
-	_ = grpc.SetTrailer(ctx, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(guard.Millis(r.RetryAfter), 10)))
-	out, err := status.New(codes.ResourceExhausted, r.Problem).WithDetails(
-		&errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)},
-		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{Subject: "clientip", Description: r.Problem, QuotaId: "failed-logins"}}},
-	)
-	if err != nil { // they are messages like others
-		return status.Error(codes.ResourceExhausted, r.Problem)
-	}
-	return out.Err()
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(identity.Pushback, r.PushbackMillis()))
+	return status.ErrorProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: r.Problem, Details: r.Details()})
 }
