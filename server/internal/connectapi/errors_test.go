@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
@@ -268,6 +269,21 @@ func TestUndecided(t *testing.T) {
 			limiter.panic = "hunter2"
 			wantError(t, checks(&weirv1.CheckRequest{Policy: "default", Key: "a"})(context.Background(), client), connect.CodeInternal, "the daemon made a mistake; its log says which")
 			if len(w.records) > 0 {
+				t.Errorf("observed %v", w.records)
+			}
+		})
+	}
+}
+
+// TestStoreDown: what is refused because the store does not answer is decided, too.
+func TestStoreDown(t *testing.T) {
+	for _, how := range transports() {
+		t.Run(how.name, func(t *testing.T) {
+			w := newWorld(t, apitest.Always{Decision: weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Second, ResetAfter: time.Second}})
+			client, _ := w.start(t, how)
+			same(t, &weirv1.CheckResponse{Policy: "default", LimitedBy: "default", RetryAfterMs: 1000, ResetAfterMs: 1000, Reason: "store_down"})(
+				client.Check(context.Background(), &weirv1.CheckRequest{Policy: "default", Key: "a"}))
+			if len(w.records) != 1 || w.records[0].Reason != weir.StoreDown {
 				t.Errorf("observed %v", w.records)
 			}
 		})

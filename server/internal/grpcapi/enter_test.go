@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
@@ -128,6 +129,21 @@ func TestRefusedIsNoError(t *testing.T) {
 		t.Errorf("%v, trailer %v", got, trailer)
 	}
 	if len(w.records) != 1 || w.records[0].Reason.String() != "too_costly" {
+		t.Errorf("observed %v", w.records)
+	}
+}
+
+// What is refused because the store does not answer is decided, too.
+func TestStoreDown(t *testing.T) {
+	w := newWorld(t, apitest.Always{Decision: weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Second}})
+	client := w.limiter(t)
+	var trailer metadata.MD
+	got, err := client.Check(context.Background(), &weirv1.CheckRequest{Policy: "default", Key: "k"}, grpc.Trailer(&trailer))
+	must(t, err)
+	if got.Allowed || got.Reason != "store_down" || got.RetryAfterMs != 1000 || len(trailer) > 0 {
+		t.Errorf("%v, trailer %v", got, trailer)
+	}
+	if len(w.records) != 1 || w.records[0].Reason != weir.StoreDown {
 		t.Errorf("observed %v", w.records)
 	}
 }
