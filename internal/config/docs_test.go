@@ -2,9 +2,12 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,6 +67,27 @@ func code(text string) string {
 }
 
 func escape(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// What the documentation says is left out of a file of envoyproxy/ratelimit is what is.
+func TestDocumentationOfImport(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(repository, "docs/config.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(data), "into an `envoy` section. ")
+	sentence, _, alsoOK := strings.Cut(section, "they are left out")
+	if !ok || !alsoOK {
+		t.Fatal("it does not tell what is left out")
+	}
+	var told []string
+	for _, found := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(sentence, -1) {
+		told = append(told, found[1])
+	}
+	slices.Sort(told)
+	if want := slices.Sorted(maps.Keys(withoutMeaning)); !slices.Equal(told, want) {
+		t.Errorf("it tells that %q are left out, and those are %q", told, want)
+	}
+}
 
 // Each block of YAML in the documentation is a configuration that can be loaded.
 func TestDocumentationLoads(t *testing.T) {
