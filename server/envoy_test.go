@@ -87,6 +87,8 @@ type timed struct {
 	given chan time.Duration
 }
 
+func (*timed) Set(context.Context, *weir.Policy, *weir.Policy) error { return nil }
+
 func (l *timed) Take(ctx context.Context, _ *weir.Policy, _ string, _ int64) (weir.Decision, error) {
 	deadline, _ := ctx.Deadline()
 	l.given <- time.Until(deadline)
