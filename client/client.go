@@ -112,7 +112,7 @@ func New(c Config) (*Client, error) {
 	}
 	t := &Client{address: c.Address, timeout: c.Timeout, own: transport}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.service = weirv1connect.NewLimiterServiceClient(&http.Client{Transport: transport, CheckRedirect: noRedirect}, base,
+	t.service = weirv1connect.NewLimiterServiceClient(&http.Client{Transport: again{transport}, CheckRedirect: noRedirect}, base,
 		connect.WithReadMaxBytes(maxReply), connect.WithInterceptors(bearer(c.Token)))
 	t.combiner = combiner{client: t, most: c.Conns, maxWaiting: c.MaxWaiting}
 	t.holds.open = map[[16]byte]hold{}

@@ -117,6 +117,8 @@ func (c *cappedConn) end(conn net.Conn, told func()) {
 		return
 	}
 	defer c.hangUp()
+	late := time.AfterFunc(lingerFor, func() { _ = c.hangUp() }) // net/http may set a deadline of its own after ours
+	defer late.Stop()
 	err := tell(conn)
 	told()
 	if err == nil {

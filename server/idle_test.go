@@ -162,3 +162,26 @@ func TestStopLeavesHTTP2Alone(t *testing.T) {
 		t.Errorf("after the stop: %v, want that nobody listens", err)
 	}
 }
+
+// deaf is a connection whose deadlines somebody else sets, and too late.
+type deaf struct{ net.Conn }
+
+func (deaf) SetDeadline(time.Time) error { return nil }
+
+// TestLingersInTime: a caller that was told and does not hang up is hung up on, whatever became of
+// the deadline.
+func TestLingersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		go func() { _, _ = io.ReadFull(there, make([]byte, len(farewell))) }() // and then it says nothing
+		c := &cappedConn{Conn: deaf{here}, owner: newCapped(nil, 1)}
+		c.settled.Store(true)
+		c.turn.Store(turnIdle)
+		began := time.Now()
+		c.end(c, func() {})
+		if took := time.Since(began); took != lingerFor {
+			t.Errorf("it took %v, want %v", took, lingerFor)
+		}
+	})
+}
