@@ -35,12 +35,12 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 		name    string
 		at      Listener
 		addr    *net.Addr
-		service service
+		service func() service
 	}{
-		{"http", s.cfg.HTTP, &where.HTTP, s.httpServer(s.handlers.http, maxHeaderBytes)},
-		{"grpc", s.cfg.GRPC, &where.GRPC, s.grpc},
-		{"resp", s.cfg.RESP, &where.RESP, s.resp},
-		{"admin", s.cfg.Admin, &where.Admin, s.httpServer(s.handlers.admin, maxAdminHeader)},
+		{"http", s.cfg.HTTP, &where.HTTP, func() service { return s.httpServer(s.handlers.http, maxHeaderBytes) }},
+		{"grpc", s.cfg.GRPC, &where.GRPC, func() service { s.grpc = s.newGRPC(); return s.grpc }}, // it has goroutines from then on
+		{"resp", s.cfg.RESP, &where.RESP, func() service { return s.resp }},
+		{"admin", s.cfg.Admin, &where.Admin, func() service { return s.httpServer(s.handlers.admin, maxAdminHeader) }},
 	} {
 		if x.at.Address == "" {
 			continue
@@ -50,7 +50,7 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 			return nil, nil, errors.Join(err, closeAll(all))
 		}
 		*x.addr = l.Addr()
-		all = append(all, &bound{x.name, l, x.service})
+		all = append(all, &bound{x.name, l, x.service()})
 	}
 	return where, all, nil
 }

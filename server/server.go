@@ -47,7 +47,7 @@ type Server struct {
 	reloads   *weirprom.Reload
 	handlers  handlers
 	envoy     *envoyapi.Service
-	grpc      *grpcapi.Server
+	grpc      *grpcapi.Server // made by Run if it listens; else nil
 	resp      *respService
 	began     time.Time
 
@@ -99,7 +99,6 @@ func New(cfg Config) (*Server, error) {
 	s.state.Store(st)
 	s.known = set
 	s.reloads.Succeeded(s.began)
-	s.grpc = s.newGRPC()
 	if s.resp, err = s.newRESP(); err != nil {
 		return nil, err
 	}
@@ -147,7 +146,9 @@ func (s *Server) Run(ctx context.Context) error {
 // setReady says whether calls should come here, to all who ask.
 func (s *Server) setReady(ready bool) {
 	s.ready.Store(ready)
-	s.grpc.SetReady(ready)
+	if s.grpc != nil {
+		s.grpc.SetReady(ready)
+	}
 }
 
 // overridesChanged is for when another node may have changed the overrides.
