@@ -34,9 +34,9 @@ func (d *debt) owed() bool {
 
 // debts lists the entries of one part of the store that owe something.
 type debts struct {
-	// telling is held by who tells the store, from before it takes the list: who gets it
-	// finds what is still owed on the list, unless an entry's turn is somebody else's.
-	telling sync.Mutex
+	// telling holds one while somebody tells the store, from before the list is taken: who
+	// is next finds what is still owed on the list, unless an entry's turn is another's.
+	telling chan struct{}
 
 	mu   sync.Mutex // guards the field below
 	list []*entry
@@ -126,8 +126,12 @@ func (t *Limiter) flush(ctx context.Context) {
 // were.
 func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 	d := &t.debts[b.part]
-	d.telling.Lock()
-	defer d.telling.Unlock()
+	select {
+	case d.telling <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-d.telling }()
 	var told, busy []*entry
 	for _, e := range d.take() {
 		if mine, _ := e.tryTurn(); mine {

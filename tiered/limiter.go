@@ -58,6 +58,7 @@ func New(c Config) (*Limiter, error) {
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.debts = make([]debts, t.store.parts)
 	for i := range t.store.parts {
+		t.debts[i].telling = make(chan struct{}, 1)
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
