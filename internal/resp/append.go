@@ -45,6 +45,8 @@ func appendHead(b []byte, kind byte, n int64) []byte {
 		return append(b, kind, byte('0'+n/10), byte('0'+n%10), '\r', '\n')
 	case uint64(n) < 1000:
 		return append(b, kind, byte('0'+n/100), byte('0'+n/10%10), byte('0'+n%10), '\r', '\n')
+	case n == -1: // never, or nothing to wait for
+		return append(b, kind, '-', '1', '\r', '\n')
 	}
 	b = strconv.AppendInt(append(b, kind), n, 10)
 	return append(b, '\r', '\n')
