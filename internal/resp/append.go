@@ -2,6 +2,7 @@ package resp
 
 import (
 	"math"
+	"slices"
 	"strconv"
 )
 
@@ -47,9 +48,27 @@ func appendHead(b []byte, kind byte, n int64) []byte {
 		return append(b, kind, byte('0'+n/100), byte('0'+n/10%10), byte('0'+n%10), '\r', '\n')
 	case n == -1: // never, or nothing to wait for
 		return append(b, kind, '-', '1', '\r', '\n')
+	case n >= 0:
+		return appendLong(b, kind, uint64(n))
 	}
 	b = strconv.AppendInt(append(b, kind), n, 10)
 	return append(b, '\r', '\n')
+}
+
+// appendLong appends a number of at least four digits, the last first.
+func appendLong(b []byte, kind byte, n uint64) []byte {
+	digits := 4
+	for least := uint64(10_000); digits < 19 && n >= least; least *= 10 {
+		digits++
+	}
+	b = slices.Grow(b, digits+3)
+	line := b[len(b) : len(b)+digits+3]
+	line[0], line[digits+1], line[digits+2] = kind, '\r', '\n'
+	for i := digits; i > 0; i-- {
+		line[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return b[:len(b)+len(line)]
 }
 
 // Version is which replies a client understands: RESP2 or RESP3. A client of RESP2 gets

@@ -85,3 +85,14 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestAppendIntOfEveryLength: numbers around each power of ten are written as strconv does.
+func TestAppendIntOfEveryLength(t *testing.T) {
+	for power := int64(1); power > 0 && power <= math.MaxInt64/10; power *= 10 {
+		for _, n := range []int64{power - 1, power, power + 1, 9 * power, -power} {
+			if got, want := string(AppendInt([]byte("x"), n)), fmt.Sprintf("x:%d\r\n", n); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	}
+}

@@ -45,9 +45,11 @@ func (c *conn) gather(rule *guard.Rule) {
 }
 
 // gatherAsk does the same with a CL.THROTTLE.
-func (c *conn) gatherAsk(a Ask) {
+func (c *conn) gatherAsk(key []byte, n Numbers, quantity int64) {
 	b := c.needBatch()
-	b.asks = append(b.asks, a)
+	b.asks = slices.Grow(b.asks, 1)[:len(b.asks)+1]
+	a := &b.asks[len(b.asks)-1] // free has cleared it; a whole one would be copied
+	a.Key, a.Numbers, a.Quantity = key, n, quantity
 }
 
 func (c *conn) needBatch() *batch {

@@ -54,7 +54,7 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10))
 		return
 	}
-	c.gatherAsk(Ask{Key: args[1], Numbers: n, Quantity: numbers[3]})
+	c.gatherAsk(args[1], n, numbers[3])
 	if !c.in.Partial() {
 		c.decideBatch()
 	}
