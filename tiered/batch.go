@@ -18,7 +18,7 @@ import (
 // PeekEach asks the store, and adds what is leased here; while the store is away, it
 // says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
 // of what the store holds, return an error if the store is away. DebitEach is remembered
-// then, and the store told when it is back; its decisions say how this node's share stands,
+// then, and the store told when it is back, unless it may have been charged; its decisions say how this node's share stands,
 // and those of policies that fail closed have Reason StoreDown.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
@@ -252,7 +252,9 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	}
 	for i, c := range b.Charges {
 		call := t.begin(c.Policy, c.Key, c.Cost)
-		t.remember(&call)
+		if !errors.Is(err, weir.ErrUnknown) { // then it may have been charged, and nothing is charged twice
+			t.remember(&call)
+		}
 		b.Decisions[i] = t.fallbackDebit(&call)
 	}
 	return nil
@@ -271,8 +273,8 @@ func (t *Limiter) remember(c *call) {
 }
 
 // fallbackDebit says how a key stands after a debit while the store is away. This node's
-// share is debited, too, lest it grant what was used already. The debit is remembered in any
-// case, so it is Allowed also where everything is refused meanwhile.
+// share is debited, too, lest it grant what was used already. The debit is remembered, or may
+// have been made, so it is Allowed also where everything is refused meanwhile.
 func (t *Limiter) fallbackDebit(c *call) weir.Decision {
 	pl, s := c.plan, t.shareOf(c.plan)
 	d := storeDown()

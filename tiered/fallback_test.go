@@ -457,12 +457,16 @@ func TestUnknownIsNotChargedTwice(t *testing.T) {
 				t.Error("the share refuses")
 			}
 		}
+		debit := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 5}}}
+		if err := l.Do(ctx, &debit); err != nil || !debit.Decisions[0].Allowed {
+			t.Errorf("debit: %v, error %v", debit.Decisions, err)
+		}
 		store.set(func(f *flaky) { f.hangs = false })
 		time.Sleep(time.Second)
-		if left := store.remaining(t, p, "k"); left != 97 {
-			t.Errorf("%d remain of 100 after three calls, want 97", left)
+		if left := store.remaining(t, p, "k"); left != 92 {
+			t.Errorf("%d remain of 100 after three calls and a debit of 5, want 92", left)
 		}
-		if s := l.Stats(); s.Unknown != 3 || s.Owed != 0 {
+		if s := l.Stats(); s.Unknown != 4 || s.Owed != 0 {
 			t.Errorf("stats %+v", s)
 		}
 	})

@@ -30,7 +30,7 @@ func TestLateSenders(t *testing.T) {
 		t.Error("a second sender goes at once; it should wait for the first, and for company")
 	}
 	if l.expire(weir.Now().Add(s.timeout / 4)); !l.worthGoing() {
-		t.Error("the first sender is late, and the second waits for it")
+		t.Fatal("the first sender is late, and the second waits for it")
 	}
 	second := l.next(1, nil, 0)
 	if add(); l.worthGoing() {
