@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 )
@@ -49,6 +50,13 @@ func TestAppend(t *testing.T) {
 
 func TestAppendInt(t *testing.T) {
 	for n := int64(-20); n < 20_000; n++ {
+		if got, want := string(AppendInt(nil, n)), fmt.Sprintf(":%d\r\n", n); got != want {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		n := random.Int64N(1e8)
 		if got, want := string(AppendInt(nil, n)), fmt.Sprintf(":%d\r\n", n); got != want {
 			t.Fatalf("%q, want %q", got, want)
 		}

@@ -41,14 +41,17 @@ func (b *batch) free() {
 // read until all that came with them are answered, and so does the query's key.
 func (c *conn) gather(rule *guard.Rule) {
 	b := c.needBatch()
-	b.items = append(b.items, guard.Item{Rule: rule, Query: c.query})
+	b.items = slices.Grow(b.items, 1)[:len(b.items)+1]
+	i := &b.items[len(b.items)-1] // free has cleared it; a whole one would be copied
+	q := &i.Query
+	i.Rule, q.Key, q.Cost, q.Client = rule, c.query.Key, c.query.Cost, c.query.Client
 }
 
 // gatherAsk does the same with a CL.THROTTLE.
 func (c *conn) gatherAsk(key []byte, n Numbers, quantity int64) {
 	b := c.needBatch()
 	b.asks = slices.Grow(b.asks, 1)[:len(b.asks)+1]
-	a := &b.asks[len(b.asks)-1] // free has cleared it; a whole one would be copied
+	a := &b.asks[len(b.asks)-1] // as above
 	a.Key, a.Numbers, a.Quantity = key, n, quantity
 }
 
