@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"math"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,10 @@ type copied struct {
 }
 
 // takeCopy decides on the copy, if there is one.
+//
+// Who asks the store for a charge forbids the copy first, and then looks whether somebody is
+// asking it; who asks a copy says so first, and then looks whether it is forbidden. So one of
+// them sees the other. See inTurn.
 func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	e, pl := c.entry, c.plan
 	if pl.copies == nil || int64(c.now) >= e.copied.until.Load() || t.closed.Load() {
@@ -28,7 +33,7 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	if of := e.copied.plan.Load(); of.limits != pl.limits || of.epoch != pl.family.epoch.Load() {
 		return weir.Decision{}, false
 	}
-	if e.debt.asked.Add(c.cost) > t.mostUnsynced(pl) {
+	if e.debt.asked.Add(c.cost) > t.mostUnsynced(pl) || int64(c.now) >= e.copied.until.Load() {
 		e.debt.asked.Add(-c.cost)
 		return weir.Decision{}, false
 	}
@@ -97,10 +102,15 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 }
 
 // inTurn tells the store of the key's debt, if there is one, and otherwise asks for the
-// charge. Meanwhile nobody decides on the copy, which knows nothing of that.
+// charge. Meanwhile nobody decides on the copy, which knows nothing of that: if somebody is
+// about to, which takes no time, there will be a debt or not, and nothing is decided yet.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
 	if c.entry.debt.units.Load() == 0 {
 		c.entry.copied.until.Store(0)
+		if c.entry.debt.asked.Load() != 0 {
+			runtime.Gosched()
+			return d, false, nil
+		}
 		d, err = t.take(ctx, c)
 		return d, true, err
 	}
@@ -181,6 +191,7 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 		err = t.debitCopies(pl.copies, e.key, more)
 	case more < -1-little: // refunded or reset elsewhere, or it was rounded up
 		e.copied.until.Store(0)
+		unknown = e.debt.asked.Load() // nobody who is not among these decides on it any more
 		if err = weir.Reset(context.Background(), t.config.Local, pl.copies[d.By], e.key); err == nil {
 			err = t.debitCopies(pl.copies[d.By:d.By+1], e.key, there+float64(unknown))
 		}

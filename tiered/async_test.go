@@ -1,6 +1,9 @@
 package tiered_test
 
 import (
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,4 +151,29 @@ func TestAsyncOvershootIsOwed(t *testing.T) {
 			t.Errorf("then: %v; want the overshoot of %d to be owed", d, admitted-38)
 		}
 	})
+}
+
+// The store is not asked for a charge while somebody decides on the copy, which knows nothing
+// of that: one node alone never exceeds a limit.
+func TestCopyAndStoreTakeTurns(t *testing.T) {
+	l, p := async(t, newFlaky(t), tiered.Config{MaxUnsynced: 1}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 2})
+	for i := range 3000 {
+		key := strconv.Itoa(i)
+		take(t, l, p, key, 1) // which brings a copy with one unit in it
+		var (
+			admitted atomic.Int64
+			all      sync.WaitGroup
+		)
+		for range 3 {
+			all.Go(func() {
+				if d, err := l.Take(t.Context(), p, key, 1); err == nil && d.Allowed {
+					admitted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		if n := admitted.Load(); n != 1 {
+			t.Fatalf("round %d: %d were admitted, and 1 unit was left", i, n)
+		}
+	}
 }
