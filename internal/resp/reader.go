@@ -2,6 +2,7 @@ package resp
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 )
 
@@ -200,18 +201,22 @@ func (r *Reader) whole() [][]byte {
 }
 
 // shortLength returns the number of a line that begins at a place with a letter and has one
-// or two digits, and where the next begins; -1 if there is no such line.
+// or two digits, and where the next begins; -1 if there is no such line. It looks at four
+// bytes at once, all but the digits of which must be as they are in every such line.
 func shortLength(b []byte, at int, letter byte) (n, next int) {
-	if len(b)-at < 5 || b[at] != letter {
+	if len(b)-at < 5 {
 		return -1, 0
 	}
-	line := b[at : at+5]
-	n = int(line[1] - '0')
-	if line[2] == '\r' && line[3] == '\n' && n <= 9 {
-		return n, at + 4
+	line := b[at : at+5 : at+5]
+	four := binary.LittleEndian.Uint32(line) ^ uint32(letter) // which leaves 0 of the letter
+	one := four ^ ('0'<<8 | '\r'<<16 | '\n'<<24)
+	if digit := one >> 8; one&0xff == 0 && digit <= 9 {
+		return int(digit), at + 4
 	}
-	if more := int(line[2] - '0'); line[3] == '\r' && line[4] == '\n' && n >= 1 && n <= 9 && more <= 9 {
-		return 10*n + more, at + 5
+	two := four ^ ('0'<<8 | '0'<<16 | '\r'<<24)
+	tens, ones := two>>8&0xff, two>>16
+	if two&0xff == 0 && tens-1 <= 8 && ones <= 9 && line[4] == '\n' {
+		return int(10*tens + ones), at + 5
 	}
 	return -1, 0
 }

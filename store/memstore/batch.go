@@ -87,6 +87,7 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 		}
 		v.words = append(v.words, found{numbers: n, h: t.hash.sum(c.Key) ^ n.of.salt})
 	}
+	v.fetch()
 	if !v.findWords(b.Charges) {
 		return t.tryEach(now, b)
 	}
@@ -109,9 +110,21 @@ type found struct {
 	word    *atomic.Uint64
 }
 
+// fetch has the processor fetch the rows of all charges at once. It is a loop of its own with
+// nothing in it that depends on a row: how far a row is from where its key may be first cannot be
+// foreseen, and a processor that has guessed wrong begins again after it has the row.
+func (v *visit) fetch() {
+	if v.t.keepKeys { // those are compared, which is slower anyway
+		return
+	}
+	for i := range v.words {
+		h := v.words[i].h
+		v.t.fronts[h>>v.t.shift].fetch(h)
+	}
+}
+
 // findWords finds the words of all charges, and says whether each has one under its
-// numbers. It is a loop of its own, with nothing in it that waits for the last row, so
-// that the processor fetches the rows of many charges at once.
+// numbers.
 func (v *visit) findWords(charges []weir.Charge) bool {
 	for i := range v.words {
 		f := &v.words[i]

@@ -18,18 +18,16 @@ import (
 //
 // The rows of a memstore.Table refer to the numbers that they were written under by 16
 // bits, which is enough for all that a configuration can say. Here every call may bring
-// other numbers, so a row has its own. It takes 56 bytes with its tag, and no table of
-// numbers grows beside it.
+// other numbers, so a row has its own. It takes 64 bytes, which is a line of the processor's
+// cache, and no table of numbers grows beside it.
 //
 // # Where rows are
 //
 // A key's hash chooses a shard of 64 slots and a slot in it; the row is in that slot or in
-// the next one that was free. Tags, the hashes of the keys that slots belong to, stand
-// apart from rows, so that looking for one touches little memory. All slots are there from
-// the beginning, 1.6 for each key, as memory that costs nothing before it is used: so where
-// a row must be is known without a lock, and a pipeline's rows are fetched together before
-// the first of them is decided on. Tags, tat and reset are written atomically for that alone;
-// whoever relies on them has the shard's lock.
+// the next one that was free. All slots are there from the beginning, 1.6 for each key, as
+// memory that costs nothing before it is used: so where a row must be is known without a
+// lock, and a pipeline's rows are fetched together before the first of them is decided on.
+// Tags are written atomically for that alone; whoever relies on them has the shard's lock.
 //
 // # When it is full
 //
@@ -47,8 +45,7 @@ type Table struct {
 	spread  maphash.Seed // of clients' names
 	rules   *rules
 	shards  []shard
-	tags    []uint64 // by shard and slot, like rows
-	rows    []row
+	rows    []row // by shard and slot
 
 	keys       atomic.Int64
 	evicted    atomic.Uint64
@@ -84,7 +81,7 @@ func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 func newTable(maxKeys, shards int, now func() weir.Instant) *Table {
 	return &Table{
 		now: now, maxKeys: int64(maxKeys), seed: maphash.MakeSeed(), spread: maphash.MakeSeed(), rules: newRules(),
-		shards: make([]shard, shards), tags: make([]uint64, shards*shardSlots), rows: make([]row, shards*shardSlots),
+		shards: make([]shard, shards), rows: make([]row, shards*shardSlots),
 	}
 }
 
@@ -118,9 +115,11 @@ const (
 
 // A row is what is known of a key. The zero row is one that was never used.
 type row struct {
+	tag     uint64  // the hash of its key, or one of those above
 	tat     uint64  // in ticks of the numbers
 	numbers Numbers // under which it was written
 	reset   int64   // from when it is as if unused
+	_       [2]uint64
 }
 
 // ThrottleEach implements Throttler. All asks are decided at one instant.
@@ -151,14 +150,13 @@ func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
 }
 
 // fetch has the processor fetch what the asks will need, all at once: nothing here waits
-// for what was loaded.
+// for what was loaded. Most rows are where they may be first, or in the slot after.
 func (t *Table) fetch(asks []Ask) {
 	for i := range asks {
 		s := t.shardOf(asks[i].hash)
-		at := s*shardSlots + home(asks[i].hash)
-		atomic.LoadUint64(&t.tags[at])
-		atomic.LoadUint64(&t.rows[at].tat) // its first word, and its last: they may be in two lines of the cache
-		atomic.LoadInt64(&t.rows[at].reset)
+		at := home(asks[i].hash)
+		atomic.LoadUint64(&t.rows[s*shardSlots+at].tag)
+		atomic.LoadUint64(&t.rows[s*shardSlots+(at+1)%shardSlots].tag)
 		atomic.LoadInt64(&t.shards[s].last)
 	}
 }
@@ -198,19 +196,17 @@ func (t *Table) decide(a *Ask, now int64) {
 	if place == nil {
 		place = t.placeLocked(number, a.hash, now)
 	}
-	atomic.StoreUint64(&place.tat, next)
-	place.numbers = a.rule.numbers
-	atomic.StoreInt64(&place.reset, now+int64(d.ResetAfter))
+	place.tat, place.numbers, place.reset = next, a.rule.numbers, now+int64(d.ResetAfter)
 }
 
 // findLocked returns a key's row, or nil if it has none.
 func (t *Table) findLocked(shard int, h uint64) *row {
-	from := shard * shardSlots
+	rows := t.rows[shard*shardSlots:][:shardSlots]
 	for i := range shardSlots {
-		at := from + (home(h)+i)%shardSlots
-		switch t.tags[at] {
+		r := &rows[(home(h)+i)%shardSlots]
+		switch r.tag {
 		case h:
-			return &t.rows[at]
+			return r
 		case free:
 			return nil
 		}
@@ -274,12 +270,12 @@ func (t *Table) placeLocked(shard int, h uint64, now int64) *row {
 	s.used++
 	t.keys.Add(1)
 	at := shard*shardSlots + home(h)
-	for t.tags[at] >= firstTag { // there is a slot without a row
+	for t.rows[at].tag >= firstTag { // there is a slot without a row
 		if at++; at%shardSlots == 0 {
 			at -= shardSlots
 		}
 	}
-	atomic.StoreUint64(&t.tags[at], h)
+	atomic.StoreUint64(&t.rows[at].tag, h)
 	return &t.rows[at]
 }
 
@@ -287,7 +283,7 @@ func (t *Table) placeLocked(shard int, h uint64, now int64) *row {
 func (t *Table) evictLocked(shard int, now int64) {
 	victim, least := -1, math.Inf(1)
 	for at := shard * shardSlots; at < (shard+1)*shardSlots; at++ {
-		if t.tags[at] < firstTag {
+		if t.rows[at].tag < firstTag {
 			continue
 		}
 		if share := t.rows[at].share(now); share < least {
@@ -297,7 +293,7 @@ func (t *Table) evictLocked(shard int, now int64) {
 	if victim < 0 {
 		return
 	}
-	atomic.StoreUint64(&t.tags[victim], removed)
+	atomic.StoreUint64(&t.rows[victim].tag, removed)
 	t.shards[shard].used--
 	t.keys.Add(-1)
 	t.evicted.Add(1)
