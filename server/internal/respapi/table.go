@@ -103,7 +103,7 @@ type shard struct {
 	mu       sync.Mutex // guards the fields below, and the slots
 	last     int64      // the latest instant that it acted at
 	used     int        // slots with a row
-	overflow row        // shared by keys that found no place
+	overflow state      // shared by keys that found no place
 }
 
 // What tags are that are no key's.
@@ -113,13 +113,18 @@ const (
 	firstTag
 )
 
-// A row is what is known of a key. The zero row is one that was never used.
+// A row is a slot's.
 type row struct {
-	tag     uint64  // the hash of its key, or one of those above
+	tag uint64 // the hash of its key, or one of those above
+	state
+	_ [2]uint64
+}
+
+// A state is what is known of a key. The zero state is that of one that was never used.
+type state struct {
 	tat     uint64  // in ticks of the numbers
 	numbers Numbers // under which it was written
 	reset   int64   // from when it is as if unused
-	_       [2]uint64
 }
 
 // ThrottleEach implements Throttler. All asks are decided at one instant.
@@ -200,13 +205,13 @@ func (t *Table) decide(a *Ask, now int64) {
 }
 
 // findLocked returns a key's row, or nil if it has none.
-func (t *Table) findLocked(shard int, h uint64) *row {
+func (t *Table) findLocked(shard int, h uint64) *state {
 	rows := t.rows[shard*shardSlots:][:shardSlots]
 	for i := range shardSlots {
 		r := &rows[(home(h)+i)%shardSlots]
 		switch r.tag {
 		case h:
-			return r
+			return &r.state
 		case free:
 			return nil
 		}
@@ -215,7 +220,7 @@ func (t *Table) findLocked(shard int, h uint64) *row {
 }
 
 // under returns a row's state under r: the same units in use, to the next tick.
-func (t *Table) under(r *rule, from *row, now int64) (uint64, error) {
+func (t *Table) under(r *rule, from *state, now int64) (uint64, error) {
 	if from.numbers == r.numbers {
 		return from.tat, nil
 	}
@@ -258,7 +263,7 @@ func (r *rule) decide(tat uint64, now, quantity int64) (weir.Decision, uint64) {
 }
 
 // placeLocked returns where a new key's row goes.
-func (t *Table) placeLocked(shard int, h uint64, now int64) *row {
+func (t *Table) placeLocked(shard int, h uint64, now int64) *state {
 	s := &t.shards[shard]
 	if t.keys.Load() >= t.maxKeys || s.used == shardSlots {
 		t.evictLocked(shard, now)
@@ -276,7 +281,7 @@ func (t *Table) placeLocked(shard int, h uint64, now int64) *row {
 		}
 	}
 	atomic.StoreUint64(&t.rows[at].tag, h)
-	return &t.rows[at]
+	return &t.rows[at].state
 }
 
 // evictLocked removes the row that is missed least, unless none can go.
@@ -302,8 +307,8 @@ func (t *Table) evictLocked(shard int, now int64) {
 
 // share returns how much of its limit a row has in use: 0 if none, and infinitely much if
 // it would refuse one unit.
-func (r *row) share(now int64) float64 {
-	used, all := r.inUse(now), float64(r.numbers.Burst)
+func (s *state) share(now int64) float64 {
+	used, all := s.inUse(now), float64(s.numbers.Burst)
 	if used > 0 && used+1 > all {
 		return math.Inf(1)
 	}
@@ -312,7 +317,7 @@ func (r *row) share(now int64) float64 {
 
 // inUse returns how many units a row has in use. It reckons in floating point, which is good
 // enough to choose by.
-func (r *row) inUse(now int64) float64 {
-	owed := float64(max(0, r.reset-now))
-	return owed * float64(r.numbers.Count) / (float64(r.numbers.Period) * 1e9)
+func (s *state) inUse(now int64) float64 {
+	owed := float64(max(0, s.reset-now))
+	return owed * float64(s.numbers.Count) / (float64(s.numbers.Period) * 1e9)
 }
