@@ -3,7 +3,6 @@ package tiered
 import (
 	"context"
 	"math"
-	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -20,11 +19,8 @@ type copied struct {
 	sent  weir.Instant // when the store was asked for it; guarded by the entry's mu
 }
 
-// takeCopy decides on the copy, if there is one.
-//
-// Who asks the store for a charge forbids the copy first, and then looks whether somebody is
-// asking it; who asks a copy says so first, and then looks whether it is forbidden. So one of
-// them sees the other. See inTurn.
+// takeCopy decides on the copy, if there is one. It says that it asks before it looks whether
+// it may: see forbid.
 func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	e, pl := c.entry, c.plan
 	if pl.copies == nil || int64(c.now) >= e.copied.until.Load() || t.closed.Load() {
@@ -33,7 +29,11 @@ func (t *Limiter) takeCopy(c *call) (weir.Decision, bool) {
 	if of := e.copied.plan.Load(); of.limits != pl.limits || of.epoch != pl.family.epoch.Load() {
 		return weir.Decision{}, false
 	}
-	if e.debt.asked.Add(c.cost) > t.mostUnsynced(pl) || int64(c.now) >= e.copied.until.Load() {
+	most := t.mostUnsynced(pl)
+	if c.cost > most {
+		return weir.Decision{}, false
+	}
+	if e.debt.asked.Add(c.cost) > most || int64(c.now) >= e.copied.until.Load() {
 		e.debt.asked.Add(-c.cost)
 		return weir.Decision{}, false
 	}
@@ -101,28 +101,27 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 	}
 }
 
-// inTurn tells the store of the key's debt, if there is one, and otherwise asks for the
-// charge. Meanwhile nobody decides on the copy, which knows nothing of that: if somebody is
-// about to, which takes no time, there will be a debt or not, and nothing is decided yet.
+// inTurn tells the store of the key's debt, if there is one, so that the copy can decide on the
+// charge. If there is none, or if the charge is too much for any copy, it asks for the charge.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
-	if c.entry.debt.units.Load() == 0 {
-		c.entry.copied.until.Store(0)
-		if c.entry.debt.asked.Load() != 0 {
-			runtime.Gosched()
-			return d, false, nil
-		}
-		d, err = t.take(ctx, c)
-		return d, true, err
+	e := c.entry
+	asks := e.debt.units.Load() == 0 || c.cost > t.mostUnsynced(c.plan)
+	if asks {
+		e.bar()
 	}
-	b := t.breakerOf(c.plan.policy, c.key)
-	if err = t.enter(b); err == nil {
-		err = t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, t.debitNow(c.within, byCopy, c.entry))
+	if e.debt.units.Load() != 0 {
+		err = t.tellNow(ctx, c.within, []*entry{e})
 	}
-	if isAway(err) {
+	switch {
+	case isAway(err):
 		d, err = t.away(c, nil) // what is unknown is the debt
 		return d, true, err
+	case err != nil || !asks:
+		return d, false, err
 	}
-	return d, false, err
+	c.now = t.now()
+	d, err = t.take(ctx, c)
+	return d, true, err
 }
 
 // localTake charges the copies of all limits, or none.
@@ -164,7 +163,7 @@ func tightest(list []weir.Decision) weir.Decision {
 func longer(a, b time.Duration) bool { return b != weir.Never && (a == weir.Never || a > b) }
 
 // sync makes the copy what the store has just said, in answer to a call that was sent
-// when the key was at m. The store tells how one limit stands, the tightest. What it
+// when the key was at m, by whoever has the turn. The store tells how one limit stands, the tightest. What it
 // counts more than the copy was charged by other nodes, and so to all limits.
 //
 // Units that were granted here and that the store does not know of are in the copy, so
@@ -190,8 +189,8 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	case more > little:
 		err = t.debitCopies(pl.copies, e.key, more)
 	case more < -1-little: // refunded or reset elsewhere, or it was rounded up
-		e.copied.until.Store(0)
-		unknown = e.debt.asked.Load() // nobody who is not among these decides on it any more
+		e.forbid()
+		unknown = e.debt.asked.Load()
 		if err = weir.Reset(context.Background(), t.config.Local, pl.copies[d.By], e.key); err == nil {
 			err = t.debitCopies(pl.copies[d.By:d.By+1], e.key, there+float64(unknown))
 		}

@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -154,17 +155,28 @@ func TestAsyncOvershootIsOwed(t *testing.T) {
 }
 
 // The store is not asked for a charge while somebody decides on the copy, which knows nothing
-// of that: one node alone never exceeds a limit.
+// of that, in a batch or not: one node alone never exceeds a limit.
 func TestCopyAndStoreTakeTurns(t *testing.T) {
-	l, p := async(t, newFlaky(t), tiered.Config{MaxUnsynced: 1}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 2})
-	for i := range 3000 {
+	l := async(t, newFlaky(t), tiered.Config{MaxUnsynced: 1, Timeout: 10 * time.Second})
+	p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 2})
+	roomy, err := weir.NewPolicy("roomy", weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2000 {
 		key := strconv.Itoa(i)
 		take(t, l, p, key, 1) // which brings a copy with one unit in it
 		var (
 			admitted atomic.Int64
 			all      sync.WaitGroup
 		)
-		for range 3 {
+		for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.TakeEach, weir.TakeAll} {
+			all.Go(func() {
+				b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: key, Cost: 1}, {Policy: roomy, Key: "k", Cost: 1}}}
+				if err := l.Do(t.Context(), &b); err == nil && b.Decisions[0].Allowed {
+					admitted.Add(1)
+				}
+			})
 			all.Go(func() {
 				if d, err := l.Take(t.Context(), p, key, 1); err == nil && d.Allowed {
 					admitted.Add(1)
@@ -175,5 +187,132 @@ func TestCopyAndStoreTakeTurns(t *testing.T) {
 		if n := admitted.Load(); n != 1 {
 			t.Fatalf("round %d: %d were admitted, and 1 unit was left", i, n)
 		}
+	}
+}
+
+// The store is told what the copy has granted before it is asked by a batch, and the copy does
+// not grant what a batch has taken.
+func TestBatchesKnowTheCopy(t *testing.T) {
+	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll", weir.ReserveAll: "ReserveAll", weir.DebitEach: "DebitEach"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				store.takes = 2 * time.Millisecond
+				l := async(t, store, tiered.Config{MaxUnsynced: 10})
+				p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+				take(t, l, p, "k", 70)
+				takeMany(t, l, p, "k", 5) // by the copy: 25 are left, and the store says 30
+				do := func(cost int64) weir.Decision {
+					b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: cost}, {Policy: p, Key: "other", Cost: 1}}}
+					if op == weir.ReserveAll {
+						b.TTL = time.Minute
+					}
+					if err := l.Do(t.Context(), &b); err != nil {
+						t.Fatal(err)
+					}
+					return b.Decisions[0]
+				}
+				if op != weir.DebitEach {
+					if d := do(30); d.Allowed {
+						t.Errorf("30 of 25 units were admitted: %+v", d)
+					}
+				}
+				if d := do(25); !d.Allowed {
+					t.Errorf("25 of 25 units were refused: %+v", d)
+				}
+				if d := take(t, l, p, "k", 1); d.Allowed {
+					t.Errorf("1 of 0 units was admitted: %+v", d)
+				}
+				if s := l.Stats(); s.Fallback != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// A charge that is more than any copy may grant reaches the store, however busy the key is.
+func TestGreatChargesAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		store.takes = 2 * time.Millisecond
+		l := async(t, store, tiered.Config{MaxUnsynced: 10, OnError: weir.FailClosed})
+		p := newPolicy(t, weir.Limit{Rate: 1_000_000, Per: weir.Every(time.Second), Burst: 1_000_000})
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 400 {
+					take(t, l, p, "k", 1)
+					time.Sleep(100 * time.Microsecond)
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		for range 3 {
+			if d := take(t, l, p, "k", 11); !d.Allowed || d.Estimate {
+				t.Errorf("a charge of 11: %+v", d)
+			}
+			time.Sleep(3 * time.Millisecond)
+		}
+		all.Wait()
+		if s := l.Stats(); s.Fallback != 0 || s.Failures != 0 || s.Async == 0 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// One node alone grants what there is, and never more, whatever it is asked for at the same time,
+// and the store knows of all of it in the end.
+func TestOneNodeExceedsNothing(t *testing.T) {
+	for seed := range uint64(150) {
+		synctest.Test(t, func(t *testing.T) {
+			const burst = 60
+			random := rand.New(rand.NewPCG(seed, 1))
+			store := newFlaky(t)
+			store.takes = time.Duration(random.IntN(4)) * time.Millisecond
+			l := async(t, store, tiered.Config{MaxUnsynced: 1 + random.Int64N(8), FlushEvery: 20 * time.Millisecond, Timeout: time.Second})
+			p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: burst})
+			keys := []string{"a", "b", "c"}
+			admitted := make([]atomic.Int64, len(keys))
+			var all sync.WaitGroup
+			for range 6 {
+				mine := rand.New(rand.NewPCG(seed, random.Uint64()))
+				all.Go(func() {
+					for range 20 {
+						time.Sleep(time.Duration(mine.IntN(3000)) * time.Microsecond)
+						b := weir.Batch{Op: []weir.Op{weir.TakeEach, weir.TakeEach, weir.TakeAll, weir.ReserveAll}[mine.IntN(4)], TTL: time.Hour}
+						of := mine.Perm(len(keys))[:1+mine.IntN(len(keys))]
+						if b.Op == weir.TakeEach {
+							of = append(of, of[0])
+						}
+						for _, k := range of {
+							b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: keys[k], Cost: 1 + mine.Int64N(10)})
+						}
+						if err := l.Do(ctx, &b); err != nil {
+							t.Error(err)
+							return
+						}
+						for i, k := range of {
+							if b.Decisions[i].Allowed && (b.Op == weir.TakeEach || b.Allowed()) {
+								admitted[k].Add(b.Charges[i].Cost)
+							}
+						}
+					}
+				})
+			}
+			all.Wait()
+			for k, key := range keys {
+				for take(t, l, p, key, 1).Allowed {
+					admitted[k].Add(1)
+				}
+				time.Sleep(50 * time.Millisecond)
+				if n, left := admitted[k].Load(), store.remaining(t, p, key); n != burst || left != 0 {
+					t.Errorf("seed %d, key %s: %d of %d units were admitted, and the store says that %d remain", seed, key, n, burst, left)
+				}
+			}
+			if s := l.Stats(); s.Fallback != 0 || s.Owed != 0 {
+				t.Errorf("seed %d: stats %+v", seed, s)
+			}
+		})
 	}
 }

@@ -1,8 +1,10 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/weirlimit/weir"
@@ -13,7 +15,7 @@ import (
 // TakeEach decides each charge as Take does, and asks the store once for all that it
 // must be asked for. TakeAll and ReserveAll with several charges are the store's; only
 // that one of them is denied may be known here, and then the others are reported as not
-// taken. While the store is away, they are decided as OnError says, all or none.
+// taken. In Async mode the store is told first what copies have granted of the keys. While the store is away, they are decided as OnError says, all or none.
 //
 // PeekEach asks the store, and adds what is leased here; while the store is away, it
 // says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
@@ -81,39 +83,117 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 
 // askEach asks the store for some charges of a batch, all on one part.
 func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
-	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
-	calls, moments := make([]call, len(places)), make([]moment, len(places))
+	if t.config.Mode == Async {
+		return t.askInTurns(ctx, b, places)
+	}
+	return t.askTogether(b, places, t.beginEach(b, places), func(sub *weir.Batch) error { return t.do(ctx, sub) })
+}
+
+// beginEach begins a call for each of some charges.
+func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
+	calls := make([]call, len(places))
 	for i, at := range places {
-		c := b.Charges[at]
-		sub.Charges[i], calls[i] = c, t.begin(c.Policy, c.Key, c.Cost)
+		c := &b.Charges[at]
+		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
+	}
+	return calls
+}
+
+// askTogether has the store asked for some charges at once. In Async mode the caller has their
+// turns, and of several charges of a key the last tells how it stands.
+func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
+	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
+	moments := make([]moment, len(places))
+	last := make(map[*entry]int) // of those with copies
+	for i, at := range places {
+		sub.Charges[i] = b.Charges[at]
 		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
+		if calls[i].plan.copies != nil {
+			last[calls[i].entry] = i
+		}
 	}
 	sent := t.now()
-	err := t.do(ctx, &sub)
+	err := do(&sub)
 	if err != nil && !isAway(err) {
 		return err
 	}
 	for i, at := range places {
+		c := &calls[i]
 		if err != nil {
-			calls[i].unknown = errors.Is(err, weir.ErrUnknown)
-			b.Decisions[at] = t.fallback(&calls[i])
+			c.unknown = errors.Is(err, weir.ErrUnknown)
+			b.Decisions[at] = t.fallback(c)
 			continue
 		}
 		b.Decisions[at] = sub.Decisions[i]
 		t.counts.store.Add(1)
-		t.learn(&calls[i], sub.Decisions[i], sent, moments[i])
+		if c.plan.copies == nil || last[c.entry] == i {
+			t.learn(c, sub.Decisions[i], sent, moments[i])
+		}
 	}
 	return nil
 }
 
-// takeAll is TakeAll and ReserveAll.
-func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
-	for i, c := range b.Charges {
-		call := t.begin(c.Policy, c.Key, c.Cost)
-		if call.entry == nil {
+// askInTurns is askEach for keys with copies: it does with many what takeInTurn does with one. It
+// asks for all whose turn nobody else has, and then goes on with the others, for some of
+// which a copy is there by then. It waits for nobody while it has turns.
+func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) error {
+	within, cancel := context.WithTimeout(ctx, t.store.budget(ctx))
+	defer cancel()
+	for {
+		over, rest, err := t.askThoseFree(ctx, within, b, places)
+		if err != nil || len(rest) == 0 {
+			return err
+		}
+		select {
+		case <-over:
+		case <-within.Done():
+		}
+		places = slices.DeleteFunc(rest, func(at int) (ok bool) {
+			c := t.begin(b.Charges[at].Policy, b.Charges[at].Key, b.Charges[at].Cost)
+			b.Decisions[at], ok = t.atOnce(&c)
+			return ok
+		})
+		if within.Err() == nil {
 			continue
 		}
-		if d, ok := call.entry.denied(call.plan, c.Cost, call.now); ok {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		calls := t.beginEach(b, places)
+		return t.askTogether(b, places, calls, func(*weir.Batch) error { return errBusy })
+	}
+}
+
+// askThoseFree asks for the charges of keys whose turn nobody has, and returns the others, with
+// the end of a turn to wait for.
+func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int) (over <-chan struct{}, rest []int, err error) {
+	mine, free, rest, over := t.tryTurns(b, places)
+	defer mine.end()
+	if len(free) == 0 {
+		return over, rest, nil
+	}
+	told := t.tellDebts(ctx, within, mine)
+	if told != nil && !isAway(told) {
+		return nil, nil, told
+	}
+	err = t.askTogether(b, free, t.beginEach(b, free), func(sub *weir.Batch) error {
+		if told != nil {
+			return errBusy // what may be unknown is the debt
+		}
+		return t.doWithin(ctx, within, sub)
+	})
+	return over, rest, err
+}
+
+// takeAll is TakeAll and ReserveAll.
+func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
+	calls := make([]call, len(b.Charges))
+	for i, c := range b.Charges {
+		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
+		if calls[i].entry == nil {
+			continue
+		}
+		if d, ok := calls[i].entry.denied(calls[i].plan, c.Cost, calls[i].now); ok {
 			t.counts.denyCache.Add(int64(len(b.Charges)))
 			for j := range b.Decisions {
 				b.Decisions[j] = t.notTaken(&b.Charges[j])
@@ -122,13 +202,38 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 			return nil
 		}
 	}
-	sent := t.now()
-	moments := make([]moment, len(b.Charges))
-	for i, c := range b.Charges {
-		f := t.planOf(c.Policy).family
-		moments[i] = t.table.moment(f, t.table.hash(f, c.Key))
+	if t.config.Mode == Async {
+		return t.takeAllInTurns(ctx, b, calls)
 	}
-	err := t.do(ctx, b)
+	return t.takeAllNow(b, calls, func() error { return t.do(ctx, b) })
+}
+
+// takeAllInTurns is takeAll for keys that may have copies. These know nothing of what the store
+// grants, so they are not used again before it has spoken of the key.
+func (t *Limiter) takeAllInTurns(ctx context.Context, b *weir.Batch, calls []call) error {
+	within, cancel := context.WithTimeout(ctx, t.store.budget(ctx))
+	defer cancel()
+	mine, err := t.awaitTurns(within, calls)
+	defer mine.end()
+	if err == nil {
+		err = t.tellDebts(ctx, within, mine)
+	}
+	switch {
+	case isAway(err) && ctx.Err() == nil:
+		return t.fallbackAll(b, false) // what may be unknown is the debt
+	case err != nil:
+		return cmp.Or(ctx.Err(), err)
+	}
+	return t.takeAllNow(b, calls, func() error { return t.doWithin(ctx, within, b) })
+}
+
+func (t *Limiter) takeAllNow(b *weir.Batch, calls []call, do func() error) error {
+	sent := t.now()
+	moments := make([]moment, len(calls))
+	for i := range calls {
+		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
+	}
+	err := do()
 	if isAway(err) {
 		return t.fallbackAll(b, errors.Is(err, weir.ErrUnknown))
 	}
@@ -136,10 +241,9 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 		return err
 	}
 	t.counts.store.Add(int64(len(b.Charges)))
-	for i, c := range b.Charges {
+	for i := range calls {
 		if d := b.Decisions[i]; d.Reason == weir.Exhausted || d.Reason == weir.TooCostly {
-			call := t.begin(c.Policy, c.Key, c.Cost)
-			t.learn(&call, d, sent, moments[i])
+			t.learn(&calls[i], d, sent, moments[i])
 		}
 	}
 	return nil
@@ -247,6 +351,9 @@ func (t *Limiter) forget(pl *plan, e *entry) {
 // debitEach tells the store or, if it is away, remembers it.
 func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	err := t.do(ctx, b)
+	if err == nil {
+		t.outdateCopies(b)
+	}
 	if !isAway(err) {
 		return err
 	}
@@ -258,6 +365,18 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 		b.Decisions[i] = t.fallbackDebit(&call)
 	}
 	return nil
+}
+
+// outdateCopies has nobody decide on copies that know nothing of what was debited, nor on those
+// that answers to older questions would bring.
+func (t *Limiter) outdateCopies(b *weir.Batch) {
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		if call := t.begin(c.Policy, c.Key, c.Cost); call.plan.copies != nil && call.entry != nil {
+			t.table.dropped(call.hash)
+			call.entry.copied.until.Store(0)
+		}
+	}
 }
 
 // remember notes a debit that the store is told when it is back.

@@ -68,33 +68,6 @@ func (d *debts) take() []*entry {
 	return list
 }
 
-// A turn is the right to talk to the store about a key's debt: were two to tell it, it
-// would be told twice. In Async mode it is the right to ask the store for the key at
-// all: were one asked for while another decides on a copy that knows nothing of that,
-// more could be granted than there is.
-type turn struct {
-	taken chan struct{} // closed when it is over; nil if nobody has it; guarded by the entry's mu
-}
-
-// tryTurn takes the turn, or returns what to wait for.
-func (e *entry) tryTurn() (mine bool, over <-chan struct{}) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.turn.taken != nil {
-		return false, e.turn.taken
-	}
-	e.turn.taken = make(chan struct{})
-	return true, nil
-}
-
-// endTurn ends a turn that was taken.
-func (e *entry) endTurn() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	close(e.turn.taken)
-	e.turn.taken = nil
-}
-
 // under notes under which plan the debt is about to be raised.
 func (d *debt) under(pl *plan) {
 	if d.plan.Load() != pl {
@@ -145,22 +118,16 @@ func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 	for len(told) > 0 {
 		n := min(len(told), debitBatch)
 		ok := t.debit(ctx, told[:n])
-		endTurns(told[:n])
+		turns(told[:n]).end()
 		if told = told[n:]; !ok {
 			for _, e := range told { // they would not fare better now
 				t.owe(e)
 			}
-			endTurns(told)
+			turns(told).end()
 			return false
 		}
 	}
 	return len(busy) == 0
-}
-
-func endTurns(list []*entry) {
-	for _, e := range list {
-		e.endTurn()
-	}
 }
 
 // debit tells the store of the debts of some entries whose turns the caller has, all on
@@ -216,6 +183,17 @@ func (d *debt) paid(by source, units int64) {
 	}
 }
 
+// tellNow tells the store of what copies of some keys of one part have granted, for a caller who
+// waits for it and has their turns.
+func (t *Limiter) tellNow(ctx, within context.Context, list []*entry) error {
+	charge := weir.Charge{Policy: list[0].debt.plan.Load().policy, Key: list[0].key}
+	b := t.breakerOf(charge.Policy, charge.Key)
+	if err := t.enter(b); err != nil {
+		return err
+	}
+	return t.leave(ctx, b, charge, t.debitNow(within, byCopy, list...))
+}
+
 // debitNow tells the store of debts of one source, on one part, in one call.
 func (t *Limiter) debitNow(ctx context.Context, by source, list ...*entry) error {
 	b := weir.Batch{Op: weir.DebitEach}
@@ -242,7 +220,7 @@ func (t *Limiter) debitNow(ctx context.Context, by source, list ...*entry) error
 		if e.debt.units.Load() != 0 || e.debt.shared.Load() != 0 {
 			t.owe(e)
 		}
-		if pl := e.debt.plan.Load(); err == nil && pl.copies != nil {
+		if pl := e.debt.plan.Load(); err == nil && pl.copies != nil && !e.turn.asks { // else the next answer is newer
 			t.sync(pl, e, b.Decisions[i], sent, moments[i])
 		}
 	}
