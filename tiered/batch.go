@@ -104,7 +104,10 @@ func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
 func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
 	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
 	moments := make([]moment, len(places))
-	last := make(map[*entry]int) // of those with copies
+	var last map[*entry]int
+	if t.config.Mode == Async {
+		last = make(map[*entry]int, len(places))
+	}
 	for i, at := range places {
 		sub.Charges[i] = b.Charges[at]
 		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
@@ -167,22 +170,22 @@ func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) e
 // askThoseFree asks for the charges of keys whose turn nobody has, and returns the others, with
 // the end of a turn to wait for.
 func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int) (over <-chan struct{}, rest []int, err error) {
-	mine, free, rest, over := t.tryTurns(b, places)
-	defer mine.end()
-	if len(free) == 0 {
-		return over, rest, nil
+	r := t.tryTurns(b, places)
+	defer r.mine.end()
+	if len(r.free) == 0 {
+		return r.over, r.rest, nil
 	}
-	told := t.tellDebts(ctx, within, mine)
+	told := t.tellDebts(ctx, within, r.mine)
 	if told != nil && !isAway(told) {
 		return nil, nil, told
 	}
-	err = t.askTogether(b, free, t.beginEach(b, free), func(sub *weir.Batch) error {
+	err = t.askTogether(b, r.free, r.calls, func(sub *weir.Batch) error {
 		if told != nil {
 			return errBusy // what may be unknown is the debt
 		}
 		return t.doWithin(ctx, within, sub)
 	})
-	return over, rest, err
+	return r.over, r.rest, err
 }
 
 // takeAll is TakeAll and ReserveAll.

@@ -98,27 +98,34 @@ func (t *Limiter) tellDebts(ctx, within context.Context, l turns) error {
 	return nil
 }
 
-// tryTurns takes the turns of the keys of some charges of a batch that have copies, as far as
-// nobody else has them. Charges are free if their turn was taken or if they need none; for the rest
-// over is the end of a turn.
-func (t *Limiter) tryTurns(b *weir.Batch, places []int) (mine turns, free, rest []int, over <-chan struct{}) {
+// A round is some charges of a batch, by whether the store may be asked for them now.
+type round struct {
+	mine  turns
+	free  []int  // charges whose turn is mine, or that need none
+	calls []call // of these
+	rest  []int
+	over  <-chan struct{} // the end of a turn that one of the rest needs
+}
+
+// tryTurns takes the turns of the keys that have copies, as far as nobody else has them.
+func (t *Limiter) tryTurns(b *weir.Batch, places []int) (r round) {
 	for i, c := range t.beginEach(b, places) {
-		ok := c.plan.copies == nil || !c.needEntry(t) || mine.has(c.entry)
-		if !ok {
-			var end <-chan struct{}
-			if ok, end = c.entry.tryTurn(); ok {
-				mine = append(mine, c.entry)
+		free := c.plan.copies == nil || !c.needEntry(t) || r.mine.has(c.entry)
+		if !free {
+			var over <-chan struct{}
+			if free, over = c.entry.tryTurn(); free {
+				r.mine = append(r.mine, c.entry)
 			} else {
-				over = end
+				r.over = over
 			}
 		}
-		if ok {
-			free = append(free, places[i])
+		if free {
+			r.free, r.calls = append(r.free, places[i]), append(r.calls, c)
 		} else {
-			rest = append(rest, places[i])
+			r.rest = append(r.rest, places[i])
 		}
 	}
-	return mine, free, rest, over
+	return r
 }
 
 // awaitTurns takes the turns of all keys of the calls that have copies. All who wait for a turn

@@ -117,7 +117,7 @@ const (
 type row struct {
 	tag uint64 // the hash of its key, or one of those above
 	state
-	_ [2]uint64
+	_ [2]uint64 // so that it is one line of the cache
 }
 
 // A state is what is known of a key. The zero state is that of one that was never used.
