@@ -12,8 +12,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A call is one call of do.lua: an operation on charges, all of whose keys lie on
-// one server.
+// A call is one call of do.lua, or of small.lua where that will do: an operation on charges, all
+// of whose keys lie on one server.
 type call struct {
 	op      string
 	ttl     int64 // µs that holds live; -1 = until they are settled
@@ -29,6 +29,8 @@ type call struct {
 	at    int64            // µs: whose calendars to tell
 	newer int              // how often a row was of a later version
 	tries int
+	small bool // it was sent to small.lua
+	large bool // which has passed on it
 }
 
 // A charge is a row and what is done to it.
@@ -72,8 +74,18 @@ const maxTries = 8
 
 var errOverfull = errors.New("the units in use exceed what these limits can remember")
 
-// encode returns the keys and the argument of the script.
-func (c *call) encode(s *Store) (keys []string, arg string) {
+// encode returns the script to call, its keys and its arguments.
+func (c *call) encode(s *Store) (to *script, keys, args []string) {
+	if c.small = !c.large && c.isSmall(); c.small {
+		keys, args = c.encodeSmall(s)
+		return smallScript, keys, args
+	}
+	keys, arg := c.encodeAny(s)
+	return doScript, keys, []string{arg}
+}
+
+// encodeAny returns the keys and the argument of do.lua.
+func (c *call) encodeAny(s *Store) (keys []string, arg string) {
 	b := fmt.Appendf(make([]byte, 0, 512), `{"op":%q,"keep":%d,"ttl":%d,"epoch":%d,"most":%d`, c.op, s.keep, c.ttl, s.epoch, maxHolds)
 	if s.now != nil {
 		b = fmt.Appendf(b, `,"now":%d`, s.nowMicros())
@@ -132,6 +144,9 @@ func (c *call) appendCharge(b []byte, ch *charge, place, set int) []byte {
 // decode reads the script's answer. It returns false if the call must be sent
 // again, changed as the script asked.
 func (c *call) decode(reply []int64) (done bool) {
+	if c.small {
+		return c.decodeSmall(reply)
+	}
 	if len(reply) < 2 {
 		c.err = fmt.Errorf("redisstore: a script answered %v", reply)
 		return true

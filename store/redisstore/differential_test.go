@@ -75,6 +75,7 @@ type duel struct {
 	base     time.Duration
 	policies []*weir.Policy
 	free     []*weir.Policy // those that may be taken from, not only reserved
+	small    []*weir.Policy // those whose rows small.lua takes from
 	held     []reservation
 	edges    []weir.Instant // where answers said that something would change
 	steps    int
@@ -127,6 +128,11 @@ func newDuel(t *testing.T, redis *redistest.Server, seed uint64) *duel {
 		if !p.ReserveOnly() {
 			d.free = append(d.free, p)
 		}
+		if n, err := d.store.resolve(context.Background(), p); err != nil {
+			t.Fatal(err)
+		} else if n.small != nil {
+			d.small = append(d.small, p)
+		}
 	}
 	return d
 }
@@ -155,6 +161,11 @@ func (d *duel) drawPolicies() {
 		case 1:
 			l.Name = "other" // than main
 		}
+		d.add(l)
+	}
+	for range 2 {
+		l := d.limit(weir.GCRA)
+		l.Initial = weir.Full
 		d.add(l)
 	}
 	for range 4 {
@@ -230,8 +241,10 @@ func (d *duel) step() {
 	switch n := d.upTo(99); {
 	case n < 15:
 		d.do(weir.Batch{Op: weir.TakeEach, Charges: d.charges(80, d.free)})
-	case n < 32:
+	case n < 24:
 		d.take()
+	case n < 32:
+		d.takeSmall()
 	case n < 42:
 		d.takeTogether()
 	case n < 45:
@@ -290,6 +303,20 @@ func (d *duel) take() {
 		d.fail("got error %v", err)
 	}
 	d.same(0, got, d.book.take(c, d.now()))
+}
+
+// takeSmall charges several small rows, each once.
+func (d *duel) takeSmall() {
+	d.t.Helper()
+	b := weir.Batch{Op: one(d, weir.TakeEach, weir.TakeAll, weir.TakeAll)}
+	for _, p := range d.small {
+		for _, key := range duelKeys {
+			if d.oneIn(3) {
+				b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: key, Cost: 1 + int64(d.upTo(int(p.Capacity())-1))})
+			}
+		}
+	}
+	d.do(b)
 }
 
 // takeTogether lets Takes meet in one sender, which combines those for one key.

@@ -11,7 +11,7 @@ import (
 )
 
 // A row is there until it is as if unused, and not much longer, although Redis is not
-// told so with every write. Other operations, by the other script, come in between.
+// told so with every write. Other operations, by other scripts, come in between.
 func TestRowsOutliveTheirUse(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr())})
@@ -24,7 +24,7 @@ func TestRowsOutliveTheirUse(t *testing.T) {
 		unit := l.Per.Duration() / time.Duration(l.Rate)
 		for i := range 150 {
 			began := time.Now()
-			d, err := s.Take(context.Background(), p, "k", 1)
+			d, err := takeBy(s, i%3 == 0, p)
 			if err != nil || !d.Allowed {
 				t.Fatalf("%s: take %d: %s, error %v", name, i, show(d), err)
 			}
@@ -38,4 +38,14 @@ func TestRowsOutliveTheirUse(t *testing.T) {
 			}
 		}
 	}
+}
+
+// takeBy takes a unit by itself, or together with one from another row.
+func takeBy(s *Store, batch bool, p *weir.Policy) (weir.Decision, error) {
+	if !batch {
+		return s.Take(context.Background(), p, "k", 1)
+	}
+	b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}, {Policy: p, Key: "other", Cost: 1}}}
+	err := s.Do(context.Background(), &b)
+	return b.Decisions[0], err
 }

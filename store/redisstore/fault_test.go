@@ -598,6 +598,37 @@ func TestMissedSet(t *testing.T) {
 	}
 }
 
+// So it does if only the burst was set, and from a batch.
+func TestBatchAfterAMissedSet(t *testing.T) {
+	redis := redistest.Start(t)
+	c := Config{Redis: server(redis.Addr()), Prefix: "batch:", Now: still}
+	setter, deaf := open(t, c), open(t, c)
+	deaf.unwatch()
+	deaf.unwatch = func() {}
+	old := newPolicy(t, "p", weir.Limit{Rate: 10, Per: weir.Every(time.Hour)})
+	less := newPolicy(t, "p", weir.Limit{Rate: 10, Per: weir.Every(time.Hour), Burst: 4})
+	both := func() weir.Batch {
+		b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: old, Key: "k", Cost: 1}, {Policy: old, Key: "l", Cost: 1}}}
+		if err := deaf.Do(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if b := both(); !b.Allowed() || b.Decisions[0].Remaining != 9 {
+		t.Fatalf("%+v", b.Decisions)
+	}
+	if err := setter.Set(context.Background(), old, less); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := setter.Take(context.Background(), less, "k", 3); err != nil || d.Remaining != 0 || !d.Allowed {
+		t.Fatalf("take by the process that set it: %s, error %v", show(d), err)
+	}
+	if b := both(); b.Allowed() || b.Decisions[0].Limit != 4 {
+		t.Errorf("take all by a process that has missed the Set: %+v; want it refused by the limit of 4", b.Decisions)
+	}
+	wantLeft(t, "what was refused", setter, less, "l", 3)
+}
+
 // A row out of which something was given back is still known as one of its numbers, and
 // so converted as of the instant at which they are replaced.
 func TestUndoThenSet(t *testing.T) {

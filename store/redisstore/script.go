@@ -13,6 +13,9 @@ import (
 //go:embed take.lua
 var takeText string
 
+//go:embed small.lua
+var smallText string
+
 //go:embed do.lua
 var doText string
 
@@ -27,6 +30,7 @@ var epochText string
 
 var (
 	takeScript    = newScript(takeText)
+	smallScript   = newScript(smallText)
 	doScript      = newScript(doText)
 	setScript     = newScript(setText)
 	restoreScript = newScript(restoreText)

@@ -48,7 +48,7 @@ type take struct {
 	brief    int // so many numbers are said of each row; 0 = it depends
 }
 
-// A pending is a call of do.lua, and who waits for it: one request with a call of
+// A pending is a call, and who waits for it: one request with a call of
 // its own, or several Takes from one key.
 type pending struct {
 	*call
@@ -392,8 +392,8 @@ func (s *sender) sendCalls() {
 			if round[i].at == 0 {
 				round[i].at = s.store.nowMicros()
 			}
-			keys, arg := round[i].encode(s.store)
-			return doScript.command(s.client.B(), named, keys, []string{arg})
+			script, keys, args := round[i].encode(s.store)
+			return script.command(s.client.B(), named, keys, args)
 		}, func(i int, numbers []int64, err error) {
 			s.answered(round[i], numbers, err)
 		})

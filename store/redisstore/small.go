@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/bits"
 	"time"
@@ -110,4 +111,86 @@ func (p pair) up() time.Duration {
 		p.w++
 	}
 	return time.Duration(p.w) * time.Microsecond
+}
+
+// isSmall says whether small.lua can carry out a call: it takes from rows, each once, no more than
+// can fit.
+func (c *call) isSmall() bool {
+	if c.op != opEach && c.op != opAll {
+		return false
+	}
+	for i := range c.charges {
+		ch := &c.charges[i]
+		if ch.n.small == nil || ch.cost < 1 || ch.cost > ch.n.small.cap {
+			return false
+		}
+	}
+	return c.distinct()
+}
+
+// distinct says whether no two charges are to the same key.
+func (c *call) distinct() bool {
+	const few = 8
+	if len(c.charges) <= few {
+		for i := range c.charges {
+			for j := range i {
+				if c.charges[i].key == c.charges[j].key {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	seen := make(map[string]bool, len(c.charges))
+	for i := range c.charges {
+		seen[c.charges[i].key] = true
+	}
+	return len(seen) == len(c.charges)
+}
+
+// encodeSmall returns the keys and arguments of small.lua.
+func (c *call) encodeSmall(s *Store) (keys, args []string) {
+	const costs = 2 * 8 // the last two doubles
+	keys, args = make([]string, len(c.charges)), append(make([]string, 0, 3+len(c.charges)), c.op, s.nowText(), s.keepText)
+	for i := range c.charges {
+		ch := &c.charges[i]
+		m := ch.n.small
+		text := m.text
+		if ch.cost != 1 {
+			span := m.span(ch.cost)
+			text = string(doubles([]byte(text[:len(text)-costs]), span.w, span.f))
+		}
+		keys[i], args = ch.key, append(args, text)
+	}
+	return keys, args
+}
+
+// decodeSmall reads the answer of small.lua. It returns false if the call is do.lua's.
+func (c *call) decodeSmall(reply []int64) (done bool) {
+	const each = 3
+	switch {
+	case len(reply) == 1 && reply[0] == -1:
+		c.large = true
+		return false
+	case len(reply) != 1+each*len(c.charges):
+		c.err = fmt.Errorf("redisstore: a script answered %v", reply)
+		return true
+	}
+	c.now = reply[0]
+	c.outcomes = make([]outcome, len(c.charges))
+	for i := range c.charges {
+		of := reply[1+each*i:]
+		c.outcomes[i] = c.charges[i].n.small.outcome(pair{of[0], of[1]}, c.charges[i].cost, of[2] == 1)
+	}
+	return true
+}
+
+// outcome tells of a charge that found TAT ahead by so much, and whether it fitted.
+func (m *small) outcome(ahead pair, units int64, fits bool) outcome {
+	if fits {
+		d := m.admitted(m.plus(ahead, m.span(units)))
+		return outcome{1, 0, d.Remaining, 0, d.ResetAfter.Microseconds(), 0}
+	}
+	d := m.refused(ahead, units)
+	return outcome{0, 0, d.Remaining, d.RetryAfter.Microseconds(), d.ResetAfter.Microseconds(), 0}
 }
