@@ -74,7 +74,7 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
 	defer cancel()
 	for {
-		mine, over := c.entry.tryTurn()
+		mine, over := c.entry.tryTurn(askOnce)
 		if mine {
 			d, decided, err := t.inTurn(ctx, c)
 			c.entry.endTurn()
@@ -105,12 +105,11 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 // charge. If there is none, or if the charge is too much for any copy, it asks for the charge.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
 	e := c.entry
-	asks := e.debt.units.Load() == 0 || c.cost > t.mostUnsynced(c.plan)
+	asks := e.turn.joint || e.debt.units.Load() == 0 || c.cost > t.mostUnsynced(c.plan)
 	if asks {
-		e.bar()
-	}
-	if e.debt.units.Load() != 0 {
-		err = t.tellNow(ctx, c.within, []*entry{e})
+		err = t.tellDebts(ctx, c.within, turns{e})
+	} else {
+		err = t.tellNow(ctx, c.within, byCopy, turns{e})
 	}
 	switch {
 	case isAway(err):
@@ -175,7 +174,7 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if sent < e.copied.sent {
+	if sent < e.copied.sent || e.turn.joint {
 		return // an older answer, overtaken
 	}
 	here, err := weir.Peek(context.Background(), t.config.Local, pl.copies[d.By], e.key, 0)

@@ -1,8 +1,10 @@
 package tiered_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -229,6 +231,96 @@ func TestBatchesKnowTheCopy(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Batches that are all or nothing and charge the same key ask the store together: after what the
+// copy has granted was told, once.
+func TestBatchesAskTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		store.takes = 2 * time.Millisecond
+		l := async(t, store, tiered.Config{MaxUnsynced: 10})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		take(t, l, p, "all", 1)
+		takeMany(t, l, p, "all", 5)
+		began, calls := time.Now(), store.count()
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: p, Key: "all", Cost: 1}, {Policy: p, Key: strconv.Itoa(i), Cost: 1}}}
+				if err := l.Do(t.Context(), &b); err != nil || !b.Allowed() {
+					t.Errorf("%v %+v", err, b.Decisions)
+				}
+			})
+		}
+		all.Go(func() {
+			time.Sleep(time.Millisecond) // the debt is being told
+			if d := take(t, l, p, "all", 1); !d.Allowed || d.Estimate {
+				t.Errorf("a Take meanwhile: %+v", d)
+			}
+		})
+		all.Wait()
+		if took, calls := time.Since(began), store.count()-calls; took != 2*store.takes || calls != 52 {
+			t.Errorf("it took %v, want %v, and %d calls, want 52", took, 2*store.takes, calls)
+		}
+		if left, s := store.remaining(t, p, "all"), l.Stats(); left != 1000-57 || s.Fallback != 0 {
+			t.Errorf("%d remain, want 943: %+v", left, s)
+		}
+		take(t, l, p, "all", 1)
+		if d := take(t, l, p, "all", 1); !d.Allowed || !d.Estimate || d.Remaining != 1000-59 {
+			t.Errorf("the copy says %+v, want 941 units", d)
+		}
+	})
+}
+
+// However busy batches keep a key while the store is given up: that it is back is noticed.
+func TestBatchesLetTheStoreReturn(t *testing.T) {
+	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				l := async(t, store, tiered.Config{Local: slow{newTable(t)}})
+				p := newPolicy(t, weir.Limit{Rate: 1_000_000, Per: weir.Every(time.Second)})
+				breakStore(t, store, l, p)
+				store.set(func(f *flaky) { f.down = nil })
+				began := time.Now()
+				var all sync.WaitGroup
+				for i := range 4 {
+					all.Go(func() {
+						time.Sleep(time.Duration(i) * 250 * time.Microsecond)
+						for time.Since(began) < time.Second {
+							b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: "a", Cost: 1}, {Policy: p, Key: "b", Cost: 1}}}
+							if err := l.Do(t.Context(), &b); err != nil {
+								t.Error(err)
+							}
+							time.Sleep(500 * time.Microsecond)
+						}
+					})
+				}
+				all.Wait()
+				if s := l.Stats(); s.Open > 0 {
+					t.Errorf("the store is back and still given up: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// slow is a table that takes its time to decide on shares.
+type slow struct{ weir.Limiter }
+
+func (l slow) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if strings.HasPrefix(p.Name(), "share:") {
+		time.Sleep(time.Millisecond)
+	}
+	return l.Limiter.Take(ctx, p, key, cost)
+}
+
+func (l slow) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.TakeAll && strings.HasPrefix(b.Charges[0].Policy.Name(), "share:") {
+		time.Sleep(time.Millisecond)
+	}
+	return l.Limiter.Do(ctx, b)
 }
 
 // A charge that is more than any copy may grant reaches the store, however busy the key is.

@@ -83,10 +83,16 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 
 // askEach asks the store for some charges of a batch, all on one part.
 func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
-	if t.config.Mode == Async {
+	if t.config.Mode == Async && !t.givenUp(b.Charges[places[0]]) {
 		return t.askInTurns(ctx, b, places)
 	}
 	return t.askTogether(b, places, t.beginEach(b, places), func(sub *weir.Batch) error { return t.do(ctx, sub) })
+}
+
+// givenUp says whether one of some charges lies on a part that was given up. Nobody takes its turn
+// to ask then: who tries the part, to tell it what it missed, would never find the turn free.
+func (t *Limiter) givenUp(charges ...weir.Charge) bool {
+	return slices.ContainsFunc(charges, func(c weir.Charge) bool { return t.breakerOf(c.Policy, c.Key).open.Load() })
 }
 
 // beginEach begins a call for each of some charges.
@@ -205,7 +211,10 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 			return nil
 		}
 	}
-	if t.config.Mode == Async {
+	switch {
+	case t.config.Mode == Async && t.givenUp(b.Charges...):
+		return t.fallbackAll(b, false)
+	case t.config.Mode == Async:
 		return t.takeAllInTurns(ctx, b, calls)
 	}
 	return t.takeAllNow(b, calls, func() error { return t.do(ctx, b) })

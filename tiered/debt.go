@@ -107,7 +107,7 @@ func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 	defer func() { <-d.telling }()
 	var told, busy []*entry
 	for _, e := range d.take() {
-		if mine, _ := e.tryTurn(); mine {
+		if mine, _ := e.tryTurn(tellDebt); mine {
 			e.debt.listed.Store(false) // whoever raises it from here on lists it again
 			told = append(told, e)
 		} else {
@@ -183,15 +183,15 @@ func (d *debt) paid(by source, units int64) {
 	}
 }
 
-// tellNow tells the store of what copies of some keys of one part have granted, for a caller who
-// waits for it and has their turns.
-func (t *Limiter) tellNow(ctx, within context.Context, list []*entry) error {
+// tellNow tells the store of debts of one source, on one part, for a caller who waits for it and
+// has the keys' turns.
+func (t *Limiter) tellNow(ctx, within context.Context, by source, list []*entry) error {
 	charge := weir.Charge{Policy: list[0].debt.plan.Load().policy, Key: list[0].key}
 	b := t.breakerOf(charge.Policy, charge.Key)
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	return t.leave(ctx, b, charge, t.debitNow(within, byCopy, list...))
+	return t.leave(ctx, b, charge, t.debitNow(within, by, list...))
 }
 
 // debitNow tells the store of debts of one source, on one part, in one call.

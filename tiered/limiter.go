@@ -251,6 +251,7 @@ func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
 
 // learn remembers what the store said, if it may be of use.
 func (t *Limiter) learn(c *call, d weir.Decision, sent weir.Instant, m moment) {
+	inTurn := c.entry != nil // unless there was no room
 	if d.Allowed && !t.remembers(c, d) || !c.needEntry(t) {
 		return
 	}
@@ -261,7 +262,7 @@ func (t *Limiter) learn(c *call, d weir.Decision, sent weir.Instant, m moment) {
 	if !d.Allowed {
 		t.refused(c.plan, c.entry, c.cost, d, sent, m)
 	}
-	if c.plan.copies != nil {
+	if c.plan.copies != nil && inTurn {
 		t.sync(c.plan, c.entry, d, sent, m)
 	}
 }

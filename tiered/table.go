@@ -37,7 +37,7 @@ type entry struct {
 }
 
 // idle says whether nothing is lost with the entry but knowledge.
-func (e *entry) idle() bool { return e.lease.Load() == nil && !e.debt.owed() }
+func (e *entry) idle() bool { return e.lease.Load() == nil && !e.debt.owed() && !e.inTurn() }
 
 // A table finds entries. It is a hash table of fixed size with chains. Finding takes
 // no lock: an entry that is being removed still leads on to the next. Adding and

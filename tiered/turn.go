@@ -14,32 +14,82 @@ import (
 // would be told twice. In Async mode it is the right to ask the store for the key at
 // all: were one asked for while another decides on a copy that knows nothing of that,
 // more could be granted than there is.
+//
+// A batch that is all or nothing goes to the store whatever the copy says, so many may ask at
+// once, and a key that all of them charge does not hold them up. Their turn is joint. Others
+// join it until one has its answer; the end of it is near then, for those who want a copy. None
+// comes of a joint turn, as nobody knows in which order the store has answered.
 type turn struct {
-	taken chan struct{} // closed when it is over; nil if nobody has it; guarded by the entry's mu
-	asks  bool          // the copy was barred; belongs to whoever has the turn
+	over     chan struct{} // closed when it is over; nil if nobody has it; guarded by the entry's mu, as all but asks
+	joint    bool          // set when it is taken
+	answered bool          // somebody has left it, and nobody joins it any more
+	members  int
+	told     *telling // nil until somebody tells the debt, so that they may ask
+	asks     bool     // the copy was barred; belongs to whoever tells the debt
 }
 
-// tryTurn takes the turn, or returns what to wait for.
-func (e *entry) tryTurn() (mine bool, over <-chan struct{}) {
+// A telling is somebody telling the store of the debt of a key, for all who have the turn.
+type telling struct {
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// A purpose is what a turn is wanted for.
+type purpose int
+
+const (
+	tellDebt    purpose = iota // and to learn how the key stands
+	askOnce                    // and make a copy of the answer
+	askTogether                // with others who want no copy
+)
+
+// tryTurn takes the turn or joins it, or returns what to wait for.
+func (e *entry) tryTurn(why purpose) (mine bool, over <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.turn.taken != nil {
-		return false, e.turn.taken
+	t := &e.turn
+	switch {
+	case t.over == nil:
+		t.over, t.joint = make(chan struct{}), why == askTogether
+	case !t.joint || t.answered || why == tellDebt:
+		return false, t.over
 	}
-	e.turn.taken = make(chan struct{})
+	t.members++
 	return true, nil
 }
 
-// endTurn ends a turn that was taken.
+// endTurn ends a turn that was taken, for one of those who have it.
 func (e *entry) endTurn() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	close(e.turn.taken)
-	e.turn = turn{}
+	e.turn.answered = true
+	if e.turn.members--; e.turn.members == 0 {
+		close(e.turn.over)
+		e.turn = turn{}
+	}
 }
 
-// bar forbids the copy until the store has answered for what whoever has the turn asks of it: also
-// while it is told of the debt before.
+// inTurn says whether somebody has the turn, or is about to.
+func (e *entry) inTurn() bool {
+	if !e.mu.TryLock() {
+		return true
+	}
+	defer e.mu.Unlock()
+	return e.turn.over != nil
+}
+
+// tell returns how the debt is told, and whether that is up to the caller.
+func (e *entry) tell() (how *telling, mine bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.turn.told == nil {
+		e.turn.told, mine = &telling{done: make(chan struct{})}, true
+	}
+	return e.turn.told, mine
+}
+
+// bar forbids the copy until the store has answered for what those who have the turn ask of it:
+// also while it is told of the debt before.
 func (e *entry) bar() {
 	e.turn.asks = true
 	e.forbid()
@@ -80,19 +130,57 @@ func (l turns) end() {
 func (l turns) has(e *entry) bool { return slices.Contains(l, e) }
 
 // tellDebts bars the copies, and tells the store of what is owed, so that it may be asked for the
-// keys.
-func (t *Limiter) tellDebts(ctx, within context.Context, l turns) error {
-	owing := map[*breaker][]*entry{}
+// keys. Of joint turns one does that, and the others wait for it: whoever is first has all
+// its turns by then, and waits for nobody.
+func (t *Limiter) tellDebts(ctx, within context.Context, l turns) (err error) {
+	var (
+		mine   turns
+		others []*telling
+	)
 	for _, e := range l {
-		e.bar()
-		if e.debt.units.Load() != 0 {
-			b := t.breakerOf(e.debt.plan.Load().policy, e.key)
-			owing[b] = append(owing[b], e)
+		if how, ok := e.tell(); ok {
+			mine = append(mine, e)
+		} else {
+			others = append(others, how)
 		}
 	}
-	for _, list := range owing {
-		if err := t.tellNow(ctx, within, list); err != nil {
-			return err
+	err = t.barAndTell(ctx, within, mine)
+	for _, e := range mine {
+		how, _ := e.tell()
+		how.err = err
+		close(how.done)
+	}
+	for _, how := range others {
+		select {
+		case <-how.done:
+			if how.err != nil {
+				err = cmp.Or[error](err, errBusy)
+			}
+		case <-within.Done():
+			return cmp.Or[error](err, errBusy)
+		}
+	}
+	return err
+}
+
+// barAndTell is tellDebts for those whose debts the caller tells: also what shares have granted,
+// since where joint turns follow each other nobody else would find the time.
+func (t *Limiter) barAndTell(ctx, within context.Context, l turns) error {
+	for _, e := range l {
+		e.bar()
+	}
+	for _, by := range []source{byCopy, byShare} {
+		owing := map[*breaker][]*entry{}
+		for _, e := range l {
+			if e.debt.of(by).Load() != 0 {
+				b := t.breakerOf(e.debt.plan.Load().policy, e.key)
+				owing[b] = append(owing[b], e)
+			}
+		}
+		for _, list := range owing {
+			if err := t.tellNow(ctx, within, by, list); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -113,7 +201,7 @@ func (t *Limiter) tryTurns(b *weir.Batch, places []int) (r round) {
 		free := c.plan.copies == nil || !c.needEntry(t) || r.mine.has(c.entry)
 		if !free {
 			var over <-chan struct{}
-			if free, over = c.entry.tryTurn(); free {
+			if free, over = c.entry.tryTurn(askOnce); free {
 				r.mine = append(r.mine, c.entry)
 			} else {
 				r.over = over
@@ -140,7 +228,7 @@ func (t *Limiter) awaitTurns(within context.Context, calls []call) (l turns, err
 	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.hash, b.hash) })
 	for _, e := range slices.Compact(all) {
 		for {
-			mine, over := e.tryTurn()
+			mine, over := e.tryTurn(askTogether)
 			if mine {
 				l = append(l, e)
 				break

@@ -20,6 +20,7 @@ const (
 // is wrong. The package comment lists the promises.
 func Check(s Scenario, r Result) (problems []error) {
 	c := &checker{s: s.withDefaults(), r: r}
+	c.row = c.inARow()
 	c.calls()
 	c.stats()
 	for k := range c.s.Keys {
@@ -34,6 +35,7 @@ func Check(s Scenario, r Result) (problems []error) {
 type checker struct {
 	s        Scenario
 	r        Result
+	row      time.Duration // inARow
 	problems []error
 }
 
@@ -114,12 +116,25 @@ func (c *checker) key(key string) {
 	for i, list := range shares {
 		c.bound(key, fmt.Sprintf("node %d's share", i), excess(list, c.shareBurst(), c.shareRate()*drift), c.resets()*c.shareBurst())
 	}
-	allowed := c.forgiven(key) + c.unknown(key) + c.resets()*burst + c.overshoot(key) + rate*2e-9
+	allowed := c.forgiven(key) + c.unknown(key) + c.resets()*burst + (1+c.resets())*c.overshoot(key) + rate*(2e-9+c.blur(key).Seconds())
 	c.bound(key, "what the store knew of", excess(known, burst, rate), allowed)
 	if c.s.OnError == weir.FailLocal && c.troubled() {
 		allowed += c.local() + c.lostDebts(key)
 	}
 	c.bound(key, "all", excess(all, burst, rate), allowed)
+}
+
+// blur is how much earlier than its end a batch may have had units that the node decided on.
+func (c *checker) blur(key string) (longest time.Duration) {
+	if c.s.Batches == 0 {
+		return 0
+	}
+	for _, call := range c.r.Calls {
+		if call.Key == key && call.By == ByNode && call.Decision.Allowed {
+			longest = max(longest, call.End-call.Start)
+		}
+	}
+	return longest
 }
 
 func (c *checker) bound(key, what string, got, allowed float64) {
@@ -166,17 +181,24 @@ func (c *checker) lossy() bool {
 	if d := c.s.Deadline; d > 0 {
 		time = min(time, max(d-answerTime, d/2))
 	}
-	return c.s.lossy() || 2*c.s.Latency.Max*calls(c.s.Mode) >= time
+	return c.s.lossy() || 2*c.s.Latency.Max*c.row >= time
 }
 
-// calls is how many calls to the store, one after the other, a decision may take: for
-// a lease that does not fit, or for the turns of others, and for the charge.
-func calls(m tiered.Mode) time.Duration {
-	switch m {
+// inARow is how many calls to the store, one after the other, a decision may take: for
+// a lease that does not fit, or for the turns of others, and for the charge. In Async mode the
+// store is told after each MaxUnsynced units.
+func (c *checker) inARow() time.Duration {
+	switch c.s.Mode {
 	case tiered.Leased:
 		return 2
 	case tiered.Async:
-		return 4
+		most := 0.0
+		for node := range c.s.Nodes {
+			for k := range c.s.Keys {
+				most = max(most, c.demand(node, string(rune('a'+k)), c.s.Timeout))
+			}
+		}
+		return time.Duration(max(4, 3+most/float64(c.s.MaxUnsynced)))
 	}
 	return 1
 }
@@ -228,7 +250,7 @@ func (c *checker) forgiven(key string) (sum float64) {
 				continue
 			}
 			switch op.Op {
-			case weir.TakeEach, weir.ReserveAll:
+			case weir.TakeEach, weir.TakeAll, weir.ReserveAll:
 				if op.Allowed {
 					charged += float64(op.Units)
 				}

@@ -15,15 +15,17 @@
 // # What Check checks
 //
 // E is by how much grants exceed burst + rate·Δ, in the worst interval. A grant by the
-// store is placed where the store decided, any other where the caller got it. Times are
-// true: they are the simulator's, not a node's.
+// store is placed where the store decided, any other where the caller got it; in a batch it
+// may have been decided as much earlier as the batch took. Times are true: they are the
+// simulator's, not a node's.
 //
 //   - Exact and Leased: what the store or a lease admitted has E = 0. Crashes change
 //     nothing. A failover adds at most what was charged while the replica lagged, no
 //     more than a burst unless debts were among it, and rate times what its clock is
 //     ahead.
 //   - Async: E is at most Σ min(x, b, dᵢ) − x at the worst x, so (N−1)·b where demand
-//     is high. Debts whose fate is unknown add themselves.
+//     is high. Debts whose fate is unknown add themselves. A reset forgives what was
+//     admitted too much, so there may be as much again.
 //   - A node's share: E = 0 with burst/nodes and rate/nodes. All together: a burst of
 //     shares, and another burst or what comes back while nodes notice one after the other
 //     that the store is there, up to rate × 0.4 s, whichever is more. A wrong count of

@@ -32,6 +32,9 @@ func Draw(seed uint64) Scenario {
 	if d.chance(0.3) {
 		s.Deadline = time.Duration(8+d.below(20)) * time.Millisecond
 	}
+	if d := throw(seed, 5); d.chance(0.3) {
+		s.Batches, s.Keys = 2+d.below(4), s.Keys+d.below(3)
+	}
 	s.drawBus(&d)
 	s.drawClocks(&d)
 	s.drawFaults(&d)

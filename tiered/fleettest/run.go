@@ -32,7 +32,7 @@ const (
 // String returns one letter.
 func (s Source) String() string { return "SNLO"[s : s+1] }
 
-// A Call is one Take.
+// A Call is one Take, or one charge of a batch.
 type Call struct {
 	Node       int
 	Key        string
@@ -186,12 +186,29 @@ type watched struct {
 // Take implements weir.Limiter.
 func (w *watched) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	d, err := w.Limiter.Take(ctx, p, key, cost)
-	if err == nil && d.Allowed && cost > 0 && strings.HasPrefix(p.Name(), "share:") {
-		w.f.mu.Lock()
-		defer w.f.mu.Unlock()
-		w.f.shares = append(w.f.shares, Grant{w.f.now(), w.node, key, cost, ByShare})
+	if err == nil && d.Allowed {
+		w.admitted(weir.Charge{Policy: p, Key: key, Cost: cost})
 	}
 	return d, err
+}
+
+// Do implements weir.Limiter.
+func (w *watched) Do(ctx context.Context, b *weir.Batch) error {
+	err := w.Limiter.Do(ctx, b)
+	if err == nil && b.Op == weir.TakeAll && b.Allowed() {
+		w.admitted(b.Charges...)
+	}
+	return err
+}
+
+func (w *watched) admitted(charges ...weir.Charge) {
+	w.f.mu.Lock()
+	defer w.f.mu.Unlock()
+	for _, c := range charges {
+		if c.Cost > 0 && strings.HasPrefix(c.Policy.Name(), "share:") {
+			w.f.shares = append(w.f.shares, Grant{w.f.now(), w.node, c.Key, c.Cost, ByShare})
+		}
+	}
 }
 
 // drive makes the calls of a node.
@@ -210,37 +227,77 @@ func (f *fleet) drive(node int, wg *sync.WaitGroup) {
 				if f.crashed(node) {
 					return
 				}
-				key, cost := string(rune('a'+random.IntN(f.scenario.Keys))), 1+random.Int64N(max(1, p.Cost))
-				wg.Go(func() { f.call(node, key, cost) })
+				call := f.draw(node, random, max(1, p.Cost))
+				wg.Go(call)
 				time.Sleep(time.Duration(1 + random.IntN(2000)))
 			}
 		}
 	}
 }
 
+// draw returns a call to make: a Take, or a batch of charges of which no two are the same.
+func (f *fleet) draw(node int, random *rand.Rand, most int64) func() {
+	charge := func() weir.Charge {
+		return weir.Charge{Policy: f.policy, Key: string(rune('a' + random.IntN(f.scenario.Keys))), Cost: 1 + random.Int64N(most)}
+	}
+	first := charge()
+	if n := f.scenario.Batches; n > 0 && random.IntN(2) == 0 {
+		b := weir.Batch{Op: []weir.Op{weir.TakeEach, weir.TakeAll}[random.IntN(2)], Charges: []weir.Charge{first}}
+		if f.scenario.Saturated {
+			b.Op = weir.TakeEach // what is asked for together is refused together
+		}
+		for range random.IntN(n) {
+			if c := charge(); !slices.Contains(b.Charges, c) {
+				b.Charges = append(b.Charges, c)
+			}
+		}
+		return func() { f.batch(node, &b) }
+	}
+	return func() { f.call(node, first.Key, first.Cost) }
+}
+
 // call is one Take.
 func (f *fleet) call(node int, key string, cost int64) Call {
-	var h heard
-	ctx := context.WithValue(context.Background(), heardKey{}, &h)
+	return f.timed(node, []weir.Charge{{Policy: f.policy, Key: key, Cost: cost}}, func(ctx context.Context) ([]weir.Decision, error) {
+		d, err := f.nodes[node].Take(ctx, f.policy, key, cost)
+		return []weir.Decision{d}, err
+	})[0]
+}
+
+// batch is one TakeEach or TakeAll.
+func (f *fleet) batch(node int, b *weir.Batch) {
+	f.timed(node, b.Charges, func(ctx context.Context) ([]weir.Decision, error) {
+		err := f.nodes[node].Do(ctx, b)
+		return b.Decisions, err
+	})
+}
+
+// timed has a caller make charges, and notes what came of them.
+func (f *fleet) timed(node int, charges []weir.Charge, do func(context.Context) ([]weir.Decision, error)) (calls []Call) {
+	h := heard{}
+	ctx := context.WithValue(context.Background(), heardKey{}, h)
 	if f.scenario.Deadline > 0 {
 		within, cancel := context.WithTimeout(ctx, f.scenario.Deadline)
 		defer cancel()
 		ctx = within
 	}
-	c := Call{Node: node, Key: key, Cost: cost, Start: f.now(), By: ByNode}
-	c.Decision, c.Err = f.nodes[node].Take(ctx, f.policy, key, cost)
-	c.End = f.now()
-	c.At = c.End
-	if h.decided {
-		c.By, c.At = ByStore, h.at
+	start := f.now()
+	decisions, err := do(ctx)
+	end := f.now()
+	for i, c := range charges {
+		call := Call{Node: node, Key: c.Key, Cost: c.Cost, Start: start, End: end, At: end, By: ByNode, Decision: decisions[i], Err: err}
+		if at, ok := h[c]; ok {
+			call.By, call.At = ByStore, at
+		}
+		calls = append(calls, call)
 	}
 	if f.crashed(node) {
-		return c // nobody heard it
+		return calls // nobody heard it
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.calls = append(f.calls, c)
-	return c
+	f.calls = append(f.calls, calls...)
+	return calls
 }
 
 // schedule lets happen what is not demand.

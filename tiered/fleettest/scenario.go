@@ -36,6 +36,9 @@ type Scenario struct {
 	BusLoss    float64
 	Miscount   int
 
+	// Batches, unless it is 0, has every other call be a batch of up to so many charges.
+	Batches int
+
 	Clocks    []Clock // one for each node
 	Demand    [][]Phase
 	Outages   []Outage
@@ -124,6 +127,7 @@ func (s Scenario) Kind() string {
 	add(len(s.Changes) > 0, "change")
 	add(s.Miscount != 0, "miscount")
 	add(s.Saturated, "saturated")
+	add(s.Batches > 0, "batches")
 	return strings.Join(words, " ")
 }
 

@@ -112,6 +112,15 @@ type carried struct {
 	left  atomic.Bool // the caller waits no longer
 }
 
+// tell has the caller learn what was decided.
+func (c *carried) tell(ctx context.Context) {
+	if h, ok := ctx.Value(heardKey{}).(heard); ok {
+		for _, charge := range c.batch.Charges {
+			h[charge] = c.at
+		}
+	}
+}
+
 // A link is the way of one node to the store.
 type link struct {
 	f    *fleet
@@ -129,12 +138,9 @@ func (l timelyLink) Timeout() time.Duration { return l.timeout }
 
 var _ weir.Limiter = (*link)(nil)
 
-// A heard is put into a caller's context, to learn when the store decided.
-type heard struct {
-	decided bool
-	allowed bool
-	at      time.Duration
-}
+// A heard is put into a caller's context, to learn what the store decided, and when. The
+// charges of a caller all differ.
+type heard map[weir.Charge]time.Duration
 
 type heardKey struct{}
 
@@ -144,11 +150,8 @@ func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64)
 	if err := l.call(ctx, c); err != nil {
 		return weir.Decision{}, err
 	}
-	d := c.batch.Decisions[0]
-	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
-		*h = heard{decided: true, allowed: d.Allowed, at: c.at}
-	}
-	return d, nil
+	c.tell(ctx)
+	return c.batch.Decisions[0], nil
 }
 
 // Do implements weir.Limiter.
@@ -156,6 +159,9 @@ func (l *link) Do(ctx context.Context, b *weir.Batch) error {
 	c := &carried{batch: weir.Batch{Op: b.Op, TTL: b.TTL, Charges: slices.Clone(b.Charges), Receipts: slices.Clone(b.Receipts)}}
 	if err := l.call(ctx, c); err != nil {
 		return err
+	}
+	if b.Op == weir.TakeEach || b.Op == weir.TakeAll {
+		c.tell(ctx)
 	}
 	*b = c.batch
 	return nil
