@@ -2,6 +2,7 @@ package fleettest
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -168,7 +169,7 @@ func (c *checker) resets() (n float64) {
 
 // shareBurst and shareRate are what a node admits by itself.
 func (c *checker) shareBurst() float64 {
-	return c.raised() * max(1, float64(c.s.Limit.Burst/int64(c.s.counted())))
+	return max(1, math.Floor(c.burst()/float64(c.s.counted())))
 }
 func (c *checker) shareRate() float64 { return c.rate() / float64(c.s.counted()) }
 
