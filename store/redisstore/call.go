@@ -30,7 +30,7 @@ type call struct {
 	newer int              // how often a row was of a later version
 	tries int
 	small bool // it was sent to small.lua
-	large bool // which has passed on it
+	large bool // do.lua must see its rows
 }
 
 // A charge is a row and what is done to it.
@@ -204,11 +204,12 @@ func (c *call) changed() bool {
 	return false
 }
 
-// renumber lets the charges be decided by what is in force now.
+// renumber lets the charges be decided by what is in force now, for what callers have asked for:
+// what was in force before may itself have been replaced, which says nothing about them.
 func (c *call) renumber(s *Store) error {
 	for i := range c.charges {
 		ch := &c.charges[i]
-		n, err := s.resolve(context.Background(), ch.n.policy)
+		n, err := s.resolve(context.Background(), ch.n.asked)
 		if err != nil {
 			return err
 		}

@@ -1044,9 +1044,9 @@ local function lifetime(row)
 	local H, r, s = row.holds, row.rules[1], row.states[1]
 	if #H > 0 then last = max(last, H[#H].expiry) end
 	if last >= NEVER then return MONTH + call.keep end
-	if r.kind == 'g' then -- as take.lua, which relies on it
+	if r.kind == 'g' then -- as take.lua and small.lua, which rely on it, and of what the row will say
 		local quantum = max(4000000, 16 * r.b / r.a)
-		last = max(last, (floor(s.w / quantum) + 1) * quantum)
+		last = max(last, (floor(max(s.w, EPOCH) / quantum) + 1) * quantum)
 	end
 	return math.ceil((last - now) / 1000) + call.keep
 end

@@ -20,7 +20,8 @@ import (
 // terms, so that a unit takes b/a µs to come back, and an instant of GCRA is a
 // pair w + f/a µs: exact for every rate, without a number above 2^53.
 type numbers struct {
-	policy  *weir.Policy
+	policy  *weir.Policy // in force
+	asked   *weir.Policy // by callers; nil unless it is bound to that
 	family  *family
 	version int    // of the family
 	fp      uint64 // tells sets of numbers of one policy apart; 48 bits

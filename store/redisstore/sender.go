@@ -166,7 +166,9 @@ func (s *sender) addToCall(r *request) {
 			return
 		}
 	}
-	s.calls = append(s.calls, alone(r))
+	p := alone(r)
+	p.large = true
+	s.calls = append(s.calls, p)
 }
 
 // alone returns the call for one Take.
@@ -404,6 +406,10 @@ func (s *sender) sendCalls() {
 func (s *sender) answered(p *pending, numbers []int64, err error) {
 	p.err = err
 	if err == nil && !p.decode(numbers) {
+		if p.small { // it is do.lua's, as it is
+			s.calls = append(s.calls, p)
+			return
+		}
 		if s.again(p) {
 			return
 		}

@@ -31,15 +31,15 @@ for k = 1, #KEYS do
 	local text = call('GET', KEYS[k])
 	local w, f, changed = now, 0, false
 	if text then
-		local rowA, rowB, rowVersion = 1, nil, 0
+		local rowA, rowB, rowVersion, same = 1, nil, 0, false
 		if #text == 12 then
 			local high, low
 			high, rowB, low = unpack('>I4I4I4', text)
-			w = EPOCH + high * 1048576 + (low - low % 4096) / 4096
+			w, same = EPOCH + high * 1048576 + (low - low % 4096) / 4096, low % 4096 == fp % 4096
 		elseif #text == 34 and string.byte(text) ~= 255 then
 			local print
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
-			w = EPOCH + w
+			w, same = EPOCH + w, print == fp % 65536
 		end
 		if rowB ~= b or rowA ~= a or rowVersion ~= version then return {-1} end
 		texts[k], was[k] = text, w
@@ -47,6 +47,7 @@ for k = 1, #KEYS do
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
+			if not same then return {-1} end
 			w, f, changed = mostW, Mf, true -- the clock was set back: see take.lua
 		end
 	end
@@ -65,7 +66,7 @@ if refused and all then return out end
 
 for k, row in pairs(rows) do
 	local w, f, a, b, version, fp = row[1], row[2], row[3], row[4], row[5], row[6]
-	local tat, text = w - EPOCH, nil
+	local tat, text = math.max(0, w - EPOCH), nil
 	if version == 0 and a == 1 and b < 4294967296 then
 		local low = tat % 1048576
 		text = struct.pack('>I4I4I4', (tat - low) / 1048576, b, low * 4096 + fp % 4096)

@@ -102,7 +102,7 @@ type Store struct {
 	closings []func() // of the senders' clients
 	lanes    []*lane
 	patrol   *patrol
-	general  bool          // tests: take.lua is not used
+	general  bool          // tests: only do.lua is used
 	skew     time.Duration // tests: by how much this process's clock is ahead
 
 	families  sync.Map // name → *family
@@ -327,6 +327,7 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 	if err != nil {
 		return nil, err
 	}
+	n.asked = p
 	s.bindings[p.Serial()%cached].Store(&binding{p, n})
 	return n, nil
 }

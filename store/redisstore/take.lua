@@ -57,13 +57,13 @@ for k = 1, #KEYS do
 	local text, runs = texts[k], each or ARGV[3 + k]
 	local w, f, was, mine, changed = now, 0, 0, true, false
 	if text then
-		local rowA, rowB, rowVersion = 1, nil, 0
+		local rowA, rowB, rowVersion, print = 1, nil, 0, nil
 		if #text == 12 then
 			local high, low
 			high, rowB, low = unpack('>I4I4I4', text)
-			w = EPOCH + high * 1048576 + (low - low % 4096) / 4096
+			print = low % 4096
+			w = EPOCH + high * 1048576 + (low - print) / 4096
 		elseif #text == 34 and string.byte(text) ~= 255 then
-			local print
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w = EPOCH + w
 		end
@@ -72,7 +72,9 @@ for k = 1, #KEYS do
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
 			-- Further than any debt: the clock was set back. It is written down also by a
-			-- refusal, which would otherwise find it as far ahead the next time.
+			-- refusal, which would otherwise find it as far ahead the next time. But numbers of
+			-- the same rate may allow more debt.
+			mine = mine and print == fp % (#text == 12 and 4096 or 65536)
 			w, f, changed = mostW, Mf, mine
 		end
 	end
@@ -115,6 +117,7 @@ for k = 1, #KEYS do
 
 	if changed then
 		local tat, row = w - EPOCH, nil
+		if tat < 0 then tat = 0 end
 		if small then
 			local low = tat % 1048576
 			row = pack('>I4I4I4', (tat - low) / 1048576, b, low * 4096 + fp % 4096)
