@@ -64,20 +64,21 @@ func (t *Limiter) mostUnsynced(pl *plan) int64 {
 
 // takeInTurn is for a charge that no copy answers: there is none, it is too old, or too
 // much is owed. One caller at a time asks the store, and the others wait for the copy
-// that this brings. Who has waited for as long as the store may take is decided for
-// without it.
+// that this brings. Who has waited for batches, which bring none, asks together with the next
+// of them. Who has waited for as long as the store may take is decided for without it.
 func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error) {
-	if !c.needEntry(t) {
-		return t.take(ctx, c)
-	}
 	var cancel context.CancelFunc
 	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
 	defer cancel()
-	for {
-		mine, over := c.entry.tryTurn(askOnce)
+	for why := askOnce; ; why = askAnyhow {
+		if !c.needEntry(t) {
+			if d, decided, err := t.takeAsStranger(ctx, c); decided {
+				return d, err
+			}
+		}
+		mine, over := c.entry.tryTurn(why)
 		if mine {
 			d, decided, err := t.inTurn(ctx, c)
-			c.entry.endTurn()
 			if decided || err != nil {
 				return d, err
 			}
@@ -87,7 +88,7 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 			case <-c.within.Done():
 			}
 		}
-		c.now = t.now()
+		c.now, c.entry = t.now(), t.table.find(c.plan.family, c.key, c.hash)
 		if d, ok := t.atOnce(c); ok {
 			return d, nil
 		}
@@ -101,16 +102,46 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 	}
 }
 
-// inTurn tells the store of the key's debt, if there is one, so that the copy can decide on the
-// charge. If there is none, or if the charge is too much for any copy, it asks for the charge.
+// takeAsStranger asks the store for a key for which there is no entry, unless there is room now.
+func (t *Limiter) takeAsStranger(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
+	list := []call{*c}
+	defer t.beStrangers(list)()
+	if c.needEntry(t) {
+		return d, false, nil
+	}
+	d, err = t.take(ctx, c)
+	return d, true, err
+}
+
+// beStrangers is for charges that the store is asked for without a turn, since there is no entry.
+// One may be made meanwhile, but until all is over no copy is: it would not know of them.
+func (t *Limiter) beStrangers(calls []call) (over func()) {
+	var list []uint64
+	for i := range calls {
+		if c := &calls[i]; c.plan.copies != nil && c.entry == nil {
+			list = append(list, c.hash)
+			t.table.strange(c.hash).Add(1)
+			if e := t.table.find(c.plan.family, c.key, c.hash); e != nil {
+				e.forbid()
+			}
+		}
+	}
+	return func() {
+		for _, h := range list {
+			t.table.dropped(h)
+			t.table.strange(h).Add(-1)
+		}
+	}
+}
+
+// inTurn has the store told of the key's debt, if there is one, so that the copy can decide on the
+// charge. If there is none, or if the charge is too much for any copy, it asks for the charge. It
+// ends the turn.
 func (t *Limiter) inTurn(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
 	e := c.entry
+	defer e.endTurn()
 	asks := e.turn.joint || e.debt.units.Load() == 0 || c.cost > t.mostUnsynced(c.plan)
-	if asks {
-		err = t.tellDebts(ctx, c.within, turns{e})
-	} else {
-		err = t.tellNow(ctx, c.within, byCopy, turns{e})
-	}
+	err = t.tellDebts(ctx, c.within, turns{e}, asks)
 	switch {
 	case isAway(err):
 		d, err = t.away(c, nil) // what is unknown is the debt
@@ -169,13 +200,13 @@ func longer(a, b time.Duration) bool { return b != weir.Never && (a == weir.Neve
 // they are left out of the comparison: those that are being asked for, too, and read
 // after it, lest one be missed.
 func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m moment) {
-	if int(d.By) >= len(pl.copies) || t.table.moment(pl.family, e.hash) != m || t.closed.Load() {
+	if int(d.By) >= len(pl.copies) || t.outdated(pl, e, m) || t.closed.Load() {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if sent < e.copied.sent || e.turn.joint {
-		return // an older answer, overtaken
+	if sent < e.copied.sent || e.turn.joint { // an older answer, overtaken, or one of several
+		return
 	}
 	here, err := weir.Peek(context.Background(), t.config.Local, pl.copies[d.By], e.key, 0)
 	if err != nil {
@@ -201,6 +232,15 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	e.copied.sent = sent
 	e.copied.plan.Store(pl)
 	e.copied.until.Store(int64(sent.Add(t.config.FlushEvery + min(t.config.FlushEvery, t.config.Timeout))))
+	if t.outdated(pl, e, m) { // before it was there
+		e.copied.until.Store(0)
+	}
+}
+
+// outdated says whether a copy of what the store has said, when the key was at m, would know less
+// than there is to know.
+func (t *Limiter) outdated(pl *plan, e *entry, m moment) bool {
+	return t.table.moment(pl.family, e.hash) != m || t.table.strange(e.hash).Load() != 0
 }
 
 // little is what may come back of slow limits while word of the store is on its way.

@@ -83,14 +83,18 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 
 // askEach asks the store for some charges of a batch, all on one part.
 func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
-	if t.config.Mode == Async && !t.givenUp(b.Charges[places[0]]) {
+	do := func(sub *weir.Batch) error { return t.do(ctx, sub) }
+	switch {
+	case t.config.Mode == Async && t.givenUp(b.Charges[places[0]]):
+		do = func(*weir.Batch) error { return errOpen } // whatever is true by then: nobody has the turns
+	case t.config.Mode == Async:
 		return t.askInTurns(ctx, b, places)
 	}
-	return t.askTogether(b, places, t.beginEach(b, places), func(sub *weir.Batch) error { return t.do(ctx, sub) })
+	return t.askTogether(b, places, t.beginEach(b, places), do)
 }
 
-// givenUp says whether one of some charges lies on a part that was given up. Nobody takes its turn
-// to ask then: who tries the part, to tell it what it missed, would never find the turn free.
+// givenUp says whether one of some charges lies on a part that was given up. Who sees that takes no
+// turns: who tries the part, to tell it what it missed, would never find them free.
 func (t *Limiter) givenUp(charges ...weir.Charge) bool {
 	return slices.ContainsFunc(charges, func(c weir.Charge) bool { return t.breakerOf(c.Policy, c.Key).open.Load() })
 }
@@ -105,8 +109,8 @@ func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
 	return calls
 }
 
-// askTogether has the store asked for some charges at once. In Async mode the caller has their
-// turns, and of several charges of a key the last tells how it stands.
+// askTogether has the store asked for some charges at once, by do. In Async mode the caller has
+// their turns if do asks it, and of several charges of a key the last tells how it stands.
 func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
 	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
 	moments := make([]moment, len(places))
@@ -121,8 +125,10 @@ func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func
 			last[calls[i].entry] = i
 		}
 	}
+	over := t.beStrangers(calls)
 	sent := t.now()
 	err := do(&sub)
+	over()
 	if err != nil && !isAway(err) {
 		return err
 	}
@@ -144,12 +150,12 @@ func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func
 
 // askInTurns is askEach for keys with copies: it does with many what takeInTurn does with one. It
 // asks for all whose turn nobody else has, and then goes on with the others, for some of
-// which a copy is there by then. It waits for nobody while it has turns.
+// which a copy is there by then. While it has turns it waits for no others.
 func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) error {
 	within, cancel := context.WithTimeout(ctx, t.store.budget(ctx))
 	defer cancel()
-	for {
-		over, rest, err := t.askThoseFree(ctx, within, b, places)
+	for why := askOnce; ; why = askAnyhow {
+		over, rest, err := t.askThoseFree(ctx, within, b, places, why)
 		if err != nil || len(rest) == 0 {
 			return err
 		}
@@ -175,13 +181,13 @@ func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) e
 
 // askThoseFree asks for the charges of keys whose turn nobody has, and returns the others, with
 // the end of a turn to wait for.
-func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int) (over <-chan struct{}, rest []int, err error) {
-	r := t.tryTurns(b, places)
+func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int, why purpose) (over <-chan struct{}, rest []int, err error) {
+	r := t.tryTurns(b, places, why)
 	defer r.mine.end()
 	if len(r.free) == 0 {
 		return r.over, r.rest, nil
 	}
-	told := t.tellDebts(ctx, within, r.mine)
+	told := t.tellDebts(ctx, within, r.mine, true)
 	if told != nil && !isAway(told) {
 		return nil, nil, told
 	}
@@ -228,7 +234,7 @@ func (t *Limiter) takeAllInTurns(ctx context.Context, b *weir.Batch, calls []cal
 	mine, err := t.awaitTurns(within, calls)
 	defer mine.end()
 	if err == nil {
-		err = t.tellDebts(ctx, within, mine)
+		err = t.tellDebts(ctx, within, mine, true)
 	}
 	switch {
 	case isAway(err) && ctx.Err() == nil:
@@ -245,7 +251,9 @@ func (t *Limiter) takeAllNow(b *weir.Batch, calls []call, do func() error) error
 	for i := range calls {
 		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
 	}
+	over := t.beStrangers(calls)
 	err := do()
+	over()
 	if isAway(err) {
 		return t.fallbackAll(b, errors.Is(err, weir.ErrUnknown))
 	}

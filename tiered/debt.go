@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,8 +104,29 @@ func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 		return false
 	}
 	defer func() { <-d.telling }()
-	var told, busy []*entry
-	for _, e := range d.take() {
+	all := true
+	for list := d.take(); len(list) > 0; {
+		n := min(len(list), debitBatch)
+		told, busy := t.toTell(list[:n])
+		list, all = list[n:], all && len(busy) == 0
+		d.add(busy...)
+		ok := t.debit(ctx, told)
+		for _, e := range told {
+			if e.debt.units.Load() != 0 || e.debt.shared.Load() != 0 {
+				t.owe(e)
+			}
+		}
+		if told.end(); !ok {
+			d.add(list...) // they would not fare better now
+			return false
+		}
+	}
+	return all
+}
+
+// toTell takes the turns of entries that were listed, as far as nobody has them.
+func (t *Limiter) toTell(list []*entry) (told, busy turns) {
+	for _, e := range list {
 		if mine, _ := e.tryTurn(tellDebt); mine {
 			e.debt.listed.Store(false) // whoever raises it from here on lists it again
 			told = append(told, e)
@@ -114,20 +134,7 @@ func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
 			busy = append(busy, e)
 		}
 	}
-	d.add(busy...)
-	for len(told) > 0 {
-		n := min(len(told), debitBatch)
-		ok := t.debit(ctx, told[:n])
-		turns(told[:n]).end()
-		if told = told[n:]; !ok {
-			for _, e := range told { // they would not fare better now
-				t.owe(e)
-			}
-			turns(told).end()
-			return false
-		}
-	}
-	return len(busy) == 0
+	return told, busy
 }
 
 // debit tells the store of the debts of some entries whose turns the caller has, all on
@@ -141,7 +148,7 @@ func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
 
 // debitKind tells the store of one kind of debt.
 func (t *Limiter) debitKind(ctx context.Context, by source, list []*entry) bool {
-	owing := slices.DeleteFunc(slices.Clone(list), func(e *entry) bool { return e.debt.of(by).Load() == 0 })
+	owing := turns(list).owing(by)
 	if len(owing) == 0 {
 		return true
 	}
@@ -183,15 +190,19 @@ func (d *debt) paid(by source, units int64) {
 	}
 }
 
-// tellNow tells the store of debts of one source, on one part, for a caller who waits for it and
-// has the keys' turns.
-func (t *Limiter) tellNow(ctx, within context.Context, by source, list []*entry) error {
+// tellNow tells the store of debts of one source, on one part, for those who wait for it. All its
+// errors say that the store is away: what is wrong with a debt is not their business.
+func (t *Limiter) tellNow(within context.Context, by source, list turns) error {
 	charge := weir.Charge{Policy: list[0].debt.plan.Load().policy, Key: list[0].key}
 	b := t.breakerOf(charge.Policy, charge.Key)
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	return t.leave(ctx, b, charge, t.debitNow(within, by, list...))
+	err := t.leave(context.Background(), b, charge, t.debitNow(within, by, list...))
+	if err != nil && !isAway(err) {
+		return errBusy
+	}
+	return err
 }
 
 // debitNow tells the store of debts of one source, on one part, in one call.

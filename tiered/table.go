@@ -16,7 +16,8 @@ import (
 //
 // Who holds an entry may use it also after it was evicted: leases and debts are
 // listed by the limiter, not found by way of the table. A new entry may stand beside
-// it then, which costs only knowledge.
+// it then, which costs only knowledge: of one that is gone nobody takes a turn, and no copy
+// is used.
 type entry struct {
 	family *family // set by add, like the next two
 	key    string
@@ -33,11 +34,9 @@ type entry struct {
 	standing standing
 	demand   demand
 	turn     turn
+	gone     bool   // it was evicted
 	seeded   uint64 // the outage for which the share was adapted to standing
 }
-
-// idle says whether nothing is lost with the entry but knowledge.
-func (e *entry) idle() bool { return e.lease.Load() == nil && !e.debt.owed() && !e.inTurn() }
 
 // A table finds entries. It is a hash table of fixed size with chains. Finding takes
 // no lock: an entry that is being removed still leads on to the next. Adding and
@@ -51,6 +50,10 @@ type table struct {
 	// drops counts, for all keys whose hash ends alike, how often one was reset or
 	// given back to. See moment.
 	drops [1024]atomic.Uint64
+
+	// strangers counts, for the same keys, how many charges the store is being asked for
+	// without an entry, for which there was no room.
+	strangers [1024]atomic.Int64
 
 	mu   sync.Mutex // guards the fields below, and writing to chains
 	len  int64
@@ -109,7 +112,7 @@ func (t *table) evictLocked() bool {
 		link := &t.heads[t.hand&t.mask]
 		t.hand++
 		for e := link.Load(); e != nil; e = link.Load() {
-			if e.idle() && !e.used.Swap(false) {
+			if !e.used.Swap(false) && e.retire() {
 				link.Store(e.next.Load())
 				t.len--
 				return true
@@ -130,6 +133,9 @@ func (t *table) moment(f *family, h uint64) moment {
 
 // dropped notes a change of a key.
 func (t *table) dropped(h uint64) { t.drops[h%uint64(len(t.drops))].Add(1) }
+
+// strange returns how many charges of keys like one the store is being asked for without an entry.
+func (t *table) strange(h uint64) *atomic.Int64 { return &t.strangers[h%uint64(len(t.strangers))] }
 
 // size returns how many entries there are.
 func (t *table) size() int64 {

@@ -17,21 +17,25 @@ import (
 //
 // A batch that is all or nothing goes to the store whatever the copy says, so many may ask at
 // once, and a key that all of them charge does not hold them up. Their turn is joint. Others
-// join it until one has its answer; the end of it is near then, for those who want a copy. None
-// comes of a joint turn, as nobody knows in which order the store has answered.
+// join it, but not for ever if somebody wants it for a copy, or to tell a debt. No copy comes of
+// a joint turn, as nobody knows in which order the store has answered.
+//
+// All but asks is guarded by the entry's mu. Whoever has the turn may read joint without: it is
+// set when the turn is taken, and stays until all have left.
 type turn struct {
-	over     chan struct{} // closed when it is over; nil if nobody has it; guarded by the entry's mu, as all but asks
-	joint    bool          // set when it is taken
-	answered bool          // somebody has left it, and nobody joins it any more
-	members  int
-	told     *telling // nil until somebody tells the debt, so that they may ask
-	asks     bool     // the copy was barred; belongs to whoever tells the debt
+	over    chan struct{} // closed when it is over; nil if nobody has it
+	joint   bool
+	wanted  bool // somebody waits for its end, or comes again
+	closed  bool // nobody joins it any more
+	members int
+	told    *telling // nil until somebody has the debt told
+	asks    bool     // the copy was barred; written before the debt is told, and read by whoever tells it
 }
 
-// A telling is somebody telling the store of the debt of a key, for all who have the turn.
+// A telling is that the store is told of a key's debt, for all who have the turn.
 type telling struct {
 	done chan struct{} // closed when err is set
-	err  error
+	err  error         // the store is away
 }
 
 // A purpose is what a turn is wanted for.
@@ -40,18 +44,30 @@ type purpose int
 const (
 	tellDebt    purpose = iota // and to learn how the key stands
 	askOnce                    // and make a copy of the answer
+	askAnyhow                  // the same, by who has waited for a copy once, or together with others
 	askTogether                // with others who want no copy
 )
 
-// tryTurn takes the turn or joins it, or returns what to wait for.
-func (e *entry) tryTurn(why purpose) (mine bool, over <-chan struct{}) {
+// over is closed.
+var over = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// tryTurn takes the turn or joins it, or returns what to wait for. Who has to wait looks the key up
+// again afterwards, as the entry may be gone by then.
+func (e *entry) tryTurn(why purpose) (mine bool, until <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := &e.turn
 	switch {
+	case e.gone:
+		return false, over
 	case t.over == nil:
 		t.over, t.joint = make(chan struct{}), why == askTogether
-	case !t.joint || t.answered || why == tellDebt:
+	case !t.joint || t.closed || why < askAnyhow:
+		t.wanted = t.wanted || why < askTogether
 		return false, t.over
 	}
 	t.members++
@@ -62,23 +78,32 @@ func (e *entry) tryTurn(why purpose) (mine bool, over <-chan struct{}) {
 func (e *entry) endTurn() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.turn.answered = true
+	e.turn.closed = e.turn.closed || e.turn.wanted
+	e.leaveTurnLocked()
+}
+
+func (e *entry) leaveTurnLocked() {
 	if e.turn.members--; e.turn.members == 0 {
 		close(e.turn.over)
 		e.turn = turn{}
 	}
 }
 
-// inTurn says whether somebody has the turn, or is about to.
-func (e *entry) inTurn() bool {
+// retire makes an idle entry one that nobody takes a turn of, or decides on: see takeCopy.
+func (e *entry) retire() bool {
 	if !e.mu.TryLock() {
-		return true
+		return false
 	}
 	defer e.mu.Unlock()
-	return e.turn.over != nil
+	if e.turn.over != nil || e.lease.Load() != nil || e.debt.owed() {
+		return false
+	}
+	e.copied.until.Store(0)
+	e.gone = !e.debt.owed() // still
+	return e.gone
 }
 
-// tell returns how the debt is told, and whether that is up to the caller.
+// tell returns how the debt is told, and whether that is up to the caller, who has the turn.
 func (e *entry) tell() (how *telling, mine bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,11 +113,22 @@ func (e *entry) tell() (how *telling, mine bool) {
 	return e.turn.told, mine
 }
 
-// bar forbids the copy until the store has answered for what those who have the turn ask of it:
-// also while it is told of the debt before.
-func (e *entry) bar() {
-	e.turn.asks = true
-	e.forbid()
+// beginTelling gives the turn to who tells the debt, too.
+func (e *entry) beginTelling() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.turn.members++
+}
+
+// endTelling says how the telling ended. Nobody joins a turn in which it has failed.
+func (e *entry) endTelling(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	how := e.turn.told
+	how.err = err
+	close(how.done)
+	e.turn.closed = e.turn.closed || err != nil
+	e.leaveTurnLocked()
 }
 
 // forbid has nobody decide on the copy from here on, and waits for those who do. It forbids first,
@@ -100,7 +136,7 @@ func (e *entry) bar() {
 // may. So one of them sees the other.
 //
 // To decide takes no time, but whoever does may have lost the processor meanwhile. Only somebody
-// whom a panic has ended asks for ever, and is not waited for longer than half a second.
+// whom a panic has ended asks for ever, and is waited for about half a second.
 func (e *entry) forbid() {
 	const (
 		yields = 100
@@ -108,7 +144,10 @@ func (e *entry) forbid() {
 		nap    = 50 * time.Microsecond
 	)
 	e.copied.until.Store(0)
-	for i := 0; i < yields+naps && e.debt.asked.Load() != e.debt.units.Load(); i++ {
+	for i := 0; i < yields+naps; i++ {
+		if units := e.debt.units.Load(); e.debt.asked.Load() == units { // loaded later, it would have to be more
+			return
+		}
 		if i < yields {
 			runtime.Gosched()
 		} else {
@@ -129,61 +168,81 @@ func (l turns) end() {
 // has says whether the turn of e is among the turns.
 func (l turns) has(e *entry) bool { return slices.Contains(l, e) }
 
-// tellDebts bars the copies, and tells the store of what is owed, so that it may be asked for the
-// keys. Of joint turns one does that, and the others wait for it: whoever is first has all
-// its turns by then, and waits for nobody.
-func (t *Limiter) tellDebts(ctx, within context.Context, l turns) (err error) {
-	var (
-		mine   turns
-		others []*telling
-	)
-	for _, e := range l {
-		if how, ok := e.tell(); ok {
-			mine = append(mine, e)
-		} else {
-			others = append(others, how)
-		}
-	}
-	err = t.barAndTell(ctx, within, mine)
-	for _, e := range mine {
-		how, _ := e.tell()
-		how.err = err
-		close(how.done)
-	}
-	for _, how := range others {
+// tellDebts has the store told of what is owed of keys, and waits for that. For those who ask the
+// store then, it forbids the copies first: also while the store is told, until it has answered.
+//
+// Nobody tells it under a caller's context: should the caller leave, nobody would know whether
+// the store was told, and of a joint turn all would have to leave.
+func (t *Limiter) tellDebts(ctx, within context.Context, l turns, asks bool) error {
+	for _, how := range t.startTelling(l, asks) {
 		select {
 		case <-how.done:
 			if how.err != nil {
-				err = cmp.Or[error](err, errBusy)
+				return how.err
 			}
 		case <-within.Done():
-			return cmp.Or[error](err, errBusy)
-		}
-	}
-	return err
-}
-
-// barAndTell is tellDebts for those whose debts the caller tells: also what shares have granted,
-// since where joint turns follow each other nobody else would find the time.
-func (t *Limiter) barAndTell(ctx, within context.Context, l turns) error {
-	for _, e := range l {
-		e.bar()
-	}
-	for _, by := range []source{byCopy, byShare} {
-		owing := map[*breaker][]*entry{}
-		for _, e := range l {
-			if e.debt.of(by).Load() != 0 {
-				b := t.breakerOf(e.debt.plan.Load().policy, e.key)
-				owing[b] = append(owing[b], e)
-			}
-		}
-		for _, list := range owing {
-			if err := t.tellNow(ctx, within, by, list); err != nil {
-				return err
-			}
+			return cmp.Or[error](ctx.Err(), errBusy)
 		}
 	}
 	return nil
+}
+
+// startTelling has the debts told that nobody tells yet, of each part by itself.
+func (t *Limiter) startTelling(l turns, asks bool) (list []*telling) {
+	var owing map[*breaker]turns
+	for _, e := range l {
+		how, mine := e.tell()
+		list = append(list, how)
+		if !mine {
+			continue
+		}
+		if e.beginTelling(); asks {
+			e.turn.asks = true
+			e.forbid()
+		}
+		if e.debt.units.Load() == 0 && e.debt.shared.Load() == 0 {
+			e.endTelling(nil)
+			continue
+		}
+		if owing == nil {
+			owing = map[*breaker]turns{}
+		}
+		b := t.breakerOf(e.debt.plan.Load().policy, e.key)
+		owing[b] = append(owing[b], e)
+	}
+	for _, of := range owing {
+		if tell := func() { t.tellPart(of) }; !t.background(tell) {
+			tell()
+		}
+	}
+	return list
+}
+
+// tellPart tells the store of debts on one part: also of what shares have granted, since where
+// joint turns follow each other nobody else would find the time.
+func (t *Limiter) tellPart(l turns) {
+	var err error
+	defer func() {
+		for _, e := range l {
+			e.endTelling(err)
+		}
+	}()
+	within, cancel := context.WithTimeout(context.Background(), t.store.timeout)
+	defer cancel()
+	for _, by := range []source{byCopy, byShare} {
+		owing := l.owing(by)
+		if len(owing) == 0 {
+			continue
+		}
+		if err = t.tellNow(within, by, owing); err != nil {
+			return
+		}
+	}
+}
+
+// owing returns those of which something is owed that a source has granted.
+func (l turns) owing(by source) turns {
+	return slices.DeleteFunc(slices.Clone(l), func(e *entry) bool { return e.debt.of(by).Load() == 0 })
 }
 
 // A round is some charges of a batch, by whether the store may be asked for them now.
@@ -196,12 +255,12 @@ type round struct {
 }
 
 // tryTurns takes the turns of the keys that have copies, as far as nobody else has them.
-func (t *Limiter) tryTurns(b *weir.Batch, places []int) (r round) {
+func (t *Limiter) tryTurns(b *weir.Batch, places []int, why purpose) (r round) {
 	for i, c := range t.beginEach(b, places) {
 		free := c.plan.copies == nil || !c.needEntry(t) || r.mine.has(c.entry)
 		if !free {
 			var over <-chan struct{}
-			if free, over = c.entry.tryTurn(askOnce); free {
+			if free, over = c.entry.tryTurn(why); free {
 				r.mine = append(r.mine, c.entry)
 			} else {
 				r.over = over
@@ -219,22 +278,21 @@ func (t *Limiter) tryTurns(b *weir.Batch, places []int) (r round) {
 // awaitTurns takes the turns of all keys of the calls that have copies. All who wait for a turn
 // while they have others take them in one order, so nobody waits for ever.
 func (t *Limiter) awaitTurns(within context.Context, calls []call) (l turns, err error) {
-	var all []*entry
+	order := make([]*call, len(calls))
 	for i := range calls {
-		if c := &calls[i]; c.plan.copies != nil && c.needEntry(t) {
-			all = append(all, c.entry)
-		}
+		order[i] = &calls[i]
 	}
-	slices.SortFunc(all, func(a, b *entry) int { return cmp.Compare(a.hash, b.hash) })
-	for _, e := range slices.Compact(all) {
-		for {
-			mine, over := e.tryTurn(askTogether)
+	slices.SortFunc(order, func(a, b *call) int { return cmp.Compare(a.hash, b.hash) })
+	for _, c := range order {
+		for c.plan.copies != nil && c.needEntry(t) && !l.has(c.entry) {
+			mine, over := c.entry.tryTurn(askTogether)
 			if mine {
-				l = append(l, e)
+				l = append(l, c.entry)
 				break
 			}
 			select {
 			case <-over:
+				c.entry = nil // it may be gone
 			case <-within.Done():
 				return l, errBusy
 			}

@@ -1,0 +1,376 @@
+package tiered_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
+)
+
+// polite is a store that stops when a caller leaves: on its way there, or back.
+type polite struct {
+	*memstore.Table
+	takes time.Duration
+	hook  func(ctx context.Context, b *weir.Batch) error // unless it is nil, called first
+}
+
+func (s *polite) Do(ctx context.Context, b *weir.Batch) error {
+	if s.hook != nil {
+		if err := s.hook(ctx, b); err != nil {
+			return err
+		}
+	}
+	for _, do := range []func() error{func() error { return s.Table.Do(context.Background(), b) }, func() error { return nil }} {
+		select {
+		case <-time.After(s.takes / 2):
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", weir.ErrUnknown, ctx.Err())
+		}
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *polite) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}, Decisions: make([]weir.Decision, 1)}
+	err := s.Do(ctx, &b)
+	return b.Decisions[0], err
+}
+
+// A part is where a store of two parts has a key.
+func (s *polite) Part(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
+
+func (s *polite) Parts() int { return 2 }
+
+// turnTest is a tier in Async mode, with an hourly limit of so many units.
+func turnTest(t *testing.T, units int64, c tiered.Config) (*polite, *tiered.Limiter, *weir.Policy) {
+	store := &polite{Table: newTable(t), takes: 2 * time.Millisecond}
+	c.Store, c.Mode = store, tiered.Async
+	return store, newTier(t, c), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: units})
+}
+
+// both takes a unit of two keys, or nothing.
+func both(ctx context.Context, l weir.Limiter, p *weir.Policy, a, b string) (bool, error) {
+	batch := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: p, Key: a, Cost: 1}, {Policy: p, Key: b, Cost: 1}}}
+	err := l.Do(ctx, &batch)
+	return err == nil && batch.Allowed(), err
+}
+
+// Who tells the debt for all may leave: the others are served, and what was owed is told.
+func TestTellerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10, OnError: weir.FailClosed})
+		takeMany(t, l, p, "all", 6)
+		var all sync.WaitGroup
+		all.Go(func() {
+			leaves, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Millisecond/2, cancel)
+			if _, err := both(leaves, l, p, "all", "first"); !errors.Is(err, context.Canceled) {
+				t.Errorf("who left: %v", err)
+			}
+		})
+		for i := range 20 {
+			all.Go(func() {
+				time.Sleep(time.Microsecond)
+				if ok, err := both(ctx, l, p, "all", strconv.Itoa(i)); !ok {
+					t.Errorf("another: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if d, err := weir.Peek(ctx, store.Table, p, "all", 0); err != nil || d.Remaining != 1000-26 || l.Stats().Lost != 0 {
+			t.Errorf("%+v, %v; want 974 left: %+v", d, err, l.Stats())
+		}
+	})
+}
+
+// Who waits for another to tell the debt may leave, and is charged nothing.
+func TestWaiterLeaves(t *testing.T) {
+	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10})
+				store.takes = 4 * time.Millisecond
+				takeMany(t, l, p, "all", 6)
+				var all sync.WaitGroup
+				all.Go(func() {
+					if ok, err := both(ctx, l, p, "all", "first"); !ok {
+						t.Errorf("who stayed: %v", err)
+					}
+				})
+				time.Sleep(time.Millisecond)
+				leaves, cancel := context.WithCancel(ctx)
+				time.AfterFunc(time.Millisecond, cancel)
+				b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: "all", Cost: 1}, {Policy: p, Key: "all", Cost: 2}}}
+				if err := l.Do(leaves, &b); !errors.Is(err, context.Canceled) {
+					t.Errorf("who left: %v", err)
+				}
+				all.Wait()
+				if d, err := weir.Peek(ctx, store.Table, p, "all", 0); err != nil || d.Remaining != 1000-7 {
+					t.Errorf("%+v, %v; want 993 left: %+v", d, err, l.Stats())
+				}
+			})
+		})
+	}
+}
+
+// A caller who leaves while the store is told of what the copy has granted loses none of that.
+func TestLeavingLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, p := turnTest(t, 20, tiered.Config{MaxUnsynced: 5, FlushEvery: time.Second})
+		admitted := 0
+		for range 40 {
+			leaves, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Millisecond/2, func() {
+				if l.Stats().Owed == 5 {
+					cancel()
+				}
+			})
+			if d, err := l.Take(leaves, p, "k", 1); err == nil && d.Allowed {
+				admitted++
+			}
+			cancel()
+		}
+		time.Sleep(3 * time.Second)
+		if admitted += takeMany(t, l, p, "k", 40); admitted != 20 || l.Stats().Lost != 0 {
+			t.Errorf("%d of 20 were admitted: %+v", admitted, l.Stats())
+		}
+	})
+}
+
+// A part of the store that hangs holds up nobody who waits for another part to be told.
+func TestPartsAreToldByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10, OnError: weir.FailClosed})
+		takeMany(t, l, p, "here", 4)
+		takeMany(t, l, p, "there/", 4)
+		store.hook = func(ctx context.Context, b *weir.Batch) error {
+			if store.Part(p, b.Charges[0].Key) == 1 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			if ok, err := both(ctx, l, p, "here", "there/"); ok || err != nil {
+				t.Errorf("a batch on both parts: %t, %v", ok, err)
+			}
+		})
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		if ok, err := both(ctx, l, p, "here", "also here"); !ok || time.Since(began) > 2*store.takes {
+			t.Errorf("a batch on the part that answers: %t, %v after %v", ok, err, time.Since(began))
+		}
+		all.Wait()
+	})
+}
+
+// What shares have granted is told in the end, also if telling what copies have failed first.
+func TestSharesAreToldLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		var failing atomic.Bool
+		l := newTier(t, tiered.Config{Store: &noDebits{store, &failing}, Mode: tiered.Async, Nodes: 1})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
+		breakStore(t, store, l, p) // five keys owe what they were granted before it was given up
+		if d := take(t, l, p, "k", 50); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		failing.Store(true)
+		store.set(func(f *flaky) { f.down = nil })
+		time.Sleep(time.Second)
+		failing.Store(false)
+		time.Sleep(3 * time.Second)
+		if left := store.remaining(t, p, "k"); left != 50 || l.Stats().Owed != 0 {
+			t.Errorf("%d remain, want 50: %+v", left, l.Stats())
+		}
+	})
+}
+
+type noDebits struct {
+	*flaky
+	failing *atomic.Bool
+}
+
+func (s *noDebits) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.DebitEach && s.failing.Load() {
+		return errDown
+	}
+	return s.flaky.Do(ctx, b)
+}
+
+// However many keys the store is told of, one of them is not held up by the others.
+func TestFlushHoldsFewTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10, OnError: weir.FailClosed})
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 256 * 20 {
+			all.Go(func() {
+				for time.Since(began) < 150*time.Millisecond {
+					take(t, l, p, strconv.Itoa(i), 1)
+					time.Sleep(10 * time.Millisecond)
+				}
+			})
+		}
+		for i := 0; time.Since(began) < 150*time.Millisecond; i++ {
+			if ok, err := both(ctx, l, p, strconv.Itoa(i%5000), "other"+strconv.Itoa(i)); !ok {
+				t.Fatal(err)
+			}
+		}
+		all.Wait()
+		if s := l.Stats(); s.Fallback > 0 {
+			t.Errorf("the store was there: %+v", s)
+		}
+	})
+}
+
+// Batches of many callers on few keys take no longer than the store does.
+func TestBatchesDoNotQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 300_000, tiered.Config{OnError: weir.FailClosed})
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 100 {
+			random := rand.New(rand.NewPCG(uint64(i), 0))
+			all.Go(func() {
+				for time.Since(began) < 100*time.Millisecond {
+					time.Sleep(time.Duration(random.IntN(2000)) * time.Microsecond)
+					asked := time.Now()
+					b := weir.Batch{Op: weir.TakeAll}
+					for _, k := range random.Perm(20)[:5] {
+						b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: strconv.Itoa(k), Cost: 1})
+					}
+					if err := l.Do(ctx, &b); err != nil || !b.Allowed() || time.Since(asked) > 2*store.takes {
+						t.Errorf("%v %v after %v", b.Decisions, err, time.Since(asked))
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// A caller that a panic of the store has ended leaves the key to others.
+func TestPanicEndsTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10})
+		store.hook = func(context.Context, *weir.Batch) error { panic("once") }
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			take(t, l, p, "k", 1)
+		}()
+		store.hook = nil
+		if d := take(t, l, p, "k", 1); !d.Allowed || d.Estimate {
+			t.Errorf("%+v: %+v", d, l.Stats())
+		}
+	})
+}
+
+// A debit that comes while a copy is being made outdates it.
+func TestDebitWhileTheCopyIsMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, p := turnTest(t, 100, tiered.Config{MaxUnsynced: 10, Local: &pauses{Limiter: newTable(t)}})
+		var all sync.WaitGroup
+		all.Go(func() { take(t, l, p, "k", 1) })
+		time.Sleep(2500 * time.Microsecond) // the store has answered
+		b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 99}}}
+		if err := l.Do(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
+		all.Wait()
+		if n := takeMany(t, l, p, "k", 10); n > 0 {
+			t.Errorf("%d admitted, and none was left: %+v", n, l.Stats())
+		}
+	})
+}
+
+// pauses is a table that is slow to say for the first time how a copy stands.
+type pauses struct {
+	weir.Limiter
+	paused atomic.Bool
+}
+
+func (l *pauses) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.PeekEach && strings.HasPrefix(b.Charges[0].Policy.Name(), "copy:") && !l.paused.Swap(true) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return l.Limiter.Do(ctx, b)
+}
+
+// A charge of a key for which there was no room is known to the copy that is made when there is.
+func TestNoRoomForAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 2, tiered.Config{MaxUnsynced: 1, MaxKeys: 1, FlushEvery: 4 * time.Millisecond})
+		takeMany(t, l, p, "a", 2) // one is owed, so that it stays
+		var slow atomic.Bool
+		store.hook = func(_ context.Context, b *weir.Batch) error {
+			if b.Charges[0].Key == "k" && !slow.Swap(true) {
+				time.Sleep(6 * time.Millisecond)
+			}
+			return nil
+		}
+		var admitted atomic.Int64
+		try := func() {
+			if take(t, l, p, "k", 1).Allowed {
+				admitted.Add(1)
+			}
+		}
+		var all sync.WaitGroup
+		all.Go(try)
+		time.Sleep(5 * time.Millisecond) // by now there is room
+		try()
+		all.Wait()
+		try()
+		if n := admitted.Load(); n != 2 {
+			t.Errorf("%d of 2 were admitted: %+v", n, l.Stats())
+		}
+	})
+}
+
+// One node exceeds nothing, also if there is room for few of its keys.
+func TestFewKeys(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			_, l, p := turnTest(t, 20, tiered.Config{MaxUnsynced: 5, MaxKeys: 2 + int(seed%4), Timeout: time.Second})
+			var (
+				admitted [12]atomic.Int64
+				all      sync.WaitGroup
+			)
+			for i := range uint64(12) {
+				random := rand.New(rand.NewPCG(seed, i))
+				all.Go(func() {
+					for range 40 {
+						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+						if k := random.IntN(len(admitted)); take(t, l, p, strconv.Itoa(k), 1).Allowed {
+							admitted[k].Add(1)
+						}
+					}
+				})
+			}
+			all.Wait()
+			for k := range admitted {
+				if n := admitted[k].Load(); n > 20 {
+					t.Errorf("seed %d: %d of 20 units of key %d: %+v", seed, n, k, l.Stats())
+				}
+			}
+		})
+	}
+}
