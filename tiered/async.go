@@ -71,10 +71,9 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
 	defer cancel()
 	for why := askOnce; ; why = askAnyhow {
-		if !c.needEntry(t) {
-			if d, decided, err := t.takeAsStranger(ctx, c); decided {
-				return d, err
-			}
+		if !t.needTurn(c) {
+			defer t.leaveStrangers(*c)
+			return t.take(ctx, c)
 		}
 		mine, over := c.entry.tryTurn(why)
 		if mine {
@@ -102,34 +101,29 @@ func (t *Limiter) takeInTurn(ctx context.Context, c *call) (weir.Decision, error
 	}
 }
 
-// takeAsStranger asks the store for a key for which there is no entry, unless there is room now.
-func (t *Limiter) takeAsStranger(ctx context.Context, c *call) (d weir.Decision, decided bool, err error) {
-	list := []call{*c}
-	defer t.beStrangers(list)()
+// needTurn makes an entry for the key of a charge that the store is to be asked for, so that its
+// turn can be taken. If there is no room, the charge is a stranger's, and has no turn. Should
+// others find room meanwhile, no copy is made before leaveStrangers: it would not know of this.
+func (t *Limiter) needTurn(c *call) bool {
 	if c.needEntry(t) {
-		return d, false, nil
+		return true
 	}
-	d, err = t.take(ctx, c)
-	return d, true, err
+	n := t.table.strange(c.hash)
+	n.Add(1)
+	if c.needEntry(t) { // looked up after that was said, so that either sees the other
+		n.Add(-1)
+		return true
+	}
+	c.stranger = true
+	return false
 }
 
-// beStrangers is for charges that the store is asked for without a turn, since there is no entry.
-// One may be made meanwhile, but until all is over no copy is: it would not know of them.
-func (t *Limiter) beStrangers(calls []call) (over func()) {
-	var list []uint64
+// leaveStrangers is for calls that may be strangers', after the store was asked.
+func (t *Limiter) leaveStrangers(calls ...call) {
 	for i := range calls {
-		if c := &calls[i]; c.plan.copies != nil && c.entry == nil {
-			list = append(list, c.hash)
-			t.table.strange(c.hash).Add(1)
-			if e := t.table.find(c.plan.family, c.key, c.hash); e != nil {
-				e.forbid()
-			}
-		}
-	}
-	return func() {
-		for _, h := range list {
-			t.table.dropped(h)
-			t.table.strange(h).Add(-1)
+		if c := &calls[i]; c.stranger {
+			t.table.dropped(c.hash)
+			t.table.strange(c.hash).Add(-1)
 		}
 	}
 }
@@ -205,7 +199,7 @@ func (t *Limiter) sync(pl *plan, e *entry, d weir.Decision, sent weir.Instant, m
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if sent < e.copied.sent || e.turn.joint { // an older answer, overtaken, or one of several
+	if sent < e.copied.sent || e.turn.joint || e.gone { // an older answer, overtaken, or one of several
 		return
 	}
 	here, err := weir.Peek(context.Background(), t.config.Local, pl.copies[d.By], e.key, 0)

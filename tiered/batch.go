@@ -110,7 +110,7 @@ func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
 }
 
 // askTogether has the store asked for some charges at once, by do. In Async mode the caller has
-// their turns if do asks it, and of several charges of a key the last tells how it stands.
+// their turns if do asks it, or is a stranger, and of several charges of a key the last tells how it stands.
 func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
 	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
 	moments := make([]moment, len(places))
@@ -121,14 +121,12 @@ func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func
 	for i, at := range places {
 		sub.Charges[i] = b.Charges[at]
 		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
-		if calls[i].plan.copies != nil {
+		if calls[i].entry != nil && last != nil {
 			last[calls[i].entry] = i
 		}
 	}
-	over := t.beStrangers(calls)
 	sent := t.now()
 	err := do(&sub)
-	over()
 	if err != nil && !isAway(err) {
 		return err
 	}
@@ -141,7 +139,7 @@ func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func
 		}
 		b.Decisions[at] = sub.Decisions[i]
 		t.counts.store.Add(1)
-		if c.plan.copies == nil || last[c.entry] == i {
+		if last == nil || c.entry == nil || last[c.entry] == i {
 			t.learn(c, sub.Decisions[i], sent, moments[i])
 		}
 	}
@@ -184,6 +182,7 @@ func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) e
 func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int, why purpose) (over <-chan struct{}, rest []int, err error) {
 	r := t.tryTurns(b, places, why)
 	defer r.mine.end()
+	defer t.leaveStrangers(r.calls...)
 	if len(r.free) == 0 {
 		return r.over, r.rest, nil
 	}
@@ -233,6 +232,7 @@ func (t *Limiter) takeAllInTurns(ctx context.Context, b *weir.Batch, calls []cal
 	defer cancel()
 	mine, err := t.awaitTurns(within, calls)
 	defer mine.end()
+	defer t.leaveStrangers(calls...)
 	if err == nil {
 		err = t.tellDebts(ctx, within, mine, true)
 	}
@@ -251,9 +251,7 @@ func (t *Limiter) takeAllNow(b *weir.Batch, calls []call, do func() error) error
 	for i := range calls {
 		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
 	}
-	over := t.beStrangers(calls)
 	err := do()
-	over()
 	if isAway(err) {
 		return t.fallbackAll(b, errors.Is(err, weir.ErrUnknown))
 	}

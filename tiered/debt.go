@@ -85,43 +85,46 @@ func (t *Limiter) owe(e *entry) {
 // debitBatch is how many debts the store is told of at once.
 const debitBatch = 256
 
-// flush tells the store of all debts, except those of parts that were given up.
-func (t *Limiter) flush(ctx context.Context) {
+// flush tells the store of all debts, except those of parts that were given up. It returns true if
+// nothing went wrong but that others had turns.
+func (t *Limiter) flush(ctx context.Context) (busy bool) {
+	failed := false
 	for _, b := range t.breakers {
 		if !b.open.Load() {
-			t.flushPart(ctx, b)
+			told, turnedAway := t.flushPart(ctx, b)
+			busy, failed = busy || turnedAway, failed || !told
 		}
 	}
+	return busy && !failed
 }
 
-// flushPart tells a part of its debts. It returns false if it was not told of all that there
-// were.
-func (t *Limiter) flushPart(ctx context.Context, b *breaker) bool {
+// flushPart tells a part of its debts. It returns whether that went well, as far as it got,
+// and whether others had turns that it needed.
+func (t *Limiter) flushPart(ctx context.Context, b *breaker) (told, busy bool) {
 	d := &t.debts[b.part]
 	select {
 	case d.telling <- struct{}{}:
 	case <-ctx.Done():
-		return false
+		return false, false
 	}
 	defer func() { <-d.telling }()
-	all := true
 	for list := d.take(); len(list) > 0; {
 		n := min(len(list), debitBatch)
-		told, busy := t.toTell(list[:n])
-		list, all = list[n:], all && len(busy) == 0
-		d.add(busy...)
-		ok := t.debit(ctx, told)
-		for _, e := range told {
+		mine, others := t.toTell(list[:n])
+		list, busy = list[n:], busy || len(others) > 0
+		d.add(others...)
+		ok := t.debit(ctx, mine)
+		for _, e := range mine {
 			if e.debt.units.Load() != 0 || e.debt.shared.Load() != 0 {
 				t.owe(e)
 			}
 		}
-		if told.end(); !ok {
+		if mine.end(); !ok || ctx.Err() != nil && len(list) > 0 {
 			d.add(list...) // they would not fare better now
-			return false
+			return false, busy
 		}
 	}
-	return all
+	return true, busy
 }
 
 // toTell takes the turns of entries that were listed, as far as nobody has them.
@@ -138,9 +141,14 @@ func (t *Limiter) toTell(list []*entry) (told, busy turns) {
 }
 
 // debit tells the store of the debts of some entries whose turns the caller has, all on
-// one part. What it may have been told already it is not told again.
+// one part. What it may have been told already it is not told again. So it goes on if ctx is
+// cancelled, by Close for example, though not beyond its deadline: nobody would know what was told.
 func (t *Limiter) debit(ctx context.Context, list []*entry) bool {
-	within, cancel := context.WithTimeout(ctx, patience)
+	most := patience
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline))
+	}
+	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), most)
 	defer cancel()
 	ok := t.debitKind(within, byCopy, list)
 	return ok && t.debitKind(within, byShare, list)
@@ -191,7 +199,7 @@ func (d *debt) paid(by source, units int64) {
 }
 
 // tellNow tells the store of debts of one source, on one part, for those who wait for it. All its
-// errors say that the store is away: what is wrong with a debt is not their business.
+// errors say that the store is away. One that the store does not take is lost, and no error.
 func (t *Limiter) tellNow(within context.Context, by source, list turns) error {
 	charge := weir.Charge{Policy: list[0].debt.plan.Load().policy, Key: list[0].key}
 	b := t.breakerOf(charge.Policy, charge.Key)
@@ -199,10 +207,17 @@ func (t *Limiter) tellNow(within context.Context, by source, list turns) error {
 		return err
 	}
 	err := t.leave(context.Background(), b, charge, t.debitNow(within, by, list...))
-	if err != nil && !isAway(err) {
-		return errBusy
+	if !isInput(err) {
+		return err
 	}
-	return err
+	if len(list) > 1 { // it is about one of them
+		for i := range list {
+			if err := t.tellNow(within, by, list[i:i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // debitNow tells the store of debts of one source, on one part, in one call.

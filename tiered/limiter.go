@@ -71,9 +71,9 @@ func New(c Config) (*Limiter, error) {
 	return t, nil
 }
 
-// Close gives leases back, tells the store what it does not know yet, for a second at
-// most, and ends what runs in the background. It closes neither Store nor Local nor
-// Bus. Calls after Close are still answered, without leases and copies.
+// Close ends what runs in the background, gives leases back, and tells the store what it does not
+// know yet. It takes two seconds at most. It closes neither Store nor Local nor Bus. Calls after
+// Close are still answered, without leases and copies.
 func (t *Limiter) Close() {
 	t.once.Do(func() {
 		if t.unlisten != nil {
@@ -89,11 +89,13 @@ func (t *Limiter) Close() {
 		defer cancel()
 		t.sweep(true)
 		t.settle(ctx)
-		t.flush(ctx)
+		for t.flush(ctx) && ctx.Err() == nil {
+			time.Sleep(time.Millisecond) // until callers have ended their turns
+		}
 	})
 }
 
-// closeGrace is how long Close may take to tell the store.
+// closeGrace is how long Close may take to tell the store, after what was under way.
 const closeGrace = time.Second
 
 // background runs do until it returns, unless the limiter is closing.
@@ -152,6 +154,9 @@ type call struct {
 
 	// busy says that the key is asked for so often that it may be leased soon.
 	busy bool
+
+	// stranger says that there is no room for an entry, and the store asked without a turn.
+	stranger bool
 
 	// unknown says that the store may have charged for it although it did not answer.
 	unknown bool

@@ -226,7 +226,7 @@ func (t *Limiter) probe(b *breaker) {
 			continue
 		}
 		tried = time.Now()
-		if t.answers(b) && t.flushPart(t.ctx, b) {
+		if t.answers(b) && t.toldAll(b) {
 			b.close()
 			t.counts.closed.Add(1)
 			t.hurryOthers()
@@ -237,6 +237,12 @@ func (t *Limiter) probe(b *breaker) {
 		}
 		timer.Reset(t.probeAfter())
 	}
+}
+
+// toldAll tells a part of its debts, and says whether that was all of them.
+func (t *Limiter) toldAll(b *breaker) bool {
+	told, busy := t.flushPart(t.ctx, b)
+	return told && !busy
 }
 
 // hurryOthers has the parts that are still given up tried now: often several lie on one

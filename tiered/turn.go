@@ -25,7 +25,7 @@ import (
 type turn struct {
 	over    chan struct{} // closed when it is over; nil if nobody has it
 	joint   bool
-	wanted  bool // somebody waits for its end, or comes again
+	wanted  bool // somebody waits for its end, or will come again to tell the debt
 	closed  bool // nobody joins it any more
 	members int
 	told    *telling // nil until somebody has the debt told
@@ -56,13 +56,14 @@ var over = func() chan struct{} {
 }()
 
 // tryTurn takes the turn or joins it, or returns what to wait for. Who has to wait looks the key up
-// again afterwards, as the entry may be gone by then.
+// again afterwards, as the entry may be gone by then. What one that is gone owes is still told.
 func (e *entry) tryTurn(why purpose) (mine bool, until <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := &e.turn
 	switch {
-	case e.gone:
+	case e.gone && why != tellDebt:
+		runtime.Gosched() // until it is not found any more
 		return false, over
 	case t.over == nil:
 		t.over, t.joint = make(chan struct{}), why == askTogether
@@ -89,7 +90,8 @@ func (e *entry) leaveTurnLocked() {
 	}
 }
 
-// retire makes an idle entry one that nobody takes a turn of, or decides on: see takeCopy.
+// retire makes an idle entry one that nobody asks for, and whose copy nobody decides on: see
+// takeCopy. Somebody who has found it before may still owe something on its account.
 func (e *entry) retire() bool {
 	if !e.mu.TryLock() {
 		return false
@@ -136,15 +138,15 @@ func (e *entry) endTelling(err error) {
 // may. So one of them sees the other.
 //
 // To decide takes no time, but whoever does may have lost the processor meanwhile. Only somebody
-// whom a panic has ended asks for ever, and is waited for about half a second.
+// whom a panic has ended asks for ever, and is not waited for so long.
 func (e *entry) forbid() {
 	const (
 		yields = 100
-		naps   = 10_000
 		nap    = 50 * time.Microsecond
+		most   = 100 * time.Millisecond
 	)
 	e.copied.until.Store(0)
-	for i := 0; i < yields+naps; i++ {
+	for began, i := time.Now(), 0; i < yields || time.Since(began) < most; i++ {
 		if units := e.debt.units.Load(); e.debt.asked.Load() == units { // loaded later, it would have to be more
 			return
 		}
@@ -212,16 +214,15 @@ func (t *Limiter) startTelling(l turns, asks bool) (list []*telling) {
 	}
 	for _, of := range owing {
 		if tell := func() { t.tellPart(of) }; !t.background(tell) {
-			tell()
+			go tell() // after Close, and not for longer than the store may take
 		}
 	}
 	return list
 }
 
-// tellPart tells the store of debts on one part: also of what shares have granted, since where
-// joint turns follow each other nobody else would find the time.
+// tellPart tells the store of debts on one part, for all who have the turns.
 func (t *Limiter) tellPart(l turns) {
-	var err error
+	var err error = errBusy // should the store panic
 	defer func() {
 		for _, e := range l {
 			e.endTelling(err)
@@ -229,15 +230,20 @@ func (t *Limiter) tellPart(l turns) {
 	}()
 	within, cancel := context.WithTimeout(context.Background(), t.store.timeout)
 	defer cancel()
+	err = t.tellAll(within, l)
+}
+
+// tellAll tells the store of debts on one part: also of what shares have granted, since where
+// joint turns follow each other nobody else would find the time.
+func (t *Limiter) tellAll(within context.Context, l turns) error {
 	for _, by := range []source{byCopy, byShare} {
-		owing := l.owing(by)
-		if len(owing) == 0 {
-			continue
-		}
-		if err = t.tellNow(within, by, owing); err != nil {
-			return
+		if owing := l.owing(by); len(owing) > 0 {
+			if err := t.tellNow(within, by, owing); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // owing returns those of which something is owed that a source has granted.
@@ -257,7 +263,7 @@ type round struct {
 // tryTurns takes the turns of the keys that have copies, as far as nobody else has them.
 func (t *Limiter) tryTurns(b *weir.Batch, places []int, why purpose) (r round) {
 	for i, c := range t.beginEach(b, places) {
-		free := c.plan.copies == nil || !c.needEntry(t) || r.mine.has(c.entry)
+		free := c.plan.copies == nil || !t.needTurn(&c) || r.mine.has(c.entry)
 		if !free {
 			var over <-chan struct{}
 			if free, over = c.entry.tryTurn(why); free {
@@ -284,7 +290,7 @@ func (t *Limiter) awaitTurns(within context.Context, calls []call) (l turns, err
 	}
 	slices.SortFunc(order, func(a, b *call) int { return cmp.Compare(a.hash, b.hash) })
 	for _, c := range order {
-		for c.plan.copies != nil && c.needEntry(t) && !l.has(c.entry) {
+		for c.plan.copies != nil && t.needTurn(c) && !l.has(c.entry) {
 			mine, over := c.entry.tryTurn(askTogether)
 			if mine {
 				l = append(l, c.entry)

@@ -50,7 +50,7 @@ func (s *polite) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	return b.Decisions[0], err
 }
 
-// A part is where a store of two parts has a key.
+// Part says on which of two parts a key lies.
 func (s *polite) Part(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
 
 func (s *polite) Parts() int { return 2 }
@@ -342,6 +342,149 @@ func TestNoRoomForAKey(t *testing.T) {
 		if n := admitted.Load(); n != 2 {
 			t.Errorf("%d of 2 were admitted: %+v", n, l.Stats())
 		}
+	})
+}
+
+// A batch that asks for a key for which there was no room knows what a copy has granted since there
+// is.
+func TestNoRoomForAKeyOfABatch(t *testing.T) {
+	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, l, p := turnTest(t, 20, tiered.Config{MaxUnsynced: 10, MaxKeys: 2, FlushEvery: 100 * time.Millisecond, Timeout: time.Second})
+				takeMany(t, l, p, "b", 2)
+				takeMany(t, l, p, "a", 2)
+				var slow atomic.Bool
+				store.hook = func(_ context.Context, b *weir.Batch) error {
+					if b.Op == weir.DebitEach && b.Charges[0].Key == "a" && !slow.Swap(true) {
+						time.Sleep(40 * time.Millisecond)
+					}
+					return nil
+				}
+				time.Sleep(80 * time.Millisecond)
+				var (
+					all      sync.WaitGroup
+					admitted = 0
+				)
+				all.Go(func() {
+					b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: "a", Cost: 11}, {Policy: p, Key: "k", Cost: 19}}}
+					if err := l.Do(ctx, &b); err != nil {
+						t.Error(err)
+					}
+					if b.Decisions[1].Allowed {
+						admitted += 19
+					}
+				})
+				time.Sleep(25 * time.Millisecond) // b was told, and can go
+				n := takeMany(t, l, p, "k", 10)
+				all.Wait()
+				if admitted += n; admitted > 20 {
+					t.Errorf("%d of 20 were admitted: %+v", admitted, l.Stats())
+				}
+			})
+		})
+	}
+}
+
+// What is granted on the account of a key that was evicted meanwhile is told, too.
+func TestEvictedKeysAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFlaky(t)
+		s := &failsLate{flaky: store}
+		l := newTier(t, tiered.Config{Store: s, MaxKeys: 1, Nodes: 1})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 4})
+		take(t, l, p, "k", 2)
+		s.failing.Store(true)
+		var all sync.WaitGroup
+		all.Go(func() {
+			if d := take(t, l, p, "k", 1); !d.Allowed {
+				t.Errorf("%+v", d)
+			}
+		})
+		time.Sleep(time.Millisecond)
+		take(t, l, p, "x", 2) // evicts it
+		all.Wait()
+		s.failing.Store(false)
+		breakStore(t, store, l, p)
+		heal(t, store, l)
+		if left := store.remaining(t, p, "k"); left != 1 || l.Stats().Owed != 0 {
+			t.Errorf("%d remain, want 1: %+v", left, l.Stats())
+		}
+	})
+}
+
+// failsLate is a store that takes a while to fail for the key k.
+type failsLate struct {
+	*flaky
+	failing atomic.Bool
+}
+
+func (s *failsLate) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if key == "k" && s.failing.Load() {
+		time.Sleep(5 * time.Millisecond)
+		return weir.Decision{}, errDown
+	}
+	return s.flaky.Take(ctx, p, key, cost)
+}
+
+// Close loses nothing that the store is just being told.
+func TestCloseWaitsForAFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10})
+		takeMany(t, l, p, "k", 6)
+		time.Sleep(48500 * time.Microsecond) // in the middle of it
+		l.Close()
+		if d, err := weir.Peek(ctx, store.Table, p, "k", 0); err != nil || d.Remaining != 994 || l.Stats().Lost != 0 {
+			t.Errorf("%+v, %v; want 994 left: %+v", d, err, l.Stats())
+		}
+	})
+}
+
+// Close waits for keys whose turn a caller has, and tells what they owe.
+func TestCloseWaitsForTurns(t *testing.T) {
+	for i := range 5 { // in either order of the keys
+		synctest.Test(t, func(t *testing.T) {
+			store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10})
+			key := strconv.Itoa(i)
+			takeMany(t, l, p, key, 6)
+			store.hook = func(ctx context.Context, b *weir.Batch) error {
+				if b.Charges[0].Key == "slow" {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}
+			var all sync.WaitGroup
+			all.Go(func() { take(t, l, p, "slow", 1) })
+			time.Sleep(time.Millisecond)
+			leaves, cancel := context.WithCancel(ctx)
+			time.AfterFunc(3*time.Millisecond, cancel)
+			all.Go(func() { _, _ = both(leaves, l, p, key, "slow") }) // it leaves, or slow does not answer
+			time.Sleep(time.Millisecond)
+			l.Close()
+			all.Wait()
+			if d, err := weir.Peek(ctx, store.Table, p, key, 0); err != nil || d.Remaining != 994 {
+				t.Errorf("%+v, %v; want 994 left: %+v", d, err, l.Stats())
+			}
+		})
+	}
+}
+
+// Also after Close callers wait no longer than they said.
+func TestDeadlineAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10, Timeout: time.Second})
+		l.Close()
+		store.hook = func(context.Context, *weir.Batch) error { return errDown }
+		take(t, l, p, "here", 1)
+		take(t, l, p, "there/", 1)
+		store.hook = func(ctx context.Context, _ *weir.Batch) error { <-ctx.Done(); return ctx.Err() }
+		within, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		if _, err := both(within, l, p, "here", "there/"); err != nil || time.Since(began) > 20*time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		time.Sleep(2 * time.Second) // what is still told ends
 	})
 }
 
