@@ -369,8 +369,8 @@ func (t *Limiter) forget(pl *plan, e *entry) {
 // debitEach tells the store or, if it is away, remembers it.
 func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	err := t.do(ctx, b)
-	if err == nil {
-		t.outdateCopies(b)
+	if err == nil || errors.Is(err, weir.ErrUnknown) {
+		t.outdateCopies(b.Charges...)
 	}
 	if !isAway(err) {
 		return err
@@ -385,11 +385,11 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// outdateCopies has nobody decide on copies that know nothing of what was debited, nor on those
-// that answers to older questions would bring.
-func (t *Limiter) outdateCopies(b *weir.Batch) {
-	for i := range b.Charges {
-		c := &b.Charges[i]
+// outdateCopies has nobody decide on copies that know nothing of what was charged otherwise, nor on
+// those that answers to older questions would bring.
+func (t *Limiter) outdateCopies(charges ...weir.Charge) {
+	for i := range charges {
+		c := &charges[i]
 		if call := t.begin(c.Policy, c.Key, c.Cost); call.plan.copies != nil && call.entry != nil {
 			t.table.dropped(call.hash)
 			call.entry.copied.until.Store(0)

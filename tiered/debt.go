@@ -48,6 +48,13 @@ func (d *debts) add(list ...*entry) {
 	d.list = append(d.list, list...)
 }
 
+// any says whether something is owed.
+func (d *debts) any() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.list) > 0
+}
+
 // units returns how much is owed.
 func (d *debts) units() (sum int64) {
 	d.mu.Lock()
@@ -85,22 +92,34 @@ func (t *Limiter) owe(e *entry) {
 // debitBatch is how many debts the store is told of at once.
 const debitBatch = 256
 
-// flush tells the store of all debts, except those of parts that were given up. It returns true if
-// nothing went wrong but that others had turns.
-func (t *Limiter) flush(ctx context.Context) (busy bool) {
-	failed := false
+// flush tells the store of all debts, except those of parts that were given up: all at once, so
+// that one that hangs holds up no other. It returns whether it would help to come again, since
+// others had turns.
+func (t *Limiter) flush(ctx context.Context) bool {
+	var (
+		all  sync.WaitGroup
+		busy atomic.Bool
+	)
 	for _, b := range t.breakers {
-		if !b.open.Load() {
-			told, turnedAway := t.flushPart(ctx, b)
-			busy, failed = busy || turnedAway, failed || !told
+		if b.open.Load() || !t.debts[b.part].any() {
+			continue
 		}
+		all.Go(func() {
+			if told, turnedAway := t.flushPart(ctx, b); told && turnedAway {
+				busy.Store(true)
+			}
+		})
 	}
-	return busy && !failed
+	all.Wait()
+	return busy.Load()
 }
 
 // flushPart tells a part of its debts. It returns whether that went well, as far as it got,
 // and whether others had turns that it needed.
 func (t *Limiter) flushPart(ctx context.Context, b *breaker) (told, busy bool) {
+	if ctx.Err() != nil {
+		return false, false
+	}
 	d := &t.debts[b.part]
 	select {
 	case d.telling <- struct{}{}:
@@ -171,7 +190,7 @@ func (t *Limiter) debitKind(ctx context.Context, by source, list []*entry) bool 
 	if errors.Is(err, weir.ErrUnknown) {
 		t.counts.unknown.Add(1)
 	}
-	return err == nil
+	return err == nil || isInput(err) // which is lost
 }
 
 // A source is who has granted units that the store does not know of.

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weirlimit/weir"
 )
@@ -83,13 +84,23 @@ func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	if len(there) > 0 {
-		if err := t.part(b, there, func(sub *weir.Batch) error { return t.do(ctx, sub) }); err != nil {
+		err := t.part(b, there, func(sub *weir.Batch) error {
+			err := t.do(ctx, sub)
+			if errors.Is(err, weir.ErrUnknown) {
+				t.outdateCopies(sub.Charges...)
+			}
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	for _, i := range there {
-		if b.Settled[i].Refunded > 0 {
+		switch {
+		case b.Settled[i].Refunded > 0:
 			t.drop(t.planOf(b.Charges[i].Policy).family, b.Charges[i].Key)
+		case b.Settled[i].Overrun > 0:
+			t.outdateCopies(b.Charges[i])
 		}
 	}
 	if len(here) == 0 {

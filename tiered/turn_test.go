@@ -469,6 +469,128 @@ func TestCloseWaitsForTurns(t *testing.T) {
 	}
 }
 
+// A part that hangs keeps Close from telling no other, and for two seconds at most.
+func TestCloseWithAPartThatHangs(t *testing.T) {
+	for range 10 { // Close comes at some moment of the flush
+		synctest.Test(t, func(t *testing.T) {
+			store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10})
+			store.hook = func(ctx context.Context, b *weir.Batch) error {
+				if b.Op == weir.DebitEach && store.Part(p, b.Charges[0].Key) == 0 {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}
+			takeMany(t, l, p, "here", 6)
+			time.Sleep(120 * time.Millisecond)
+			takeMany(t, l, p, "there/", 6)
+			began := time.Now()
+			l.Close()
+			if d, err := weir.Peek(ctx, store.Table, p, "there/", 0); err != nil || d.Remaining != 994 || time.Since(began) > 2*time.Second {
+				t.Errorf("after %v: %+v, %v; want 994 left: %+v", time.Since(began), d, err, l.Stats())
+			}
+		})
+	}
+}
+
+// A part that fails does not keep Close from waiting for a caller's turn on another.
+func TestCloseWithAPartThatFails(t *testing.T) {
+	for i := range 6 { // in either order of the keys
+		synctest.Test(t, func(t *testing.T) {
+			store, l, p := turnTest(t, 1000, tiered.Config{MaxUnsynced: 10, FlushEvery: time.Second})
+			key := strconv.Itoa(i)
+			takeMany(t, l, p, key, 6)
+			takeMany(t, l, p, "there/", 6)
+			store.hook = func(ctx context.Context, b *weir.Batch) error {
+				switch key := b.Charges[0].Key; {
+				case key == "slow":
+					<-ctx.Done()
+				case store.Part(p, key) == 1:
+					return errDown
+				}
+				return ctx.Err()
+			}
+			var all sync.WaitGroup
+			all.Go(func() { take(t, l, p, "slow", 1) })
+			time.Sleep(time.Millisecond)
+			leaves, cancel := context.WithCancel(ctx)
+			time.AfterFunc(5*time.Millisecond, cancel)
+			all.Go(func() { _, _ = both(leaves, l, p, key, "slow") }) // it leaves, or slow does not answer
+			time.Sleep(time.Millisecond)
+			l.Close()
+			if d, err := weir.Peek(ctx, store.Table, p, key, 0); err != nil || d.Remaining != 994 {
+				t.Errorf("%+v, %v; want 994 left: %+v", d, err, l.Stats())
+			}
+			all.Wait()
+		})
+	}
+}
+
+// A debt that the store does not take does not keep it given up.
+func TestUnfitDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		store, l, p := turnTest(t, 100_000, tiered.Config{MaxUnsynced: 10})
+		store.hook = func(_ context.Context, b *weir.Batch) error {
+			switch {
+			case down.Load():
+				return errDown
+			case b.Op == weir.DebitEach:
+				return weir.ErrUnfit
+			}
+			return nil
+		}
+		down.Store(true)
+		takeMany(t, l, p, "k", 10)
+		if l.Stats().Opened != 1 {
+			t.Fatalf("%+v", l.Stats())
+		}
+		down.Store(false)
+		for range 20 {
+			take(t, l, p, "k", 1)
+			time.Sleep(100 * time.Millisecond)
+		}
+		if s := l.Stats(); s.Closed != 1 || s.Lost == 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// The copy does not grant what a reservation has used beyond what it held.
+func TestOverrunOutdatesTheCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, p := turnTest(t, 20, tiered.Config{MaxUnsynced: 10})
+		b := weir.Batch{Op: weir.ReserveAll, TTL: time.Minute, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 2}}}
+		if err := l.Do(ctx, &b); err != nil || !b.Allowed() {
+			t.Fatalf("%+v, %v", b.Decisions, err)
+		}
+		n := takeMany(t, l, p, "k", 2)
+		s := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 16}}, Receipts: b.Receipts}
+		if err := l.Do(ctx, &s); err != nil {
+			t.Fatal(err)
+		}
+		if n += takeMany(t, l, p, "k", 9); n != 4 {
+			t.Errorf("%d of 4 units were admitted besides the 16: %+v", n, l.Stats())
+		}
+	})
+}
+
+// Nor what was debited for a caller who left.
+func TestLeavingADebitOutdatesTheCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, l, p := turnTest(t, 20, tiered.Config{MaxUnsynced: 10})
+		n := takeMany(t, l, p, "k", 2)
+		leaves, cancel := context.WithCancel(ctx)
+		time.AfterFunc(1500*time.Microsecond, cancel)
+		b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 16}}}
+		if err := l.Do(leaves, &b); !errors.Is(err, weir.ErrUnknown) {
+			t.Fatal(err)
+		}
+		if n += takeMany(t, l, p, "k", 9); n != 4 {
+			t.Errorf("%d of 4 units were admitted besides the 16: %+v", n, l.Stats())
+		}
+	})
+}
+
 // Also after Close callers wait no longer than they said.
 func TestDeadlineAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
