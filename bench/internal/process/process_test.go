@@ -15,9 +15,18 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	p, err := Start(exec.Command("sh", "-c", "echo here; exec sleep 60"), l.Addr().String())
+	cmd := exec.Command("sh", "-c", "echo here; read line")
+	if _, err := cmd.StdinPipe(); err != nil { // it waits for a line that never comes
+		t.Fatal(err)
+	}
+	p, err := Start(cmd, l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
+	}
+	for began := time.Now(); p.said.String() == ""; time.Sleep(time.Millisecond) { // until then it may hardly have any memory
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("it says nothing")
+		}
 	}
 	if cpu, err := p.CPUTime(); err != nil || cpu < 0 || cpu > time.Second {
 		t.Errorf("it used %v, error %v", cpu, err)
