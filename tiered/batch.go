@@ -15,7 +15,8 @@ import (
 // TakeEach decides each charge as Take does, and asks the store once for all that it
 // must be asked for. TakeAll and ReserveAll with several charges are the store's; only
 // that one of them is denied may be known here, and then the others are reported as not
-// taken. In Async mode the store is told first what copies have granted of the keys. While the store is away, they are decided as OnError says, all or none.
+// taken. In Async mode the store is told first what copies have granted of the keys. While the
+// store is away, they are decided as OnError says, all or none.
 //
 // PeekEach asks the store, and adds what is leased here; while the store is away, it
 // says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
@@ -109,8 +110,9 @@ func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
 	return calls
 }
 
-// askTogether has the store asked for some charges at once, by do. In Async mode the caller has
-// their turns if do asks it, or is a stranger, and of several charges of a key the last tells how it stands.
+// askTogether has the store asked for some charges at once, by do. If do asks it in Async mode, the
+// caller has the turns of all but strangers, and of several charges of a key the last tells how
+// that stands.
 func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
 	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
 	moments := make([]moment, len(places))

@@ -29,7 +29,7 @@ type turn struct {
 	closed  bool // nobody joins it any more
 	members int
 	told    *telling // nil until somebody has the debt told
-	asks    bool     // the copy was barred; written before the debt is told, and read by whoever tells it
+	asks    bool     // the copy was forbidden; written before the debt is told, and read by whoever tells it
 }
 
 // A telling is that the store is told of a key's debt, for all who have the turn.
