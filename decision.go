@@ -27,6 +27,11 @@ type Decision struct {
 	// final. See package tiered.
 	Estimate bool
 
+	// Held says of a refusal that reservations are open for the key. Any of them
+	// may be settled at any moment, by any process, so the refusal may end before
+	// RetryAfter, and must not be cached for long.
+	Held bool
+
 	// Limit is the most units that By ever admits at once, for example 100.
 	Limit int64
 
@@ -112,6 +117,7 @@ func NewDecision(v algo.Verdict, now Instant) Decision {
 		Limit:      v.Limit,
 		Remaining:  v.Remaining,
 		ResetAfter: until(v.ResetAt, now),
+		Held:       v.Held,
 	}
 	if v.OK {
 		return d

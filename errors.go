@@ -84,6 +84,11 @@ var ErrReserveOnly = errors.New("weir: the policy limits concurrency: use Reserv
 // charged.
 var ErrUnknown = errors.New("weir: the outcome is unknown")
 
+// ErrState is part of every error that says that the stored state of one key cannot be
+// read: it is not a limiter's, or of a newer format. Nothing was charged. The
+// error is about that key alone; the store works.
+var ErrState = errors.New("weir: the stored state of the key cannot be read")
+
 // ErrUnfit is part of every error that says that limits do not fit: the store cannot
 // count by such numbers, or a key has more units in use than they can represent.
 // Nothing was charged, and the store is well.

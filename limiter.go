@@ -77,9 +77,16 @@ const (
 // is away may say StoreDown instead. A cost of 0 changes nothing and tells the same. Slots
 // cannot be owed: a policy that limits concurrency gets ErrReserveOnly, and then
 // nothing is charged.
+//
+// Used is for nodes that decide on their own between two calls to a store: units
+// that were granted there and that the store does not know of yet. Before it decides
+// anything, the store charges them as DebitEach does, also if the batch is then refused.
+// Used is nil, or has one number for each charge of TakeEach, TakeAll or ReserveAll.
+// Stores support it; what wraps a store may return ErrBatch.
 type Batch struct {
 	Op        Op
 	Charges   []Charge
+	Used      []int64       // nil, or units to charge unconditionally first, one per charge
 	TTL       time.Duration // of reservations; 0 means DefaultTTL
 	Decisions []Decision    // one per charge; zero after Settle and ResetEach; what remains after DebitEach
 	Receipts  []Receipt     // written by ReserveAll, read by Settle and Renew
@@ -106,6 +113,9 @@ func (b *Batch) Check() error {
 		}
 	}
 	n := len(b.Charges)
+	if err := b.checkUsed(); err != nil {
+		return err
+	}
 	b.Decisions = resize(b.Decisions, n)
 	b.Settled = resize(b.Settled, n)
 	if b.Op == ReserveAll {
@@ -113,6 +123,25 @@ func (b *Batch) Check() error {
 	}
 	if (b.Op == Settle || b.Op == Renew) && len(b.Receipts) != n {
 		return ErrReceipts
+	}
+	return nil
+}
+
+// checkUsed returns what is wrong with Used, if anything.
+func (b *Batch) checkUsed() error {
+	if b.Used == nil {
+		return nil
+	}
+	if len(b.Used) != len(b.Charges) || b.Op > ReserveAll {
+		return ErrBatch
+	}
+	for i, units := range b.Used {
+		if err := CheckCost(units); err != nil {
+			return err
+		}
+		if units > 0 && b.Charges[i].Policy.ReserveOnly() {
+			return ErrReserveOnly
+		}
 	}
 	return nil
 }

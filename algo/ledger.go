@@ -23,6 +23,7 @@ type Verdict struct {
 	Remaining int64 // By's, after the charge
 	RetryAt   int64 // when the same charge is admitted if nothing else happens; now if it was, Never if it cannot be
 	ResetAt   int64 // when By is as if unused
+	Held      bool  // refused, and holds are open: the end of one may make room before RetryAt
 }
 
 // Settlement is the outcome of ending a hold.
@@ -171,6 +172,7 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 		if v.OK || at > v.RetryAt || at == Never && cost > r.Capacity() && !v.TooCostly {
 			v = l.report(i, now)
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
+			v.Held = len(l.holds.list) > l.holds.expired(now)
 		}
 	}
 	return v
@@ -212,7 +214,7 @@ func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 	}
 	if len(l.holds.list) >= MaxHolds {
 		v = l.tightest(now)
-		v.OK, v.RetryAt = false, l.holds.list[0].Expiry
+		v.OK, v.RetryAt, v.Held = false, l.holds.list[0].Expiry, true
 		return 0, v
 	}
 	l.charge(now, cost)

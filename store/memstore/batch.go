@@ -23,6 +23,11 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 		return nil
 	}
 	now := t.now()
+	if b.Used != nil {
+		if err := t.debitUsed(now, b); err != nil {
+			return err
+		}
+	}
 	switch b.Op {
 	case weir.TakeEach:
 		return t.takeEach(now, b)
@@ -39,6 +44,23 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	return nil
+}
+
+// debitUsed charges what was used before the batch.
+func (t *Table) debitUsed(now weir.Instant, b *weir.Batch) error {
+	debit := weir.Batch{Op: weir.DebitEach}
+	for i, units := range b.Used {
+		if units > 0 {
+			debit.Charges = append(debit.Charges, weir.Charge{Policy: b.Charges[i].Policy, Key: b.Charges[i].Key, Cost: units})
+		}
+	}
+	if len(debit.Charges) == 0 {
+		return nil
+	}
+	if err := debit.Check(); err != nil {
+		return err
+	}
+	return t.tryEach(now, &debit)
 }
 
 // doOne carries out charge i of an operation that treats each on its own.
