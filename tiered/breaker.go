@@ -43,7 +43,6 @@ type breaker struct {
 	row     int        // failures since the last success
 	outage  uint64     // counts how often it was opened, from 1
 	opened  weir.Instant
-	charge  weir.Charge
 }
 
 // succeeded notes a call that the store has answered.
@@ -62,9 +61,9 @@ func (b *breaker) succeeded() {
 	}
 }
 
-// failed notes a call for charge that the store has not answered. It says whether the
-// part is given up by that.
-func (b *breaker) failed(charge weir.Charge, now weir.Instant) (opened bool) {
+// failed notes a call that the store has not answered. It says whether that opens the
+// breaker.
+func (b *breaker) failed(now weir.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open.Load() {
@@ -76,7 +75,6 @@ func (b *breaker) failed(charge weir.Charge, now weir.Instant) (opened bool) {
 	if b.row < breakAfter && failures(b.results) < breakWindow/2 {
 		return false
 	}
-	b.charge = weir.Charge{Policy: charge.Policy, Key: cloneKey(charge.Key)}
 	b.outage++
 	b.opened = now
 	b.open.Store(true)
@@ -111,9 +109,9 @@ func (b *breaker) openFor(now weir.Instant) time.Duration {
 	return max(0, now.Sub(b.opened))
 }
 
-// current returns the number of the outage, and a charge whose part it is.
-func (b *breaker) current() (outage uint64, charge weir.Charge) {
+// current returns the number of the outage.
+func (b *breaker) current() (outage uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.outage, b.charge
+	return b.outage
 }

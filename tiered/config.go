@@ -16,7 +16,7 @@ type Mode uint8
 const (
 	Exact  Mode = iota // for every charge that the deny cache does not answer
 	Leased             // for blocks of units, which are then spent here
-	Async              // afterwards: this node decides on its copy, and tells the store
+	Async              // when an allowance is used up or has expired; usage is flushed in the background
 )
 
 var modeNames = [...]string{"exact", "leased", "async"}
@@ -60,9 +60,8 @@ type Config struct {
 	// Part(p *weir.Policy, key string) int; each part has a breaker then.
 	Store weir.Limiter
 
-	// Local keeps this node's shares while the store is away, and its copies in
-	// Async mode. It must be set and used by nothing else; package memstore has
-	// one. How many keys it tells apart should be about MaxKeys.
+	// Local keeps this node's shares while the store is unavailable. It must be set
+	// and used by nothing else; package memstore has one. How many keys it tells apart should be about MaxKeys.
 	Local weir.Limiter
 
 	// Bus connects this node to the others. The default is none: then denials,
@@ -81,7 +80,9 @@ type Config struct {
 	// and for the size of leases. The default, 0, is what Bus counts, or 1.
 	Nodes int
 
-	// Timeout is how long a decision of the store may take; a caller whose own
+	// Timeout is how long a decision of the store may take. A batch that the store
+	// needs several rounds for, one after the other, has that much for each, at most
+	// four times. A caller whose own
 	// deadline is less than 5 ms after that has it end 5 ms before the deadline.
 	// The default is 10 ms.
 	Timeout time.Duration
@@ -91,7 +92,7 @@ type Config struct {
 	MaxInFlight int
 
 	// MaxKeys bounds the keys of which something is known here: denials, leases,
-	// copies and debts. Others are asked for one by one. The default is 131,072,
+	// allowances and unsynced usage. Others are asked for one by one. The default is 131,072,
 	// which take about 40 MB if all are in use.
 	MaxKeys int
 
@@ -103,13 +104,18 @@ type Config struct {
 	// that long. The default is 5 s, the least 100 ms.
 	LeaseTTL time.Duration
 
-	// FlushEvery is how often Async tells the store. The default is 50 ms.
+	// FlushEvery is how often Async flushes unsynced usage. The default is 50 ms.
 	FlushEvery time.Duration
 
-	// MaxUnsynced bounds the units of a key that Async has not told the store
-	// yet. At that it asks. The default is a tenth of what the policy admits at
+	// MaxUnsynced bounds the units of a key that Async grants without the store's
+	// knowledge, those of a flush under way included. The default is a tenth of what the policy admits at
 	// once, divided by the number of nodes, and at least 1.
 	MaxUnsynced int64
+
+	// OnUnreadable, unless it is nil, is called when the store cannot read what is stored
+	// of a key (weir.ErrState), once for each key: the key is named by a hash. Such a key
+	// is decided as OnError says, and the store goes on serving others. It must be quick.
+	OnUnreadable func(policy, keyHash string, err error)
 
 	// OnBreaker, unless it is nil, is called when a part of the store is given
 	// up, and when it is back. It must be quick.

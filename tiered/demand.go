@@ -91,14 +91,14 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	m := &e.demand
 	m.asked(c.cost, now, t.config.LeaseTTL)
 	c.busy = m.calls >= leastCalls-1 || m.block > 0
-	if m.leasing || now < m.exactly || e.standing.limits != c.plan.limits || t.closed.Load() {
+	if m.leasing || now < m.exactly || e.state.limits != c.plan.limits || t.closed.Load() {
 		return 0
 	}
 	perSecond, block, known := m.rate(now)
 	if !known || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, c.cost)) {
 		return 0
 	}
-	carved, room := t.mostHeld(c.plan, e.standing, now)
+	carved, room := t.mostHeld(c.plan, e.state, now)
 	n := blockSize(perSecond, block, c.cost, carved, room)
 	m.leasing = n > 0
 	return n
@@ -110,7 +110,7 @@ const leastCalls = 8
 
 // mostHeld returns how many units this node may hold for a key: of the burst, and of
 // what remains.
-func (t *Limiter) mostHeld(pl *plan, s standing, now weir.Instant) (carved, room int64) {
+func (t *Limiter) mostHeld(pl *plan, s keyState, now weir.Instant) (carved, room int64) {
 	nodes := int64(t.nodes())
 	back := int64(float64(now.Sub(s.at)) * pl.perNano[s.by])
 	return pl.capacity / (carve * nodes), (s.remaining + back) / (2 * nodes)

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"math"
+	"math/bits"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -18,74 +19,123 @@ type denial struct {
 	by        uint8
 	reason    weir.Reason
 	never     bool // waiting cannot help
+	held      bool // reservations were open
 	limit     int64
 	remaining int64
 }
 
 // denied returns the refusal of cost if it is known.
+//
+// Of a larger cost than was refused it is known only under a single GCRA limit. With several,
+// another may refuse the larger cost for longer.
 func (e *entry) denied(pl *plan, cost int64, now weir.Instant) (weir.Decision, bool) {
 	n := e.denial.Load()
-	if n == nil || now >= n.until || cost < n.cost || n.limits != pl.limits || n.epoch != pl.family.epoch.Load() {
+	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.family.epoch.Load() {
+		return weir.Decision{}, false
+	}
+	if cost < n.cost || cost > n.cost && !n.never && !pl.single {
 		return weir.Decision{}, false
 	}
 	d := weir.Decision{
 		Reason: n.reason, By: n.by, Limit: n.limit, Remaining: n.remaining,
-		RetryAfter: max(1, n.retryAt.Sub(now)), ResetAfter: max(0, n.resetAt.Sub(now)), Estimate: true,
+		RetryAfter: max(1, n.retryAt.Sub(now)), ResetAfter: max(0, n.resetAt.Sub(now)), Estimate: true, Held: n.held,
 	}
 	switch {
 	case n.never:
 		d.RetryAfter = weir.Never
 	case cost > pl.capacity:
-		d.RetryAfter, d.Reason = weir.Never, weir.TooCostly
-	case cost > n.cost && pl.perNano[n.by] > 0: // otherwise it is at least so long
-		d.RetryAfter += time.Duration(math.Ceil(float64(cost-n.cost) / pl.perNano[n.by]))
+		d.RetryAfter, d.Reason, d.Held = weir.Never, weir.TooCostly, false
+	case cost > n.cost:
+		d.RetryAfter = plusTime(d.RetryAfter, pl.takes(cost-n.cost))
 	}
 	return d, true
 }
+
+// takes returns how long so many units of a single GCRA limit take to come back, rounded up.
+func (pl *plan) takes(units int64) time.Duration {
+	l := pl.force.Limits()[0]
+	hi, lo := bits.Mul64(uint64(units), uint64(l.Per.Duration()))
+	if hi >= uint64(l.Rate) {
+		return math.MaxInt64
+	}
+	q, rest := bits.Div64(hi, lo, uint64(l.Rate))
+	if rest > 0 {
+		q++
+	}
+	return time.Duration(min(q, math.MaxInt64))
+}
+
+// plusTime adds durations that are not negative.
+func plusTime(a, b time.Duration) time.Duration {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+// maxHeldDeny is how long the refusal of a key with open reservations is cached at most.
+// Another node may end one at any moment, and this node does not learn of it.
+const maxHeldDeny = 2 * time.Millisecond
 
 // worthTelling is how long a denial must last for other nodes to be told: word takes
 // some milliseconds to reach them.
 const worthTelling = 20 * time.Millisecond
 
-// refused remembers a refusal of the store, which was asked at sent, when the key
-// was at m. An answer that a reset or a change has overtaken is not remembered.
-func (t *Limiter) refused(pl *plan, e *entry, cost int64, d weir.Decision, sent weir.Instant, m moment) {
-	if cost == 0 || d.Reason != weir.Exhausted && d.Reason != weir.TooCostly {
+// refused caches a refusal of the store, in reply to a call that was sent at c.now, when
+// the key was at generation c.gen.
+func (t *Limiter) refused(c *call, d weir.Decision) {
+	pl, e := c.plan, c.entry
+	if c.cost == 0 || d.Reason != weir.Exhausted && d.Reason != weir.TooCostly {
 		return
 	}
 	now := t.now()
 	n := &denial{
-		limits: pl.limits, epoch: m.epoch, cost: cost,
-		until: sent.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter), resetAt: after(now, d.ResetAfter),
-		by: d.By, reason: d.Reason, never: d.RetryAfter == weir.Never, limit: d.Limit, remaining: d.Remaining,
+		limits: pl.limits, epoch: c.gen.epoch, cost: c.cost,
+		until: c.now.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter), resetAt: after(now, d.ResetAfter),
+		by: d.By, reason: d.Reason, never: d.RetryAfter == weir.Never, held: d.Held, limit: d.Limit, remaining: d.Remaining,
 	}
-	whole := after(sent, d.RetryAfter)
+	if d.Held {
+		n.until = c.now.Add(min(t.config.MaxDeny, maxHeldDeny))
+	}
+	whole := after(c.now, d.RetryAfter)
 	n.until = min(n.until, whole)
 	if n.until <= now {
 		return
 	}
 	e.denial.Store(n)
-	if t.table.moment(pl.family, e.hash) != m { // it may have been dropped before it was there
+	if t.table.generation(pl.family, e.hash) != c.gen { // it may have been dropped before it was there
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
-	if l := e.lease.Load(); l != nil && l.serves(pl, cost, now) { // see install
+	if l := e.lease.Load(); l != nil && l.serves(pl, c.cost, now) { // see install
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
-	if t.config.Bus != nil && !n.never && n.until.Sub(now) >= worthTelling {
+	if t.config.Bus != nil && !n.never && !n.held && n.until.Sub(now) >= worthTelling {
 		t.tell(e, n, whole)
 	}
 }
 
-// drop forgets that a key is denied, also if just now somebody is being told so.
-func (t *Limiter) drop(f *family, key string) *entry {
+// changed notes a change of a key's state: what is cached of it is dropped, also if a
+// reply is just being cached.
+func (t *Limiter) changed(f *family, key string) *entry {
 	h := t.table.hash(f, key)
-	t.table.dropped(h)
+	t.table.changed(h)
 	e := t.table.find(f, key, h)
 	if e != nil {
 		e.denial.Store(nil)
-		e.copied.until.Store(0)
 	}
 	return e
+}
+
+// changing notes that a call is about to be sent which changes keys otherwise than by an
+// admitted charge. The returned function notes that it has ended.
+func (t *Limiter) changing(charges []weir.Charge) (ended func()) {
+	note := func() {
+		for i := range charges {
+			t.changed(t.planOf(charges[i].Policy).family, charges[i].Key)
+		}
+	}
+	note()
+	return note
 }

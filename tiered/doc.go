@@ -22,38 +22,47 @@
 // that are all GCRA or TokenBucket; other policies are Exact. Take it for busy keys with
 // room: a decision costs about as much as in memory.
 //
-// Async decides on a copy of the state, and tells the store every Config.FlushEvery
-// (τ). It never waits for the store while a key is busy, and it may admit too much: by
-// what all nodes grant before they hear of each other. With R units remaining at the last
-// word of the store, rate r, round trip ρ ≤ min(Config.Timeout, τ), the cap
-// b = Config.MaxUnsynced and a demand of dᵢ per second on node i, within any time
-// x ≤ τ+ρ it is at most
+// Async grants units from an allowance of each key: what remained when the store last
+// replied, at most Config.MaxUnsynced (b). While it lasts, a decision takes no call. What was
+// granted is flushed every Config.FlushEvery (τ), and with every call that a caller must wait
+// for because the allowance does not suffice. Such a call carries the charges of all who
+// wait, so nobody waits longer than for two round trips. The reply is the next allowance.
+// Async may admit too much, by what nodes grant before the store knows. With N nodes, a round
+// trip ρ and a demand of dᵢ per second on node i it is at most
 //
-//	max(0, Σᵢ min(R + r·x, b, dᵢ·x) − (R + r·x))
+//	Σᵢ min(b, dᵢ·(τ+ρ)) ≤ N·b
 //
-// units too much, so never more than b for every node but one. They are owed, and so come
-// from what would be admitted next. A node at its cap asks before it admits more. A
-// policy with several limits is compared with the store on the tightest of them.
+// units above burst + rate × time, or above the limit of a window or log. They are owed, and
+// so come from what would be admitted next. A node that crashes forgets what it has not
+// flushed, at most b units of each key. Reservations and limits of concurrency always ask
+// the store. A caller that leaves before its call has ended is charged all the same.
 //
-// In all modes a denial is remembered until its time is over, counted from before the
-// store was asked, for Config.MaxDeny at most. It answers for costs that are no less.
-// Reset, Set and what is given back through this limiter drop it, on all nodes if there
-// is a [Bus], whose nodes also tell each other of denials.
+// In all modes a denial is cached until its time is over, counted from before the
+// store was asked, for Config.MaxDeny at most. It answers for the same cost, and under a
+// single GCRA limit for larger ones. Whatever this limiter takes, settles, renews, resets
+// or sets drops it; resets and sets do so on all nodes if there is a [Bus], whose nodes also
+// tell each other of denials. While reservations are open, which another node may settle at
+// any moment, a denial is cached for 2 ms only.
 //
-// # When the store is away
+// # When the store is unavailable
 //
-// A call that the store does not answer within Config.Timeout is decided once by the
-// limits' OnError, and never repeated. Whether it was charged is unknown then, so what
-// was granted is not charged again: it may be up to one call's units too much. After five such calls in a row, or ten of
-// twenty, the part of the store is given up: calls are decided without it, at once, and
-// it is tried every 250 ms in the background.
+// A call that the store does not answer within Config.Timeout, for each of the rounds that it
+// needs one after the other, is decided once by the limits' OnError. It is never repeated,
+// and never charged again: whether it was charged is unknown. So unknown outcomes may add
+// their units to what is admitted; Stats.UnknownUnits is an upper bound (U). After five such
+// calls in a row, or ten of twenty, the breaker of that part of the store opens: calls are
+// decided without it, at once, and it is probed every 250 ms in the background.
+//
+// An error about one key, whose stored state is not weir's or of a newer format
+// (weir.ErrState), concerns that key alone: its OnError decides, and the breaker stays
+// closed.
 //
 //   - weir.FailLocal: this node admits its share, rate/nodes and burst/nodes (at least
 //     one unit). The share begins as full as the key was when the store last spoke, it
 //     persists from outage to outage, and what it granted beyond its rate is charged to
 //     the store when that is back; the rate, which nobody used meanwhile, pays for the
-//     rest. So an outage admits at most twice the burst above the limit's rate, however
-//     often it comes and goes, if the number of nodes is known. Nodes notice one after
+//     rest. So outages admit at most twice the burst, and U, above the limit's rate, however
+//     often they come and go, if the number of nodes is known. Nodes notice one after
 //     the other that it is over: for a third of a second they may admit up to twice the
 //     rate, which is charged, too. A node that alone cannot reach the store adds its share
 //     of the rate for as long as that lasts.

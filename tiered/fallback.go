@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/weirlimit/weir"
@@ -58,6 +59,9 @@ func (t *Limiter) fallback(c *call) weir.Decision {
 	case pl.fail.closed:
 		return storeDown()
 	case len(pl.fail.local) == 0:
+		if c.unknown {
+			t.counts.unknownUnits.Add(c.cost)
+		}
 		return weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 	}
 	s := t.shareOf(pl)
@@ -75,23 +79,20 @@ func (t *Limiter) fallback(c *call) weir.Decision {
 	return pl.shared(s, d, err)
 }
 
-// grantedByShare notes units that the store is to be told of: all of them if it is
-// there, and has only not answered in time; none if it may know them already, lest
-// anybody be charged twice. Less than nothing were given back.
+// grantedByShare notes units that the store is to be charged for: all of them if it is
+// available, and only has not answered in time; none if it may have charged them already,
+// or cannot, lest anybody be charged twice. Less than nothing were given back.
 func (t *Limiter) grantedByShare(c *call, units int64) {
 	switch {
-	case units == 0 || c.unknown || c.plan.force.ReserveOnly(): // slots are held, not owed
+	case c.unknown:
+		t.counts.unknownUnits.Add(max(0, units))
+	case units == 0 || c.unrecorded || c.plan.force.ReserveOnly(): // slots are held, not owed
 	case c.entry == nil:
 		t.counts.forgiven.Add(max(0, units))
 	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():
-		c.entry.debt.under(c.plan)
-		c.entry.debt.asked.Add(units)
-		c.entry.debt.units.Add(units)
-		t.owe(c.entry)
+		t.record(c, units)
 	default:
-		c.entry.debt.under(c.plan)
-		c.entry.debt.shared.Add(units)
-		t.owe(c.entry)
+		t.recordShared(c, units)
 	}
 }
 
@@ -114,7 +115,7 @@ func (pl *plan) shared(s *share, d weir.Decision, err error) weir.Decision {
 // seed lets the share of a key begin an outage no fuller than the store last said:
 // what was used there is used in each node's share, too, by a fraction.
 func (t *Limiter) seed(c *call, s *share) {
-	outage, _ := t.breakerOf(c.plan.policy, c.key).current()
+	outage := t.breakerOf(c.plan.policy, c.key).current()
 	e := c.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -122,7 +123,7 @@ func (t *Limiter) seed(c *call, s *share) {
 		return
 	}
 	e.seeded = outage
-	st := e.standing
+	st := e.state
 	if st.limits != c.plan.limits || s.at[st.by] < 0 {
 		return
 	}
@@ -137,6 +138,30 @@ func (t *Limiter) seed(c *call, s *share) {
 		missing -= usedOf(perNano/float64(s.nodes), d)
 	}
 	if missing > 0 {
-		_ = t.debitCopies([]*weir.Policy{s.policy}, c.key, missing) // Local decides next, and says what is wrong
+		_ = t.debitShare(s, c.key, missing) // Local decides next, and says what is wrong
 	}
+}
+
+// little is what may come back of slow limits while a reply is on its way.
+const little = 1e-3
+
+// debitShare charges units to the share of a key, rounded up.
+func (t *Limiter) debitShare(s *share, key string, units float64) error {
+	cost := int64(min(math.Ceil(units-little), float64(weir.MaxCost)))
+	b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: s.policy, Key: key, Cost: cost}}}
+	return t.config.Local.Do(context.Background(), &b)
+}
+
+// usedOf returns how many units are in use after d, of a limit of which perNano units
+// come back in a nanosecond, or 0 if it is a window. The time until it is as if unused
+// tells that to a fraction, and beyond the limit; but where units are held, it tells
+// when the last hold expires.
+func usedOf(perNano float64, d weir.Decision) float64 {
+	used := float64(d.Limit - d.Remaining)
+	if perNano > 0 && d.ResetAfter >= 0 {
+		if exact := float64(d.ResetAfter) * perNano; d.Remaining == 0 || math.Abs(exact-used) <= 1 {
+			return exact
+		}
+	}
+	return used
 }

@@ -296,9 +296,9 @@ type toldParts struct {
 
 func (s toldParts) Do(ctx context.Context, b *weir.Batch) error {
 	err := s.parted.Do(ctx, b)
-	if err == nil && b.Op == weir.DebitEach {
-		for _, c := range b.Charges {
-			s.told[s.Part(c.Policy, c.Key)].Add(1)
+	if err == nil {
+		for i := range b.Used {
+			s.told[s.Part(b.Charges[i].Policy, b.Charges[i].Key)].Add(1)
 		}
 	}
 	return err

@@ -8,8 +8,9 @@ import (
 )
 
 // fallbackAll is TakeAll and ReserveAll while the store is away: all charges fit this
-// node's shares, or none is made. The store may have made them, if that is unknown.
-func (t *Limiter) fallbackAll(b *weir.Batch, unknown bool) error {
+// node's shares, or none is made. why says whether the store may have made them, or cannot
+// be charged for them later.
+func (t *Limiter) fallbackAll(b *weir.Batch, why error) error {
 	t.counts.fallback.Add(int64(len(b.Charges)))
 	local := weir.Batch{Op: b.Op, TTL: b.TTL}
 	var (
@@ -18,7 +19,7 @@ func (t *Limiter) fallbackAll(b *weir.Batch, unknown bool) error {
 	)
 	for i, c := range b.Charges {
 		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
-		calls[i].unknown = unknown
+		calls[i].unknown, calls[i].unrecorded = errors.Is(why, weir.ErrUnknown), errors.Is(why, weir.ErrState)
 		pl := calls[i].plan
 		b.Decisions[i] = weir.Decision{Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 		if !pl.fail.closed && len(pl.fail.local) == 0 {
@@ -84,29 +85,30 @@ func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	if len(there) > 0 {
-		err := t.part(b, there, func(sub *weir.Batch) error {
-			err := t.do(ctx, sub)
-			if errors.Is(err, weir.ErrUnknown) {
-				t.outdateCopies(sub.Charges...)
-			}
+		if err := t.part(b, there, func(sub *weir.Batch) error { return t.settleThere(ctx, sub) }); err != nil {
 			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	for _, i := range there {
-		switch {
-		case b.Settled[i].Refunded > 0:
-			t.drop(t.planOf(b.Charges[i].Policy).family, b.Charges[i].Key)
-		case b.Settled[i].Overrun > 0:
-			t.outdateCopies(b.Charges[i])
 		}
 	}
 	if len(here) == 0 {
 		return nil
 	}
 	return t.part(b, here, func(sub *weir.Batch) error { return t.settleHere(sub) })
+}
+
+// settleThere has the store settle or renew reservations. Whatever was refused because of
+// them may be admitted now, also if a hold was committed in full: a slot is free, or its
+// expiry has changed.
+func (t *Limiter) settleThere(ctx context.Context, b *weir.Batch) error {
+	defer t.changing(b.Charges)()
+	if err := t.do(ctx, b); err != nil {
+		return err
+	}
+	for i, c := range b.Charges {
+		if over := b.Settled[i].Overrun; over > 0 {
+			t.chargedElsewhere(c, over)
+		}
+	}
+	return nil
 }
 
 // part does something to some charges of a batch.

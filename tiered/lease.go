@@ -25,7 +25,7 @@ type lease struct {
 	began   weir.Instant
 	until   weir.Instant // no unit is spent after that
 	low     uint64       // with less it is renewed
-	told    standing     // what the store said besides
+	told    keyState     // what the store said besides
 
 	word     atomic.Uint64
 	renewing atomic.Bool
@@ -117,7 +117,7 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 		return t.take(ctx, c)
 	}
 	var cancel context.CancelFunc
-	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx))
+	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx, 1))
 	defer cancel()
 	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doWithin(ctx, c.within, b) })
 	switch {
@@ -158,13 +158,14 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 		return nil, err
 	}
 	d := b.Decisions[0]
-	e.standing = standingOf(pl, d, now)
+	e.state = keyStateOf(pl, d, now)
 	if !d.Allowed {
 		e.demand.exactly = now.Add(leaseSpan)
 		return nil, nil
 	}
+	t.table.changed(e.hash)
 	l := &lease{
-		plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.standing,
+		plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.state,
 		began: sent, until: sent.Add(t.leaseLasts()),
 	}
 	l.word.Store(uint64(n))
@@ -182,6 +183,7 @@ func (t *Limiter) install(e *entry, l *lease) {
 	e.denial.Store(nil)
 	t.leases.mu.Lock()
 	t.leases.live = append(t.leases.live, liveLease{e, l})
+	t.wakeUp()
 	closed := t.leases.closed
 	t.leases.mu.Unlock()
 	if closed && e.lease.CompareAndSwap(l, nil) {
@@ -202,6 +204,7 @@ func (t *Limiter) giveBack(e *entry, l *lease) {
 	t.leases.ended = append(t.leases.ended, ended{
 		charge: weir.Charge{Policy: l.plan.policy, Key: e.key, Cost: l.units - left}, receipt: l.receipt,
 	})
+	t.wakeUp()
 }
 
 // mostEnded bounds the leases that wait to be settled. Beyond it they are left to
@@ -243,7 +246,7 @@ func (t *Limiter) renewNow(e *entry, l *lease) {
 	e.mu.Lock()
 	n := int64(0)
 	if !e.demand.leasing {
-		carved, room := t.mostHeld(l.plan, e.standing, now)
+		carved, room := t.mostHeld(l.plan, e.state, now)
 		n = blockSize(l.perSecond(now), l.units, 1, carved, room)
 		e.demand.leasing = n > 0
 	}
@@ -263,6 +266,13 @@ type leases struct {
 	live   []liveLease // in force, and some that were replaced since sweep came by
 	ended  []ended     // the store is to be told of
 	closed bool        // no new ones
+}
+
+// any says whether there are leases to look after.
+func (l *leases) any() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.live) > 0 || len(l.ended) > 0
 }
 
 type liveLease struct {
@@ -325,6 +335,7 @@ func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
 	for _, x := range chunk {
 		b.Charges, b.Receipts = append(b.Charges, x.charge), append(b.Receipts, x.receipt)
 	}
+	defer t.changing(b.Charges)()
 	if err := t.doPatiently(ctx, &b); err != nil {
 		t.counts.forfeited.Add(int64(len(chunk)))
 		return

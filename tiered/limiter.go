@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,16 +32,17 @@ type Limiter struct {
 	named    atomic.Int64
 	plans    [plans]atomic.Pointer[plan]
 
-	leases   leases
-	debts    []debts // by part
-	words    words
-	receipts receipts
-	counts   counts
+	leases    leases
+	unflushed []unflushed   // by part
+	wake      chan struct{} // holds one if the maintenance loop has something to do
+	words     words
+	receipts  receipts
+	counts    counts
 
 	wg      sync.WaitGroup // of what runs in the background
 	mu      sync.Mutex     // guards the field below
 	closing bool           // nothing new runs in the background
-	closed  atomic.Bool    // no copies are used any more
+	closed  atomic.Bool    // no allowances are used any more
 	once    sync.Once      // of Close
 }
 
@@ -56,14 +59,13 @@ func New(c Config) (*Limiter, error) {
 		t.crowd = new(crowd)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.debts = make([]debts, t.store.parts)
+	t.unflushed, t.wake = make([]unflushed, t.store.parts), make(chan struct{}, 1)
 	for i := range t.store.parts {
-		t.debts[i].telling = make(chan struct{}, 1)
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
 	t.words.wake = make(chan struct{}, 1)
-	t.background(t.keepHouse)
+	t.background(t.maintain)
 	if c.Bus != nil {
 		t.unlisten = c.Bus.Listen(t.heard)
 		t.background(t.publish)
@@ -71,9 +73,9 @@ func New(c Config) (*Limiter, error) {
 	return t, nil
 }
 
-// Close ends what runs in the background, gives leases back, and tells the store what it does not
-// know yet. It takes two seconds at most. It closes neither Store nor Local nor Bus. Calls after
-// Close are still answered, without leases and copies.
+// Close ends what runs in the background, gives leases back, and flushes unsynced usage.
+// It takes two seconds at most. It closes neither Store nor Local nor Bus. Calls after Close
+// are still answered, without leases and allowances.
 func (t *Limiter) Close() {
 	t.once.Do(func() {
 		if t.unlisten != nil {
@@ -89,13 +91,11 @@ func (t *Limiter) Close() {
 		defer cancel()
 		t.sweep(true)
 		t.settle(ctx)
-		for t.flush(ctx) && ctx.Err() == nil {
-			time.Sleep(time.Millisecond) // until callers have ended their turns
-		}
+		t.flush()
 	})
 }
 
-// closeGrace is how long Close may take to tell the store, after what was under way.
+// closeGrace is how long Close may take to give leases back, after what was under way.
 const closeGrace = time.Second
 
 // background runs do until it returns, unless the limiter is closing.
@@ -109,24 +109,54 @@ func (t *Limiter) background(do func()) bool {
 	return true
 }
 
-// keepHouse tells the store what it must know, every FlushEvery, and gives back leases
-// that are not used.
-func (t *Limiter) keepHouse() {
-	tick := time.NewTicker(t.config.FlushEvery)
-	defer tick.Stop()
+// maintain flushes unsynced usage every FlushEvery, settles leases that have ended, and
+// gives back those that are not used. While there is nothing to do it sleeps.
+func (t *Limiter) maintain() {
+	timer := time.NewTimer(t.config.FlushEvery)
+	defer timer.Stop()
 	swept := t.now()
 	for {
+		if !t.busy() {
+			select {
+			case <-t.ctx.Done():
+				return
+			case <-t.wake:
+			}
+		}
+		timer.Reset(t.config.FlushEvery)
 		select {
 		case <-t.ctx.Done():
 			return
-		case <-tick.C:
+		case <-timer.C:
 		}
 		if now := t.now(); now.Sub(swept) >= t.sweepEvery() {
 			swept = now
 			t.sweep(false)
 		}
 		t.settle(t.ctx)
-		t.flush(t.ctx)
+		t.flush()
+	}
+}
+
+// busy says whether there is something to maintain. Parts whose breaker is open wait for
+// their probe.
+func (t *Limiter) busy() bool {
+	if t.leases.any() {
+		return true
+	}
+	for i := range t.unflushed {
+		if !t.breakers[i].open.Load() && t.unflushed[i].any() {
+			return true
+		}
+	}
+	return false
+}
+
+// wakeUp has the maintenance loop run.
+func (t *Limiter) wakeUp() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -155,11 +185,14 @@ type call struct {
 	// busy says that the key is asked for so often that it may be leased soon.
 	busy bool
 
-	// stranger says that there is no room for an entry, and the store asked without a turn.
-	stranger bool
-
 	// unknown says that the store may have charged for it although it did not answer.
 	unknown bool
+
+	// unrecorded says that the store cannot be charged for it later.
+	unrecorded bool
+
+	// gen is the generation of the key before the store was called.
+	gen generation
 
 	// within is the context of calls to the store, for a charge that may need several;
 	// nil if it needs one.
@@ -170,7 +203,10 @@ type call struct {
 func (t *Limiter) begin(p *weir.Policy, key string, cost int64) call {
 	pl := t.planOf(p)
 	h := t.table.hash(pl.family, key)
-	return call{plan: pl, key: key, cost: cost, hash: h, entry: t.table.find(pl.family, key, h), now: t.now()}
+	return call{
+		plan: pl, key: key, cost: cost, hash: h, entry: t.table.find(pl.family, key, h),
+		now: t.now(), gen: t.table.generation(pl.family, h),
+	}
 }
 
 // needEntry makes an entry for the key unless there is one. It returns false if there
@@ -212,7 +248,7 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 	case Leased:
 		return t.spendLease(c.plan, c.entry, c.cost, c.now)
 	case Async:
-		return t.takeCopy(c)
+		return t.spendAllowance(c)
 	}
 	return weir.Decision{}, false
 }
@@ -224,25 +260,34 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 		return t.away(c, errOpen)
 	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
-	case c.plan.copies != nil:
-		return t.takeInTurn(ctx, c)
+	case c.plan.async && !t.closed.Load():
+		return t.takeAsync(ctx, c)
 	}
 	return t.take(ctx, c)
 }
 
-// take asks the store for one charge or, if it is away, decides without.
+// take asks the store for one charge or, if it is unavailable, decides without.
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
-	m := t.table.moment(c.plan.family, c.hash)
 	d, err := t.storeTake(ctx, c)
+	if err == nil {
+		t.learn(c, d)
+	}
+	return t.decided(c, d, err)
+}
+
+// decided returns the store's decision or, if the error is not the caller's own doing, what
+// OnError says.
+func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, error) {
 	switch {
+	case err == nil:
+		return d, nil
+	case errors.Is(err, weir.ErrState):
+		t.reportUnreadable(c, err)
+		return t.away(c, err)
 	case isAway(err):
 		return t.away(c, err)
-	case err != nil:
-		return weir.Decision{}, err
 	}
-	t.counts.store.Add(1)
-	t.learn(c, d, c.now, m) // which was before it was sent
-	return d, nil
+	return weir.Decision{}, err
 }
 
 // away is for a charge that the store cannot be asked for, because of why.
@@ -254,27 +299,67 @@ func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
 	return t.fallback(c), nil
 }
 
-// learn remembers what the store said, if it may be of use.
-func (t *Limiter) learn(c *call, d weir.Decision, sent weir.Instant, m moment) {
-	inTurn := c.entry != nil // unless there was no room
-	if d.Allowed && !t.remembers(c, d) || !c.needEntry(t) {
+// reportUnreadable notes that the store cannot read the state of a key, and reports it once.
+func (t *Limiter) reportUnreadable(c *call, err error) {
+	t.counts.unreadable.Add(1)
+	c.unrecorded = true
+	if !c.needEntry(t) {
 		return
 	}
-	s := standingOf(c.plan, d, t.now())
 	c.entry.mu.Lock()
-	c.entry.standing = s
+	known := c.entry.unreadable
+	c.entry.unreadable = true
 	c.entry.mu.Unlock()
-	if !d.Allowed {
-		t.refused(c.plan, c.entry, c.cost, d, sent, m)
-	}
-	if c.plan.copies != nil && inTurn {
-		t.sync(c.plan, c.entry, d, sent, m)
+	if !known && t.config.OnUnreadable != nil {
+		t.config.OnUnreadable(c.plan.policy.Name(), keyHash(c.key), err)
 	}
 }
 
-// remembers says whether it is worth remembering that a charge was admitted: for a copy,
-// for a lease, and if the store should go away. A key that has used less than a quarter
-// is taken for unused then.
+// keyHash names a key in logs, which show no keys.
+func keyHash(key string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(key)) // it never fails
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// learn remembers what the store replied to a charge that was sent at c.now, if it may be
+// of use. If the charge was admitted, c.gen is the generation after it.
+func (t *Limiter) learn(c *call, d weir.Decision) {
+	t.counts.store.Add(1)
+	if d.Allowed && c.cost > 0 {
+		t.admitted(c)
+	}
+	if d.Allowed && !t.remembers(c, d) || !c.needEntry(t) {
+		return
+	}
+	state := keyStateOf(c.plan, d, t.now())
+	c.entry.mu.Lock()
+	c.entry.state = state
+	c.entry.unreadable = false
+	c.entry.mu.Unlock()
+	if !d.Allowed {
+		t.refused(c, d)
+	}
+}
+
+// admitted notes that the store admitted a charge, after which no earlier refusal is right.
+func (t *Limiter) admitted(c *call) {
+	own := c.gen.changes + 1
+	if t.table.changed(c.hash) == own {
+		c.gen.changes = own // nothing else has changed
+	}
+	e := c.entry
+	if e == nil {
+		e = t.table.find(c.plan.family, c.key, c.hash)
+	}
+	if e != nil && e.denial.Load() != nil {
+		e.denial.Store(nil)
+	}
+}
+
+// remembers says whether it is worth remembering that a charge was admitted: for a lease,
+// and in case the store becomes unavailable. A key that has used less than a quarter is
+// taken for unused then.
 func (t *Limiter) remembers(c *call, d weir.Decision) bool {
-	return c.plan.copies != nil || c.busy || d.Remaining < d.Limit-d.Limit/4
+	return c.entry != nil || c.busy || d.Remaining < d.Limit-d.Limit/4
 }

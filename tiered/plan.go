@@ -3,7 +3,9 @@ package tiered
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,12 +22,13 @@ type family struct {
 	id   int    // names its rows in Local
 	salt uint64
 
-	// epoch changes when a limit is set: denials, leases and copies of before are
-	// void.
+	// epoch changes when a limit is set: denials, leases and allowances of before
+	// are void.
 	epoch atomic.Uint64
 
-	mu  sync.Mutex              // guards the field below
-	set map[uint64]*weir.Policy // what is in force, by the fingerprint of the limits that callers bring
+	mu      sync.Mutex              // guards the fields below
+	set     map[uint64]*weir.Policy // what is in force, by the fingerprint of the limits that callers bring
+	brought map[uint64]*weir.Policy // what callers bring, by fingerprint
 }
 
 // mostSets bounds the limits that callers may still bring after they were replaced.
@@ -47,6 +50,47 @@ func (f *family) replaced(old, new *weir.Policy) {
 	f.set[fingerprint(old)], f.set[from] = new, new
 	delete(f.set, fingerprint(new))
 	f.epoch.Add(1)
+}
+
+// follow looks up what is in force for the policies that callers bring. It says whether
+// that has changed.
+func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool) {
+	f.mu.Lock()
+	brought := slices.Collect(maps.Values(f.brought))
+	f.mu.Unlock()
+	for _, p := range brought {
+		in := current(p)
+		if in == nil {
+			continue
+		}
+		f.mu.Lock()
+		if fingerprint(f.inForceLocked(p)) != fingerprint(in) {
+			f.putLocked(p, in)
+			changed = true
+		}
+		f.mu.Unlock()
+	}
+	return changed
+}
+
+// putLocked puts in in force for those who bring p.
+func (f *family) putLocked(p, in *weir.Policy) {
+	if f.set == nil || len(f.set) >= mostSets {
+		f.set = map[uint64]*weir.Policy{} // those of long ago are forgotten: nobody should still bring them
+	}
+	if f.set[fingerprint(p)] = in; fingerprint(p) == fingerprint(in) {
+		delete(f.set, fingerprint(p))
+	}
+}
+
+// bring notes that callers bring p.
+func (f *family) bring(p *weir.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.brought == nil || len(f.brought) >= mostSets {
+		f.brought = map[uint64]*weir.Policy{}
+	}
+	f.brought[fingerprint(p)] = p
 }
 
 // inForce returns what decides for those who bring p, as far as this node knows.
@@ -82,7 +126,8 @@ type plan struct {
 	capacity int64
 	leasable bool
 	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
-	copies   []*weir.Policy
+	single   bool      // one limit, GCRA
+	async    bool      // keys may have an allowance
 	fail     failure
 }
 
@@ -120,6 +165,7 @@ func (t *Limiter) familyOf(name string) *family {
 func (t *Limiter) newPlan(p *weir.Policy) *plan {
 	f := t.familyOf(p.Name())
 	epoch := f.epoch.Load()
+	f.bring(p)
 	in := f.inForce(p)
 	pl := &plan{policy: p, force: in, family: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
@@ -132,9 +178,8 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 		pl.perNano = append(pl.perNano, perNano)
 		pl.fail.add(i, l, t.config.OnError)
 	}
-	if t.config.Mode == Async && !in.ReserveOnly() {
-		pl.copies = f.copiesOf(in)
-	}
+	pl.single = pl.leasable && len(pl.perNano) == 1
+	pl.async = t.config.Mode == Async && !in.ReserveOnly()
 	return pl
 }
 
@@ -150,18 +195,4 @@ func (f *failure) add(i int, l weir.Limit, otherwise weir.OnError) {
 	case weir.FailLocal:
 		f.local = append(f.local, i)
 	}
-}
-
-// copiesOf returns a policy for the copy of each limit, since the store's word is on
-// one of them only. It returns nil if there cannot be any.
-func (f *family) copiesOf(p *weir.Policy) (copies []*weir.Policy) {
-	for i, l := range p.Limits() {
-		l.Name, l.Initial = "", weir.Full
-		c, err := weir.NewPolicy(fmt.Sprintf("copy:%d.%d", f.id, i), l)
-		if err != nil {
-			return nil
-		}
-		copies = append(copies, c)
-	}
-	return copies
 }

@@ -11,16 +11,25 @@ type Stats struct {
 	DenyCache int64 // a denial that was known
 	Lease     int64 // units leased before
 	Store     int64 // the store's word
-	Async     int64 // the copy
+	Async     int64 // an allowance
 	Fallback  int64 // OnError, the store being away
 
 	// StoreCalls is how many calls were made to the store for all of that, those for
-	// leases, debts and probes included.
+	// leases, flushes and probes included.
 	StoreCalls int64
 
 	// Failures is how many calls the store did not answer, Unknown those of them
 	// after which it may have charged or not. Neither was repeated.
 	Failures, Unknown int64
+
+	// UnknownUnits is how many units were granted here under unknown outcomes: of
+	// calls that the store did not answer and that OnError admitted, and of usage that
+	// was flushed without a reply. It is an upper bound of what the store did not charge.
+	UnknownUnits int64
+
+	// Unreadable is how many decisions were left to OnError because the store could not
+	// read the state of the key.
+	Unreadable int64
 
 	// Busy is how many calls were not made because of Config.MaxInFlight.
 	Busy int64
@@ -34,9 +43,9 @@ type Stats struct {
 	// back before they expired.
 	Leases, Forfeited int64
 
-	// Owed is how many units the store has yet to be told of, Lost how many it was
-	// told of without an answer, and Forgiven those that were granted while it was
-	// away and for which there was no room to remember them.
+	// Owed is how many units are unsynced, Lost how many were flushed without a
+	// reply or refused by the store, and Forgiven those that were granted while it was
+	// unavailable and for which there was no room to remember them.
 	Owed, Lost, Forgiven int64
 
 	// Keys is of how many keys something is known, Nodes how many nodes there are.
@@ -64,8 +73,8 @@ func (s Stats) CallsPerDecision() float64 {
 type counts struct {
 	denyCache, async, store, storeCalls spread
 
-	lease, fallback, failures, unknown, busy, opened, closed atomic.Int64
-	forfeited, lost, forgiven, published, heard, unpublished atomic.Int64
+	lease, fallback, failures, unknown, busy, opened, closed                           atomic.Int64
+	forfeited, lost, unknownUnits, unreadable, forgiven, published, heard, unpublished atomic.Int64
 }
 
 // A spread is a counter that goroutines on several processors raise at once. Each
@@ -91,7 +100,7 @@ func (t *Limiter) Stats() Stats {
 	c := &t.counts
 	s := Stats{
 		DenyCache: c.denyCache.Load(), Lease: c.lease.Load(), Store: c.store.Load(), Async: c.async.Load(), Fallback: c.fallback.Load(),
-		StoreCalls: c.storeCalls.Load(), Failures: c.failures.Load(), Unknown: c.unknown.Load(), Busy: c.busy.Load(),
+		StoreCalls: c.storeCalls.Load(), Failures: c.failures.Load(), Unknown: c.unknown.Load(), UnknownUnits: c.unknownUnits.Load(), Unreadable: c.unreadable.Load(), Busy: c.busy.Load(),
 		Parts: len(t.breakers), Opened: c.opened.Load(), Closed: c.closed.Load(),
 		Forfeited: c.forfeited.Load(), Lost: c.lost.Load(), Forgiven: c.forgiven.Load(),
 		Keys: t.table.size(), Nodes: int64(t.nodes()),
@@ -110,8 +119,8 @@ func (t *Limiter) Stats() Stats {
 		}
 	}
 	t.leases.mu.Unlock()
-	for i := range t.debts {
-		s.Owed += t.debts[i].units()
+	for i := range t.unflushed {
+		s.Owed += t.unflushed[i].units()
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,13 @@ type store struct {
 	// changed tells the store that a policy was set elsewhere. One that learns of that by
 	// itself may do so later than this node, and its old denial would be believed again.
 	changed func(policy string)
+
+	// current returns what is in force for those who bring p, as the store knows it; nil
+	// if it cannot say.
+	current func(ctx context.Context, p *weir.Policy) *weir.Policy
+
+	// rounds returns how many calls a batch needs one after the other.
+	rounds func(b *weir.Batch) int
 
 	max   int64
 	under atomic.Int64 // calls under way
@@ -50,27 +58,42 @@ func newStore(c Config) *store {
 	if told, ok := c.Store.(interface{ Changed(policy string) }); ok {
 		s.changed = told.Changed
 	}
+	s.current = func(context.Context, *weir.Policy) *weir.Policy { return nil }
+	if knows, ok := c.Store.(interface {
+		Current(ctx context.Context, p *weir.Policy) *weir.Policy
+	}); ok {
+		s.current = knows.Current
+	}
+	s.rounds = func(*weir.Batch) int { return 1 }
+	if counts, ok := c.Store.(interface{ Rounds(b *weir.Batch) int }); ok {
+		s.rounds = counts.Rounds
+	}
 	return s
 }
 
-// within returns the context of a call to the store.
-func (s *store) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	own := s.budget(ctx)
-	if s.timely && own == s.timeout {
+// within returns the context of a call to the store that takes so many rounds.
+func (s *store) within(ctx context.Context, rounds int) (context.Context, context.CancelFunc) {
+	own := s.budget(ctx, rounds)
+	if s.timely && own == s.timeout*time.Duration(rounds) {
 		return ctx, nil
 	}
 	return context.WithTimeout(ctx, own)
 }
 
-// budget returns how long the store has for all that a caller needs of it.
-func (s *store) budget(ctx context.Context) time.Duration {
+// budget returns how long the store has for a caller: the time-out for each of so many
+// rounds, one after the other, but some time less than the caller.
+func (s *store) budget(ctx context.Context, rounds int) time.Duration {
+	most := s.timeout * time.Duration(min(rounds, maxRounds))
 	deadline, has := ctx.Deadline()
 	if !has {
-		return s.timeout
+		return most
 	}
 	left := time.Until(deadline)
-	return min(s.timeout, max(left-answerTime, left/2))
+	return min(most, max(left-answerTime, left/2))
 }
+
+// maxRounds bounds the rounds of which each has its time-out.
+const maxRounds = 4
 
 // An awayError says that the store could not be asked, and why.
 type awayError struct{ err error }
@@ -81,8 +104,9 @@ func (e *awayError) Error() string { return fmt.Sprintf("tiered: the store is aw
 func (e *awayError) Unwrap() error { return e.err }
 
 var (
-	errOpen = &awayError{errors.New("it was given up")}
-	errBusy = &awayError{errors.New("too many calls are under way")}
+	errOpen    = &awayError{errors.New("the breaker is open")}
+	errBusy    = &awayError{errors.New("too many calls are under way")}
+	errNotSent = &awayError{errors.New("it was not sent")}
 )
 
 func isAway(err error) bool {
@@ -117,23 +141,40 @@ func (t *Limiter) enter(b *breaker) error {
 
 // leave judges how a call ended. Its error is err if that is the caller's own doing,
 // or says that the store is away.
-func (t *Limiter) leave(ctx context.Context, b *breaker, charge weir.Charge, err error) error {
+func (t *Limiter) leave(ctx context.Context, b *breaker, err error) error {
 	t.store.under.Add(-1)
-	if err == nil {
-		b.succeeded()
-		return nil
-	}
 	if errors.Is(err, weir.ErrUnknown) {
 		t.counts.unknown.Add(1)
 	}
-	if isInput(err) || ctx.Err() != nil {
+	switch {
+	case err == nil:
+		b.succeeded()
+		return nil
+	case aboutOne(err):
+		b.succeeded() // it has answered
+		return err
+	case ctx.Err() != nil:
 		return err
 	}
-	t.counts.failures.Add(1)
-	if b.failed(charge, t.now()) {
-		t.opened(b, err)
+	t.storeFailed(b, err)
+	return &awayError{err}
+}
+
+// leaveLate is leave for a call that the breaker has counted as a failure already.
+func (t *Limiter) leaveLate(err error) error {
+	t.store.under.Add(-1)
+	if err == nil || aboutOne(err) {
+		return err
 	}
 	return &awayError{err}
+}
+
+// storeFailed notes that the store did not answer.
+func (t *Limiter) storeFailed(b *breaker, err error) {
+	t.counts.failures.Add(1)
+	if b.failed(t.now()) {
+		t.opened(b, err)
+	}
 }
 
 // isInput says whether an error is about what was asked, not about who was asked.
@@ -156,18 +197,18 @@ func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error)
 	}
 	within, cancel := c.within, context.CancelFunc(nil)
 	if within == nil {
-		within, cancel = t.store.within(ctx)
+		within, cancel = t.store.within(ctx, 1)
 	}
 	d, err := t.store.Take(within, c.plan.policy, c.key, c.cost)
 	if cancel != nil {
 		cancel()
 	}
-	return d, t.leave(ctx, b, weir.Charge{Policy: c.plan.policy, Key: c.key}, err)
+	return d, t.leave(ctx, b, err)
 }
 
 // do has the store carry out a batch for a caller.
 func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
-	within, cancel := t.store.within(ctx)
+	within, cancel := t.store.within(ctx, t.store.rounds(batch))
 	if cancel != nil {
 		defer cancel()
 	}
@@ -198,7 +239,7 @@ func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	return t.leave(ctx, b, charge, l.Do(within, batch))
+	return t.leave(ctx, b, l.Do(within, batch))
 }
 
 // opened is called when a part was given up.
@@ -226,7 +267,7 @@ func (t *Limiter) probe(b *breaker) {
 			continue
 		}
 		tried = time.Now()
-		if t.answers(b) && t.toldAll(b) {
+		if t.answers(b) && t.flushPart(b, t.sendToProbed) {
 			b.close()
 			t.counts.closed.Add(1)
 			t.hurryOthers()
@@ -237,12 +278,6 @@ func (t *Limiter) probe(b *breaker) {
 		}
 		timer.Reset(t.probeAfter())
 	}
-}
-
-// toldAll tells a part of its debts, and says whether that was all of them.
-func (t *Limiter) toldAll(b *breaker) bool {
-	told, busy := t.flushPart(t.ctx, b)
-	return told && !busy
 }
 
 // hurryOthers has the parts that are still given up tried now: often several lie on one
@@ -263,11 +298,11 @@ func (t *Limiter) probeAfter() time.Duration {
 	return time.Duration(float64(probeEvery) * (0.75 + t.config.Random()/2))
 }
 
-// answers holds no units for a moment: a change that changes nothing, so that a server
-// which can only be read does not pass.
+// answers asks a part whether it works, by a reservation of nothing: a change that changes
+// nothing, so that a server which can only be read does not pass. The key is the tier's own,
+// because what is stored of a user's key may be unreadable.
 func (t *Limiter) answers(b *breaker) bool {
-	_, charge := b.current()
-	batch := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{charge}, TTL: time.Second}
+	batch := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{t.probeOf(b)}, TTL: time.Second}
 	if !t.unguarded(&batch) {
 		return false
 	}
@@ -278,11 +313,31 @@ func (t *Limiter) answers(b *breaker) bool {
 	return t.unguarded(&batch)
 }
 
+// probePolicy is the policy of probes.
+var probePolicy = func() *weir.Policy {
+	p, err := weir.NewPolicy("weir-probe", weir.Limit{Rate: 1, Per: weir.Every(time.Second)})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
+// probeOf returns the charge by which a part is probed: the first of some keys that lies
+// there.
+func (t *Limiter) probeOf(b *breaker) weir.Charge {
+	c := weir.Charge{Policy: probePolicy, Key: "0"}
+	const keys = 1 << 16
+	for i := 1; i < keys && t.store.partOf != nil && t.store.partOf(c.Policy, c.Key) != b.part; i++ {
+		c.Key = strconv.Itoa(i)
+	}
+	return c
+}
+
 // unguarded has the store carry out a batch whatever the breaker says.
 func (t *Limiter) unguarded(batch *weir.Batch) bool {
 	ctx, cancel := context.WithTimeout(t.ctx, t.store.timeout)
 	defer cancel()
 	t.counts.storeCalls.Add(1)
 	err := t.store.Do(ctx, batch)
-	return err == nil || isInput(err)
+	return err == nil || aboutOne(err)
 }

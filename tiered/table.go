@@ -12,12 +12,11 @@ import (
 )
 
 // An entry is what this node knows of one key under policies of one name: that it is
-// denied, units leased for it, a copy of its state, what the store has yet to be told.
+// denied, units leased for it, its allowance, the usage that the store does not know of.
 //
-// Who holds an entry may use it also after it was evicted: leases and debts are
-// listed by the limiter, not found by way of the table. A new entry may stand beside
-// it then, which costs only knowledge: of one that is gone nobody takes a turn, and no copy
-// is used.
+// Who holds an entry may use it also after it was evicted: leases and usage are listed by
+// the limiter, not found by way of the table. A new entry may stand beside it then, which
+// costs only knowledge.
 type entry struct {
 	family *family // set by add, like the next two
 	key    string
@@ -27,15 +26,29 @@ type entry struct {
 
 	denial atomic.Pointer[denial]
 	lease  atomic.Pointer[lease]
-	debt   debt
-	copied copied
 
-	mu       sync.Mutex // guards the fields below
-	standing standing
-	demand   demand
-	turn     turn
-	gone     bool   // it was evicted
-	seeded   uint64 // the outage for which the share was adapted to standing
+	mu         sync.Mutex // guards the fields below
+	state      keyState
+	demand     demand
+	allowance  allowance
+	usagePlan  *plan  // under which the last usage was recorded
+	gone       bool   // it was evicted: no allowance any more
+	unreadable bool   // the store could not read its state, and that was reported
+	seeded     uint64 // the outage for which the share was adapted to state
+}
+
+// retire evicts an entry that is idle.
+func (e *entry) retire() bool {
+	if !e.mu.TryLock() {
+		return false
+	}
+	defer e.mu.Unlock()
+	if e.lease.Load() != nil || !e.allowance.idle() {
+		return false
+	}
+	e.allowance.void()
+	e.gone = true
+	return true
 }
 
 // A table finds entries. It is a hash table of fixed size with chains. Finding takes
@@ -47,13 +60,9 @@ type table struct {
 	mask  uint64
 	max   int64
 
-	// drops counts, for all keys whose hash ends alike, how often one was reset or
-	// given back to. See moment.
-	drops [1024]atomic.Uint64
-
-	// strangers counts, for the same keys, how many charges the store is being asked for
-	// without an entry, for which there was no room.
-	strangers [1024]atomic.Int64
+	// changes counts, for all keys whose hash ends alike, what is known to have
+	// changed their state. See generation.
+	changes [4096]atomic.Uint64
 
 	mu   sync.Mutex // guards the fields below, and writing to chains
 	len  int64
@@ -123,19 +132,21 @@ func (t *table) evictLocked() bool {
 	return false
 }
 
-// A moment is how many changes a key had seen when the store was asked: an answer says
-// nothing about what is true after the next.
-type moment struct{ epoch, drops uint64 }
+// A generation counts the changes of a key's state that this node knows of. It is read
+// before the store is called, and a refusal is cached only if it is still the same when
+// the reply comes: otherwise the store may have decided before the change.
+//
+// A charge that was admitted changes the state, and is counted when the reply is here. A
+// settle, a reset or a debit is counted twice: before it is sent and when it has
+// ended, as nobody knows when in between it was carried out.
+type generation struct{ epoch, changes uint64 }
 
-func (t *table) moment(f *family, h uint64) moment {
-	return moment{f.epoch.Load(), t.drops[h%uint64(len(t.drops))].Load()}
+func (t *table) generation(f *family, h uint64) generation {
+	return generation{f.epoch.Load(), t.changes[h%uint64(len(t.changes))].Load()}
 }
 
-// dropped notes a change of a key.
-func (t *table) dropped(h uint64) { t.drops[h%uint64(len(t.drops))].Add(1) }
-
-// strange returns how many charges of keys like one the store is being asked for without an entry.
-func (t *table) strange(h uint64) *atomic.Int64 { return &t.strangers[h%uint64(len(t.strangers))] }
+// changed counts a change, and returns the number of changes.
+func (t *table) changed(h uint64) uint64 { return t.changes[h%uint64(len(t.changes))].Add(1) }
 
 // size returns how many entries there are.
 func (t *table) size() int64 {
@@ -146,21 +157,6 @@ func (t *table) size() int64 {
 
 // cloneKey copies a key, which belongs to the caller.
 func cloneKey(key string) string { return strings.Clone(key) }
-
-// standing is what the store last said of a key.
-type standing struct {
-	limits    uint64 // the numbers it was said of; 0 if nothing was said
-	by        uint8
-	remaining int64
-	limit     int64
-	resetAt   weir.Instant
-	at        weir.Instant
-}
-
-// standingOf returns the standing of a decision that came at now.
-func standingOf(pl *plan, d weir.Decision, now weir.Instant) standing {
-	return standing{limits: pl.limits, by: d.By, remaining: d.Remaining, limit: d.Limit, resetAt: after(now, d.ResetAfter), at: now}
-}
 
 // after returns the instant d after now; Never is far away.
 func after(now weir.Instant, d time.Duration) weir.Instant {

@@ -91,7 +91,7 @@ func (t *Limiter) announce(ctx context.Context, list ...Word) {
 func (t *Limiter) heard(list []Word) {
 	if list == nil {
 		t.families.Range(func(_, f any) bool {
-			f.(*family).epoch.Add(1)
+			t.policyChanged(f.(*family))
 			return true
 		})
 		return
@@ -107,10 +107,12 @@ func (t *Limiter) heard(list []Word) {
 		case Denied:
 			t.heardDenied(f, w)
 		case WasReset:
-			t.drop(f, w.Key)
+			if e := t.changed(f, w.Key); e != nil {
+				e.voidAllowance()
+			}
 		case WasSet:
 			t.store.changed(w.Policy)
-			f.epoch.Add(1)
+			t.policyChanged(f)
 		}
 	}
 }
@@ -131,5 +133,19 @@ func (t *Limiter) heardDenied(f *family, w Word) {
 	e.denial.Store(&denial{
 		limits: w.Limits, epoch: f.epoch.Load(), cost: w.Cost, until: until, retryAt: w.Until, resetAt: max(w.ResetAt, w.Until),
 		by: w.By, reason: weir.Exhausted, limit: w.Limit, remaining: w.Remaining,
+	})
+}
+
+// policyChanged is for a policy whose limits another node has, or may have, changed. What
+// is cached under the old ones is void at once. The new ones are the store's to know: it
+// is asked for them now, because this node needs them when the store becomes unavailable.
+func (t *Limiter) policyChanged(f *family) {
+	f.epoch.Add(1)
+	t.background(func() {
+		ctx, cancel := context.WithTimeout(t.ctx, patience)
+		defer cancel()
+		if f.follow(func(p *weir.Policy) *weir.Policy { return t.store.current(ctx, p) }) {
+			f.epoch.Add(1)
+		}
 	})
 }

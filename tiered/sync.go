@@ -1,0 +1,437 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// A syncCall is a call to the store that carries unsynced usage of some keys, all on one
+// part, in Batch.Used. It has a deadline of its own, which is longer than callers wait: a
+// late reply is worth more than units of which nobody knows whether they were charged.
+type syncCall struct {
+	batch weir.Batch
+	keys  []syncKey
+
+	// late says that a caller has stopped waiting for the reply, and the breaker
+	// has counted that as a failure.
+	late atomic.Bool
+}
+
+// A syncKey is a key of a syncCall.
+type syncKey struct {
+	entry    *entry
+	plan     *plan
+	unsynced int64  // units that the call carries
+	shared   int64  // units that this node's share granted, of which it carries what unpaid says
+	sent     uint64 // the number of the call, among those for the key
+	place    int    // of the key's last charge in the batch, whose decision says what remains
+}
+
+// add appends a charge of a key to the call. The first one of a key carries the usage.
+func (s *syncCall) add(t *Limiter, e *entry, pl *plan, cost int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s.addLocked(t, e, pl, cost)
+}
+
+func (s *syncCall) addLocked(t *Limiter, e *entry, pl *plan, cost int64) {
+	place, used := len(s.batch.Charges), int64(0)
+	e.allowance.left = max(0, e.allowance.left-cost) // the store is about to charge that
+	if k := s.find(e); k != nil {
+		k.place = place
+	} else {
+		var k syncKey
+		k, used = t.beginSyncLocked(e, pl)
+		k.place = place
+		s.keys = append(s.keys, k)
+	}
+	s.batch.Charges = append(s.batch.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: cost})
+	s.batch.Used = append(s.batch.Used, used)
+}
+
+// addCall appends the charge of a call. One for whose key there is no room in the table has
+// nothing to carry.
+func (s *syncCall) addCall(t *Limiter, c *call) {
+	if c.plan.async && c.needEntry(t) {
+		s.add(t, c.entry, c.plan, c.cost)
+		return
+	}
+	s.batch.Charges = append(s.batch.Charges, weir.Charge{Policy: c.plan.policy, Key: c.key, Cost: c.cost})
+	s.batch.Used = append(s.batch.Used, 0)
+}
+
+func (s *syncCall) find(e *entry) *syncKey {
+	for i := range s.keys {
+		if s.keys[i].entry == e {
+			return &s.keys[i]
+		}
+	}
+	return nil
+}
+
+// carries says whether there is usage in the call.
+func (s *syncCall) carries() bool {
+	for _, units := range s.batch.Used {
+		if units > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// beginSyncLocked moves a key's usage into flight. It returns how many units the store is
+// to charge for it.
+func (t *Limiter) beginSyncLocked(e *entry, pl *plan) (k syncKey, used int64) {
+	a := &e.allowance
+	a.sent++
+	k = syncKey{entry: e, plan: pl, unsynced: min(a.unsynced, weir.MaxCost), shared: a.shared, sent: a.sent}
+	a.unsynced -= k.unsynced
+	a.inFlight += k.unsynced
+	a.shared = 0
+	used = k.unsynced
+	if k.shared > 0 {
+		used = min(used+min(k.shared, t.unpaid(pl, e, t.now())), weir.MaxCost)
+	}
+	return k, used
+}
+
+// run sends the call and notes how it ended, for every key. If the error is about one of
+// several charges, nothing was charged: the usage is then sent key by key, and the caller
+// decides what becomes of the charges.
+func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
+	if !s.carries() {
+		s.batch.Used = nil
+	}
+	sent := t.now()
+	err := send(s)
+	if aboutOne(err) && len(s.batch.Charges) > 1 {
+		for i := range s.keys {
+			t.runAlone(&s.keys[i], send)
+		}
+		return err
+	}
+	for i := range s.keys {
+		k := &s.keys[i]
+		var d weir.Decision
+		if err == nil {
+			d = s.batch.Decisions[k.place]
+		}
+		t.endSync(k, d, sent, err)
+	}
+	return err
+}
+
+// runAlone sends the usage of one key of a call that the store has refused to carry out.
+func (t *Limiter) runAlone(k *syncKey, send func(*syncCall) error) {
+	t.endSync(k, weir.Decision{}, 0, errNotSent)
+	one := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
+	one.add(t, k.entry, k.plan, 0)
+	_ = t.run(one, send) // which notes the error
+}
+
+// send has the store carry out the call, if the breaker lets it, and notes how that went.
+func (t *Limiter) send(s *syncCall) error {
+	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key)
+	if err := t.enter(b); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := t.store.patient.Do(ctx, &s.batch)
+	if s.late.Load() {
+		return t.leaveLate(err)
+	}
+	return t.leave(context.Background(), b, err)
+}
+
+// sendToProbed is send for a part that is being probed: its breaker is still open.
+func (t *Limiter) sendToProbed(s *syncCall) error {
+	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	defer cancel()
+	t.counts.storeCalls.Add(1)
+	err := t.store.patient.Do(ctx, &s.batch)
+	if errors.Is(err, weir.ErrUnknown) {
+		t.counts.unknown.Add(1)
+	}
+	return err
+}
+
+// timedOut is for a caller that stops waiting for a call which is under way: a store that
+// is slow is as good as unavailable.
+func (t *Limiter) timedOut(s *syncCall) {
+	if !s.late.Swap(true) {
+		c := &s.batch.Charges[0]
+		t.storeFailed(t.breakerOf(c.Policy, c.Key), errLate)
+	}
+}
+
+// endSync notes how the call ended for a key; d is the decision on its last charge.
+//
+// After an unknown outcome the usage is not sent again, because the store may have charged
+// it. An error about the key or the input would come again, so that usage is dropped, too.
+// What was certainly not charged stays unsynced.
+func (t *Limiter) endSync(k *syncKey, d weir.Decision, sent weir.Instant, err error) {
+	e, a := k.entry, &k.entry.allowance
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a.inFlight -= k.unsynced
+	switch {
+	case err == nil:
+		t.installLocked(k, d, sent)
+	case errors.Is(err, weir.ErrUnknown), aboutOne(err):
+		t.counts.lost.Add(k.unsynced + k.shared)
+		if errors.Is(err, weir.ErrUnknown) {
+			t.counts.unknownUnits.Add(k.unsynced + k.shared)
+		}
+		a.void()
+	default:
+		a.unsynced += k.unsynced
+		a.shared += k.shared
+	}
+	if a.unsynced > 0 || a.shared > 0 {
+		t.listLocked(e)
+	}
+}
+
+// installLocked makes a reply the key's allowance, unless a later call was sent. What was
+// granted since the call was sent is not part of what remains. A refusal by one of several
+// limits says nothing about what remains of the others.
+func (t *Limiter) installLocked(k *syncKey, d weir.Decision, sent weir.Instant) {
+	a := &k.entry.allowance
+	if !k.plan.async || a.sent != k.sent || k.entry.gone || t.closed.Load() {
+		return
+	}
+	if !d.Allowed && len(k.plan.perNano) > 1 {
+		a.void()
+		return
+	}
+	a.plan, a.until = k.plan, sent.Add(t.config.FlushEvery+min(t.config.FlushEvery, t.config.Timeout))
+	a.left = max(0, min(t.maxUnsynced(k.plan), d.Remaining)-a.unsynced-a.inFlight)
+	a.state = keyStateOf(k.plan, d, t.now())
+	a.state.remaining = max(0, d.Remaining-a.unsynced-a.inFlight)
+}
+
+// carry runs a call for a caller, who waits no longer than for any other call to the
+// store. If that was not long enough, the batch belongs to the call, and its outcome is
+// unknown to the caller. What it takes then counts as used; what it reserves is given back.
+func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
+	if !s.carries() || t.closed.Load() { // it need not outlive the caller
+		return t.run(s, func(s *syncCall) error { return t.do(ctx, &s.batch) })
+	}
+	var (
+		done = make(chan error, 1)
+		left atomic.Bool
+	)
+	run := func() {
+		err := t.run(s, t.send)
+		if done <- err; err == nil && left.Load() {
+			t.undo(s)
+		}
+	}
+	if !t.background(run) { // Close has just begun
+		go run()
+	}
+	timer := time.NewTimer(t.store.budget(ctx, t.store.rounds(&s.batch)))
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	left.Store(true)
+	select {
+	case err := <-done: // just now
+		return err
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.timedOut(s)
+	return &awayError{errLate}
+}
+
+// undo cancels reservations that a call has made for a caller who left before the reply.
+func (t *Limiter) undo(s *syncCall) {
+	if s.batch.Op != weir.ReserveAll || !s.batch.Allowed() {
+		return
+	}
+	b := weir.Batch{Op: weir.Settle, Receipts: s.batch.Receipts}
+	for _, c := range s.batch.Charges {
+		c.Cost = 0
+		b.Charges = append(b.Charges, c)
+	}
+	_ = t.doPatiently(context.Background(), &b) // else they expire
+}
+
+// aboutOne says whether an error is about one key or its charge, so that others in the
+// same call need not suffer from it. Nothing was charged.
+func aboutOne(err error) bool { return isInput(err) || errors.Is(err, weir.ErrState) }
+
+// Flushing. Entries with usage that the store does not know of are listed by the part of
+// the store on which they lie. The maintenance loop flushes all lists every FlushEvery,
+// except those of parts whose breaker is open: these are flushed when the part answers
+// again, before its breaker closes.
+
+// unflushed lists the entries of one part with something to flush.
+type unflushed struct {
+	mu   sync.Mutex // guards the field below
+	list []*entry
+}
+
+// listLocked has the entry flushed. It requires e.mu.
+func (t *Limiter) listLocked(e *entry) {
+	if e.allowance.listed {
+		return
+	}
+	e.allowance.listed = true
+	u := &t.unflushed[t.breakerOf(e.usagePlan.policy, e.key).part]
+	u.mu.Lock()
+	u.list = append(u.list, e)
+	u.mu.Unlock()
+	t.wakeUp()
+}
+
+// take empties the list.
+func (u *unflushed) take() []*entry {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	list := u.list
+	u.list = nil
+	return list
+}
+
+// units returns how many units are unsynced, those in flight included.
+func (u *unflushed) units() (sum int64) {
+	u.mu.Lock()
+	list := append([]*entry(nil), u.list...)
+	u.mu.Unlock()
+	for _, e := range list {
+		e.mu.Lock()
+		sum += e.allowance.unsynced + e.allowance.inFlight + e.allowance.shared
+		e.mu.Unlock()
+	}
+	return sum
+}
+
+func (u *unflushed) any() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.list) > 0
+}
+
+// flushBatch is how many keys one call flushes.
+const flushBatch = 256
+
+// flush sends the usage of all parts whose breaker is closed, all at once, so that one
+// that hangs delays no other.
+func (t *Limiter) flush() {
+	var all sync.WaitGroup
+	for i := range t.unflushed {
+		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].any() {
+			all.Go(func() { t.flushPart(b, t.send) })
+		}
+	}
+	all.Wait()
+}
+
+// flushPart sends the usage of one part. It returns false at the first call that the
+// store did not answer; what was not sent stays listed.
+func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
+	list := t.unflushed[b.part].take()
+	for len(list) > 0 {
+		n := min(len(list), flushBatch)
+		s := t.flushCall(list[:n])
+		list = list[n:]
+		if len(s.keys) == 0 {
+			continue
+		}
+		if err := t.run(s, send); err != nil && !aboutOne(err) {
+			t.relist(list)
+			return false
+		}
+	}
+	return true
+}
+
+// flushCall returns the call that flushes some entries. A charge of nothing asks what
+// remains.
+func (t *Limiter) flushCall(list []*entry) *syncCall {
+	s := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
+	for _, e := range list {
+		e.mu.Lock()
+		e.allowance.listed = false
+		if e.allowance.unsynced > 0 || e.allowance.shared > 0 { // else another call has carried it
+			s.addLocked(t, e, e.usagePlan, 0)
+		}
+		e.mu.Unlock()
+	}
+	return s
+}
+
+// relist lists entries again that were taken off the list.
+func (t *Limiter) relist(list []*entry) {
+	for _, e := range list {
+		e.mu.Lock()
+		e.allowance.listed = false
+		t.listLocked(e)
+		e.mu.Unlock()
+	}
+}
+
+// record notes units that were granted or debited here without the store, which is charged
+// for them when it is next called.
+func (t *Limiter) record(c *call, units int64) {
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	c.entry.usagePlan = c.plan
+	c.entry.allowance.unsynced += units
+	t.listLocked(c.entry)
+}
+
+// recordShared is record for units that this node's share granted while the breaker was
+// open. Less than nothing was given back.
+func (t *Limiter) recordShared(c *call, units int64) {
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	c.entry.usagePlan = c.plan
+	a := &c.entry.allowance
+	if a.shared = max(0, a.shared+units); a.shared > 0 {
+		t.listLocked(c.entry)
+	}
+}
+
+// unpaid returns how many units of a share the store has to be charged for at most.
+//
+// While the store is unavailable, its rate goes on and nobody uses it: that pays for what
+// the shares grant at their rate. What they have granted beyond is still in use in the
+// share. But nodes notice one after the other that the store is back, and the first of
+// them use the whole rate; so for the last of the time, as long as that may take, nothing
+// is paid. Were all charged that a share granted, a busy fleet would be refused for as long
+// again as the store was unavailable.
+//
+// Of several limits one may still count what another has forgotten: then all is charged.
+func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
+	s := pl.fail.share.Load()
+	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
+		return weir.MaxCost
+	}
+	d, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0)
+	if err != nil {
+		return weir.MaxCost
+	}
+	perNano := pl.perNano[0] / float64(s.nodes)
+	open := t.breakerOf(pl.policy, e.key).openFor(now)
+	return int64(math.Ceil(usedOf(perNano, d) + perNano*float64(min(open, stagger))))
+}
+
+// stagger is how long it may take until all nodes have noticed that the store is back:
+// the longest time between two probes, and two calls that time out.
+const stagger = probeEvery + probeEvery/4 + 100*time.Millisecond
