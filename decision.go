@@ -27,9 +27,9 @@ type Decision struct {
 	// final. See package tiered.
 	Estimate bool
 
-	// Held says of a refusal that reservations are open for the key. Any of them
-	// may be settled at any moment, by any process, so the refusal may end before
-	// RetryAfter, and must not be cached for long.
+	// Held says of a refusal, other than TooCostly, that unexpired reservations
+	// are open for the key. Any of them may be settled at any moment, by any process,
+	// so the refusal may end before RetryAfter, and must not be cached for long.
 	Held bool
 
 	// Limit is the most units that By ever admits at once, for example 100.

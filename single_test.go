@@ -317,3 +317,27 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// Held is true for refusals while reservations are open, behind a queue or not.
+func TestSingleHeld(t *testing.T) {
+	s := mustNewAt(t, t0, Limit{Rate: 3, Per: Every(time.Hour)})
+	h, _ := s.ReserveAt(t0, 3, time.Minute)
+	if d := s.TakeAt(t0, 1); d.Allowed || !d.Held {
+		t.Errorf("with 3 of 3 held: %+v, want a refusal that says so", d)
+	}
+	if d := s.TakeAt(t0, 4); d.Reason != TooCostly || d.Held {
+		t.Errorf("4 of 3: %+v, want too costly and no more", d)
+	}
+	s.lock(t0)
+	s.queue.push(1)
+	d := s.behindQueueLocked(t0, 1)
+	s.queue.remove(s.queue.waiters[0])
+	s.unlock(t0)
+	if d.Allowed || !d.Held {
+		t.Errorf("behind a waiter with 3 of 3 held: %+v, want a refusal that says so", d)
+	}
+	h.CommitAt(t0, 3)
+	if d := s.TakeAt(t0, 1); d.Allowed || d.Held {
+		t.Errorf("with nothing held: %+v, want a refusal that says nothing of holds", d)
+	}
+}

@@ -101,6 +101,7 @@ func (s *Single) behindQueueLocked(now Instant, cost int64) Decision {
 			d = d.refused(v.RetryAt, now)
 		}
 	}
+	d.Held = !d.Allowed && d.Reason != TooCostly && s.ledger.HasHolds(int64(now))
 	return d
 }
 

@@ -23,7 +23,7 @@ type Verdict struct {
 	Remaining int64 // By's, after the charge
 	RetryAt   int64 // when the same charge is admitted if nothing else happens; now if it was, Never if it cannot be
 	ResetAt   int64 // when By is as if unused
-	Held      bool  // refused, and holds are open: the end of one may make room before RetryAt
+	Held      bool  // refused, not as too costly, and an unexpired hold is open: its end may make room before RetryAt
 }
 
 // Settlement is the outcome of ending a hold.
@@ -77,6 +77,13 @@ func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
 // Holds returns the number of open holds, expired ones that no operation has
 // met yet included.
 func (l *Ledger) Holds() int { return len(l.holds.list) }
+
+// HasHolds says whether a hold is open at now, which has not expired.
+func (l *Ledger) HasHolds(now int64) bool {
+	now = max(now, l.last)
+	n := len(l.holds.list)
+	return n > 0 && l.holds.list[n-1].Expiry > now
+}
 
 // HoldExpiry returns when a hold expires, or false if it was settled or an
 // operation has met it after its expiry.
@@ -172,9 +179,9 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 		if v.OK || at > v.RetryAt || at == Never && cost > r.Capacity() && !v.TooCostly {
 			v = l.report(i, now)
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
-			v.Held = len(l.holds.list) > l.holds.expired(now)
 		}
 	}
+	v.Held = !v.OK && !v.TooCostly && l.HasHolds(now)
 	return v
 }
 

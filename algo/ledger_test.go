@@ -83,6 +83,9 @@ func (p *pair) check(now int64, v Verdict, cost int64, allowed bool) {
 		p.fail("cost %d: remaining %d, want %d: %+v", cost, v.Remaining, want, v)
 	}
 	p.checkReset(now, v)
+	if want := !v.OK && !v.TooCostly && p.model.held(now); v.Held != want {
+		p.fail("cost %d: Held %v, want %v: %+v", cost, v.Held, want, v)
+	}
 	if allowed {
 		p.checkTightest(now, v)
 		return

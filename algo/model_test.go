@@ -675,6 +675,11 @@ func (m *ledgerModel) admits(now, cost int64) bool {
 	return true
 }
 
+// held says whether an unexpired hold is open at now.
+func (m *ledgerModel) held(now int64) bool {
+	return slices.ContainsFunc(m.holds, func(h *holdModel) bool { return h.expiry > now })
+}
+
 func (m *ledgerModel) take(now, cost int64) bool {
 	now = m.advance(now)
 	if !m.admits(now, cost) {

@@ -23,13 +23,11 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 		return nil
 	}
 	now := t.now()
-	if b.Used != nil {
-		if err := t.debitUsed(now, b); err != nil {
-			return err
-		}
-	}
 	switch b.Op {
 	case weir.TakeEach:
+		if b.Used != nil {
+			return t.tryEach(now, b)
+		}
 		return t.takeEach(now, b)
 	case weir.TakeAll, weir.ReserveAll:
 		return t.takeAll(now, b)
@@ -44,23 +42,6 @@ func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	return nil
-}
-
-// debitUsed charges what was used before the batch.
-func (t *Table) debitUsed(now weir.Instant, b *weir.Batch) error {
-	debit := weir.Batch{Op: weir.DebitEach}
-	for i, units := range b.Used {
-		if units > 0 {
-			debit.Charges = append(debit.Charges, weir.Charge{Policy: b.Charges[i].Policy, Key: b.Charges[i].Key, Cost: units})
-		}
-	}
-	if len(debit.Charges) == 0 {
-		return nil
-	}
-	if err := debit.Check(); err != nil {
-		return err
-	}
-	return t.tryEach(now, &debit)
 }
 
 // doOne carries out charge i of an operation that treats each on its own.
@@ -205,11 +186,11 @@ func (t *Table) tryEach(now weir.Instant, b *weir.Batch) error {
 		return err
 	}
 	defer v.leave()
-	if len(v.charges) == 1 {
+	if len(v.charges) == 1 && b.Used == nil {
 		b.Decisions[0], err = v.change(&v.charges[0], b.Op)
 		return err
 	}
-	if err := v.trial(b); err != nil {
+	if err := v.trial(b, true); err != nil {
 		v.dropAll()
 		return err
 	}
@@ -229,7 +210,8 @@ func (t *Table) peek(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
 			return d, nil
 		}
 	}
-	return t.peekSlowly(now, c)
+	d, _, err := t.peekSlowly(now, c)
+	return d, err
 }
 
 // peekWord looks at the word of a key's row, or returns false if it has none or
@@ -247,27 +229,28 @@ func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cos
 	return weir.NewDecision(n.word.Verdict(word, int64(now), cost, ok), now), true
 }
 
-// peekSlowly is peek behind the lock.
-func (t *Table) peekSlowly(now weir.Instant, charge *weir.Charge) (weir.Decision, error) {
+// peekSlowly is peek behind the lock. It also says whether the key has unexpired
+// reservations.
+func (t *Table) peekSlowly(now weir.Instant, charge *weir.Charge) (d weir.Decision, held bool, err error) {
 	v, err := t.enter(int64(now), []weir.Charge{*charge})
 	if err != nil {
-		return weir.Decision{}, err
+		return weir.Decision{}, false, err
 	}
 	defer v.leave()
 	c := &v.charges[0]
 	return v.peek(c)
 }
 
-func (v *visit) peek(c *charge) (weir.Decision, error) {
+func (v *visit) peek(c *charge) (d weir.Decision, held bool, err error) {
 	r := v.rowOf(c, false)
 	defer v.drop(r)
 	if r.numbers != c.numbers && !r.scratch { // the ledger is somebody's own
 		r.ledger = r.ledger.Clone()
 	}
 	if err := r.convert(c.numbers, v.now); err != nil {
-		return weir.Decision{}, err
+		return weir.Decision{}, false, err
 	}
-	return weir.NewDecision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), nil
+	return weir.NewDecision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), r.ledger.HasHolds(v.now), nil
 }
 
 // takeAll makes all charges of TakeAll or ReserveAll, or none.
@@ -292,6 +275,11 @@ func (t *Table) takeAll(now weir.Instant, b *weir.Batch) error {
 // refuseAll refuses reservations because too many are open, until one expires. A
 // charge that would have to wait longer anyway says so.
 func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until int64) error {
+	if b.Used != nil {
+		if err := t.debitUsed(now, b); err != nil {
+			return err
+		}
+	}
 	for i := range b.Charges {
 		n, err := t.resolve(b.Charges[i].Policy)
 		if err != nil {
@@ -300,16 +288,26 @@ func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until int64) error {
 		if _, err := n.policy.Expiry(now, b.TTL); err != nil {
 			return err
 		}
-		d, err := t.peek(now, &b.Charges[i])
+		d, held, err := t.peekSlowly(now, &b.Charges[i])
 		if err != nil {
 			return err
 		}
 		if wait := waitUntil(until, now); d.RetryAfter != weir.Never && (wait == weir.Never || wait > d.RetryAfter) {
-			d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, wait
+			d.Allowed, d.Reason, d.RetryAfter, d.Held = false, weir.QueueFull, wait, held
 		}
 		b.Decisions[i] = d
 	}
 	return nil
+}
+
+// debitUsed charges the units in b.Used and nothing else.
+func (t *Table) debitUsed(now weir.Instant, b *weir.Batch) error {
+	v, err := t.enterBatch(now, b)
+	if err != nil {
+		return err
+	}
+	defer v.leave()
+	return v.undo(b, nil)
 }
 
 // waitUntil returns how long it is until at, which may be never.
@@ -326,15 +324,14 @@ func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
 		return err
 	}
 	defer v.leave()
-	if len(v.charges) == 1 { // all or nothing by itself
+	if len(v.charges) == 1 && b.Used == nil { // all or nothing by itself
 		c := &v.charges[0]
 		if b.Decisions[0], err = v.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
 			return err
 		}
 	} else {
-		if err := v.trial(b); err != nil || !b.Allowed() {
-			v.dropAll()
-			return err
+		if err := v.trial(b, true); err != nil || !b.Allowed() {
+			return v.undo(b, err)
 		}
 		v.putAll()
 	}
@@ -353,7 +350,12 @@ func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*visit, error) {
 		return nil, err
 	}
 	for i := range v.charges {
-		if err := v.check(b, &v.charges[i]); err != nil {
+		c := &v.charges[i]
+		err := v.check(b, c)
+		if b.Used != nil && b.Used[i] > 0 && c.numbers.policy.ReserveOnly() {
+			err = weir.ErrReserveOnly
+		}
+		if err != nil {
 			v.leave()
 			return nil, err
 		}
@@ -374,24 +376,79 @@ func (v *visit) check(b *weir.Batch, c *charge) (err error) {
 	return nil
 }
 
-// trial makes every charge that fits, on copies. Then it gets new keys the right
-// to a row: after the decisions, because nobody may be evicted for the sake of a
-// charge that is refused. If one finds no place, all is tried again with that key
-// in its overflow row.
-func (v *visit) trial(b *weir.Batch) (err error) {
+// undo forgets what a trial has changed. If it was refused, and not an error, the
+// units in b.Used are charged all the same.
+func (v *visit) undo(b *weir.Batch, err error) error {
+	v.startOver()
+	if err != nil || b.Used == nil {
+		return err
+	}
+	if err := v.trial(b, false); err != nil {
+		v.dropAll()
+		return err
+	}
+	v.putAll()
+	return nil
+}
+
+// trial charges b.Used and then, if charges is true, makes every charge that fits, on
+// copies. Then it gets new keys the right to a row: after the decisions, because
+// nobody may be evicted for the sake of a charge that is refused. If one finds no
+// place, all is tried again with that key in its overflow row.
+func (v *visit) trial(b *weir.Batch, charges bool) error {
 	for {
-		for i := range v.charges {
-			c := &v.charges[i]
-			if b.Decisions[i], err = v.attempt(v.rowOf(c, true), c, b.Op); err != nil {
+		if err := v.tryUsed(b); err != nil {
+			return err
+		}
+		if charges {
+			if err := v.tryCharges(b); err != nil {
 				return err
 			}
+			if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
+				return nil
+			}
 		}
-		if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() || v.admitAll() {
+		if v.admitAll() {
 			return nil
 		}
-		v.dropAll()
-		clear(v.rows)
-		v.rows = v.rows[:0]
+		v.startOver()
+	}
+}
+
+// tryUsed charges the units in b.Used, whether they fit or not.
+func (v *visit) tryUsed(b *weir.Batch) error {
+	for i, units := range b.Used {
+		if units == 0 {
+			continue
+		}
+		c := &v.charges[i]
+		debit := *c
+		debit.cost = units
+		if _, err := v.attempt(v.rowOf(c, true), &debit, weir.DebitEach); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tryCharges makes every charge that fits.
+func (v *visit) tryCharges(b *weir.Batch) (err error) {
+	for i := range v.charges {
+		c := &v.charges[i]
+		if b.Decisions[i], err = v.attempt(v.rowOf(c, true), c, b.Op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startOver gives all states back as they were, to be taken again.
+func (v *visit) startOver() {
+	v.dropAll()
+	clear(v.rows)
+	v.rows = v.rows[:0]
+	for i := range v.charges {
+		v.charges[i].row = -1
 	}
 }
 
@@ -412,6 +469,9 @@ func (v *visit) admitAll() bool {
 	all := true
 	for i := range v.charges {
 		c := &v.charges[i]
+		if c.row < 0 { // not part of this trial
+			continue
+		}
 		if r := &v.rows[c.row]; r.changed && !v.admit(r) {
 			c.over, all = true, false
 		}

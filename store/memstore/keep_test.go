@@ -82,7 +82,7 @@ func TestClashingKeysInABatch(t *testing.T) {
 	for i := range v.charges {
 		v.charges[i].h, v.charges[i].expiry = h, int64(table.now().Add(time.Hour))
 	}
-	if err := v.trial(b); err != nil || !b.Allowed() {
+	if err := v.trial(b, true); err != nil || !b.Allowed() {
 		t.Errorf("seven of ten for each: %+v, %v", b.Decisions, err)
 	}
 	v.putAll()

@@ -392,7 +392,7 @@ func (m *model) Do(b *weir.Batch, did *weir.Batch) error {
 		switch b.Op {
 		case weir.PeekEach:
 			var err error
-			if b.Decisions[i], err = m.peek(c); err != nil {
+			if b.Decisions[i], _, err = m.peek(c); err != nil {
 				return err
 			}
 		case weir.Settle:
@@ -438,13 +438,14 @@ func refuse(b *weir.Batch) {
 }
 
 // peek says what take would.
-func (m *model) peek(c weir.Charge) (weir.Decision, error) {
+// peek says what Take would, and whether the key has unexpired reservations.
+func (m *model) peek(c weir.Charge) (d weir.Decision, held bool, err error) {
 	p := m.current(c.Policy)
 	l, _, err := m.convert(m.begin(pair{p.Name(), c.Key}, p), p)
 	if err != nil {
-		return weir.Decision{}, err
+		return weir.Decision{}, false, err
 	}
-	return weir.NewDecision(l.Peek(m.now, c.Cost), weir.Instant(m.now)), nil
+	return weir.NewDecision(l.Peek(m.now, c.Cost), weir.Instant(m.now)), l.HasHolds(m.now), nil
 }
 
 func (m *model) reserve(b, did *weir.Batch) error {
@@ -502,12 +503,12 @@ func (m *model) refuseHolds(b *weir.Batch) error {
 		wait = weir.Instant(first).Sub(weir.Instant(m.now))
 	}
 	for i, c := range b.Charges {
-		d, err := m.peek(c)
+		d, held, err := m.peek(c)
 		if err != nil {
 			return err
 		}
 		if d.RetryAfter != weir.Never && (wait == weir.Never || wait > d.RetryAfter) {
-			d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, wait
+			d.Allowed, d.Reason, d.RetryAfter, d.Held = false, weir.QueueFull, wait, held
 		}
 		b.Decisions[i] = d
 	}

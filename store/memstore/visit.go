@@ -32,7 +32,7 @@ type charge struct {
 	h       uint64
 	key     string
 	cost    int64
-	row     int    // in visit.rows
+	row     int    // in visit.rows; -1 while it was not taken
 	over    bool   // it goes to the overflow row
 	expiry  int64  // of its reservation
 	hold    uint64 // its reservation, in the row's ledger
@@ -77,7 +77,7 @@ func (t *Table) charge(c *weir.Charge) (charge, error) {
 		return charge{}, err
 	}
 	h := t.hash.sum(c.Key) ^ n.of.salt
-	return charge{numbers: n, shard: int(h >> t.shift), h: h, key: c.Key, cost: c.Cost}, nil
+	return charge{numbers: n, shard: int(h >> t.shift), h: h, key: c.Key, cost: c.Cost, row: -1}, nil
 }
 
 func (v *visit) lock() {

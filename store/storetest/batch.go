@@ -17,6 +17,9 @@ var batchTests = []test{
 	{name: "no charges", run: noCharges},
 	{name: "a batch may be used again", run: batchAgain},
 	{name: "one clock reading", run: oneReading},
+	{name: "what was used is charged first", run: usedFirst},
+	{name: "what was used is charged also if all is refused", run: usedOfRefused},
+	{name: "what was used with a bad batch is not charged", run: usedOfErrors},
 }
 
 // wantBatch compares the decisions of a batch.
@@ -180,4 +183,70 @@ func oneReading(r *rig) {
 			r.t.Errorf("charge %d of %s: got %s, but %s for the first, which is as much used", i, tellBatch(b), show(d), show(b.Decisions[0]))
 		}
 	}
+}
+
+func usedFirst(r *rig) {
+	p := r.policy("p", perHour(10))
+	take := func(op weir.Op, used []int64, charges ...weir.Charge) *weir.Batch {
+		return r.run(&weir.Batch{Op: op, Used: used, Charges: charges})
+	}
+	// All of it comes before the first charge, and adds up.
+	r.wantBatch(take(weir.TakeEach, []int64{2, 3}, charge(p, "k", 5), charge(p, "k", 1)),
+		admitted(10, 0, hours(1)), refused(10, 0, minutes(6), hours(1)))
+	r.wantBatch(take(weir.TakeAll, []int64{1, 0, 4}, charge(p, "all", 1), charge(p, "other", 1), charge(p, "all", 4)),
+		admitted(10, 4, minutes(36)), admitted(10, 9, minutes(6)), admitted(10, 0, hours(1)))
+	b := take(weir.ReserveAll, []int64{4}, charge(p, "held", 6))
+	r.wantBatch(b, admitted(10, 0, minutes(60)))
+	r.wantSettle("4 were used and 6 reserved", b.Receipts[0], charge(p, "held", 0), weir.Settled{Refunded: 6})
+	r.wantLeft("4 were used and nothing of the reservation", p, "held", 6, 10)
+
+	// What does not fit is owed, under the numbers of the call.
+	r.wantBatch(take(weir.TakeEach, []int64{25}, charge(p, "owes", 0)), admitted(10, 0, minutes(150)))
+	r.wantBatch(take(weir.TakeEach, []int64{0}, charge(p, "owes", 1)), refused(10, 0, minutes(96), minutes(150)))
+	penalty := r.with(p, perHour(5))
+	r.wantBatch(take(weir.TakeEach, []int64{3}, charge(penalty, "penalty", 2)), admitted(5, 0, hours(1)))
+
+	// A charge of nothing at the end tells what is left by all limits.
+	q := r.policy("q", perHour(10), named("minute", using(weir.FixedWindow, perMinute(8))), named("log", using(weir.SlidingLog, perHour(20))))
+	r.wantBatch(take(weir.TakeEach, []int64{2, 1, 0}, charge(q, "k", 1), charge(q, "k", 5), charge(q, "k", 0)),
+		by(1, admitted(8, 4, minutes(1))), by(1, refused(8, 4, minutes(1), minutes(1))), by(1, admitted(8, 4, minutes(1))))
+	for _, p := range r.everyAlgorithm() {
+		b := take(weir.TakeEach, []int64{1, 1, 0}, charge(p, "used", 1), charge(p, "used", 4), charge(p, "used", 0))
+		r.wantHeld("1 after 2 under "+describe(p), b.Decisions[0], weir.Admitted, false)
+		r.wantHeld("4 after 3 under "+describe(p), b.Decisions[1], weir.Exhausted, false)
+		if d := b.Decisions[2]; !d.Allowed || d.Remaining != 2 {
+			r.t.Errorf("a charge of nothing after 3 of 5, under %s: got %s, want 2 remaining", describe(p), show(d))
+		}
+	}
+}
+
+func usedOfRefused(r *rig) {
+	p := r.policy("p", perHour(10))
+	for _, op := range []weir.Op{weir.TakeAll, weir.ReserveAll} {
+		key := opNames[op]
+		b := r.run(&weir.Batch{Op: op, Used: []int64{2, 3, 4}, Charges: []weir.Charge{charge(p, key, 1), charge(p, key, 5), charge(p, "other "+key, 1)}})
+		r.wantBatch(b, fitted(admitted(10, 4, minutes(36))), refused(10, 4, minutes(6), minutes(36)), fitted(admitted(10, 5, minutes(30))))
+		r.wantLeft("5 were used and 6 refused", p, key, 5, 10)
+		r.wantLeft("4 were used and 1 refused because of another", p, "other "+key, 6, 10)
+	}
+}
+
+func usedOfErrors(r *rig) {
+	p, s := r.policy("p", perHour(10)), r.policy("s", slots(3))
+	for _, b := range []weir.Batch{
+		{Op: weir.TakeAll, Used: []int64{1, 1}, Charges: []weir.Charge{charge(p, "k", 1), charge(s, "k", 1)}},
+		{Op: weir.ReserveAll, Used: []int64{1, 1}, Charges: []weir.Charge{charge(p, "k", 1), charge(s, "k", 1)}},
+		{Op: weir.ReserveAll, TTL: -5, Used: []int64{1}, Charges: []weir.Charge{charge(p, "k", 1)}},
+		{Op: weir.TakeEach, Used: []int64{1}, Charges: []weir.Charge{charge(p, "k", -1)}},
+		{Op: weir.TakeEach, Used: []int64{-1}, Charges: []weir.Charge{charge(p, "k", 1)}},
+		{Op: weir.TakeEach, Used: []int64{1, 1}, Charges: []weir.Charge{charge(p, "k", 1)}},
+		{Op: weir.DebitEach, Used: []int64{1}, Charges: []weir.Charge{charge(p, "k", 1)}},
+	} {
+		if err := r.limiter.Do(background(), &b); err == nil {
+			r.t.Errorf("%s: got no error", tellBatch(&b))
+		}
+	}
+	r.wantLeft("after batches that were errors", p, "k", 10, 10)
+	r.wantBatch(r.run(&weir.Batch{Op: weir.ReserveAll, Used: []int64{2, 0}, Charges: []weir.Charge{charge(p, "k", 1), charge(s, "k", 1)}}),
+		admitted(10, 7, minutes(18)), admitted(3, 2, minutes(1)))
 }

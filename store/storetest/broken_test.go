@@ -81,6 +81,11 @@ var brokenStores = []struct {
 	{"charges for nothing", chargesForNothing, []string{random, "Take/cost 0 is admitted and changes nothing"}},
 	{"refuses debits that do not fit", refusesDebits, []string{random, "Debit/what does not fit is owed", "Debit/windows count beyond their limit", "Debit/beside what is held"}},
 	{"owes no more than fits", cutsDebits, []string{random, "Debit/what does not fit is owed", "Debit/debts are bounded"}},
+	{"does not say that units are held", hidesHolds, []string{random, "Holds/refusals while units are held say so"}},
+	{"says always that units are held", alwaysHeld, []string{random, "Holds/refusals while units are held say so"}},
+	{"forgets what was used before", forgetsUsed, []string{random, "Batch/what was used is charged first", "Batch/what was used is charged also if all is refused"}},
+	{"charges what was used before unless all is refused", usedUnlessRefused, []string{random, "Batch/what was used is charged also if all is refused"}},
+	{"charges what was used before with a bad batch", usedOfBad, []string{"Batch/what was used with a bad batch is not charged"}},
 	{"leaves a batch as it was", dirtyBatch, []string{"Batch/a batch may be used again"}},
 }
 
@@ -459,5 +464,60 @@ func dirtyBatch(m *model) weir.Limiter {
 			copy(b.Decisions, before)
 		}
 		return err
+	}}
+}
+
+func hidesHolds(m *model) weir.Limiter {
+	return hooked{Limiter: m, told: func(d weir.Decision) weir.Decision { d.Held = false; return d }}
+}
+
+func alwaysHeld(m *model) weir.Limiter {
+	return hooked{Limiter: m, told: func(d weir.Decision) weir.Decision {
+		d.Held = !d.Allowed && d.Reason != weir.Admitted
+		return d
+	}}
+}
+
+// withoutUsed carries out a batch as if nothing had been used before it.
+func withoutUsed(ctx context.Context, m *model, b *weir.Batch) error {
+	used := b.Used
+	b.Used = nil
+	defer func() { b.Used = used }()
+	return m.Do(ctx, b)
+}
+
+// debitUsed charges what was used before a batch, as a batch of its own.
+func debitUsed(ctx context.Context, m *model, b *weir.Batch) error {
+	debit := weir.Batch{Op: weir.DebitEach}
+	for i, units := range b.Used[:min(len(b.Used), len(b.Charges))] {
+		debit.Charges = append(debit.Charges, charge(b.Charges[i].Policy, b.Charges[i].Key, units))
+	}
+	return m.Do(ctx, &debit)
+}
+
+func forgetsUsed(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error { return withoutUsed(ctx, m, b) }}
+}
+
+func usedUnlessRefused(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		before := state{maps.Clone(m.state.rows), maps.Clone(m.state.holds)}
+		err := m.Do(ctx, b)
+		if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && err == nil && !b.Allowed() {
+			m.state = before
+		}
+		return err
+	}}
+}
+
+func usedOfBad(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		if b.Used == nil {
+			return m.Do(ctx, b)
+		}
+		if err := debitUsed(ctx, m, b); err != nil {
+			return err
+		}
+		return withoutUsed(ctx, m, b)
 	}}
 }

@@ -85,6 +85,9 @@ func tellBatch(b *weir.Batch) string {
 		texts[i] = tell("cost", c)
 	}
 	what := opNames[b.Op]
+	if b.Used != nil {
+		what += fmt.Sprintf(" after %v were used", b.Used)
+	}
 	if b.TTL != 0 {
 		what += fmt.Sprintf(" for %v", b.TTL)
 	}

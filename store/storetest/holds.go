@@ -28,6 +28,7 @@ var holdTests = []test{
 	{name: "a hold of nothing", run: holdOfNothing},
 	{name: "charges may be used again", run: chargesAgain},
 	{name: "a request that has ended gives back", run: endedGivesBack},
+	{name: "refusals while units are held say so", run: heldRefusals},
 }
 
 // The policy of most tests here: a unit of perHour(100) takes 36 seconds.
@@ -354,4 +355,57 @@ func endedGivesBack(r *rig) {
 	if out, err := res.Cancel(ctx); err != nil || out != (weir.Settled{Refunded: 5}) {
 		r.t.Errorf("cancel after its context ended: got %+v, error %v, want 5 refunded", out, err)
 	}
+}
+
+// wantHeld checks whether a refusal says that reservations are open.
+func (r *rig) wantHeld(when string, d weir.Decision, reason weir.Reason, want bool) {
+	r.t.Helper()
+	if d.Reason != reason || d.Held != want {
+		r.t.Errorf("%s: got %s, want reason %v, Held %v", when, show(d), reason, want)
+	}
+}
+
+// Held is true exactly for a refusal that is not too costly while an unexpired
+// reservation is open for the key.
+func heldRefusals(r *rig) {
+	for _, p := range r.everyAlgorithm() {
+		r.take(p, "other", 5)
+		r.wantHeld("nothing was ever held, under "+describe(p), r.take(p, "other", 1), weir.Exhausted, false)
+
+		short, long := r.hold(seconds(1), charge(p, "k", 1)), r.hold(seconds(2), charge(p, "k", 1))
+		r.wantHeld("admitted, under "+describe(p), r.take(p, "k", 3), weir.Admitted, false)
+		r.wantHeld("too costly, under "+describe(p), r.take(p, "k", 6), weir.TooCostly, false)
+		r.wantHeld("two are held, under "+describe(p), r.take(p, "k", 1), weir.Exhausted, true)
+		r.wantHeld("two are held, under "+describe(p), r.peek(p, "k", 1), weir.Exhausted, true)
+		r.wantHeld("two are held, under "+describe(p), r.do(weir.TakeAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
+		r.wantHeld("two are held, under "+describe(p), r.do(weir.ReserveAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
+		r.wantHeld("others' are held, under "+describe(p), r.take(p, "other", 1), weir.Exhausted, false)
+		r.wantHeld("two are held, asked under other numbers of "+describe(p), r.take(r.with(p, p.Limits()...), "k", 1), weir.Exhausted, true)
+
+		r.wantSettled(long, weir.Settled{}, 1)
+		r.wantHeld("one is held, under "+describe(p), r.take(p, "k", 1), weir.Exhausted, true)
+		r.wantSettled(short, weir.Settled{}, 1)
+		r.wantHeld("all are settled, under "+describe(p), r.take(p, "k", 1), weir.Exhausted, false)
+	}
+	// The expiry ends a reservation, whether somebody noticed or not.
+	p := r.policy("expires", perHour(5))
+	r.hold(minutes(1), charge(p, "k", 5))
+	r.clock.Pass(minutes(1) - r.res())
+	r.wantHeld("just before the expiry", r.peek(p, "k", 1), weir.Exhausted, true)
+	r.clock.Pass(r.res())
+	r.wantHeld("at the expiry", r.peek(p, "k", 1), weir.Exhausted, false)
+	r.wantHeld("at the expiry", r.take(p, "k", 1), weir.Exhausted, false)
+
+	s := r.policy("slots", slots(2))
+	r.hold(minutes(1), charge(s, "k", 2))
+	r.wantHeld("no slot is free", r.do(weir.ReserveAll, charge(s, "k", 1)).Decisions[0], weir.Exhausted, true)
+	r.wantHeld("no slot is free", r.peek(s, "k", 1), weir.Exhausted, true)
+	r.wantHeld("more than all slots", r.peek(s, "k", 3), weir.TooCostly, false)
+
+	// In a refused batch, those that would have fitted are not refused themselves.
+	q := r.policy("q", perHour(5))
+	r.hold(minutes(1), charge(q, "k", 1))
+	b := r.do(weir.TakeAll, charge(q, "k", 4), charge(p, "k", 5))
+	r.wantHeld("fits, but for another", b.Decisions[0], weir.Admitted, false)
+	r.wantHeld("refused", b.Decisions[1], weir.Exhausted, false)
 }

@@ -84,6 +84,11 @@ func (m *model) Do(ctx context.Context, b *weir.Batch) error {
 	if err := m.checkLocked(b); err != nil {
 		return err
 	}
+	if err := m.debitLocked(b); err != nil {
+		m.state = before
+		return err
+	}
+	debited := state{maps.Clone(m.state.rows), maps.Clone(m.state.holds)}
 	for i := range b.Charges {
 		if err := m.stepLocked(b, i); err != nil {
 			m.state = before
@@ -91,7 +96,7 @@ func (m *model) Do(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
-		m.state = before
+		m.state = debited
 		for i := range b.Decisions {
 			b.Decisions[i].Allowed = false
 		}
@@ -113,6 +118,26 @@ func (m *model) checkLocked(b *weir.Batch) error {
 			if _, err := p.Expiry(m.now, b.TTL); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// debitLocked charges what a batch says was used before.
+func (m *model) debitLocked(b *weir.Batch) error {
+	debit := weir.Batch{Op: weir.DebitEach}
+	for i, units := range b.Used {
+		if units > 0 {
+			debit.Charges = append(debit.Charges, charge(b.Charges[i].Policy, b.Charges[i].Key, units))
+		}
+	}
+	debit.Decisions = make([]weir.Decision, len(debit.Charges))
+	if err := m.checkLocked(&debit); err != nil {
+		return err
+	}
+	for i := range debit.Charges {
+		if err := m.stepLocked(&debit, i); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -109,7 +109,21 @@ func (d drawer) reserve(w *world, charges []weir.Charge) step {
 	for i := range charges {
 		charges[i].Cost = max(1, charges[i].Cost) // a hold of nothing has its own test
 	}
-	return step{do: reserve, batch: weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(w), Charges: charges}}
+	return step{do: reserve, batch: weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(w), Charges: charges, Used: d.used(charges)}}
+}
+
+// used draws what was used before a batch; mostly nothing.
+func (d drawer) used(charges []weir.Charge) []int64 {
+	if !d.oneIn(4, "used") {
+		return nil
+	}
+	used := make([]int64, len(charges))
+	for i, c := range charges {
+		if !c.Policy.ReserveOnly() || d.oneIn(8, "use slots") {
+			used[i] = int64(d.upTo(int(min(c.Policy.Capacity(), 1000))+2, "units used"))
+		}
+	}
+	return used
 }
 
 func (d drawer) batch(w *world) step {
@@ -123,6 +137,9 @@ func (d drawer) batch(w *world) step {
 		for i := range b.Charges {
 			b.Charges[i].Key = keys[i]
 		}
+	}
+	if b.Op == weir.TakeEach || b.Op == weir.TakeAll {
+		b.Used = d.used(b.Charges)
 	}
 	return step{do: ask, batch: b}
 }
