@@ -172,6 +172,11 @@ func (c *checker) registry() {
 	}
 	for text, nm := range r.names {
 		c.must(nm.text == text, "name %q is filed under %q", nm.text, text)
+		sets := 0
+		for _, list := range nm.sets {
+			sets += len(list)
+		}
+		c.must(sets == nm.count, "name %q has %d sets, but %d are counted", text, sets, nm.count)
 		if o := nm.overflow.Load(); o != nil {
 			c.pins[o.numbers]++
 			c.must(o.numbers.of == nm && o.ledger != nil, "the overflow row of %q is under numbers of %q", text, o.numbers.of.text)

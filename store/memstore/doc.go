@@ -39,6 +39,15 @@
 // starts with what is used there. Reset does not reach the overflow row, which
 // belongs to nobody.
 //
+// # Limits that calls bring
+//
+// A table counts by at most 65,536 different sets of limits at once. Calls that bring their
+// policy with limits of their own (per-key overrides, Envoy's limits of requests) use them up.
+// So a policy's calls may bring as many as a quarter of what is left: 11,468 if no other does.
+// A call that brings one more gets an error that is weir.ErrUnfit, and nothing is charged.
+// Sets whose keys have nothing in use any more make room for others, and some room is left to
+// [Table.Set] alone.
+//
 // # Restarts
 //
 // A table made with Config.Snapshots can be saved to a file and loaded from it, so

@@ -70,6 +70,7 @@ type name struct {
 
 	// Guarded by registry.mu.
 	sets     map[uint64][]*numbers // by fingerprint
+	count    int                   // of sets
 	replaced []*numbers            // those with inForce set, the oldest first
 
 	overflow atomic.Pointer[overflow] // nil until it was needed
@@ -78,11 +79,6 @@ type name struct {
 // maxReplaced bounds how many sets of numbers a policy's replacements go back;
 // who brings an older one is decided by that.
 const maxReplaced = 100
-
-// maxNumbers is how many sets of numbers may be in use at once; ids have 16 bits.
-const maxNumbers = 1 << 16
-
-var errNumbers = errors.New("memstore: 65,536 different sets of limits are in use; no more fit")
 
 // A binding remembers which numbers a policy means.
 type binding struct {
@@ -101,14 +97,24 @@ func (t *Table) lookup(p *weir.Policy) *numbers {
 	return nil
 }
 
-// resolve returns the numbers in force for p.
+// resolve returns the numbers in force for p. If there is no room for them, it
+// sweeps once, unless that was done just now.
 func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
 	if n := t.lookup(p); n != nil {
 		return n, nil
 	}
+	n, err := t.resolveAs(p, fromCall)
+	if errors.Is(err, errNumbers) && t.sweep(fromCall) {
+		n, err = t.resolveAs(p, fromCall)
+	}
+	return n, err
+}
+
+// resolveAs is resolve without a sweep, for one who asks.
+func (t *Table) resolveAs(p *weir.Policy, asker asker) (*numbers, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
-	n, err := t.registerLocked(p)
+	n, err := t.registerLocked(p, asker)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +126,7 @@ func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
 }
 
 // registerLocked returns the numbers of p itself. It requires registry.mu.
-func (t *Table) registerLocked(p *weir.Policy) (*numbers, error) {
+func (t *Table) registerLocked(p *weir.Policy, asker asker) (*numbers, error) {
 	print := t.fingerprint(p)
 	if nm := t.registry.names[p.Name()]; nm != nil {
 		for _, n := range nm.sets[print] {
@@ -129,13 +135,14 @@ func (t *Table) registerLocked(p *weir.Policy) (*numbers, error) {
 			}
 		}
 	}
-	id, err := t.newIDLocked() // which may forget the name
+	id, err := t.newIDLocked(p.Name(), asker) // which may forget the name
 	if err != nil {
 		return nil, err
 	}
 	nm := t.nameLocked(p.Name())
 	n := newNumbers(id, nm, p)
 	nm.sets[print] = append(nm.sets[print], n)
+	nm.count++
 	t.registry.put(n)
 	return n, nil
 }
@@ -166,11 +173,16 @@ type registry struct {
 
 	setting sync.Mutex // held by Set all the time, taken before every other lock
 
-	mu     sync.Mutex // guards the rest; taken before shards' locks
-	names  map[string]*name
-	ids    int      // ids in use or free
-	free   []uint16 // ids
-	lookAt int      // how many ids call for a look for unused ones
+	sweeping sync.Mutex // held by sweep; taken before mu
+	sweeps   budget     // guarded by sweeping
+
+	mu       sync.Mutex // guards the rest; taken before shards' locks
+	names    map[string]*name
+	ids      int      // ids in use or free
+	free     []uint16 // ids
+	lookAt   int      // how many ids call for a look for unused ones
+	collects budget   // of looks because there is no room
+	walks    int      // how often all sets or all rows were looked at, for tests
 }
 
 func (r *registry) init() {
@@ -191,20 +203,25 @@ func (r *registry) put(n *numbers) {
 }
 
 // newIDLocked returns an id that no row has. Whenever there are twice as many ids
-// as were needed at the last look, it looks for numbers that no row has.
-func (t *Table) newIDLocked() (uint16, error) {
+// as were needed at the last look, or no room, it looks for numbers that no row has.
+func (t *Table) newIDLocked(policy string, asker asker) (uint16, error) {
 	r := &t.registry
 	if len(r.free) == 0 && r.ids >= r.lookAt {
 		t.collectLocked()
-		r.lookAt = min(maxNumbers, 2*(r.ids-len(r.free))+64)
+		r.lookAt = 2*r.inUse() + 64
+	}
+	err := r.roomLocked(policy, asker)
+	if err != nil && (asker == fromSet || r.collects.allows(t.now(), r.ids+len(t.shards))) {
+		t.collectLocked()
+		err = r.roomLocked(policy, asker)
+	}
+	if err != nil {
+		return 0, err
 	}
 	if n := len(r.free); n > 0 {
 		id := r.free[n-1]
 		r.free = r.free[:n-1]
 		return id, nil
-	}
-	if r.ids == maxNumbers {
-		return 0, errNumbers
 	}
 	r.ids++
 	return uint16(r.ids - 1), nil
@@ -218,6 +235,7 @@ func (t *Table) newIDLocked() (uint16, error) {
 // locked once, after which no call goes on that has not seen it; and those that
 // have no row even then are forgotten.
 func (t *Table) collectLocked() {
+	t.registry.walks++
 	var leaving []*numbers
 	for id := range t.registry.ids {
 		n := t.registry.at(uint16(id))
@@ -254,6 +272,7 @@ func (t *Table) forgetLocked(n *numbers) {
 	if n.of.sets[print] = rest; len(rest) == 0 {
 		delete(n.of.sets, print)
 	}
+	n.of.count--
 	t.registry.free = append(t.registry.free, n.id)
 	if len(n.of.sets) == 0 && n.of.overflow.Load() == nil {
 		delete(t.registry.names, n.of.text)

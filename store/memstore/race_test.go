@@ -299,6 +299,7 @@ func TestRaceNumbers(t *testing.T) {
 				granted.Add(1)
 			}
 			if r.IntN(20) == 0 {
+				table.sweep(fromSet)
 				if err := table.Set(background(), p, burst(t, p.Name(), 7_000_000+r.IntN(20))); err != nil {
 					t.Errorf("set: %v", err)
 				}
@@ -330,6 +331,9 @@ func TestRaceRealTime(t *testing.T) {
 				granted.Add(cost)
 			}
 			try(t, table, p, fmt.Sprint(i, " ", j), 1) // evicts whoever is paid off: the key itself, too
+			if j%10 == 0 {
+				table.sweep(fromSet) // which drops them all, and their numbers
+			}
 		}
 	})
 	elapsed := weir.Now().Sub(start)

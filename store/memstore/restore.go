@@ -335,8 +335,7 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 // asAbsent says whether a row decides like none. One with nothing in use does,
 // unless those who have none start with something in use.
 func (l *loader) asAbsent(r *row) bool {
-	return r.ledger.Unused(l.now) && r.of.overflow.Load() == nil &&
-		algo.NewLedger(r.numbers.policy.Rules(), int64(l.t.epoch)).Unused(l.now)
+	return r.ledger.Unused(l.now) && l.t.absentUnused(r.numbers, l.now)
 }
 
 func (l *loader) overflow(f *fields) {

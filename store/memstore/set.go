@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,7 +11,8 @@ import (
 
 // Set puts new in force wherever old was, also for callers who bring another
 // policy with the same name and limits as old. If a key's units in use cannot be
-// represented under new, Set returns an error and old stays.
+// represented under new, Set returns an error and old stays. Set does not fail because
+// calls have brought too many different limits: some room is left to it alone.
 //
 // It looks at every row, shard by shard, while decisions go on. A key may be
 // charged beyond what new can represent after it was looked at; its calls then
@@ -33,7 +35,7 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	if from.policy.Same(new) {
 		return nil
 	}
-	to, err := t.register(new)
+	to, err := t.makeRoom(func() (*numbers, error) { return t.register(new) })
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 // resolvePinned returns the numbers in force for p, pinned.
 func (t *Table) resolvePinned(p *weir.Policy) (*numbers, error) {
 	for {
-		n, err := t.resolve(p)
+		n, err := t.makeRoom(func() (*numbers, error) { return t.resolveAs(p, fromSet) })
 		if err != nil {
 			return nil, err
 		}
@@ -68,11 +70,26 @@ func (t *Table) resolvePinned(p *weir.Policy) (*numbers, error) {
 	}
 }
 
+// makeRoom returns what find does. If all ids are in use, it first drops rows with nothing
+// in use, then forgets older replacements.
+func (t *Table) makeRoom(find func() (*numbers, error)) (*numbers, error) {
+	n, err := find()
+	if errors.Is(err, errNumbers) {
+		t.sweep(fromSet)
+		n, err = find()
+	}
+	if errors.Is(err, errNumbers) {
+		t.forgetReplaced()
+		n, err = find()
+	}
+	return n, err
+}
+
 // register returns the numbers of p itself, pinned.
 func (t *Table) register(p *weir.Policy) (*numbers, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
-	n, err := t.registerLocked(p)
+	n, err := t.registerLocked(p, fromSet)
 	if err != nil {
 		return nil, err
 	}

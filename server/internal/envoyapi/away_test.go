@@ -3,13 +3,16 @@ package envoyapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -219,5 +222,47 @@ func TestOverridesAreFew(t *testing.T) {
 	}
 	if len(n.names) != 1 {
 		t.Errorf("%d policies", len(n.names))
+	}
+}
+
+// TestFloodOfOverrides: requests bring no end of different limits. They are refused at some
+// point, which is told; what else there is in the domain and in others goes on, and rules can
+// be set.
+func TestFloodOfOverrides(t *testing.T) {
+	other := tree()
+	other.Name = "other"
+	w := newWorld(t, tree(), other)
+	brings := func(n uint32) *rlcommon.RateLimitDescriptor {
+		x := descriptor(fmt.Sprint("any=", n))
+		x.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: typev3.RateLimitUnit_HOUR}
+		return x
+	}
+	var err error
+	n := uint32(0)
+	for ; err == nil && n < 70_000; n++ {
+		_, err = w.ask(request(brings(100 + n)))
+	}
+	wantFailure(t, err, codes.ResourceExhausted, "bring fewer different limits")
+	w.want(t, request(brings(100)), "OK: OK", 98) // one that is in use goes on
+	w.want(t, request(descriptor("any=vip")), "OK: OK", 6)
+	w.want(t, request(descriptor("top=1", "deep=1")), "OK: OK", 1)
+	elsewhere := func(d *rlcommon.RateLimitDescriptor) *rlsv3.RateLimitRequest {
+		r := request(d)
+		r.Domain = "other"
+		return r
+	}
+	for i := range uint32(500) {
+		w.want(t, elsewhere(brings(100+i)), "OK: OK", 99+i)
+	}
+	changed := tree()
+	for i := range changed.Descriptors {
+		if l := changed.Descriptors[i].Limit; l != nil {
+			l.RequestsPerUnit += 7
+		}
+	}
+	w.set(t, changed, other)
+	w.now = w.now.Add(2 * time.Hour) // and all of them are as if unused
+	for i := range uint32(500) {
+		w.want(t, request(brings(200_000+i)), "OK: OK")
 	}
 }

@@ -144,6 +144,9 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	s.cfg.Log.Error("no decision", "policy", Label(d.Name), "error", err)
+	if errors.Is(err, weir.ErrUnfit) { // limits of the request cannot be counted, or are too many
+		return status.Error(codes.ResourceExhausted, err.Error())
+	}
 	return status.Error(codes.Unavailable, "no decision could be made; the daemon's log says why")
 }
 

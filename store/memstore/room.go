@@ -1,0 +1,177 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
+)
+
+// A call may bring its policy with other limits, and who can invent limits could use up
+// all ids of sets, for everybody. So room is divided:
+//
+//   - Set, and a snapshot that is being loaded, may use all ids.
+//   - The first set of a policy's name leaves reserved ids to them.
+//   - Every further set of a name leaves twice as many, and a name may have as many as a
+//     quarter of what is left then. So one name gets a fifth of all, a hundred names that
+//     take what they can get a hundredth part each, and those who bring few always find room.
+//
+// Who finds none first looks for sets that no row has, then for sets whose rows have nothing
+// in use: those rows decide like absent ones, so they are dropped. There are few such walks,
+// however many calls ask; between them, a call that finds no room is refused at once.
+
+// maxNumbers is how many sets of numbers may be in use at once; ids have 16 bits.
+const maxNumbers = 1 << 16
+
+// reserved is how many ids are left to those who come before others.
+const reserved = maxNumbers / 16
+
+// An asker is who needs a set of numbers.
+type asker bool
+
+const (
+	fromCall asker = false
+	fromSet  asker = true // or a snapshot
+)
+
+var errNumbers = errors.New("too many different sets of limits are in use")
+
+// inUse returns how many ids are in use.
+func (r *registry) inUse() int { return r.ids - len(r.free) }
+
+// roomLocked returns an error unless there is room for one more set of a policy's name.
+func (r *registry) roomLocked(policy string, asker asker) error {
+	left := maxNumbers - r.inUse()
+	nm := r.names[policy]
+	switch {
+	case asker == fromSet && left > 0:
+		return nil
+	case asker == fromSet:
+		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, weir.ErrUnfit, errNumbers, maxNumbers)
+	case nm == nil || nm.count == 0:
+		if left > reserved {
+			return nil
+		}
+		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, weir.ErrUnfit, errNumbers, r.inUse())
+	}
+	brought := nm.count - len(nm.replaced)
+	if 4*brought < left-2*reserved {
+		return nil
+	}
+	return fmt.Errorf("memstore: policy %q: %w: %w: %d of this policy; let its calls bring fewer different limits",
+		policy, weir.ErrUnfit, errNumbers, brought)
+}
+
+// A budget bounds what walks cost, a step being a look at one row, set or shard.
+type budget struct {
+	attempts int          // that wanted a walk, since the last one
+	next     weir.Instant // when a walk is due whatever their number
+}
+
+const (
+	stepsPerAttempt = 64               // so many cost no more than the attempt itself
+	timePerStep     = time.Microsecond // about a hundred times what a step takes
+)
+
+// allows says whether a walk of so many steps may be made now, and counts it as made.
+func (b *budget) allows(now weir.Instant, steps int) bool {
+	b.attempts++
+	return b.attempts*stepsPerAttempt >= steps && b.walk(now, steps) || b.due(now, steps)
+}
+
+// due is allows where only time makes a walk worth its while.
+func (b *budget) due(now weir.Instant, steps int) bool { return now >= b.next && b.walk(now, steps) }
+
+func (b *budget) walk(now weir.Instant, steps int) bool {
+	b.attempts, b.next = 0, now.Add(time.Duration(steps)*timePerStep)
+	return true
+}
+
+// sweep frees the sets that only rows with nothing in use have, by dropping those rows. For a
+// call it returns false if it is too early for that: only time makes rows unused.
+//
+// Rows may be charged meanwhile, and so stay; then their set stays, too.
+func (t *Table) sweep(asker asker) bool {
+	r := &t.registry
+	r.sweeping.Lock()
+	defer r.sweeping.Unlock()
+	now := t.now()
+	if steps := int(t.keys.Load()) + maxNumbers + len(t.shards); asker == fromCall && !r.sweeps.due(now, steps) {
+		return false
+	}
+	s := sweeper{t: t, now: int64(now), busy: make([]bool, maxNumbers), seen: make([]bool, maxNumbers)}
+	for i := range t.shards {
+		s.each(&t.shards[i], s.lookLocked)
+	}
+	for i := range t.shards {
+		s.each(&t.shards[i], s.dropLocked)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.walks++
+	t.collectLocked()
+	return true
+}
+
+// A sweeper is a sweep under way.
+type sweeper struct {
+	t    *Table
+	now  int64
+	busy []bool // by id: a row has something in use, or is not as good as none
+	seen []bool // by id: the set itself was looked at
+}
+
+// each locks a shard and calls f for every row, with the shard's time.
+func (s *sweeper) each(sh *shard, f func(at place, now int64)) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	now := max(s.now, sh.seen)
+	sh.seen = now // or a late call might begin a window anew whose row was dropped
+	eachRow(sh, func(at place) { f(at, now) })
+}
+
+// lookLocked notes whether a row has something in use.
+func (s *sweeper) lookLocked(at place, now int64) {
+	id := at.block.idAt(at.slot)
+	if !s.seen[id] {
+		s.seen[id] = true
+		s.busy[id] = !s.t.absentUnused(s.t.registry.at(id), now)
+	}
+	if !s.busy[id] {
+		standing, _, ok := s.t.standingLocked(at.block, at.slot, now)
+		s.busy[id] = !ok || standing.Used > 0
+	}
+}
+
+// dropLocked drops a row of a set of which no row has something in use.
+func (s *sweeper) dropLocked(at place, now int64) {
+	if id := at.block.idAt(at.slot); s.busy[id] || !s.seen[id] {
+		return
+	}
+	if standing, word, ok := s.t.standingLocked(at.block, at.slot, now); ok && standing.Used == 0 {
+		s.t.retireLocked(at.block, at.slot, word)
+	}
+}
+
+// absentUnused says whether a key without a row under n has nothing in use at now: it does
+// not start in an overflow row, nor less than full.
+func (t *Table) absentUnused(n *numbers, now int64) bool {
+	return n.of.overflow.Load() == nil && algo.NewLedger(n.policy.Rules(), int64(t.epoch)).Unused(now)
+}
+
+// forgetReplaced lets the older half of what was replaced in every policy mean itself again,
+// if all ids are in use. Who brings it is decided by that.
+func (t *Table) forgetReplaced() {
+	t.registry.mu.Lock()
+	defer t.registry.mu.Unlock()
+	for _, nm := range t.registry.names {
+		older := (len(nm.replaced) + 1) / 2
+		for _, n := range nm.replaced[:older] {
+			n.forward(nil)
+		}
+		nm.replaced = nm.replaced[older:]
+	}
+	t.collectLocked()
+}
