@@ -23,7 +23,7 @@ var ops = map[weir.Op]string{
 // one refuses: they never admit too much, but two that want the same keys at the
 // same time may both be refused. The other operations go to all slots at once; if
 // one fails, what was done on others stays, and the error has weir.ErrUnknown in it
-// unless that was nothing.
+// unless that was nothing. Batch.Used takes TakeAll and ReserveAll one round trip more then.
 //
 // What DebitEach was told stays charged also if its caller has left: it was used.
 func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, s.timeout) }
@@ -101,7 +101,11 @@ func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n.policy.ReserveOnly() && c.spends() {
+		to := &c.charges[i]
+		if b.Used != nil {
+			to.used = b.Used[i]
+		}
+		if n.policy.ReserveOnly() && (c.spends() || to.used > 0) {
 			return nil, weir.ErrReserveOnly
 		}
 		if b.Op == weir.ReserveAll || b.Op == weir.Renew {
@@ -109,7 +113,6 @@ func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
 				return nil, err
 			}
 		}
-		to := &c.charges[i]
 		to.n, to.key, to.cost = n, rowKey(n.rows, ch.Key), ch.Cost
 		if b.Op == weir.Settle || b.Op == weir.Renew {
 			to.id = b.Receipts[i].ID
@@ -139,11 +142,18 @@ func timeToLive(p *weir.Policy, b *weir.Batch) (int64, error) {
 
 // carryOut does what a call says, wherever its keys lie.
 func (s *Store) carryOut(ctx context.Context, whole *call) error {
-	shares := s.shares(whole)
+	return s.carryOutOver(ctx, whole, s.shares(whole))
+}
+
+// carryOutOver does what a call says, one script for each share of its charges.
+func (s *Store) carryOutOver(ctx context.Context, whole *call, shares [][]int) error {
 	switch {
 	case len(shares) == 1:
 		return s.send(ctx, whole)
 	case whole.op == opAll || whole.op == opHold:
+		if whole.debits() {
+			return s.debitAndSpread(ctx, whole, shares)
+		}
 		return s.spread(ctx, whole, shares)
 	}
 	return s.scatter(ctx, whole, shares)

@@ -29,8 +29,9 @@ type call struct {
 	at    int64            // µs: whose calendars to tell
 	newer int              // how often a row was of a later version
 	tries int
-	small bool // it was sent to small.lua
-	large bool // do.lua must see its rows
+	small bool    // it was sent to small.lua
+	rows  [][]int // and these of its charges are to the same row
+	large bool    // do.lua must see its rows
 }
 
 // A charge is a row and what is done to it.
@@ -40,11 +41,15 @@ type charge struct {
 	cost int64
 	id   [16]byte // of a hold
 	at   int64    // µs: when it was charged, for a refund
+	used int64    // charged before anything is decided, whether it fits or not
 }
 
 // An outcome is what the script says of a charge: six numbers, for decisions whether
-// it fitted, by which limit, remaining, retry and reset after so many µs, and why not.
+// it fitted, by which limit, remaining, retry and reset after so many µs, and why not,
+// with the bit outcomeHeld if holds are open.
 type outcome [6]int64
+
+const outcomeHeld = 4
 
 // The operations.
 const (
@@ -109,7 +114,8 @@ func (c *call) encodeAny(s *Store) (keys []string, arg string) {
 		}
 		b = c.appendCharge(b, ch, places[ch.key], set+1)
 	}
-	b = append(bytes.TrimSuffix(b, comma), `],"sets":[`...)
+	b = append(bytes.TrimSuffix(b, comma), ']')
+	b = append(c.appendUsed(b), `,"sets":[`...)
 	for _, n := range sets {
 		since, asked := c.since[n]
 		if !asked {
@@ -139,6 +145,24 @@ func (c *call) appendCharge(b []byte, ch *charge, place, set int) []byte {
 		b = strconv.AppendInt(b, ch.at, 10)
 	}
 	return append(b, "],"...)
+}
+
+// appendUsed tells what to charge before anything is decided, if that is something.
+func (c *call) appendUsed(b []byte) []byte {
+	if !c.debits() {
+		return b
+	}
+	b = append(b, `,"used":[`...)
+	for i := range c.charges {
+		b = strconv.AppendInt(b, c.charges[i].used, 10)
+		b = append(b, ',')
+	}
+	return append(bytes.TrimSuffix(b, comma), ']')
+}
+
+// debits says whether the call charges something before it decides.
+func (c *call) debits() bool {
+	return slices.ContainsFunc(c.charges, func(ch charge) bool { return ch.used > 0 })
 }
 
 // decode reads the script's answer. It returns false if the call must be sent
@@ -197,6 +221,9 @@ func (c *call) spends() bool { return c.op == opEach || c.op == opAll || c.op ==
 // changed says whether the call, which was answered, has changed something.
 func (c *call) changed() bool {
 	for i, o := range c.outcomes {
+		if c.charges[i].used > 0 {
+			return true
+		}
 		if o[0] == 1 && c.op != opPeek && (c.charges[i].cost > 0 || !c.spends()) {
 			return true
 		}
@@ -213,7 +240,7 @@ func (c *call) renumber(s *Store) error {
 		if err != nil {
 			return err
 		}
-		if n.policy.ReserveOnly() && c.spends() {
+		if n.policy.ReserveOnly() && (c.spends() || ch.used > 0) {
 			return weir.ErrReserveOnly
 		}
 		ch.n = n
@@ -235,6 +262,7 @@ func (c *call) decision(i int) weir.Decision {
 	if d.Allowed {
 		return d
 	}
-	d.Reason = [...]weir.Reason{weir.Exhausted, weir.TooCostly, weir.QueueFull}[o[5]]
+	d.Reason = [...]weir.Reason{weir.Exhausted, weir.TooCostly, weir.QueueFull}[o[5]&^outcomeHeld]
+	d.Held = o[5]&outcomeHeld != 0
 	return d
 }

@@ -42,7 +42,7 @@ func TestLuaLikeGo(t *testing.T) {
 			d.peekAll()
 			t.Logf("seed %d: %d steps in %v, %d commands: %+v",
 				seed, d.steps, time.Since(began).Round(time.Millisecond), d.store.Stats().Commands, d.tally)
-			if v := d.tally; v.admitted < 1000 || v.refused < 1000 || v.costly == 0 || v.refunded == 0 || v.overrun == 0 || v.late == 0 || v.debited == 0 {
+			if v := d.tally; v.admitted < 1000 || v.refused < 1000 || v.costly == 0 || v.refunded == 0 || v.overrun == 0 || v.late == 0 || v.debited == 0 || v.used == 0 || v.held == 0 {
 				t.Errorf("seed %d: it was a dull duel: %+v", seed, d.tally)
 			}
 		})
@@ -84,12 +84,14 @@ type duel struct {
 }
 
 // A tally counts what happened, to see that everything did.
-type tally struct{ admitted, refused, costly, refunded, overrun, late, debited int }
+type tally struct{ admitted, refused, costly, refunded, overrun, late, debited, used, held int }
 
 func (v *tally) decision(d weir.Decision) {
 	switch {
 	case d.Reason == weir.TooCostly:
 		v.costly++
+	case d.Held:
+		v.held++
 	case d.Reason == weir.Exhausted:
 		v.refused++
 	case d.Limit > 0:
@@ -305,14 +307,14 @@ func (d *duel) take() {
 	d.same(0, got, d.book.take(c, d.now()))
 }
 
-// takeSmall charges several small rows, each once.
+// takeSmall charges several small rows, some of them more than once.
 func (d *duel) takeSmall() {
 	d.t.Helper()
 	b := weir.Batch{Op: one(d, weir.TakeEach, weir.TakeAll, weir.TakeAll)}
 	for _, p := range d.small {
 		for _, key := range duelKeys {
-			if d.oneIn(3) {
-				b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: key, Cost: 1 + int64(d.upTo(int(p.Capacity())-1))})
+			for d.oneIn(3) {
+				b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: key, Cost: int64(d.upTo(int(p.Capacity())))})
 			}
 		}
 	}
@@ -366,7 +368,10 @@ func together(t testing.TB, s *Store, charges ...weir.Charge) []*request {
 // do carries out a batch on both.
 func (d *duel) do(b weir.Batch) *weir.Batch {
 	d.t.Helper()
-	d.note(fmt.Sprint(ops[b.Op], " ttl ", b.TTL), b.Charges...)
+	if b.Used = d.used(&b); b.Used != nil {
+		d.tally.used++
+	}
+	d.note(fmt.Sprint(ops[b.Op], " ttl ", b.TTL, " used ", b.Used), b.Charges...)
 	if err := d.store.Do(context.Background(), &b); err != nil {
 		d.fail("got error %v", err)
 	}
@@ -379,6 +384,20 @@ func (d *duel) do(b weir.Batch) *weir.Batch {
 		d.tally.settled(settled[i])
 	}
 	return &b
+}
+
+// used draws what some nodes had granted on their own before a batch.
+func (d *duel) used(b *weir.Batch) []int64 {
+	if b.Op > weir.ReserveAll || !d.oneIn(4) {
+		return nil
+	}
+	used := make([]int64, len(b.Charges))
+	for i, c := range b.Charges {
+		if !c.Policy.ReserveOnly() && d.oneIn(2) {
+			used[i] = int64(d.upTo(int(c.Policy.Capacity())))
+		}
+	}
+	return used
 }
 
 // debit draws costs that fit, that are beyond what fits, and now and then such as
@@ -502,6 +521,7 @@ func (d *duel) toEdge(most time.Duration) time.Duration {
 func (d *duel) same(i int, got, want weir.Decision) {
 	d.t.Helper()
 	want.RetryAfter, want.ResetAfter = upToMicros(want.RetryAfter), upToMicros(want.ResetAfter)
+	want.Held = want.Held && want.Reason != weir.TooCostly // no end of a hold makes that fit
 	if got != want {
 		d.fail("charge %d:\n got %s\nwant %s", i, show(got), show(want))
 	}
@@ -585,6 +605,12 @@ func (b *book) take(c weir.Charge, now weir.Instant) weir.Decision {
 // do carries out a batch whose receipts the store has written already.
 func (b *book) do(batch *weir.Batch, now weir.Instant) ([]weir.Decision, []weir.Settled) {
 	decisions, settled := make([]weir.Decision, len(batch.Charges)), make([]weir.Settled, len(batch.Charges))
+	for i, units := range batch.Used {
+		if at, l := b.row(batch.Charges[i]); units > 0 {
+			l.Debit(int64(now), units)
+			b.rows[at] = l
+		}
+	}
 	before := make(map[rowOf]*algo.Ledger, len(batch.Charges))
 	allowed := true
 	for i, c := range batch.Charges {

@@ -18,6 +18,8 @@
 --     past   what was set: {version, at, fingerprint of the old numbers, the new set}
 --     since  past begins behind this version
 --   charges  {place in KEYS, place in sets, cost, id of the hold, µs}
+--   used     absent, or for each charge the units to charge before anything is decided,
+--            whether they fit or not, and also if all charges are then refused
 --
 -- It returns {status, now, …}: status 0 with the outcomes, six numbers for each
 -- charge; 1 if a row is of a later version than its set; 2, the place of a charge and
@@ -36,6 +38,7 @@ local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
 local NEVER = 9007199254740991
 local FORFEITED = -1
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
+local HELD = 4 -- in the sixth number of an outcome, a refusal's: holds are open
 local MONTH = 2592000000 -- ms, for rows whose holds have no end
 local floor, max, min = math.floor, math.max, math.min
 
@@ -897,7 +900,7 @@ local function judge(row, cost)
 			if not v or t > v[4] or (t == NEVER and cost > r.cap and not costly) then
 				v = report(row, i)
 				costly = cost > r.cap
-				v[1], v[4], v[6] = 0, t, costly and 1 or 0
+				v[1], v[4], v[6] = 0, t, costly and 1 or (#row.holds > 0 and HELD or 0)
 			end
 		end
 	end
@@ -977,7 +980,7 @@ function ops.hold(row, c)
 	if v then return v, false end
 	if #row.holds >= call.most then
 		v = tightest(row)
-		v[1], v[4], v[6] = 0, row.holds[1].expiry, 2
+		v[1], v[4], v[6] = 0, row.holds[1].expiry, 2 + HELD
 		return v, false
 	end
 	charge(row, c[3])
@@ -1087,6 +1090,32 @@ for n, c in ipairs(call.charges) do
 	end
 end
 
+-- ready returns the row of a charge under the charge's numbers, or nil if the units in use do
+-- not fit them.
+local function ready(c)
+	local row, set = rows[c[1]], call.sets[c[2]]
+	if not row then return newRow(set) end
+	if not isUnder(row, set) then return converted(row, set, false) end
+	row.rules, row.fp, row.bits = set.rules, set.fp, nil
+	advance(row)
+	return row
+end
+
+-- written returns what to write of a row.
+local function written(row) return {textOf(row), string.format('%.0f', lifetime(row))} end
+
+local debited = {}
+for n, units in ipairs(call.used or {}) do
+	if units > 0 then
+		local c = call.charges[n]
+		local row = ready(c)
+		if not row then return {4, now, n} end
+		charge(row, units)
+		rows[c[1]], debited[c[1]] = row, true
+	end
+end
+for k in pairs(debited) do debited[k] = written(rows[k]) end
+
 local out, changed, refused = {0, now}, {}, false
 for n, c in ipairs(call.charges) do
 	local k, set = c[1], call.sets[c[2]]
@@ -1105,15 +1134,8 @@ for n, c in ipairs(call.charges) do
 			v, did = ops[call.op](row, c)
 		end
 	else
-		if not row then
-			row = newRow(set)
-		elseif not isUnder(row, set) then
-			row = converted(row, set, false)
-			if not row then return {4, now, n} end
-		else
-			row.rules, row.fp, row.bits = set.rules, set.fp, nil
-			advance(row)
-		end
+		row = ready(c)
+		if not row then return {4, now, n} end
 		v, did = ops[call.op](row, c)
 		if v[1] == 0 then refused = true end
 		-- A step back of the clock is told as the time until then, as from now.
@@ -1123,10 +1145,7 @@ for n, c in ipairs(call.charges) do
 	for i = 1, 6 do out[#out + 1] = v[i] end
 end
 
-if refused and (call.op == 'all' or call.op == 'hold') then return out end
-for k = 1, #KEYS do
-	if changed[k] then
-		redis.call('SET', KEYS[k], textOf(rows[k]), 'PX', string.format('%.0f', lifetime(rows[k])))
-	end
-end
+if refused and (call.op == 'all' or call.op == 'hold') then changed = {} end
+for k in pairs(changed) do debited[k] = written(rows[k]) end
+for k, row in pairs(debited) do redis.call('SET', KEYS[k], row[1], 'PX', row[2]) end
 return out

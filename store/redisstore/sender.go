@@ -494,6 +494,7 @@ func (r *request) undo(now int64) *call {
 		if r.call.outcomes[i][0] == 0 || ch.cost == 0 && undo.op == opRefund {
 			continue
 		}
+		ch.used = 0 // that stays
 		if ch.at = now; undo.op == opSettle {
 			ch.cost = 0
 		}

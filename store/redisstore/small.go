@@ -16,6 +16,7 @@ import (
 type small struct {
 	a, b  int64 // a units per b µs
 	burst pair
+	most  pair // the same of the burst and all debt
 	cap   int64
 	one   pair   // how long a unit takes to come back
 	brief int    // how many numbers are said of a row that one unit is taken from; 0 = as of others
@@ -28,16 +29,16 @@ func newSmall(n *numbers, l weir.Limit) *small {
 		return nil // newNumbers has said so
 	}
 	m := &small{a: a, b: b, burst: units(l.Burst).span(a, b), cap: l.Burst}
-	most := mostUnits(l).span(a, b)
+	m.most = mostUnits(l).span(a, b)
 	m.one = m.span(1)
 	switch {
-	case most.w >= 1<<51:
+	case m.most.w >= 1<<51:
 	case a == 1:
 		m.brief = 1
 	default:
 		m.brief = 2
 	}
-	m.text = string(doubles(nil, a, b, m.burst.w, m.burst.f, most.w, most.f, int64(n.version), int64(n.fp), m.one.w, m.one.f))
+	m.text = string(doubles(nil, a, b, m.burst.w, m.burst.f, m.most.w, m.most.f, int64(n.version), int64(n.fp), m.one.w, m.one.f))
 	return m
 }
 
@@ -57,6 +58,19 @@ func (m *small) span(units int64) pair {
 	}
 	hi, lo := bits.Mul64(uint64(units), uint64(m.b))
 	w, f := bits.Div64(hi, lo, uint64(m.a))
+	return pair{int64(w), int64(f)}
+}
+
+// debt returns how long units take to come back, at most as far as a TAT may be ahead.
+func (m *small) debt(units int64) pair {
+	hi, lo := bits.Mul64(uint64(units), uint64(m.b))
+	if hi >= uint64(m.a) {
+		return m.most
+	}
+	w, f := bits.Div64(hi, lo, uint64(m.a))
+	if w >= uint64(m.most.w) {
+		return m.most
+	}
 	return pair{int64(w), int64(f)}
 }
 
@@ -113,54 +127,60 @@ func (p pair) up() time.Duration {
 	return time.Duration(p.w) * time.Microsecond
 }
 
-// isSmall says whether small.lua can carry out a call: it takes from rows, each once, no more than
-// can fit.
+// isSmall says whether small.lua can carry out a call: it takes from rows, each under one set of
+// numbers, no more than can fit.
 func (c *call) isSmall() bool {
 	if c.op != opEach && c.op != opAll {
 		return false
 	}
 	for i := range c.charges {
 		ch := &c.charges[i]
-		if ch.n.small == nil || ch.cost < 1 || ch.cost > ch.n.small.cap {
+		if ch.n.small == nil || ch.cost > ch.n.small.cap {
 			return false
 		}
 	}
-	return c.distinct()
+	return c.groupByRow()
 }
 
-// distinct says whether no two charges are to the same key.
-func (c *call) distinct() bool {
-	const few = 8
-	if len(c.charges) <= few {
-		for i := range c.charges {
-			for j := range i {
-				if c.charges[i].key == c.charges[j].key {
-					return false
-				}
-			}
-		}
-		return true
-	}
-	seen := make(map[string]bool, len(c.charges))
+// groupByRow notes which charges are to the same row, in rows. It returns false if two of
+// them are under different numbers.
+func (c *call) groupByRow() bool {
+	c.rows = make([][]int, 0, len(c.charges))
+	places := make(map[string]int, len(c.charges)) // of keys in rows
 	for i := range c.charges {
-		seen[c.charges[i].key] = true
+		at, known := places[c.charges[i].key]
+		switch {
+		case !known:
+			places[c.charges[i].key] = len(c.rows)
+			c.rows = append(c.rows, []int{i})
+		case c.charges[c.rows[at][0]].n != c.charges[i].n:
+			return false
+		default:
+			c.rows[at] = append(c.rows[at], i)
+		}
 	}
-	return len(seen) == len(c.charges)
+	return true
 }
 
 // encodeSmall returns the keys and arguments of small.lua.
 func (c *call) encodeSmall(s *Store) (keys, args []string) {
 	const costs = 2 * 8 // the last two doubles
-	keys, args = make([]string, len(c.charges)), append(make([]string, 0, 3+len(c.charges)), c.op, s.nowText(), s.keepText)
-	for i := range c.charges {
-		ch := &c.charges[i]
-		m := ch.n.small
-		text := m.text
-		if ch.cost != 1 {
-			span := m.span(ch.cost)
-			text = string(doubles([]byte(text[:len(text)-costs]), span.w, span.f))
+	keys, args = make([]string, len(c.rows)), append(make([]string, 0, 3+len(c.rows)), c.op, s.nowText(), s.keepText)
+	for k, row := range c.rows {
+		first := &c.charges[row[0]]
+		m := first.n.small
+		var used int64
+		for _, i := range row {
+			used = min(used+c.charges[i].used, math.MaxInt64/2)
 		}
-		keys[i], args = ch.key, append(args, text)
+		debt := m.debt(used)
+		b := append(make([]byte, 0, len(m.text)+costs*len(row)), m.text[:len(m.text)-costs]...)
+		b = doubles(b, debt.w, debt.f)
+		for _, i := range row {
+			span := m.span(c.charges[i].cost)
+			b = doubles(b, span.w, span.f)
+		}
+		keys[k], args = first.key, append(args, string(b))
 	}
 	return keys, args
 }
@@ -178,9 +198,12 @@ func (c *call) decodeSmall(reply []int64) (done bool) {
 	}
 	c.now = reply[0]
 	c.outcomes = make([]outcome, len(c.charges))
-	for i := range c.charges {
-		of := reply[1+each*i:]
-		c.outcomes[i] = c.charges[i].n.small.outcome(pair{of[0], of[1]}, c.charges[i].cost, of[2] == 1)
+	of := reply[1:]
+	for _, row := range c.rows {
+		for _, i := range row {
+			c.outcomes[i] = c.charges[i].n.small.outcome(pair{of[0], of[1]}, c.charges[i].cost, of[2] == 1)
+			of = of[each:]
+		}
 	}
 	return true
 }

@@ -1,17 +1,22 @@
 -- small.lua takes from several rows of one GCRA limit called main, each under numbers of
--- its own: what a request usually asks for that is limited in more than one way. do.lua
--- would do the same, but takes four times as long to get ready for everything else.
+-- its own: what a request usually asks for that is limited in more than one way, and what
+-- a node asks for that decides on its own in between. do.lua would do the same, but takes
+-- four times as long to get ready for everything else.
 --
 -- KEYS[k]      the rows, each once
 -- ARGV[1]      'all' if all charges are made or none, 'each' otherwise
 -- ARGV[2]      now, in µs since 1970, or '' for the server's TIME
 -- ARGV[3]      the ms by which rows outlive their use
--- ARGV[3 + k]  ten doubles: the numbers of row k, as take.lua has them, and in place of
---              the last two how long the charge takes to come back
+-- ARGV[3 + k]  doubles: the first eight numbers of row k, as take.lua has them; uw, uf: how
+--              long what was used before takes to come back; then for each charge to the
+--              row cw, cf: how long that takes to come back
 --
--- It returns {now, …} with, for each row, how far TAT is ahead of now (w, f) before the
--- charge, and 1 if that fits; or {-1} if do.lua must see one of the rows, and then nothing
--- has changed.
+-- What was used before is charged first, whether it fits or not, and also if all charges are
+-- then refused. The charges to a row are made one after the other at one now.
+--
+-- It returns {now, …} with, for each charge, row by row, how far TAT is ahead of now (w, f)
+-- before the charge, and 1 if that fits; or {-1} if do.lua must see one of the rows, and
+-- then nothing has changed.
 
 local now = tonumber(ARGV[2])
 if not now then
@@ -24,10 +29,13 @@ local EPOCH = 1577836800000000 -- 2020, the zero of the times in rows
 local unpack, call = struct.unpack, redis.call
 
 -- Everything is read before anything is written, so that an error changes nothing. What
--- to write is gathered in six numbers for each row: w, f, a, b, version, fingerprint.
-local out, n, rows, texts, was, refused = {now}, 1, {}, {}, {}, false
+-- to write is gathered in six numbers for each row: w, f, a, b, version, fingerprint; in
+-- debits as it is without the charges.
+local out, n, rows, debits, texts, was, refused = {now}, 1, {}, {}, {}, {}, false
 for k = 1, #KEYS do
-	local a, b, Bw, Bf, Mw, Mf, version, fp, cw, cf = unpack('>dddddddddd', ARGV[3 + k])
+	local numbers = ARGV[3 + k]
+	local a, b, Bw, Bf, Mw, Mf, version, fp, uw, uf, at = unpack('>dddddddddd', numbers)
+	local mostW, limitW = now + Mw, now + Bw
 	local text = call('GET', KEYS[k])
 	local w, f, changed = now, 0, false
 	if text then
@@ -43,7 +51,6 @@ for k = 1, #KEYS do
 		end
 		if rowB ~= b or rowA ~= a or rowVersion ~= version then return {-1} end
 		texts[k], was[k] = text, w
-		local mostW = now + Mw
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
@@ -51,18 +58,30 @@ for k = 1, #KEYS do
 			w, f, changed = mostW, Mf, true -- the clock was set back: see take.lua
 		end
 	end
-	out[n + 1], out[n + 2], out[n + 3] = w - now, f, 0
-	local nextW, nextF, limitW = w + cw, f + cf, now + Bw
-	if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
-	if nextW < limitW or (nextW == limitW and nextF <= Bf) then
-		w, f, changed, out[n + 3] = nextW, nextF, true, 1
-	else
-		refused = true
+	if uw > 0 or uf > 0 then
+		w, f = w + uw, f + uf
+		if f >= a then w, f = w + 1, f - a end
+		if w > mostW or (w == mostW and f > Mf) then w, f = mostW, Mf end
+		changed, debits[k] = true, {w, f, a, b, version, fp}
 	end
-	n = n + 3
+	while at <= #numbers do
+		local cw, cf
+		cw, cf, at = unpack('>dd', numbers, at)
+		out[n + 1], out[n + 2], out[n + 3] = w - now, f, 0
+		local nextW, nextF = w + cw, f + cf
+		if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
+		if cw == 0 and cf == 0 then -- it is asked only how things are
+			out[n + 3] = 1
+		elseif nextW < limitW or (nextW == limitW and nextF <= Bf) then
+			w, f, changed, out[n + 3] = nextW, nextF, true, 1
+		else
+			refused = true
+		end
+		n = n + 3
+	end
 	if changed then rows[k] = {w, f, a, b, version, fp} end
 end
-if refused and all then return out end
+if refused and all then rows = debits end
 
 for k, row in pairs(rows) do
 	local w, f, a, b, version, fp = row[1], row[2], row[3], row[4], row[5], row[6]

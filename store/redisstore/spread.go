@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -67,6 +68,26 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int) error {
 		s.settleAll(held, 1)
 	}
 	return nil
+}
+
+// debitAndSpread is spread for a call that charges something before it decides. An error
+// after that leaves it charged, so that what the call did is unknown.
+func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int) error {
+	debit := *whole
+	debit.op, debit.charges = opDebit, slices.Clone(whole.charges)
+	for i := range debit.charges {
+		debit.charges[i].cost, debit.charges[i].used = whole.charges[i].used, 0
+		whole.charges[i].used = 0
+	}
+	if err := s.scatter(ctx, &debit, shares); err != nil {
+		return err
+	}
+	err := s.spread(ctx, whole, shares)
+	if err != nil && !errors.Is(err, weir.ErrUnknown) {
+		s.counts.unknown.Add(1)
+		return unknownOutcome(err)
+	}
+	return err
 }
 
 func withIDs(charges []charge) []charge {
