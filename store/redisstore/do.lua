@@ -38,6 +38,7 @@ local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
 local NEVER = 9007199254740991
 local FORFEITED = -1
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
+local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
 local HELD = 4 -- in the sixth number of an outcome, a refusal's: holds are open
 local MONTH = 2592000000 -- ms, for rows whose holds have no end
 local floor, max, min = math.floor, math.max, math.min
@@ -104,6 +105,7 @@ end
 
 -- paid returns how many units come back in w + f/a µs, and the rest in parts of b.
 local function paid(r, w, f)
+	if w * r.a / r.b >= NEVER / 2 then return (NEVER - 1) / 2, 0 end -- no debt is that large: the clock was set back
 	local units, rest = muldiv(w, r.a, r.b)
 	rest = rest + f
 	if rest >= r.b then return units + floor(rest / r.b), rest % r.b end
@@ -682,6 +684,58 @@ end
 -- unit is a whole number of µs, below 2^32, and nothing was ever set, else 34.
 -- take.lua reads and writes only these. All others begin with a byte 255, which
 -- no small row does, and are MessagePack.
+--
+-- What is none of these is an error about that key. All that arithmetic relies on is checked, so
+-- that a value of somebody else's cannot be taken for a row and end the script.
+
+-- whole says whether x is a whole number from least to most.
+local function whole(x, least, most)
+	return type(x) == 'number' and x >= least and x <= most and x == floor(x)
+end
+
+local function isRate(a, b, f) return whole(a, 1, PARTS) and whole(b, 1, PARTS) and whole(f, 0, a - 1) end
+
+-- counts says whether the entries of a list from one place to another are counts or instants.
+local function areCounts(list, from, to)
+	for i = from, to do
+		if not whole(list[i], 0, NEVER) then return false end
+	end
+	return true
+end
+
+-- isRule checks a rule with its state as rows have them, of each kind.
+local isRule = {
+	g = function(r)
+		return #r == 8 and isRate(r[3], r[4], r[8]) and whole(r[5], 0, NEVER) and whole(r[6], 0, r[3] - 1) and whole(r[7], -NEVER, NEVER)
+	end,
+	f = function(r) return #r == 6 and whole(r[3], 0, PARTS) and areCounts(r, 4, 6) end,
+	a = function(r) return #r == 5 and whole(r[3], 1, PARTS) and areCounts(r, 4, 5) end,
+	s = function(r) return #r == 6 and whole(r[3], 1, PARTS) and areCounts(r, 4, 6) end,
+	l = function(r)
+		return #r == 5 and whole(r[3], 1, PARTS) and whole(r[4], 1, NEVER) and type(r[5]) == 'table' and #r[5] % 2 == 0 and areCounts(r[5], 1, #r[5])
+	end,
+	c = function(r) return #r == 2 end,
+}
+
+local function areRules(list)
+	if type(list) ~= 'table' or #list == 0 then return false end
+	for _, r in ipairs(list) do
+		if type(r) ~= 'table' or type(r[1]) ~= 'string' or not isRule[r[2]] or not isRule[r[2]](r) then return false end
+	end
+	return true
+end
+
+local function areHolds(list, rules)
+	if type(list) ~= 'table' then return false end
+	for _, h in ipairs(list) do
+		if type(h) ~= 'table' or type(h[1]) ~= 'string' or not areCounts(h, 2, 3) or not whole(h[4], FORFEITED, NEVER) then return false end
+		if h[5] and (type(h[5]) ~= 'table' or #h[5] ~= rules) then return false end
+		for _, at in ipairs(h[5] or {}) do
+			if not whole(at, FORFEITED, NEVER) then return false end
+		end
+	end
+	return true
+end
 
 local function holdsOf(list, n)
 	local H = {units = 0}
@@ -697,6 +751,7 @@ local function holdsOf(list, n)
 	return H
 end
 
+-- smallRow returns nil if it is none.
 local function smallRow(text)
 	local w, a, b, f, fp, version, bits = 0, 1, 0, 0, 0, 0, 65536
 	if #text == 12 then
@@ -706,14 +761,16 @@ local function smallRow(text)
 	else
 		w, f, a, b, fp, version = struct.unpack('>I7I7I7I7I2I4', text)
 	end
+	if not isRate(a, b, f) or not whole(w, 0, NEVER - EPOCH) then return nil end
 	local rule = {name = 'main', kind = 'g', a = a, b = b, Mw = FAR, Mf = 0}
 	return {version = version, fp = fp, bits = bits, last = 0, rules = {rule}, states = {{w = w + EPOCH, f = f}}, holds = {units = 0}}
 end
 
 -- bigRow returns nil if it is none.
 local function bigRow(text)
-	local ok, t = pcall(cmsgpack.unpack, string.sub(text, 2))
-	if not ok or type(t) ~= 'table' or #t ~= 5 then return nil end
+	local ok, t, more = pcall(cmsgpack.unpack, string.sub(text, 2))
+	if not ok or more ~= nil or type(t) ~= 'table' or #t ~= 5 then return nil end
+	if not areCounts(t, 1, 3) or not areRules(t[4]) or not areHolds(t[5], #t[4]) then return nil end
 	local row = {version = t[1], fp = t[2], last = t[3], rules = {}, states = {}}
 	for i, r in ipairs(t[4]) do
 		local rule, state = {name = r[1], kind = r[2]}, {}
@@ -787,8 +844,11 @@ end
 -- isUnder says whether a row's numbers are those of a set.
 local function isUnder(row, set)
 	if not under(row, set.fp) or #row.rules ~= #set.rules then return false end
+	for i, r in ipairs(set.rules) do
+		if row.rules[i].kind ~= r.kind then return false end
+	end
 	local was, is = row.rules[1], set.rules[1]
-	return not row.bits or (is.kind == 'g' and is.a == was.a and is.b == was.b)
+	return is.kind ~= 'g' or (is.a == was.a and is.b == was.b)
 end
 
 -- at carries out f with another now.
@@ -1067,7 +1127,11 @@ if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
 
 local rows = {}
 for k = 1, #KEYS do
-	local text = redis.call('GET', KEYS[k])
+	local text = redis.pcall('GET', KEYS[k])
+	if type(text) == 'table' then
+		if not string.find(text.err, 'WRONGTYPE', 1, true) then return text end
+		text = ''
+	end
 	if text and string.byte(text) == 255 then
 		rows[k] = bigRow(text)
 	elseif text and (#text == 12 or #text == 34) then

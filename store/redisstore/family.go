@@ -156,7 +156,12 @@ func (f *family) restoreLocked(ctx context.Context, last int) error {
 
 // unread returns why the record could not be loaded. It is never weir.ErrUnknown, since
 // nothing was charged.
-func (f *family) unread(err error) error { return fmt.Errorf("redisstore: %s: %w", f.key, err) }
+func (f *family) unread(err error) error {
+	if isState(err) {
+		return stateError(fmt.Errorf("%s: %w", f.key, err))
+	}
+	return fmt.Errorf("redisstore: %s: %w", f.key, err)
+}
 
 // recordKept is for how long records are kept, in ms: 400 days, begun anew with
 // every Set and every process that starts.
@@ -168,7 +173,7 @@ func (f *family) parse(texts []string) ([]swap, error) {
 	for _, text := range texts {
 		s, err := f.parseOne(text)
 		if err != nil {
-			return nil, fmt.Errorf("redisstore: %s in Redis is not what weir writes there: %w", f.key, err)
+			return nil, stateError(fmt.Errorf("%s in Redis is not what weir writes there: %w", f.key, err))
 		}
 		sets = append(sets, s)
 	}

@@ -166,7 +166,7 @@ func TestForeignValues(t *testing.T) {
 	for _, p := range twoWays(t) {
 		for name, put := range map[string][]string{
 			"hash": {"HSET", "field", "value"}, "list": {"RPUSH", "value"}, "text": {"SET", "hello"}, "nothing": {"SET", ""},
-			"number": {"SET", "42"}, "13 bytes": {"SET", "0123456789abc"}, "half a row": {"SET", "\xff\x95\x00"}, "a mark alone": {"SET", "\xff"},
+			"number": {"SET", "42"}, "13 bytes": {"SET", "0123456789abc"}, "half a row": {"SET", "\xff\x95\x00"}, "34 bytes": {"SET", strings.Repeat("~", 34)}, "12 bytes of 0": {"SET", strings.Repeat("\x00", 12)}, "a mark alone": {"SET", "\xff"},
 		} {
 			t.Run(p.Name()+" "+name, func(t *testing.T) {
 				s := open(t, Config{Redis: server(redis.Addr()), Now: still})
@@ -175,16 +175,16 @@ func TestForeignValues(t *testing.T) {
 				was := redis.MustDo("DUMP", at).Text
 				charges := []weir.Charge{{Policy: p, Key: "k", Cost: 1}, {Policy: p, Key: "other", Cost: 1}}
 				for i, r := range together(t, s, charges...) {
-					if i == 0 && (r.err == nil || errors.Is(r.err, weir.ErrUnknown)) {
-						t.Errorf("take from a key with a foreign value: %v, error %v; want an error, and not ErrUnknown", r.decision, r.err)
+					if i == 0 && (!errors.Is(r.err, weir.ErrState) || errors.Is(r.err, weir.ErrUnknown)) {
+						t.Errorf("take from a key with a foreign value: %v, error %v; want ErrState, and not ErrUnknown", r.decision, r.err)
 					}
 					if i == 1 && (r.err != nil || r.decision.Remaining != 99) {
 						t.Errorf("take from another key: %v, error %v; want 99 left", r.decision, r.err)
 					}
 				}
-				for _, op := range []weir.Op{weir.TakeAll, weir.ReserveAll, weir.PeekEach} {
-					if err := s.Do(context.Background(), &weir.Batch{Op: op, Charges: charges}); err == nil || errors.Is(err, weir.ErrUnknown) {
-						t.Errorf("%s of a key with a foreign value, and another: error %v; want one, and not ErrUnknown", ops[op], err)
+				for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.ReserveAll, weir.PeekEach, weir.DebitEach, weir.ResetEach} {
+					if err := s.Do(context.Background(), &weir.Batch{Op: op, Charges: charges}); !errors.Is(err, weir.ErrState) || errors.Is(err, weir.ErrUnknown) {
+						t.Errorf("%s of a key with a foreign value, and another: error %v; want ErrState, and not ErrUnknown", ops[op], err)
 					}
 				}
 				wantLeft(t, "after batches that failed", s, p, "other", 99)

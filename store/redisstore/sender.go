@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -284,11 +283,7 @@ func (s *sender) decodeTake(t *take, numbers []int64, err error) {
 // concernsOne says whether an error is about one row or policy, so that others need
 // not suffer from it. Nothing was done.
 func concernsOne(err error) bool {
-	if errors.Is(err, errOverfull) || errors.Is(err, weir.ErrReserveOnly) {
-		return true
-	}
-	r, ok := rueidis.IsRedisErr(err)
-	return ok && (strings.HasPrefix(r.Error(), "WRONGTYPE") || strings.Contains(r.Error(), "is not a row of weir"))
+	return errors.Is(err, errOverfull) || errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrState) || isState(err)
 }
 
 // decodeBrief hands out the answer to the one request of a row, for one unit.

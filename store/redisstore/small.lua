@@ -49,7 +49,7 @@ for k = 1, #KEYS do
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w, same = EPOCH + w, print == fp % 65536
 		end
-		if rowB ~= b or rowA ~= a or rowVersion ~= version then return {-1} end
+		if rowB ~= b or rowA ~= a or rowVersion ~= version or f >= a then return {-1} end
 		texts[k], was[k] = text, w
 		if w < now then
 			w, f = now, 0

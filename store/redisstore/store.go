@@ -410,11 +410,28 @@ func (s *Store) failed(err error) error {
 		return nil
 	case errors.Is(err, weir.ErrReserveOnly), strings.HasPrefix(err.Error(), "redisstore: "):
 		return err // this package's own, which knows
+	case isState(err):
+		return stateError(err)
 	case redisconn.IsUnknown(err):
 		return unknownOutcome(err)
 	}
 	return fmt.Errorf("redisstore: %w", err)
 }
+
+// isState says whether an error of the server is about what lies at one key: it is of another
+// type, or not a row, or such that a script cannot reckon with it. Nothing was done.
+func isState(err error) bool {
+	r, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return false
+	}
+	text := r.Error()
+	return strings.Contains(text, "WRONGTYPE") || strings.Contains(text, "is not a row of weir") ||
+		strings.Contains(text, "user_script") && strings.Contains(text, "attempt to ")
+}
+
+// stateError returns an error about what lies at one key.
+func stateError(why error) error { return fmt.Errorf("redisstore: %w: %w", weir.ErrState, why) }
 
 // unknownOutcome returns the error of a call that was sent, and may have been carried
 // out or not because of why.

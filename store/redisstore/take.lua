@@ -67,7 +67,7 @@ for k = 1, #KEYS do
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w = EPOCH + w
 		end
-		mine, was = rowB == b and rowA == a and rowVersion == version, w
+		mine, was = rowB == b and rowA == a and rowVersion == version and f < a, w
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
