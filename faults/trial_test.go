@@ -111,6 +111,13 @@ func (tr *trial) atLeast(name string, value, bound float64, formula string) {
 	tr.add(report.Figure{Name: name, Value: number(value), Bound: "≥ " + number(bound) + " = " + formula, Met: value >= bound}, true)
 }
 
+// ratio judges how much of something there is.
+func (tr *trial) ratio(name string, value, bound float64) {
+	tr.Helper()
+	f := report.Figure{Name: name, Value: fmt.Sprintf("%.2f", value), Bound: fmt.Sprintf("≥ %.2f", bound), Met: value >= bound}
+	tr.add(f, true)
+}
+
 // wholeRate judges that a key under full load gets its rate. Where a daemon decided
 // alone that is not sure: it may have owed what it gave.
 func (tr *trial) wholeRate(name string, value float64, tier rig.Tier) {
