@@ -32,6 +32,9 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if b.Used != nil { // what this node has used is all that a tier carries
+		return weir.ErrBatch
+	}
 	if len(b.Charges) == 0 {
 		return nil
 	}

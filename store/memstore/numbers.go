@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"context"
 	"errors"
 	"hash/maphash"
 	"math/rand/v2"
@@ -108,6 +109,16 @@ func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
 		n, err = t.resolveAs(p, fromCall)
 	}
 	return n, err
+}
+
+// Current returns the policy that decides for those who bring p: p itself, or what Set has
+// put in its place. It is nil if p cannot be counted.
+func (t *Table) Current(_ context.Context, p *weir.Policy) *weir.Policy {
+	n, err := t.resolve(p)
+	if err != nil {
+		return nil
+	}
+	return n.policy
 }
 
 // resolveAs is resolve without a sweep, for one who asks.

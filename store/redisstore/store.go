@@ -290,6 +290,16 @@ func (s *Store) Changed(policy string) {
 	}
 }
 
+// Current returns the policy that decides for those who bring p: p itself, or what Set has
+// put in its place, in any process. It is nil if Redis cannot be asked.
+func (s *Store) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
+	n, err := s.resolve(ctx, p)
+	if err != nil {
+		return nil
+	}
+	return n.policy
+}
+
 // A binding remembers which numbers a policy means.
 type binding struct {
 	policy  *weir.Policy

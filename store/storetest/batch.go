@@ -17,9 +17,9 @@ var batchTests = []test{
 	{name: "no charges", run: noCharges},
 	{name: "a batch may be used again", run: batchAgain},
 	{name: "one clock reading", run: oneReading},
-	{name: "what was used is charged first", run: usedFirst},
-	{name: "what was used is charged also if all is refused", run: usedOfRefused},
-	{name: "what was used with a bad batch is not charged", run: usedOfErrors},
+	{name: "what was used is charged first", run: usedFirst, need: ChargesUsed},
+	{name: "what was used is charged also if all is refused", run: usedOfRefused, need: ChargesUsed},
+	{name: "what was used with a bad batch is not charged", run: usedOfErrors, need: ChargesUsed},
 }
 
 // wantBatch compares the decisions of a batch.

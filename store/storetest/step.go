@@ -114,7 +114,7 @@ func (d drawer) reserve(w *world, charges []weir.Charge) step {
 
 // used draws what was used before a batch; mostly nothing.
 func (d drawer) used(charges []weir.Charge) []int64 {
-	if !d.oneIn(4, "used") {
+	if !d.store.meets(ChargesUsed) || !d.oneIn(4, "used") {
 		return nil
 	}
 	used := make([]int64, len(charges))

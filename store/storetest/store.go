@@ -72,9 +72,13 @@ const (
 	// what an earlier charge of the same batch left behind is an error and
 	// charges nothing.
 	WholeErrors Demand = "whole errors"
+
+	// ChargesUsed: Batch.Used is charged before the batch. A limiter in front of a
+	// store may refuse it.
+	ChargesUsed Demand = "charges Used"
 )
 
-var demands = []Demand{BoundedHolds, BoundedKeys, TimeStandsStill, CheckedSet, RefusalsKeepNumbers, WholeErrors}
+var demands = []Demand{BoundedHolds, BoundedKeys, TimeStandsStill, CheckedSet, RefusalsKeepNumbers, WholeErrors, ChargesUsed}
 
 // A test is one demand, or a few that belong together, as a subtest.
 type test struct {
