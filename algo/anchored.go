@@ -128,7 +128,7 @@ const maxCount int64 = 1<<62 - 1
 func (a *Anchored) fold(*State, *Holds, int64) {}
 
 func (a *Anchored) refund(s *State, _ *Holds, at, now, units int64) int64 {
-	if !a.counts(s, at, now) {
+	if at < a.countsSince(s, now) {
 		return 0
 	}
 	start, used := a.current(*s, now)
@@ -139,17 +139,21 @@ func (a *Anchored) refund(s *State, _ *Holds, at, now, units int64) int64 {
 	return back
 }
 
-func (a *Anchored) counts(s *State, at, now int64) bool {
+func (a *Anchored) countsSince(s *State, now int64) int64 {
 	start, used := a.current(*s, now)
-	return used > 0 && at >= start
+	if used == 0 {
+		return countsNone
+	}
+	return start
 }
 
 func (a *Anchored) reset(s *State, hs *Holds, i int, now int64) {
 	start, _ := a.current(*s, now)
+	since := a.countsSince(s, now)
 	var held int64
-	for j := range hs.list {
-		if a.counts(s, hs.list[j].at(i), now) {
-			held += hs.list[j].Units
+	for h := range hs.all() {
+		if hs.chargedAt(h, i) >= since {
+			held += h.Units
 		}
 	}
 	if *s = (State{}); held > 0 {

@@ -1,21 +1,32 @@
 package algo
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"slices"
 )
+
+// format comes first, where the first encoding had the last instant, which is never
+// negative.
+const format = -2
 
 // AppendBinary appends everything that the ledger remembers, for a file: all but
 // the rules. ReadBinary is its inverse.
 func (l *Ledger) AppendBinary(b []byte) []byte {
+	b = binary.AppendVarint(b, format)
 	b = binary.AppendVarint(b, l.last)
 	b = binary.AppendUvarint(b, l.nextID)
 	for i := range l.states {
 		b = l.states[i].append(b)
 	}
-	b = binary.AppendUvarint(b, uint64(len(l.holds.list)))
-	for i := range l.holds.list {
-		b = l.holds.list[i].append(b)
+	b = binary.AppendUvarint(b, uint64(l.holds.count))
+	for h := range l.holds.all() {
+		b = h.append(b)
+	}
+	b = binary.AppendUvarint(b, uint64(len(l.holds.rebooked)))
+	for _, r := range l.holds.rebooked {
+		b = r.append(b)
 	}
 	return b
 }
@@ -40,11 +51,14 @@ func (h *Hold) append(b []byte) []byte {
 	b = binary.AppendVarint(b, h.Units)
 	b = binary.AppendVarint(b, h.Expiry)
 	b = binary.AppendVarint(b, h.charged)
-	b = binary.AppendUvarint(b, uint64(len(h.rebooked)))
-	for _, at := range h.rebooked {
-		b = binary.AppendVarint(b, at)
-	}
 	return b
+}
+
+func (r *rebooking) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, r.upTo)
+	b = binary.AppendUvarint(b, r.after)
+	b = binary.AppendVarint(b, r.since)
+	return binary.AppendVarint(b, r.at)
 }
 
 // ErrEncoding is returned by ReadBinary for bytes that AppendBinary did not write.
@@ -56,7 +70,12 @@ var ErrEncoding = errors.New("algo: not a ledger of these rules")
 func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 	l.Restart(rules, 0)
 	r := reader{data: data}
-	l.last = r.int()
+	first := false
+	if l.last = r.int(); l.last == format {
+		l.last = r.int()
+	} else {
+		first = true
+	}
 	l.nextID = r.uint()
 	for i := range l.states {
 		s := State{A: r.uint(), B: r.uint()}
@@ -65,13 +84,14 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 		}
 		l.states[i] = s
 	}
-	for range r.count(MaxHolds) {
-		h := r.hold(len(rules))
-		if n := len(l.holds.list); n > 0 && l.holds.list[n-1].Expiry > h.Expiry {
-			r.bad = true
-		}
-		l.holds.list = append(l.holds.list, h)
-		l.holds.units += h.Units
+	if first {
+		l.holds = r.firstHolds(len(rules))
+	} else {
+		l.holds = r.holds()
+		l.holds.rebooked = r.rebookings(len(rules), l.holds.count)
+	}
+	if n := len(l.holds.byID); n > 0 {
+		l.nextID = max(l.nextID, l.holds.byID[n-1].id)
 	}
 	if r.bad || len(r.data) > 0 {
 		return ErrEncoding
@@ -131,17 +151,67 @@ func (r *reader) log() *Log {
 	return g
 }
 
-func (r *reader) hold(rules int) Hold {
-	h := Hold{ID: r.uint(), Units: r.int(), Expiry: r.int(), charged: r.int()}
-	if h.Units < 0 || h.Units > MaxCost {
-		r.bad = true
+// holds reads holds in order of expiry.
+func (r *reader) holds() (hs Holds) {
+	for range r.count(MaxHolds) {
+		r.hold(&hs)
 	}
+	r.sortIDs(&hs)
+	return hs
+}
+
+// hold reads one more hold.
+func (r *reader) hold(hs *Holds) (h Hold) {
+	h = Hold{ID: r.uint(), Units: r.int(), Expiry: r.int(), charged: r.int()}
+	last := hs.last()
+	if h.Units < 0 || h.Units > MaxCost || h.Expiry == gap || last != nil && last.before(&h) >= 0 {
+		r.bad = true
+		return h
+	}
+	hs.add(h)
+	return h
+}
+
+// sortIDs puts the ids in order, which were added in another.
+func (r *reader) sortIDs(hs *Holds) {
+	slices.SortFunc(hs.byID, func(a, b holdRef) int { return cmp.Compare(a.id, b.id) })
+	for i := 1; i < len(hs.byID); i++ {
+		r.bad = r.bad || hs.byID[i].id == hs.byID[i-1].id
+	}
+}
+
+// rebookings reads what says when holds count as charged.
+func (r *reader) rebookings(rules, holds int) (list []rebooking) {
 	n := r.count(MaxRules)
-	if n != 0 && n != rules {
+	if n != 0 && (n != rules || holds == 0) {
 		r.bad = true
 	}
 	for range n {
-		h.rebooked = append(h.rebooked, r.int())
+		list = append(list, rebooking{upTo: r.uint(), after: r.uint(), since: r.int(), at: r.int()})
 	}
-	return h
+	return list
+}
+
+// firstHolds reads holds of the first encoding, where each says when it counts as
+// charged, rule by rule. Where that is not when it was charged, windows take nothing
+// back: what was used may seem more than it is, never less.
+func (r *reader) firstHolds(rules int) (hs Holds) {
+	rebooked := false
+	for range r.count(MaxHolds) {
+		h := r.hold(&hs)
+		n := r.count(MaxRules)
+		if n != 0 && n != rules {
+			r.bad = true
+		}
+		for range n {
+			at := r.int()
+			rebooked = rebooked || at != h.charged
+		}
+	}
+	r.sortIDs(&hs)
+	if n := len(hs.byID); rebooked && n > 0 {
+		none := rebooking{upTo: hs.byID[n-1].id, after: hs.byID[n-1].id}
+		hs.rebooked = slices.Repeat([]rebooking{none}, rules)
+	}
+	return hs
 }

@@ -90,7 +90,7 @@ func fullLedger(t testing.TB) *Ledger {
 	l.Take(start, 3)
 	l.Reserve(start+1, 4, start+minute)
 	l.Reserve(start+2, 5, start+hour)
-	if err := l.Set(start+3, l.rules, []int{0, 1, 2, 3, 4}); err != nil { // the holds are rebooked
+	if err := l.Set(start+3, l.rules, []int{1, 0, 2, 3, 4}); err != nil { // the holds are rebooked
 		t.Fatal(err)
 	}
 	l.Reserve(start+4, 1, Never)
@@ -117,8 +117,9 @@ func TestEncodingCutShort(t *testing.T) {
 // TestBadEncodings are those that only a mistake or an enemy writes.
 func TestBadEncodings(t *testing.T) {
 	rate, log := gcraSpec(1, second, 3), ruleSpec{kind: kindLog, rate: 3, per: hour}
-	head := func(states ...int64) []byte { // last, next id, A and B, then as given
-		b := binary.AppendVarint(nil, start)
+	head := func(states ...int64) []byte { // format, last, next id, A and B, then as given
+		b := binary.AppendVarint(nil, format)
+		b = binary.AppendVarint(b, start)
 		b = append(b, 2, 0, 0)
 		for _, n := range states {
 			b = binary.AppendVarint(b, n)
@@ -134,10 +135,12 @@ func TestBadEncodings(t *testing.T) {
 		"more holds than bytes":  {rate, head(count(9_000))},
 		"too many holds":         {rate, head(count(MaxHolds + 1))},
 		"endless number":         {rate, bytes.Repeat([]byte{0xff}, 100)},
-		"negative hold":          {rate, head(count(1), count(1), -1, start, start, count(0))},
+		"negative hold":          {rate, head(count(1), count(1), -1, start, start)},
 		"huge hold":              {rate, head(count(1), count(1), MaxCost+1, start, start, count(0))},
-		"holds out of order":     {rate, head(count(2), count(1), 1, start+2, start, count(0), count(2), 1, start+1, start, count(0))},
-		"hold of more rules":     {rate, head(count(1), count(1), 1, start, start, count(2), start, start)},
+		"holds out of order":     {rate, head(count(2), count(1), 1, start+2, start, count(2), 1, start+1, start, count(0))},
+		"two holds of one id":    {rate, head(count(2), count(1), 1, start+1, start, count(1), 1, start+2, start, count(0))},
+		"rebooked to more rules": {rate, head(count(1), count(1), 1, start, start, count(2), count(1), count(0), 0, start, count(1), count(0), 0, start)},
+		"nothing was rebooked":   {rate, head(count(0), count(1), count(1), count(0), 0, start)},
 		"more entries than data": {log, head(count(60_000))},
 		"too many entries":       {log, append(head(count(MaxLogRate+1)), make([]byte, 2*MaxLogRate+2)...)},
 		"empty entry":            {log, head(count(1), start, 0, count(0))},
@@ -149,7 +152,7 @@ func TestBadEncodings(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := new(Ledger).ReadBinary([]Rule{must(t, log)}, head(count(1), start, 1, count(1), count(1), 1, start, start, count(1), start)); err != nil {
+	if err := new(Ledger).ReadBinary([]Rule{must(t, log)}, head(count(1), start, 1, count(1), count(1), 1, start, start, count(1), count(1), count(0), 0, start)); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
 }
@@ -192,11 +195,71 @@ func useFuzzed(t *testing.T, l *Ledger, now, cost int64) {
 	l.Unused(now)
 	id, v := l.Reserve(now, 1, now+min(hour, math.MaxInt64-max(now, 0)))
 	check(v)
-	for _, h := range append([]Hold{{ID: id}}, l.holds.list...) {
+	holds := []Hold{{ID: id}}
+	for h := range l.holds.all() {
+		holds = append(holds, *h)
+	}
+	for _, h := range holds {
 		l.Renew(now, h.ID, h.Expiry)
 		l.Settle(now, h.ID, cost)
 	}
 	_ = l.Clone().Set(now, l.rules, make([]int, len(l.rules)))
 	l.Reset(now)
 	check(l.Peek(now, cost))
+}
+
+// TestFirstEncoding: what was written before holds were rebooked all at once is read,
+// and what a window cannot tell is forfeited.
+func TestFirstEncoding(t *testing.T) {
+	window := fixedSpec(50, hour)
+	old := func(at ...int64) []byte { // two holds, with when they count as charged
+		b := binary.AppendVarint(nil, start)
+		b = append(b, 2)
+		b = binary.AppendUvarint(b, must(t, window).(*Fixed).number(start)<<must(t, window).(*Fixed).shift|7)
+		b = append(b, 0, 2)
+		for id, units := range []int64{3, 4} {
+			b = append(b, byte(id+1))
+			b = binary.AppendVarint(b, units)
+			b = binary.AppendVarint(b, start+minute)
+			b = binary.AppendVarint(b, start)
+			b = append(b, byte(len(at)))
+			for _, a := range at {
+				b = binary.AppendVarint(b, a)
+			}
+		}
+		return b
+	}
+	for name, c := range map[string]struct {
+		data   []byte
+		refund int64
+	}{
+		"never rebooked":        {old(), 4},
+		"rebooked as it was":    {old(start), 4},
+		"rebooked later":        {old(start + 1), 0},
+		"rebooked to nowhere":   {old(forfeited), 0},
+		"and written once more": {rewritten(t, window, old(forfeited)), 0},
+	} {
+		l := &Ledger{}
+		if err := l.ReadBinary([]Rule{must(t, window)}, c.data); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if v := l.Peek(start, 1); v.Remaining != 43 || l.Holds() != 2 {
+			t.Errorf("%s: %d holds, %+v", name, l.Holds(), v)
+		}
+		if out := l.Settle(start, 2, 0); out != (Settlement{Refunded: c.refund}) {
+			t.Errorf("%s: settled as %+v, want %d refunded", name, out, c.refund)
+		}
+		if id, _ := l.Reserve(start, 1, start+hour); id != 3 || l.Settle(start, id, 0).Refunded != 1 {
+			t.Errorf("%s: a new hold, %d, is not refunded", name, id)
+		}
+	}
+}
+
+func rewritten(t *testing.T, s ruleSpec, data []byte) []byte {
+	l := &Ledger{}
+	if err := l.ReadBinary([]Rule{must(t, s)}, data); err != nil {
+		t.Fatal(err)
+	}
+	return l.AppendBinary(nil)
 }

@@ -217,22 +217,28 @@ func (g *GCRA) Fresh(epoch int64) State {
 //
 //	effective = max(TAT, t, maxᵢ(tick(min(now, eᵢ)) + Sᵢ×U))
 //
-// Among the holds that live on, the first has the largest sum and stands for
-// all. The suffix sums matter: neither the largest single hold nor the plain
-// sum keeps the bound once holds overlap and are settled in another order.
+// Among the holds that live on, the first has the largest sum and stands for all, so
+// that only those are looked at which are over and not yet part of TAT; Sᵢ of the
+// first that lives on is what is left of the sum. The suffix sums matter: neither
+// the largest single hold nor the plain sum keeps the bound once holds overlap and
+// are settled in another order.
 func (g *GCRA) effective(tat uint64, hs *Holds, now int64) (eff, t uint64) {
 	t = g.Tick(now)
 	eff = min(max(tat, t), t+g.most)
 	sum := hs.units
-	for i := range hs.list {
-		h := &hs.list[i]
-		if h.Expiry > now {
-			return max(eff, g.raised(t, sum, t)), t
+	if hs.anyOver(now) {
+		for h := range hs.all() {
+			if h.Expiry > now {
+				break
+			}
+			eff = max(eff, g.raised(g.Tick(h.Expiry), sum, t))
+			sum -= h.Units
 		}
-		eff = max(eff, g.raised(g.Tick(h.Expiry), sum, t))
-		sum -= h.Units
 	}
-	return eff, t
+	if sum == 0 {
+		return eff, t
+	}
+	return max(eff, g.raised(t, sum, t)), t
 }
 
 // raised returns tick + units×U, at most as far as a TAT may be ahead at t.
@@ -273,28 +279,26 @@ func (g *GCRA) remaining(s *State, hs *Holds, now int64) int64 {
 
 // retryAt assumes that holds run to their expiry. Hold i lets the charge
 // pass if Sᵢ×U leaves room for it, and otherwise only when it has expired and
-// the excess has been paid off.
+// the excess has been paid off. As Sᵢ falls from hold to hold, the holds are looked
+// at only until it leaves room.
 func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 	if cost > g.units {
 		return Never
 	}
 	t := g.Tick(now)
 	room := g.burst - uint64(cost)*g.unit
-	need := max(s.A, t)
-	if need > t+g.most {
-		need = t + g.most
-	}
+	need := min(max(s.A, t), t+g.most)
 	sum := hs.units
-	for i := range hs.list {
-		h := &hs.list[i]
+	for h := range hs.all() {
 		held := mulSat(uint64(sum), g.unit)
-		if held > room || h.Expiry <= now {
-			if h.Expiry == Never {
-				return Never
-			}
-			end := g.Tick(h.Expiry)
-			need = max(need, addCap(end, held, end+g.most))
+		if held <= room && h.Expiry > now {
+			break
 		}
+		if h.Expiry == Never {
+			return Never
+		}
+		end := g.Tick(h.Expiry)
+		need = max(need, addCap(end, held, end+g.most))
 		sum -= h.Units
 	}
 	if need <= t+room {
@@ -303,8 +307,22 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 	return max(now, g.First(need-room))
 }
 
+// resetAt is an upper bound while holds are open, so that it looks at the last of
+// them only: all may be held until then. It is exact with one hold, or none.
 func (g *GCRA) resetAt(s *State, hs *Holds, now int64) int64 {
-	return g.retryAt(s, hs, now, g.units)
+	need, t := g.effective(s.A, hs, now)
+	if held := hs.openUnits(now); held > 0 {
+		last := hs.last().Expiry
+		if last == Never {
+			return Never
+		}
+		end := g.Tick(last)
+		need = max(need, addCap(end, mulSat(uint64(held), g.unit), end+g.most))
+	}
+	if need <= t {
+		return now
+	}
+	return max(now, g.First(need))
 }
 
 func (g *GCRA) used(s *State, hs *Holds, now int64) int64 {
@@ -312,7 +330,7 @@ func (g *GCRA) used(s *State, hs *Holds, now int64) int64 {
 	return int64(g.perUnit.quo(eff - t + g.unit - 1))
 }
 
-func (g *GCRA) counts(_ *State, _, _ int64) bool { return true }
+func (g *GCRA) countsSince(*State, int64) int64 { return countsAll }
 
 func (g *GCRA) book(now, used int64) (State, error) {
 	owed := mulSat(uint64(used), g.unit)

@@ -1,6 +1,8 @@
 package algo
 
 import (
+	"cmp"
+	"iter"
 	"math"
 	"slices"
 )
@@ -13,82 +15,256 @@ type Hold struct {
 	Units  int64
 	Expiry int64 // the instant at which it counts as used whole; Never = it does not expire
 
-	charged  int64   // when it was charged
-	rebooked []int64 // after a Set: when it was charged, rule by rule; nil before one
+	charged int64 // when it was charged
+}
+
+// before orders holds by expiry, and by id where that is equal.
+func (h *Hold) before(o *Hold) int {
+	if c := cmp.Compare(h.Expiry, o.Expiry); c != 0 {
+		return c
+	}
+	return cmp.Compare(h.ID, o.ID)
 }
 
 // forfeited is the charge time of units that a rule no longer counts, so that
 // there is nothing to give back.
 const forfeited int64 = math.MinInt64
 
-// at returns when the hold's units were charged to rule i.
-func (h *Hold) at(i int) int64 {
-	if h.rebooked == nil {
-		return h.charged
-	}
-	return h.rebooked[i]
-}
-
-// Holds are one key's open holds, in order of expiry. The zero value has none.
+// Holds are one key's open holds. The zero value has none.
+//
+// They are found by expiry, as the first to end is looked for by every decision,
+// and by id, to be settled. By expiry they are in a B-tree of two levels: chunks of
+// at most maxChunk holds, none of them empty. By id they are in one slice, to which
+// new ones are appended because ids ascend; a hold that has gone leaves a gap, and
+// gaps are closed when there are more of them than holds. So every operation costs
+// a binary search and moves a few kilobytes at most, however many holds there are.
 type Holds struct {
-	list  []Hold
-	units int64 // the sum of all Units
+	chunks [][]Hold
+	byID   []holdRef
+	count  int
+	units  int64 // the sum of all Units
+
+	rebooked []rebooking // by rule; nil = every hold counts as charged when it was
 }
 
-// MaxHolds bounds the open holds of one key. A decision on a key with holds
-// costs O(holds).
+// holdRef is where a hold is among the others, by expiry.
+type holdRef struct {
+	id     uint64
+	expiry int64 // gap if the hold has gone
+}
+
+const gap int64 = math.MinInt64
+
+// MaxHolds bounds the open holds of one key.
 const MaxHolds = 10_000
 
-// add inserts h behind the holds that expire no later.
+// maxChunk is how many holds a chunk may have: 2 KiB.
+const maxChunk = 64
+
+// add inserts h, whose id must be greater than every id before.
 func (hs *Holds) add(h Hold) {
-	i := len(hs.list)
-	for i > 0 && hs.list[i-1].Expiry > h.Expiry {
+	hs.insert(h)
+	hs.byID = append(hs.byID, holdRef{h.ID, h.Expiry})
+}
+
+// insert puts h in its place by expiry.
+func (hs *Holds) insert(h Hold) {
+	hs.count++
+	hs.units += h.Units
+	if len(hs.chunks) == 0 {
+		hs.chunks = append(hs.chunks, []Hold{h})
+		return
+	}
+	i, j := hs.seek(&h)
+	c := slices.Insert(hs.chunks[i], j, h)
+	hs.chunks[i] = c
+	if len(c) <= maxChunk {
+		return
+	}
+	half := len(c) / 2
+	if i == len(hs.chunks)-1 && j == len(c)-1 {
+		half = len(c) - 1 // most come in order of expiry: leave full chunks behind
+	}
+	hs.chunks = slices.Insert(hs.chunks, i+1, slices.Clone(c[half:]))
+	hs.chunks[i] = c[:half]
+}
+
+// seek returns the chunk and the place in it where h is or belongs. There must be
+// a chunk.
+func (hs *Holds) seek(h *Hold) (i, j int) {
+	i, ok := slices.BinarySearchFunc(hs.chunks, h, func(c []Hold, h *Hold) int { return c[0].before(h) })
+	if !ok && i > 0 {
 		i--
 	}
-	hs.list = slices.Insert(hs.list, i, h)
-	hs.units += h.Units
+	j, _ = slices.BinarySearchFunc(hs.chunks[i], h, func(o Hold, h *Hold) int { return o.before(h) })
+	return i, j
 }
 
-// find returns the position of a hold, or -1. Where all holds live equally
-// long their ids ascend and a binary search hits; otherwise all are looked at.
-func (hs *Holds) find(id uint64) int {
-	i, ok := slices.BinarySearchFunc(hs.list, id, func(h Hold, id uint64) int {
-		if h.ID < id {
-			return -1
+// delete takes a hold out of its place by expiry.
+func (hs *Holds) delete(at *Hold) {
+	i, j := hs.seek(at)
+	hs.count--
+	hs.units -= hs.chunks[i][j].Units
+	if hs.chunks[i] = slices.Delete(hs.chunks[i], j, j+1); len(hs.chunks[i]) == 0 {
+		hs.chunks = slices.Delete(hs.chunks, i, i+1)
+	}
+}
+
+// find returns a hold, or false if there is none of that id.
+func (hs *Holds) find(id uint64) (Hold, bool) {
+	ref := hs.ref(id)
+	if ref == nil {
+		return Hold{}, false
+	}
+	i, j := hs.seek(&Hold{ID: id, Expiry: ref.expiry})
+	return hs.chunks[i][j], true
+}
+
+func (hs *Holds) ref(id uint64) *holdRef {
+	i, ok := slices.BinarySearchFunc(hs.byID, id, func(r holdRef, id uint64) int { return cmp.Compare(r.id, id) })
+	if !ok || hs.byID[i].expiry == gap {
+		return nil
+	}
+	return &hs.byID[i]
+}
+
+// remove ends a hold that is there.
+func (hs *Holds) remove(h Hold) {
+	hs.delete(&h)
+	hs.ref(h.ID).expiry = gap
+	switch n := len(hs.byID); {
+	case hs.count == 0:
+		hs.byID, hs.rebooked = hs.byID[:0], nil
+	case n > 2*hs.count+maxChunk:
+		hs.byID = slices.DeleteFunc(hs.byID, func(r holdRef) bool { return r.expiry == gap })
+	}
+}
+
+// move gives a hold that is there another expiry.
+func (hs *Holds) move(h Hold, expiry int64) {
+	hs.delete(&h)
+	hs.ref(h.ID).expiry = expiry
+	h.Expiry = expiry
+	hs.insert(h)
+}
+
+// first returns the hold that expires first, or nil.
+func (hs *Holds) first() *Hold {
+	if len(hs.chunks) == 0 {
+		return nil
+	}
+	return &hs.chunks[0][0]
+}
+
+// last returns the hold that expires last, or nil.
+func (hs *Holds) last() *Hold {
+	if len(hs.chunks) == 0 {
+		return nil
+	}
+	c := hs.chunks[len(hs.chunks)-1]
+	return &c[len(c)-1]
+}
+
+// anyOver says whether some hold is over at now.
+func (hs *Holds) anyOver(now int64) bool {
+	h := hs.first()
+	return h != nil && h.Expiry <= now
+}
+
+// anyOpen says whether some hold is not over at now.
+func (hs *Holds) anyOpen(now int64) bool {
+	h := hs.last()
+	return h != nil && h.Expiry > now
+}
+
+// openUnits returns the units of the holds that are not over at now.
+func (hs *Holds) openUnits(now int64) int64 {
+	sum := hs.units
+	if hs.anyOver(now) {
+		for h := range hs.all() {
+			if h.Expiry > now {
+				break
+			}
+			sum -= h.Units
 		}
-		if h.ID > id {
-			return 1
+	}
+	return sum
+}
+
+// all yields the holds in order of expiry.
+func (hs *Holds) all() iter.Seq[*Hold] {
+	return func(yield func(*Hold) bool) {
+		for _, c := range hs.chunks {
+			for i := range c {
+				if !yield(&c[i]) {
+					return
+				}
+			}
 		}
-		return 0
-	})
-	if ok {
-		return i
 	}
-	return slices.IndexFunc(hs.list, func(h Hold) bool { return h.ID == id })
 }
 
-func (hs *Holds) remove(i int) {
-	hs.units -= hs.list[i].Units
-	hs.list = slices.Delete(hs.list, i, i+1)
-}
-
-// expired counts the holds that are over at now; they come first.
-func (hs *Holds) expired(now int64) int {
-	n := 0
-	for n < len(hs.list) && hs.list[n].Expiry <= now {
-		n++
+// drop removes the holds that are over at now.
+func (hs *Holds) drop(now int64) {
+	for hs.anyOver(now) {
+		hs.remove(*hs.first())
 	}
-	return n
-}
-
-// drop removes the first n holds.
-func (hs *Holds) drop(n int) {
-	for i := range n {
-		hs.units -= hs.list[i].Units
-	}
-	hs.list = slices.Delete(hs.list, 0, n)
 }
 
 func (hs *Holds) clone() Holds {
-	return Holds{list: slices.Clone(hs.list), units: hs.units}
+	c := *hs
+	c.chunks = make([][]Hold, len(hs.chunks))
+	for i := range hs.chunks {
+		c.chunks[i] = slices.Clone(hs.chunks[i])
+	}
+	c.byID = slices.Clone(hs.byID)
+	c.rebooked = slices.Clone(hs.rebooked)
+	return c
+}
+
+// A rebooking is what is left of the times at which holds were charged to a rule after
+// other rules were put in force and the units in use were booked anew. It says the
+// same of every hold, so that changing the rules looks at none of them.
+type rebooking struct {
+	upTo  uint64 // it is about the holds up to this id; 0 = about none
+	after uint64 // of these, those up to this id are forfeited,
+	since int64  // and those that were charged before this instant,
+	at    int64  // and the others count as charged at this one
+}
+
+// chargedAt returns when a hold's units were charged to rule i.
+func (hs *Holds) chargedAt(h *Hold, i int) int64 {
+	if hs.rebooked == nil {
+		return h.charged
+	}
+	switch r := &hs.rebooked[i]; {
+	case h.ID > r.upTo:
+		return h.charged
+	case h.ID <= r.after || h.charged < r.since:
+		return forfeited
+	default:
+		return r.at
+	}
+}
+
+// What rules say of the charges that they still count; see Rule.countsSince.
+const (
+	countsAll  int64 = math.MinInt64
+	countsNone int64 = Never
+)
+
+// again returns the rebooking of the holds up to an id that were rebooked as r says,
+// now that those charged since an instant are booked anew at now.
+func (r rebooking) again(upTo uint64, since, now int64) rebooking {
+	next := rebooking{upTo: upTo, since: since, at: now}
+	switch {
+	case since == countsNone:
+		next.after = upTo
+	case since == countsAll || r.upTo == 0:
+	case r.at >= since: // what was left then is left now, as is all that came after
+		next.after, next.since = r.after, r.since
+	default:
+		next.after = r.upTo
+	}
+	return next
 }

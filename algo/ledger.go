@@ -1,5 +1,7 @@
 package algo
 
+import "slices"
+
 // Ledger is everything that is remembered of one key under one policy: a state
 // for each rule, and the open holds. It decides for all rules at once, all or
 // nothing. It is not safe for concurrent use; its owner locks.
@@ -10,6 +12,7 @@ type Ledger struct {
 	rules  []Rule
 	states []State
 	holds  Holds
+	ended  []Hold // as they were before EndHoldsBy, for Rollback
 	last   int64
 	nextID uint64
 }
@@ -76,32 +79,72 @@ func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
 
 // Holds returns the number of open holds, expired ones that no operation has
 // met yet included.
-func (l *Ledger) Holds() int { return len(l.holds.list) }
+func (l *Ledger) Holds() int { return l.holds.count }
 
 // HasHolds says whether a hold is open at now, which has not expired.
 func (l *Ledger) HasHolds(now int64) bool {
-	now = max(now, l.last)
-	n := len(l.holds.list)
-	return n > 0 && l.holds.list[n-1].Expiry > now
+	return l.holds.anyOpen(max(now, l.last))
 }
 
 // HoldExpiry returns when a hold expires, or false if it was settled or an
 // operation has met it after its expiry.
 func (l *Ledger) HoldExpiry(id uint64) (int64, bool) {
-	i := l.holds.find(id)
-	if i < 0 {
+	ref := l.holds.ref(id)
+	if ref == nil {
 		return 0, false
 	}
-	return l.holds.list[i].Expiry, true
+	return ref.expiry, true
 }
 
-// Clone returns an independent copy, to try out what would happen.
+// Clone returns an independent copy, to try out what would happen. It copies every
+// hold; see Checkpoint.
 func (l *Ledger) Clone() *Ledger {
-	c := &Ledger{rules: l.rules, states: make([]State, len(l.states)), holds: l.holds.clone(), last: l.last, nextID: l.nextID}
-	for i := range l.states {
-		c.states[i] = l.states[i].clone()
+	return &Ledger{rules: l.rules, states: cloneStates(l.states), holds: l.holds.clone(), last: l.last, nextID: l.nextID}
+}
+
+func cloneStates(states []State) []State {
+	c := make([]State, len(states))
+	for i := range states {
+		c[i] = states[i].clone()
 	}
 	return c
+}
+
+// A Checkpoint is what it takes to put a ledger back as it was at an instant.
+type Checkpoint struct {
+	rules    []Rule
+	states   []State
+	rebooked []rebooking
+	nextID   uint64
+	ended    int
+}
+
+// Checkpoint returns the ledger as it is at now, to try something out and then to
+// Rollback. Unlike Clone it looks at no hold. Until then only Take, Debit, Peek,
+// Reserve, Set and EndHoldsBy may be called, at that same now.
+func (l *Ledger) Checkpoint(now int64) Checkpoint {
+	l.advance(now)
+	return Checkpoint{
+		rules: l.rules, states: cloneStates(l.states), rebooked: l.holds.rebooked,
+		nextID: l.nextID, ended: len(l.ended),
+	}
+}
+
+// Rollback undoes everything that was done since the checkpoint.
+func (l *Ledger) Rollback(c Checkpoint) {
+	l.rules, l.states = c.rules, c.states
+	for ; l.nextID > c.nextID; l.nextID-- {
+		if h, ok := l.holds.find(l.nextID); ok {
+			l.holds.remove(h)
+		}
+	}
+	l.holds.rebooked = c.rebooked
+	for _, h := range slices.Backward(l.ended[c.ended:]) {
+		if now, ok := l.holds.find(h.ID); ok {
+			l.holds.move(now, h.Expiry)
+		}
+	}
+	l.ended = l.ended[:c.ended]
 }
 
 // advance moves the ledger to now or, if that is past, to the last now. Holds
@@ -109,12 +152,10 @@ func (l *Ledger) Clone() *Ledger {
 func (l *Ledger) advance(now int64) int64 {
 	now = max(now, l.last)
 	l.last = now
-	n := l.holds.expired(now)
-	if n == 0 {
-		return now
+	if l.holds.anyOver(now) {
+		l.fold(now)
+		l.holds.drop(now)
 	}
-	l.fold(now)
-	l.holds.drop(n)
 	return now
 }
 
@@ -219,14 +260,14 @@ func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 		l.fold(now)
 		return 0, v
 	}
-	if len(l.holds.list) >= MaxHolds {
+	if l.holds.count >= MaxHolds {
 		v = l.tightest(now)
-		v.OK, v.RetryAt, v.Held = false, l.holds.list[0].Expiry, true
+		v.OK, v.RetryAt, v.Held = false, l.holds.first().Expiry, true
 		return 0, v
 	}
 	l.charge(now, cost)
 	l.nextID++
-	l.holds.add(Hold{ID: l.nextID, Units: cost, Expiry: expiry, charged: now})
+	l.holds.add(Hold{ID: l.nextID, Units: cost, Expiry: max(expiry, gap+1), charged: now})
 	return l.nextID, l.tightest(now)
 }
 
@@ -234,23 +275,23 @@ func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 // more than was held is owed.
 func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 	now = l.advance(now)
-	j := l.holds.find(id)
-	if j < 0 {
+	h, ok := l.holds.find(id)
+	if !ok {
 		return Settlement{Late: true}
 	}
-	h := &l.holds.list[j]
+	l.ended = nil
 	over, back := max(0, used-h.Units), max(0, h.Units-used)
 	var out Settlement
 	for i, r := range l.rules {
 		if _, held := r.(*Slots); !held { // slots are freed whole, and cannot be overrun
 			out.Overrun = over
 		}
-		out.Refunded = max(out.Refunded, r.refund(&l.states[i], &l.holds, h.at(i), now, back))
+		out.Refunded = max(out.Refunded, r.refund(&l.states[i], &l.holds, l.holds.chargedAt(&h, i), now, back))
 		if over > 0 {
 			r.charge(&l.states[i], &l.holds, now, over)
 		}
 	}
-	l.holds.remove(j)
+	l.holds.remove(h)
 	return out
 }
 
@@ -258,14 +299,12 @@ func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 // not over before. It returns false if the hold is over.
 func (l *Ledger) Renew(now int64, id uint64, expiry int64) bool {
 	now = l.advance(now)
-	j := l.holds.find(id)
-	if j < 0 {
+	h, ok := l.holds.find(id)
+	if !ok {
 		return false
 	}
-	h := l.holds.list[j]
-	l.holds.remove(j)
-	h.Expiry = max(expiry, now)
-	l.holds.add(h)
+	l.ended = nil
+	l.holds.move(h, max(expiry, now))
 	return true
 }
 
@@ -301,9 +340,7 @@ func (l *Ledger) Set(now int64, rules []Rule, from []int) error {
 			return &SetError{Rule: i, Err: g.overfull(l.holds.units)}
 		}
 	}
-	for j := range l.holds.list {
-		l.rebook(&l.holds.list[j], now, from, booked)
-	}
+	l.rebook(now, from, booked)
 	l.rules, l.states = rules, states
 	return nil
 }
@@ -322,26 +359,36 @@ func (e *SetError) Unwrap() error { return e.Err }
 // EndHoldsBy lets no open hold last beyond at. It is for an owner that puts
 // rules in force under which holds must expire.
 func (l *Ledger) EndHoldsBy(at int64) {
-	for i := range l.holds.list {
-		l.holds.list[i].Expiry = min(l.holds.list[i].Expiry, at) // keeps them in order
+	for h := l.holds.last(); h != nil && h.Expiry > at; h = l.holds.last() {
+		l.ended = append(l.ended, *h)
+		l.holds.move(*h, at)
 	}
 }
 
-// rebook notes, for a hold, when its units were charged to each of the new
+// rebook notes when the units of the open holds were charged to each of the new
 // rules: now where they were booked anew, never where they no longer count.
-func (l *Ledger) rebook(h *Hold, now int64, from []int, booked []bool) {
-	at := make([]int64, len(from))
-	for i, f := range from {
-		switch {
-		case f < 0, booked[i] && !l.rules[f].counts(&l.states[f], h.at(f), now):
-			at[i] = forfeited
-		case booked[i]:
-			at[i] = now
-		default:
-			at[i] = h.at(f)
-		}
+func (l *Ledger) rebook(now int64, from []int, booked []bool) {
+	if l.holds.count == 0 {
+		return
 	}
-	h.rebooked = at
+	next, changed := make([]rebooking, len(from)), l.holds.rebooked != nil
+	for i, f := range from {
+		var r rebooking
+		if f >= 0 && l.holds.rebooked != nil {
+			r = l.holds.rebooked[f]
+		}
+		switch {
+		case f < 0:
+			r = r.again(l.nextID, countsNone, now)
+		case booked[i]:
+			r = r.again(l.nextID, l.rules[f].countsSince(&l.states[f], now), now)
+		}
+		next[i] = r
+		changed = changed || r.upTo > 0
+	}
+	if changed {
+		l.holds.rebooked = next
+	}
 }
 
 // Standing tells how the rule that is used most stands at now. Open holds are
@@ -359,14 +406,14 @@ func (l *Ledger) Standing(now int64) Standing {
 // does first, and returns how many are open.
 func (l *Ledger) Advance(now int64) (open int) {
 	l.advance(now)
-	return len(l.holds.list)
+	return l.holds.count
 }
 
 // Unused says whether the ledger equals one that was never used, so that it may
 // be forgotten without forgiving anything.
 func (l *Ledger) Unused(now int64) bool {
 	now = max(now, l.last)
-	if len(l.holds.list) > l.holds.expired(now) {
+	if l.holds.anyOpen(now) {
 		return false
 	}
 	for i, r := range l.rules {

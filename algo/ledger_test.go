@@ -93,11 +93,17 @@ func (p *pair) check(now int64, v Verdict, cost int64, allowed bool) {
 	p.checkRetry(now, v, cost)
 }
 
-// checkReset asks whether ResetAt is the first instant that is as if unused.
+// checkReset asks whether ResetAt is the first instant that is as if unused or, with
+// holds open, the bound that SEMANTICS gives.
 func (p *pair) checkReset(now int64, v Verdict) {
 	p.t.Helper()
 	r := p.model.rules[v.By]
 	unused := func(at int64) bool { return r.unused(at, p.model.holds) }
+	if g, ok := r.(*gcraModel); ok && v.ResetAt != Never && !unused(v.ResetAt) {
+		p.fail("reset at %d (+%d), when something is in use: %+v", v.ResetAt, v.ResetAt-now, v)
+	} else if ok {
+		unused = func(at int64) bool { return g.surelyUnused(at, now, p.model.holds) }
+	}
 	if !isFirst(v.ResetAt, now, unused) {
 		p.fail("reset at %d (+%d), want %d: %+v", v.ResetAt, v.ResetAt-now, firstInstant(now, unused), v)
 	}

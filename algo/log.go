@@ -197,16 +197,18 @@ func (l *SlidingLog) find(g *Log, at, now int64) int {
 	return head + i
 }
 
-func (l *SlidingLog) counts(s *State, at, now int64) bool {
-	return l.find(s.Log, at, now) >= 0
+func (l *SlidingLog) countsSince(s *State, now int64) int64 {
+	if head, _ := l.live(s.Log, now); head == len(s.Log.entries) {
+		return countsNone
+	}
+	return now - l.per + 1
 }
 
 func (l *SlidingLog) reset(s *State, hs *Holds, i int, now int64) {
 	held := &Log{}
-	charges := make([]entry, 0, len(hs.list))
-	for j := range hs.list {
-		h := &hs.list[j]
-		if k := l.find(s.Log, h.at(i), now); k >= 0 && h.Units > 0 {
+	charges := make([]entry, 0, hs.count)
+	for h := range hs.all() {
+		if k := l.find(s.Log, hs.chargedAt(h, i), now); k >= 0 && h.Units > 0 {
 			charges = append(charges, entry{s.Log.entries[k].at, h.Units})
 		}
 	}

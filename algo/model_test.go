@@ -172,6 +172,27 @@ func (g *gcraModel) room(now int64, hs []*holdModel) int64 {
 
 func (g *gcraModel) unused(now int64, hs []*holdModel) bool { return g.owed(now, hs).Sign() == 0 }
 
+// surelyUnused says whether at is not before max(TAT, last expiry + S × T), with the
+// holds that are open at now.
+func (g *gcraModel) surelyUnused(at, now int64, hs []*holdModel) bool {
+	need, last, sum := g.effective(now, hs), int64(0), int64(0)
+	for _, h := range hs {
+		if h.expiry > now {
+			last, sum = h.expiry, sum+h.units
+		}
+	}
+	if sum > 0 && last == Never {
+		return false
+	}
+	if sum > 0 {
+		end := g.clock.at(last)
+		if bound := g.clamp(new(big.Int).Add(end, g.clock.units(sum)), end); bound.Cmp(need) > 0 {
+			need = bound
+		}
+	}
+	return g.clock.at(at).Cmp(need) >= 0
+}
+
 func (g *gcraModel) used(now int64, hs []*holdModel) int64 {
 	return ceilDiv(g.owed(now, hs), g.clock.unit).Int64()
 }

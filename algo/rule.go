@@ -51,9 +51,9 @@ type Rule interface {
 
 	// used returns the units in use at now, rounded up, held ones included.
 	used(s *State, hs *Holds, now int64) int64
-	// counts says whether units charged at at are still, and wholly, part of
-	// used.
-	counts(s *State, at, now int64) bool
+	// countsSince returns the instant since which charges are still, and wholly,
+	// part of used: countsAll or countsNone if it does not matter when.
+	countsSince(s *State, now int64) int64
 	// book returns a state with used units in use at now.
 	book(now, used int64) (State, error)
 	// adopt converts a state that old wrote where that keeps more than the

@@ -201,17 +201,16 @@ func (w *Sliding) counter(v *slide, at int64) *uint64 {
 	return nil
 }
 
-func (w *Sliding) counts(s *State, at, now int64) bool {
-	v := w.current(*s, now)
-	return w.counter(&v, at) == &v.cur // the window before counts in part only
+func (w *Sliding) countsSince(s *State, now int64) int64 {
+	return w.current(*s, now).start // the window before counts in part only
 }
 
 func (w *Sliding) reset(s *State, hs *Holds, i int, now int64) {
 	v := w.current(*s, now)
 	v.cur, v.prev = 0, 0
-	for j := range hs.list {
-		if into := w.counter(&v, hs.list[j].at(i)); into != nil {
-			*into = addCap(*into, uint64(hs.list[j].Units), w.most)
+	for h := range hs.all() {
+		if into := w.counter(&v, hs.chargedAt(h, i)); into != nil {
+			*into = addCap(*into, uint64(h.Units), w.most)
 		}
 	}
 	*s = w.pack(v)

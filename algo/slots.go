@@ -57,11 +57,7 @@ func (l *Slots) admits(_ *State, hs *Holds, now, cost int64) bool {
 }
 
 func (l *Slots) remaining(_ *State, hs *Holds, now int64) int64 {
-	held := hs.units
-	for i := 0; i < len(hs.list) && hs.list[i].Expiry <= now; i++ {
-		held -= hs.list[i].Units
-	}
-	return max(0, l.units-held)
+	return max(0, l.units-hs.openUnits(now))
 }
 
 func (l *Slots) retryAt(_ *State, hs *Holds, now, cost int64) int64 {
@@ -70,16 +66,19 @@ func (l *Slots) retryAt(_ *State, hs *Holds, now, cost int64) int64 {
 	}
 	held := hs.units
 	at := now
-	for i := 0; i < len(hs.list) && held+cost > l.units; i++ {
-		held -= hs.list[i].Units
-		at = max(at, hs.list[i].Expiry)
+	for h := range hs.all() {
+		if held+cost <= l.units {
+			break
+		}
+		held -= h.Units
+		at = max(at, h.Expiry)
 	}
 	return at
 }
 
 func (l *Slots) resetAt(_ *State, hs *Holds, now int64) int64 {
-	if n := len(hs.list); n > 0 {
-		return max(now, hs.list[n-1].Expiry)
+	if h := hs.last(); h != nil {
+		return max(now, h.Expiry)
 	}
 	return now
 }
@@ -91,6 +90,6 @@ func (l *Slots) fold(*State, *Holds, int64)                             {}
 func (l *Slots) refund(_ *State, _ *Holds, _, _, _ int64) int64         { return 0 }
 func (l *Slots) reset(*State, *Holds, int, int64)                       {}
 func (l *Slots) used(*State, *Holds, int64) int64                       { return 0 }
-func (l *Slots) counts(*State, int64, int64) bool                       { return false }
+func (l *Slots) countsSince(*State, int64) int64                        { return countsNone }
 func (l *Slots) book(int64, int64) (State, error)                       { return State{}, nil }
 func (l *Slots) adopt(Rule, *State, *Holds, int64) (State, bool, error) { return State{}, true, nil }

@@ -205,7 +205,7 @@ func (f *Fixed) charge(s *State, _ *Holds, now, cost int64) {
 func (f *Fixed) fold(*State, *Holds, int64) {}
 
 func (f *Fixed) refund(s *State, _ *Holds, at, now, units int64) int64 {
-	if !f.counts(s, at, now) {
+	if at < f.countsSince(s, now) {
 		return 0
 	}
 	number, used := f.current(s.A, now)
@@ -214,17 +214,19 @@ func (f *Fixed) refund(s *State, _ *Holds, at, now, units int64) int64 {
 	return int64(back)
 }
 
-func (f *Fixed) counts(s *State, at, now int64) bool {
+func (f *Fixed) countsSince(s *State, now int64) int64 {
 	number, _ := f.current(s.A, now)
-	return at != forfeited && f.number(at) == number
+	start, _ := f.bounds(number)
+	return start
 }
 
 func (f *Fixed) reset(s *State, hs *Holds, i int, now int64) {
 	number, _ := f.current(s.A, now)
+	since := f.countsSince(s, now)
 	var held uint64
-	for j := range hs.list {
-		if f.counts(s, hs.list[j].at(i), now) {
-			held = addCap(held, uint64(hs.list[j].Units), f.most)
+	for h := range hs.all() {
+		if hs.chargedAt(h, i) >= since {
+			held = addCap(held, uint64(h.Units), f.most)
 		}
 	}
 	s.A = number<<f.shift | held

@@ -36,7 +36,7 @@ func holdsBounded(r *rig) {
 	r.wantReserve(one, held)
 	r.wantReserve(one, queueFull(held, seconds(2)))
 	r.clock.Pass(seconds(2)) // the second has expired, and nobody settled it
-	r.wantReserve(one, admitted(100, 97, seconds(58)+seconds(72)))
+	r.wantReserve(one, admitted(100, 97, minutes(1)+seconds(72)))
 }
 
 func holdBatches(r *rig) {
