@@ -140,6 +140,16 @@ func (hs *Holds) remove(h Hold) {
 	}
 }
 
+// forgetIDs lets the ids beyond after be given again. None of their holds may be
+// there.
+func (hs *Holds) forgetIDs(after uint64) {
+	n := len(hs.byID)
+	for n > 0 && hs.byID[n-1].id > after {
+		n--
+	}
+	hs.byID = hs.byID[:n]
+}
+
 // move gives a hold that is there another expiry.
 func (hs *Holds) move(h Hold, expiry int64) {
 	hs.delete(&h)

@@ -110,6 +110,9 @@ func TestRollback(t *testing.T) {
 			p.fail("after a rollback %x, want %x", got, want)
 		}
 		p.peekAll()
+		if id, v := l.Reserve(now, 1, now+2*hour); v.OK && (id != before.nextID+1 || l.Settle(now, id, 1).Late) {
+			p.fail("a hold after the rollback, %d, is not found", id)
+		}
 	})
 }
 

@@ -138,6 +138,7 @@ func (l *Ledger) Rollback(c Checkpoint) {
 			l.holds.remove(h)
 		}
 	}
+	l.holds.forgetIDs(c.nextID)
 	l.holds.rebooked = c.rebooked
 	for _, h := range slices.Backward(l.ended[c.ended:]) {
 		if now, ok := l.holds.find(h.ID); ok {

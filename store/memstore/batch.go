@@ -244,8 +244,8 @@ func (t *Table) peekSlowly(now weir.Instant, charge *weir.Charge) (d weir.Decisi
 func (v *visit) peek(c *charge) (d weir.Decision, held bool, err error) {
 	r := v.rowOf(c, false)
 	defer v.drop(r)
-	if r.numbers != c.numbers && !r.scratch { // the ledger is somebody's own
-		r.ledger = r.ledger.Clone()
+	if r.ledger.Advance(v.now); r.numbers != c.numbers && !r.scratch { // the ledger is somebody's own
+		r.try(v.now)
 	}
 	if err := r.convert(c.numbers, v.now); err != nil {
 		return weir.Decision{}, false, err

@@ -154,3 +154,74 @@ func benchEach(b *testing.B, table *Table, p *weir.Policy, together int, next fu
 		}
 	})
 }
+
+// BenchmarkTakeBesideHolds takes from a key on which so many reservations are open.
+func BenchmarkTakeBesideHolds(b *testing.B) {
+	for _, n := range []int{0, 1, 1_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			table, p := holdingTable(b, n)
+			ctx := context.Background()
+			b.ReportAllocs()
+			for b.Loop() {
+				if d, err := table.Take(ctx, p, "alice", 1); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkReserveBesideHolds reserves and settles on a key on which so many
+// reservations are open.
+func BenchmarkReserveBesideHolds(b *testing.B) {
+	for _, n := range []int{1, 1_000, 9_999} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			table, p := holdingTable(b, n)
+			ctx := context.Background()
+			batch := weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "alice", Cost: 1}}}
+			b.ReportAllocs()
+			for b.Loop() {
+				batch.Op = weir.ReserveAll
+				if err := table.Do(ctx, &batch); err != nil || !batch.Allowed() {
+					b.Fatal(batch.Decisions, err)
+				}
+				batch.Op = weir.Settle
+				if err := table.Do(ctx, &batch); err != nil || batch.Settled[0].Late {
+					b.Fatal(batch.Settled, err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOverrideBesideHolds takes by turns under two sets of numbers.
+func BenchmarkOverrideBesideHolds(b *testing.B) {
+	for _, n := range []int{1, 1_000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			table, p := holdingTable(b, n)
+			other, err := p.With(weir.Limit{Rate: 2_000_000_000, Per: weir.Every(time.Second)})
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx := context.Background()
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d, err := table.Take(ctx, []*weir.Policy{p, other}[i%2], "alice", 1); err != nil || !d.Allowed {
+					b.Fatal(d, err)
+				}
+			}
+		})
+	}
+}
+
+// holdingTable is a table in which alice has n reservations open, of different
+// lengths.
+func holdingTable(b *testing.B, n int) (*Table, *weir.Policy) {
+	table := newTable(b, Config{})
+	p := policy(b, "p", weir.Limit{Rate: 1_000_000_000, Per: weir.Every(time.Second)})
+	take(b, table, p, "alice", 1)
+	for i := range n {
+		reserve(b, table, 30*time.Minute+time.Duration(i*7919%1000)*time.Second, weir.Charge{Policy: p, Key: "alice", Cost: 1})
+	}
+	return table, p
+}

@@ -69,7 +69,7 @@ func (v *visit) intoOverflow(r *row, n *numbers, trial bool) {
 func (v *visit) takeOverflow(r *row, o *overflow, trial bool) {
 	r.overflow, r.ledger, r.scratch = o, o.ledger, false
 	if trial {
-		r.ledger = o.ledger.Clone()
+		r.ledger = o.ledger.Clone() // other keys of the visit may ask what it was
 	}
 }
 

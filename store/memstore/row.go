@@ -16,8 +16,9 @@ type row struct {
 	h     uint64
 	key   string // the caller's
 
-	numbers *numbers     // those that ledger is under
-	ledger  *algo.Ledger // a scratch one, a box's, the overflow row's, or a copy of one of these
+	numbers *numbers         // those that ledger is under
+	ledger  *algo.Ledger     // a scratch one, a box's or the overflow row's
+	before  *algo.Checkpoint // what drop puts the ledger back to, if it is somebody's own and tried
 
 	was      *numbers  // those that the row in the table is under; nil = there is none
 	word     uint64    // its first state word, if not boxed
@@ -29,8 +30,8 @@ type row struct {
 	endBy    int64     // holds that had no end were given this one; 0 = none were
 }
 
-// take takes a charge's state out of the table. With trial the ledger is a copy
-// wherever it would be somebody's own.
+// take takes a charge's state out of the table. With trial the ledger can be put back
+// as it was, wherever it is somebody's own.
 func (v *visit) take(c *charge, trial bool) row {
 	r := row{shard: &v.t.shards[c.shard], of: c.numbers.of, h: c.h, key: c.key, numbers: c.numbers}
 	at, ok := v.t.lookLocked(r.shard, r.of, r.h, r.key)
@@ -44,7 +45,7 @@ func (v *visit) take(c *charge, trial bool) row {
 		r.box.taken = true
 		r.ledger = r.box.ledger
 		if trial {
-			r.ledger = r.ledger.Clone()
+			r.try(v.now)
 		}
 		return r
 	}
@@ -53,6 +54,12 @@ func (v *visit) take(c *charge, trial bool) row {
 	r.was.load(r.ledger, at, r.word)
 	v.catchUp(&r)
 	return r
+}
+
+// try notes the state of a ledger that is somebody's own, for drop.
+func (r *row) try(now int64) {
+	before := r.ledger.Checkpoint(now)
+	r.before = &before
 }
 
 // catchUp tells the ledger of the last grant on the row's word, which may be later
@@ -130,9 +137,12 @@ func (r *row) convert(n *numbers, now int64) error {
 	return nil
 }
 
-// drop gives the state back as it was. A ledger that is not a copy must not have
-// been changed.
+// drop gives the state back as it was. A ledger that is somebody's own must have been
+// tried, or not been changed.
 func (v *visit) drop(r *row) {
+	if r.ledger != nil && r.before != nil {
+		r.ledger.Rollback(*r.before)
+	}
 	switch {
 	case r.ledger == nil: // done with already
 		return

@@ -191,18 +191,17 @@ func (v *visit) attempt(r *row, c *charge, op weir.Op) (weir.Decision, error) {
 		r.changed = r.changed || d.Allowed && !nothing
 		return d, nil
 	}
-	before := *r
-	r.ledger, r.scratch = r.ledger.Clone(), false
-	if err := r.convert(c.numbers, v.now); err != nil {
-		*r = before
-		return weir.Decision{}, err
+	before, state := *r, r.ledger.Checkpoint(v.now)
+	err := r.convert(c.numbers, v.now)
+	var d weir.Decision
+	if err == nil {
+		d = v.act(op, c, r.ledger)
 	}
-	d := v.act(op, c, r.ledger)
-	if !d.Allowed || nothing {
+	if err != nil || !d.Allowed || nothing {
+		r.ledger.Rollback(state)
 		*r = before
-		return d, nil
+		return d, err
 	}
-	v.release(&before)
 	r.changed = true
 	return d, nil
 }
