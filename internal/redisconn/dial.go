@@ -35,6 +35,7 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	if err != nil {
 		return nil, &dialError{addr, err}
 	}
+	conn = &guardedConn{Conn: conn}
 	if d.polite {
 		conn = politeConn{conn}
 	}

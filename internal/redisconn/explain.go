@@ -18,7 +18,10 @@ func (c Config) wrap(ctx context.Context, addr string, err error) error {
 
 // explain adds what an error means for somebody who has to mend it.
 func (c Config) explain(ctx context.Context, err error) error {
-	var noDial *dialError
+	var (
+		noDial  *dialError
+		refused *ReplyError
+	)
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil:
@@ -40,8 +43,8 @@ func (c Config) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("connected, but no answer came in time: %w", err)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("it closed the connection instead of answering: is it Redis, and does it want TLS? (%w)", err)
-	case strings.HasPrefix(text, "received unknown message type"):
-		return fmt.Errorf("it does not speak the protocol of Redis (%w)", err)
+	case errors.As(err, &refused):
+		return fmt.Errorf("it does not speak the protocol of Redis as weir expects it (%w)", err)
 	}
 	return err
 }

@@ -77,7 +77,7 @@ func TestNotRedis(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
 	addr := web.Listener.Addr().String()
-	wantRefused(t, Config{Addrs: []string{addr}}, addr+": it does not speak the protocol of Redis (")
+	wantRefused(t, Config{Addrs: []string{addr}}, addr+": it does not speak the protocol of Redis as weir expects it (")
 }
 
 func TestSeveralWithoutCluster(t *testing.T) {
