@@ -25,6 +25,8 @@ var ops = map[weir.Op]string{
 // one fails, what was done on others stays, and the error has weir.ErrUnknown in it
 // unless that was nothing. Batch.Used takes TakeAll and ReserveAll one round trip more then.
 //
+// Config.Timeout is for each of these slots, and four times that for all; see Rounds.
+//
 // What DebitEach was told stays charged also if its caller has left: it was used.
 func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, s.timeout) }
 
@@ -45,7 +47,7 @@ func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) er
 	}
 	s.counts.decisions.Add(int64(len(b.Charges)))
 	whole.until = began.Add(timeout)
-	if err := s.carryOut(ctx, whole); err != nil {
+	if err := s.carryOut(ctx, whole, timeout); err != nil {
 		return err
 	}
 	fill(b, whole)
@@ -140,21 +142,21 @@ func timeToLive(p *weir.Policy, b *weir.Batch) (int64, error) {
 	return (expiry - int64(start) + 999) / 1000, nil
 }
 
-// carryOut does what a call says, wherever its keys lie.
-func (s *Store) carryOut(ctx context.Context, whole *call) error {
-	return s.carryOutOver(ctx, whole, s.shares(whole))
+// carryOut does what a call says, wherever its keys lie. timeout is for each round of it.
+func (s *Store) carryOut(ctx context.Context, whole *call, timeout time.Duration) error {
+	return s.carryOutOver(ctx, whole, s.shares(whole), timeout)
 }
 
 // carryOutOver does what a call says, one script for each share of its charges.
-func (s *Store) carryOutOver(ctx context.Context, whole *call, shares [][]int) error {
+func (s *Store) carryOutOver(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
 	switch {
 	case len(shares) == 1:
 		return s.send(ctx, whole)
 	case whole.op == opAll || whole.op == opHold:
 		if whole.debits() {
-			return s.debitAndSpread(ctx, whole, shares)
+			return s.debitAndSpread(ctx, whole, shares, timeout)
 		}
-		return s.spread(ctx, whole, shares)
+		return s.spread(ctx, whole, shares, timeout)
 	}
 	return s.scatter(ctx, whole, shares)
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"slices"
 	"time"
+	"unsafe"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/redisconn"
 )
 
 // sharesBySlot groups the places of a call's charges by slot, in ascending order.
@@ -29,6 +31,57 @@ func sharesBySlot(c *call, slot func(string) uint16) [][]int {
 	return shares
 }
 
+// maxRounds bounds the rounds that a batch is given time for, so that it ends while its caller
+// still waits.
+const maxRounds = 4
+
+// Rounds returns how many times one after the other Do has to ask for b, from 1 to 4: each
+// round may take Config.Timeout. It is 1 unless the server is a cluster and b is a TakeAll or a
+// ReserveAll on several slots, which are asked in turn; four are what more slots than that get
+// time for. Redis is not asked.
+func (s *Store) Rounds(b *weir.Batch) int {
+	if !s.cluster || b.Op != weir.TakeAll && b.Op != weir.ReserveAll {
+		return 1
+	}
+	var buffer [128]byte
+	var slots [maxRounds]uint16
+	n := 0
+	for i := range b.Charges {
+		c := &b.Charges[i]
+		key := appendRowKey(buffer[:0], s.rowsOf(c.Policy), c.Key)
+		slot := redisconn.Slot(unsafe.String(unsafe.SliceData(key), len(key)))
+		if slices.Contains(slots[:n], slot) {
+			continue
+		}
+		slots[n] = slot
+		if n++; n == maxRounds {
+			break
+		}
+	}
+	return max(1, n)
+}
+
+// rowsOf returns how the keys of a policy's rows begin.
+func (s *Store) rowsOf(p *weir.Policy) string {
+	if n := s.bound(p, weir.Now()); n != nil {
+		return n.rows // which is the same, and spares making it
+	}
+	return s.rowPrefix(p.Name())
+}
+
+// A roundTimer says when the rounds of a call end that began at one moment.
+type roundTimer struct {
+	timeout time.Duration
+	end     weir.Instant // of all rounds
+}
+
+func newRoundTimer(began weir.Instant, rounds int, timeout time.Duration) roundTimer {
+	return roundTimer{timeout, began.Add(time.Duration(min(rounds, maxRounds)) * timeout)}
+}
+
+// until returns when a round ends that begins now.
+func (r roundTimer) until(now weir.Instant) weir.Instant { return min(now.Add(r.timeout), r.end) }
+
 // spreadTTL is for how long a TakeAll over several slots holds what it has got while
 // it asks for the rest. Should this process die meanwhile, that counts as taken.
 const spreadTTL = 10 * time.Second
@@ -36,8 +89,9 @@ const spreadTTL = 10 * time.Second
 // spread takes all charges of a call or none, where no script can see them together:
 // slot after slot it takes what it needs as a hold, which keeps the room
 // occupied, so that giving it back is exact. If all went well, a TakeAll turns its
-// holds into charges.
-func (s *Store) spread(ctx context.Context, whole *call, shares [][]int) error {
+// holds into charges. Each slot may take timeout.
+func (s *Store) spread(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
+	timer := newRoundTimer(whole.until.Add(-timeout), len(shares), timeout)
 	holds := *whole
 	if whole.op == opAll {
 		holds.op, holds.ttl = opHold, spreadTTL.Microseconds()
@@ -47,6 +101,7 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int) error {
 	refused := false
 	for _, share := range shares {
 		part := holds.part(share)
+		part.until = timer.until(weir.Now())
 		if refused {
 			part.op = opPeek // nothing more is taken, but each is told how it stands
 		}
@@ -72,7 +127,7 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int) error {
 
 // debitAndSpread is spread for a call that charges something before it decides. An error
 // after that leaves it charged, so that what the call did is unknown.
-func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int) error {
+func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
 	debit := *whole
 	debit.op, debit.charges = opDebit, slices.Clone(whole.charges)
 	for i := range debit.charges {
@@ -82,7 +137,8 @@ func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int)
 	if err := s.scatter(ctx, &debit, shares); err != nil {
 		return err
 	}
-	err := s.spread(ctx, whole, shares)
+	whole.until = whole.until.Add(timeout) // that was a round of its own
+	err := s.spread(ctx, whole, shares, timeout)
 	if err != nil && !errors.Is(err, weir.ErrUnknown) {
 		s.counts.unknown.Add(1)
 		return unknownOutcome(err)

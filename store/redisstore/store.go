@@ -33,7 +33,8 @@ type Config struct {
 	// their limits. The default is "weir:". It must not have braces in it.
 	Prefix string
 
-	// Timeout is how long a decision may take, to an eighth. The default is 100 ms.
+	// Timeout is how long a decision may take, to an eighth. The default is 100 ms. A batch
+	// that asks several slots of a cluster in turn has it for each; see Store.Rounds.
 	// The caller's context may end it earlier.
 	Timeout time.Duration
 
@@ -247,10 +248,7 @@ func (s *Store) Part(p *weir.Policy, key string) int {
 	if len(s.lanes) == 1 {
 		return 0
 	}
-	if n := s.bound(p, weir.Now()); n != nil {
-		return s.place(rowKey(n.rows, key))
-	}
-	return s.place(rowKey(s.rowPrefix(p.Name()), key))
+	return s.place(rowKey(s.rowsOf(p), key))
 }
 
 // Close waits for decisions that are under way and closes the connections.

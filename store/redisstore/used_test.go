@@ -80,7 +80,7 @@ func doOver(s *Store, b *weir.Batch, slots int) error {
 		return err
 	}
 	whole.until = weir.Now().Add(s.timeout)
-	if err := s.carryOutOver(context.Background(), whole, [][]int{{0}, {1}}); err != nil {
+	if err := s.carryOutOver(context.Background(), whole, [][]int{{0}, {1}}, s.timeout); err != nil {
 		return err
 	}
 	fill(b, whole)
