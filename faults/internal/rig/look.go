@@ -62,6 +62,15 @@ func (f *Fleet) Metric(node int, name string) (value float64) {
 	return 0
 }
 
+// Total returns the sum of a metric over all daemons.
+func (f *Fleet) Total(name string) (sum float64) {
+	f.t.Helper()
+	for i := range f.Daemons {
+		sum += f.Metric(i, name)
+	}
+	return sum
+}
+
 // Addr is where the daemon listens.
 func (d *Daemon) Addr() string { return strings.TrimPrefix(d.url, "http://") }
 
@@ -115,6 +124,18 @@ func (d *Daemon) Logged(msg string) (n int) {
 		}
 	}
 	return n
+}
+
+// Warnings returns the lines of the log so far whose level is WARN or ERROR.
+func (d *Daemon) Warnings() (lines []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.log {
+		if strings.Contains(l.Text, `"level":"WARN"`) || strings.Contains(l.Text, `"level":"ERROR"`) {
+			lines = append(lines, l.Text)
+		}
+	}
+	return lines
 }
 
 // Wrote returns how many lines of stderr, which need be none of the log, have a text in them.
