@@ -36,8 +36,12 @@ JSON, Connect over HTTP/1.1 and HTTP/2, gRPC, Envoy's rate limit service and the
 protocol with pipelines; some wait for their turn in the daemon (` + "`max_wait_ms`" + `), and some call so
 seldom that the daemon takes their connection for idle. They try nothing again.
 
-F13, F15, F16 and F20 have one daemon, which counts in memory and has a configuration file
-with the same policy and, where the row needs them, others.
+F23 asks for one key only, 300 times a second, so that all units whose outcome is unknown
+are that key's. F24 and F27 have two daemons, a configuration file, and 1 s for an answer of
+Redis, so that a busy machine does not look like an outage.
+
+F13, F15, F16, F20 and F28 have one daemon, which counts in memory and has a configuration
+file with the same policy and, where the row needs them, others.
 
 *Given up* is when the last daemon logs that it no longer asks Redis for each decision,
 counted from the fault; *back* is when the last one does so again, counted from Redis's
@@ -74,8 +78,10 @@ const outro = `
   at keys that were asked for once.
 - Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,
   since a Go program reads the system's clock without the C library and faketime does not
-  reach it. A daemon's own clock never steps: it is the wall clock at the start of the
-  process, and monotonic from then on. So what can step is the clock of the store.
+  reach it.
+- The wall clock of a daemon (F28) is faked by building it with a standard library whose
+  time.Now adds to the wall clock what a file says. The monotonic clock is left alone, as it
+  is when a machine's clock is set, or when the machine is suspended.
 - **Told that they were not carried out** (F12): a caller that sends on an idle connection
   just when that is being closed is told so, by a 408 (HTTP/1.1), a GOAWAY (HTTP/2, gRPC) or
   an error that begins with LOADING (RESP, where it holds for all commands after it, too).
