@@ -234,10 +234,11 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 			t.undo(s)
 		}
 	}
+	budget := t.store.budget(ctx, t.store.rounds(&s.batch))
 	if !t.background(run) { // Close has just begun
 		go run()
 	}
-	timer := time.NewTimer(t.store.budget(ctx, t.store.rounds(&s.batch)))
+	timer := time.NewTimer(budget)
 	defer timer.Stop()
 	select {
 	case err := <-done:

@@ -144,6 +144,9 @@ func (r *inRedis) newTier(cfg *config.Config) error {
 	}
 	c := cfg.Store.Tier
 	c.Store, c.Local, c.Bus = r.store, local, r.bus
+	c.OnUnreadable = func(policy, keyHash string, err error) {
+		r.log.Error("cannot read the state of a key in Redis", "policy", policy, "key_hash", keyHash, "error", err, "on_error", c.OnError)
+	}
 	c.OnBreaker = func(part int, open bool, why error) {
 		if open {
 			r.log.Warn("store given up", "part", part, "error", why, "on_error", c.OnError)

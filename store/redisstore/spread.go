@@ -58,7 +58,10 @@ func (s *Store) Rounds(b *weir.Batch) int {
 			break
 		}
 	}
-	return max(1, n)
+	if n > 1 && b.Used != nil {
+		n++
+	}
+	return min(max(1, n), maxRounds)
 }
 
 // rowsOf returns how the keys of a policy's rows begin.
