@@ -3,26 +3,31 @@ package fleettest
 import (
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/tiered"
 )
 
-// overshoot is what Async may admit too much of a key, by the formula of package
-// tiered's documentation, at the worst R.
+// overshoot is what Async may admit of a key beyond a limit: Σᵢ min(b, dᵢ(τ+ρ)), and what was
+// lost on its way to the store.
 func (c *checker) overshoot(key string) float64 {
 	if c.s.Mode != tiered.Async {
 		return 0
 	}
-	w := c.s.FlushEvery + c.s.Timeout
 	demand := make([]float64, c.s.Nodes)
 	for i := range demand {
-		demand[i] = c.demand(i, key, w)
+		demand[i] = c.demand(i, key, c.unsyncedFor())
 	}
-	b := float64(c.s.MaxUnsynced)
-	e := Overshoot(0, b, demand)
+	return Overshoot(c.b, demand) + c.unsynced(key)
+}
+
+// unsyncedFor is how long a unit may be granted before the store's answer to the flush that
+// tells of it: τ+ρ, and ρ more since the flush waits for the one in flight. A flush without
+// an answer is waited for.
+func (c *checker) unsyncedFor() time.Duration {
 	if c.troubled() {
-		e += c.lostDebts(key)
+		return c.s.FlushEvery + 2*flushTimeout
 	}
-	return e
+	return c.s.FlushEvery + 2*c.roundTrip()
 }
 
 // demand returns the most units of a key that a node was asked for within w.
@@ -32,7 +37,7 @@ func (c *checker) demand(node int, key string, w time.Duration) float64 {
 		sum, most float64
 	)
 	for _, call := range c.r.Calls {
-		if call.Node != node || call.Key != key {
+		if call.Node != node || call.Key != key || !call.takes() {
 			continue
 		}
 		window = append(window, call)
@@ -46,20 +51,57 @@ func (c *checker) demand(node int, key string, w time.Duration) float64 {
 	return most
 }
 
-// Overshoot is max(0, Σᵢ min(R + refill, b, dᵢ) − (R + refill)) at the R that makes it
-// greatest: refill is what comes back within a flush and a round trip, dᵢ what node i is
-// asked for meanwhile.
-func Overshoot(refill, b float64, demand []float64) (worst float64) {
-	at := func(room float64) float64 {
-		sum := 0.0
-		for _, d := range demand {
-			sum += min(room, b, d)
+// promptness checks, for each key of each node, that no more than b units were granted without
+// the store's knowledge at any time, and none for longer than unsyncedFor.
+func (c *checker) promptness() {
+	if c.s.Mode != tiered.Async || c.troubled() || c.resets() > 0 || c.s.Others > 0 {
+		return // others may have told the store, too
+	}
+	for node := range c.s.Nodes {
+		for k := range c.s.Keys {
+			if !c.crashed(node) {
+				c.prompt(node, keyName(k))
+			}
 		}
-		return sum - room
 	}
-	// It is piecewise linear in R, so the worst is at a corner.
-	for _, corner := range append([]float64{refill, b}, demand...) {
-		worst = max(worst, at(max(refill, corner)))
+}
+
+func (c *checker) prompt(node int, key string) {
+	var granted []Grant
+	for _, g := range c.r.Grants(key) {
+		if g.Node == node && g.By == ByNode {
+			granted = append(granted, g)
+		}
 	}
-	return worst
+	unsynced, late := 0.0, 0.0 // up to the same op, but late leaves out the grants of the last moments
+	first, firstLate := 0, 0
+	until := func(at time.Duration) {
+		for ; first < len(granted) && granted[first].At <= at; first++ {
+			if unsynced += float64(granted[first].Units); unsynced > c.b {
+				c.wrong("key %s: node %d has granted %.0f units without the store's knowledge, more than %.0f, at %v", key, node, unsynced, c.b, granted[first].At)
+			}
+		}
+		for ; firstLate < len(granted) && granted[firstLate].At <= at-c.unsyncedFor(); firstLate++ {
+			if late += float64(granted[firstLate].Units); late > 0 {
+				c.wrong("key %s: node %d has granted units at %v that the store did not know of %v later", key, node, granted[firstLate].At, c.unsyncedFor())
+			}
+		}
+	}
+	for _, op := range c.r.Ops {
+		if op.Node == node && op.Key == key && op.Op == weir.DebitEach && !op.Twice {
+			until(op.At - 1)
+			unsynced -= float64(op.Units)
+			late -= float64(op.Units)
+		}
+	}
+	until(c.s.Length + calm)
+}
+
+// Overshoot is Σᵢ min(b, dᵢ): b is the cap on units that the store does not know of, those in
+// flight included, and dᵢ what node i is asked for within a flush interval and a round trip.
+func Overshoot(b float64, demand []float64) (sum float64) {
+	for _, d := range demand {
+		sum += min(b, d)
+	}
+	return sum
 }

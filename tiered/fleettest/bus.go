@@ -10,26 +10,8 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// epoch is the instant at which every run starts.
+// epoch is the instant at which runs start that do not say it.
 const epoch = weir.Instant(1_767_225_600_000_000_000) // 2026-01-01
-
-// instant returns the true instant of a time of the run.
-func instant(at time.Duration) weir.Instant { return epoch.Add(at) }
-
-// read returns what the clock says at a time of the run.
-func (c Clock) read(at time.Duration) weir.Instant {
-	return instant(at + c.Skew + time.Duration(int64(at)*c.PPM/1_000_000))
-}
-
-// time is the inverse of read, and never later than true.
-func (c Clock) time(i weir.Instant) time.Duration {
-	x := int64(i.Sub(epoch) - c.Skew)
-	const far = 1 << 42 // over an hour: too much to multiply, and beyond every run
-	if x > far || x < -far {
-		return time.Duration(x)
-	}
-	return time.Duration(x*1_000_000/(1_000_000+c.PPM)) - 2
-}
 
 // A stop is one node's place on the bus.
 type stop struct {
@@ -52,7 +34,11 @@ func (b *stop) Publish(_ context.Context, words []tiered.Word) error {
 			if other == b.node || d.chance(s.BusLoss) || b.f.crashed(b.node) {
 				continue
 			}
-			time.AfterFunc(d.between(s.BusLatency), func() { b.f.stops[other].deliver(b.node, w) })
+			deliver := func() { b.f.stops[other].deliver(b.node, w) }
+			time.AfterFunc(d.between(s.BusLatency), deliver)
+			if d.chance(s.BusTwice) {
+				time.AfterFunc(d.between(s.BusLatency), deliver)
+			}
 		}
 	}
 	return nil
@@ -60,10 +46,9 @@ func (b *stop) Publish(_ context.Context, words []tiered.Word) error {
 
 // deliver tells a node what another has published.
 func (b *stop) deliver(from int, w tiered.Word) {
-	there, here := b.f.scenario.Clocks[from], b.f.scenario.Clocks[b.node]
-	if w.Kind == tiered.Denied {
-		w.Until = here.read(there.time(w.Until))
-		w.ResetAt = here.read(there.time(w.ResetAt))
+	if s := &b.f.scenario; w.Kind == tiered.Denied {
+		w.Until = s.read(b.node, s.time(from, w.Until))
+		w.ResetAt = s.read(b.node, s.time(from, w.ResetAt))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()

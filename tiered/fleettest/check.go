@@ -2,7 +2,7 @@ package fleettest
 
 import (
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -13,21 +13,23 @@ import (
 const (
 	probeEvery   = 250 * time.Millisecond
 	probeJitter  = 4 // a quarter more or less
-	debitTimeout = time.Second
+	flushTimeout = time.Second
 	answerTime   = 5 * time.Millisecond // what callers with a deadline keep
 )
 
 // Check compares what happened with what package tiered promises, and returns all that
 // is wrong. The package comment lists the promises.
 func Check(s Scenario, r Result) (problems []error) {
-	c := &checker{s: s.withDefaults(), r: r}
-	c.row = c.inARow()
+	c := newChecker(s, r)
 	c.calls()
 	c.stats()
 	for k := range c.s.Keys {
-		c.key(string(rune('a' + k)))
+		for i := range c.limits {
+			c.key(keyName(k), i)
+		}
 	}
-	c.debts()
+	c.flushed()
+	c.promptness()
 	c.recovery()
 	c.use()
 	return c.problems
@@ -36,8 +38,20 @@ func Check(s Scenario, r Result) (problems []error) {
 type checker struct {
 	s        Scenario
 	r        Result
-	row      time.Duration // inARow
+	limits   []measure // each the largest that was in force
+	b        float64   // the units of a key that a node may have granted without the store's knowledge
 	problems []error
+}
+
+func newChecker(s Scenario, r Result) *checker {
+	c := &checker{s: s.withDefaults(), r: r, b: float64(s.MaxUnsynced)}
+	for _, l := range r.Policy.Limits() {
+		c.limits = append(c.limits, c.s.measureOf(l, c.raised()))
+	}
+	if c.b == 0 {
+		c.b = max(1, float64(int64(float64(r.Policy.Capacity())*c.raised())/int64(10*c.s.counted())))
+	}
+	return c
 }
 
 // wrong notes a problem, so many of a kind at most.
@@ -54,6 +68,9 @@ func (c *checker) calls() {
 	if d := c.s.Deadline; d > 0 {
 		most = min(most, d)
 	}
+	if c.healthy() && c.s.Mode != tiered.Async {
+		most = min(most, c.roundTrips()*c.roundTrip())
+	}
 	for _, call := range c.r.Calls {
 		if call.Err != nil {
 			c.wrong("a call failed: %v", call)
@@ -66,40 +83,63 @@ func (c *checker) calls() {
 			c.wrong("limits that fail %v have no shares: %v", c.s.OnError, call)
 		case c.s.OnError != weir.FailOpen && call.By == ByNobody:
 			c.wrong("admitted by nobody: %v", call)
+		case c.healthy() && (call.By == ByShare || call.Decision.Reason == weir.StoreDown):
+			c.wrong("the store is healthy, and was not asked: %v", call)
 		}
 	}
 }
 
-// stats checks that all decisions were counted.
+// roundTrip is the longest that the store takes to answer.
+func (c *checker) roundTrip() time.Duration { return 2 * c.s.Latency.Max }
+
+// roundTrips is for how many calls to the store, one after the other, a decision waits at
+// most: for a lease that does not fit, or for the call of another caller for the same key, and
+// for its own.
+func (c *checker) roundTrips() time.Duration {
+	if c.s.Mode == tiered.Exact {
+		return 1
+	}
+	return 2
+}
+
+// stats checks that all decisions were counted, and no others. A Peek may be.
 func (c *checker) stats() {
-	calls := make([]int64, c.s.Nodes)
+	calls, peeks := make([]int64, c.s.Nodes), make([]int64, c.s.Nodes)
 	for _, call := range c.r.Calls {
-		if call.Err == nil {
+		switch {
+		case call.Err != nil:
+		case call.takes():
 			calls[call.Node]++
+		default:
+			peeks[call.Node]++
 		}
 	}
 	for i, n := range calls {
 		if c.crashed(i) {
 			continue // nobody was told of its last decisions
 		}
-		if got := c.r.Stats[i].Decisions(); got != n {
+		if got := c.r.Stats[i].Decisions(); got < n || got > n+peeks[i] {
 			c.wrong("node %d made %d decisions and counted %d: %+v", i, n, got, c.r.Stats[i])
 		}
-	}
-}
-
-func (c *checker) crashed(node int) bool {
-	for _, crash := range c.s.Crashes {
-		if crash.Node == node {
-			return true
+		if got := c.r.Stats[i].Fallback; got > 0 && c.healthy() {
+			c.wrong("node %d decided %d times without a store that is healthy: %+v", i, got, c.r.Stats[i])
 		}
 	}
-	return false
 }
 
-// key checks the bounds of one key.
-func (c *checker) key(key string) {
-	rate, burst := c.rate(), c.burst()
+func (c *checker) crashed(node int) bool { return names(c.s.Crashes, node) }
+
+// closed says whether a node was closed before the end. It does not look for the store any more.
+func (c *checker) closed(node int) bool { return names(c.s.Closes, node) }
+
+func names(list []Crash, node int) bool {
+	return slices.ContainsFunc(list, func(c Crash) bool { return c.Node == node })
+}
+
+// key checks the bounds of one limit of a key.
+func (c *checker) key(key string, limit int) {
+	m := c.limits[limit]
+	m.anchors = c.anchors(key, m.per)
 	var known, all []Grant
 	shares := make([][]Grant, c.s.Nodes)
 	for _, g := range c.r.Grants(key) {
@@ -107,47 +147,53 @@ func (c *checker) key(key string) {
 		case ByNobody:
 			continue // without a bound
 		case ByShare:
-			shares[g.Node] = append(shares[g.Node], g)
+			shares[g.Node] = append(shares[g.Node], c.byNodesClock(g))
 		default:
 			known = append(known, g)
 		}
 		all = append(all, g)
 	}
-	drift := 1 + 2e-4
+	share := m.shared(c.s.counted())
 	for i, list := range shares {
-		c.bound(key, fmt.Sprintf("node %d's share", i), excess(list, c.shareBurst(), c.shareRate()*drift), c.resets()*c.shareBurst())
+		c.bound(key, limit, fmt.Sprintf("node %d's share", i), share.excess(list), c.resets()*share.capacity)
 	}
-	allowed := c.forgiven(key) + c.unknown(key) + c.resets()*burst + (1+c.resets())*c.overshoot(key) + rate*(2e-9+c.blur(key).Seconds())
-	c.bound(key, "what the store knew of", excess(known, burst, rate), allowed)
+	allowed := c.forgiven(key, &m) + c.unknown(key) + c.resets()*m.capacity + (1+c.resets())*c.overshoot(key)
+	c.bound(key, limit, "what the store knew of", m.excess(known), allowed)
 	if c.s.OnError == weir.FailLocal && c.troubled() {
-		allowed += c.local() + c.lostDebts(key)
+		allowed += c.local(&m) + c.unsynced(key)
 	}
-	c.bound(key, "all", excess(all, burst, rate), allowed)
+	c.bound(key, limit, "all", m.excess(all), allowed)
 }
 
-// blur is how much earlier than its end a batch may have had units that the node decided on.
-func (c *checker) blur(key string) (longest time.Duration) {
-	if c.s.Batches == 0 {
-		return 0
-	}
-	for _, call := range c.r.Calls {
-		if call.Key == key && call.By == ByNode && call.Decision.Allowed {
-			longest = max(longest, call.End-call.Start)
+// byNodesClock returns a grant at the time that the node took it for.
+func (c *checker) byNodesClock(g Grant) Grant {
+	g.At = c.s.read(g.Node, g.At).Sub(c.s.Begin)
+	g.From = g.At
+	return g
+}
+
+// anchors returns the windows that charges to the store have opened.
+func (c *checker) anchors(key string, per time.Duration) (list []anchor) {
+	for _, op := range c.r.Ops {
+		switch {
+		case op.Key != key || op.Lost:
+		case op.Op == weir.ResetEach:
+			if n := len(list); n > 0 {
+				list[n-1].to = min(list[n-1].to, op.At)
+			}
+		case op.Units > 0 && op.Allowed && op.Op != weir.PeekEach && (len(list) == 0 || list[len(list)-1].to <= op.At):
+			list = append(list, anchor{op.At, op.At + per})
 		}
 	}
-	return longest
+	return list
 }
 
-func (c *checker) bound(key, what string, got, allowed float64) {
+func (c *checker) bound(key string, limit int, what string, got, allowed float64) {
 	const rounding = 1e-3
 	if got > allowed+rounding {
-		c.wrong("key %s: %s exceeds the limit by %.3f units, more than %.3f", key, what, got, allowed)
+		c.wrong("key %s, limit %d: %s exceeds the limit by %.3f units, more than %.3f", key, limit, what, got, allowed)
 	}
 }
-
-// rate and burst are of the largest limit that was in force.
-func (c *checker) rate() float64  { return c.s.rate() * c.raised() }
-func (c *checker) burst() float64 { return float64(c.s.Limit.Burst) * c.raised() }
 
 func (c *checker) raised() float64 {
 	for _, change := range c.s.Changes {
@@ -167,14 +213,11 @@ func (c *checker) resets() (n float64) {
 	return n
 }
 
-// shareBurst and shareRate are what a node admits by itself.
-func (c *checker) shareBurst() float64 {
-	return max(1, math.Floor(c.burst()/float64(c.s.counted())))
-}
-func (c *checker) shareRate() float64 { return c.rate() / float64(c.s.counted()) }
-
 // troubled says whether calls may have gone without an answer.
 func (c *checker) troubled() bool { return c.lossy() || len(c.s.Outages) > 0 }
+
+// healthy says that every call of a node that lives was answered in time.
+func (c *checker) healthy() bool { return !c.troubled() }
 
 // lossy says whether an answer may be lost, or come too late.
 func (c *checker) lossy() bool {
@@ -182,30 +225,11 @@ func (c *checker) lossy() bool {
 	if d := c.s.Deadline; d > 0 {
 		time = min(time, max(d-answerTime, d/2))
 	}
-	return c.s.lossy() || 2*c.s.Latency.Max*c.row >= time
+	return c.s.lossy() || c.roundTrips()*c.roundTrip() >= time
 }
 
-// inARow is how many calls to the store, one after the other, a decision may take: for
-// a lease that does not fit, or for the turns of others, and for the charge. In Async mode the
-// store is told after each MaxUnsynced units.
-func (c *checker) inARow() time.Duration {
-	switch c.s.Mode {
-	case tiered.Leased:
-		return 2
-	case tiered.Async:
-		most := 0.0
-		for node := range c.s.Nodes {
-			for k := range c.s.Keys {
-				most = max(most, c.demand(node, string(rune('a'+k)), c.s.Timeout))
-			}
-		}
-		return time.Duration(max(4, 3+most/float64(c.s.MaxUnsynced)))
-	}
-	return 1
-}
-
-// notice is how long after the store is back a node usually notices, and has told it
-// what it owes.
+// notice is how long after the store is back a node usually notices, and has sent it
+// what it was not told of.
 func (c *checker) notice() time.Duration {
 	return probeEvery + probeEvery/probeJitter + 4*c.s.Timeout + c.s.FlushEvery
 }
@@ -216,21 +240,32 @@ func (c *checker) stagger() time.Duration {
 	w := c.notice()
 	for _, o := range c.s.Outages {
 		if o.Kind != Refuse {
-			w = max(w, debitTimeout+probeEvery)
+			w = max(w, flushTimeout+probeEvery)
 		}
 	}
 	if c.lossy() {
-		w += 2 * debitTimeout
+		w += 2 * flushTimeout
 	}
 	return w
 }
 
-// local is what all shares together may admit beyond the limit: a burst, another that
-// the store has while the last node has yet to notice that it is back, or what that
-// node admits meanwhile if it is more; and what a wrong count and partitions add.
-func (c *checker) local() float64 {
-	n := float64(c.s.Nodes)
-	e := n*c.shareBurst() + max(c.burst(), n*c.shareRate()*c.notice().Seconds())
+// local is what all shares together may admit beyond a limit. For a rate and a burst it is a
+// burst, another that the store has while the last node has yet to notice that it is back, or what
+// that node admits meanwhile if it is more; and what a wrong count and partitions add.
+func (c *checker) local(m *measure) float64 {
+	n, share := float64(c.s.Nodes), m.shared(c.s.counted())
+	switch m.algorithm {
+	case weir.GCRA, weir.TokenBucket:
+	case weir.SlidingLog:
+		return n * share.capacity
+	case weir.AnchoredWindow: // which is twice the capacity
+		return n * share.capacity
+	case weir.SlidingWindow: // less than twice in a period, and part of the one before
+		return 3 * n * share.capacity
+	default: // two windows by a node's clock meet in one by the store's
+		return 2 * n * share.capacity
+	}
+	e := n*share.capacity + max(m.capacity, n*share.rate*c.notice().Seconds())
 	longest, alone := time.Duration(0), time.Duration(0)
 	for _, o := range c.s.Outages {
 		longest = max(longest, o.To-o.From)
@@ -238,12 +273,12 @@ func (c *checker) local() float64 {
 			alone += o.To - o.From
 		}
 	}
-	over := max(0, n*c.shareRate()-c.rate())
-	return e + over*(longest+c.notice()).Seconds() + c.shareRate()*alone.Seconds()
+	over := max(0, n*share.rate-m.rate)
+	return e + over*(longest+c.notice()).Seconds() + share.rate*alone.Seconds()
 }
 
 // forgiven is what failovers may have forgiven of a key.
-func (c *checker) forgiven(key string) (sum float64) {
+func (c *checker) forgiven(key string, m *measure) (sum float64) {
 	for _, o := range c.s.Failovers {
 		charged, debited := 0.0, false
 		for _, op := range c.r.Ops {
@@ -261,83 +296,113 @@ func (c *checker) forgiven(key string) (sum float64) {
 			}
 		}
 		if !debited {
-			charged = min(charged, c.burst())
+			charged = min(charged, m.capacity)
 		}
-		sum += charged + min(c.burst(), c.rate()*o.Ahead.Seconds())
+		sum += charged
+		if m.bursts() {
+			sum += min(m.capacity, m.rate*o.Ahead.Seconds())
+		}
 	}
 	return sum
 }
 
-// unknown is what shares have admitted of charges whose fate nobody knows: they are not
-// told, lest somebody be charged twice.
+// unknown is what shares have admitted of charges whose outcome nobody knows: the store is
+// not told of them, lest somebody be charged twice.
 func (c *checker) unknown(key string) (sum float64) {
 	if !c.troubled() {
 		return 0
 	}
 	for _, call := range c.r.Calls {
-		if (key == "" || call.Key == key) && call.By == ByShare && call.Decision.Allowed && call.End > call.Start {
+		if (key == "" || call.Key == key) && call.By == ByShare && call.grants() && call.End > call.Start {
 			sum += float64(call.Cost)
 		}
 	}
 	return sum
 }
 
-// lostDebts is what nodes have admitted by themselves and do not know the store to know.
-func (c *checker) lostDebts(key string) (sum float64) {
+// unsynced is the usage that nodes do not know the store to know: sent without an answer, or
+// granted by a node that crashed.
+func (c *checker) unsynced(key string) (sum float64) {
 	for _, op := range c.r.Ops {
-		if op.Key == key && !op.Answered && op.Op == weir.DebitEach {
+		if op.Key == key && !op.Answered && !op.Twice && op.Op == weir.DebitEach {
 			sum += float64(op.Units)
 		}
 	}
 	for i := range c.s.Nodes {
-		if c.crashed(i) {
-			sum += max(0, c.owed(i, key))
+		if left := max(0, c.unsent(i, key)); c.crashed(i) && c.healthy() {
+			sum += min(c.b, left)
+		} else if c.crashed(i) {
+			sum += left
 		}
 	}
 	return sum
 }
 
-// owed is what a node has admitted by itself and never tried to tell the store.
-func (c *checker) owed(node int, key string) (sum float64) {
+// unsent is what a node has granted by itself, or was told to debit, and never sent to the store.
+func (c *checker) unsent(node int, key string) (sum float64) {
 	for _, call := range c.r.Calls {
-		own := call.By == ByShare || c.s.Mode == tiered.Async && call.By == ByNode
-		if call.Node == node && (key == "" || call.Key == key) && call.Err == nil && call.Decision.Allowed && own {
+		own := call.grants() && (call.By == ByShare || c.s.Mode == tiered.Async && call.By == ByNode)
+		own = own || call.Op == weir.DebitEach && call.Err == nil
+		if call.Node == node && (key == "" || call.Key == key) && own {
 			sum += float64(call.Cost)
 		}
 	}
 	for _, op := range c.r.Ops {
-		if op.Node == node && (key == "" || op.Key == key) && op.Op == weir.DebitEach {
+		if op.Node == node && (key == "" || op.Key == key) && op.Op == weir.DebitEach && !op.Twice {
 			sum -= float64(op.Units)
 		}
 	}
 	return sum
 }
 
-// debts checks that the store was told once of everything that nodes admitted by
-// themselves.
-func (c *checker) debts() {
+// flushed checks that the store was sent once everything that nodes granted by themselves.
+func (c *checker) flushed() {
 	if c.resets() > 0 {
-		return // they are forgotten
+		return // it is forgotten
 	}
 	for i := range c.s.Nodes {
 		if c.crashed(i) {
 			continue
 		}
-		left := c.owed(i, "") - float64(c.r.Stats[i].Owed) - float64(c.r.Stats[i].Forgiven)
-		if left > c.paid()+c.unknown("")+1e-9 || left < -1e-9 {
-			c.wrong("node %d has admitted %.0f units by itself that the store was never told, %.0f of them paid for by the rate (negative: told twice): %+v", i, left, c.paid(), c.r.Stats[i])
+		left := c.unsent(i, "") - unsyncedStat(c.r.Stats[i])
+		if left > c.paid()+c.unknown("")+1e-9 || left < -c.guessed(i)-1e-9 {
+			c.wrong("node %d has granted %.0f units by itself that were never sent to the store, %.0f of them paid for by the rate (negative: sent twice): %+v", i, left, c.paid(), c.r.Stats[i])
 		}
 	}
 }
 
-// paid is how many units of a node's share were paid for by the rate while the store was
-// away, or seemed to be, so that it need not be told.
-func (c *checker) paid() (sum float64) {
-	if c.lossy() {
-		return c.shareRate() * c.s.Length.Seconds() * float64(c.s.Keys)
+// guessed is what a node may have granted by itself although the store seems to have: callers
+// that waited too long have left charges behind that look like those of others.
+func (c *checker) guessed(node int) (sum float64) {
+	for _, call := range c.r.Calls {
+		if call.Node == node && call.Guessed && c.troubled() {
+			sum += float64(call.Cost)
+		}
 	}
-	for _, o := range c.s.Outages {
-		sum += c.shareRate() * (o.To - o.From + c.stagger()).Seconds() * float64(c.s.Keys)
+	return sum
+}
+
+// unsyncedStat is what a node says it has not sent, and will not send.
+func unsyncedStat(s tiered.Stats) float64 { return float64(s.Owed + s.Forgiven) }
+
+// paid is how many units of a node's share were paid for by the rate while the store was
+// away, or seemed to be, so that it need not be told. Of windows, it is what was granted in
+// windows that are over.
+func (c *checker) paid() (sum float64) {
+	away := c.s.Length + c.stagger()
+	if !c.lossy() {
+		away = 0
+		for _, o := range c.s.Outages {
+			away += o.To - o.From + c.stagger()
+		}
+	}
+	for i := range c.limits {
+		m := c.limits[i].shared(c.s.counted())
+		units := m.rate * away.Seconds()
+		if !m.bursts() && away > 0 {
+			units = m.capacity * (2 + away.Seconds()/m.per.Seconds())
+		}
+		sum = max(sum, units*float64(c.s.Keys))
 	}
 	return sum
 }
@@ -354,13 +419,13 @@ func (c *checker) recovery() {
 	back += c.stagger()
 	for _, call := range c.r.Calls {
 		alone := call.By == ByShare || call.By == ByNobody || call.Decision.Reason == weir.StoreDown
-		if call.Start > back && alone {
+		if call.Start > back && alone && !c.closed(call.Node) {
 			c.wrong("the store is back since %v, and is not asked: %v", back, call)
 		}
 	}
 	for i, st := range c.r.Before {
-		if !c.crashed(i) && st.Open > 0 {
-			c.wrong("node %d has given up a store that is back: %+v", i, st)
+		if !c.crashed(i) && !c.closed(i) && st.Open > 0 {
+			c.wrong("node %d does not use a store that is back: %+v", i, st)
 		}
 	}
 }

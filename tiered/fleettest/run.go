@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -35,26 +34,37 @@ func (s Source) String() string { return "SNLO"[s : s+1] }
 // A Call is one Take, or one charge of a batch.
 type Call struct {
 	Node       int
+	Op         weir.Op // TakeEach, TakeAll, PeekEach or DebitEach
+	Of         int     // so many charges are in the batch
 	Key        string
 	Cost       int64
 	Start, End time.Duration
 	At         time.Duration // when it was decided: End, or when the store did
+	From       time.Duration // At, unless it may have been decided earlier, as part of a batch
 	By         Source
+	Guessed    bool // that it was by the store: in a batch of several callers
 	Decision   weir.Decision
 	Err        error
 }
 
 func (c Call) String() string {
-	return fmt.Sprintf("%12v %8v node %d %s cost %d by %v: %v %v", c.Start, c.End-c.Start, c.Node, c.Key, c.Cost, c.By, c.Decision, c.Err)
+	return fmt.Sprintf("%12v %8v node %d op %d %s cost %d by %v: %v %v", c.Start, c.End-c.Start, c.Node, c.Op, c.Key, c.Cost, c.By, c.Decision, c.Err)
 }
+
+// grants says whether units were granted by the call.
+func (c *Call) grants() bool {
+	return c.takes() && c.Err == nil && c.Decision.Allowed && c.Cost > 0
+}
+
+func (c *Call) takes() bool { return c.Op == weir.TakeEach || c.Op == weir.TakeAll }
 
 // A Grant is units of a key that a node admitted.
 type Grant struct {
-	At    time.Duration
-	Node  int
-	Key   string
-	Units int64
-	By    Source
+	At, From time.Duration // as of the Call
+	Node     int
+	Key      string
+	Units    int64
+	By       Source
 }
 
 // Result is what happened in a run.
@@ -70,8 +80,8 @@ type Result struct {
 // Grants returns what was admitted of a key, in order of time.
 func (r Result) Grants(key string) (list []Grant) {
 	for _, c := range r.Calls {
-		if c.Key == key && c.Err == nil && c.Decision.Allowed && c.Cost > 0 {
-			list = append(list, Grant{c.At, c.Node, c.Key, c.Cost, c.By})
+		if c.Key == key && c.grants() {
+			list = append(list, Grant{c.At, c.From, c.Node, c.Key, c.Cost, c.By})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Grant) int { return cmp.Compare(a.At, b.At) })
@@ -84,7 +94,7 @@ type fleet struct {
 	start    time.Time
 	store    *model
 	stops    []*stop
-	nodes    []*tiered.Limiter
+	nodes    []Node
 	policy   *weir.Policy
 
 	mu     sync.Mutex // guards the fields below
@@ -110,7 +120,7 @@ func (s Scenario) Run(t *testing.T) (r Result) {
 }
 
 func (s Scenario) run() (r Result) {
-	f := &fleet{scenario: s, start: time.Now(), policy: must(weir.NewPolicy("fleet", s.Limit))}
+	f := &fleet{scenario: s, start: time.Now(), policy: must(weir.NewPolicy("fleet", s.Limits...))}
 	f.store = newModel(f)
 	for i := range s.Nodes {
 		f.stops = append(f.stops, &stop{f: f, node: i})
@@ -146,14 +156,14 @@ func d(seed uint64, node int) int {
 	return x.below(1_000_000)
 }
 
-func (f *fleet) newNode(i int) *tiered.Limiter {
+func (f *fleet) newNode(i int) Node {
 	s := &f.scenario
-	clock := func() weir.Instant { return s.Clocks[i].read(f.now()) }
+	clock := func() weir.Instant { return s.read(i, f.now()) }
 	l := &link{f: f, node: i}
 	c := tiered.Config{
 		Store: l, Mode: s.Mode, OnError: s.OnError, Now: clock,
 		Local:   &watched{Limiter: must(memstore.New(memstore.Config{MaxKeys: 1024, Now: clock})), f: f, node: i},
-		Timeout: s.Timeout, MaxKeys: 64, MaxDeny: s.MaxDeny, LeaseTTL: s.LeaseTTL, FlushEvery: s.FlushEvery, MaxUnsynced: s.MaxUnsynced,
+		Timeout: s.Timeout, MaxKeys: cmp.Or(s.MaxKeys, 64), MaxDeny: s.MaxDeny, LeaseTTL: s.LeaseTTL, FlushEvery: s.FlushEvery, MaxUnsynced: s.MaxUnsynced,
 	}
 	random := throw(s.Seed, 3, uint64(i))
 	var mu sync.Mutex
@@ -173,10 +183,13 @@ func (f *fleet) newNode(i int) *tiered.Limiter {
 	} else {
 		c.Nodes = s.counted()
 	}
+	if s.Node != nil {
+		return s.Node(c)
+	}
 	return must(tiered.New(c))
 }
 
-// watched is a node's table, which tells what was admitted on shares.
+// watched is a node's table. It notes what was admitted on shares of the limit.
 type watched struct {
 	weir.Limiter
 	f    *fleet
@@ -195,19 +208,24 @@ func (w *watched) Take(ctx context.Context, p *weir.Policy, key string, cost int
 // Do implements weir.Limiter.
 func (w *watched) Do(ctx context.Context, b *weir.Batch) error {
 	err := w.Limiter.Do(ctx, b)
-	if err == nil && b.Op == weir.TakeAll && b.Allowed() {
-		w.admitted(b.Charges...)
+	if err != nil || b.Op != weir.TakeEach && b.Op != weir.TakeAll {
+		return err
+	}
+	for i, d := range b.Decisions {
+		if d.Allowed {
+			w.admitted(b.Charges[i])
+		}
 	}
 	return err
 }
 
-func (w *watched) admitted(charges ...weir.Charge) {
+// admitted notes a charge, unless it is to a copy of the store's state.
+func (w *watched) admitted(c weir.Charge) {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
-	for _, c := range charges {
-		if c.Cost > 0 && strings.HasPrefix(c.Policy.Name(), "share:") {
-			w.f.shares = append(w.f.shares, Grant{w.f.now(), w.node, c.Key, c.Cost, ByShare})
-		}
+	if c.Cost > 0 && !strings.HasPrefix(c.Policy.Name(), "copy:") {
+		now := w.f.now()
+		w.f.shares = append(w.f.shares, Grant{now, now, w.node, c.Key, c.Cost, ByShare})
 	}
 }
 
@@ -235,12 +253,17 @@ func (f *fleet) drive(node int, wg *sync.WaitGroup) {
 	}
 }
 
-// draw returns a call to make: a Take, or a batch of charges of which no two are the same.
+// draw returns a call to make: a Take, a batch of charges of which no two are the same,
+// or something else.
 func (f *fleet) draw(node int, random *rand.Rand, most int64) func() {
 	charge := func() weir.Charge {
-		return weir.Charge{Policy: f.policy, Key: string(rune('a' + random.IntN(f.scenario.Keys))), Cost: 1 + random.Int64N(most)}
+		return weir.Charge{Policy: f.policy, Key: keyName(random.IntN(f.scenario.Keys)), Cost: 1 + random.Int64N(most)}
 	}
 	first := charge()
+	if p := f.scenario.Others; p > 0 && random.Float64() < p {
+		b := weir.Batch{Op: []weir.Op{weir.PeekEach, weir.PeekEach, weir.DebitEach}[random.IntN(3)], Charges: []weir.Charge{first}}
+		return func() { f.batch(node, &b) }
+	}
 	if n := f.scenario.Batches; n > 0 && random.IntN(2) == 0 {
 		b := weir.Batch{Op: []weir.Op{weir.TakeEach, weir.TakeAll}[random.IntN(2)], Charges: []weir.Charge{first}}
 		if f.scenario.Saturated {
@@ -256,25 +279,28 @@ func (f *fleet) draw(node int, random *rand.Rand, most int64) func() {
 	return func() { f.call(node, first.Key, first.Cost) }
 }
 
+// keyName returns the name of the i'th key.
+func keyName(i int) string { return string(rune('a' + i)) }
+
 // call is one Take.
 func (f *fleet) call(node int, key string, cost int64) Call {
-	return f.timed(node, []weir.Charge{{Policy: f.policy, Key: key, Cost: cost}}, func(ctx context.Context) ([]weir.Decision, error) {
+	return f.timed(node, weir.TakeEach, []weir.Charge{{Policy: f.policy, Key: key, Cost: cost}}, func(ctx context.Context) ([]weir.Decision, error) {
 		d, err := f.nodes[node].Take(ctx, f.policy, key, cost)
 		return []weir.Decision{d}, err
 	})[0]
 }
 
-// batch is one TakeEach or TakeAll.
-func (f *fleet) batch(node int, b *weir.Batch) {
-	f.timed(node, b.Charges, func(ctx context.Context) ([]weir.Decision, error) {
+// batch is one call of Do.
+func (f *fleet) batch(node int, b *weir.Batch) []Call {
+	return f.timed(node, b.Op, b.Charges, func(ctx context.Context) ([]weir.Decision, error) {
 		err := f.nodes[node].Do(ctx, b)
 		return b.Decisions, err
 	})
 }
 
 // timed has a caller make charges, and notes what came of them.
-func (f *fleet) timed(node int, charges []weir.Charge, do func(context.Context) ([]weir.Decision, error)) (calls []Call) {
-	h := heard{}
+func (f *fleet) timed(node int, op weir.Op, charges []weir.Charge, do func(context.Context) ([]weir.Decision, error)) (calls []Call) {
+	h := &heard{at: map[weir.Charge]time.Duration{}}
 	ctx := context.WithValue(context.Background(), heardKey{}, h)
 	if f.scenario.Deadline > 0 {
 		within, cancel := context.WithTimeout(ctx, f.scenario.Deadline)
@@ -284,10 +310,15 @@ func (f *fleet) timed(node int, charges []weir.Charge, do func(context.Context) 
 	start := f.now()
 	decisions, err := do(ctx)
 	end := f.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for i, c := range charges {
-		call := Call{Node: node, Key: c.Key, Cost: c.Cost, Start: start, End: end, At: end, By: ByNode, Decision: decisions[i], Err: err}
-		if at, ok := h[c]; ok {
-			call.By, call.At = ByStore, at
+		call := Call{
+			Node: node, Op: op, Of: len(charges), Key: c.Key, Cost: c.Cost,
+			Start: start, End: end, At: end, From: end, By: ByNode, Decision: decisions[i], Err: err,
+		}
+		if at, ok := h.at[c]; ok {
+			call.By, call.At, call.From = ByStore, at, at
 		}
 		calls = append(calls, call)
 	}
@@ -310,6 +341,12 @@ func (f *fleet) schedule(wg *sync.WaitGroup) {
 			f.store.failOver(o.Ahead)
 		})
 	}
+	for _, c := range f.scenario.Closes {
+		wg.Go(func() {
+			time.Sleep(c.At - f.now())
+			f.nodes[c.Node].Close()
+		})
+	}
 	for _, c := range f.scenario.Changes {
 		wg.Go(func() {
 			time.Sleep(c.At - f.now())
@@ -327,15 +364,17 @@ func (f *fleet) change(c Change) {
 		return
 	}
 	for k := range f.scenario.Keys {
-		_ = weir.Reset(ctx, n, f.policy, string(rune('a'+k))) // as above
+		_ = weir.Reset(ctx, n, f.policy, keyName(k)) // as above
 	}
 }
 
 // raised is the limit that a Change puts in force.
 func (f *fleet) raised() *weir.Policy {
-	l := f.scenario.Limit
-	l.Rate, l.Burst = 2*l.Rate, 2*l.Burst
-	return must(weir.NewPolicy("fleet", l))
+	limits := slices.Clone(f.scenario.Limits)
+	for i := range limits {
+		limits[i].Rate, limits[i].Burst = 2*limits[i].Rate, 2*limits[i].Burst
+	}
+	return must(weir.NewPolicy("fleet", limits...))
 }
 
 // finish puts what happened in order.
@@ -360,7 +399,8 @@ func (f *fleet) finish(r *Result) {
 	r.attribute(f.scenario)
 }
 
-// attribute finds out which calls were admitted on shares, or by nobody.
+// attribute finds out which calls were admitted on shares, by nobody, or by the store in
+// a batch that another caller or the node itself has sent.
 func (r *Result) attribute(s Scenario) {
 	type grant struct {
 		at    time.Duration
@@ -374,7 +414,7 @@ func (r *Result) attribute(s Scenario) {
 	}
 	for i := range r.Calls {
 		c := &r.Calls[i]
-		if c.By == ByStore || c.Err != nil || !c.Decision.Allowed {
+		if c.By == ByStore || !c.grants() {
 			continue
 		}
 		g := grant{c.End, c.Node, c.Key, c.Cost}
@@ -384,18 +424,51 @@ func (r *Result) attribute(s Scenario) {
 			c.By = ByShare
 		case s.OnError == weir.FailOpen && c.Decision.Remaining == c.Decision.Limit:
 			c.By = ByNobody
+		case c.Of > 1:
+			c.From = c.Start
 		}
 	}
+	r.attributeOps()
 }
 
-// excess returns the most units that grants lie above burst + rate·Δ, in any interval:
-// a bucket of that size and rate would have to be so much larger.
-func excess(grants []Grant, burst, rate float64) float64 {
-	level, worst, last := 0.0, math.Inf(-1), time.Duration(0)
-	for _, g := range grants {
-		level = max(0, level-rate*(g.At-last).Seconds()) + float64(g.Units)
-		last = g.At
-		worst = max(worst, level-burst)
+type opKey struct {
+	node int
+	key  string
+	cost int64
+}
+
+// attributeOps gives each charge that the store has admitted, and of which the caller is not known,
+// to a caller that waited for such a one meanwhile: of several to the one that was answered first,
+// so that as many as possible get one.
+func (r *Result) attributeOps() {
+	known, waiting := map[opKey][]time.Duration{}, map[opKey][]*Call{}
+	for i := range r.Calls {
+		c := &r.Calls[i]
+		switch k := (opKey{c.Node, c.Key, c.Cost}); {
+		case !c.grants():
+		case c.By == ByStore:
+			known[k] = append(known[k], c.At)
+		case c.By == ByNode && c.End > c.Start:
+			waiting[k] = append(waiting[k], c)
+		}
 	}
-	return worst
+	for _, list := range waiting {
+		slices.SortStableFunc(list, func(a, b *Call) int { return cmp.Compare(a.End, b.End) })
+	}
+	for _, op := range r.Ops {
+		k := opKey{op.Node, op.Key, op.Units}
+		if !op.Answered || !op.Allowed || op.Op != weir.TakeEach && op.Op != weir.TakeAll {
+			continue
+		}
+		if i := slices.Index(known[k], op.At); i >= 0 {
+			known[k] = slices.Delete(known[k], i, i+1)
+			continue
+		}
+		i := slices.IndexFunc(waiting[k], func(c *Call) bool { return c.Start <= op.At && op.At <= c.End })
+		if i >= 0 {
+			c := waiting[k][i]
+			c.By, c.At, c.From, c.Guessed = ByStore, op.At, op.At, true
+			waiting[k] = slices.Delete(waiting[k], i, i+1)
+		}
+	}
 }

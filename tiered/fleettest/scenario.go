@@ -17,9 +17,14 @@ type Scenario struct {
 	Nodes   int
 	Mode    tiered.Mode
 	OnError weir.OnError
-	Limit   weir.Limit // must be GCRA with a duration: those have the bound that Check knows
-	Keys    int        // calls are spread over so many
+	Limits  []weir.Limit // of one policy: any algorithm but Concurrency; calendar periods must be days in UTC
+	Keys    int          // calls are spread over so many
+	MaxKeys int          // of tiered.Config; 0 means 64
 	Length  time.Duration
+
+	// Begin is the true time at the start; the default is 2026-01-01. Windows are
+	// aligned to it as to any clock.
+	Begin weir.Instant
 
 	Timeout, FlushEvery, LeaseTTL, MaxDeny time.Duration // 0 is tiered's default
 	MaxUnsynced                            int64
@@ -28,22 +33,28 @@ type Scenario struct {
 	// from Latency, and is lost with a chance of LoseRequest and LoseReply.
 	Latency                Span
 	LoseRequest, LoseReply float64
-	Timely                 bool // the store ends calls by itself
+	Duplicate              float64 // chance that a charge arrives, and is made, twice
+	Timely                 bool    // the store ends calls by itself
 
 	// The bus, if there is one. Nodes() counts Miscount too many.
 	Bus        bool
 	BusLatency Span
 	BusLoss    float64
+	BusTwice   float64 // chance that a message comes twice
 	Miscount   int
 
 	// Batches, unless it is 0, has every other call be a batch of up to so many charges.
 	Batches int
+
+	// Others is the share of calls that are a Peek or a DebitEach instead.
+	Others float64
 
 	Clocks    []Clock // one for each node
 	Demand    [][]Phase
 	Outages   []Outage
 	Failovers []Failover
 	Crashes   []Crash
+	Closes    []Crash // nodes that are closed, and asked all the same
 	Changes   []Change
 
 	// Deadline, unless it is 0, is how long callers say they wait.
@@ -56,7 +67,18 @@ type Scenario struct {
 	// show that Check notices a broken one.
 	Store func(node int, l weir.Limiter) weir.Limiter
 
+	// Node, unless it is nil, makes the nodes instead of tiered.New: to show that Check
+	// accepts a limiter that is right and rejects one that is not.
+	Node func(c tiered.Config) Node
+
 	script func(*fleet) // what happens besides, if it is not nil
+}
+
+// A Node is a limiter as package tiered's.
+type Node interface {
+	weir.Limiter
+	Close()
+	Stats() tiered.Stats
 }
 
 // A Span is a range of times.
@@ -111,9 +133,10 @@ type Change struct {
 	Set  bool
 }
 
-// Kind names what is special about the scenario, such as "leased local outage crash".
+// Kind names what is special about the scenario, such as
+// "leased local gcra outage crash".
 func (s Scenario) Kind() string {
-	words := []string{s.Mode.String(), s.OnError.String()}
+	words := []string{s.Mode.String(), s.OnError.String(), s.algorithm()}
 	add := func(ok bool, word string) {
 		if ok {
 			words = append(words, word)
@@ -128,12 +151,16 @@ func (s Scenario) Kind() string {
 	add(s.Miscount != 0, "miscount")
 	add(s.Saturated, "saturated")
 	add(s.Batches > 0, "batches")
+	add(s.Duplicate > 0, "duplicates")
+	add(s.Others > 0, "others")
+	add(s.MaxKeys > 0, "eviction")
+	add(len(s.Closes) > 0, "close")
 	return strings.Join(words, " ")
 }
 
 func (s Scenario) String() string {
-	return fmt.Sprintf("seed %d: %s: %d nodes, %v, %d keys, %v, latency %v, demand %v, outages %v, failovers %v, crashes %v",
-		s.Seed, s.Kind(), s.Nodes, s.Limit, s.Keys, s.Length, s.Latency, s.Demand, s.Outages, s.Failovers, s.Crashes)
+	return fmt.Sprintf("seed %d: %s: %d nodes, %v, %d keys, %v, latency %v, demand %v, outages %v, failovers %v, crashes %v, closes %v, changes %v",
+		s.Seed, s.Kind(), s.Nodes, s.Limits, s.Keys, s.Length, s.Latency, s.Demand, s.Outages, s.Failovers, s.Crashes, s.Closes, s.Changes)
 }
 
 func (s Scenario) lossy() bool { return s.LoseRequest > 0 || s.LoseReply > 0 }
@@ -149,13 +176,10 @@ func (s Scenario) withDefaults() Scenario {
 	set(&s.FlushEvery, tiered.DefaultFlushEvery)
 	set(&s.LeaseTTL, tiered.DefaultLeaseTTL)
 	set(&s.MaxDeny, tiered.DefaultMaxDeny)
-	if s.Limit.Burst == 0 {
-		s.Limit.Burst = s.Limit.Rate
-	}
-	if s.MaxUnsynced == 0 {
-		s.MaxUnsynced = max(1, s.Limit.Burst/10)
-	}
 	s.Keys = max(1, s.Keys)
+	if s.Begin == 0 {
+		s.Begin = epoch
+	}
 	for len(s.Clocks) < s.Nodes {
 		s.Clocks = append(s.Clocks, Clock{})
 	}
@@ -165,8 +189,41 @@ func (s Scenario) withDefaults() Scenario {
 	return s
 }
 
-// rate returns the limit's units per second.
-func (s Scenario) rate() float64 { return float64(s.Limit.Rate) / s.Limit.Per.Duration().Seconds() }
+// algorithm names the limits' algorithms, such as "gcra" or "gcra+fixed_window".
+func (s Scenario) algorithm() string {
+	var names []string
+	for _, l := range s.Limits {
+		name := l.Algorithm.String()
+		switch {
+		case l.Per.String() == "day":
+			name = "calendar"
+		case l.Algorithm == weir.Auto:
+			name = weir.GCRA.String()
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "+")
+}
 
 // counted returns how many nodes each node believes there are.
 func (s Scenario) counted() int { return max(1, s.Nodes+s.Miscount) }
+
+// instant returns the true instant of a time of the run.
+func (s *Scenario) instant(at time.Duration) weir.Instant { return s.Begin.Add(at) }
+
+// read returns what a node's clock says at a time of the run.
+func (s *Scenario) read(node int, at time.Duration) weir.Instant {
+	c := s.Clocks[node]
+	return s.instant(at + c.Skew + time.Duration(int64(at)*c.PPM/1_000_000))
+}
+
+// time is the inverse of read, and never later than true.
+func (s *Scenario) time(node int, i weir.Instant) time.Duration {
+	c := s.Clocks[node]
+	x := int64(i.Sub(s.Begin) - c.Skew)
+	const far = 1 << 42 // over an hour: too much to multiply, and beyond every run
+	if x > far || x < -far {
+		return time.Duration(x)
+	}
+	return time.Duration(x*1_000_000/(1_000_000+c.PPM)) - 2
+}

@@ -15,7 +15,7 @@ import (
 )
 
 // An Op is one charge of a call that the store has carried out, or that was lost on
-// its way there.
+// its way there. What a batch brings as Used is a DebitEach of its own, before the charge.
 type Op struct {
 	At       time.Duration // when it was carried out, or sent if it was lost
 	Node     int
@@ -24,6 +24,7 @@ type Op struct {
 	Units    int64
 	Allowed  bool
 	Lost     bool // it was never carried out, and the node cannot know
+	Twice    bool // it is the duplicate of another
 	Answered bool // the node has heard of it in time
 }
 
@@ -49,7 +50,7 @@ func (m *model) config() memstore.Config {
 }
 
 // clock is read with mu held.
-func (m *model) clock() weir.Instant { return instant(m.f.now() + m.ahead) }
+func (m *model) clock() weir.Instant { return m.f.scenario.instant(m.f.now() + m.ahead) }
 
 // save keeps the state for a failover to come.
 func (m *model) save() {
@@ -77,19 +78,43 @@ func (m *model) carryOut(node int, c *carried) {
 		return
 	}
 	c.err = m.table.Do(context.Background(), &c.batch)
-	for i, charge := range c.batch.Charges {
-		op := &Op{At: c.at, Node: node, Op: c.batch.Op, Key: charge.Key, Units: charge.Cost, Allowed: c.err == nil && c.batch.Decisions[i].Allowed}
-		c.ops = append(c.ops, op)
-		m.ops = append(m.ops, op)
-	}
+	m.noteLocked(node, c, func(op *Op, i int) {
+		op.At, op.Allowed = c.at, c.err == nil && (op.Op == weir.DebitEach || c.batch.Decisions[i].Allowed)
+	})
+}
+
+// again carries out the duplicate of a call, whose answer nobody waits for.
+func (m *model) again(node int, b weir.Batch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.table.Do(context.Background(), &b)
+	m.noteLocked(node, &carried{batch: b}, func(op *Op, i int) {
+		op.Twice, op.Allowed = true, err == nil && (op.Op == weir.DebitEach || b.Decisions[i].Allowed)
+	})
 }
 
 // lost notes what never arrived.
 func (m *model) lost(node int, c *carried) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, charge := range c.batch.Charges {
-		m.ops = append(m.ops, &Op{At: m.f.now(), Node: node, Op: c.batch.Op, Key: charge.Key, Units: charge.Cost, Lost: true})
+	m.noteLocked(node, c, func(op *Op, _ int) { op.Lost = true })
+}
+
+// noteLocked notes each charge of a call, completed by add.
+func (m *model) noteLocked(node int, c *carried, add func(op *Op, i int)) {
+	note := func(i int, kind weir.Op, units int64) {
+		op := &Op{At: m.f.now(), Node: node, Op: kind, Key: c.batch.Charges[i].Key, Units: units}
+		add(op, i)
+		c.ops = append(c.ops, op)
+		m.ops = append(m.ops, op)
+	}
+	for i, units := range c.batch.Used {
+		if units > 0 {
+			note(i, weir.DebitEach, units)
+		}
+	}
+	for i, charge := range c.batch.Charges {
+		note(i, c.batch.Op, charge.Cost)
 	}
 }
 
@@ -112,11 +137,26 @@ type carried struct {
 	left  atomic.Bool // the caller waits no longer
 }
 
-// tell has the caller learn what was decided.
-func (c *carried) tell(ctx context.Context) {
-	if h, ok := ctx.Value(heardKey{}).(heard); ok {
+// request returns the batch as it was sent.
+func (c *carried) request() weir.Batch {
+	return weir.Batch{
+		Op: c.batch.Op, TTL: c.batch.TTL,
+		Charges: slices.Clone(c.batch.Charges), Used: slices.Clone(c.batch.Used), Receipts: slices.Clone(c.batch.Receipts),
+	}
+}
+
+// charges says whether the call is one that charges, and holds nothing.
+func (c *carried) charges() bool {
+	return c.set == nil && (c.batch.Op == weir.TakeEach || c.batch.Op == weir.TakeAll || c.batch.Op == weir.DebitEach)
+}
+
+// report has the caller learn what was decided.
+func (c *carried) report(ctx context.Context) {
+	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
 		for _, charge := range c.batch.Charges {
-			h[charge] = c.at
+			h.at[charge] = c.at
 		}
 	}
 }
@@ -139,8 +179,11 @@ func (l timelyLink) Timeout() time.Duration { return l.timeout }
 var _ weir.Limiter = (*link)(nil)
 
 // A heard is put into a caller's context, to learn what the store decided, and when. The
-// charges of a caller all differ.
-type heard map[weir.Charge]time.Duration
+// charges of a caller all differ. A node may go on with the call when the caller has left.
+type heard struct {
+	mu sync.Mutex // guards the field below
+	at map[weir.Charge]time.Duration
+}
 
 type heardKey struct{}
 
@@ -150,18 +193,19 @@ func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64)
 	if err := l.call(ctx, c); err != nil {
 		return weir.Decision{}, err
 	}
-	c.tell(ctx)
+	c.report(ctx)
 	return c.batch.Decisions[0], nil
 }
 
 // Do implements weir.Limiter.
 func (l *link) Do(ctx context.Context, b *weir.Batch) error {
-	c := &carried{batch: weir.Batch{Op: b.Op, TTL: b.TTL, Charges: slices.Clone(b.Charges), Receipts: slices.Clone(b.Receipts)}}
+	c := &carried{batch: *b}
+	c.batch = c.request()
 	if err := l.call(ctx, c); err != nil {
 		return err
 	}
 	if b.Op == weir.TakeEach || b.Op == weir.TakeAll {
-		c.tell(ctx)
+		c.report(ctx)
 	}
 	*b = c.batch
 	return nil
@@ -199,11 +243,16 @@ func (l *link) call(ctx context.Context, c *carried) error {
 		return errRefused
 	}
 	answer := make(chan error, 1)
+	twice := d.chance(s.Duplicate) && c.charges()
 	loseRequest, loseReply := d.chance(s.LoseRequest), d.chance(s.LoseReply)
 	if loseRequest {
 		l.f.store.lost(l.node, c)
 	} else {
 		time.AfterFunc(there, func() { l.arrive(c, answer, loseReply, back) })
+		if twice && l.f.outage(l.node, l.f.now()+there) == nil {
+			duplicate := c.request()
+			time.AfterFunc(there+d.between(s.Latency), func() { l.f.store.again(l.node, duplicate) })
+		}
 	}
 	select {
 	case err := <-answer:
@@ -219,6 +268,9 @@ func (l *link) dice(c *carried) dice {
 	about := []uint64{uint64(l.node), uint64(l.f.now()), uint64(c.batch.Op)}
 	for _, charge := range c.batch.Charges {
 		about = append(about, hashOf(charge.Key), uint64(charge.Cost))
+	}
+	for _, units := range c.batch.Used {
+		about = append(about, uint64(units))
 	}
 	return throw(l.f.scenario.Seed, about...)
 }
