@@ -68,7 +68,7 @@ func (c *checker) calls() {
 	if d := c.s.Deadline; d > 0 {
 		most = min(most, d)
 	}
-	if c.healthy() && c.s.Mode != tiered.Async {
+	if c.healthy() {
 		most = min(most, c.roundTrips()*c.roundTrip())
 	}
 	for _, call := range c.r.Calls {

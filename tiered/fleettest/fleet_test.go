@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/weirlimit/weir/tiered"
 )
 
 var (
@@ -38,9 +36,7 @@ func TestFleet(t *testing.T) {
 	n := tally{}
 	start := time.Now()
 	for _, seed := range seeds {
-		if s := Draw(seed); s.Mode != tiered.Async || *seedFlag != 0 {
-			runSeed(t, s, n)
-		}
+		runSeed(t, Draw(seed), n)
 	}
 	took := time.Since(start)
 	t.Logf("%d seeds in %v, %.0f per second", len(seeds), took.Round(time.Millisecond), float64(len(seeds))/took.Seconds())

@@ -185,14 +185,13 @@ func (a *allowing) flushEvery(ctx context.Context) {
 
 func (a *allowing) Close() {
 	a.km.Lock()
-	first := !a.closed
-	a.closed = true
 	for key, k := range a.keys {
 		k.left = 0
-		if k.spent > 0 && first {
+		if k.spent > 0 && !a.closed {
 			a.flyLocked(key, k)
 		}
 	}
+	a.closed = true
 	a.km.Unlock()
 	a.cancel()
 	a.wg.Wait()
