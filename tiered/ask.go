@@ -16,7 +16,8 @@ import (
 type ask struct {
 	plan *plan
 	cost int64
-	with *syncCall     // that carries it; nil until it is sent. Guarded by the entry's mu
+	with *syncCall // that carries it; nil until it is sent. Guarded by the entry's mu, like sent
+	sent weir.Instant
 	done chan struct{} // closed when the fields below are set
 
 	decision weir.Decision
@@ -48,13 +49,11 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 	}
 	w := &ask{plan: c.plan, cost: c.cost, done: make(chan struct{})}
 	a.waiting = append(a.waiting, w)
-	rounds := 2
 	if !a.asking {
-		rounds = 1
 		t.sendLocked(e)
 	}
 	e.mu.Unlock()
-	return t.await(ctx, c, w, rounds)
+	return t.await(ctx, c, w)
 }
 
 // takeFirst asks for a charge of a key that has no usage to flush and no call under way. It
@@ -80,9 +79,9 @@ func (t *Limiter) sendLocked(e *entry) {
 	n := min(len(a.waiting), maxCarried)
 	list := a.waiting[:n:n]
 	a.waiting = slices.Clone(a.waiting[n:])
-	s := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
+	s, now := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}, t.now()
 	for _, w := range list {
-		w.with = s
+		w.with, w.sent = s, now
 		s.addLocked(t, e, w.plan, w.cost)
 	}
 	s.addLocked(t, e, list[n-1].plan, 0) // the reply to which says what remains of all limits
@@ -143,19 +142,28 @@ func (t *Limiter) next(e *entry) {
 	}
 }
 
-// await waits for the answer to w, for so many round trips at most.
-func (t *Limiter) await(ctx context.Context, c *call, w *ask, rounds int) (weir.Decision, error) {
-	timer := time.NewTimer(t.store.budget(ctx, rounds))
+// await waits for the answer to w: as long as a call may take for w to be sent, and as long
+// again from then on. So a store that hangs is waited for once.
+func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, error) {
+	budget := t.store.budget(ctx, 1)
+	timer := time.NewTimer(budget)
 	defer timer.Stop()
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		t.leaveAsk(c.entry, w)
-	case <-timer.C:
-		t.leaveAsk(c.entry, w)
+	for waiting := true; waiting; {
+		select {
+		case <-w.done:
+			return t.decided(c, w.decision, w.err)
+		case <-ctx.Done():
+			t.leaveAsk(c.entry, w)
+			waiting = false
+		case <-timer.C:
+			more := min(t.leaveAsk(c.entry, w).Add(budget).Sub(t.now()), t.store.budget(ctx, 1))
+			if waiting = more > 0; waiting {
+				timer.Reset(more)
+			}
+		}
 	}
 	select {
-	case <-w.done:
+	case <-w.done: // just now
 		return t.decided(c, w.decision, w.err)
 	default:
 	}
@@ -163,20 +171,22 @@ func (t *Limiter) await(ctx context.Context, c *call, w *ask, rounds int) (weir.
 		return weir.Decision{}, err
 	}
 	err := errBusy
-	if w.with != nil { // it was sent: see leaveAsk
+	if w.with != nil {
 		t.timedOut(w.with)
 		err = &awayError{errLate}
 	}
 	return t.decided(c, weir.Decision{}, err)
 }
 
-// leaveAsk has w not be sent any more, if it was not. Afterwards w.with does not change.
-func (t *Limiter) leaveAsk(e *entry, w *ask) {
+// leaveAsk has w not be sent any more, unless it was: then it returns when. Afterwards w.with
+// does not change.
+func (t *Limiter) leaveAsk(e *entry, w *ask) (sent weir.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if i := slices.Index(e.allowance.waiting, w); i >= 0 {
 		e.allowance.waiting = slices.Delete(e.allowance.waiting, i, i+1)
 	}
+	return w.sent
 }
 
 // errLate is why a caller has stopped waiting for a call that is under way.

@@ -82,7 +82,9 @@ func (f *flaky) Set(ctx context.Context, old, new *weir.Policy) error {
 	return f.call(ctx, true, func() error { return f.table.Set(context.Background(), old, new) })
 }
 
-func (f *flaky) Current(ctx context.Context, p *weir.Policy) *weir.Policy { return f.table.Current(ctx, p) }
+func (f *flaky) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
+	return f.table.Current(ctx, p)
+}
 
 func (f *flaky) count() int {
 	f.mu.Lock()
