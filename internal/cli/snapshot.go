@@ -58,10 +58,15 @@ func (s *snapshots) open(c memstore.Config) (*memstore.Table, error) {
 func (s *snapshots) tell(table *memstore.Table) {
 	stats := table.Stats()
 	attrs := []any{"file", s.file, "keys", stats.Keys, "reservations", stats.Holds}
+	var age time.Duration
 	if info, err := os.Stat(s.file); err == nil {
-		attrs = append(attrs, "age", max(0, time.Since(info.ModTime())).Round(time.Second))
+		age = time.Since(info.ModTime()).Round(time.Second)
+		attrs = append(attrs, "age", max(0, age))
 	}
 	s.log.Info("restored from the snapshot", attrs...)
+	if age < -time.Second {
+		s.log.Warn("the clock is behind the snapshot; until it has caught up, no units come back and no window ends", "behind", -age)
+	}
 	if stats.Evicted > 0 {
 		s.log.Warn("the snapshot has more keys than max_keys; those that used least were dropped", "keys", stats.Evicted, "units_forgiven", stats.Forgiven)
 	}

@@ -116,6 +116,52 @@ func TestServeSavesAtItsEnd(t *testing.T) {
 	}
 }
 
+// The clock is six minutes behind when the daemon starts again. What was used stays used.
+func TestClockBehindAtStart(t *testing.T) {
+	s, log := emptySnapshots(t)
+	p, err := weir.NewPolicy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	remaining := func(table *memstore.Table, cost int64) int64 {
+		d, err := table.Take(context.Background(), p, "k", cost)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Remaining
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(6 * time.Minute)
+		table := open(t, s)
+		err := s.during(table, func() (bool, error) {
+			remaining(table, 10)
+			return true, nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	later := time.Now().Add(time.Hour)
+	if err := os.Chtimes(s.file, later, later); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) { // in which it is the beginning of 2000 again
+		table := open(t, s)
+		for _, step := range []struct {
+			after time.Duration
+			want  int64
+		}{{0, 0}, {6 * time.Minute, 0}, {time.Minute, 10}} {
+			time.Sleep(step.after)
+			if n := remaining(table, 0); n != step.want {
+				t.Errorf("%v later %d remain, want %d", step.after, n, step.want)
+			}
+		}
+	})
+	if !strings.Contains(log.String(), "the clock is behind the snapshot") {
+		t.Errorf("nobody was told: %s", log)
+	}
+}
+
 // Neither a file that cannot be read nor one that cannot be moved out of the way is
 // lost: the daemon does not start.
 func TestFilesThatAreInTheWay(t *testing.T) {

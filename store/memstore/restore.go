@@ -20,8 +20,8 @@ import (
 )
 
 // ErrSnapshot is what errors of Load and ReadSnapshot wrap if the file itself is
-// at fault: damaged, cut short, of another version, or from the future. Whoever
-// gets it starts with an empty table.
+// at fault: damaged, cut short, of another version, or written more than two hours
+// later than the clock says. Whoever gets it starts with an empty table.
 var ErrSnapshot = errors.New("memstore: snapshot cannot be used")
 
 func badSnapshot(format string, args ...any) error {
@@ -43,7 +43,16 @@ func Load(file string, c Config) (*Table, error) {
 // then less what has been paid off since. Config.Snapshots is understood. If there
 // are more keys than MaxKeys, those that use least stay behind, as Stats tells:
 // first those that would admit one unit now. Reservations go on, also beyond
-// MaxHolds. Policies that were set in the place of others are forgotten: what
+// MaxHolds.
+//
+// The time of a table never goes back, not even across a restart. If the clock is behind
+// the file, because it was set back, the table's time stands still until the clock has
+// caught up: what was used stays used, no window begins twice, and those of a calendar end
+// when the clock says so. Until then nothing is paid off, so a wait may take longer than
+// RetryAfter says by as much as the clock was behind. If the clock was set forward, that is
+// time that has passed: under a rate, it pays off what that rate yields meanwhile.
+//
+// Policies that were set in the place of others are forgotten: what
 // callers bring is in force again.
 func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 	c.Snapshots = true
@@ -52,7 +61,7 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 		return nil, err
 	}
 	now := int64(t.now())
-	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), now: now, v: &visit{t: t, now: now}, scratch: newBlock(1, 1, false)}
+	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), clock: weir.Instant(now), now: now, v: &visit{t: t, now: now}, scratch: newBlock(1, 1, false)}
 	defer l.unpin()
 	if err := l.header(); err != nil {
 		return nil, err
@@ -72,8 +81,9 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 type loader struct {
 	t       *Table
 	r       *bufio.Reader
-	now     int64
-	v       *visit // puts all rows
+	clock   weir.Instant // what it said
+	now     int64        // the same, or what the file says
+	v       *visit       // puts all rows
 	buf     bytes.Buffer
 	at      int64 // bytes read
 	frames  int
@@ -157,8 +167,8 @@ func (l *loader) header() error {
 
 // begin makes the table one that the file's rows fit.
 func (l *loader) begin(h snapshotHeader) error {
-	if ahead := h.Written.Sub(weir.Instant(l.now)); ahead > maxAhead {
-		return badSnapshot("it was written at %s, %v from now; was the clock set back?", h.Written.Time().Format(time.RFC3339), ahead.Round(time.Second))
+	if err := l.notBefore(h.Written); err != nil {
+		return err
 	}
 	if l.t.keepKeys && !h.KeepKeys {
 		return badSnapshot("it was written without full keys, which this table keeps")
@@ -169,9 +179,21 @@ func (l *loader) begin(h snapshotHeader) error {
 	return nil
 }
 
-// maxAhead is how far in the future a snapshot may have been written: clocks are
-// not exact. Its states would be taken for debts of the time between.
-const maxAhead = time.Minute
+// notBefore has the table begin no earlier than at an instant of the file's writing.
+func (l *loader) notBefore(at weir.Instant) error {
+	if ahead := at.Sub(l.clock); at > l.clock && (ahead > maxAhead || ahead < 0) {
+		return badSnapshot("it was written at %s, %v from now; was the clock set back?", at.Time().Format(time.RFC3339), ahead.Round(time.Second))
+	}
+	if int64(at) > l.now {
+		l.t.startAt(at)
+		l.now, l.v.now = int64(at), int64(at)
+	}
+	return nil
+}
+
+// maxAhead is how far the clock may be behind a snapshot. Time stands still so long, and
+// beyond some length to forgive everyone is the lesser evil.
+const maxAhead = 2 * time.Hour
 
 func strictJSON(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -207,8 +229,7 @@ func (l *loader) next() error {
 	case frameHold:
 		l.hold(&f)
 	case frameEnd:
-		f.bad = f.uint() != uint64(frames) || len(f.data) > 0
-		l.ended = true
+		return l.end(&f, frames)
 	default:
 		f.bad = true
 	}
@@ -216,6 +237,22 @@ func (l *loader) next() error {
 		return l.damaged()
 	}
 	return nil
+}
+
+// end reads the last frame, before which there were so many.
+func (l *loader) end(f *fields, frames int) error {
+	l.ended = true
+	if f.uint() != uint64(frames) {
+		return l.damaged()
+	}
+	if len(f.data) == 0 { // an older file
+		return nil
+	}
+	at, n := binary.Varint(f.data)
+	if n != len(f.data) {
+		return l.damaged()
+	}
+	return l.notBefore(weir.Instant(at))
 }
 
 func (l *loader) newNumbers(body []byte) error {
@@ -281,7 +318,6 @@ func (l *loader) row(f *fields) {
 	first := at.block.word(0, 0).Load()
 	if h.numbers.isGCRA {
 		f.bad = f.bad || first>>63 != 0
-		first = h.numbers.gcra.Heal(first, l.now)
 	}
 	if f.bad {
 		return
@@ -377,10 +413,22 @@ func (l *loader) finish() error {
 		return l.cut(err)
 	}
 	l.trim()
+	for i := range l.t.shards {
+		eachRow(&l.t.shards[i], l.heal)
+	}
 	for _, h := range l.holds {
 		l.putHold(h)
 	}
 	return nil
+}
+
+// heal cuts a row's word down to what can be in use. That takes the time at the end of the
+// file: the row may have been written any time before.
+func (l *loader) heal(at place) {
+	n, word := l.t.registry.at(at.block.idAt(at.slot)), at.block.word(at.slot, 0)
+	if was := word.Load(); n.isGCRA && was != algo.Mark {
+		word.Store(n.gcra.Heal(was, l.now))
+	}
 }
 
 // trim leaves behind what is too much for the table.

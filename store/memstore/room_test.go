@@ -12,6 +12,7 @@ import (
 // Many more sets of limits than there are ids, each on a key of its own that is soon as if
 // unused: their sets are used again, and few walks find them.
 func TestSetsOfIdleRowsAreUsedAgain(t *testing.T) {
+	skipRaced(t)
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
 	const sets = maxNumbers + 5000
@@ -70,6 +71,7 @@ func TestSweepForgivesNothing(t *testing.T) {
 // One policy's calls bring no end of different limits, all in use. They are refused at some
 // point; others get theirs, and Set works.
 func TestOnePolicyDoesNotUseUpAllSets(t *testing.T) {
+	skipRaced(t)
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
 	n, err := flood(t, table, "greedy", 0)
@@ -112,6 +114,7 @@ func flood(t *testing.T, table *Table, name string, from int) (int, error) {
 
 // Twenty policies take all they can get. Who comes after them finds room for a few hundred.
 func TestFloodOfManyPolicies(t *testing.T) {
+	skipRaced(t)
 	table := newTable(t, Config{Now: newClock().Now})
 	for i := range 20 {
 		_, _ = flood(t, table, fmt.Sprint("greedy", i), 0)
@@ -126,6 +129,7 @@ func TestFloodOfManyPolicies(t *testing.T) {
 // Even invented names leave room for Set, and where a great many Sets have used that, older
 // replacements go.
 func TestSetFindsRoom(t *testing.T) {
+	skipRaced(t)
 	table := newTable(t, Config{Now: newClock().Now})
 	p := func(i int) *weir.Policy { return policy(t, fmt.Sprint("n", i), perHour(1)) }
 	for i := 0; ; i++ {
@@ -145,5 +149,13 @@ func TestSetFindsRoom(t *testing.T) {
 	for i := range 1000 {
 		name := fmt.Sprint("n", i%100)
 		set(t, crowded, burst(t, name, i), burst(t, name, i+100))
+	}
+}
+
+// skipRaced skips tests of one goroutine that would take a minute under the race detector.
+func skipRaced(t *testing.T) {
+	t.Helper()
+	if raced() {
+		t.Skip("one goroutine")
 	}
 }

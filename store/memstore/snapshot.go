@@ -41,7 +41,7 @@ const (
 	frameBox      = 'B' // one row that is a ledger: number of numbers, hash, key, ledger
 	frameOverflow = 'O' // an overflow row: number of numbers, ledger
 	frameHold     = 'L' // a reservation: number of numbers, hash, key, receipt id, hold id, whether in overflow
-	frameEnd      = 'E' // how many frames came before
+	frameEnd      = 'E' // how many frames came before, and when it was written, which older files lack
 )
 
 type snapshotHeader struct {
@@ -153,7 +153,7 @@ func (t *Table) WriteSnapshot(w io.Writer) error {
 	for i := range t.shards {
 		s.shard(&t.shards[i])
 	}
-	s.frame(frameEnd, binary.AppendUvarint(nil, uint64(s.frames)))
+	s.frame(frameEnd, binary.AppendVarint(binary.AppendUvarint(nil, uint64(s.frames)), int64(t.now())))
 	if s.err == nil {
 		s.err = s.w.Flush()
 	}

@@ -45,11 +45,12 @@ const (
 
 // Table is a weir.Limiter in memory.
 type Table struct {
-	maxKeys  int64 // set by New, like the next six
+	maxKeys  int64 // set by New or ReadSnapshot, like the next seven
 	maxHolds int64
 	keepKeys bool
 	clock    func() weir.Instant // nil = weir.Now
 	epoch    weir.Instant
+	floor    int64 // the table's time is not before this; see startAt
 	hash     hasher
 	shift    uint8 // what leaves the shard's number of a hash
 
@@ -118,11 +119,11 @@ func (t *Table) makeShards(n int) {
 
 const shardBytes = 16 + 120
 
-// now reads the clock. It never goes back: weir.Now does not by itself, and any
-// other clock is held to it.
+// now reads the clock. It never goes back: weir.Now does not by itself while a process
+// lasts, and any other clock is held to it. Nor is it before what a snapshot was written at.
 func (t *Table) now() weir.Instant {
 	if t.clock == nil {
-		return weir.Instant(mono.Now())
+		return weir.Instant(max(mono.Now(), t.floor))
 	}
 	return t.otherNow()
 }
@@ -130,6 +131,13 @@ func (t *Table) now() weir.Instant {
 func (t *Table) otherNow() weir.Instant {
 	raise(&t.latest, int64(t.clock()))
 	return weir.Instant(t.latest.Load())
+}
+
+// startAt lets the table's time stand still at an instant until the clock has reached it. It
+// must be called before the table is used.
+func (t *Table) startAt(at weir.Instant) {
+	t.floor = int64(at)
+	raise(&t.latest, int64(at))
 }
 
 // Take charges cost units to key, or refuses and charges none.
@@ -159,7 +167,7 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	// cache line would be another core's again by then.
 	var now int64
 	if t.clock == nil {
-		now = mono.Now()
+		now = max(mono.Now(), t.floor)
 	} else {
 		now = int64(t.otherNow())
 	}
