@@ -9,7 +9,9 @@ import (
 
 // Instant is a moment in Unix nanoseconds. Limiters act on a clock that reads
 // wall time at the start of the process plus the monotonic time since, so it
-// never steps; methods that end in At take the instant from the caller, for
+// never goes back. It does not follow a wall clock that is set while the process
+// runs, nor count the time that a machine is suspended; the daemon does both, forward
+// only, within a second. Methods that end in At take the instant from the caller, for
 // tests and for many decisions with one clock reading.
 type Instant int64
 

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/server"
 )
@@ -141,6 +142,7 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 		return false, err
 	}
 	background.run(d.follow)
+	background.run(func(ctx context.Context) { followClock(ctx, d.log, mono.CatchUp) })
 	err = d.server.Run(ctx)
 	return listened, err
 }

@@ -78,7 +78,9 @@ const outro = `
   at keys that were asked for once.
 - Clocks (F14) are tried on nodes in one process, each made of what a daemon is made of,
   since a Go program reads the system's clock without the C library and faketime does not
-  reach it.
+  reach it. A daemon's own clock never steps back: it is the wall clock at the start of the
+  process, monotonic from then on, and follows steps of the wall clock forward only. So what
+  can step back is the clock of the store.
 - The wall clock of a daemon (F28) is faked by building it with a standard library whose
   time.Now adds to the wall clock what a file says. The monotonic clock is left alone, as it
   is when a machine's clock is set, or when the machine is suspended.
