@@ -164,7 +164,7 @@ func (r *reader) holds() (hs Holds) {
 func (r *reader) hold(hs *Holds) (h Hold) {
 	h = Hold{ID: r.uint(), Units: r.int(), Expiry: r.int(), charged: r.int()}
 	last := hs.last()
-	if h.Units < 0 || h.Units > MaxCost || h.Expiry == gap || last != nil && last.before(&h) >= 0 {
+	if h.Units < 0 || h.Units > MaxCost || h.Expiry == gap || last != nil && !last.before(h.Expiry, h.ID) {
 		r.bad = true
 		return h
 	}

@@ -251,6 +251,18 @@ func (g *GCRA) admits(s *State, hs *Holds, now, cost int64) bool {
 	return cost <= g.units && eff+uint64(cost)*g.unit <= t+g.burst
 }
 
+// take charges cost units if they fit, and returns false if they do not. It does what
+// admits, charge, remaining and resetAt do, and looks at the state once.
+func (g *GCRA) take(s *State, hs *Holds, now, cost int64) (Verdict, bool) {
+	eff, t := g.effective(s.A, hs, now)
+	next := eff + uint64(cost)*g.unit
+	if cost > g.units || next > t+g.burst {
+		return Verdict{}, false
+	}
+	s.A = next
+	return Verdict{OK: true, Limit: g.units, Remaining: g.Room(next, t), RetryAt: now, ResetAt: g.resetFrom(next, t, hs, now)}, true
+}
+
 func (g *GCRA) charge(s *State, hs *Holds, now, cost int64) {
 	eff, t := g.effective(s.A, hs, now)
 	s.A = g.raised(eff, cost, t)
@@ -310,7 +322,12 @@ func (g *GCRA) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 // resetAt is an upper bound while holds are open, so that it looks at the last of
 // them only: all may be held until then. It is exact with one hold, or none.
 func (g *GCRA) resetAt(s *State, hs *Holds, now int64) int64 {
-	need, t := g.effective(s.A, hs, now)
+	eff, t := g.effective(s.A, hs, now)
+	return g.resetFrom(eff, t, hs, now)
+}
+
+// resetFrom is resetAt where the effective TAT and now's tick are known.
+func (g *GCRA) resetFrom(need, t uint64, hs *Holds, now int64) int64 {
 	if held := hs.openUnits(now); held > 0 {
 		last := hs.last().Expiry
 		if last == Never {

@@ -1,7 +1,6 @@
 package algo
 
 import (
-	"cmp"
 	"iter"
 	"math"
 	"slices"
@@ -18,12 +17,14 @@ type Hold struct {
 	charged int64 // when it was charged
 }
 
-// before orders holds by expiry, and by id where that is equal.
-func (h *Hold) before(o *Hold) int {
-	if c := cmp.Compare(h.Expiry, o.Expiry); c != 0 {
-		return c
-	}
-	return cmp.Compare(h.ID, o.ID)
+// Holds are ordered by expiry, and by id where that is equal.
+
+func (h *Hold) before(expiry int64, id uint64) bool {
+	return h.Expiry < expiry || h.Expiry == expiry && h.ID < id
+}
+
+func (h *Hold) after(expiry int64, id uint64) bool {
+	return h.Expiry > expiry || h.Expiry == expiry && h.ID > id
 }
 
 // forfeited is the charge time of units that a rule no longer counts, so that
@@ -75,7 +76,7 @@ func (hs *Holds) insert(h Hold) {
 		hs.chunks = append(hs.chunks, []Hold{h})
 		return
 	}
-	i, j := hs.seek(&h)
+	i, j := hs.seek(h.Expiry, h.ID)
 	c := slices.Insert(hs.chunks[i], j, h)
 	hs.chunks[i] = c
 	if len(c) <= maxChunk {
@@ -89,20 +90,32 @@ func (hs *Holds) insert(h Hold) {
 	hs.chunks[i] = c[:half]
 }
 
-// seek returns the chunk and the place in it where h is or belongs. There must be
-// a chunk.
-func (hs *Holds) seek(h *Hold) (i, j int) {
-	i, ok := slices.BinarySearchFunc(hs.chunks, h, func(c []Hold, h *Hold) int { return c[0].before(h) })
-	if !ok && i > 0 {
-		i--
+// seek returns the chunk and the place in it where a hold is or belongs. There must be
+// a chunk. It is written out because with package slices it costs twice as much.
+func (hs *Holds) seek(expiry int64, id uint64) (i, j int) {
+	low, high := 1, len(hs.chunks) // the first chunk has what comes before all others
+	for low < high {
+		if mid := (low + high) / 2; hs.chunks[mid][0].after(expiry, id) {
+			high = mid
+		} else {
+			low = mid + 1
+		}
 	}
-	j, _ = slices.BinarySearchFunc(hs.chunks[i], h, func(o Hold, h *Hold) int { return o.before(h) })
-	return i, j
+	c := hs.chunks[low-1]
+	start, end := 0, len(c)
+	for start < end {
+		if mid := (start + end) / 2; c[mid].before(expiry, id) {
+			start = mid + 1
+		} else {
+			end = mid
+		}
+	}
+	return low - 1, start
 }
 
 // delete takes a hold out of its place by expiry.
-func (hs *Holds) delete(at *Hold) {
-	i, j := hs.seek(at)
+func (hs *Holds) delete(h Hold) {
+	i, j := hs.seek(h.Expiry, h.ID)
 	hs.count--
 	hs.units -= hs.chunks[i][j].Units
 	if hs.chunks[i] = slices.Delete(hs.chunks[i], j, j+1); len(hs.chunks[i]) == 0 {
@@ -116,21 +129,28 @@ func (hs *Holds) find(id uint64) (Hold, bool) {
 	if ref == nil {
 		return Hold{}, false
 	}
-	i, j := hs.seek(&Hold{ID: id, Expiry: ref.expiry})
+	i, j := hs.seek(ref.expiry, id)
 	return hs.chunks[i][j], true
 }
 
 func (hs *Holds) ref(id uint64) *holdRef {
-	i, ok := slices.BinarySearchFunc(hs.byID, id, func(r holdRef, id uint64) int { return cmp.Compare(r.id, id) })
-	if !ok || hs.byID[i].expiry == gap {
+	low, high := 0, len(hs.byID)
+	for low < high {
+		if mid := (low + high) / 2; hs.byID[mid].id < id {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	if low == len(hs.byID) || hs.byID[low].id != id || hs.byID[low].expiry == gap {
 		return nil
 	}
-	return &hs.byID[i]
+	return &hs.byID[low]
 }
 
 // remove ends a hold that is there.
 func (hs *Holds) remove(h Hold) {
-	hs.delete(&h)
+	hs.delete(h)
 	hs.ref(h.ID).expiry = gap
 	switch n := len(hs.byID); {
 	case hs.count == 0:
@@ -152,7 +172,7 @@ func (hs *Holds) forgetIDs(after uint64) {
 
 // move gives a hold that is there another expiry.
 func (hs *Holds) move(h Hold, expiry int64) {
-	hs.delete(&h)
+	hs.delete(h)
 	hs.ref(h.ID).expiry = expiry
 	h.Expiry = expiry
 	hs.insert(h)

@@ -46,7 +46,12 @@ func TestHoldsInOrder(t *testing.T) {
 func checkHolds(t *testing.T, hs *Holds, plain []Hold) {
 	t.Helper()
 	want := slices.Clone(plain)
-	slices.SortFunc(want, func(a, b Hold) int { return a.before(&b) })
+	slices.SortFunc(want, func(a, b Hold) int {
+		if a.before(b.Expiry, b.ID) {
+			return -1
+		}
+		return 1
+	})
 	var got []Hold
 	for h := range hs.all() {
 		got = append(got, *h)

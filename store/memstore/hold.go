@@ -237,3 +237,26 @@ func (v *visit) newHold(c *charge) weir.Receipt {
 	}, c.expiry)
 	return receipt
 }
+
+// takeBesideHolds takes from a key that has reservations open, under the same numbers. It
+// is takeSlowly without everything that is not needed then: the row stays where it is.
+// It returns false if there is more to do.
+func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
+	sh := &t.shards[h>>t.shift]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !n.current() {
+		return weir.Decision{}, false
+	}
+	b := sh.blockOf(n.words)
+	slot := b.find(h, tagFor(h, n), key)
+	if slot < 0 {
+		return weir.Decision{}, false
+	}
+	x := b.boxAt(slot)
+	sh.seen = max(sh.seen, int64(now))
+	if x == nil || x.ledger.Advance(sh.seen) == 0 { // the state can go back to the row
+		return weir.Decision{}, false
+	}
+	return weir.NewDecision(x.ledger.Take(sh.seen, cost), weir.Instant(sh.seen)), true
+}

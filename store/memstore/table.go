@@ -182,6 +182,9 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	for {
 		tat := word.Load()
 		if tat == algo.Mark {
+			if d, ok := t.takeBesideHolds(n, h, key, weir.Instant(now), cost); ok {
+				return d, nil
+			}
 			return t.takeSlowly(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})
 		}
 		next, ok := n.gcra.Step(tat, tick, cost)
@@ -225,8 +228,13 @@ func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, 
 		return weir.Decision{}, err
 	}
 	if n.word != nil {
-		if word := t.find(t.hash.sum(key)^n.of.salt, n, key); word != nil {
-			if d, ok := takeWord(n, word, t.now(), cost); ok {
+		h := t.hash.sum(key) ^ n.of.salt
+		if word := t.find(h, n, key); word != nil {
+			now := t.now()
+			if d, ok := takeWord(n, word, now, cost); ok {
+				return d, nil
+			}
+			if d, ok := t.takeBesideHolds(n, h, key, now, cost); ok {
 				return d, nil
 			}
 		}
