@@ -47,7 +47,9 @@ type Settled struct {
 	Overrun int64
 
 	// Late says that the reservation had expired, which counts as using all of
-	// it; nothing changed.
+	// it; nothing changed. Whoever settles a reservation again before its expiry is
+	// told the outcome of the first time instead, as long as that is remembered: of
+	// at least the 1,000 latest of a key.
 	Late bool
 }
 

@@ -55,7 +55,7 @@ const (
 	TakeAll              // all charges or none
 	ReserveAll           // all charges or none, held for TTL
 	PeekEach             // what Take would say of each
-	Settle               // end reservations: Charge.Cost is what was used
+	Settle               // end reservations: Charge.Cost is what was used; may be repeated after a lost reply
 	Renew                // move reservations' expiry to TTL from now
 	ResetEach            // forget what each key has used; Cost must be valid but plays no part
 	DebitEach            // charge each whether it fits or not: what was used elsewhere is owed here

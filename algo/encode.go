@@ -28,6 +28,19 @@ func (l *Ledger) AppendBinary(b []byte) []byte {
 	for _, r := range l.holds.rebooked {
 		b = r.append(b)
 	}
+	return l.past.append(b)
+}
+
+// append appends the oldest first.
+func (p *outcomes) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(p.list)))
+	for i := range p.list {
+		o := &p.list[(p.oldest+i)%len(p.list)]
+		b = binary.AppendUvarint(b, o.id)
+		b = binary.AppendVarint(b, o.until)
+		b = binary.AppendVarint(b, o.Refunded)
+		b = binary.AppendVarint(b, o.Overrun)
+	}
 	return b
 }
 
@@ -89,6 +102,7 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 	} else {
 		l.holds = r.holds()
 		l.holds.rebooked = r.rebookings(len(rules), l.holds.count)
+		l.past = r.outcomes()
 	}
 	if n := len(l.holds.byID); n > 0 {
 		l.nextID = max(l.nextID, l.holds.byID[n-1].id)
@@ -214,4 +228,13 @@ func (r *reader) firstHolds(rules int) (hs Holds) {
 		hs.rebooked = slices.Repeat([]rebooking{none}, rules)
 	}
 	return hs
+}
+
+func (r *reader) outcomes() (p outcomes) {
+	for range r.count(MaxOutcomes) {
+		o := outcome{id: r.uint(), until: r.int(), Settlement: Settlement{Refunded: r.int(), Overrun: r.int()}}
+		p.list = append(p.list, o)
+		p.until = max(p.until, o.until)
+	}
+	return p
 }

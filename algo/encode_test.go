@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -94,6 +95,8 @@ func fullLedger(t testing.TB) *Ledger {
 		t.Fatal(err)
 	}
 	l.Reserve(start+4, 1, Never)
+	id, _ := l.Reserve(start+5, 3, start+hour)
+	l.Settle(start+6, id, 2)
 	return l
 }
 
@@ -141,6 +144,7 @@ func TestBadEncodings(t *testing.T) {
 		"two holds of one id":    {rate, head(count(2), count(1), 1, start+1, start, count(1), 1, start+2, start, count(0))},
 		"rebooked to more rules": {rate, head(count(1), count(1), 1, start, start, count(2), count(1), count(0), 0, start, count(1), count(0), 0, start)},
 		"nothing was rebooked":   {rate, head(count(0), count(1), count(1), count(0), 0, start)},
+		"too many outcomes":      {rate, append(head(count(0), count(0), count(MaxOutcomes+1)), make([]byte, 4*MaxOutcomes+4)...)},
 		"more entries than data": {log, head(count(60_000))},
 		"too many entries":       {log, append(head(count(MaxLogRate+1)), make([]byte, 2*MaxLogRate+2)...)},
 		"empty entry":            {log, head(count(1), start, 0, count(0))},
@@ -148,11 +152,14 @@ func TestBadEncodings(t *testing.T) {
 		"entries out of order":   {log, head(count(2), start, 1, start, 1, count(0))},
 		"entry out of time":      {log, head(count(1), math.MaxInt64, 1, count(0))},
 	} {
-		if err := new(Ledger).ReadBinary([]Rule{must(t, c.spec)}, c.data); !errors.Is(err, ErrEncoding) {
-			t.Errorf("%s: %v", name, err)
+		for nothing := range 5 { // whatever else it has none of
+			data := append(slices.Clone(c.data), make([]byte, nothing)...)
+			if err := new(Ledger).ReadBinary([]Rule{must(t, c.spec)}, data); !errors.Is(err, ErrEncoding) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
 	}
-	if err := new(Ledger).ReadBinary([]Rule{must(t, log)}, head(count(1), start, 1, count(1), count(1), 1, start, start, count(1), count(1), count(0), 0, start)); err != nil {
+	if err := new(Ledger).ReadBinary([]Rule{must(t, log)}, head(count(1), start, 1, count(1), count(1), 1, start, start, count(1), count(1), count(0), 0, start, count(1), count(7), start, 1, 0)); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ type Ledger struct {
 	states []State
 	holds  Holds
 	ended  []Hold // as they were before EndHoldsBy, for Rollback
+	past   outcomes
 	last   int64
 	nextID uint64
 }
@@ -33,7 +34,7 @@ type Verdict struct {
 type Settlement struct {
 	Refunded int64 // units given back; for windows, only into one that was charged and still counts
 	Overrun  int64 // units used beyond the hold, now owed
-	Late     bool  // the hold had expired, or was settled before: nothing changed
+	Late     bool  // the hold had expired, or its outcome was forgotten: nothing changed
 }
 
 // MaxRules bounds the rules of one ledger.
@@ -87,19 +88,38 @@ func (l *Ledger) HasHolds(now int64) bool {
 }
 
 // HoldExpiry returns when a hold expires, or false if it was settled or an
-// operation has met it after its expiry.
+// operation has met it after its expiry. Of a hold that was settled it returns until
+// when its outcome is remembered.
 func (l *Ledger) HoldExpiry(id uint64) (int64, bool) {
 	ref := l.holds.ref(id)
-	if ref == nil {
-		return 0, false
+	if ref != nil {
+		return ref.expiry, true
 	}
-	return ref.expiry, true
+	if o := l.past.find(id); o != nil {
+		return o.until, true
+	}
+	return 0, false
+}
+
+// Remembered returns how many outcomes of settled holds are remembered.
+func (l *Ledger) Remembered() int { return len(l.past.list) }
+
+// ForgetOutcomes forgets the outcomes of settled holds.
+func (l *Ledger) ForgetOutcomes() { l.past = outcomes{} }
+
+// Outcome returns how a hold was settled, or false if it was not or that is
+// forgotten.
+func (l *Ledger) Outcome(now int64, id uint64) (Settlement, bool) {
+	if o := l.past.find(id); o != nil && o.until > max(now, l.last) {
+		return o.Settlement, true
+	}
+	return Settlement{}, false
 }
 
 // Clone returns an independent copy, to try out what would happen. It copies every
 // hold; see Checkpoint.
 func (l *Ledger) Clone() *Ledger {
-	return &Ledger{rules: l.rules, states: cloneStates(l.states), holds: l.holds.clone(), last: l.last, nextID: l.nextID}
+	return &Ledger{rules: l.rules, states: cloneStates(l.states), holds: l.holds.clone(), past: l.past.clone(), last: l.last, nextID: l.nextID}
 }
 
 func cloneStates(states []State) []State {
@@ -156,6 +176,9 @@ func (l *Ledger) advance(now int64) int64 {
 	if l.holds.anyOver(now) {
 		l.fold(now)
 		l.holds.drop(now)
+	}
+	if len(l.past.list) > 0 && l.past.until <= now {
+		l.past = outcomes{}
 	}
 	return now
 }
@@ -278,11 +301,16 @@ func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 }
 
 // Settle ends a hold of which used units were used: the rest is given back,
-// more than was held is owed.
+// more than was held is owed. Whoever settles a hold again before its expiry, because
+// the reply was lost, gets the outcome of the first time, whatever was used; see
+// MaxOutcomes.
 func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 	now = l.advance(now)
 	h, ok := l.holds.find(id)
 	if !ok {
+		if out, ok := l.Outcome(now, id); ok {
+			return out
+		}
 		return Settlement{Late: true}
 	}
 	l.ended = nil
@@ -298,6 +326,11 @@ func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 		}
 	}
 	l.holds.remove(h)
+	until := h.Expiry
+	if until == Never {
+		until = now + rememberUnending
+	}
+	l.past.add(outcome{id, until, out}, now)
 	return out
 }
 

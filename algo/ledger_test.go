@@ -28,6 +28,7 @@ type pair struct {
 	specs   []ruleSpec
 	now     int64 // as given; may go back
 	open    []openHold
+	settled []int64 // ids
 	grants  []grant
 	history []string
 	tainted bool // there was an overrun, a debit, a reset or a change: no bound
@@ -243,6 +244,24 @@ func (p *pair) settle(i int, used int64) {
 		used = h.units
 	}
 	p.close(i, used)
+	p.settled = append(p.settled, h.id)
+	p.settleAgain()
+}
+
+// settleAgain settles what was settled before, as after a lost reply: the outcome is the
+// same, whatever was used, and nothing changes.
+func (p *pair) settleAgain() {
+	p.t.Helper()
+	for i, id := range p.settled[max(0, len(p.settled)-4):] {
+		got, want := p.real.Settle(p.now, uint64(id), int64(i)), p.model.settle(p.now, id, int64(i))
+		if got != want {
+			p.fail("settle %d again: %+v, want %+v", id, got, want)
+		}
+		if p.real.Renew(p.now, uint64(id), p.now+hour) {
+			p.fail("renewed %d after it was settled", id)
+		}
+	}
+	p.peekAll()
 }
 
 // close books what a hold granted: its used units, at any instant of its life.

@@ -663,8 +663,14 @@ func firstInstant(now int64, ok func(int64) bool) int64 {
 type ledgerModel struct {
 	rules  []ruleModel
 	holds  []*holdModel // by expiry
+	past   []pastModel  // the latest settled
 	last   int64
 	nextID int64
+}
+
+type pastModel struct {
+	id, until int64
+	out       Settlement
 }
 
 func newLedgerModel(specs []ruleSpec) *ledgerModel {
@@ -753,6 +759,11 @@ func (m *ledgerModel) settle(now, id, used int64) Settlement {
 	now = m.advance(now)
 	j := m.find(id)
 	if j < 0 {
+		for _, p := range m.past {
+			if p.id == id && p.until > now {
+				return p.out
+			}
+		}
 		return Settlement{Late: true}
 	}
 	h := m.holds[j]
@@ -768,6 +779,11 @@ func (m *ledgerModel) settle(now, id, used int64) Settlement {
 		}
 	}
 	m.holds = slices.Delete(m.holds, j, j+1)
+	until := h.expiry
+	if until == Never {
+		until = now + hour
+	}
+	m.past = append(m.past, pastModel{id, until, out})
 	return out
 }
 

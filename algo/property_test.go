@@ -279,8 +279,8 @@ func TestCommitNeverLeavesMoreRoom(t *testing.T) {
 	})
 }
 
-// TestSettleOnce: a hold is settled once; after that, and after expiry, it is
-// late and nothing changes.
+// TestSettleOnce: a hold is settled once; after that the outcome is told again until
+// the expiry, then it is late. Nothing changes.
 func TestSettleOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -290,15 +290,17 @@ func TestSettleOnce(t *testing.T) {
 		if !v.OK {
 			return
 		}
+		want := Settlement{Late: true}
 		if oneIn(src, 2) {
-			p.real.Settle(now, id, src.upTo(2))
+			want = p.real.Settle(now, id, src.upTo(2))
+			now += second - 1
 		} else {
 			now += second
-			p.real.Take(now, 0)
 		}
+		p.real.Take(now, 0)
 		before := p.real.Clone()
-		if got := p.real.Settle(now, id, 0); got != (Settlement{Late: true}) {
-			p.fail("settled again: %+v", got)
+		if got := p.real.Settle(now, id, 0); got != want {
+			p.fail("settled again: %+v, want %+v", got, want)
 		}
 		if p.real.Renew(now, id, now+hour) {
 			p.fail("renewed after its end")
@@ -506,5 +508,58 @@ func TestSetMovesHolds(t *testing.T) {
 				t.Errorf("%d remaining, want %d", got, want)
 			}
 		})
+	}
+}
+
+// TestOutcomesAreBounded: of many settled holds the latest are remembered, until their
+// expiry, and then all memory goes.
+func TestOutcomesAreBounded(t *testing.T) {
+	l := NewLedger([]Rule{must(t, gcraSpec(1_000_000, second, 1_000_000))}, start)
+	const n = MaxOutcomes + 10
+	for i := range int64(n) {
+		id, _ := l.Reserve(start, 10, start+minute+i)
+		l.Settle(start, id, i%10)
+	}
+	check := func(now, first int64) {
+		t.Helper()
+		for i := range int64(n) {
+			want := Settlement{Refunded: 10 - i%10}
+			if i < first {
+				want = Settlement{Late: true}
+			}
+			if got := l.Settle(now, uint64(i+1), 5); got != want {
+				t.Fatalf("hold %d, %d ns after the first expiry: %+v, want %+v", i+1, now-start-minute, got, want)
+			}
+		}
+	}
+	check(start, 10)
+	restored := &Ledger{}
+	if err := restored.ReadBinary(l.rules, l.AppendBinary(nil)); err != nil || restored.Remembered() != MaxOutcomes {
+		t.Fatalf("%v, %d remembered", err, restored.Remembered())
+	}
+	l = restored
+	check(start+minute+99, 100)
+	l.Advance(start + minute + n - 1)
+	if l.Remembered() != 0 || l.past.list != nil {
+		t.Errorf("%d remembered after the last expiry", l.Remembered())
+	}
+	// Those that are over make room before the memory grows.
+	now := start + hour
+	for range 100 * MaxOutcomes {
+		id, _ := l.Reserve(now, 1, now+10)
+		l.Settle(now, id, 0)
+		now++
+	}
+	if c := cap(l.past.list); c > 32 {
+		t.Errorf("room for %d outcomes of which 10 count", c)
+	}
+	// Without an expiry they are remembered for an hour.
+	id, _ := l.Reserve(now, 2, Never)
+	l.Settle(now, id, 0)
+	if out := l.Settle(now+hour-1, id, 1); out != (Settlement{Refunded: 2}) {
+		t.Errorf("settled again within the hour: %+v", out)
+	}
+	if out := l.Settle(now+hour, id, 1); !out.Late {
+		t.Errorf("settled again after an hour: %+v", out)
 	}
 }

@@ -217,20 +217,25 @@ func (c *checker) numbers(n *numbers, free bool) {
 func (c *checker) holds() {
 	now := int64(c.table.now())
 	open := map[*algo.Ledger]int{}
-	var noted int64
+	var noted, settled int64
 	for i := range c.table.shards {
 		sh := &c.table.shards[i]
 		if sh.rest == nil {
 			continue
 		}
-		noted += int64(len(sh.rest.holds))
 		for _, h := range sh.rest.holds {
+			if h.settledUntil != 0 {
+				settled++
+				continue
+			}
+			noted++
 			if l := c.ledgerOf(h); l != nil && !l.Clone().Settle(now, h.id, 0).Late {
 				open[l]++
 			}
 		}
 	}
 	c.same("reservations", noted, c.table.holds.open.Load())
+	c.same("settled reservations", settled, c.table.holds.settled.Load())
 	for _, l := range c.ledgers() {
 		n := l.Clone().Advance(now)
 		c.must(open[l] == n, "%d reservations are open in a row, of which %d are noted", n, open[l])

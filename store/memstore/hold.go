@@ -18,6 +18,8 @@ type hold struct {
 	box      *box      // that the row must still have, or the hold is over
 	overflow *overflow // instead of a box
 	id       uint64    // in the ledger
+
+	settledUntil int64 // the ledger remembers the outcome until then; 0 = it is open
 }
 
 // A holdCount bounds the reservations of a table.
@@ -34,8 +36,13 @@ type holdCount struct {
 	open      atomic.Int64 // and expired unnoticed, and claimed
 	fullUntil atomic.Int64 // until then none expires; 0 = look
 	lowest    atomic.Int64
-	looking   sync.Mutex // one at a time; taken before every shard's lock
+	settled   atomic.Int64 // whose outcome is remembered, and was forgotten unnoticed
+	looking   sync.Mutex   // one at a time; taken before every shard's lock
 }
+
+// maxSettled bounds the outcomes of settled reservations that a table remembers for
+// those who ask again. Beyond it those of the key in question are forgotten.
+const maxSettled = 100_000
 
 // claimHolds makes room for n reservations. If there is none, it returns when the
 // first reservation expires.
@@ -84,12 +91,12 @@ func (t *Table) sweepShardLocked(sh *shard, now int64) {
 		return
 	}
 	for id, h := range sh.rest.holds {
-		if expiry, open := t.expiryLocked(h); open && expiry > now {
+		expiry, open := t.expiryLocked(h)
+		if !open || expiry <= now {
+			t.dropHoldLocked(sh, id)
+		} else if h.settledUntil == 0 {
 			lower(&t.holds.lowest, expiry)
-			continue
 		}
-		delete(sh.rest.holds, id)
-		t.holds.open.Add(-1)
 	}
 }
 
@@ -113,9 +120,12 @@ func (t *Table) tidyLocked(sh *shard, now int64) {
 	}
 }
 
-// expiryLocked returns when a reservation expires, or false if it is over. It
-// requires the lock of the reservation's shard.
+// expiryLocked returns when a reservation expires or, if it was settled, when its outcome
+// is forgotten, or false if it is over. It requires the lock of the reservation's shard.
 func (t *Table) expiryLocked(h hold) (int64, bool) {
+	if h.settledUntil != 0 {
+		return h.settledUntil, true
+	}
 	if h.overflow == nil {
 		return h.box.ledger.HoldExpiry(h.id)
 	}
@@ -152,9 +162,37 @@ func lower(figure *atomic.Int64, n int64) {
 
 // dropHoldLocked forgets a reservation.
 func (t *Table) dropHoldLocked(sh *shard, id [16]byte) {
+	settled := sh.rest.holds[id].settledUntil != 0
 	delete(sh.rest.holds, id)
+	if settled {
+		t.holds.settled.Add(-1)
+		return
+	}
 	t.holds.open.Add(-1)
 	t.holds.fullUntil.Store(0)
+}
+
+// settledLocked notes that a reservation was settled, so that whoever settles it again
+// is told the outcome.
+func (t *Table) settledLocked(sh *shard, id [16]byte, h hold, until int64) {
+	h.settledUntil = until
+	sh.rest.holds[id] = h
+	t.holds.settled.Add(1)
+	t.holds.open.Add(-1)
+	t.holds.fullUntil.Store(0)
+}
+
+// restoreHoldLocked notes a reservation of a snapshot, whose ledger is there.
+func (t *Table) restoreHoldLocked(sh *shard, id [16]byte, h hold, l *algo.Ledger) {
+	expiry, known := l.HoldExpiry(h.id)
+	if !known {
+		return
+	}
+	t.holds.open.Add(1)
+	t.putHoldLocked(sh, id, h, expiry)
+	if _, settled := l.Outcome(0, h.id); settled {
+		t.settledLocked(sh, id, h, expiry)
+	}
 }
 
 // findHold returns the reservation that a receipt stands for, if c may
@@ -191,21 +229,50 @@ func (v *visit) settle(c *charge, receipt weir.Receipt) weir.Settled {
 	if !ok {
 		return weir.Settled{Late: true}
 	}
-	v.t.dropHoldLocked(&v.t.shards[c.shard], receipt.ID)
+	if h.settledUntil != 0 {
+		return v.settledBefore(h)
+	}
+	sh := &v.t.shards[c.shard]
 	r, ok := v.heldBy(c, h)
 	if !ok {
+		v.t.dropHoldLocked(sh, receipt.ID)
 		return weir.Settled{Late: true}
 	}
 	out := weir.Settled(r.ledger.Settle(v.now, h.id, c.cost))
+	switch until, remembered := r.ledger.HoldExpiry(h.id); {
+	case !remembered: // it was over
+		v.t.dropHoldLocked(sh, receipt.ID)
+	case v.t.holds.settled.Load() >= maxSettled:
+		v.t.dropHoldLocked(sh, receipt.ID)
+		r.ledger.ForgetOutcomes()
+	default:
+		v.t.settledLocked(sh, receipt.ID, h, until)
+	}
 	v.put(r)
 	return out
+}
+
+// settledBefore returns how a reservation was settled. Its row may have gone since.
+func (v *visit) settledBefore(h hold) weir.Settled {
+	l := (*algo.Ledger)(nil)
+	if h.overflow != nil {
+		v.lockOverflow()
+		l = h.overflow.ledger
+	} else {
+		l = h.box.ledger
+	}
+	out, ok := l.Outcome(v.now, h.id)
+	if !ok {
+		return weir.Settled{Late: true}
+	}
+	return weir.Settled(out)
 }
 
 // renew moves the expiry of the reservation of a visit's only charge. It returns
 // false if the reservation is over.
 func (v *visit) renew(c *charge, receipt *weir.Receipt, expiry int64) bool {
 	h, ok := v.findHold(c, receipt.ID)
-	if !ok {
+	if !ok || h.settledUntil != 0 {
 		return false
 	}
 	sh := &v.t.shards[c.shard]
@@ -238,7 +305,8 @@ func (v *visit) newHold(c *charge) weir.Receipt {
 	return receipt
 }
 
-// takeBesideHolds takes from a key that has reservations open, under the same numbers. It
+// takeBesideHolds takes from a key that has reservations open, or settled ones whose
+// outcome is remembered, under the same numbers. It
 // is takeSlowly without everything that is not needed then: the row stays where it is.
 // It returns false if there is more to do.
 func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
@@ -255,7 +323,7 @@ func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Insta
 	}
 	x := b.boxAt(slot)
 	sh.seen = max(sh.seen, int64(now))
-	if x == nil || x.ledger.Advance(sh.seen) == 0 { // the state can go back to the row
+	if x == nil || x.ledger.Advance(sh.seen)+x.ledger.Remembered() == 0 { // the state can go back to the row
 		return weir.Decision{}, false
 	}
 	return weir.NewDecision(x.ledger.Take(sh.seen, cost), weir.Instant(sh.seen)), true

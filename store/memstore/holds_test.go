@@ -3,6 +3,7 @@ package memstore
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -347,6 +348,70 @@ func TestExpiredHoldsAreForgotten(t *testing.T) {
 	}
 	if n := table.Stats().Holds; n < open || n > 3*open {
 		t.Errorf("%d reservations are remembered, of which %d are open", n, open)
+	}
+	check(t, table)
+}
+
+// What a table remembers of settled reservations is bounded, and goes with their
+// expiry, though nobody asks.
+func TestSettledAreForgotten(t *testing.T) {
+	c := newClock()
+	table := newTable(t, Config{Now: c.Now, MaxHolds: 10})
+	p := policy(t, "p", perHour(1_000_000))
+	b := reserve(t, table, time.Minute, weir.Charge{Policy: p, Key: "first", Cost: 3})
+	settle(t, table, p, "first", b, 1)
+	for i := range 5_000 {
+		key := strconv.Itoa(i % 7)
+		c.pass(100 * time.Millisecond)
+		settle(t, table, p, key, reserve(t, table, time.Second, weir.Charge{Policy: p, Key: key, Cost: 3}), 1)
+	}
+	if n := table.holds.settled.Load(); n > 100 || table.holds.open.Load() != 0 {
+		t.Errorf("%d settled reservations are remembered, of which 10 have not expired; %d are open", n, table.holds.open.Load())
+	}
+	if s := settle(t, table, p, "first", b, 1); !s.Late {
+		t.Errorf("settled again long after the expiry: %+v", s)
+	}
+	// A key without open reservations goes back to its word when the last outcome is
+	// forgotten.
+	take(t, table, p, "0", 1)
+	boxes := func() (n int) {
+		for i := range table.shards {
+			eachRow(&table.shards[i], func(at place) {
+				if at.block.boxAt(at.slot) != nil {
+					n++
+				}
+			})
+		}
+		return n
+	}
+	c.pass(time.Second)
+	for i := range 7 {
+		take(t, table, p, strconv.Itoa(i), 1)
+	}
+	take(t, table, p, "first", 1)
+	if n := boxes(); n != 0 {
+		t.Errorf("%d rows are not words, with nothing to remember", n)
+	}
+	check(t, table)
+}
+
+// Beyond the bound a key's outcomes are forgotten, and its row is a word again.
+func TestTooManySettled(t *testing.T) {
+	table := newTable(t, Config{})
+	p := policy(t, "p", perHour(1_000_000))
+	a := reserve(t, table, time.Minute, weir.Charge{Policy: p, Key: "a", Cost: 3})
+	b := reserve(t, table, time.Minute, weir.Charge{Policy: p, Key: "b", Cost: 3})
+	settle(t, table, p, "a", a, 1)
+	table.holds.settled.Add(maxSettled)
+	if s := settle(t, table, p, "b", b, 1); s != (weir.Settled{Refunded: 2}) {
+		t.Errorf("settled: %+v", s)
+	}
+	table.holds.settled.Add(-maxSettled)
+	if s := settle(t, table, p, "b", b, 1); !s.Late {
+		t.Errorf("settled again: %+v, want it forgotten", s)
+	}
+	if s := settle(t, table, p, "a", a, 2); s != (weir.Settled{Refunded: 2}) {
+		t.Errorf("settled again: %+v, want the outcome", s)
 	}
 	check(t, table)
 }

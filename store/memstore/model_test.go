@@ -23,6 +23,7 @@ type model struct {
 	rows  map[pair]*modelRow
 	over  map[string]*modelRow // overflow rows by policy name
 	holds map[[16]byte]*modelHold
+	past  map[[16]byte]modelPast
 	sets  []replacement
 	stats Stats
 
@@ -48,10 +49,17 @@ type modelHold struct {
 	expiry int64
 }
 
+// A modelPast is how a reservation was settled, which is told until its expiry.
+type modelPast struct {
+	pair  pair
+	until int64
+	out   weir.Settled
+}
+
 func newModel(table *Table, fail func(string, ...any)) *model {
 	return &model{
 		fail: fail, table: table,
-		rows: map[pair]*modelRow{}, over: map[string]*modelRow{}, holds: map[[16]byte]*modelHold{},
+		rows: map[pair]*modelRow{}, over: map[string]*modelRow{}, holds: map[[16]byte]*modelHold{}, past: map[[16]byte]modelPast{},
 	}
 }
 
@@ -553,6 +561,9 @@ func (m *model) ledgerOf(h *modelHold, p *weir.Policy) *algo.Ledger {
 }
 
 func (m *model) settle(at pair, p *weir.Policy, r weir.Receipt, used int64) weir.Settled {
+	if was, ok := m.past[r.ID]; ok && was.pair == at && was.until > m.now {
+		return was.out
+	}
 	h := m.held(at, r)
 	if h == nil {
 		return weir.Settled{Late: true}
@@ -562,7 +573,15 @@ func (m *model) settle(at pair, p *weir.Policy, r weir.Receipt, used int64) weir
 	if l == nil {
 		return weir.Settled{Late: true}
 	}
-	return weir.Settled(l.Settle(m.now, h.id, used))
+	out := weir.Settled(l.Settle(m.now, h.id, used))
+	until := h.expiry
+	if until == algo.Never {
+		until = m.now + int64(weir.MaxTTL)
+	}
+	if !out.Late {
+		m.past[r.ID] = modelPast{at, until, out}
+	}
+	return out
 }
 
 func (m *model) renew(b *weir.Batch) error {

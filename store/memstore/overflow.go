@@ -48,6 +48,7 @@ func (v *visit) startsInOverflow(r *row, trial bool) bool {
 		return true
 	}
 	r.ledger = o.ledger.Clone()
+	r.ledger.ForgetOutcomes() // they are of that row
 	return true
 }
 

@@ -371,7 +371,7 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 // asAbsent says whether a row decides like none. One with nothing in use does,
 // unless those who have none start with something in use.
 func (l *loader) asAbsent(r *row) bool {
-	return r.ledger.Unused(l.now) && l.t.absentUnused(r.numbers, l.now)
+	return r.ledger.Unused(l.now) && r.ledger.Remembered() == 0 && l.t.absentUnused(r.numbers, l.now)
 }
 
 func (l *loader) overflow(f *fields) {
@@ -516,12 +516,13 @@ func (l *loader) putHold(h loadedHold) {
 	if h.hold.overflow == nil && h.hold.box == nil {
 		return
 	}
-	expiry, open := l.t.expiryLocked(h.hold)
-	if !open {
-		return
+	ledger := (*algo.Ledger)(nil)
+	if h.inOverflow {
+		ledger = h.hold.overflow.ledger
+	} else {
+		ledger = h.hold.box.ledger
 	}
-	l.t.holds.open.Add(1)
-	l.t.putHoldLocked(sh, h.id, h.hold, expiry)
+	l.t.restoreHoldLocked(sh, h.id, h.hold, ledger)
 }
 
 // fields takes values from the front of data. Once it met something wrong, it

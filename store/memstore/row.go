@@ -248,7 +248,7 @@ func (v *visit) newPlace(r *row) place {
 
 // write puts the state into the row's words or, if it does not fit, into a box.
 func (v *visit) write(r *row, at place) {
-	if r.numbers.logged || r.ledger.Holds() > 0 {
+	if r.numbers.logged || r.ledger.Holds() > 0 || r.ledger.Remembered() > 0 {
 		if r.box == nil {
 			r.box = &box{}
 		}

@@ -164,11 +164,11 @@ func TestReservationsRestart(t *testing.T) {
 		if s := settle(t, table, p, "alice", first, 4); s != (weir.Settled{Refunded: 2}) {
 			t.Errorf("%+v", s)
 		}
-		if s := settle(t, table, p, "alice", first, 0); !s.Late {
+		if s := settle(t, table, p, "alice", first, 0); s != (weir.Settled{Refunded: 2}) {
 			t.Errorf("settled twice: %+v", s)
 		}
 		table = restart(t, table, config)
-		if s := settle(t, table, p, "alice", first, 0); !s.Late {
+		if s := settle(t, table, p, "alice", first, 0); s != (weir.Settled{Refunded: 2}) {
 			t.Errorf("settled before a restart, and again: %+v", s)
 		}
 		if d, _ := weir.Peek(background(), table, q, "alice", 1); d.Allowed || d.RetryAfter != weir.Never {

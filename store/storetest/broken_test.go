@@ -75,7 +75,8 @@ var brokenStores = []struct {
 	{"runs names and keys together", joinsNames, []string{"Apart/any bytes are a key"}},
 	{"shares all policies", sharesPolicies, []string{random, "Apart/keys and policies do not share"}},
 	{"asks nobody for a receipt's owner", anyReceipt, []string{random, "Holds/someone else's receipt"}},
-	{"remembers a settlement", remembersSettled, []string{random, "Holds/settling twice", "Race/a reservation is settled once"}},
+	{"forgets settlements", forgetsSettled, []string{random, "Holds/settling twice", "Race/a reservation is settled once"}},
+	{"remembers settlements for ever", remembersSettled, []string{random, "Holds/settling twice"}},
 	{"ignores contexts", ignoresContext, []string{"Input/a cancelled context charges nothing"}},
 	{"takes slots", takesSlots, []string{random, "Input/slots cannot be taken", "Set/to slots and back"}},
 	{"charges for nothing", chargesForNothing, []string{random, "Take/cost 0 is admitted and changes nothing"}},
@@ -519,5 +520,26 @@ func usedOfBad(m *model) weir.Limiter {
 			return err
 		}
 		return withoutUsed(ctx, m, b)
+	}}
+}
+
+func forgetsSettled(m *model) weir.Limiter {
+	var mu sync.Mutex
+	settled := map[[16]byte]bool{}
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		err := m.Do(ctx, b)
+		for i, s := range b.Settled {
+			if err != nil || b.Op != weir.Settle || s.Late {
+				continue
+			}
+			if id := b.Receipts[i].ID; settled[id] {
+				b.Settled[i] = weir.Settled{Late: true}
+			} else {
+				settled[id] = true
+			}
+		}
+		return err
 	}}
 }

@@ -233,7 +233,8 @@ func refundWindows(r *rig) {
 	}
 }
 
-// A Reservation remembers how it ended; a receipt that was used is late.
+// Until the expiry, whoever settles again is told how it ended, whatever was used; a
+// Reservation remembers that for good.
 func settledTwice(r *rig) {
 	p := r.policy("p", perHour(100))
 	res := r.hold(minutes(1), charge(p, "k", 60))
@@ -246,16 +247,44 @@ func settledTwice(r *rig) {
 	r.wantLeft("10 of 60 reserved units were used", p, "k", 90, 100)
 
 	b := r.do(weir.ReserveAll, charge(p, "direct", 60))
-	for i, want := range []weir.Settled{{Refunded: 50}, {Late: true}, {Late: true}} {
-		r.wantSettle(fmt.Sprint("time ", i+1), b.Receipts[0], charge(p, "direct", 10), want)
+	for i, used := range []int64{10, 10, 0, 99} {
+		r.wantSettle(fmt.Sprint("time ", i+1), b.Receipts[0], charge(p, "direct", used), weir.Settled{Refunded: 50})
 	}
 	r.wantLeft("10 of 60 reserved units were used", p, "direct", 90, 100)
+	r.wantSettle("with another's key", b.Receipts[0], charge(p, "other", 10), weir.Settled{Late: true})
+	renew := r.run(&weir.Batch{Op: weir.Renew, Charges: []weir.Charge{charge(p, "direct", 0)}, Receipts: b.Receipts})
+	r.wantBatch(renew, weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never})
+
+	// What happens to the key meanwhile does not matter, until the expiry has come.
+	for _, p := range r.everyAlgorithm() {
+		over := r.run(&weir.Batch{Op: weir.ReserveAll, TTL: seconds(10), Charges: []weir.Charge{charge(p, "k", 2)}}).Receipts[0]
+		back := r.run(&weir.Batch{Op: weir.ReserveAll, TTL: seconds(20), Charges: []weir.Charge{charge(p, "k", 2)}}).Receipts[0]
+		again := func(when string, overrun, refunded weir.Settled) {
+			r.wantSettle(when+", under "+describe(p), over, charge(p, "k", 0), overrun)
+			r.wantSettle(when+", under "+describe(p), back, charge(p, "k", 5), refunded)
+		}
+		r.wantSettle("3 of 2", over, charge(p, "k", 3), weir.Settled{Overrun: 1})
+		r.wantSettle("none of 2", back, charge(p, "k", 0), weir.Settled{Refunded: 2})
+		again("at once", weir.Settled{Overrun: 1}, weir.Settled{Refunded: 2})
+		r.take(p, "k", 1)
+		before := r.peek(p, "k", 1)
+		again("after a take", weir.Settled{Overrun: 1}, weir.Settled{Refunded: 2})
+		r.want("settled again under "+describe(p), r.peek(p, "k", 1), before)
+		r.reset(p, "k")
+		r.clock.Pass(seconds(10) - r.res())
+		again("just before the first expiry", weir.Settled{Overrun: 1}, weir.Settled{Refunded: 2})
+		r.clock.Pass(r.res())
+		again("at the first expiry", weir.Settled{Late: true}, weir.Settled{Refunded: 2})
+		r.clock.Pass(seconds(10))
+		again("at the second expiry", weir.Settled{Late: true}, weir.Settled{Late: true})
+	}
 
 	both := r.do(weir.ReserveAll, charge(p, "both", 60)).Receipts[0]
 	twice := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{charge(p, "both", 0), charge(p, "both", 0)}, Receipts: []weir.Receipt{both, both}}
-	if s := r.run(&twice).Settled; s[0] != (weir.Settled{Refunded: 60}) || s[1] != (weir.Settled{Late: true}) {
-		r.t.Errorf("a receipt twice in one batch: got %+v, want 60 refunded once", s)
+	if s := r.run(&twice).Settled; s[0] != (weir.Settled{Refunded: 60}) || s[1] != s[0] {
+		r.t.Errorf("a receipt twice in one batch: got %+v, want 60 refunded, told twice", s)
 	}
+	r.wantLeft("60 were given back once", p, "both", 100, 100)
 }
 
 func foreignReceipts(r *rig) {

@@ -226,7 +226,6 @@ func (m *model) settleLocked(key rowKey, receipt weir.Receipt, used int64) weir.
 	if !ok || h.row != key {
 		return weir.Settled{Late: true}
 	}
-	delete(m.state.holds, receipt.ID)
 	return weir.Settled(m.changeLocked(key).ledger.Settle(int64(m.now), h.id, used))
 }
 
