@@ -3,7 +3,6 @@ package redisstore
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,6 +31,7 @@ type call struct {
 	small bool    // it was sent to small.lua
 	rows  [][]int // and these of its charges are to the same row
 	large bool    // do.lua must see its rows
+	holds bool    // it needs the keys of its rows' holds
 }
 
 // A charge is a row and what is done to it.
@@ -71,6 +71,7 @@ const (
 	statusOlder
 	statusCalendar
 	statusOverfull
+	statusHolds
 )
 
 // maxTries bounds how often a call is sent again because the script asked for more.
@@ -85,12 +86,15 @@ func (c *call) encode(s *Store) (to *script, keys, args []string) {
 		keys, args = c.encodeSmall(s)
 		return smallScript, keys, args
 	}
-	keys, arg := c.encodeAny(s)
-	return doScript, keys, []string{arg}
+	keys, args = c.encodeAny(s)
+	return doScript, keys, args
 }
 
-// encodeAny returns the keys and the argument of do.lua.
-func (c *call) encodeAny(s *Store) (keys []string, arg string) {
+// names says whether each of the charges is about a hold.
+func (c *call) names() bool { return c.op == opHold || c.op == opSettle || c.op == opRenew }
+
+// encodeAny returns the keys and arguments of do.lua.
+func (c *call) encodeAny(s *Store) (keys, args []string) {
 	b := fmt.Appendf(make([]byte, 0, 512), `{"op":%q,"keep":%d,"ttl":%d,"epoch":%d,"most":%d`, c.op, s.keep, c.ttl, s.epoch, maxHolds)
 	if s.now != nil {
 		b = fmt.Appendf(b, `,"now":%d`, s.nowMicros())
@@ -124,7 +128,20 @@ func (c *call) encodeAny(s *Store) (keys []string, arg string) {
 		b = append(b, n.set(c.at, since)...)
 		b = append(b, ',')
 	}
-	return keys, string(append(bytes.TrimSuffix(b, comma), "]}"...))
+	b = append(bytes.TrimSuffix(b, comma), ']')
+	if c.holds || c.names() {
+		b = fmt.Appendf(b, `,"rows":%d`, len(keys))
+		for _, row := range keys {
+			keys = append(keys, expiriesKey(row), holdsKey(row))
+		}
+	}
+	args = append(args, string(append(b, '}')))
+	if c.names() {
+		for i := range c.charges {
+			args = append(args, string(c.charges[i].id[:]))
+		}
+	}
+	return keys, args
 }
 
 var comma = []byte(",")
@@ -135,16 +152,11 @@ func (c *call) appendCharge(b []byte, ch *charge, place, set int) []byte {
 		b = strconv.AppendInt(b, v, 10)
 		b = append(b, ',')
 	}
-	b = append(b, '"')
-	if c.op == opHold || c.op == opSettle || c.op == opRenew {
-		b = hex.AppendEncode(b, ch.id[:])
-	}
-	b = append(b, '"')
 	if c.op == opRefund {
-		b = append(b, ',')
 		b = strconv.AppendInt(b, ch.at, 10)
+		b = append(b, ',')
 	}
-	return append(b, "],"...)
+	return append(bytes.TrimSuffix(b, comma), "],"...)
 }
 
 // appendUsed tells what to charge before anything is decided, if that is something.
@@ -193,6 +205,9 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusCalendar:
 		c.at = c.now
+		return false
+	case statusHolds:
+		c.holds = true
 		return false
 	case statusOverfull:
 		n := c.charges[reply[2]-1].n

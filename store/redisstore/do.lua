@@ -5,8 +5,10 @@
 -- changed written, once. So a call that fails has changed nothing, although Redis
 -- does not roll scripts back.
 --
--- KEYS[i]  the rows
+-- KEYS[i]  the rows; then, if the call has rows, for each of these the two keys of its
+--          holds: the sorted set and the hash
 -- ARGV[1]  the call, in JSON:
+--   rows     how many rows there are, if the keys of holds follow
 --   op       "each", "all", "hold", "peek", "debit", "settle", "renew", "reset" or "refund"
 --   now      µs since 1970, or absent: then it is the server's TIME
 --   keep     ms by which rows outlive their use
@@ -17,15 +19,17 @@
 --   sets     the numbers that the charges are under, see numbers.go, each with
 --     past   what was set: {version, at, fingerprint of the old numbers, the new set}
 --     since  past begins behind this version
---   charges  {place in KEYS, place in sets, cost, id of the hold, µs}
+--   charges  {place in KEYS, place in sets, cost, µs}
 --   used     absent, or for each charge the units to charge before anything is decided,
 --            whether they fit or not, and also if all charges are then refused
+--
+-- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "settle" and "renew"
 --
 -- It returns {status, now, …}: status 0 with the outcomes, six numbers for each
 -- charge; 1 if a row is of a later version than its set; 2, the place of a charge and
 -- a version, if the past of its set must begin behind that; 3 if a set's calendar is
 -- not that of now; 4, and the place of a charge, if the units in use do not fit its
--- numbers. Places are counted from 1.
+-- numbers; 5 if the keys of holds are needed. Places are counted from 1.
 
 local call = cjson.decode(ARGV[1])
 local now = call.now
@@ -37,6 +41,8 @@ end
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
 local NEVER = 9007199254740991
 local FORFEITED = -1
+local SETTLED = 9007199254740992 -- 2^53: what the scores of settled holds are less than their expiry
+local OUTCOMES = 1000 -- how many settled holds are remembered for a key
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
 local HELD = 4 -- in the sixth number of an outcome, a refusal's: holds are open
@@ -113,9 +119,197 @@ local function paid(r, w, f)
 end
 
 -- Rules. Each kind has the functions of algo's Rule, under the same names. r is
--- the rule, s its state, H the holds in order of expiry, with their sum in H.units.
+-- the rule, s its state, H the holds, none of which has expired.
 
 local kinds = {}
+
+-- Holds. A row with holds keeps their sum and number and when the first and the last
+-- expire. That is all that most decisions need, however many holds there are: since expired
+-- ones become part of the states in order of their expiry, the effective TAT is
+-- max(TAT, now + units × T). The holds themselves are in two keys beside the row's:
+--
+--   a sorted set   by expiry; a member is the units (7 bytes) and the id
+--   a hash         id → units, expiry, when it was charged, + 1 (7 bytes each), number (4)
+--
+-- A hold that was settled stays in both until its expiry, so that whoever asks again gets the
+-- same outcome. Its score is negative, so that it comes before all open ones, its member is the
+-- id, and the hash has expiry, refunded, overrun (7 bytes each).
+--
+-- H has, of a row: units, count, first, last, number (of the last hold), rebooked; of the
+-- script: z and h, the keys, nil if they were not given; floor: stored holds that
+-- expire by then are over; and what is to be written: over, ids of such holds; gone, id →
+-- member of stored holds that have ended; new, holds in order of expiry; done, id → outcome.
+
+local NEEDS_KEYS = {}
+local pack, unpack, join = struct.pack, struct.unpack, unpack
+
+local function noHolds() return {units = 0, count = 0, first = 0, last = 0, number = 0, floor = -1, over = {}, gone = {}, new = {}, done = {}} end
+
+-- copyOf returns holds that can be changed without the others.
+local function copyOf(H)
+	local copy = {}
+	for name, value in pairs(H) do
+		if type(value) == 'table' and name ~= 'rebooked' then
+			copy[name] = {}
+			for k, v in pairs(value) do copy[name][k] = v end
+		else
+			copy[name] = value
+		end
+	end
+	return copy
+end
+
+-- text returns a number as Redis takes it.
+local function text(x) return string.format('%.0f', x) end
+
+-- needsKeys ends the script, before it has changed anything, unless it was given the keys of H.
+local function needsKeys(H)
+	if not H.z then error(NEEDS_KEYS, 0) end
+end
+
+-- each calls f with the units, expiry and id of open holds in order of expiry, until it returns true.
+local function each(H, f)
+	local i, from, size = 1, 0, 8
+	while H.count > #H.new do
+		needsKeys(H)
+		local page = redis.call('ZRANGEBYSCORE', H.z, '(' .. text(H.floor), '+inf', 'WITHSCORES', 'LIMIT', from, size)
+		for j = 1, #page, 2 do
+			local units, expiry, id = unpack('>I7', page[j]), tonumber(page[j + 1]), string.sub(page[j], 8)
+			if not H.gone[id] then
+				while H.new[i] and H.new[i].expiry <= expiry do
+					if f(H.new[i].units, H.new[i].expiry, H.new[i].id) then return end
+					i = i + 1
+				end
+				if f(units, expiry, id) then return end
+			end
+		end
+		if #page < 2 * size then break end
+		from, size = from + size, min(4 * size, 2048)
+	end
+	for k = i, #H.new do
+		if f(H.new[k].units, H.new[k].expiry, H.new[k].id) then return end
+	end
+end
+
+-- holdOf returns the stored hold of a value in the hash, or nil.
+local function holdOf(H, id, value)
+	if not value or #value ~= 25 or H.gone[id] then return nil end
+	local units, expiry, charged, number = unpack('>I7I7I7I4', value)
+	if expiry <= max(H.floor, now) then return nil end
+	return {id = id, units = units, expiry = expiry, charged = charged - 1, number = number}
+end
+
+-- find returns an open hold, or nil and the outcome if it was settled.
+local function find(H, id)
+	for _, h in ipairs(H.new) do
+		if h.id == id then return h end
+	end
+	if H.done[id] then return nil, H.done[id] end
+	needsKeys(H)
+	local value = redis.call('HGET', H.h, id)
+	if value and #value == 21 then
+		local expiry, refunded, overrun = unpack('>I7I7I7', value)
+		if expiry > now then return nil, {refunded = refunded, overrun = overrun, expiry = expiry} end
+	end
+	return holdOf(H, id, value)
+end
+
+-- allHolds returns every open hold.
+local function allHolds(H)
+	local list = {}
+	for i, h in ipairs(H.new) do list[i] = h end
+	if H.count <= #list then return list end
+	needsKeys(H)
+	local all = redis.call('HGETALL', H.h)
+	for i = 1, #all, 2 do list[#list + 1] = holdOf(H, all[i], all[i + 1]) end
+	return list
+end
+
+-- findFirst looks up when the first hold expires.
+local function findFirst(H)
+	local found = false
+	each(H, function(_, expiry)
+		H.first, found = expiry, true
+		return true
+	end)
+	if not found then H.count, H.units = 0, 0 end -- Redis has lost them, or forgotten because they are over
+	if H.count == 0 then H.units, H.number, H.rebooked = 0, 0, nil end
+end
+
+-- findLast looks up when the last hold expires.
+local function findLast(H)
+	local last, from = 0, 0
+	if #H.new > 0 then last = H.new[#H.new].expiry end
+	while H.count > #H.new do
+		needsKeys(H)
+		local page = redis.call('ZREVRANGEBYSCORE', H.z, '+inf', '(' .. text(H.floor), 'WITHSCORES', 'LIMIT', from, 8)
+		for j = 1, #page, 2 do
+			if not H.gone[string.sub(page[j], 8)] then
+				H.last = max(last, tonumber(page[j + 1]))
+				return
+			end
+		end
+		if #page < 16 then break end
+		from = from + 8
+	end
+	H.last = last
+end
+
+local function addHold(H, h)
+	local i = #H.new
+	while i > 0 and H.new[i].expiry > h.expiry do i = i - 1 end
+	table.insert(H.new, i + 1, h)
+	if H.count == 0 then H.first, H.last = h.expiry, h.expiry end
+	H.units, H.count = H.units + h.units, H.count + 1
+	H.first, H.last = min(H.first, h.expiry), max(H.last, h.expiry)
+end
+
+local function dropHold(H, h)
+	local new = false
+	for i, other in ipairs(H.new) do
+		if other == h then new = table.remove(H.new, i) end
+	end
+	if not new then H.gone[h.id] = pack('>I7', h.units) .. h.id end
+	H.units, H.count = max(0, H.units - h.units), max(0, H.count - 1)
+	if H.count == 0 or h.expiry <= H.first then findFirst(H) end
+	if H.count > 0 and h.expiry >= H.last then findLast(H) end
+end
+
+-- endHoldsBy lets no hold last beyond an instant.
+local function endHoldsBy(H, instant)
+	if H.count == 0 or H.last <= instant then return end
+	local later = {}
+	each(H, function(_, expiry, id)
+		if expiry > instant then later[#later + 1] = id end
+	end)
+	for _, id in ipairs(later) do
+		local h = find(H, id)
+		if h then
+			dropHold(H, h)
+			addHold(H, {id = id, units = h.units, expiry = instant, charged = h.charged, number = h.number})
+		end
+	end
+end
+
+-- chargedAt returns when a hold was charged to rule i. After other rules were put in force and
+-- the units in use were booked anew, rebooked[i] says so for all holds up to a number:
+-- {the number, the number up to which they are forfeited, the instant before which they were
+-- charged if they are forfeited, too, and when the others count as charged}.
+local function chargedAt(H, h, i)
+	local r = H.rebooked and H.rebooked[i]
+	if not r or h.number > r[1] then return h.charged end
+	if h.number <= r[2] or h.charged < r[3] then return FORFEITED end
+	return r[4]
+end
+
+-- rebookedAgain returns what becomes of r for all holds so far when those charged since an
+-- instant are booked anew.
+local function rebookedAgain(H, r, since)
+	if since == NEVER then return {H.number, H.number, 0, now} end
+	if since == 0 or not r then return {H.number, 0, since, now} end
+	if r[4] >= since then return {H.number, r[2], r[3], now} end
+	return {H.number, r[1], since, now}
+end
 
 local gcra = {}
 kinds.g = gcra
@@ -138,15 +332,8 @@ local function effective(r, s, H)
 	local w, f = later(s.w, s.f, now, 0)
 	local cw, cf = now + r.Mw, r.Mf
 	if after(w, f, cw, cf) then w, f = cw, cf end
-	local sum = H.units
-	for i = 1, #H do
-		local h = H[i]
-		local rw, rf = raised(r, min(h.expiry, now), 0, sum, cw, cf)
-		w, f = later(w, f, rw, rf)
-		if h.expiry > now then break end
-		sum = sum - h.units
-	end
-	return w, f
+	if H.units == 0 then return w, f end
+	return later(w, f, raised(r, now, 0, H.units, cw, cf))
 end
 
 function gcra.admits(r, s, H, cost)
@@ -162,9 +349,10 @@ function gcra.charge(r, s, H, cost)
 	s.w, s.f = raised(r, w, f, cost, now + r.Mw, r.Mf)
 end
 
-function gcra.fold(r, s, H)
-	local w, f = effective(r, s, H)
-	if after(w, f, now, 0) then s.w, s.f = w, f end
+-- fold makes a hold that was over at an instant part of the state; H has it and all that were
+-- over no sooner.
+function gcra.fold(r, s, H, instant)
+	s.w, s.f = later(s.w, s.f, raised(r, instant, 0, H.units, now + r.Mw, r.Mf))
 end
 
 function gcra.refund(r, s, H, at, units)
@@ -194,35 +382,43 @@ function gcra.remaining(r, s, H)
 	return (paid(r, w, f))
 end
 
--- roomAt returns the first instant at which TAT leaves room, assuming that holds run
--- to their expiry.
-local function roomAt(r, s, H, roomW, roomF)
-	local w, f = later(s.w, s.f, now, 0)
-	if after(w, f, now + r.Mw, r.Mf) then w, f = now + r.Mw, r.Mf end
-	local sum = H.units
-	for i = 1, #H do
-		local h = H[i]
-		local hw, hf = span(r, sum)
-		if h.expiry <= now or after(hw, hf, roomW, roomF) then
-			if h.expiry == NEVER then return NEVER end
-			local ew, ef = raised(r, h.expiry, 0, sum, h.expiry + r.Mw, r.Mf)
-			w, f = later(w, f, ew, ef)
-		end
-		sum = sum - h.units
-	end
-	w, f = minus(r.a, w, f, roomW, roomF)
+-- upFrom returns the first whole µs from w + f/a on, or now if that is past.
+local function upFrom(w, f)
 	if not after(w, f, now, 0) then return now end
-	if f > 0 then w = w + 1 end
+	if f > 0 then return w + 1 end
 	return w
 end
 
+-- retryAt returns the first instant at which TAT leaves room, assuming that holds run to their
+-- expiry. Their sum falls from hold to hold, so they are looked at only until it leaves room.
 function gcra.retryAt(r, s, H, cost)
 	if cost > r.cap then return NEVER end
 	local cw, cf = span(r, cost)
-	return roomAt(r, s, H, minus(r.a, r.Bw, r.Bf, cw, cf))
+	local roomW, roomF = minus(r.a, r.Bw, r.Bf, cw, cf)
+	local w, f = later(s.w, s.f, now, 0)
+	if after(w, f, now + r.Mw, r.Mf) then w, f = now + r.Mw, r.Mf end
+	local sum, never = H.units, false
+	each(H, function(units, expiry)
+		local hw, hf = span(r, sum)
+		if not after(hw, hf, roomW, roomF) then return true end
+		never = expiry == NEVER
+		if never then return true end
+		w, f = later(w, f, raised(r, expiry, 0, sum, expiry + r.Mw, r.Mf))
+		sum = sum - units
+	end)
+	if never then return NEVER end
+	return upFrom(minus(r.a, w, f, roomW, roomF))
 end
 
-function gcra.resetAt(r, s, H) return roomAt(r, s, H, 0, 0) end
+-- resetAt is an upper bound while holds are open: all may be held until the last expires.
+function gcra.resetAt(r, s, H)
+	local w, f = effective(r, s, H)
+	if H.units > 0 then
+		if H.last == NEVER then return NEVER end
+		w, f = later(w, f, raised(r, H.last, 0, H.units, H.last + r.Mw, r.Mf))
+	end
+	return upFrom(w, f)
+end
 
 function gcra.used(r, s, H)
 	local w, f = effective(r, s, H)
@@ -231,7 +427,7 @@ function gcra.used(r, s, H)
 	return units
 end
 
-function gcra.counts() return true end
+function gcra.since() return 0 end
 
 -- owes puts a debt of units and rest/of a unit into a state, or says that it does
 -- not fit. What cannot be refused any more is cut.
@@ -298,13 +494,14 @@ function fixed.charge(r, s, H, cost)
 	s.used = min(s.used + cost, NEVER)
 end
 
-function fixed.counts(r, s, at)
-	local b, e = fixedNow(r, s)
-	return at ~= FORFEITED and b <= at and at < e
+-- since returns from when on charges are still, and wholly, part of used; NEVER if none is.
+function fixed.since(r, s)
+	local b = fixedNow(r, s)
+	return b
 end
 
 function fixed.refund(r, s, H, at, units)
-	if not fixed.counts(r, s, at) then return 0 end
+	if at < fixed.since(r, s) then return 0 end
 	s.s, s.e, s.used = fixedNow(r, s)
 	local back = min(units, s.used)
 	s.used = s.used - back
@@ -317,8 +514,9 @@ function fixed.reset(r, s, H, i)
 		return
 	end
 	local held = 0
-	for _, h in ipairs(H) do
-		if fixed.counts(r, s, h.at[i]) then held = held + h.units end
+	local since = fixed.since(r, s)
+	for _, h in ipairs(allHolds(H)) do
+		if chargedAt(H, h, i) >= since then held = held + h.units end
 	end
 	s.used = held
 end
@@ -378,13 +576,14 @@ function anchored.charge(r, s, H, cost)
 	s.used = min(s.used + cost, NEVER)
 end
 
-function anchored.counts(r, s, at)
+function anchored.since(r, s)
 	local b, used = anchoredNow(r, s)
-	return used > 0 and at >= b
+	if used == 0 then return NEVER end
+	return b
 end
 
 function anchored.refund(r, s, H, at, units)
-	if not anchored.counts(r, s, at) then return 0 end
+	if at < anchored.since(r, s) then return 0 end
 	s.s, s.used = anchoredNow(r, s)
 	local back = min(units, s.used)
 	s.used = s.used - back
@@ -394,8 +593,9 @@ end
 
 function anchored.reset(r, s, H, i)
 	local held = 0
-	for _, h in ipairs(H) do
-		if anchored.counts(r, s, h.at[i]) then held = held + h.units end
+	local since = anchored.since(r, s)
+	for _, h in ipairs(allHolds(H)) do
+		if chargedAt(H, h, i) >= since then held = held + h.units end
 	end
 	s.s, s.used = anchoredNow(r, s)
 	s.used = held
@@ -470,7 +670,10 @@ local function into(r, s, at)
 	return nil
 end
 
-function sliding.counts(r, s, at) return into(r, s, at) == 'cur' end
+function sliding.since(r, s)
+	local b = slidingNow(r, s)
+	return b -- the window before counts in part only
+end
 
 function sliding.refund(r, s, H, at, units)
 	local which = into(r, s, at)
@@ -483,8 +686,8 @@ end
 
 function sliding.reset(r, s, H, i)
 	local held = {cur = 0, prev = 0}
-	for _, h in ipairs(H) do
-		local which = into(r, s, h.at[i])
+	for _, h in ipairs(allHolds(H)) do
+		local which = into(r, s, chargedAt(H, h, i))
 		if which then held[which] = held[which] + h.units end
 	end
 	s.s = slidingNow(r, s)
@@ -575,7 +778,11 @@ local function entry(r, s, at)
 	return nil
 end
 
-function log.counts(r, s, at) return entry(r, s, at) ~= nil end
+function log.since(r, s)
+	live(r, s)
+	if #s == 0 then return NEVER end
+	return now - r.per + 1
+end
 
 function log.refund(r, s, H, at, units)
 	local i = entry(r, s, at)
@@ -591,8 +798,8 @@ end
 
 function log.reset(r, s, H, i)
 	local held = {}
-	for _, h in ipairs(H) do
-		local k = entry(r, s, h.at[i])
+	for _, h in ipairs(allHolds(H)) do
+		local k = entry(r, s, chargedAt(H, h, i))
 		if k and h.units > 0 then held[#held + 1] = {s[k], h.units} end
 	end
 	table.sort(held, function(x, y) return x[1] < y[1] end)
@@ -638,36 +845,29 @@ kinds.c = slots
 
 function slots.fresh() return {} end
 
-function slots.remaining(r, s, H)
-	local held = H.units
-	for _, h in ipairs(H) do
-		if h.expiry > now then break end
-		held = held - h.units
-	end
-	return max(0, r.cap - held)
-end
+function slots.remaining(r, s, H) return max(0, r.cap - H.units) end
 
 function slots.retryAt(r, s, H, cost)
 	if cost > r.cap then return NEVER end
 	local at, held = now, H.units
-	for _, h in ipairs(H) do
-		if held + cost <= r.cap then break end
-		held = held - h.units
-		at = max(at, h.expiry)
-	end
+	each(H, function(units, expiry)
+		if held + cost <= r.cap then return true end
+		held = held - units
+		at = max(at, expiry)
+	end)
 	return at
 end
 
 function slots.resetAt(r, s, H)
-	if #H == 0 then return now end
-	return max(now, H[#H].expiry)
+	if H.count == 0 then return now end
+	return max(now, H.last)
 end
 
 function slots.charge() end
 function slots.refund() return 0 end
 function slots.reset() end
 function slots.used() return 0 end
-function slots.counts() return false end
+function slots.since() return NEVER end
 function slots.book() return {} end
 function slots.adopt() return true, {} end
 
@@ -683,7 +883,9 @@ end
 -- What is kept of one GCRA called main without holds is a small row: 12 bytes if a
 -- unit is a whole number of µs, below 2^32, and nothing was ever set, else 34.
 -- take.lua reads and writes only these. All others begin with a byte 255, which
--- no small row does, and are MessagePack.
+-- no small row does, and are MessagePack: a list of version, fingerprint, last now, rules with
+-- their states, an empty list, and if there are holds what is kept of them. Earlier versions
+-- wrote the holds themselves in place of the empty list; such rows are read, too.
 --
 -- What is none of these is an error about that key. All that arithmetic relies on is checked, so
 -- that a value of somebody else's cannot be taken for a row and end the script.
@@ -737,18 +939,36 @@ local function areHolds(list, rules)
 	return true
 end
 
-local function holdsOf(list, n)
-	local H = {units = 0}
-	for i, h in ipairs(list) do
-		local at = h[5]
-		if not at then
-			at = {}
-			for k = 1, n do at[k] = h[4] end
-		end
-		H[i] = {id = h[1], units = h[2], expiry = h[3], at = at}
-		H.units = H.units + h[2]
+-- isSummary checks what a row keeps of its holds.
+local function isSummary(t, rules)
+	if type(t) ~= 'table' or #t ~= 6 or not areCounts(t, 1, 5) or t[2] == 0 then return false end
+	if t[6] == 0 then return true end
+	if type(t[6]) ~= 'table' or #t[6] ~= rules then return false end
+	for _, r in ipairs(t[6]) do
+		if r ~= 0 and (type(r) ~= 'table' or #r ~= 4 or not areCounts(r, 1, 4)) then return false end
 	end
+	return true
+end
+
+-- holdsOf returns the holds of a row that keeps this of them.
+local function holdsOf(t)
+	local H = noHolds()
+	if not t then return H end
+	H.units, H.count, H.first, H.last, H.number = t[1], t[2], t[3], t[4], t[5]
+	if t[6] == 0 then return H end
+	H.rebooked = {}
+	for i, r in ipairs(t[6]) do H.rebooked[i] = r ~= 0 and r end
 	return H
+end
+
+-- oldHolds adds holds that are in the row itself. What they were charged to several rules at
+-- different times is forfeited.
+local function oldHolds(H, list)
+	for i, h in ipairs(list) do
+		local id = string.gsub(h[1], '%x%x', function(hex) return string.char(tonumber(hex, 16)) end)
+		H.number = i
+		addHold(H, {id = id, units = h[2], expiry = h[3], charged = h[5] and FORFEITED or h[4], number = i})
+	end
 end
 
 -- smallRow returns nil if it is none.
@@ -763,14 +983,15 @@ local function smallRow(text)
 	end
 	if not isRate(a, b, f) or not whole(w, 0, NEVER - EPOCH) then return nil end
 	local rule = {name = 'main', kind = 'g', a = a, b = b, Mw = FAR, Mf = 0}
-	return {version = version, fp = fp, bits = bits, last = 0, rules = {rule}, states = {{w = w + EPOCH, f = f}}, holds = {units = 0}}
+	return {version = version, fp = fp, bits = bits, last = 0, rules = {rule}, states = {{w = w + EPOCH, f = f}}, holds = noHolds()}
 end
 
 -- bigRow returns nil if it is none.
 local function bigRow(text)
 	local ok, t, more = pcall(cmsgpack.unpack, string.sub(text, 2))
-	if not ok or more ~= nil or type(t) ~= 'table' or #t ~= 5 then return nil end
+	if not ok or more ~= nil or type(t) ~= 'table' or #t < 5 or #t > 6 then return nil end
 	if not areCounts(t, 1, 3) or not areRules(t[4]) or not areHolds(t[5], #t[4]) then return nil end
+	if t[6] ~= nil and not isSummary(t[6], #t[4]) then return nil end
 	local row = {version = t[1], fp = t[2], last = t[3], rules = {}, states = {}}
 	for i, r in ipairs(t[4]) do
 		local rule, state = {name = r[1], kind = r[2]}, {}
@@ -789,7 +1010,8 @@ local function bigRow(text)
 		end
 		row.rules[i], row.states[i] = rule, state
 	end
-	row.holds = holdsOf(t[5], #row.rules)
+	row.holds = holdsOf(t[6])
+	if not t[6] then oldHolds(row.holds, t[5]) end
 	return row
 end
 
@@ -804,10 +1026,11 @@ local function smallText(row)
 end
 
 local function textOf(row)
-	if #row.rules == 1 and #row.holds == 0 and row.rules[1].kind == 'g' and row.rules[1].name == 'main' then
+	local H = row.holds
+	if #row.rules == 1 and H.count == 0 and row.rules[1].kind == 'g' and row.rules[1].name == 'main' then
 		return smallText(row)
 	end
-	local rules, holds = {}, {}
+	local rules = {}
 	for i, r in ipairs(row.rules) do
 		local s, t = row.states[i], nil
 		if r.kind == 'g' then
@@ -825,13 +1048,15 @@ local function textOf(row)
 		end
 		rules[i] = t
 	end
-	for i, h in ipairs(row.holds) do
-		local at, alike = h.at, true
-		for k = 2, #at do alike = alike and at[k] == at[1] end
-		holds[i] = {h.id, h.units, h.expiry, at[1] or 0}
-		if not alike then holds[i][5] = at end
+	local list = {row.version, row.fp, row.last, rules, {}}
+	if H.count > 0 then
+		list[6] = {H.units, H.count, H.first, H.last, H.number, 0}
+		if H.rebooked then
+			list[6][6] = {}
+			for i = 1, #rules do list[6][6][i] = H.rebooked[i] or 0 end
+		end
 	end
-	return '\255' .. cmsgpack.pack({row.version, row.fp, row.last, rules, holds})
+	return '\255' .. cmsgpack.pack(list)
 end
 
 -- under says whether a row's numbers have a fingerprint. Small rows know only its
@@ -860,67 +1085,61 @@ local function at(instant, f, ...)
 	return a, b
 end
 
--- advance makes holds that are over part of the states.
+-- advance makes holds that are over part of the states, in order of their expiry.
 local function advance(row)
-	local n, H = 0, row.holds
-	while n < #H and H[n + 1].expiry <= now do n = n + 1 end
+	local H = row.holds
 	row.last = max(row.last, now)
-	if n == 0 then return end
-	for i, r in ipairs(row.rules) do kinds[r.kind].fold(r, row.states[i], H) end
-	local rest = {units = 0}
-	for i = n + 1, #H do
-		rest[i - n] = H[i]
-		rest.units = rest.units + H[i].units
+	if H.count == 0 or H.first > now then return end
+	local over = {}
+	each(H, function(units, expiry, id)
+		if expiry > now then return true end
+		over[#over + 1] = {units, expiry, id}
+	end)
+	for _, h in ipairs(over) do
+		for i, r in ipairs(row.rules) do kinds[r.kind].fold(r, row.states[i], H, h[2]) end
+		H.units, H.count = max(0, H.units - h[1]), max(0, H.count - 1)
+		H.over[#H.over + 1] = h[3]
 	end
-	row.holds = rest
+	while H.new[1] and H.new[1].expiry <= now do table.remove(H.new, 1) end
+	H.floor, H.folded = max(H.floor, now), true
+	findFirst(H)
 end
 
 -- converted returns the row under other numbers, with the units in use kept, or nil
 -- if they do not fit and may not be cut.
 local function converted(row, set, cut)
 	advance(row)
-	local next = {version = row.version, fp = set.fp, last = row.last, rules = set.rules, states = {}, holds = {units = row.holds.units}}
-	local from, booked = {}, {}
+	local H = copyOf(row.holds) -- the row as it was may still be needed
+	local next = {version = row.version, fp = set.fp, last = row.last, rules = set.rules, states = {}, holds = H}
+	local rebooked, anew = {}, H.rebooked ~= nil
 	for i, r in ipairs(set.rules) do
-		for j, o in ipairs(row.rules) do
-			if o.name == r.name then from[i] = j end
+		local kind, j = kinds[r.kind], nil
+		for k, o in ipairs(row.rules) do
+			if o.name == r.name then j = k end
 		end
-		local kind, j = kinds[r.kind], from[i]
+		rebooked[i] = j and H.rebooked and H.rebooked[j] or false
 		if not j then
 			next.states[i] = kind.fresh(r, now)
+			rebooked[i], anew = rebookedAgain(H, nil, NEVER), true
 		else
 			local old, state = row.rules[j], row.states[j]
-			local ok, s = kind.adopt(r, old, state, row.holds, cut)
+			local ok, s = kind.adopt(r, old, state, H, cut)
 			if not ok then
-				booked[i] = true
-				s = kind.book(r, kinds[old.kind].used(old, state, row.holds), cut)
+				rebooked[i], anew = rebookedAgain(H, rebooked[i], kinds[old.kind].since(old, state)), true
+				s = kind.book(r, kinds[old.kind].used(old, state, H), cut)
 			end
 			if not s then return nil end
 			next.states[i] = s
 		end
 		if r.kind == 'g' and not cut then
-			local w, f = span(r, row.holds.units)
+			local w, f = span(r, H.units)
 			if after(w, f, r.Mw, r.Mf) then return nil end
 		end
 	end
-	for k, h in ipairs(row.holds) do
-		local charged = {}
-		for i in ipairs(set.rules) do
-			local j = from[i]
-			if not j then
-				charged[i] = FORFEITED
-			elseif not booked[i] then
-				charged[i] = h.at[j]
-			elseif kinds[row.rules[j].kind].counts(row.rules[j], row.states[j], h.at[j]) then
-				charged[i] = now
-			else
-				charged[i] = FORFEITED
-			end
-		end
-		local expiry = h.expiry
-		if not set.endless then expiry = min(expiry, now + set.longest) end
-		next.holds[k] = {id = h.id, units = h.units, expiry = expiry, at = charged}
-	end
+	if H.count == 0 then return next end
+	if anew then H.rebooked = rebooked end
+	if not set.endless then endHoldsBy(H, now + set.longest) end
+	H.converted = true
 	return next
 end
 
@@ -936,7 +1155,8 @@ local function inForce(row, set)
 end
 
 local function newRow(set)
-	local row = {version = set.version, fp = set.fp, last = now, rules = set.rules, states = {}, holds = {units = 0}}
+	local row = {version = set.version, fp = set.fp, last = now, rules = set.rules, states = {}, holds = noHolds()}
+	row.holds.stale = true -- what is at the keys of its holds, if anything
 	for i, r in ipairs(set.rules) do row.states[i] = kinds[r.kind].fresh(r, call.epoch) end
 	return row
 end
@@ -960,7 +1180,7 @@ local function judge(row, cost)
 			if not v or t > v[4] or (t == NEVER and cost > r.cap and not costly) then
 				v = report(row, i)
 				costly = cost > r.cap
-				v[1], v[4], v[6] = 0, t, costly and 1 or (#row.holds > 0 and HELD or 0)
+				v[1], v[4], v[6] = 0, t, costly and 1 or (row.holds.count > 0 and HELD or 0)
 			end
 		end
 	end
@@ -979,27 +1199,6 @@ end
 local function charge(row, cost)
 	if cost == 0 then return end
 	for i, r in ipairs(row.rules) do kinds[r.kind].charge(r, row.states[i], row.holds, cost) end
-end
-
-local function addHold(row, id, units, expiry)
-	local H, at = row.holds, {}
-	for i = 1, #row.rules do at[i] = now end
-	local i = #H
-	while i > 0 and H[i].expiry > expiry do i = i - 1 end
-	table.insert(H, i + 1, {id = id, units = units, expiry = expiry, at = at})
-	H.units = H.units + units
-end
-
-local function findHold(row, id)
-	for i, h in ipairs(row.holds) do
-		if h.id == id then return i, h end
-	end
-	return nil
-end
-
-local function dropHold(row, i)
-	row.holds.units = row.holds.units - row.holds[i].units
-	table.remove(row.holds, i)
 end
 
 -- healed pulls back what is further ahead than any debt: the clock was set back. A refusal,
@@ -1038,38 +1237,48 @@ end
 function ops.hold(row, c)
 	local v = judge(row, c[3])
 	if v then return v, false end
-	if #row.holds >= call.most then
+	local H = row.holds
+	if H.count >= call.most then
 		v = tightest(row)
-		v[1], v[4], v[6] = 0, row.holds[1].expiry, 2 + HELD
+		v[1], v[4], v[6] = 0, H.first, 2 + HELD
 		return v, false
 	end
 	charge(row, c[3])
-	addHold(row, c[4], c[3], c[5])
+	H.number = H.number + 1
+	addHold(H, {id = c.id, units = c[3], expiry = c[4], charged = now, number = H.number})
 	return tightest(row), true
 end
 
+-- settled returns the outcome of a hold that was settled before, if that is remembered.
+local function settled(outcome)
+	if not outcome then return {0, 0, 0, 0, 0, 0}, false end
+	return {1, 0, outcome.refunded, outcome.overrun, 0, 0}, false
+end
+
 function ops.settle(row, c)
-	local j, h = findHold(row, c[4])
-	if not j then return {0, 0, 0, 0, 0, 0}, false end
+	local H = row.holds
+	local h, before = find(H, c.id)
+	if not h then return settled(before) end
 	local over, back, refunded, overrun = max(0, c[3] - h.units), max(0, h.units - c[3]), 0, 0
 	for i, r in ipairs(row.rules) do
 		local kind, s = kinds[r.kind], row.states[i]
 		if r.kind ~= 'c' then overrun = over end
-		refunded = max(refunded, kind.refund(r, s, row.holds, h.at[i], back))
-		if over > 0 then kind.charge(r, s, row.holds, over) end
+		refunded = max(refunded, kind.refund(r, s, H, chargedAt(H, h, i), back))
+		if over > 0 then kind.charge(r, s, H, over) end
 	end
-	dropHold(row, j)
+	dropHold(H, h)
+	H.done[h.id] = {refunded = refunded, overrun = overrun, expiry = h.expiry}
 	return {1, 0, refunded, overrun, 0, 0}, true
 end
 
 function ops.renew(row, c)
-	local j, h = findHold(row, c[4])
-	if not j then return {0, 0, 0, 0, 0, 0}, false end
-	local charged = h.at
-	dropHold(row, j)
-	addHold(row, h.id, h.units, max(c[5], now))
-	local _, new = findHold(row, h.id)
-	new.at = charged
+	local H = row.holds
+	local h = find(H, c.id)
+	if not h then return {0, 0, 0, 0, 0, 0}, false end
+	local number, rebooked = H.number, H.rebooked
+	dropHold(H, h)
+	H.number, H.rebooked = number, rebooked -- also if it was the only one
+	addHold(H, {id = h.id, units = h.units, expiry = max(c[4], now), charged = h.charged, number = h.number})
 	return {1, 0, 0, 0, 0, 0}, true
 end
 
@@ -1079,7 +1288,7 @@ function ops.reset(row)
 end
 
 function ops.refund(row, c)
-	for i, r in ipairs(row.rules) do kinds[r.kind].undo(r, row.states[i], row.holds, c[5], c[3]) end
+	for i, r in ipairs(row.rules) do kinds[r.kind].undo(r, row.states[i], row.holds, c[4], c[3]) end
 	return {1, 0, 0, 0, 0, 0}, true
 end
 
@@ -1102,10 +1311,10 @@ local function lifetime(row)
 	for i, r in ipairs(row.rules) do
 		local kind = kinds[r.kind]
 		last = max(last, kind.resetAt(r, row.states[i], row.holds))
-		if r.miss or r.mw then last = max(last, kind.resetAt(r, kind.fresh(r, call.epoch), {units = 0})) end
+		if r.miss or r.mw then last = max(last, kind.resetAt(r, kind.fresh(r, call.epoch), noHolds())) end
 	end
 	local H, r, s = row.holds, row.rules[1], row.states[1]
-	if #H > 0 then last = max(last, H[#H].expiry) end
+	if H.count > 0 then last = max(last, H.last) end
 	if last >= NEVER then return MONTH + call.keep end
 	if r.kind == 'g' then -- as take.lua and small.lua, which rely on it, and of what the row will say
 		local quantum = max(4000000, 16 * r.b / r.a)
@@ -1114,7 +1323,202 @@ local function lifetime(row)
 	return math.ceil((last - now) / 1000) + call.keep
 end
 
+-- Writing.
+
+-- chunks adds a command with many arguments to a list, a thousand in each.
+local function chunks(list, command, key, args)
+	for i = 1, #args, 1000 do
+		list[#list + 1] = {command, key, join(args, i, min(i + 999, #args))}
+	end
+end
+
+-- holdCommands returns what to write of a row's holds.
+local function holdCommands(H)
+	local list, add, set, drop = {}, {}, {}, {}
+	if H.stale then list[1] = {'ZREMRANGEBYSCORE', H.z, '0', '+inf'} end
+	if H.floor >= 0 and #H.over > 0 then
+		list[#list + 1] = {'ZREMRANGEBYSCORE', H.z, '0', text(H.floor)}
+		chunks(list, 'HDEL', H.h, H.over)
+	end
+	for _, member in pairs(H.gone) do drop[#drop + 1] = member end
+	for _, h in ipairs(H.new) do
+		add[#add + 1], add[#add + 2] = text(h.expiry), pack('>I7', h.units) .. h.id
+		set[#set + 1], set[#set + 2] = h.id, pack('>I7I7I7I4', h.units, h.expiry, h.charged + 1, h.number)
+	end
+	for id, o in pairs(H.done) do
+		add[#add + 1], add[#add + 2] = text(o.expiry - SETTLED), id
+		set[#set + 1], set[#set + 2] = id, pack('>I7I7I7', o.expiry, o.refunded, o.overrun)
+	end
+	chunks(list, 'ZREM', H.z, drop)
+	chunks(list, 'ZADD', H.z, add)
+	chunks(list, 'HSET', H.h, set)
+	return list
+end
+
+-- written returns what to write of a row: its text, for how many ms it is kept, and what to write
+-- of its holds.
+local function written(row)
+	local H, ms = row.holds, lifetime(row)
+	local it = {text = textOf(row), ms = text(ms), holds = H, trim = next(H.done) ~= nil}
+	it.extend = #H.new > 0 or it.trim or (H.count > 0 and (H.converted or H.last == NEVER))
+	if it.extend or next(H.gone) or #H.over > 0 then
+		needsKeys(H)
+		it.commands = holdCommands(H)
+	end
+	return it
+end
+
+-- forget drops settled holds from the keys: those whose expiry has come, some at a time, and
+-- what is too many.
+local function forget(H)
+	local ids = redis.call('ZRANGEBYSCORE', H.z, '-inf', text(now - SETTLED), 'LIMIT', 0, 16)
+	if #ids == 0 then
+		local many = redis.call('ZCOUNT', H.z, '-inf', '(0') - OUTCOMES
+		if many > 0 then ids = redis.call('ZRANGEBYSCORE', H.z, '-inf', '(0', 'LIMIT', 0, min(many, 1000)) end
+	end
+	if #ids == 0 then return end
+	redis.call('ZREM', H.z, join(ids))
+	redis.call('HDEL', H.h, join(ids))
+end
+
+local function write(key, it)
+	redis.call('SET', key, it.text, 'PX', it.ms)
+	if not it.commands then return end
+	local H = it.holds
+	for _, command in ipairs(it.commands) do redis.call(join(command)) end
+	if it.trim then forget(H) end
+	-- What is said of a hold is needed as long as the row: until then its end may matter.
+	if it.extend and redis.call('PTTL', H.z) < tonumber(it.ms) then
+		local ms = text(it.ms + 4000) -- so that this is not told with every hold
+		redis.call('PEXPIRE', H.z, ms)
+		redis.call('PEXPIRE', H.h, ms)
+	end
+end
+
 -- The call.
+
+local rows, count = {}, call.rows or #KEYS
+
+-- withKeys tells a row's holds their keys, if the call has them.
+local function withKeys(row, k)
+	if call.rows then row.holds.z, row.holds.h = KEYS[count + 2 * k - 1], KEYS[count + 2 * k] end
+	return row
+end
+
+-- read returns the row at a key, nil if there is none, or nil and an error.
+local function read(k)
+	local text = redis.pcall('GET', KEYS[k])
+	local row
+	if not text then
+		return nil
+	elseif type(text) == 'table' then
+		if not string.find(text.err, 'WRONGTYPE', 1, true) then return nil, text end
+	elseif string.byte(text) == 255 then
+		row = bigRow(text)
+	elseif #text == 12 or #text == 34 then
+		row = smallRow(text)
+	end
+	if not row then return nil, redis.error_reply('ERR weir: the value at ' .. KEYS[k] .. ' is not a row of weir') end
+	return withKeys(row, k)
+end
+
+local out, writes = {0, now}, {}
+
+-- ready returns the row of a charge under the charge's numbers, or nil if the units in use do
+-- not fit them.
+local function ready(c)
+	local row, set = rows[c[1]], call.sets[c[2]]
+	if not row then return withKeys(newRow(set), c[1]) end
+	local same = isUnder(row, set)
+	if same then row.rules, row.fp, row.bits = set.rules, set.fp, nil end
+	advance(row)
+	-- That holds are over is written down also by a refusal, lest the next one has to find out, too.
+	if row.holds.folded and call.op ~= 'peek' then
+		writes[c[1]], row.holds.folded = written(row), false
+	end
+	if same then return row end
+	return converted(row, set, false)
+end
+
+-- readyAsItIs returns the row of a charge as it is, or nil.
+local function readyAsItIs(c)
+	local row, set = rows[c[1]], call.sets[c[2]]
+	if not row then return nil end
+	if isUnder(row, set) then
+		row.rules, row.fp, row.bits = set.rules, set.fp, nil
+	else
+		learnCalendars(row, set)
+	end
+	advance(row)
+	return row
+end
+
+-- debit charges what was used before, and returns the place of a charge whose numbers that does
+-- not fit.
+local function debit()
+	local debited = {}
+	for n, units in ipairs(call.used or {}) do
+		if units > 0 then
+			local c = call.charges[n]
+			local row = ready(c)
+			if not row then return n end
+			charge(row, units)
+			rows[c[1]], debited[c[1]] = row, true
+		end
+	end
+	for k in pairs(debited) do writes[k] = written(rows[k]) end
+	return nil
+end
+
+-- decide carries out the call, but for writing.
+local function decide()
+	for k = 1, count do
+		local row, err = read(k)
+		if err then return err end
+		rows[k] = row
+	end
+	for n, c in ipairs(call.charges) do
+		local row, set = rows[c[1]], call.sets[c[2]]
+		if row and row.version > set.version then
+			if not call.lost then return {1, now} end
+			row.version = set.version
+		end
+		if row and row.version < set.version then
+			if row.version < set.since then return {2, now, n, row.version} end
+			rows[c[1]] = inForce(row, set)
+		end
+	end
+	local unfit = debit()
+	if unfit then return {4, now, unfit} end
+
+	local expiry, changed, refused = NEVER, {}, false
+	if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
+	for n, c in ipairs(call.charges) do
+		local k, v, did, row = c[1], {0, 0, 0, 0, 0, 0}, false, nil
+		c[4], c.id = c[4] or expiry, ARGV[1 + n]
+		if asItIs[call.op] then
+			row = readyAsItIs(c)
+			if row then
+				v, did = ops[call.op](row, c)
+			elseif call.op == 'settle' then -- a row may be forgotten before the outcome is
+				local _, before = find(withKeys({holds = noHolds()}, k).holds, c.id)
+				v = settled(before)
+			end
+		else
+			row = ready(c)
+			if not row then return {4, now, n} end
+			v, did = ops[call.op](row, c)
+			if v[1] == 0 then refused = true end
+			-- A step back of the clock is told as the time until then, as from now.
+			v[4], v[5] = (v[4] == NEVER) and -1 or v[4] - now, (v[5] == NEVER) and -1 or v[5] - now
+		end
+		if did then rows[k], changed[k] = row, true end
+		for i = 1, 6 do out[#out + 1] = v[i] end
+	end
+	if refused and (call.op == 'all' or call.op == 'hold') then return out end
+	for k in pairs(changed) do writes[k] = written(rows[k]) end
+	return out
+end
 
 for _, set in ipairs(call.sets) do
 	for _, r in ipairs(set.rules) do
@@ -1122,94 +1526,13 @@ for _, set in ipairs(call.sets) do
 	end
 end
 
-local expiry = NEVER
-if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
-
-local rows = {}
-for k = 1, #KEYS do
-	local text = redis.pcall('GET', KEYS[k])
-	if type(text) == 'table' then
-		if not string.find(text.err, 'WRONGTYPE', 1, true) then return text end
-		text = ''
-	end
-	if text and string.byte(text) == 255 then
-		rows[k] = bigRow(text)
-	elseif text and (#text == 12 or #text == 34) then
-		rows[k] = smallRow(text)
-	end
-	if text and not rows[k] then
-		return redis.error_reply('ERR weir: the value at ' .. KEYS[k] .. ' is not a row of weir')
-	end
+local ok, reply = pcall(decide)
+if not ok then
+	if reply == NEEDS_KEYS then return {5, now} end
+	if type(reply) == 'table' then return reply end -- an error of a command
+	error(reply, 0)
 end
-
-for n, c in ipairs(call.charges) do
-	local row, set = rows[c[1]], call.sets[c[2]]
-	if row and row.version > set.version then
-		if not call.lost then return {1, now} end
-		row.version = set.version
-	end
-	if row and row.version < set.version then
-		if row.version < set.since then return {2, now, n, row.version} end
-		rows[c[1]] = inForce(row, set)
-	end
+if reply == out then
+	for k, it in pairs(writes) do write(KEYS[k], it) end
 end
-
--- ready returns the row of a charge under the charge's numbers, or nil if the units in use do
--- not fit them.
-local function ready(c)
-	local row, set = rows[c[1]], call.sets[c[2]]
-	if not row then return newRow(set) end
-	if not isUnder(row, set) then return converted(row, set, false) end
-	row.rules, row.fp, row.bits = set.rules, set.fp, nil
-	advance(row)
-	return row
-end
-
--- written returns what to write of a row.
-local function written(row) return {textOf(row), string.format('%.0f', lifetime(row))} end
-
-local debited = {}
-for n, units in ipairs(call.used or {}) do
-	if units > 0 then
-		local c = call.charges[n]
-		local row = ready(c)
-		if not row then return {4, now, n} end
-		charge(row, units)
-		rows[c[1]], debited[c[1]] = row, true
-	end
-end
-for k in pairs(debited) do debited[k] = written(rows[k]) end
-
-local out, changed, refused = {0, now}, {}, false
-for n, c in ipairs(call.charges) do
-	local k, set = c[1], call.sets[c[2]]
-	local row = rows[k]
-	local v, did = nil, false
-	if not c[5] then c[5] = expiry end
-	if asItIs[call.op] then
-		v = {0, 0, 0, 0, 0, 0}
-		if row then
-			if isUnder(row, set) then
-				row.rules, row.fp, row.bits = set.rules, set.fp, nil
-			else
-				learnCalendars(row, set)
-			end
-			advance(row)
-			v, did = ops[call.op](row, c)
-		end
-	else
-		row = ready(c)
-		if not row then return {4, now, n} end
-		v, did = ops[call.op](row, c)
-		if v[1] == 0 then refused = true end
-		-- A step back of the clock is told as the time until then, as from now.
-		v[4], v[5] = (v[4] == NEVER) and -1 or v[4] - now, (v[5] == NEVER) and -1 or v[5] - now
-	end
-	if did then rows[k], changed[k] = row, true end
-	for i = 1, 6 do out[#out + 1] = v[i] end
-end
-
-if refused and (call.op == 'all' or call.op == 'hold') then changed = {} end
-for k in pairs(changed) do debited[k] = written(rows[k]) end
-for k, row in pairs(debited) do redis.call('SET', KEYS[k], row[1], 'PX', row[2]) end
-return out
+return reply

@@ -4,9 +4,11 @@ import "strings"
 
 // Keys in Redis, for the prefix "weir:", the policy "api" and the subject "alice":
 //
-//	weir:{api:alice}   the row of one subject under one policy
-//	weir:set:{api}     what was set in place of that policy's limits
-//	weir:epoch         when the limiter was first started
+//	weir:{api:alice}            the row of one subject under one policy
+//	weir:{api:alice}:expiries   its reservations by expiry, if there are any: a sorted set
+//	weir:{api:alice}:holds      what is known of each: a hash
+//	weir:set:{api}              what was set in place of that policy's limits
+//	weir:epoch                  when the limiter was first started
 //
 // All that a decision touches has one hash tag, so it lies on one node of a cluster.
 // Braces in what users send are escaped, lest they choose the slot; so is the
@@ -31,6 +33,12 @@ func appendRowKey(b []byte, prefix, subject string) []byte {
 	}
 	return append(append(append(b, prefix...), subject...), '}')
 }
+
+// expiriesKey returns the key of a row's reservations by expiry.
+func expiriesKey(row string) string { return row + ":expiries" }
+
+// holdsKey returns the key of what is known of a row's reservations.
+func holdsKey(row string) string { return row + ":holds" }
 
 // isSpecial says whether a subject has to be escaped.
 func isSpecial(subject string) bool {

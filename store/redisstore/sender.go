@@ -138,7 +138,7 @@ func (s *sender) sortTake(r *request) {
 	at, known := s.places[r.key]
 	switch {
 	case r.n.small == nil, known && s.rows[at].n != r.n:
-		s.addToCall(r)
+		s.addToCall(r, false)
 	case known:
 		s.rows[at].requests = append(s.rows[at].requests, r)
 	default:
@@ -156,17 +156,19 @@ func (s *sender) spare() []*request {
 }
 
 // addToCall lets do.lua serve a Take, together with others: with those from the same
-// key or, where keys may lie on any slot, with any.
-func (s *sender) addToCall(r *request) {
+// key or, where keys may lie on any slot, with any. A row that take.lua has passed on most
+// likely has holds.
+func (s *sender) addToCall(r *request, passedOn bool) {
 	ch := charge{key: r.key, n: r.n, cost: r.cost}
 	for _, p := range s.calls {
 		if p.takes() && (len(p.charges) < rowsPerCall && !s.store.cluster || p.charges[0].key == r.key) {
 			p.charges, p.requests = append(p.charges, ch), append(p.requests, r)
+			p.holds = p.holds || passedOn
 			return
 		}
 	}
 	p := alone(r)
-	p.large = true
+	p.large, p.holds = true, passedOn
 	s.calls = append(s.calls, p)
 }
 
@@ -295,7 +297,7 @@ func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
 	}
 	switch {
 	case numbers[0] < 0:
-		s.addToCall(r)
+		s.addToCall(r, true)
 		return
 	case numbers[0]&1 == 1:
 		r.decision = m.admitted(m.plus(ahead, m.one))
@@ -317,7 +319,7 @@ func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) 
 		for i, r := range run {
 			switch {
 			case !mine:
-				s.addToCall(r)
+				s.addToCall(r, true)
 				continue
 			case units == 0:
 				r.decision = m.admitted(ahead)

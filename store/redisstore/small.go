@@ -190,7 +190,7 @@ func (c *call) decodeSmall(reply []int64) (done bool) {
 	const each = 3
 	switch {
 	case len(reply) == 1 && reply[0] == -1:
-		c.large = true
+		c.large, c.holds = true, true // most likely one has holds
 		return false
 	case len(reply) != 1+each*len(c.charges):
 		c.err = fmt.Errorf("redisstore: a script answered %v", reply)

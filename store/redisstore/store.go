@@ -51,9 +51,9 @@ const (
 	defaultTimeout  = 100 * time.Millisecond
 	defaultInFlight = 10_000
 
-	// maxHolds bounds the open reservations of one key. A decision on a key with
-	// reservations reads and writes all of them.
-	maxHolds = 1000
+	// maxHolds bounds the open reservations of one key. A refusal may have to look at
+	// all of them, to tell when it ends.
+	maxHolds = 10_000
 )
 
 // Validate returns everything that is wrong with the configuration.
