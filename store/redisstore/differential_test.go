@@ -49,6 +49,29 @@ func TestLuaLikeGo(t *testing.T) {
 	}
 }
 
+// The same with hundreds of reservations for a key.
+func TestLuaLikeGoWithManyHolds(t *testing.T) {
+	redis := redistest.Start(t)
+	for _, seed := range seeds(t, short(2, 20)) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			d := newDuel(t, redis, seed)
+			d.drawManyHolds()
+			most := 0
+			for d.steps < 20_000 {
+				d.stepWithHolds()
+				for _, l := range d.book.rows {
+					most = max(most, l.Holds())
+				}
+			}
+			d.peekAll()
+			t.Logf("seed %d: at most %d holds: %+v", seed, most, d.tally)
+			if v := d.tally; most < 120 || v.held < 50 || v.refunded < 100 || v.late == 0 {
+				t.Errorf("seed %d: it was a dull duel: at most %d holds, %+v", seed, most, d.tally)
+			}
+		})
+	}
+}
+
 func seeds(t *testing.T, n int) (list []uint64) {
 	if text := os.Getenv("WEIR_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -77,6 +100,7 @@ type duel struct {
 	free     []*weir.Policy // those that may be taken from, not only reserved
 	small    []*weir.Policy // those whose rows small.lua takes from
 	held     []reservation
+	most     int            // how many charges a reservation has
 	edges    []weir.Instant // where answers said that something would change
 	steps    int
 	tally    tally
@@ -121,22 +145,47 @@ var duelStart = weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.
 
 func newDuel(t *testing.T, redis *redistest.Server, seed uint64) *duel {
 	d := &duel{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
-	d.base = one(d, bases...)
+	d.base, d.most = one(d, bases...), 3
 	d.clock.Store(int64(duelStart))
 	d.store = open(t, Config{Redis: server(redis.Addr()), Now: d.now})
 	d.book = &book{epoch: duelStart, rows: map[rowOf]*algo.Ledger{}, holds: map[[16]byte]holdOf{}}
 	d.drawPolicies()
+	d.sort()
+	return d
+}
+
+// drawManyHolds draws policies under which one key may have hundreds of holds.
+func (d *duel) drawManyHolds() {
+	d.policies, d.free, d.small, d.most = nil, nil, nil, 100
+	large := func(a weir.Algorithm, name string) weir.Limit {
+		l := weir.Limit{Name: name, Algorithm: a, Rate: one[int64](d, 500, 1000), Per: weir.Every(5 * d.base)}
+		if a == weir.Concurrency {
+			l.Per = weir.Period{}
+		}
+		if isGCRA(l) {
+			l.Burst = 500 + int64(d.upTo(500))
+		}
+		return l
+	}
+	d.add(large(weir.GCRA, ""))
+	d.add(large(weir.Concurrency, ""))
+	d.add(large(one(d, weir.FixedWindow, weir.AnchoredWindow, weir.SlidingWindow, weir.SlidingLog), ""))
+	d.add(large(weir.GCRA, "main"), large(weir.Concurrency, "slots"), large(weir.FixedWindow, "window"))
+	d.sort()
+}
+
+// sort notes which policies are good for what.
+func (d *duel) sort() {
 	for _, p := range d.policies {
 		if !p.ReserveOnly() {
 			d.free = append(d.free, p)
 		}
 		if n, err := d.store.resolve(context.Background(), p); err != nil {
-			t.Fatal(err)
+			d.t.Fatal(err)
 		} else if n.small != nil {
 			d.small = append(d.small, p)
 		}
 	}
-	return d
 }
 
 func (d *duel) now() weir.Instant { return weir.Instant(d.clock.Load()) }
@@ -263,6 +312,24 @@ func (d *duel) step() {
 		d.renew()
 	default:
 		d.do(weir.Batch{Op: weir.ResetEach, Charges: d.charges(6, d.policies)})
+	}
+	d.pass()
+}
+
+// stepWithHolds does mostly what is about holds.
+func (d *duel) stepWithHolds() {
+	d.t.Helper()
+	switch n := d.upTo(99); {
+	case n < 45:
+		d.reserve()
+	case n < 60:
+		d.settle()
+	case n < 70:
+		d.renew()
+	case n < 90:
+		d.take()
+	default:
+		d.step()
 	}
 	d.pass()
 }
@@ -416,13 +483,22 @@ func (d *duel) debit() {
 
 func (d *duel) reserve() {
 	d.t.Helper()
-	b := d.do(weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(), Charges: d.charges(1+d.upTo(2), d.policies)})
+	b := weir.Batch{Op: weir.ReserveAll, TTL: d.ttl(), Charges: d.charges(1+d.upTo(d.most-1), d.policies)}
+	if d.most > 3 { // so many do not fit together but if they are of one key, and small
+		for i := range b.Charges {
+			b.Charges[i] = weir.Charge{Policy: b.Charges[0].Policy, Key: b.Charges[0].Key, Cost: int64(1 + d.upTo(9)/9)}
+		}
+	}
+	d.reserved(d.do(b))
+}
+
+func (d *duel) reserved(b *weir.Batch) {
 	if !b.Allowed() {
 		return
 	}
 	d.held = append(d.held, reservation{b.Charges, b.Receipts})
 	d.edges = append(d.edges, b.Receipts[0].Expiry)
-	if len(d.held) > 20 {
+	if len(d.held) > 7*d.most {
 		d.held = d.held[1:]
 	}
 }
@@ -455,6 +531,9 @@ func (d *duel) renew() {
 }
 
 func (d *duel) ttl() time.Duration {
+	if d.most > 3 { // long enough for many to gather
+		return min(weir.MaxTTL, time.Duration(1+d.rnd.Int64N(int64(50*d.base))).Truncate(time.Microsecond)+d.moment())
+	}
 	return min(weir.MaxTTL, d.moment()*time.Duration(1+d.upTo(20)))
 }
 
