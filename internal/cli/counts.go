@@ -100,15 +100,38 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 	}
 	log.Info("counts are in Redis", "addresses", cfg.Store.Redis.Redis.Addrs,
 		"consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError)
+	warnOfEviction(log, r.store)
 	return &counts{
-		limiter: r.tier, overrides: r.overrides, collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats)},
-		stats: func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
+		limiter: r.tier, overrides: r.overrides,
+		collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats), evictsGauge(r.store)},
+		stats:      func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
 		during: func(serve func() (bool, error)) error {
 			defer r.close()
 			_, err := serve()
 			return err
 		},
 	}, nil
+}
+
+// warnOfEviction says which servers forget usage when their memory is full.
+func warnOfEviction(log *slog.Logger, store *redisstore.Store) {
+	for _, e := range store.Evictors() {
+		log.Warn("Redis discards keys when its memory is full, and what was used with them: set maxmemory-policy noeviction",
+			"address", e.Addr, "maxmemory_policy", e.Policy)
+	}
+}
+
+// evictsGauge is 1 if a server was found to do that.
+func evictsGauge(store *redisstore.Store) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_store_evicts_keys",
+		Help: "1 if Redis, as found at the start, discards keys when its memory is full, and usage with them.",
+	}, func() float64 {
+		if store.Stats().Evicts {
+			return 1
+		}
+		return 0
+	})
 }
 
 // connect opens all connections.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -390,5 +391,26 @@ func TestLeastRights(t *testing.T) {
 	}
 	for _, item := range redis.MustDo("ACL", "LOG").Items {
 		t.Errorf("refused: %+v", item)
+	}
+}
+
+// A daemon whose Redis forgets usage under pressure says so.
+func TestWarnsOfEviction(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]int{"noeviction": 0, "volatile-lru": 1} {
+		redis := redistest.Start(t, redistest.Config("maxmemory", "100mb", "maxmemory-policy", policy))
+		d := slowDaemon(t, redis.Addr())
+		if n := strings.Count(d.stderr.String(), `"maxmemory_policy":"volatile-lru"`); n != want {
+			t.Errorf("%s: %d warnings, want %d", policy, n, want)
+		}
+		resp, err := oneShot.Get(d.url + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if line := fmt.Sprintf("\nweir_store_evicts_keys %d\n", want); err != nil || !strings.Contains(string(body), line) {
+			t.Errorf("%s: the metrics do not have %q (%v)", policy, line, err)
+		}
 	}
 }

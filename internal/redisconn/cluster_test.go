@@ -29,6 +29,7 @@ func TestCluster(t *testing.T) {
 		c.DB = 1
 		wantRefused(t, c, c.Addrs[0]+": database 1: SELECT is not allowed in cluster mode")
 	})
+	t.Run("evictors", func(t *testing.T) { testClusterEvictors(t, cluster, conn) })
 	t.Run("watch", func(t *testing.T) { testClusterWatch(t, cluster, conn) })
 }
 

@@ -69,14 +69,20 @@ func (c Config) ask(ctx context.Context, addr string, command ...string) rueidis
 	return client.Do(ctx, client.B().Arbitrary(command...).Build())
 }
 
-// parseInfo reads the lines name:value of INFO.
-func parseInfo(text string) (s server) {
+// infoFields reads the lines name:value of INFO.
+func infoFields(text string) map[string]string {
 	fields := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[name] = value
 		}
 	}
+	return fields
+}
+
+// parseInfo reads what a server says about itself.
+func parseInfo(text string) (s server) {
+	fields := infoFields(text)
 	s.version = fields["redis_version"] // Valkey has it, too
 	s.mode = fields["redis_mode"]
 	s.cluster = fields["cluster_enabled"] == "1"

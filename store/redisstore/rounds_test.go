@@ -54,7 +54,7 @@ func TestEachRoundHasItsTime(t *testing.T) {
 		r.Delay(timeout * 2 / 5)
 	}
 	if err := s.Do(context.Background(), &weir.Batch{Op: weir.TakeAll, Charges: charges}); err != nil {
-		t.Errorf("a batch whose rounds took 4/5 of the time-out: %v", err)
+		t.Errorf("a batch whose rounds each took two fifths of the time-out: %v", err)
 	}
 	for _, r := range relays {
 		r.Delay(0)

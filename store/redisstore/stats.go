@@ -1,6 +1,10 @@
 package redisstore
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirlimit/weir/internal/redisconn"
+)
 
 // Stats is what a Store has done since it was made.
 type Stats struct {
@@ -28,6 +32,10 @@ type Stats struct {
 
 	// Scripts is how often the server had to be given a script's text again.
 	Scripts int64
+
+	// Evicts says that a server was found to discard keys when its memory is full, and so
+	// forget what was used: see Store.Evictors.
+	Evicts bool
 }
 
 type counts struct {
@@ -40,5 +48,14 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Decisions: c.decisions.Load(), Commands: c.commands.Load(), Unknown: c.unknown.Load(),
 		GivenBack: c.givenBack.Load(), Timeouts: c.timeouts.Load(), Busy: c.busy.Load(), Scripts: c.scripts.Load(),
+		Evicts: len(s.evictors) > 0,
 	}
 }
+
+// Evictor is a server that discards keys when its memory is full.
+type Evictor = redisconn.Evictor
+
+// Evictors returns the servers that discarded keys under pressure when the Store was made, going
+// by their maxmemory and maxmemory-policy: any policy but noeviction takes rows, and what was
+// used is forgotten with them. Servers that did not say are not among them.
+func (s *Store) Evictors() []Evictor { return s.evictors }

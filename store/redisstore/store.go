@@ -99,6 +99,7 @@ type Store struct {
 	keep     int64               // ms by which rows outlive their use
 	keepText string
 	epoch    int64 // µs
+	evictors []Evictor
 	unwatch  func()
 	closings []func() // of the senders' clients
 	lanes    []*lane
@@ -160,6 +161,7 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
 		return fmt.Errorf("redisstore: %s in Redis is %q, not an instant", s.epochKey(), epoch)
 	}
+	s.evictors = s.conn.Evictors(ctx)
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}
