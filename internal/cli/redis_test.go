@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -412,5 +413,27 @@ func TestWarnsOfEviction(t *testing.T) {
 		if line := fmt.Sprintf("\nweir_store_evicts_keys %d\n", want); err != nil || !strings.Contains(string(body), line) {
 			t.Errorf("%s: the metrics do not have %q (%v)", policy, line, err)
 		}
+	}
+}
+
+// A daemon that nobody asks leaves Redis alone, but for heartbeats, a ping and a look at the
+// overrides now and then.
+func TestIdleDaemonSendsLittle(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	d := slowDaemon(t, redis.Addr())
+	d.want(t, "alice", 1, true)
+	commands := func() int {
+		n, err := strconv.Atoi(redis.Info("stats")["total_commands_processed"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	began, before := time.Now(), commands()
+	time.Sleep(5 * time.Second)
+	n, took := commands()-before, time.Since(began)
+	if most := 10 * took.Seconds(); float64(n) >= most {
+		t.Errorf("%d commands in %v, want fewer than %.0f", n, took, most)
 	}
 }

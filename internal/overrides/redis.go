@@ -2,8 +2,8 @@
 // counts find them.
 //
 // In Redis they are the fields of one hash: a policy's name, a zero byte and a key, with the
-// override as JSON. One more field changes with every change; daemons look at it twice a
-// second. The hash expires a minute after its last override, unless a later version of weir
+// override as JSON. One more field changes with every change; daemons look at it every
+// two seconds. The hash expires a minute after its last override, unless a later version of weir
 // has put something into it whose end nobody knows.
 package overrides
 
@@ -36,8 +36,8 @@ var _ server.Overrides = (*Redis)(nil)
 // How often a daemon looks whether something changed, and how often it looks at everything
 // whatever it thinks.
 const (
-	lookEvery   = 500 * time.Millisecond
-	lookAtAll   = 20 // of these
+	lookEvery   = 2 * time.Second
+	lookAtAll   = 5 // of these
 	callTimeout = 2 * time.Second
 )
 
@@ -46,7 +46,7 @@ const version = "version"
 
 // NewRedis connects. Prefix is that of all keys.
 func NewRedis(ctx context.Context, c redisconn.Config, prefix string) (*Redis, error) {
-	c.Conns = 1 // twice a second is not much
+	c.Conns = 1 // every two seconds is not much
 	conn, err := redisconn.Open(ctx, c)
 	if err != nil {
 		return nil, err

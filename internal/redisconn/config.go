@@ -46,8 +46,8 @@ type Config struct {
 	// long it takes to log in. The default is 1 s.
 	DialTimeout time.Duration
 
-	// Timeout is how long a connection may be silent while a reply is due. It is given
-	// up after that, and before twice that. Less makes failures end sooner, but a server
+	// Timeout is how long a connection may be silent while a reply is due. It is
+	// closed then. Less makes failures end sooner, but a server
 	// may well stand still for some 100 ms while it forks. The default is 1 s, the least
 	// 10 ms.
 	Timeout time.Duration

@@ -99,15 +99,18 @@ func TestMultiplex(t *testing.T) {
 	}
 }
 
-// rueidis needs up to two periods to see that a connection is silent, and then waits for the
-// answer to a ping.
+// rueidis needs up to two periods to see that a watch is silent, and then waits for the answer to
+// a ping. Other connections see to it themselves, unless their client has deadlines.
 func TestSilenceEndsInTime(t *testing.T) {
 	c := Config{Timeout: 300 * time.Millisecond}.withDefaults()
-	o := c.options(&dialer{})
-	for _, period := range []time.Duration{o.Dialer.KeepAlive, o.Sentinel.Dialer.KeepAlive} {
-		most := 2*period + o.ConnWriteTimeout
-		if period <= 0 || most > 2*c.Timeout || o.ConnWriteTimeout < c.Timeout {
-			t.Errorf("given up between %v and %v, want %v to %v", o.ConnWriteTimeout, most, c.Timeout, 2*c.Timeout)
-		}
+	pipelined, direct, watched := &dialer{}, &dialer{polite: true}, &dialer{}
+	c.options(pipelined)
+	c.options(direct)
+	o := (&watch{conn: &Conn{config: c}}).options(watched, "")
+	if pipelined.most != c.Timeout || direct.most != 0 || watched.most != 0 {
+		t.Errorf("silence of %v, %v and %v ends connections, want %v, 0 and 0", pipelined.most, direct.most, watched.most, c.Timeout)
+	}
+	if most := 2*o.Dialer.KeepAlive + o.ConnWriteTimeout; o.Dialer.KeepAlive <= 0 || most > 3*c.Timeout {
+		t.Errorf("a watch is given up after up to %v, want %v", most, 3*c.Timeout)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirlimit/weir/internal/socket"
 )
@@ -19,9 +20,10 @@ import (
 // have to end all the same.
 type dialer struct {
 	ctx    context.Context
-	polite bool        // others may run before who reads; set where one goroutine sends and receives
-	closed func()      // called when a connection is closed, nil = nobody cares
-	loose  atomic.Bool // set once, when the client is open; nobody sets it back
+	polite bool          // others may run before who reads; set where one goroutine sends and receives
+	most   time.Duration // of silence while a reply is due; 0 = the client sees to that
+	closed func()        // called when a connection is closed, nil = nobody cares
+	loose  atomic.Bool   // set once, when the client is open; nobody sets it back
 }
 
 // dial is rueidis's ClientOption.DialCtxFn. It leaves settings.KeepAlive alone: for rueidis
@@ -36,6 +38,9 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 		return nil, &dialError{addr, err}
 	}
 	conn = &guardedConn{Conn: conn}
+	if d.most > 0 {
+		conn = &silenceConn{Conn: conn, most: d.most}
+	}
 	if d.polite {
 		conn = politeConn{conn}
 	}

@@ -21,8 +21,9 @@
 // others on it stay. (rueidis would close it, and give the others the error of the one,
 // if it were not told to pipeline always.)
 //
-// A connection that has died without a word is found by pings and given up between
-// [Config.Timeout] and twice that. Whoever waits on it gets an error then.
+// A connection that has died without a word is closed when nothing has come for
+// [Config.Timeout] after something was sent. Whoever waits on it gets an error then. One that
+// nobody uses is found by a ping, every 30 seconds.
 //
 // # What Client does not promise
 //

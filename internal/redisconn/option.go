@@ -17,6 +17,10 @@ const (
 	// tells of itself, but only those who are listening at that moment.
 	sentinelRefresh = 5 * time.Second
 
+	// pingEvery is how often a quiet connection is pinged, so that nobody on the way takes it
+	// for dead. Silence while a reply is due is noticed sooner, by silenceConn.
+	pingEvery = 30 * time.Second
+
 	// mostRedirections ends the circles that nodes send a command in if they disagree.
 	mostRedirections = 5
 
@@ -31,7 +35,10 @@ const (
 func (c Config) options(d *dialer) rueidis.ClientOption {
 	settings := net.Dialer{
 		Timeout:   c.DialTimeout,
-		KeepAlive: c.Timeout / 2, // the time between rueidis's own pings of a quiet connection
+		KeepAlive: pingEvery, // for rueidis, the time between its own pings of a quiet connection
+	}
+	if !d.polite { // those have deadlines, which rueidis sets where one goroutine sends and receives
+		d.most = c.Timeout
 	}
 	return rueidis.ClientOption{
 		InitAddress: c.Addrs,

@@ -26,7 +26,7 @@ const (
 //
 // Every change is told in the end, by its key or by nil, as long as the servers can be
 // reached again. But take it as a hint, because it may come late: by the way through the
-// network; by up to twice [Config.Timeout] if a connection dies without a word; and for
+// network; by up to three times [Config.Timeout] if a connection dies without a word; and for
 // as long as a server cannot be reached, plus some seconds to find its successor. A
 // change may be told twice, and together with others; those of other databases are told, too.
 //
@@ -96,12 +96,16 @@ func (w *watch) begin(ctx context.Context, masters []string) error {
 // run follows the masters as they change, and waits for the end.
 func (w *watch) run() {
 	defer w.nodes.Wait()
-	defer w.silence() // a goroutine of rueidis may be calling
-	tick := time.NewTicker(topologyEvery)
-	defer tick.Stop()
+	defer w.silence()         // a goroutine of rueidis may be calling
+	var look <-chan time.Time // stays nil for a server alone, which is the master for good
+	if w.conn.Cluster || w.conn.config.Sentinel != "" {
+		tick := time.NewTicker(topologyEvery)
+		defer tick.Stop()
+		look = tick.C
+	}
 	for {
 		select {
-		case <-tick.C:
+		case <-look:
 			w.update()
 		case <-w.ctx.Done():
 			return
@@ -175,8 +179,10 @@ func (w *watch) track(ctx context.Context, addr string, tried chan<- error) erro
 // it connects, which NewClient does.
 func (w *watch) options(d *dialer, addr string) rueidis.ClientOption {
 	o := w.conn.config.oneOptions(d, addr)
-	o.SelectDB = 0         // tracking does not look at it
-	o.DisableCache = false // means tracking
+	o.Dialer.KeepAlive = w.conn.config.Timeout // between rueidis's pings; nobody else writes
+	d.most = 0                                 // for these have a time-out of their own
+	o.SelectDB = 0                             // tracking does not look at it
+	o.DisableCache = false                     // means tracking
 	o.ClientTrackingOptions = []string{"BCAST", "PREFIX", w.prefix}
 	o.OnInvalidations = func(messages []rueidis.RedisMessage) { w.tell(keysOf(messages)) }
 	return o

@@ -165,6 +165,7 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}
+	s.counts.failures.Store(0) // the watch has begun, which is none
 	if err := s.startLanes(ctx); err != nil {
 		return err
 	}
@@ -266,8 +267,13 @@ func (s *Store) Close() {
 	})
 }
 
-// recordsChanged is told by the server that somebody has set something.
+// recordsChanged is told by the server that somebody has set something, and with nil that it was
+// not connected for a while. Then the senders' connections may be broken, too, which they do not
+// notice while they rest: they are to try them before they send anything.
 func (s *Store) recordsChanged(keys []string) {
+	if keys == nil {
+		s.counts.failures.Add(1)
+	}
 	s.families.Range(func(_, f any) bool {
 		family := f.(*family)
 		for _, key := range keys {

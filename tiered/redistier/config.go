@@ -30,7 +30,7 @@ type Config struct {
 
 	// Every is the time between heartbeats, by which nodes are counted and clocks
 	// compared, between 10 ms and 1 min. It must be the same on all nodes: who is silent
-	// for 3.5 × Every is not counted. The default is 1 s.
+	// for 3.5 × Every is not counted. The default is 2 s.
 	Every time.Duration
 
 	// Now is for tests. The default is weir.Now.
@@ -40,7 +40,7 @@ type Config struct {
 // The defaults of a Config.
 const (
 	DefaultPrefix = "weir:"
-	DefaultEvery  = time.Second
+	DefaultEvery  = 2 * time.Second
 
 	leastEvery = 10 * time.Millisecond
 	mostEvery  = time.Minute

@@ -28,7 +28,7 @@
 //   - A node does not hear itself.
 //   - A listener hears nil when its subscription has begun, and when it has begun
 //     again after it was lost, from then on everything. A server that is silent is
-//     found by pings, and given up between Server.Timeout and twice that.
+//     found by the next heartbeat, and given up Server.Timeout after that.
 //   - A node that ends by Close is not counted by the next heartbeat of the others, one that
 //     dies 3.5 × Config.Every later. While Redis is away, the last count stays. In the
 //     first 2 × Config.Every after that it may rise only, since a server that has lost

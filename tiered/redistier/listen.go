@@ -61,8 +61,8 @@ func (b *Bus) follow(ctx context.Context, begun chan<- error) {
 	}
 }
 
-// subscribe listens until the connection is lost or ctx ends. The connection is that of heartbeats and Publish, and rueidis
-// pings it when it is quiet; so it does not stay deaf for long.
+// subscribe listens until the connection is lost or ctx ends. The connection is that of
+// heartbeats and Publish, and is closed if these get no answer; so it does not stay deaf for long.
 func (b *Bus) subscribe(ctx context.Context, begun chan<- error) error {
 	defer b.subscribed.Store(false)
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
