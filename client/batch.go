@@ -20,6 +20,35 @@ func (c *Client) Do(ctx context.Context, b *weir.Batch) error {
 			return err
 		}
 	}
+	if b.Used != nil {
+		return c.debitFirst(ctx, b)
+	}
+	return c.do(ctx, b)
+}
+
+// debitFirst carries out a batch after a debit of Batch.Used, which the protocol does not
+// have: that is a call of its own. Should the batch fail then, something was charged.
+func (c *Client) debitFirst(ctx context.Context, b *weir.Batch) error {
+	debit := weir.Batch{Op: weir.DebitEach}
+	for i, units := range b.Used {
+		if units > 0 {
+			debit.Charges = append(debit.Charges, weir.Charge{Policy: b.Charges[i].Policy, Key: b.Charges[i].Key, Cost: units})
+		}
+	}
+	if len(debit.Charges) > 0 {
+		if err := c.Do(ctx, &debit); err != nil {
+			return err
+		}
+	}
+	err := c.do(ctx, b)
+	if err != nil && nothingCharged(err) && len(debit.Charges) > 0 {
+		return c.unknown(err)
+	}
+	return err
+}
+
+// do is Do for a batch without Used.
+func (c *Client) do(ctx context.Context, b *weir.Batch) error {
 	switch b.Op {
 	case weir.ReserveAll:
 		return c.reserve(ctx, b)
