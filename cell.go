@@ -43,14 +43,15 @@ func newCell(p *Policy) *cell {
 	return c
 }
 
-// peek says what a charge would meet, or false if the word is marked.
-func (c *cell) peek(now Instant, cost int64) (Decision, bool) {
+// peek says what a charge would meet at an instant, where the caller's clock says now, or
+// false if the word is marked.
+func (c *cell) peek(at, now Instant, cost int64) (Decision, bool) {
 	word := c.word.Load()
 	if word == mark {
 		return Decision{}, false
 	}
-	_, ok := c.state.Take(word, int64(now), cost)
-	return NewDecision(c.state.Verdict(word, int64(now), cost, ok), now), true
+	_, ok := c.state.Take(word, int64(at), cost)
+	return NewDecision(c.state.Verdict(word, int64(at), cost, ok), now), true
 }
 
 // refused returns d as a refusal that can be retried at at.

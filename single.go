@@ -24,6 +24,11 @@ type Single struct {
 	cell  atomic.Pointer[cell] // replaced by Set only; see cell for the protocol
 	trace func(step)           // for tests: sees every step under the lock, in order
 
+	// latest is the greatest instant that was given to TakeAt, or that the ledger has
+	// seen. Allow and Take neither read nor write it: they go by a clock that does not
+	// step back.
+	latest atomic.Int64
+
 	mu     sync.Mutex // guards everything below, and the state while cell.word is marked
 	ledger *algo.Ledger
 	saved  uint64 // the word when the state last went back into it
@@ -93,9 +98,9 @@ func (s *Single) Take(cost int64) Decision {
 	now := Now()
 	c := s.cell.Load()
 	if !c.isGCRA || uint64(cost-1) >= uint64(c.gcra.Capacity()) {
-		return s.TakeAt(now, cost)
+		return s.takeAt(now, now, cost)
 	}
-	// As TakeAt, with the steps inlined and each Decision returned as it is made:
+	// As takeAt, with the steps inlined and each Decision returned as it is made:
 	// one that is passed up or filled in piece by piece costs half as much again.
 	t := c.gcra.Tick(int64(now))
 	for {
@@ -120,9 +125,29 @@ func (s *Single) Take(cost int64) Decision {
 	}
 }
 
-// TakeAt is Take at a given instant. One that lies before an earlier call's frees
-// nothing: time never goes back.
+// TakeAt is Take at a given instant. One that lies before an earlier call's counts as
+// that: time never goes back. Only Allow and Take, which go by the clock, do not know of
+// an instant in the future that TakeAt was given; they may be refused until it has come.
 func (s *Single) TakeAt(now Instant, cost int64) Decision {
+	return s.takeAt(s.seen(now), now, cost)
+}
+
+// seen returns now or, if that is later, the latest instant that was seen.
+func (s *Single) seen(now Instant) Instant {
+	for {
+		latest := s.latest.Load()
+		if latest >= int64(now) {
+			return Instant(latest)
+		}
+		if s.latest.CompareAndSwap(latest, int64(now)) {
+			return now
+		}
+	}
+}
+
+// takeAt is Take at an instant that is not before any other; the caller's clock says
+// now.
+func (s *Single) takeAt(at, now Instant, cost int64) Decision {
 	if uint64(cost) > uint64(MaxCost) {
 		return invalid()
 	}
@@ -132,9 +157,9 @@ func (s *Single) TakeAt(now Instant, cost int64) Decision {
 		if word == mark {
 			return s.takeLocked(now, cost)
 		}
-		next, ok := c.state.Take(word, int64(now), cost)
+		next, ok := c.state.Take(word, int64(at), cost)
 		if next == word || c.word.CompareAndSwap(word, next) {
-			return NewDecision(c.state.Verdict(next, int64(now), cost, ok), now)
+			return NewDecision(c.state.Verdict(next, int64(at), cost, ok), now)
 		}
 	}
 }
@@ -161,12 +186,13 @@ func (s *Single) PeekAt(now Instant, cost int64) Decision {
 	if CheckCost(cost) != nil {
 		return invalid()
 	}
-	if d, ok := s.cell.Load().peek(now, cost); ok {
+	at := max(now, Instant(s.latest.Load()))
+	if d, ok := s.cell.Load().peek(at, now, cost); ok {
 		return d
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if d, ok := s.cell.Load().peek(now, cost); ok { // unmarked meanwhile
+	if d, ok := s.cell.Load().peek(at, now, cost); ok { // unmarked meanwhile
 		return d
 	}
 	if s.queue.len() > 0 && cost > 0 {
@@ -233,6 +259,7 @@ func (s *Single) lock(now Instant) {
 		if word != s.saved {
 			s.ledger.SeenAt(c.state.GrantedSince(word)) // now may be older than the last grant
 		}
+		s.ledger.SeenAt(s.latest.Load())
 	}
 	s.queue.grantDue(now)
 }
@@ -242,6 +269,7 @@ func (s *Single) unlock(now Instant) {
 	s.queue.grantDue(now)
 	s.queue.arm(now)
 	if c := s.cell.Load(); c.state != nil && s.ledger.Holds() == 0 && s.queue.len() == 0 {
+		s.seen(Instant(s.ledger.Last()))
 		s.saved = c.state.Save(s.ledger)
 		c.word.Store(s.saved)
 	}

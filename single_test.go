@@ -1,8 +1,11 @@
 package weir
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/weirlimit/weir/algo"
 )
 
 // t0 is an instant on a minute's edge.
@@ -339,5 +342,74 @@ func TestSingleHeld(t *testing.T) {
 	h.CommitAt(t0, 3)
 	if d := s.TakeAt(t0, 1); d.Allowed || d.Held {
 		t.Errorf("with nothing held: %+v, want a refusal that says nothing of holds", d)
+	}
+}
+
+// An instant before an earlier one counts as that: three takes fit a burst of three,
+// whatever the clock says of the last two.
+func TestTakeAtEarlier(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second), Burst: 3})
+		if held {
+			s.ReserveAt(t0, 0, time.Hour)
+		}
+		for i, ms := range []time.Duration{100, 0, 0} {
+			now := t0.Add(ms * time.Millisecond)
+			if d := s.PeekAt(now, 1); !d.Allowed {
+				t.Errorf("with a hold %v, peek %d: %v", held, i, d)
+			}
+			if d := s.TakeAt(now, 1); !d.Allowed || d.Remaining != int64(2-i) {
+				t.Errorf("with a hold %v, take %d: %v", held, i, d)
+			}
+		}
+		if d := s.TakeAt(t0, 1); d.Allowed || d.RetryAfter != 200*time.Millisecond {
+			t.Errorf("with a hold %v, a fourth: %v, want to wait until 200 ms", held, d)
+		}
+		if d := s.TakeAt(t0.Add(200*time.Millisecond), 1); !d.Allowed {
+			t.Errorf("with a hold %v, at 200 ms: %v", held, d)
+		}
+	}
+}
+
+// A Single that is given instants in any order decides as a ledger does, whether the
+// state is in the word or not.
+func TestAnyOrderOfInstants(t *testing.T) {
+	for name, limits := range map[string][]Limit{
+		"gcra":   {{Rate: 7, Per: Every(time.Second), Burst: 5}},
+		"window": {{Rate: 5, Per: Every(time.Second), Algorithm: FixedWindow}},
+		"dual":   {{Rate: 3, Per: Every(time.Second), Algorithm: DualWindow}, {Name: "m", Rate: 20, Per: Every(time.Minute), Algorithm: DualWindow}},
+	} {
+		s := mustNewAt(t, t0, limits...)
+		l := algo.NewLedger(s.policy().Rules(), int64(t0))
+		rng := rand.New(rand.NewPCG(1, 2))
+		now, open := t0, []*Hold{}
+		var ids []uint64
+		for i := range 5_000 {
+			now = now.Add(time.Duration(rng.Int64N(int64(time.Second))) - 450*time.Millisecond)
+			switch n := rng.IntN(12); {
+			case n == 0:
+				h, d := s.ReserveAt(now, 1, 2*time.Second)
+				id, v := l.Reserve(int64(now), 1, int64(now.Add(2*time.Second)))
+				if d != NewDecision(v, now) {
+					t.Fatalf("%s, step %d: reserved %+v, want %+v", name, i, d, NewDecision(v, now))
+				}
+				if d.Allowed {
+					open, ids = append(open, h), append(ids, id)
+				}
+			case n < 3 && len(open) > 0:
+				if got, want := open[0].CommitAt(now, 0), Settled(l.Settle(int64(now), ids[0], 0)); got != want {
+					t.Fatalf("%s, step %d: settled %+v, want %+v", name, i, got, want)
+				}
+				open, ids = open[1:], ids[1:]
+			case n == 3:
+				if got, want := s.PeekAt(now, 2), NewDecision(l.Peek(int64(now), 2), now); got != want {
+					t.Fatalf("%s, step %d: peek %+v, want %+v", name, i, got, want)
+				}
+			default:
+				if got, want := s.TakeAt(now, 1), NewDecision(l.Take(int64(now), 1), now); got != want {
+					t.Fatalf("%s, step %d: take %+v, want %+v", name, i, got, want)
+				}
+			}
+		}
 	}
 }

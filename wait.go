@@ -34,7 +34,7 @@ func (s *Single) WaitN(ctx context.Context, cost int64) (Decision, error) {
 		return Decision{}, err
 	}
 	now := Now()
-	if d := s.TakeAt(now, cost); d.Allowed || d.Reason != Exhausted {
+	if d := s.takeAt(now, now, cost); d.Allowed || d.Reason != Exhausted {
 		return d, nil
 	}
 	w, d := s.enqueue(ctx, now, cost)
