@@ -90,6 +90,7 @@ func Surveys(s Sizes) []harness.Survey {
 			ours: []library{tier(tiered.Exact)}, peers: []library{redisRate()}, timed: 16,
 			keys: 1, settings: []setting{once}, commands: mostDenied,
 		}.survey(s),
+		heldSurvey(s),
 	}
 }
 
