@@ -37,10 +37,29 @@ func TestLeastRights(t *testing.T) {
 	if out, err := res.Cancel(ctx); err != nil || out.Refunded != 2 {
 		t.Errorf("cancel: %+v, error %v", out, err)
 	}
+	useHolds(t, s)
 	if err := s.Set(ctx, p, q); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := s.Take(ctx, p, "k", 0); err != nil || d.Remaining != 16 {
 		t.Errorf("take after a set: %v, error %v", d, err)
+	}
+}
+
+// useHolds does everything to reservations that Redis has a command for.
+func useHolds(t *testing.T, s *Store) {
+	t.Helper()
+	fixed := newPolicy(t, "fixed", weir.Limit{Rate: 10, Per: weir.Every(time.Hour), Algorithm: weir.FixedWindow})
+	charges := []weir.Charge{{Policy: fixed, Key: "k", Cost: 1}, {Policy: fixed, Key: "k", Cost: 1}}
+	short := do(t, s, &weir.Batch{Op: weir.ReserveAll, Charges: charges, TTL: time.Microsecond})
+	held := do(t, s, &weir.Batch{Op: weir.ReserveAll, Charges: charges, TTL: time.Minute})
+	do(t, s, &weir.Batch{Op: weir.Renew, Charges: charges, Receipts: held.Receipts, TTL: time.Hour})
+	do(t, s, &weir.Batch{Op: weir.ResetEach, Charges: charges})
+	for range 2 {
+		do(t, s, &weir.Batch{Op: weir.Settle, Charges: charges[:1], Receipts: held.Receipts[:1]})
+	}
+	b := do(t, s, &weir.Batch{Op: weir.Settle, Charges: charges, Receipts: short.Receipts})
+	if !b.Settled[0].Late {
+		t.Errorf("settled after the expiry: %+v", b.Settled[0])
 	}
 }

@@ -27,7 +27,13 @@
 //     before the answer gets back what he was charged, as far as that grants nothing
 //     twice; but what he debited was used, and stays.
 //   - Every key in Redis expires soon after it is as if unused.
-//   - Reservations live in Redis: another process can settle them.
+//   - Reservations live in Redis: another process can settle them. How many a key has open
+//     does not matter to Take, Reserve, Commit and Renew; a refusal may look at some of
+//     them, to tell exactly when it ends. Who settles again, because the answer was lost, gets the same
+//     outcome until the reservation's expiry; a key remembers 1,000.
+//   - An error about what lies at one key, because it is not weir's or of a later version, has
+//     weir.ErrState in it. It concerns those who ask for that key, or for the policy whose
+//     record it is, and nobody else. A batch with such a key charges nothing.
 //
 // # What it does not promise
 //
@@ -50,6 +56,6 @@
 //
 // Redis 6.2 or later, or Valkey; alone, with Sentinel, or a cluster. No module is needed. Windows
 // are a whole number of microseconds, a sliding log has at most 4,096 units, a
-// key at most 1,000 open reservations, and a reservation without expiry lasts 30
+// key at most 10,000 open reservations, and a reservation without expiry lasts 30
 // days after the key's last change.
 package redisstore
