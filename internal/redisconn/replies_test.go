@@ -346,8 +346,7 @@ func hugeSentinel(t *testing.T, huge string) {
 	wantReplyError(t, "a Sentinel", err)
 
 	// A Sentinel that is well when it is asked first, and not when the client asks.
-	var data Config
-	data = startHuge(t, "", always(huge))
+	data := startHuge(t, "", always(huge))
 	host, port, _ := net.SplitHostPort(data.Addrs[0])
 	asked := 0
 	c = startHuge(t, "", func(command []string) string {

@@ -50,7 +50,7 @@
 //
 // A user with no more rights than these will do, besides those that the store wants:
 //
-//	~weir:* &weir:tier* -@all +hello +ping +info +client +eval +evalsha +time +pexpire +zadd +zcard +zrangebyscore +zremrangebyscore +zrem +publish +subscribe
+//	~weir:* &weir:tier* -@all +hello +ping +info +client +eval +evalsha +time +pexpire +zadd +zrangebyscore +zrem +publish +subscribe
 //
 // A cluster takes +cluster and +asking in addition, for finding the nodes.
 package redistier
