@@ -83,6 +83,8 @@ func (c *checker) calls() {
 			c.wrong("limits that fail %v have no shares: %v", c.s.OnError, call)
 		case c.s.OnError != weir.FailOpen && call.By == ByNobody:
 			c.wrong("admitted by nobody: %v", call)
+		case c.s.Mode == tiered.Exact && call.By == ByNode && call.grants():
+			c.wrong("admitted without the store: %v", call)
 		case c.healthy() && (call.By == ByShare || call.Decision.Reason == weir.StoreDown):
 			c.wrong("the store is healthy, and was not asked: %v", call)
 		}
@@ -320,11 +322,12 @@ func (c *checker) unknown(key string) (sum float64) {
 	return sum
 }
 
-// unsynced is the usage that nodes do not know the store to know: sent without an answer, or
-// granted by a node that crashed.
+// unsynced is the usage that the store has missed or was late to learn: sent and lost, or carried
+// out after the node had stopped waiting, or granted by a node that crashed.
 func (c *checker) unsynced(key string) (sum float64) {
+	stopped := slices.ContainsFunc(c.s.Outages, func(o Outage) bool { return o.Kind == Stop })
 	for _, op := range c.r.Ops {
-		if op.Key == key && !op.Answered && !op.Twice && op.Op == weir.DebitEach {
+		if op.Key == key && (op.Lost || !op.Answered && !op.Twice && stopped) && op.Op == weir.DebitEach {
 			sum += float64(op.Units)
 		}
 	}

@@ -57,6 +57,10 @@ func (n tally) of(s Scenario, r Result) {
 		n["seeds with "+word]++
 	}
 	for _, c := range r.Calls {
+		if !c.takes() {
+			n[fmt.Sprintf("calls %v neither", s.Mode)]++
+			continue
+		}
 		outcome := "refused"
 		if c.Decision.Allowed {
 			outcome = "admitted"

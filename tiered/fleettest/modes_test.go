@@ -101,20 +101,28 @@ func (l generous) Take(ctx context.Context, p *weir.Policy, key string, cost int
 	return d, err
 }
 
-// forgetful charges nothing for what it is told.
+func (l generous) Do(ctx context.Context, b *weir.Batch) error {
+	err := l.Limiter.Do(ctx, b)
+	for i := range b.Decisions {
+		b.Decisions[i].Allowed, b.Decisions[i].Reason = true, weir.Admitted
+	}
+	return err
+}
+
+// forgetful charges nothing for what was used before.
 type forgetful struct{ weir.Limiter }
 
 func (l forgetful) Do(ctx context.Context, b *weir.Batch) error {
-	if b.Op != weir.DebitEach {
-		return l.Limiter.Do(ctx, b)
+	told, used := b.Charges, b.Used
+	if b.Op == weir.DebitEach {
+		b.Charges = slices.Clone(told)
+		for i := range b.Charges {
+			b.Charges[i].Cost = 0
+		}
 	}
-	told := b.Charges
-	b.Charges = slices.Clone(told)
-	for i := range b.Charges {
-		b.Charges[i].Cost = 0
-	}
+	b.Used = nil
 	err := l.Limiter.Do(ctx, b)
-	b.Charges = told
+	b.Charges, b.Used = told, used
 	return err
 }
 
