@@ -100,6 +100,22 @@ func TestAsyncReset(t *testing.T) {
 	})
 }
 
+// After Close nobody flushes, so what was left of an allowance is not granted any more.
+func TestAsyncClose(t *testing.T) {
+	eachAlgorithm(t, 100, []tiered.Mode{tiered.Async}, func(t *testing.T, s Scenario) {
+		s = oneNode(s)
+		s.script = func(f *fleet) {
+			spend(f, 5)
+			f.nodes[0].Close()
+			if c := f.call(0, "a", 1); c.By != ByStore || !c.Decision.Allowed {
+				t.Errorf("after Close: %v", c)
+			}
+		}
+		r := s.Run(t)
+		fail(t, s, r)
+	})
+}
+
 // Set invalidates allowances, and what was granted under the old limits is charged.
 func TestAsyncSet(t *testing.T) {
 	eachAlgorithm(t, 100, []tiered.Mode{tiered.Async}, func(t *testing.T, s Scenario) {

@@ -65,6 +65,9 @@ func (c *checker) wrong(format string, args ...any) {
 // calls checks that every call was decided, and in time.
 func (c *checker) calls() {
 	most := c.s.Timeout
+	if c.s.Mode == tiered.Async {
+		most *= c.roundTrips() // the store may hang in each
+	}
 	if d := c.s.Deadline; d > 0 {
 		most = min(most, d)
 	}

@@ -42,7 +42,8 @@
 //     by itself.
 //   - No unit that a node admits by itself is sent to the store twice. All are sent, or
 //     counted in Stats, but for what the rate has paid of a share while the store was away.
-//   - Every call is decided, within Timeout and within its deadline. While the store is healthy, it
+//   - Every call is decided, within Timeout, in Async mode within two of them since it may wait
+//     for the call of another caller first, and within its deadline. While the store is healthy, it
 //     takes at most one round trip in Exact mode and two in the others, and nobody falls
 //     back. Every decision is counted in Stats.
 //   - Once the store is back, nodes ask it again: within 0.4 s, and within 1.25 s if it

@@ -16,7 +16,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "run this seed only")
 	fromFlag  = flag.Uint64("from", 1, "the first seed")
 	countFlag = flag.Int("seeds", 0, "how many seeds to run")
-	traceFlag = flag.Bool("trace", false, "print all calls and what the store was told")
+	traceFlag = flag.Bool("calls", false, "print all calls and what the store was told")
 )
 
 // TestMain has goroutines run one after the other, so that a seed is the same run each
@@ -106,7 +106,7 @@ func runSeed(t *testing.T, s Scenario, n tally) {
 		t.Errorf("seed %d: %v", s.Seed, p)
 	}
 	if failed {
-		t.Logf("%v\nrun it again: go test ./tiered/fleettest -run TestFleet -seed %d -trace", s, s.Seed)
+		t.Logf("%v\nrun it again: go test ./tiered/fleettest -run TestFleet -seed %d -calls", s, s.Seed)
 	}
 }
 
