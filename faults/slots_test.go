@@ -66,10 +66,10 @@ type worked struct {
 
 // work has six workers at each daemon, each of which reserves a slot, works for jobTime
 // and gives the slot back. Who is refused tries again as soon as he was told to, and
-// after 2 ms at most.
+// after 4 ms at most.
 func work(tr *trial, fleet *rig.Fleet, length time.Duration) worked {
 	tr.Helper()
-	const workers, patience = 6, 2 * time.Millisecond
+	const workers, patience = 6, 4 * time.Millisecond
 	var (
 		mu  sync.Mutex // guards the next two
 		now int
