@@ -1418,7 +1418,7 @@ local function read(k)
 	elseif #text == 12 or #text == 34 then
 		row = smallRow(text)
 	end
-	if not row then return nil, redis.error_reply('ERR weir: the value at ' .. KEYS[k] .. ' is not a row of weir') end
+	if not row then return nil, redis.error_reply('ERR weir: a stored value is not a row of weir') end
 	return withKeys(row, k)
 end
 
