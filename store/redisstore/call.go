@@ -82,13 +82,33 @@ var errOverfull = errors.New("the units in use exceed what these limits can reme
 
 // encode returns the script to call, its keys and its arguments.
 func (c *call) encode(s *Store) (to *script, keys, args []string) {
-	if c.small = !c.large && c.isSmall(); c.small {
+	if c.small = !c.large && c.isSmall() && !c.mayHaveHolds(s); c.small {
 		keys, args = c.encodeSmall(s)
 		return smallScript, keys, args
 	}
 	keys, args = c.encodeAny(s)
 	return doScript, keys, args
 }
+
+// mayHaveHolds says whether a row had open holds when it was last seen, so that it is do.lua's.
+func (c *call) mayHaveHolds(s *Store) bool {
+	held := slices.ContainsFunc(c.charges, func(ch charge) bool { return s.held.has(ch.key) })
+	c.holds = c.holds || held
+	return held
+}
+
+// noteHolds remembers which rows have open holds, of those that do.lua has told of.
+func (c *call) noteHolds(s *Store) {
+	if c.small || !c.decides() {
+		return
+	}
+	for i, o := range c.outcomes {
+		s.held.note(c.charges[i].key, o[5]&outcomeHeld != 0)
+	}
+}
+
+// decides says whether the outcomes are decisions.
+func (c *call) decides() bool { return c.spends() || c.op == opHold || c.op == opPeek }
 
 // names says whether each of the charges is about a hold.
 func (c *call) names() bool { return c.op == opHold || c.op == opSettle || c.op == opRenew }
@@ -278,6 +298,6 @@ func (c *call) decision(i int) weir.Decision {
 		return d
 	}
 	d.Reason = [...]weir.Reason{weir.Exhausted, weir.TooCostly, weir.QueueFull}[o[5]&^outcomeHeld]
-	d.Held = o[5]&outcomeHeld != 0
+	d.Held = o[5]&outcomeHeld != 0 && d.Reason != weir.TooCostly // no settling makes that fit
 	return d
 }

@@ -391,7 +391,7 @@ func (d *duel) takeSmall() {
 // takeTogether lets Takes meet in one sender, which combines those for one key.
 func (d *duel) takeTogether() {
 	d.t.Helper()
-	charges := d.charges(40, d.free)
+	charges := d.charges(32, d.free) // as many as go into one call of do.lua, which may be sent again, and then later than others
 	if hot := charges[0]; d.oneIn(2) {
 		for i := range charges {
 			charges[i].Policy, charges[i].Key = hot.Policy, hot.Key

@@ -45,7 +45,7 @@ local SETTLED = 9007199254740992 -- 2^53: what the scores of settled holds are l
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
-local HELD = 4 -- in the sixth number of an outcome, a refusal's: holds are open
+local HELD = 4 -- in the sixth number of an outcome: holds are open
 local MONTH = 2592000000 -- ms, for rows whose holds have no end
 local floor, max, min = math.floor, math.max, math.min
 
@@ -1165,7 +1165,8 @@ end
 
 local function report(row, i)
 	local r, s = row.rules[i], row.states[i]
-	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), 0}
+	local held = row.holds.count > 0 and HELD or 0
+	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
 end
 
 -- judge returns nil if all rules admit a charge, else what the one to wait for
@@ -1180,7 +1181,7 @@ local function judge(row, cost)
 			if not v or t > v[4] or (t == NEVER and cost > r.cap and not costly) then
 				v = report(row, i)
 				costly = cost > r.cap
-				v[1], v[4], v[6] = 0, t, costly and 1 or (row.holds.count > 0 and HELD or 0)
+				v[1], v[4], v[6] = 0, t, v[6] + (costly and 1 or 0)
 			end
 		end
 	end

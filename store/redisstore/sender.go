@@ -139,6 +139,8 @@ func (s *sender) sortTake(r *request) {
 	switch {
 	case r.n.small == nil, known && s.rows[at].n != r.n:
 		s.addToCall(r, false)
+	case !known && s.store.held.has(r.key):
+		s.addToCall(r, true)
 	case known:
 		s.rows[at].requests = append(s.rows[at].requests, r)
 	default:
@@ -416,6 +418,9 @@ func (s *sender) answered(p *pending, numbers []int64, err error) {
 			s.calls = append(s.calls, alone(r))
 		}
 		return
+	}
+	if p.err == nil {
+		p.noteHolds(s.store)
 	}
 	for i, r := range p.requests {
 		if p.err != nil {

@@ -96,26 +96,40 @@ func TestDebtOfOtherNumbers(t *testing.T) {
 	}
 }
 
-// A row that is not small costs one script more than others, and no row two.
+// A row that is not small costs one script more than others, and no row two; and the next time
+// none, as it is known then.
 func TestPassedOnOnce(t *testing.T) {
 	redis := redistest.Start(t)
 	for way, take := range ways {
 		s := open(t, Config{Redis: server(redis.Addr())})
+		another := open(t, Config{Redis: server(redis.Addr()), Prefix: s.prefix})
 		p := newPolicy(t, "p", weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
-		for i, want := range []int64{1, 2} {
-			if _, err := take(s, p); err != nil { // the server gets to know the scripts
-				t.Fatal(err)
-			}
+		want := func(what string, commands int64) {
+			t.Helper()
 			before := s.counts.commands.Load()
 			if _, err := take(s, p); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.counts.commands.Load() - before; got != want {
-				t.Errorf("%s, %d holds: %d commands, want %d", way, i, got, want)
+			if got := s.counts.commands.Load() - before; got != commands {
+				t.Errorf("%s, %s: %d commands, want %d", way, what, got, commands)
 			}
-			if _, err := weir.Reserve(context.Background(), s, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 1}); err != nil {
-				t.Fatal(err)
-			}
+		}
+		if _, err := take(s, p); err != nil { // the server gets to know the scripts
+			t.Fatal(err)
+		}
+		want("no holds", 1)
+		res, err := weir.Reserve(context.Background(), another, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want("a hold that another process has made", 2)
+		want("a hold that is known", 1)
+		if _, err := res.Cancel(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		want("a hold that was settled", 1)
+		if s.held.has(rowKey(s.rowPrefix("p"), "k")) {
+			t.Errorf("%s: the row is still taken for one with holds", way)
 		}
 	}
 }

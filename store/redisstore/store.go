@@ -106,6 +106,7 @@ type Store struct {
 	patrol   *patrol
 	general  bool          // tests: only do.lua is used
 	skew     time.Duration // tests: by how much this process's clock is ahead
+	held     *heldKeys
 
 	families  sync.Map // name → *family
 	bindings  [cached]atomic.Pointer[binding]
@@ -129,7 +130,7 @@ func New(ctx context.Context, c Config) (*Store, error) {
 	}
 	s := &Store{
 		conn: conn, client: conn.Client, cluster: conn.Cluster,
-		prefix: c.Prefix, timeout: c.Timeout, max: int64(c.MaxInFlight), now: c.Now, keep: time.Second.Milliseconds(),
+		prefix: c.Prefix, timeout: c.Timeout, max: int64(c.MaxInFlight), now: c.Now, keep: time.Second.Milliseconds(), held: newHeldKeys(),
 	}
 	if c.Prefix == "" {
 		s.prefix = "weir:"
