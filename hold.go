@@ -21,7 +21,7 @@ const (
 // Expiry returns when a reservation of ttl made at now ends, or a *TTLError. It is
 // for stores.
 func (p *Policy) Expiry(now Instant, ttl time.Duration) (int64, error) {
-	now = min(now, Instant(algo.Horizon))
+	now = min(now, Instant(algo.Never-1).Add(-MaxTTL)) // so that it is not taken for never
 	switch {
 	case ttl == 0:
 		return int64(now.Add(DefaultTTL)), nil

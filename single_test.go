@@ -413,3 +413,35 @@ func TestAnyOrderOfInstants(t *testing.T) {
 		}
 	}
 }
+
+// Beyond the end of its time a Single refuses, and says that waiting cannot help.
+func TestBeyondTheHorizon(t *testing.T) {
+	for name, limit := range map[string]Limit{
+		"gcra":    {Rate: 3, Per: Every(time.Second)},
+		"odd":     {Rate: 7, Per: Every(time.Minute), Burst: 3},
+		"window":  {Rate: 3, Per: Every(time.Second), Algorithm: FixedWindow},
+		"dual":    {Rate: 3, Per: Every(time.Second), Algorithm: DualWindow},
+		"log":     {Rate: 3, Per: Every(time.Second), Algorithm: SlidingLog},
+		"sliding": {Rate: 3, Per: Every(time.Second), Algorithm: SlidingWindow},
+		"day":     {Rate: 3, Per: Calendar(Day, nil)},
+	} {
+		now := Instant(algo.Horizon).Add(time.Hour)
+		s := mustNewAt(t, now, limit)
+		for i := range 5 {
+			d := s.TakeAt(now.Add(time.Duration(i)*time.Hour), 1)
+			if want := i < 3; d.Allowed != want || !want && (d.RetryAfter != Never || d.Reason != Exhausted) {
+				t.Errorf("%s, take %d after the horizon: %v", name, i, d)
+			}
+		}
+	}
+	// Slots go by the expiry of their holds, also then.
+	now := Instant(algo.Horizon).Add(time.Hour)
+	s := mustNewAt(t, now, Limit{Rate: 1, Algorithm: Concurrency})
+	s.ReserveAt(now, 1, time.Minute)
+	if _, d := s.ReserveAt(now, 1, time.Minute); d.Allowed || d.RetryAfter != time.Minute {
+		t.Errorf("a second slot of one: %v", d)
+	}
+	if _, d := s.ReserveAt(now.Add(time.Minute), 1, time.Minute); !d.Allowed {
+		t.Errorf("a slot after the expiry: %v", d)
+	}
+}

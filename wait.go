@@ -212,6 +212,13 @@ func (q *queue) arm(now Instant) {
 	if due == q.armed {
 		return
 	}
+	if due == algo.Never { // beyond algo.Horizon; whoever changes something looks again
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		q.armed = 0
+		return
+	}
 	q.armed = due
 	in := until(due, Now())
 	if q.timer == nil {

@@ -92,7 +92,7 @@ func (a *Anchored) RetryAt(s State, now, cost int64) int64 {
 	if used+cost <= a.units || cost == 0 {
 		return now
 	}
-	return start + a.per
+	return reachable(start + a.per)
 }
 
 // ResetAt returns the end of the window, or now if none is open.
@@ -101,7 +101,7 @@ func (a *Anchored) ResetAt(s State, now int64) int64 {
 	if used == 0 {
 		return now
 	}
-	return start + a.per
+	return reachable(start + a.per)
 }
 
 // Fresh returns the state of a key that was never used. A rule that starts less

@@ -14,7 +14,7 @@ package algo
 // Seconds of a minute end at 59; 63 is free for a caller's mark (see DualMark).
 // The minute's number does not repeat before October 2083, so no length of
 // idling makes an old count look new or a new one old, as numbers of 15 and 16
-// bits would. From then on it stands still.
+// bits would. From then on it stands still, and what is used up stays so.
 //
 // With the later of the stored time and now, and counts of past windows zero, a
 // charge of c is admitted if secondUsed + c ≤ perSecond and minuteUsed + c ≤
@@ -110,7 +110,7 @@ func (d *Dual) Capacity() int64 { return int64(min(d.perSecond, d.perMinute)) }
 // DualUse is what a dual word says at an instant.
 type DualUse struct {
 	Second, Minute         int64 // units used in this second and this minute
-	SecondEnds, MinuteEnds int64 // the instants at which these end
+	SecondEnds, MinuteEnds int64 // the instants at which these end; Never from 2083 on
 }
 
 // current splits the word and moves it to now. Minute and second are counted
@@ -151,10 +151,17 @@ func (d *Dual) Take(word uint64, now, cost int64) (next uint64, ok bool) {
 func (d *Dual) Use(word uint64, now int64) DualUse {
 	minute, um, second, us := d.current(word, now)
 	starts := Epoch + int64(minute)*minuteNs
-	return DualUse{
+	u := DualUse{
 		Second: int64(us), Minute: int64(um),
 		SecondEnds: starts + int64(second+1)*secondNs, MinuteEnds: starts + minuteNs,
 	}
+	if minute >= 1<<25-1 { // the last
+		u.MinuteEnds = Never
+		if second >= 59 {
+			u.SecondEnds = Never
+		}
+	}
+	return u
 }
 
 // Remaining returns how many units fit at now.

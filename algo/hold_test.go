@@ -84,7 +84,7 @@ func TestRollback(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		p, src := reached(t, allKinds...)
-		l, now := p.real, p.now
+		l, now := p.real, max(p.now, p.model.last)
 		before := l.Clone()
 		before.Advance(now)
 		outer := l.Checkpoint(now)

@@ -141,7 +141,7 @@ type Checkpoint struct {
 
 // Checkpoint returns the ledger as it is at now, to try something out and then to
 // Rollback. Unlike Clone it looks at no hold. Until then only Take, Debit, Peek,
-// Reserve, Set and EndHoldsBy may be called, at that same now.
+// Reserve, Set and EndHoldsBy, with a later instant, may be called, at that same now.
 func (l *Ledger) Checkpoint(now int64) Checkpoint {
 	l.advance(now)
 	return Checkpoint{

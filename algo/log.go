@@ -141,7 +141,7 @@ func (l *SlidingLog) RetryAt(g *Log, now, cost int64) int64 {
 	head, sum := l.live(g, now)
 	for ; cost > 0 && sum+cost > l.units; head++ {
 		sum -= g.entries[head].units
-		at = g.entries[head].at + l.per
+		at = reachable(g.entries[head].at + l.per)
 	}
 	return at
 }
@@ -149,7 +149,7 @@ func (l *SlidingLog) RetryAt(g *Log, now, cost int64) int64 {
 // ResetAt returns the instant from which nothing of the past counts.
 func (l *SlidingLog) ResetAt(g *Log, now int64) int64 {
 	if head, _ := l.live(g, now); head < len(g.entries) {
-		return g.entries[len(g.entries)-1].at + l.per
+		return reachable(g.entries[len(g.entries)-1].at + l.per)
 	}
 	return now
 }

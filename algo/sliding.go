@@ -128,9 +128,18 @@ func (w *Sliding) RetryAt(s State, now, cost int64) int64 {
 		return now
 	}
 	if room := w.units - cost - int64(v.cur); room >= 0 {
-		return v.start + w.falls(v.prev, room)
+		return w.after(v, w.falls(v.prev, room))
 	}
-	return v.start + w.per + w.falls(v.cur, w.units-cost)
+	return w.after(v, w.per+w.falls(v.cur, w.units-cost))
+}
+
+// after returns the instant so long after the start of a window, or Never if its window
+// does not come.
+func (w *Sliding) after(v slide, d int64) int64 {
+	if v.number+uint64(d/w.per) > w.last {
+		return Never
+	}
+	return v.start + d
 }
 
 // falls returns how far into a window the weight of prev has fallen to room:
@@ -145,9 +154,9 @@ func (w *Sliding) falls(prev uint64, room int64) int64 {
 func (w *Sliding) ResetAt(s State, now int64) int64 {
 	switch v := w.current(s, now); {
 	case v.cur > 0:
-		return v.start + 2*w.per
+		return w.after(v, 2*w.per)
 	case v.prev > 0:
-		return v.start + w.per
+		return w.after(v, w.per)
 	}
 	return now
 }

@@ -23,6 +23,8 @@ type ticks struct {
 	unit        uint64 // ticks in one unit
 	num, den    uint64
 	whole, part uint64 // num/den = whole + part/2^64, rounded down
+	end         uint64 // Horizon's tick: no instant has a greater one
+	plain       uint64 // up to this tick, ticks are nanoseconds: end or 0
 	easy        uint64 // nanoseconds since Epoch below which tick(n) = n × num: all or none
 	perUnit     divisor
 }
@@ -53,6 +55,9 @@ func newTicks(rate, per int64) (ticks, bool) {
 	t.whole = t.num / t.den
 	t.part, _ = bits.Div64(t.num%t.den, 0, t.den)
 	t.perUnit = newDivisor(t.unit)
+	if t.end = t.Tick(Horizon); t.num == 1 && t.den == 1 {
+		t.plain = t.end
+	}
 	return t, true
 }
 
@@ -87,10 +92,10 @@ func (t *ticks) tickAny(now int64) uint64 {
 	return q
 }
 
-// First returns the first instant whose tick is at least tick, ignoring the
-// ends of the range that Tick works in.
+// First returns the first instant whose tick is at least tick, or Never if that lies
+// beyond Horizon, where time stands still.
 func (t *ticks) First(tick uint64) int64 {
-	if t.num == 1 && t.den == 1 && tick <= maxSpan {
+	if tick <= t.plain {
 		return Epoch + int64(tick)
 	}
 	return t.firstAny(tick)
@@ -100,25 +105,34 @@ func (t *ticks) First(tick uint64) int64 {
 //
 //go:noinline
 func (t *ticks) firstAny(tick uint64) int64 {
+	if tick > t.end {
+		return Never
+	}
 	hi, lo := bits.Mul64(tick, t.den)
 	lo, carry := bits.Add64(lo, t.num-1, 0)
-	if hi += carry; hi >= t.num {
-		return Never - 1
-	}
-	n, _ := bits.Div64(hi, lo, t.num)
-	if n > uint64(Never-1-Epoch) {
-		return Never - 1
-	}
+	n, _ := bits.Div64(hi+carry, lo, t.num) // at most Horizon − Epoch
 	return Epoch + int64(n)
 }
 
 // Wait returns how many nanoseconds after now the first instant is whose tick is
-// at least tick. It needs now's own tick, from, which must not be greater.
+// at least tick, or -1 if there is none. It needs now's own tick, from, which must not
+// be greater.
 func (t *ticks) Wait(tick, from uint64, now int64) int64 {
-	if t.num == 1 && t.den == 1 {
+	if tick <= t.plain {
 		return int64(tick - from)
 	}
-	return max(0, t.firstAny(tick)-now)
+	return t.waitAny(tick, now)
+}
+
+// waitAny is Wait without its short cut.
+//
+//go:noinline
+func (t *ticks) waitAny(tick uint64, now int64) int64 {
+	at := t.firstAny(tick)
+	if at == Never {
+		return -1
+	}
+	return max(0, at-now)
 }
 
 // same says whether two clocks count the same ticks.

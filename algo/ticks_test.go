@@ -98,7 +98,8 @@ func TestTicksClamp(t *testing.T) {
 	for _, huge := range []uint64{1 << 62, 1<<63 - 1, 1 << 63, math.MaxUint64} {
 		for _, r := range rates {
 			tk, _ := newTicks(r[0], r[1])
-			if n := tk.First(huge); n < Epoch || n == Never {
+			n := tk.First(huge)
+			if want := huge <= tk.Tick(Horizon); n < Epoch || (n != Never) != want {
 				t.Errorf("%v: first(%d) = %d", r, huge, n)
 			}
 		}

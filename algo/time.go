@@ -4,7 +4,9 @@ import "math"
 
 // Instants are Unix nanoseconds in an int64. Every rule here works from Epoch
 // to Horizon; an instant outside is moved to the nearer end, so a clock that
-// was never set stalls a limiter instead of opening it.
+// was never set stalls a limiter instead of opening it. Beyond Horizon nothing that
+// was used comes back by waiting, so what is refused then, or could be admitted only
+// then, may be retried Never. Slots alone go by the expiry of holds, at any time.
 const (
 	// Epoch is 2020-01-01T00:00:00Z, the zero of every packed time.
 	Epoch int64 = 1_577_836_800_000_000_000
@@ -38,6 +40,14 @@ func sinceEpoch(now int64) uint64 {
 		return clampedSinceEpoch(now)
 	}
 	return n
+}
+
+// reachable returns at or, if that lies beyond Horizon, Never.
+func reachable(at int64) int64 {
+	if at > Horizon {
+		return Never
+	}
+	return at
 }
 
 // inRange returns now, moved into the range that the rules work in.

@@ -11,7 +11,7 @@ import (
 type windows struct {
 	per   int64     // length in nanoseconds; 0 for a calendar
 	first int64     // the number of Epoch's window, counted from 1970
-	last  uint64    // the greatest number there is; time stands in that window
+	last  uint64    // the greatest number there is; time stands still in that window
 	by    divisor   // divides by per
 	cal   *Calendar // nil for equal windows
 }
@@ -33,6 +33,15 @@ func (w *windows) bounds(number uint64) (start, end int64) {
 	}
 	start = (int64(number) + w.first) * w.per
 	return start, start + w.per
+}
+
+// ends returns the end of a window, or Never of the last.
+func (w *windows) ends(number uint64) int64 {
+	if number >= w.last {
+		return Never
+	}
+	_, end := w.bounds(number)
+	return end
 }
 
 // countBits returns how many of 63 bits are left beside the window number.
@@ -94,7 +103,7 @@ func NewFixed(rate, per int64, fill Fill) (*Fixed, error) {
 
 // NewCalendarFixed returns the rule for rate units in every window of cal.
 func NewCalendarFixed(rate int64, cal *Calendar, fill Fill) (*Fixed, error) {
-	return newFixed(rate, windows{cal: cal}, fill)
+	return newFixed(rate, windows{cal: cal, last: math.MaxUint64}, fill)
 }
 
 func newFixed(rate int64, w windows, fill Fill) (*Fixed, error) {
@@ -104,6 +113,7 @@ func newFixed(rate int64, w windows, fill Fill) (*Fixed, error) {
 	if err := checkFill(fill); err != nil {
 		return nil, err
 	}
+	w.last = min(w.last, w.number(Horizon))
 	f := &Fixed{windows: w, units: rate, shift: w.countBits(), fill: fill}
 	f.most = 1<<f.shift - 1
 	if uint64(rate) > f.most {
@@ -153,8 +163,7 @@ func (f *Fixed) RetryAt(word uint64, now, cost int64) int64 {
 	if int64(used)+cost <= f.units || cost == 0 {
 		return now
 	}
-	_, end := f.bounds(number)
-	return end
+	return f.ends(number)
 }
 
 // ResetAt returns the end of the window, or now if nothing is used in it.
@@ -163,8 +172,7 @@ func (f *Fixed) ResetAt(word uint64, now int64) int64 {
 	if used == 0 {
 		return now
 	}
-	_, end := f.bounds(number)
-	return end
+	return f.ends(number)
 }
 
 // GrantedSince returns the earliest instant at which Take can have written the
