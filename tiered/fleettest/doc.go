@@ -49,7 +49,7 @@
 //   - Once the store is back, nodes ask it again: within 0.4 s, and within 1.25 s if it
 //     hung, since a flush on its way is waited for.
 //   - Where demand exceeds the limit all the time and nothing fails, at least burst +
-//     rate·T is admitted, or the limit in each window, less one in a hundred, less 15 in a hundred
+//     rate·T is admitted, or the limit in each window, less 2 in a hundred, less 15 in a hundred
 //     for windows that slide or open with a charge; less a quarter of a burst for Leased, and b for
 //     each node for Async. That is for bursts of 8 and more: with less, calls at random miss units in
 //     every mode.

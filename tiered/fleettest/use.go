@@ -53,7 +53,7 @@ func (c *checker) due(m *measure) float64 {
 	if !m.bursts() {
 		full = m.capacity * float64(c.whole(m, length))
 	}
-	switch slack = max(2, 0.01*full); {
+	switch slack = max(2, 0.02*full); {
 	case m.algorithm == weir.SlidingWindow || m.algorithm == weir.AnchoredWindow || m.algorithm == weir.SlidingLog:
 		slack = max(2, 0.15*full) // windows open late, and estimates are rounded up
 	}
