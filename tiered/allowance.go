@@ -83,6 +83,9 @@ func (a *allowance) spend(pl *plan, cost int64, now weir.Instant) (weir.Decision
 
 // spendLocked grants cost units of a key if its allowance has them. It requires e.mu.
 func (t *Limiter) spendLocked(e *entry, pl *plan, cost int64, now weir.Instant) (weir.Decision, bool) {
+	if t.closed.Load() { // nobody would flush it
+		return weir.Decision{}, false
+	}
 	d, ok := e.allowance.spend(pl, cost, now)
 	if !ok {
 		return d, false

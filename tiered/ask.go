@@ -68,6 +68,7 @@ func (t *Limiter) takeFirst(ctx context.Context, c *call) (weir.Decision, error)
 	d, err := t.storeTake(ctx, c)
 	t.endSync(&k, d, c.now, err)
 	if err == nil {
+		t.counts.store.Add(1)
 		t.learn(c, d)
 	}
 	return t.decided(c, d, err)
@@ -151,7 +152,7 @@ func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, er
 	for waiting := true; waiting; {
 		select {
 		case <-w.done:
-			return t.decided(c, w.decision, w.err)
+			return t.answered(c, w)
 		case <-ctx.Done():
 			t.leaveAsk(c.entry, w)
 			waiting = false
@@ -164,7 +165,7 @@ func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, er
 	}
 	select {
 	case <-w.done: // just now
-		return t.decided(c, w.decision, w.err)
+		return t.answered(c, w)
 	default:
 	}
 	if err := ctx.Err(); err != nil {
@@ -176,6 +177,14 @@ func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, er
 		err = &awayError{errLate}
 	}
 	return t.decided(c, weir.Decision{}, err)
+}
+
+// answered returns the answer to w.
+func (t *Limiter) answered(c *call, w *ask) (weir.Decision, error) {
+	if w.err == nil && w.with != nil { // else it was decided here, and counted
+		t.counts.store.Add(1)
+	}
+	return t.decided(c, w.decision, w.err)
 }
 
 // leaveAsk has w not be sent any more, unless it was: then it returns when. Afterwards w.with

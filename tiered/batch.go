@@ -114,6 +114,7 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) erro
 		c := &calls[i]
 		if err == nil {
 			c.gen = cmp.Or(generations[c.hash], c.gen)
+			t.counts.store.Add(1)
 			t.learn(c, s.batch.Decisions[i])
 			generations[c.hash] = c.gen
 			b.Decisions[at] = s.batch.Decisions[i]
@@ -171,7 +172,6 @@ func (t *Limiter) learnAll(b *weir.Batch, calls []call) {
 			t.admitted(&calls[i])
 		case d.Reason == weir.Exhausted || d.Reason == weir.TooCostly:
 			t.learn(&calls[i], d)
-			continue
 		}
 		t.counts.store.Add(1)
 	}

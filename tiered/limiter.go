@@ -91,11 +91,14 @@ func (t *Limiter) Close() {
 		defer cancel()
 		t.sweep(true)
 		t.settle(ctx)
-		t.flush()
+		for t.flush(); t.busy() && ctx.Err() == nil; { // a caller may have listed its key meanwhile
+			t.flush()
+		}
 	})
 }
 
-// closeGrace is how long Close may take to give leases back, after what was under way.
+// closeGrace is how long Close goes on to give leases back and to flush, after what was under
+// way.
 const closeGrace = time.Second
 
 // background runs do until it returns, unless the limiter is closing.
@@ -270,6 +273,7 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	d, err := t.storeTake(ctx, c)
 	if err == nil {
+		t.counts.store.Add(1)
 		t.learn(c, d)
 	}
 	return t.decided(c, d, err)
@@ -325,7 +329,6 @@ func keyHash(key string) string {
 // learn remembers what the store replied to a charge that was sent at c.now, if it may be
 // of use. If the charge was admitted, c.gen is the generation after it.
 func (t *Limiter) learn(c *call, d weir.Decision) {
-	t.counts.store.Add(1)
 	if d.Allowed && c.cost > 0 {
 		t.admitted(c)
 	}
