@@ -153,11 +153,11 @@ func (p *pair) settle(r *rapid.T) {
 }
 
 // sameDecisions compares decisions, those of the daemon in whole milliseconds. If allowed, it does
-// not tell by which limit.
+// not tell by which limit. Held is not on the wire.
 func sameDecisions(r *rapid.T, near, far []weir.Decision) {
 	want := make([]weir.Decision, len(near))
 	for i, d := range near {
-		d.RetryAfter, d.ResetAfter = millis(d.RetryAfter), millis(d.ResetAfter)
+		d.RetryAfter, d.ResetAfter, d.Held = millis(d.RetryAfter), millis(d.ResetAfter), false
 		if d.Allowed || d.Reason == weir.Admitted {
 			d.By = 0
 		}

@@ -94,7 +94,7 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		until: c.now.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter), resetAt: after(now, d.ResetAfter),
 		by: d.By, reason: d.Reason, never: d.RetryAfter == weir.Never, held: d.Held, limit: d.Limit, remaining: d.Remaining,
 	}
-	if d.Held {
+	if d.Held || pl.force.ReserveOnly() { // a daemon behind package client does not say Held
 		n.until = c.now.Add(min(t.config.MaxDeny, maxHeldDeny))
 	}
 	whole := after(c.now, d.RetryAfter)

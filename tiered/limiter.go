@@ -91,8 +91,7 @@ func (t *Limiter) Close() {
 		defer cancel()
 		t.sweep(true)
 		t.settle(ctx)
-		for t.flush(); t.busy() && ctx.Err() == nil; { // a caller may have listed its key meanwhile
-			t.flush()
+		for t.flush() && t.busy() { // a caller may have listed its key meanwhile
 		}
 	})
 }

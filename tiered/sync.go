@@ -332,15 +332,23 @@ func (u *unflushed) any() bool {
 const flushBatch = 256
 
 // flush sends the usage of all parts whose breaker is closed, all at once, so that one
-// that hangs delays no other.
-func (t *Limiter) flush() {
-	var all sync.WaitGroup
+// that hangs delays no other. It says whether all have answered.
+func (t *Limiter) flush() bool {
+	var (
+		all    sync.WaitGroup
+		failed atomic.Bool
+	)
 	for i := range t.unflushed {
 		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].any() {
-			all.Go(func() { t.flushPart(b, t.send) })
+			all.Go(func() {
+				if !t.flushPart(b, t.send) {
+					failed.Store(true)
+				}
+			})
 		}
 	}
 	all.Wait()
+	return !failed.Load()
 }
 
 // flushPart sends the usage of one part. It returns false at the first call that the
