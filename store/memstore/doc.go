@@ -17,6 +17,12 @@
 // costs 16 bytes for every charge that counts, at most 1 MiB per key, and keys with
 // open reservations a few hundred bytes each; those are pointers.
 //
+// A key may have 10,000 reservations open, a table 100,000. What Take, reserving and
+// settling cost hardly depends on how many there are, and a Take beside them costs about
+// two and a half times as much as one without. How a reservation was settled is
+// remembered until it would have expired, for those who settle again: of 1,000 per key and
+// 100,000 in all. Until then the key is decided like one with reservations.
+//
 // # What it promises
 //
 // One policy on one key is linearizable. TakeAll and ReserveAll are, too: they lock

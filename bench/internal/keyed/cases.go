@@ -56,6 +56,7 @@ func Cases(s Sizes) []harness.Case {
 		admitted(s.Most, 2),
 		refused(2),
 	}
+	cases = append(cases, holdCases()...)
 	for _, cores := range coresToTry(runtime.NumCPU()) {
 		cases = append(cases, scaling(1, cores), scaling(s.Most, cores))
 	}

@@ -116,6 +116,10 @@ func TestGoals(t *testing.T) {
 		"1 hot key, 2 goroutines: weir Table.Take":      2,
 		"100,000 keys, 2 goroutines: weir Table.Take":   3.5,
 		"1,000,000 keys, 2 goroutines: weir Table.Take": 1.9,
+
+		"Take beside reservations: weir Take, 1,000 open":                                besideHolds,
+		"Reserve and Settle beside reservations: weir ReserveAll and Settle, 1,000 open": besideHolds,
+		"Reserve and Settle beside reservations: weir ReserveAll and Settle, 9,999 open": besideHolds,
 	}
 	if len(goals) != len(want) {
 		t.Errorf("goals %v, want %v", goals, want)
