@@ -119,7 +119,7 @@ func TestGoals(t *testing.T) {
 
 		"Take beside reservations: weir Take, 1,000 open":                                besideHolds,
 		"Reserve and Settle beside reservations: weir ReserveAll and Settle, 1,000 open": besideHolds,
-		"Reserve and Settle beside reservations: weir ReserveAll and Settle, 9,999 open": besideHolds,
+		"Reserve and Settle beside reservations: weir ReserveAll and Settle, 9,990 open": besideHolds,
 	}
 	if len(goals) != len(want) {
 		t.Errorf("goals %v, want %v", goals, want)

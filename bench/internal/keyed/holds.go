@@ -33,7 +33,7 @@ func holdCases() []harness.Case {
 			Contenders: []harness.Contender{
 				besideOpen("ReserveAll and Settle", 1, 0, reserveOne),
 				besideOpen("ReserveAll and Settle", 1_000, besideHolds, reserveOne),
-				besideOpen("ReserveAll and Settle", 9_999, besideHolds, reserveOne),
+				besideOpen("ReserveAll and Settle", 9_990, besideHolds, reserveOne),
 			},
 		},
 	}
@@ -56,8 +56,8 @@ func besideOpen(what string, open int, goal float64, call func(*memstore.Table, 
 				return nil, err
 			}
 		}
-		one := call(t, p)
 		return func(n int) (admitted int) {
+			one := call(t, p)
 			for range n {
 				if one() {
 					admitted++
