@@ -547,19 +547,23 @@ func FuzzParseTicket(f *testing.F) {
 	})
 }
 
-// A ticket whose parts are put together anew settles each part once at most.
+// A ticket whose parts are put together anew settles each part once at most; whoever
+// settles one again is told the outcome of the first time.
 func TestTicketsWrittenAnew(t *testing.T) {
 	g, _ := frozen(t, llm(10), policy("other", perHour("", 10)))
 	ticket := reserve(t, g, "llm", ask(4, 500), 0)
 	twice := &Ticket{id: [16]byte{1}, client: "shop", policy: "llm", key: "alice", charges: append(ticket.charges[:3:3], ticket.charges...)}
-	if got := settle(t, g, twice, Used{None: true}); got.Refunded != 508 || !got.Late {
+	if got := settle(t, g, twice, Used{None: true}); got != (weir.Settled{Refunded: 2 * 508}) {
 		t.Errorf("%+v", got)
 	}
 	if got := left(t, g, "llm", ask(0, 0)); !cmp.Equal(got, []int64{10, 10, 1000}) {
 		t.Errorf("%v is left", got)
 	}
-	if got := settle(t, g, ticket, Used{None: true}); got != (weir.Settled{Late: true}) {
-		t.Errorf("what was given back by another text is given back again: %+v", got)
+	if got := settle(t, g, ticket, Used{None: true}); got != (weir.Settled{Refunded: 508}) {
+		t.Errorf("what was given back by another text: %+v, want to be told so", got)
+	}
+	if got := left(t, g, "llm", ask(0, 0)); !cmp.Equal(got, []int64{10, 10, 1000}) {
+		t.Errorf("%v is left after it was settled again", got)
 	}
 	check(t, g, "llm", ask(5, 0))
 	foreign := reserve(t, g, "llm", ask(1, 1), 0)
