@@ -82,7 +82,7 @@ var errOverfull = errors.New("the units in use exceed what these limits can reme
 
 // encode returns the script to call, its keys and its arguments.
 func (c *call) encode(s *Store) (to *script, keys, args []string) {
-	if c.small = !c.large && c.isSmall() && !c.mayHaveHolds(s); c.small {
+	if c.small = !c.large && c.isSmall(); c.small {
 		keys, args = c.encodeSmall(s)
 		return smallScript, keys, args
 	}
@@ -90,16 +90,9 @@ func (c *call) encode(s *Store) (to *script, keys, args []string) {
 	return doScript, keys, args
 }
 
-// mayHaveHolds says whether a row had open holds when it was last seen, so that it is do.lua's.
-func (c *call) mayHaveHolds(s *Store) bool {
-	held := slices.ContainsFunc(c.charges, func(ch charge) bool { return s.held.has(ch.key) })
-	c.holds = c.holds || held
-	return held
-}
-
-// noteHolds remembers which rows have open holds, of those that do.lua has told of.
+// noteHolds remembers which rows have open holds.
 func (c *call) noteHolds(s *Store) {
-	if c.small || !c.decides() {
+	if !c.decides() {
 		return
 	}
 	for i, o := range c.outcomes {

@@ -6,7 +6,7 @@ import (
 )
 
 // heldKeys remembers, for some of the rows that were seen with open holds, that they had some:
-// take.lua would only pass them on to do.lua, so they are sent there at once. It may be wrong
+// take.lua would only pass them on, so they are sent to small.lua at once. It may be wrong
 // either way, which costs no more than one script instead of the other.
 type heldKeys struct {
 	seed  maphash.Seed // set once

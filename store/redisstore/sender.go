@@ -139,6 +139,8 @@ func (s *sender) sortTake(r *request) {
 	switch {
 	case r.n.small == nil, known && s.rows[at].n != r.n:
 		s.addToCall(r, false)
+	case !known && s.store.held.has(r.key) && r.n.small.a == 1:
+		s.addToSmallCall(r)
 	case !known && s.store.held.has(r.key):
 		s.addToCall(r, true)
 	case known:
@@ -163,7 +165,7 @@ func (s *sender) spare() []*request {
 func (s *sender) addToCall(r *request, passedOn bool) {
 	ch := charge{key: r.key, n: r.n, cost: r.cost}
 	for _, p := range s.calls {
-		if p.takes() && (len(p.charges) < rowsPerCall && !s.store.cluster || p.charges[0].key == r.key) {
+		if p.takes() && p.large && (len(p.charges) < rowsPerCall && !s.store.cluster || p.charges[0].key == r.key) {
 			p.charges, p.requests = append(p.charges, ch), append(p.requests, r)
 			p.holds = p.holds || passedOn
 			return
@@ -172,6 +174,17 @@ func (s *sender) addToCall(r *request, passedOn bool) {
 	p := alone(r)
 	p.large, p.holds = true, passedOn
 	s.calls = append(s.calls, p)
+}
+
+// addToSmallCall lets small.lua serve a Take from a row with holds, together with others from it.
+func (s *sender) addToSmallCall(r *request) {
+	for _, p := range s.calls {
+		if p.takes() && !p.large && p.charges[0].key == r.key {
+			p.charges, p.requests = append(p.charges, charge{key: r.key, n: r.n, cost: r.cost}), append(p.requests, r)
+			return
+		}
+	}
+	s.calls = append(s.calls, alone(r))
 }
 
 // alone returns the call for one Take.

@@ -201,7 +201,10 @@ func (c *call) decodeSmall(reply []int64) (done bool) {
 	of := reply[1:]
 	for _, row := range c.rows {
 		for _, i := range row {
-			c.outcomes[i] = c.charges[i].n.small.outcome(pair{of[0], of[1]}, c.charges[i].cost, of[2] == 1)
+			c.outcomes[i] = c.charges[i].n.small.outcome(pair{of[0], of[1]}, c.charges[i].cost, of[2]&1 == 1)
+			if reset := of[2] >> 1; reset > 0 { // it has holds
+				c.outcomes[i][4], c.outcomes[i][5] = max(c.outcomes[i][4], reset), outcomeHeld
+			}
 			of = of[each:]
 		}
 	}

@@ -16,7 +16,9 @@
 --
 -- It returns {now, …} with, for each charge, row by row, how far TAT is ahead of now (w, f)
 -- before the charge, and 1 if that fits; or {-1} if do.lua must see one of the rows, and
--- then nothing has changed.
+-- then nothing has changed. Of a row with holds, of which none has expired, TAT is the
+-- effective one, and the last number is 1 + 2 × the time until such a row is as if unused;
+-- what does not fit there is do.lua's, which knows when it will.
 
 local now = tonumber(ARGV[2])
 if not now then
@@ -26,12 +28,25 @@ end
 local keep = tonumber(ARGV[3])
 local all = ARGV[1] == 'all'
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in rows
-local unpack, call = struct.unpack, redis.call
+local unpack, call, max = struct.unpack, redis.call, math.max
+
+local function whole(x) return type(x) == 'number' and x % 1 == 0 and x > -9007199254740991 and x < 9007199254740991 end
+
+-- heldRow returns a row with holds, as do.lua writes it, if it is of one GCRA limit of these
+-- numbers, a unit takes a whole number of µs to come back, and no hold has expired.
+local function heldRow(text, b, version, fp)
+	local ok, t = pcall(cmsgpack.unpack, string.sub(text, 2))
+	if not ok or type(t) ~= 'table' or #t ~= 6 or t[1] ~= version or t[2] ~= fp or not whole(t[3]) then return nil end
+	local r, h = type(t[4]) == 'table' and #t[4] == 1 and t[4][1], t[6]
+	if type(r) ~= 'table' or #r ~= 8 or r[1] ~= 'main' or r[2] ~= 'g' or r[3] ~= 1 or r[4] ~= b or not whole(r[7]) or r[8] ~= 0 then return nil end
+	if type(h) ~= 'table' or #h ~= 6 or not whole(h[1]) or not whole(h[3]) or not whole(h[4]) or now >= h[3] then return nil end
+	return t, r, h
+end
 
 -- Everything is read before anything is written, so that an error changes nothing. What
 -- to write is gathered in six numbers for each row: w, f, a, b, version, fingerprint; in
 -- debits as it is without the charges.
-local out, n, rows, debits, texts, was, refused = {now}, 1, {}, {}, {}, {}, false
+local out, n, rows, debits, texts, was, refused, held = {now}, 1, {}, {}, {}, {}, false, {}
 for k = 1, #KEYS do
 	local numbers = ARGV[3 + k]
 	local a, b, Bw, Bf, Mw, Mf, version, fp, uw, uf, at = unpack('>dddddddddd', numbers)
@@ -39,7 +54,7 @@ for k = 1, #KEYS do
 	local text = call('GET', KEYS[k])
 	local w, f, changed = now, 0, false
 	if text then
-		local rowA, rowB, rowVersion, same = 1, nil, 0, false
+		local rowA, rowB, rowVersion, same, hold = 1, nil, 0, false, nil
 		if #text == 12 then
 			local high, low
 			high, rowB, low = unpack('>I4I4I4', text)
@@ -48,6 +63,11 @@ for k = 1, #KEYS do
 			local print
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w, same = EPOCH + w, print == fp % 65536
+		elseif a == 1 and string.byte(text) == 255 then
+			local t, r
+			t, r, hold = heldRow(text, b, version, fp)
+			if not t or hold[1] * b >= 2251799813685248 then return {-1} end
+			w, rowB, rowVersion, same, held[k] = r[7], b, version, true, {t = t, r = r}
 		end
 		if rowB ~= b or rowA ~= a or rowVersion ~= version or f >= a then return {-1} end
 		texts[k], was[k] = text, w
@@ -56,6 +76,10 @@ for k = 1, #KEYS do
 		elseif w > mostW or (w == mostW and f > Mf) then
 			if not same then return {-1} end
 			w, f, changed = mostW, Mf, true -- the clock was set back: see take.lua
+		end
+		if hold then -- effective TAT, and when it is as if unused: see do.lua
+			local units = math.min(hold[1] * b, Mw)
+			w, held[k].reset, held[k].last = max(w, now + units), units > 0 and hold[4] + units or now, hold[4]
 		end
 	end
 	if uw > 0 or uf > 0 then
@@ -74,9 +98,12 @@ for k = 1, #KEYS do
 			out[n + 3] = 1
 		elseif nextW < limitW or (nextW == limitW and nextF <= Bf) then
 			w, f, changed, out[n + 3] = nextW, nextF, true, 1
+		elseif held[k] then
+			return {-1}
 		else
 			refused = true
 		end
+		if held[k] then out[n + 3] = 1 + 2 * (held[k].reset - now) end
 		n = n + 3
 	end
 	if changed then rows[k] = {w, f, a, b, version, fp} end
@@ -85,16 +112,21 @@ if refused and all then rows = debits end
 
 for k, row in pairs(rows) do
 	local w, f, a, b, version, fp = row[1], row[2], row[3], row[4], row[5], row[6]
-	local tat, text = math.max(0, w - EPOCH), nil
+	local tat, text = max(0, w - EPOCH), nil
 	if version == 0 and a == 1 and b < 4294967296 then
 		local low = tat % 1048576
 		text = struct.pack('>I4I4I4', (tat - low) / 1048576, b, low * 4096 + fp % 4096)
 	else
 		text = struct.pack('>I7I7I7I7I2I4', tat, f, a, b, fp % 65536, version)
 	end
-	local quantum = math.max(4000000, 16 * b / a) -- when it expires: see take.lua
+	local quantum = max(4000000, 16 * b / a) -- when it expires: see take.lua
 	local since = w % quantum
-	if texts[k] and w - since == was[k] - was[k] % quantum then
+	if held[k] then
+		local t, r = held[k].t, held[k].r
+		t[3], r[7], r[8] = max(t[3], now), w, 0
+		local last = max(held[k].reset, held[k].last, w - since + quantum)
+		call('PSETEX', KEYS[k], string.format('%d', (last - now) / 1000 + 1 + keep), '\255' .. cmsgpack.pack(t))
+	elseif texts[k] and w - since == was[k] - was[k] % quantum then
 		call('SET', KEYS[k], text, 'KEEPTTL')
 	else
 		call('PSETEX', KEYS[k], string.format('%d', (w - since + quantum - now) / 1000 + 1 + keep), text)

@@ -114,15 +114,21 @@ func TestPassedOnOnce(t *testing.T) {
 				t.Errorf("%s, %s: %d commands, want %d", way, what, got, commands)
 			}
 		}
-		if _, err := take(s, p); err != nil { // the server gets to know the scripts
-			t.Fatal(err)
+		for _, take := range ways { // the server gets to know the scripts
+			if _, err := take(s, p); err != nil {
+				t.Fatal(err)
+			}
 		}
 		want("no holds", 1)
 		res, err := weir.Reserve(context.Background(), another, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want("a hold that another process has made", 2)
+		first := int64(2)
+		if way == "all" {
+			first = 1 // small.lua knows such rows
+		}
+		want("a hold that another process has made", first)
 		want("a hold that is known", 1)
 		if _, err := res.Cancel(context.Background()); err != nil {
 			t.Fatal(err)
