@@ -26,8 +26,7 @@ func TestHeld(t *testing.T) {
 				t.Errorf("%s: peek: %s, error %v; want held %v", what, show(peek), err, held)
 			}
 		}
-		res, err := weir.Reserve(context.Background(), s, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 60})
-		if err != nil {
+		if _, err := weir.Reserve(context.Background(), s, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 60}); err != nil {
 			t.Fatal(err)
 		}
 		want("open", 41, false, true)
@@ -35,7 +34,8 @@ func TestHeld(t *testing.T) {
 		want("allowed", 0, true, false)
 		clock = clock.Add(time.Minute)
 		want("expired", 41, false, false)
-		if res, err = weir.Reserve(context.Background(), s, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 40}); err != nil {
+		res, err := weir.Reserve(context.Background(), s, time.Minute, weir.Charge{Policy: p, Key: "k", Cost: 40})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := res.Commit(context.Background(), 40); err != nil {

@@ -139,10 +139,8 @@ func (s *sender) sortTake(r *request) {
 	switch {
 	case r.n.small == nil, known && s.rows[at].n != r.n:
 		s.addToCall(r, false)
-	case !known && s.store.held.has(r.key) && r.n.small.a == 1:
-		s.addToSmallCall(r)
 	case !known && s.store.held.has(r.key):
-		s.addToCall(r, true)
+		s.addToSmallCall(r)
 	case known:
 		s.rows[at].requests = append(s.rows[at].requests, r)
 	default:

@@ -33,12 +33,12 @@ local unpack, call, max = struct.unpack, redis.call, math.max
 local function whole(x) return type(x) == 'number' and x % 1 == 0 and x > -9007199254740991 and x < 9007199254740991 end
 
 -- heldRow returns a row with holds, as do.lua writes it, if it is of one GCRA limit of these
--- numbers, a unit takes a whole number of µs to come back, and no hold has expired.
-local function heldRow(text, b, version, fp)
+-- numbers, and no hold has expired.
+local function heldRow(text, a, b, version, fp)
 	local ok, t = pcall(cmsgpack.unpack, string.sub(text, 2))
 	if not ok or type(t) ~= 'table' or #t ~= 6 or t[1] ~= version or t[2] ~= fp or not whole(t[3]) then return nil end
 	local r, h = type(t[4]) == 'table' and #t[4] == 1 and t[4][1], t[6]
-	if type(r) ~= 'table' or #r ~= 8 or r[1] ~= 'main' or r[2] ~= 'g' or r[3] ~= 1 or r[4] ~= b or not whole(r[7]) or r[8] ~= 0 then return nil end
+	if type(r) ~= 'table' or #r ~= 8 or r[1] ~= 'main' or r[2] ~= 'g' or r[3] ~= a or r[4] ~= b or not whole(r[7]) or not whole(r[8]) or r[8] < 0 then return nil end
 	if type(h) ~= 'table' or #h ~= 6 or not whole(h[1]) or not whole(h[3]) or not whole(h[4]) or now >= h[3] then return nil end
 	return t, r, h
 end
@@ -63,11 +63,11 @@ for k = 1, #KEYS do
 			local print
 			w, f, rowA, rowB, print, rowVersion = unpack('>I7I7I7I7I2I4', text)
 			w, same = EPOCH + w, print == fp % 65536
-		elseif a == 1 and string.byte(text) == 255 then
+		elseif string.byte(text) == 255 then
 			local t, r
-			t, r, hold = heldRow(text, b, version, fp)
-			if not t or hold[1] * b >= 2251799813685248 then return {-1} end
-			w, rowB, rowVersion, same, held[k] = r[7], b, version, true, {t = t, r = r}
+			t, r, hold = heldRow(text, a, b, version, fp)
+			if not t or hold[1] * b > 9007199254740991 then return {-1} end -- exact below 2^53
+			w, f, rowA, rowB, rowVersion, same, held[k] = r[7], r[8], a, b, version, true, {t = t, r = r}
 		end
 		if rowB ~= b or rowA ~= a or rowVersion ~= version or f >= a then return {-1} end
 		texts[k], was[k] = text, w
@@ -78,8 +78,13 @@ for k = 1, #KEYS do
 			w, f, changed = mostW, Mf, true -- the clock was set back: see take.lua
 		end
 		if hold then -- effective TAT, and when it is as if unused: see do.lua
-			local units = math.min(hold[1] * b, Mw)
-			w, held[k].reset, held[k].last = max(w, now + units), units > 0 and hold[4] + units or now, hold[4]
+			local sf = hold[1] * b % a
+			local sw = (hold[1] * b - sf) / a
+			if sw > Mw or (sw == Mw and sf > Mf) then sw, sf = Mw, Mf end
+			if now + sw > w or (now + sw == w and sf > f) then w, f = now + sw, sf end
+			held[k].reset, held[k].last = now, hold[4]
+			if hold[1] > 0 then held[k].reset = hold[4] + sw + (sf > 0 and 1 or 0) end
+			if held[k].reset - now >= 2251799813685248 then return {-1} end -- 2^51: it is told twofold
 		end
 	end
 	if uw > 0 or uf > 0 then
@@ -123,7 +128,7 @@ for k, row in pairs(rows) do
 	local since = w % quantum
 	if held[k] then
 		local t, r = held[k].t, held[k].r
-		t[3], r[7], r[8] = max(t[3], now), w, 0
+		t[3], r[7], r[8] = max(t[3], now), w, f
 		local last = max(held[k].reset, held[k].last, w - since + quantum)
 		call('PSETEX', KEYS[k], string.format('%d', (last - now) / 1000 + 1 + keep), '\255' .. cmsgpack.pack(t))
 	elseif texts[k] and w - since == was[k] - was[k] % quantum then
