@@ -403,7 +403,8 @@ function gcra.retryAt(r, s, H, cost)
 		if not after(hw, hf, roomW, roomF) then return true end
 		never = expiry == NEVER
 		if never then return true end
-		w, f = later(w, f, raised(r, expiry, 0, sum, expiry + r.Mw, r.Mf))
+		if after(hw, hf, r.Mw, r.Mf) then hw, hf = r.Mw, r.Mf end
+		w, f = later(w, f, expiry + hw, hf)
 		sum = sum - units
 	end)
 	if never then return NEVER end
