@@ -173,7 +173,7 @@ func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, er
 	}
 	err := errBusy
 	if w.with != nil {
-		t.timedOut(w.with)
+		t.timedOut(w.with, t.breakerOf(c.plan.policy, c.key))
 		err = &awayError{errLate}
 	}
 	return t.decided(c, weir.Decision{}, err)

@@ -164,10 +164,9 @@ func (t *Limiter) sendToProbed(s *syncCall) error {
 
 // timedOut is for a caller that stops waiting for a call which is under way: a store that
 // is slow is as good as unavailable.
-func (t *Limiter) timedOut(s *syncCall) {
+func (t *Limiter) timedOut(s *syncCall, b *breaker) {
 	if !s.late.Swap(true) {
-		c := &s.batch.Charges[0]
-		t.storeFailed(t.breakerOf(c.Policy, c.Key), errLate)
+		t.storeFailed(b, errLate)
 	}
 }
 
@@ -234,6 +233,7 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 			t.undo(s)
 		}
 	}
+	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key) // the batch is the call's from here on
 	budget := t.store.budget(ctx, t.store.rounds(&s.batch))
 	if !t.background(run) { // Close has just begun
 		go run()
@@ -255,7 +255,7 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.timedOut(s)
+	t.timedOut(s, b)
 	return &awayError{errLate}
 }
 
