@@ -75,7 +75,7 @@ func plusTime(a, b time.Duration) time.Duration {
 
 // maxHeldDeny is how long the refusal of a key with open reservations is cached at most.
 // Another node may end one at any moment, and this node does not learn of it.
-const maxHeldDeny = 2 * time.Millisecond
+const maxHeldDeny = time.Millisecond
 
 // worthTelling is how long a denial must last for other nodes to be told: word takes
 // some milliseconds to reach them.

@@ -42,7 +42,7 @@
 // single GCRA limit for larger ones. Whatever this limiter takes, settles, renews, resets
 // or sets drops it; resets and sets do so on all nodes if there is a [Bus], whose nodes also
 // tell each other of denials. While reservations are open, which another node may settle at
-// any moment, a denial is cached for 2 ms only.
+// any moment, a denial is cached for 1 ms only.
 //
 // # When the store is unavailable
 //
