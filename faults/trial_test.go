@@ -116,7 +116,7 @@ func (tr *trial) atLeast(name string, value, bound float64, formula string) {
 func (tr *trial) ratio(name string, value, bound float64) {
 	tr.Helper()
 	bound = pick(bound, bound/2)
-	f := report.Figure{Name: name, Value: fmt.Sprintf("%.2f", value), Bound: fmt.Sprintf("≥ %.2f", bound), Met: value >= bound}
+	f := report.Figure{Name: name, Value: fmt.Sprintf("%.2f", value), Bound: fmt.Sprintf("≥ %.2f ± 10 %%", bound), Met: value >= 0.9*bound}
 	if long {
 		tr.addTime(f)
 		return
