@@ -279,7 +279,7 @@ func TestCommitNeverLeavesMoreRoom(t *testing.T) {
 	})
 }
 
-// TestSettleOnce: a hold is settled once; after that the outcome is told again until
+// TestSettleOnce: a hold is settled once; after that the same outcome is returned until
 // the expiry, then it is late. Nothing changes.
 func TestSettleOnce(t *testing.T) {
 	t.Parallel()
