@@ -39,9 +39,11 @@ func rounds() int {
 	return 200
 }
 
-// taken is one outcome of the fast path.
+// taken is one outcome of the fast path: decided at an instant that is not before
+// the caller's now.
 type taken struct {
 	now  Instant
+	at   Instant
 	cost int64
 	d    Decision
 }
@@ -55,7 +57,8 @@ func raceTake(s *Single, seed uint64, step int64) []taken {
 		var mine []taken
 		for range rounds() {
 			k := taken{now: clock.tick(r, step), cost: r.Int64N(4)}
-			k.d = s.TakeAt(k.now, k.cost)
+			k.at = s.seen(k.now)
+			k.d = s.takeAt(k.at, k.now, k.cost)
 			mine = append(mine, k)
 		}
 		mu.Lock()
@@ -80,7 +83,7 @@ func TestRaceGCRA(t *testing.T) {
 	m := newRatModel(limit)
 	for i, g := range grants {
 		m.last = ratInt(-1 << 62) // the word knows no last now: an older one is just stricter
-		ok, remaining := m.take(int64(g.now-t0), g.cost)
+		ok, remaining := m.take(int64(g.at-t0), g.cost)
 		if !ok || remaining != g.d.Remaining {
 			t.Fatalf("grant %d of %d, %+v: the model says %v, %d remaining", i, len(grants), g, ok, remaining)
 		}
@@ -93,6 +96,9 @@ func TestRaceGCRA(t *testing.T) {
 		}
 	}
 	t.Logf("%d grants and %d others", len(grants), len(all)-len(grants))
+	for i := range grants {
+		grants[i].now = grants[i].at
+	}
 	checkBound(t, limit, grants)
 }
 
@@ -423,8 +429,9 @@ func TestRaceWordAndLedger(t *testing.T) {
 			now := clock.tick(r, 200)
 			cost := 1 + r.Int64N(3)
 			if r.IntN(8) > 0 {
-				if s.TakeAt(now, cost).Allowed {
-					mine = append(mine, taken{now: now, cost: cost})
+				seen := s.seen(now)
+				if s.takeAt(seen, now, cost).Allowed {
+					mine = append(mine, taken{now: now, at: seen, cost: cost})
 				}
 				continue
 			}
@@ -442,7 +449,7 @@ func TestRaceWordAndLedger(t *testing.T) {
 		t.Error("the state stayed in the ledger")
 	}
 	for i := range grants {
-		grants[i].now = max(grants[i].now, at[grants[i].now])
+		grants[i].now = max(grants[i].now, grants[i].at, at[grants[i].now])
 	}
 	t.Logf("%d grants, %d steps under the lock", len(grants), len(at))
 	checkBound(t, limit, grants)
