@@ -95,27 +95,3 @@ func BenchmarkTakeTwoLimits(b *testing.B) {
 		s.Take(1)
 	}
 }
-
-func BenchmarkPrepaid(b *testing.B) {
-	p, err := weir.NewPrepaid(fast)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Allow()
-	}
-}
-
-func BenchmarkPrepaid32(b *testing.B) {
-	p, err := weir.NewPrepaid(fast)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetParallelism(16)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			p.Allow()
-		}
-	})
-}

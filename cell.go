@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A cell is a policy and, where the policy's state is a single word, that word.
@@ -35,7 +36,7 @@ const mark = algo.Mark
 
 // newCell returns a marked cell.
 func newCell(p *Policy) *cell {
-	c := &cell{policy: p, state: p.word}
+	c := &cell{policy: p, state: p.compiled.Word}
 	c.word.Store(mark)
 	if c.state != nil && c.state.GCRA() != nil {
 		c.isGCRA, c.gcra = true, *c.state.GCRA()
@@ -51,13 +52,13 @@ func (c *cell) peek(at, now Instant, cost int64) (Decision, bool) {
 		return Decision{}, false
 	}
 	_, ok := c.state.Take(word, int64(at), cost)
-	return NewDecision(c.state.Verdict(word, int64(at), cost, ok), now), true
+	return newDecision(c.state.Verdict(word, int64(at), cost, ok), now), true
 }
 
 // refused returns d as a refusal that can be retried at at.
 func (d Decision) refused(at int64, now Instant) Decision {
 	d.Allowed, d.Reason = false, Exhausted
-	d.RetryAfter = until(at, now)
+	d.RetryAfter = compiled.Until(at, int64(now))
 	if at == algo.Never {
 		d.Reason = TooCostly
 	}

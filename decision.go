@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Decision is the answer to a charge. A refusal is a Decision, not an error, and
-// has changed nothing.
+// has changed nothing. The zero Decision is not Allowed: nothing was charged.
 type Decision struct {
 	// Allowed says whether the charge was made.
 	Allowed bool
@@ -51,26 +52,29 @@ type Decision struct {
 	ResetAfter time.Duration
 }
 
-// Never is the RetryAfter of a charge that waiting cannot help.
-const Never time.Duration = -1
+// Never is the RetryAfter of a charge that waiting cannot help, and the ResetAfter of a
+// limit of which units are held without expiry. It is the longest duration there is, so
+// that a caller who sleeps on it does not spin. On the wire it is -1.
+const Never time.Duration = math.MaxInt64
 
 // Reason says why a decision is what it is.
 type Reason uint8
 
 // The reasons. Their names are part of the wire format.
 const (
-	Admitted  Reason = iota
-	Exhausted        // not enough units remain; wait RetryAfter
-	TooCostly        // the cost exceeds what the limit ever admits
-	Invalid          // a cost or time to live is out of range, or Take met a Concurrency limit
-	QueueFull        // too many are waiting, or too many reservations are open
-	TooLate          // the caller's deadline comes before its turn
-	StoreDown        // the store could not be asked, and the policy says to refuse then
-	Blocked          // the key is blocked
+	NotCharged Reason = iota // nothing was decided; also of a charge that fits, in a batch that was refused because of another
+	Admitted                 // the charge was made
+	Exhausted                // not enough units remain; wait RetryAfter
+	TooCostly                // the cost exceeds what the limit ever admits
+	Invalid                  // a cost or time to live is out of range, or Take met a Concurrency limit
+	QueueFull                // too many are waiting, or too many reservations are open
+	TooLate                  // the caller's deadline comes before its turn
+	StoreDown                // the store is unavailable, and the policy says to refuse then
+	Blocked                  // the key is blocked
 )
 
 var reasonNames = [...]string{
-	"admitted", "exhausted", "too_costly", "invalid", "queue_full", "too_late", "store_down", "blocked",
+	"not_charged", "admitted", "exhausted", "too_costly", "invalid", "queue_full", "too_late", "store_down", "blocked",
 }
 
 // String returns the name on the wire, such as "too_costly".
@@ -96,8 +100,8 @@ func (d Decision) String() string {
 		return fmt.Sprintf("admitted, %d of %d remain", d.Remaining, d.Limit)
 	case d.Allowed:
 		return fmt.Sprintf("admitted, %d of %d remain, reset after %v", d.Remaining, d.Limit, d.ResetAfter)
-	case d.Reason == Admitted:
-		return "not taken: another charge of the batch was refused"
+	case d.Reason == NotCharged:
+		return "not charged"
 	case d.RetryAfter == Never:
 		return fmt.Sprintf("refused: %v, waiting cannot help", d.Reason)
 	}
@@ -109,44 +113,27 @@ type DeniedError struct{ Decision Decision }
 
 func (e *DeniedError) Error() string { return "weir: " + e.Decision.String() }
 
-// NewDecision makes a Decision of a ledger's verdict at now. It is for stores.
-func NewDecision(v algo.Verdict, now Instant) Decision {
+// newDecision makes a Decision of a ledger's verdict at now. Package storeapi has the same
+// for stores.
+func newDecision(v algo.Verdict, now Instant) Decision {
 	d := Decision{
 		Allowed:    v.OK,
+		Reason:     Admitted,
 		By:         v.By,
+		Held:       v.Held,
 		Limit:      v.Limit,
 		Remaining:  v.Remaining,
-		ResetAfter: until(v.ResetAt, now),
-		Held:       v.Held,
+		ResetAfter: compiled.Until(v.ResetAt, int64(now)),
 	}
 	if v.OK {
 		return d
 	}
-	d.RetryAfter = until(v.RetryAt, now)
+	d.RetryAfter = compiled.Until(v.RetryAt, int64(now))
 	d.Reason = Exhausted
 	if v.TooCostly {
 		d.Reason = TooCostly
 	}
 	return d
-}
-
-// until returns the time from now to at, not less than none.
-func until(at int64, now Instant) time.Duration {
-	if d := at - int64(now); d >= 0 && at != algo.Never {
-		return time.Duration(d)
-	}
-	return untilOdd(at, now)
-}
-
-// untilOdd is the rare part of until, apart so that the rest is inlined.
-func untilOdd(at int64, now Instant) time.Duration {
-	switch {
-	case at == algo.Never:
-		return Never
-	case at > int64(now): // further than a duration reaches
-		return math.MaxInt64
-	}
-	return 0
 }
 
 func invalid() Decision { return Decision{Reason: Invalid, RetryAfter: Never} }

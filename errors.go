@@ -5,7 +5,19 @@ import (
 	"fmt"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
+
+// Must returns v, and panics if err is not nil. It is for package-level variables whose
+// limits are constants:
+//
+//	var perHost = weir.Must(memstore.NewKeyed(weir.PerSecond(50)))
+func Must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
 
 // A LimitError says which number of which limit cannot be used, why, and what
 // would fit. NewPolicy joins one for every limit that has a problem; use
@@ -29,6 +41,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("%s%s %v: %s", where, e.Field, e.Value, e.Problem)
 }
 
+// Unwrap returns ErrInvalid.
+func (e *LimitError) Unwrap() error { return ErrInvalid }
+
 func badField(field string, value any, problem string) *algo.ParamError {
 	return &algo.ParamError{Field: field, Value: value, Problem: problem}
 }
@@ -51,49 +66,29 @@ func limitError(policy, limit string, err error) error {
 	return &LimitError{Policy: policy, Limit: limit, Field: p.Field, Value: p.Value, Problem: p.Problem}
 }
 
-// A CostError reports a cost that is negative or above MaxCost.
-type CostError struct{ Cost int64 }
+// What an error of a Limiter means, as errors.Is finds it. Other errors are those of the
+// caller's context.
+var (
+	// ErrInvalid: the input is wrong, or the store cannot count by such limits. Nothing was
+	// charged. The same call would fail again.
+	ErrInvalid = compiled.ErrInvalid
 
-func (e *CostError) Error() string {
-	return fmt.Sprintf("weir: cost %d: must be between 0 and %d", e.Cost, MaxCost)
-}
+	// ErrReserveOnly is an ErrInvalid. It is returned by Take, and for DebitEach, under a
+	// policy with a Concurrency limit: slots are held, not spent, so only Reserve can take them.
+	ErrReserveOnly = compiled.Invalid("the policy limits concurrency: use Reserve, and Commit or Cancel when done")
 
-// CheckCost returns a *CostError unless 0 ≤ cost ≤ MaxCost.
-func CheckCost(cost int64) error {
-	if cost < 0 || cost > MaxCost {
-		return &CostError{cost}
-	}
-	return nil
-}
+	// ErrState: the stored state of the key cannot be read, because it was not written by a
+	// limiter, or in a newer format. Nothing was charged. Other keys are not affected.
+	ErrState = errors.New("weir: the stored state of the key cannot be read")
 
-// A TTLError reports a reservation time that is out of range.
-type TTLError struct{ Problem string }
+	// ErrBusy: too many calls are in flight. Nothing was charged.
+	ErrBusy = errors.New("weir: too many calls are in flight")
 
-func (e *TTLError) Error() string { return "weir: ttl " + e.Problem }
+	// ErrUnavailable: the store, or the daemon, could not be reached. Nothing was charged,
+	// unless the error is also an ErrUnknown.
+	ErrUnavailable = errors.New("weir: the store is unavailable")
 
-// ErrBatch is returned for a Batch with an unknown Op or a charge without a
-// policy.
-var ErrBatch = errors.New("weir: a batch needs a known operation, and every charge a policy")
-
-// ErrReserveOnly is returned by Take, and for DebitEach, under a policy with a
-// Concurrency limit: slots are held, not spent, so only Reserve can take them.
-var ErrReserveOnly = errors.New("weir: the policy limits concurrency: use Reserve, and Commit or Cancel when done")
-
-// ErrUnknown is part of every error after which a charge may have been made or
-// not: the call had been sent, and no answer came. After other errors, nothing was
-// charged.
-var ErrUnknown = errors.New("weir: the outcome is unknown")
-
-// ErrState is part of every error that says that the stored state of one key cannot be
-// read: it is not a limiter's, or of a newer format. Nothing was charged. The
-// error is about that key alone; the store works.
-var ErrState = errors.New("weir: the stored state of the key cannot be read")
-
-// ErrUnfit is part of every error that says that limits do not fit: the store cannot
-// count by such numbers, or a key has more units in use than they can represent.
-// Nothing was charged, and the store is well.
-var ErrUnfit = errors.New("weir: the limits do not fit")
-
-// ErrReceipts is returned when a reservation is settled or renewed with fewer or
-// more receipts or costs than it has charges.
-var ErrReceipts = errors.New("weir: a reservation is settled with one receipt and one cost for each charge")
+	// ErrUnknown: the call was sent and no reply came, so it may have been carried out or
+	// not. After all other errors nothing was charged.
+	ErrUnknown = errors.New("weir: the outcome is unknown")
+)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 func asLimitError(err error, target **LimitError) bool { return errors.As(err, target) }
@@ -136,13 +137,13 @@ func TestPolicyIdentity(t *testing.T) {
 	if q.Name() != "api" || q.Same(p) {
 		t.Error("With must keep the name and change the limits")
 	}
-	if from := q.Continues(p); from[0] != 1 || from[1] != -1 {
+	if from := q.compiled.Continues(&p.compiled); from[0] != 1 || from[1] != -1 {
 		t.Errorf("continues %v, want [1 -1]", from)
 	}
-	if len(p.Rules()) != 2 || p.Rules()[0].Capacity() != 10 {
+	if len(p.compiled.Rules) != 2 || p.compiled.Rules[0].Capacity() != 10 {
 		t.Error("rules")
 	}
-	if _, ok := p.Rules()[1].(*algo.Fixed); !ok {
+	if _, ok := p.compiled.Rules[1].(*algo.Fixed); !ok {
 		t.Error("a calendar limit must be a fixed window")
 	}
 }
@@ -195,21 +196,21 @@ func TestNames(t *testing.T) {
 	if _, err := ParseOnError("ajar"); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("unknown OnError: %v", err)
 	}
-	for r := Admitted; r <= Blocked; r++ {
+	for r := NotCharged; r <= Blocked; r++ {
 		if strings.Contains(r.String(), "(") {
 			t.Errorf("reason %d has no name", r)
 		}
 	}
 	texts := map[string]string{
-		Limit{Rate: 5, Per: Every(time.Minute)}.String():                           "5 per 1m0s",
-		Limit{Rate: 5, Per: Calendar(Month, nil), Algorithm: FixedWindow}.String(): "5 per month (fixed_window)",
-		Limit{Rate: 5, Per: Every(time.Second), Burst: 9}.String():                 "5 per 1s burst 9",
-		Limit{Rate: 5, Algorithm: Concurrency}.String():                            "5 at once",
-		Decision{Allowed: true, Remaining: 1, Limit: 2, ResetAfter: 1}.String():    "admitted, 1 of 2 remain, reset after 1ns",
-		Decision{Reason: TooCostly, RetryAfter: Never}.Err().Error():               "weir: refused: too_costly, waiting cannot help",
-		Decision{Reason: Exhausted, RetryAfter: time.Second}.Err().Error():         "weir: refused: exhausted, retry after 1s",
-		(&KeyError{300}).Error():                                                   "weir: key of 300 bytes: at most 256 fit; hash longer ones",
-		Filled(0.25).String():                                                      "25%",
+		Limit{Rate: 5, Per: Every(time.Minute)}.String():                                          "5 per 1m0s",
+		Limit{Rate: 5, Per: Calendar(Month, nil), Algorithm: FixedWindow}.String():                "5 per month (fixed_window)",
+		Limit{Rate: 5, Per: Every(time.Second), Burst: 9}.String():                                "5 per 1s burst 9",
+		Limit{Rate: 5, Algorithm: Concurrency}.String():                                           "5 at once",
+		Decision{Allowed: true, Reason: Admitted, Remaining: 1, Limit: 2, ResetAfter: 1}.String(): "admitted, 1 of 2 remain, reset after 1ns",
+		Decision{Reason: TooCostly, RetryAfter: Never}.Err().Error():                              "weir: refused: too_costly, waiting cannot help",
+		Decision{Reason: Exhausted, RetryAfter: time.Second}.Err().Error():                        "weir: refused: exhausted, retry after 1s",
+		compiled.CheckKey(strings.Repeat("k", 300)).Error():                                       "weir: key of 300 bytes: at most 256 fit; hash longer ones",
+		Filled(0.25).String(): "25%",
 	}
 	for got, want := range texts {
 		if got != want {

@@ -101,16 +101,6 @@ func ExampleSingle_Set() {
 	// Output: 92
 }
 
-func ExampleNewPrepaid() {
-	lim, _ := weir.NewPrepaid(weir.Limit{Rate: 5, Per: weir.Every(time.Hour)})
-	n := 0
-	for lim.Allow() {
-		n++
-	}
-	fmt.Println(n)
-	// Output: 5
-}
-
 func ExampleNewPolicy() {
 	ctx := context.Background()
 	policy, _ := weir.NewPolicy("api", weir.Limit{Rate: 2, Per: weir.Every(time.Hour)})
@@ -135,12 +125,12 @@ func ExampleReserve() {
 	r, _ := weir.Reserve(ctx, table, time.Minute, weir.Charge{Policy: user, Key: "alice", Cost: 60}, weir.Charge{Policy: all, Cost: 60})
 	fmt.Println(r.Decision.Allowed)
 	settled, _ := r.Commit(ctx, 10, 10) // both were charged 60, both cost 10
-	fmt.Println(settled.Refunded)
+	fmt.Println(settled[0].Refunded, settled[1].Refunded)
 	d, _ := weir.Peek(ctx, table, user, "alice", 1)
 	fmt.Println(d.Remaining)
 	// Output:
 	// true
-	// 100
+	// 50 50
 	// 90
 }
 

@@ -1,39 +1,22 @@
 package weir
 
 import (
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // How long a reservation is held before it counts as used whole.
 const (
-	DefaultTTL = time.Minute
-	MaxTTL     = time.Hour
+	DefaultTTL = compiled.DefaultTTL
+	MaxTTL     = compiled.MaxTTL
 
 	// NoExpiry holds until settled. Only policies all of whose limits are of
 	// Concurrency take it.
-	NoExpiry time.Duration = -1
+	NoExpiry = compiled.NoExpiry
 )
-
-// Expiry returns when a reservation of ttl made at now ends, or a *TTLError. It is
-// for stores.
-func (p *Policy) Expiry(now Instant, ttl time.Duration) (int64, error) {
-	now = min(now, Instant(algo.Never-1).Add(-MaxTTL)) // so that it is not taken for never
-	switch {
-	case ttl == 0:
-		return int64(now.Add(DefaultTTL)), nil
-	case ttl == NoExpiry && p.holdsOnly():
-		return algo.Never, nil
-	case ttl == NoExpiry:
-		return 0, &TTLError{"NoExpiry: only concurrency slots may be held without an expiry"}
-	case ttl < 0 || ttl > MaxTTL:
-		return 0, &TTLError{fmt.Sprintf("%v: must be positive and at most %v", ttl, MaxTTL)}
-	}
-	return int64(now.Add(ttl)), nil
-}
 
 // Settled is how a reservation ended.
 type Settled struct {
@@ -75,12 +58,12 @@ func (s *Single) Reserve(cost int64, ttl time.Duration) (*Hold, Decision) {
 
 // ReserveAt is Reserve at a given instant.
 func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, Decision) {
-	if CheckCost(cost) != nil {
+	if compiled.CheckCost(cost) != nil {
 		return nil, invalid()
 	}
 	s.lock(now)
 	defer s.unlock(now)
-	expiry, err := s.policy().Expiry(now, ttl)
+	expiry, err := s.policy().compiled.Expiry(int64(now), ttl)
 	if err != nil {
 		return nil, invalid()
 	}
@@ -89,7 +72,7 @@ func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, D
 	}
 	id, v := s.ledger.Reserve(int64(now), cost, expiry)
 	s.traceStep(step{op: opReserve, now: now, cost: cost, id: id, expiry: expiry, verdict: v})
-	d := NewDecision(v, now)
+	d := newDecision(v, now)
 	if !v.OK {
 		if s.ledger.Peek(int64(now), cost).OK { // then it was the number of holds
 			d.Reason = QueueFull
@@ -136,7 +119,7 @@ func (h *Hold) RenewAt(now Instant, ttl time.Duration) bool {
 	s := h.s
 	s.lock(now)
 	defer s.unlock(now)
-	expiry, err := s.policy().Expiry(now, ttl)
+	expiry, err := s.policy().compiled.Expiry(int64(now), ttl)
 	if err != nil {
 		return false
 	}

@@ -1,25 +1,9 @@
 package weir
 
-import "fmt"
+import "github.com/weirlimit/weir/internal/compiled"
 
 // MaxKeyBytes is the greatest length of a key.
-const MaxKeyBytes = 256
-
-// A KeyError reports a key that is too long.
-type KeyError struct{ Bytes int }
-
-func (e *KeyError) Error() string {
-	return fmt.Sprintf("weir: key of %d bytes: at most %d fit; hash longer ones", e.Bytes, MaxKeyBytes)
-}
-
-// CheckKey returns a *KeyError if key is too long. Any bytes may be in it, and
-// the empty key is a key like others.
-func CheckKey(key string) error {
-	if len(key) > MaxKeyBytes {
-		return &KeyError{len(key)}
-	}
-	return nil
-}
+const MaxKeyBytes = compiled.MaxKeyBytes
 
 // checkName accepts what may stand in headers, metrics and logs as it is.
 func checkName(name string) bool {

@@ -65,6 +65,19 @@ func (l Limit) String() string {
 	return s
 }
 
+// PerSecond returns a limit of n units per second, with a burst of n. For another burst or
+// algorithm set the field:
+//
+//	limit := weir.PerSecond(50)
+//	limit.Burst = 1
+func PerSecond(n int64) Limit { return Limit{Rate: n, Per: Every(time.Second)} }
+
+// PerMinute returns a limit of n units per minute, with a burst of n.
+func PerMinute(n int64) Limit { return Limit{Rate: n, Per: Every(time.Minute)} }
+
+// PerHour returns a limit of n units per hour, with a burst of n.
+func PerHour(n int64) Limit { return Limit{Rate: n, Per: Every(time.Hour)} }
+
 // normal returns the limit with its defaults filled in.
 func (l Limit) normal() Limit {
 	if l.Name == "" {
@@ -83,11 +96,7 @@ func (l Limit) normal() Limit {
 }
 
 // compile returns the rule of a normal limit.
-func (l Limit) compile() (algo.Rule, error) {
-	fill, err := l.Initial.millionths()
-	if err != nil {
-		return nil, err
-	}
+func (l Limit) compile(fill algo.Fill) (algo.Rule, error) {
 	if err := l.checkShape(); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 // them, and by the client of the daemon. All methods may be called by any number
 // of goroutines.
 //
-// An error means that no decision could be made; a refusal is a Decision. Bad
-// input is an error (*CostError, *KeyError, ErrReserveOnly) and charges nothing.
+// An error means that no decision could be made; a refusal is a Decision. ErrInvalid,
+// ErrState, ErrBusy, ErrUnavailable and ErrUnknown say what kind of error it is.
 // Limiters do not keep the key strings they are given.
 type Limiter interface {
 	// Take charges cost units to key under p if they fit all of p's limits,
@@ -31,19 +31,6 @@ type Charge struct {
 	Policy *Policy
 	Key    string
 	Cost   int64
-}
-
-// Check returns why the charge cannot be made, if it cannot. It is for stores,
-// which also refuse, with ErrReserveOnly, to take under a policy in force that
-// limits concurrency.
-func (c *Charge) Check() error {
-	if c.Policy == nil {
-		return ErrBatch
-	}
-	if err := CheckCost(c.Cost); err != nil {
-		return err
-	}
-	return CheckKey(c.Key)
 }
 
 // Op is what a Batch does.
@@ -67,7 +54,7 @@ const (
 //
 // Charges of one batch that meet the same policy and key add up. In TakeAll and
 // ReserveAll one refusal refuses all: then no Decision is Allowed, and those with
-// Reason Admitted are of charges that would have fitted.
+// Reason NotCharged are of charges that would have fitted.
 //
 // DebitEach makes each charge on its own and unconditionally, into debt; a cost
 // beyond capacity is fine. GCRA and TokenBucket owe at most Limit.MaxDebt, as of
@@ -82,7 +69,7 @@ const (
 // that were granted there and that the store does not know of yet. Before it decides
 // anything, the store charges them as DebitEach does, also if the batch is then refused.
 // Used is nil, or has one number for each charge of TakeEach, TakeAll or ReserveAll.
-// Stores support it; what wraps a store may return ErrBatch.
+// Stores support it; other limiters may return ErrInvalid.
 type Batch struct {
 	Op        Op
 	Charges   []Charge
@@ -99,60 +86,6 @@ type Receipt struct {
 	ID     [16]byte // random
 	Units  int64
 	Expiry Instant
-}
-
-// Check returns the first thing that is wrong with a batch's input, and sizes
-// its output. Limiters call it first.
-func (b *Batch) Check() error {
-	if b.Op > DebitEach {
-		return ErrBatch
-	}
-	for i := range b.Charges {
-		if err := b.Charges[i].Check(); err != nil {
-			return err
-		}
-	}
-	n := len(b.Charges)
-	if err := b.checkUsed(); err != nil {
-		return err
-	}
-	b.Decisions = resize(b.Decisions, n)
-	b.Settled = resize(b.Settled, n)
-	if b.Op == ReserveAll {
-		b.Receipts = resize(b.Receipts, n)
-	}
-	if (b.Op == Settle || b.Op == Renew) && len(b.Receipts) != n {
-		return ErrReceipts
-	}
-	return nil
-}
-
-// checkUsed returns what is wrong with Used, if anything.
-func (b *Batch) checkUsed() error {
-	if b.Used == nil {
-		return nil
-	}
-	if len(b.Used) != len(b.Charges) || b.Op > ReserveAll {
-		return ErrBatch
-	}
-	for i, units := range b.Used {
-		if err := CheckCost(units); err != nil {
-			return err
-		}
-		if units > 0 && b.Charges[i].Policy.ReserveOnly() {
-			return ErrReserveOnly
-		}
-	}
-	return nil
-}
-
-func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	s = s[:n]
-	clear(s)
-	return s
 }
 
 // Allowed says whether all charges were admitted.

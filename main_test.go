@@ -1,12 +1,21 @@
 package weir
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
+
+// asDecision returns the refusal in err as a decision.
+func asDecision(d Decision, err error) (Decision, error) {
+	if denied, ok := errors.AsType[*DeniedError](err); ok {
+		return denied.Decision, nil
+	}
+	return d, err
+}
 
 // long says whether the long forms of tests run: make test-all.
 var long = os.Getenv("WEIR_TEST") == "all"

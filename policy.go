@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Policy is one or more limits that share a key and a cost and are charged
@@ -15,11 +16,9 @@ import (
 // name, and a limit's is the pair of names, so limits of different policies
 // never share a counter. Make one with NewPolicy.
 type Policy struct {
-	serial uint64
-	name   string
-	limits []Limit // with defaults filled in
-	rules  []algo.Rule
-	word   *algo.Word // if the state of all limits fits one word
+	name     string
+	limits   []Limit // with defaults filled in
+	compiled compiled.Policy
 }
 
 // NewPolicy compiles limits. Its error joins a *LimitError for every limit that
@@ -36,7 +35,10 @@ var serials atomic.Uint64
 const nameProblem = "must be 1 to 128 letters, digits or -_.:/"
 
 func compile(name string, limits []Limit) (*Policy, error) {
-	p := &Policy{serial: serials.Add(1), name: name, limits: make([]Limit, len(limits)), rules: make([]algo.Rule, len(limits))}
+	p := &Policy{name: name, limits: make([]Limit, len(limits))}
+	p.compiled = compiled.Policy{
+		Serial: serials.Add(1), Names: make([]string, len(limits)), Rules: make([]algo.Rule, len(limits)), Fills: make([]algo.Fill, len(limits)),
+	}
 	var problems []error
 	if len(limits) < 1 || len(limits) > algo.MaxRules {
 		problems = append(problems, &LimitError{Policy: name, Field: "limits", Value: len(limits), Problem: fmt.Sprintf("a policy has 1 to %d", algo.MaxRules)})
@@ -50,7 +52,7 @@ func compile(name string, limits []Limit) (*Policy, error) {
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	p.word = algo.NewWord(p.rules)
+	p.compiled.Word, p.compiled.SlotsOnly = algo.NewWord(p.compiled.Rules), p.slotsOnly()
 	return p, nil
 }
 
@@ -69,28 +71,25 @@ func (p *Policy) compileLimit(i int) error {
 		}
 	}
 	var err error
-	p.rules[i], err = l.compile()
+	c := &p.compiled
+	c.Names[i] = l.Name
+	if c.Fills[i], err = l.Initial.millionths(); err != nil {
+		return err
+	}
+	c.Rules[i], err = l.compile(c.Fills[i])
 	return err
 }
 
 // Name returns the policy's name.
 func (p *Policy) Name() string { return p.name }
 
-// Serial returns a number that no other policy of this process has. Stores find
-// by it what they know of a policy.
-func (p *Policy) Serial() uint64 { return p.serial }
-
 // Limits returns the policy's limits with defaults filled in, in the order in
 // which Decision.By counts them.
 func (p *Policy) Limits() []Limit { return slices.Clone(p.limits) }
 
-// Rules returns the compiled limits, for stores. The caller must not change
-// them.
-func (p *Policy) Rules() []algo.Rule { return p.rules }
-
-// Word returns how the state of all limits shares one word, for stores, or nil if
-// it needs more.
-func (p *Policy) Word() *algo.Word { return p.word }
+// Compiled returns the policy as the limiters of this module use it. Its type is
+// internal.
+func (p *Policy) Compiled() *compiled.Policy { return &p.compiled }
 
 // LimitName returns the name that headers give to limit i: the policy's for the
 // limit called "main", otherwise "policy.limit".
@@ -145,20 +144,10 @@ func (p *Policy) Same(o *Policy) bool {
 	})
 }
 
-// Continues says, for each of p's limits, which of old's it continues: the one
-// with the same name, or -1. Stores pass it to algo.Ledger.Set.
-func (p *Policy) Continues(old *Policy) []int {
-	from := make([]int, len(p.limits))
-	for i, l := range p.limits {
-		from[i] = slices.IndexFunc(old.limits, func(o Limit) bool { return o.Name == l.Name })
-	}
-	return from
-}
-
 // Capacity returns the greatest cost that the policy can ever admit.
 func (p *Policy) Capacity() int64 {
-	least := p.rules[0].Capacity()
-	for _, r := range p.rules[1:] {
+	least := p.compiled.Rules[0].Capacity()
+	for _, r := range p.compiled.Rules[1:] {
 		least = min(least, r.Capacity())
 	}
 	return least
@@ -170,7 +159,7 @@ func (p *Policy) ReserveOnly() bool {
 	return slices.ContainsFunc(p.limits, func(l Limit) bool { return l.Algorithm == Concurrency })
 }
 
-// holdsOnly says whether all limits are of concurrency.
-func (p *Policy) holdsOnly() bool {
+// slotsOnly says whether all limits are of concurrency.
+func (p *Policy) slotsOnly() bool {
 	return !slices.ContainsFunc(p.limits, func(l Limit) bool { return l.Algorithm != Concurrency })
 }

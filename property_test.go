@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // drawLimit draws a limit that New accepts, of any algorithm but Concurrency.
@@ -70,18 +71,18 @@ func TestSingleEqualsLedger(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := algo.NewLedger(s.policy().rules, int64(t0))
+		l := algo.NewLedger(s.policy().compiled.Rules, int64(t0))
 		now := t0
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			now = now.Add(drawStep(t))
 			cost := rapid.Int64Range(0, 40).Draw(t, "cost")
 			if rapid.IntRange(0, 9).Draw(t, "peek") == 0 {
-				if got, want := s.PeekAt(now, cost), NewDecision(l.Peek(int64(now), cost), now); got != want {
+				if got, want := s.PeekAt(now, cost), newDecision(l.Peek(int64(now), cost), now); got != want {
 					t.Fatalf("peek %d: %+v, want %+v", cost, got, want)
 				}
 				continue
 			}
-			if got, want := s.TakeAt(now, cost), NewDecision(l.Take(int64(now), cost), now); got != want {
+			if got, want := s.TakeAt(now, cost), newDecision(l.Take(int64(now), cost), now); got != want {
 				t.Fatalf("take %d: %+v, want %+v", cost, got, want)
 			}
 		}
@@ -165,7 +166,7 @@ func FuzzLimit(f *testing.F) {
 		}
 		d := s.TakeAt(t0, cost)
 		switch {
-		case CheckCost(cost) != nil:
+		case compiled.CheckCost(cost) != nil:
 			if d.Reason != Invalid {
 				t.Fatalf("%v: cost %d: %+v", l, cost, d)
 			}

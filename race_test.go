@@ -247,7 +247,7 @@ func TestRaceMix(t *testing.T) {
 			s := mustNewAt(t, t0, limits[0])
 			p := s.policy()
 			steps := mix(t, s, limits, uint64(i), true)
-			l := algo.NewLedger(p.rules, int64(t0))
+			l := algo.NewLedger(p.compiled.Rules, int64(t0))
 			l.Reserve(int64(t0), 1, int64(t0.Add(time.Hour)))
 			for n, e := range steps {
 				if err := replay(l, &p, e); err != nil {
@@ -277,7 +277,7 @@ func replay(l *algo.Ledger, p **Policy, e step) error {
 		l.Reset(now)
 		same = true
 	case opSet:
-		same = l.Set(now, e.policy.rules, e.policy.Continues(*p)) == nil
+		same = l.Set(now, e.policy.compiled.Rules, e.policy.compiled.Continues(&(*p).compiled)) == nil
 		*p = e.policy
 	}
 	if !same {

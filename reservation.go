@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Reservation is one or more charges that were made for work whose cost is known
@@ -20,7 +22,7 @@ type Reservation struct {
 	mu      sync.Mutex // guards the fields below
 	batch   Batch
 	settled bool
-	outcome Settled
+	outcome []Settled
 }
 
 // Reserve charges all of charges or none, and holds them until they are settled
@@ -32,7 +34,7 @@ func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charg
 	if err := l.Do(ctx, &r.batch); err != nil {
 		return nil, err
 	}
-	r.Decision = Decision{Allowed: true}
+	r.Decision = Decision{Allowed: true, Reason: Admitted}
 	if i := r.batch.Worst(); i >= 0 {
 		r.Decision = r.batch.Decisions[i]
 	}
@@ -53,24 +55,27 @@ func (b *Batch) Worst() int {
 }
 
 func (d Decision) worse(o Decision) bool {
-	switch fits := d.Reason == Admitted; {
-	case fits != (o.Reason == Admitted):
+	switch fits := d.fits(); {
+	case fits != o.fits():
 		return !fits
 	case fits:
 		return d.Remaining < o.Remaining
 	}
-	return o.RetryAfter != Never && (d.RetryAfter == Never || d.RetryAfter > o.RetryAfter)
+	return d.RetryAfter > o.RetryAfter
 }
+
+// fits says whether nothing stood against the charge itself.
+func (d Decision) fits() bool { return d.Reason <= Admitted }
 
 // Commit ends the reservation. Used tells what each charge really cost, in
 // order; none at all means as reserved. What was not used is given back exactly,
 // what was used beyond is owed and reported as Overrun. After the first settling
-// it changes nothing and returns what that returned. If it returns an error, it
-// may be called again.
+// it changes nothing and returns what that returned: how each charge was settled, in
+// order. If it returns an error, it may be called again.
 //
 // A context that has ended does not lose the refund of the work that it ended:
 // settling then has a second of its own.
-func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error) {
+func (r *Reservation) Commit(ctx context.Context, used ...int64) ([]Settled, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.settled {
@@ -78,7 +83,7 @@ func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error
 	}
 	b := Batch{Op: Settle, Charges: slices.Clone(r.batch.Charges), Receipts: r.batch.Receipts}
 	if len(used) > 0 && len(used) != len(b.Charges) {
-		return Settled{}, ErrReceipts
+		return nil, compiled.Invalid("%d costs for %d charges: a reservation is settled with one for each, or none", len(used), len(b.Charges))
 	}
 	for i, u := range used {
 		b.Charges[i].Cost = u
@@ -89,14 +94,9 @@ func (r *Reservation) Commit(ctx context.Context, used ...int64) (Settled, error
 		defer cancel()
 	}
 	if err := r.limiter.Do(ctx, &b); err != nil {
-		return Settled{}, err
+		return nil, err
 	}
-	r.settled = true
-	for _, s := range b.Settled {
-		r.outcome.Refunded += s.Refunded
-		r.outcome.Overrun += s.Overrun
-		r.outcome.Late = r.outcome.Late || s.Late
-	}
+	r.settled, r.outcome = true, b.Settled
 	return r.outcome, nil
 }
 
@@ -105,7 +105,7 @@ const settleGrace = time.Second
 
 // Cancel ends the reservation and gives all of it back. It is right for a
 // deferred call: after Commit it changes nothing.
-func (r *Reservation) Cancel(ctx context.Context) (Settled, error) {
+func (r *Reservation) Cancel(ctx context.Context) ([]Settled, error) {
 	return r.Commit(ctx, make([]int64, len(r.batch.Charges))...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/mono"
 )
 
@@ -45,7 +46,7 @@ func NewAt(now Instant, limits ...Limit) (*Single, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Single{ledger: algo.NewLedger(p.rules, int64(now))}
+	s := &Single{ledger: algo.NewLedger(p.compiled.Rules, int64(now))}
 	s.queue.init(s)
 	c := newCell(p)
 	if c.state != nil {
@@ -118,7 +119,7 @@ func (s *Single) Take(cost int64) Decision {
 		}
 		if c.word.CompareAndSwap(word, next) {
 			return Decision{
-				Allowed: true, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(next, t),
+				Allowed: true, Reason: Admitted, Limit: c.gcra.Capacity(), Remaining: c.gcra.Room(next, t),
 				ResetAfter: time.Duration(c.gcra.Wait(next, t, int64(now))),
 			}
 		}
@@ -159,7 +160,7 @@ func (s *Single) takeAt(at, now Instant, cost int64) Decision {
 		}
 		next, ok := c.state.Take(word, int64(at), cost)
 		if next == word || c.word.CompareAndSwap(word, next) {
-			return NewDecision(c.state.Verdict(next, int64(at), cost, ok), now)
+			return newDecision(c.state.Verdict(next, int64(at), cost, ok), now)
 		}
 	}
 }
@@ -174,7 +175,7 @@ func (s *Single) takeLocked(now Instant, cost int64) Decision {
 	if s.queue.len() > 0 && cost > 0 {
 		return s.behindQueueLocked(now, cost)
 	}
-	return NewDecision(s.stepTake(now, cost), now)
+	return newDecision(s.stepTake(now, cost), now)
 }
 
 // Peek says what Take would (for Concurrency, what Reserve would) and changes
@@ -183,7 +184,7 @@ func (s *Single) Peek(cost int64) Decision { return s.PeekAt(Now(), cost) }
 
 // PeekAt is Peek at a given instant.
 func (s *Single) PeekAt(now Instant, cost int64) Decision {
-	if CheckCost(cost) != nil {
+	if compiled.CheckCost(cost) != nil {
 		return invalid()
 	}
 	at := max(now, Instant(s.latest.Load()))
@@ -198,7 +199,7 @@ func (s *Single) PeekAt(now Instant, cost int64) Decision {
 	if s.queue.len() > 0 && cost > 0 {
 		return s.behindQueueLocked(now, cost)
 	}
-	return NewDecision(s.ledger.Peek(int64(now), cost), now)
+	return newDecision(s.ledger.Peek(int64(now), cost), now)
 }
 
 // Reset forgets what was used. Open reservations stay, and their units stay in
@@ -235,10 +236,10 @@ func (s *Single) SetAt(now Instant, limits ...Limit) error {
 	if p.Same(old) {
 		return nil
 	}
-	if err := s.ledger.Set(int64(now), p.rules, p.Continues(old)); err != nil {
+	if err := s.ledger.Set(int64(now), p.compiled.Rules, p.compiled.Continues(&old.compiled)); err != nil {
 		return setError(p, err)
 	}
-	if !p.holdsOnly() {
+	if !p.slotsOnly() {
 		s.ledger.EndHoldsBy(int64(now.Add(MaxTTL))) // as Reserve would have
 	}
 	s.traceStep(step{op: opSet, now: now, policy: p})

@@ -380,7 +380,7 @@ func TestAnyOrderOfInstants(t *testing.T) {
 		"dual":   {{Rate: 3, Per: Every(time.Second), Algorithm: DualWindow}, {Name: "m", Rate: 20, Per: Every(time.Minute), Algorithm: DualWindow}},
 	} {
 		s := mustNewAt(t, t0, limits...)
-		l := algo.NewLedger(s.policy().Rules(), int64(t0))
+		l := algo.NewLedger(s.policy().compiled.Rules, int64(t0))
 		rng := rand.New(rand.NewPCG(1, 2))
 		now, open := t0, []*Hold{}
 		var ids []uint64
@@ -390,8 +390,8 @@ func TestAnyOrderOfInstants(t *testing.T) {
 			case n == 0:
 				h, d := s.ReserveAt(now, 1, 2*time.Second)
 				id, v := l.Reserve(int64(now), 1, int64(now.Add(2*time.Second)))
-				if d != NewDecision(v, now) {
-					t.Fatalf("%s, step %d: reserved %+v, want %+v", name, i, d, NewDecision(v, now))
+				if d != newDecision(v, now) {
+					t.Fatalf("%s, step %d: reserved %+v, want %+v", name, i, d, newDecision(v, now))
 				}
 				if d.Allowed {
 					open, ids = append(open, h), append(ids, id)
@@ -402,11 +402,11 @@ func TestAnyOrderOfInstants(t *testing.T) {
 				}
 				open, ids = open[1:], ids[1:]
 			case n == 3:
-				if got, want := s.PeekAt(now, 2), NewDecision(l.Peek(int64(now), 2), now); got != want {
+				if got, want := s.PeekAt(now, 2), newDecision(l.Peek(int64(now), 2), now); got != want {
 					t.Fatalf("%s, step %d: peek %+v, want %+v", name, i, got, want)
 				}
 			default:
-				if got, want := s.TakeAt(now, 1), NewDecision(l.Take(int64(now), 1), now); got != want {
+				if got, want := s.TakeAt(now, 1), newDecision(l.Take(int64(now), 1), now); got != want {
 					t.Fatalf("%s, step %d: take %+v, want %+v", name, i, got, want)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // MaxWaiters bounds how many may wait on one Single.
@@ -16,20 +17,27 @@ const MaxWaiters = 10_000
 // comes before the caller's turn (TooLate), if too many wait (QueueFull) or if
 // waiting cannot help. Unless it returns nil, nothing was taken.
 func (s *Single) Wait(ctx context.Context) error {
-	d, err := s.WaitN(ctx, 1)
-	if err != nil {
-		return err
-	}
-	return d.Err()
+	_, err := s.WaitN(ctx, 1)
+	return err
 }
 
-// WaitN is Wait for cost units, with the Decision. Its error is the context's.
+// WaitN is Wait for cost units. It also returns the Decision, which is the one in the
+// error if that is a *DeniedError.
 //
 // Charging happens at the turn, not before: a caller who leaves has taken
 // nothing and delays nobody. A turn that comes while the context ends is taken.
 // Turns are recomputed when a reservation is settled or the limits change, so
 // they may come earlier or later than was expected.
 func (s *Single) WaitN(ctx context.Context, cost int64) (Decision, error) {
+	d, err := s.wait(ctx, cost)
+	if err == nil {
+		err = d.Err()
+	}
+	return d, err
+}
+
+// wait is WaitN, but a refusal is only a Decision.
+func (s *Single) wait(ctx context.Context, cost int64) (Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return Decision{}, err
 	}
@@ -60,12 +68,12 @@ func (s *Single) enqueue(ctx context.Context, now Instant, cost int64) (*waiter,
 		return nil, invalid()
 	}
 	if s.queue.len() == 0 {
-		if d := NewDecision(s.stepTake(now, cost), now); d.Allowed {
+		if d := newDecision(s.stepTake(now, cost), now); d.Allowed {
 			return nil, d
 		}
 	}
 	if cost > s.policy().Capacity() {
-		return nil, NewDecision(s.ledger.Peek(int64(now), cost), now)
+		return nil, newDecision(s.ledger.Peek(int64(now), cost), now)
 	}
 	if s.queue.len() >= MaxWaiters {
 		d := s.behindQueueLocked(now, cost)
@@ -94,7 +102,7 @@ func (s *Single) leave(w *waiter) bool {
 func (s *Single) behindQueueLocked(now Instant, cost int64) Decision {
 	plan, at := s.queue.planned(now)
 	v := plan.Peek(at, cost)
-	d := NewDecision(v, now)
+	d := newDecision(v, now)
 	if at > int64(now) {
 		d.Remaining = 0
 		if v.OK {
@@ -161,7 +169,7 @@ func (q *queue) grantDue(now Instant) {
 		if !v.OK && !v.TooCostly {
 			return
 		}
-		q.finish(NewDecision(v, now))
+		q.finish(newDecision(v, now))
 	}
 }
 
@@ -220,7 +228,7 @@ func (q *queue) arm(now Instant) {
 		return
 	}
 	q.armed = due
-	in := until(due, Now())
+	in := compiled.Until(due, int64(Now()))
 	if q.timer == nil {
 		q.timer = time.AfterFunc(in, q.wake)
 		return

@@ -98,7 +98,7 @@ func waitFor(t *testing.T, s *Single, ctx context.Context, cost int64) <-chan wa
 	out := make(chan waited, 1)
 	start := time.Now()
 	go func() {
-		d, err := s.WaitN(ctx, cost)
+		d, err := asDecision(s.WaitN(ctx, cost))
 		out <- waited{d, err, time.Since(start)}
 	}()
 	synctest.Wait()
@@ -135,17 +135,17 @@ func TestWaitFailsAtOnce(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second-1)
 		defer cancel()
-		if d, err := s.WaitN(ctx, 1); err != nil || d.Reason != TooLate || d.RetryAfter != 3*time.Second {
+		if d, err := asDecision(s.WaitN(ctx, 1)); err != nil || d.Reason != TooLate || d.RetryAfter != 3*time.Second {
 			t.Errorf("deadline before its turn: %+v, %v", d, err)
 		}
 		var denied *DeniedError
 		if err := s.Wait(ctx); !errors.As(err, &denied) || denied.Decision.Reason != TooLate {
 			t.Errorf("Wait: %v", err)
 		}
-		if d, err := s.WaitN(ctx, 4); err != nil || d.Reason != TooCostly {
+		if d, err := asDecision(s.WaitN(ctx, 4)); err != nil || d.Reason != TooCostly {
 			t.Errorf("more than the burst: %+v, %v", d, err)
 		}
-		if d, err := s.WaitN(ctx, -1); err != nil || d.Reason != Invalid {
+		if d, err := asDecision(s.WaitN(ctx, -1)); err != nil || d.Reason != Invalid {
 			t.Errorf("negative: %+v, %v", d, err)
 		}
 		over, stop := context.WithCancel(t.Context())
@@ -158,7 +158,7 @@ func TestWaitFailsAtOnce(t *testing.T) {
 		}
 		enough, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		if d, err := s.WaitN(enough, 1); err != nil || !d.Allowed || time.Since(start) != 3*time.Second {
+		if d, err := asDecision(s.WaitN(enough, 1)); err != nil || !d.Allowed || time.Since(start) != 3*time.Second {
 			t.Errorf("a deadline that just suffices: %+v, %v after %v", d, err, time.Since(start))
 		}
 		<-queued
@@ -178,7 +178,7 @@ func TestQueueIsBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if d, err := s.WaitN(t.Context(), 1); err != nil || d.Reason != QueueFull || d.RetryAfter != (MaxWaiters+1)*time.Microsecond {
+		if d, err := asDecision(s.WaitN(t.Context(), 1)); err != nil || d.Reason != QueueFull || d.RetryAfter != (MaxWaiters+1)*time.Microsecond {
 			t.Errorf("one too many: %+v, %v", d, err)
 		}
 		start := time.Now()
@@ -243,7 +243,7 @@ func TestGrantOrCancelIsWhole(t *testing.T) {
 			s.Reset()
 			s.Take(1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			d, err := s.WaitN(ctx, 1)
+			d, err := asDecision(s.WaitN(ctx, 1))
 			cancel()
 			if d.Allowed == (err != nil) {
 				t.Fatalf("%+v with %v", d, err)

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Do carries out a batch. Batches do not leave together with other calls. TakeAll must fit one
 // exchange, which a thousand charges do unless their keys are very long; other batches are
 // sent in several exchanges, and if one fails, what the others did stays.
 func (c *Client) Do(ctx context.Context, b *weir.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	for i := range b.Charges {

@@ -101,11 +101,11 @@ func TestCheck(t *testing.T) {
 	}{
 		{
 			client.Query{Policy: "llm", Key: "a", Keys: ip},
-			client.Answer{Policy: "llm", Decision: weir.Decision{Allowed: true, Limit: 10, Remaining: 9, ResetAfter: 6 * time.Minute}},
+			client.Answer{Policy: "llm", Decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 10, Remaining: 9, ResetAfter: 6 * time.Minute}},
 		},
 		{
 			client.Query{Policy: "llm", Key: "a", Keys: ip, Costs: map[string]int64{"requests": 3, "tokens": 10}},
-			client.Answer{Policy: "llm", Decision: weir.Decision{Allowed: true, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Minute}},
+			client.Answer{Policy: "llm", Decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 10, Remaining: 6, ResetAfter: 24 * time.Minute}},
 		},
 		{
 			client.Query{Policy: "llm", Key: "a", Keys: ip, Costs: map[string]int64{"requests": 0, "tokens": 1001}},

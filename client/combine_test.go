@@ -69,7 +69,7 @@ func TestCombine(t *testing.T) {
 			switch {
 			case want == "" && (err != nil || !d.Allowed):
 				t.Errorf("%s %s: %v, %v", p.Name(), key, d, err)
-			case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, weir.ErrUnfit)):
+			case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, weir.ErrInvalid)):
 				t.Errorf("%s %s: %v, %v, want %q", p.Name(), key, d, err, want)
 			}
 		})
@@ -119,7 +119,7 @@ func TestRefusedTogether(t *testing.T) {
 			take := func(policy string) {
 				p := newPolicy(t, policy, weir.Limit{Rate: 1, Per: weir.Every(time.Second)})
 				group.Go(func() {
-					if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, weir.ErrUnfit) {
+					if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, weir.ErrInvalid) {
 						t.Error(err)
 					}
 				})

@@ -25,7 +25,7 @@ func (e *AnswerError) Error() string { return fmt.Sprintf("client: %s: %s", e.Ad
 
 // Is says that the daemon is well and it is the question that does not fit, so that package
 // tiered does not give it up for that.
-func (e *AnswerError) Is(target error) bool { return target == weir.ErrUnfit }
+func (e *AnswerError) Is(target error) bool { return target == weir.ErrInvalid }
 
 // failed says what became of a call that was not answered with a decision.
 func (c *Client) failed(err error) error {

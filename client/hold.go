@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // holds are the open reservations: a receipt has room for a number, and the daemon knows them by
@@ -82,7 +83,7 @@ func (c *Client) reserve(ctx context.Context, b *weir.Batch) error {
 		if !b.Decisions[i].Allowed {
 			c.cancelAll(ctx, b.Receipts[:i])
 			for j := range i {
-				b.Decisions[j].Allowed = false
+				b.Decisions[j].Allowed, b.Decisions[j].Reason = false, weir.NotCharged
 			}
 			clear(b.Receipts)
 			return c.peekRest(ctx, b, i+1)
@@ -129,7 +130,7 @@ func (c *Client) cancelAll(ctx context.Context, receipts []weir.Receipt) {
 		h, ok := c.holds.find(r.ID)
 		if c.holds.drop(r.ID); ok && answers {
 			_, err := exchange(ctx, c, c.timeout, c.service.Cancel, &weirv1.CancelRequest{Id: h.id})
-			answers = err == nil || errors.Is(err, weir.ErrUnfit)
+			answers = err == nil || errors.Is(err, weir.ErrInvalid)
 		}
 	}
 }
@@ -144,7 +145,9 @@ func (c *Client) peekRest(ctx context.Context, b *weir.Batch, from int) error {
 		return err
 	}
 	for i, d := range rest.Decisions {
-		d.Allowed = false
+		if d.Allowed {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
 		b.Decisions[from+i] = d
 	}
 	return nil
@@ -174,7 +177,9 @@ func (c *Client) renew(ctx context.Context, b *weir.Batch) error {
 	}
 	return c.eachHold(b, func(i int, h hold) error {
 		a, err := exchange(ctx, c, c.timeout, c.service.Renew, &weirv1.RenewRequest{Id: h.id, TtlMs: millis(b.TTL)})
-		if b.Decisions[i].Allowed = a.GetRenewed(); a.GetRenewed() {
+		b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
+		if a.GetRenewed() {
+			b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted}
 			h.until = over(a.GetExpiresInMs())
 			c.holds.put(b.Receipts[i].ID, h)
 			b.Receipts[i].Expiry = expiry(a.GetExpiresInMs())
@@ -183,13 +188,13 @@ func (c *Client) renew(ctx context.Context, b *weir.Batch) error {
 	})
 }
 
-// checkTTL returns a *weir.TTLError for a time that the daemon does not hold for.
+// checkTTL returns an error for a time that the daemon does not hold for.
 func checkTTL(b *weir.Batch) error {
 	if b.TTL == weir.NoExpiry {
-		return &weir.TTLError{Problem: "NoExpiry: a daemon holds for an hour at most, from the last time that it was renewed"}
+		return compiled.Invalid("ttl NoExpiry: a daemon holds for an hour at most, from the last time that it was renewed")
 	}
 	for i := range b.Charges {
-		if _, err := b.Charges[i].Policy.Expiry(weir.Now(), b.TTL); err != nil {
+		if _, err := b.Charges[i].Policy.Compiled().Expiry(int64(weir.Now()), b.TTL); err != nil {
 			return err
 		}
 	}

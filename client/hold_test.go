@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,7 +48,7 @@ func TestReserveSeveral(t *testing.T) {
 	if ok, err := held.Renew(ctx, time.Minute); !ok || err != nil {
 		t.Errorf("renewed %v, %v", ok, err)
 	}
-	if got, err := held.Commit(ctx, 1, 2); err != nil || got != (weir.Settled{Refunded: 3}) {
+	if got, err := held.Commit(ctx, 1, 2); err != nil || !slices.Equal(got, []weir.Settled{{Refunded: 3}, {}}) {
 		t.Errorf("committed %+v, %v", got, err)
 	}
 	wantRemaining(t, c, big, "a", 9)
@@ -175,11 +176,11 @@ func TestSlots(t *testing.T) {
 	if third, err := weir.Reserve(ctx, c, time.Minute, one); err != nil || !third.Decision.Allowed {
 		t.Errorf("the slot is not free: %+v, %v", third, err)
 	}
-	if got, err := held.Commit(ctx); err != nil || !got.Late {
+	if got, err := held.Commit(ctx); err != nil || !got[0].Late {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, ttl := range []time.Duration{2 * time.Hour, weir.NoExpiry, -7} {
-		if _, err := weir.Reserve(ctx, c, ttl, one); !errors.As(err, new(*weir.TTLError)) {
+		if _, err := weir.Reserve(ctx, c, ttl, one); !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("for %v: %v", ttl, err)
 		}
 	}

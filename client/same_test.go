@@ -169,7 +169,7 @@ func sameDecisions(r *rapid.T, near, far []weir.Decision) {
 }
 
 func millis(d time.Duration) time.Duration {
-	if d < 0 {
+	if d == weir.Never {
 		return weir.Never
 	}
 	return (d + time.Millisecond - 1).Truncate(time.Millisecond)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // What a batch may have: the daemon takes a thousand checks and 64 KiB.
@@ -18,14 +20,14 @@ const (
 )
 
 // errEncoding: protobuf has no other strings.
-var errEncoding = errors.New("client: a key or a name is not UTF-8: encode it, for example in hex")
+var errEncoding = compiled.Invalid("a key or a name is not UTF-8: encode it, for example in hex")
 
 // errColumns is what a batch's answer gets that is not one.
 var errColumns = errors.New("the answer's columns do not fit the question")
 
 // check returns why a charge cannot be asked for, if it cannot.
 func check(c *weir.Charge) error {
-	if err := c.Check(); err != nil {
+	if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
 		return err
 	}
 	if !utf8.ValidString(c.Key) {
@@ -122,7 +124,7 @@ func (w wireDecision) decision(p *weir.Policy) weir.Decision {
 // parseReason returns the reason of a name. One that we do not know, of a newer daemon, is what
 // the rest says it is.
 func (w wireDecision) parseReason() weir.Reason {
-	for r := weir.Admitted; r <= weir.Blocked; r++ {
+	for r := weir.NotCharged; r <= weir.Blocked; r++ {
 		if r.String() == w.reason {
 			return r
 		}
@@ -142,7 +144,7 @@ func limitOf(p *weir.Policy, name string) uint8 {
 	if name == "" {
 		return 0
 	}
-	for i := range p.Rules() {
+	for i := range p.Compiled().Rules {
 		if p.LimitName(i) == name {
 			return uint8(i)
 		}

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // asking is a query on its way to a decision: its charges, the enforced ones first. It is
@@ -25,7 +26,7 @@ func newAsking(v *Variant, q *Query) (*asking, error) {
 	if err := q.check(v); err != nil {
 		return nil, err
 	}
-	if err := weir.CheckKey(q.Key); err != nil {
+	if err := storeapi.CheckKey(q.Key); err != nil {
 		return nil, err
 	}
 	a := askings.Get().(*asking)
@@ -39,7 +40,7 @@ func newAsking(v *Variant, q *Query) (*asking, error) {
 		if err == nil {
 			c := weir.Charge{Policy: g.policy, Key: key, Cost: q.costOf(g)}
 			a.groups, a.charges = append(a.groups, g), append(a.charges, c)
-			err = c.Check()
+			err = storeapi.CheckCharge(c.Policy, c.Key, c.Cost)
 		}
 		if err != nil {
 			a.free()
@@ -59,7 +60,7 @@ func (a *asking) free() {
 
 // put asks the limiter for the enforced charges.
 func (a *asking) put(ctx context.Context, l weir.Limiter, op weir.Op) (Verdict, error) {
-	out := Verdict{Decision: weir.Decision{Allowed: true}, Variant: a.variant, Limit: -1, Shadow: -1}
+	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: a.variant, Limit: -1, Shadow: -1}
 	if a.enforced == 0 {
 		return out, nil
 	}

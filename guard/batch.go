@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Item is one query of several.
@@ -99,7 +100,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 		v := items[i].Rule.variant(q.Key)
 		if !items[i].Peek && q.plain(v) {
 			c := weir.Charge{Policy: v.groups[0].policy, Key: q.Key, Cost: q.Cost}
-			if err := c.Check(); err != nil {
+			if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
 				return &ItemError{i, err}
 			}
 			w.together.Charges, w.places = append(w.together.Charges, c), append(w.places, i)
@@ -134,7 +135,7 @@ func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, e
 }
 
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is
-// Allowed, and those with Reason weir.Admitted are of queries that would have fitted.
+// Allowed, and those with Reason weir.NotCharged are of queries that would have fitted.
 func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	for i := range items {
 		if items[i].Peek {
@@ -198,7 +199,7 @@ func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) 
 	out := make([]Verdict, len(items))
 	rest := b.Decisions
 	for i, a := range list {
-		out[i] = Verdict{Decision: weir.Decision{Allowed: true}, Variant: a.variant, Limit: -1, Shadow: -1}
+		out[i] = Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: a.variant, Limit: -1, Shadow: -1}
 		told := len(a.charges) // by a policy that enforces nothing
 		if a.enforced > 0 {
 			told = a.enforced

@@ -112,7 +112,7 @@ func TestCheckAll(t *testing.T) {
 			t.Errorf("%d: %+v", i, v)
 		}
 	}
-	if got[2].LimitedBy() != "" || got[2].Reason != weir.Admitted || got[1].LimitedBy() != "p" || got[3].Limit != -1 {
+	if got[2].LimitedBy() != "" || got[2].Reason != weir.NotCharged || got[1].LimitedBy() != "p" || got[3].Limit != -1 {
 		t.Errorf("%+v", got)
 	}
 	if got, err = g.CheckAll(ctx, items[1:]); err != nil || !got[0].Allowed || !got[1].Allowed || !got[2].Allowed || got[0].Remaining != 1 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // How much a policy may have.
@@ -133,7 +134,7 @@ func (c *compiler) overrides(r *Rule, limits []Limit) {
 		case strings.Contains(prefix, "*"):
 			c.complain(at, "overrides", "a * may only stand at the end")
 			continue
-		case weir.CheckKey(o.Key) != nil:
+		case storeapi.CheckKey(o.Key) != nil:
 			c.complain(at, "overrides", "a key has at most %d bytes", weir.MaxKeyBytes)
 			continue
 		case len(o.Limits) == 0:

@@ -242,7 +242,7 @@ func TestCompileReusesPolicies(t *testing.T) {
 	serials := func(r *Rules) (list []uint64) {
 		for _, v := range r.Variants() {
 			for _, g := range v.groups {
-				list = append(list, g.policy.Serial())
+				list = append(list, g.policy.Compiled().Serial)
 			}
 		}
 		return list

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 )
 
 // Guard holds requests to rules. Make one with New. All methods may be called by any
 // number of goroutines.
 type Guard struct {
-	limiter *weir.Queue // set by New, like the next
+	limiter *queue.Queue // set by New, like the next
 	settled *settled
 
 	// rules is replaced by Set. Whoever decides loads it once.
@@ -31,11 +32,11 @@ func New(l weir.Limiter, rules *Rules) (*Guard, error) {
 	if l == nil || rules == nil {
 		return nil, errors.New("guard: a limiter and rules are needed")
 	}
-	queue, err := weir.NewQueue(l, weir.QueueConfig{})
+	q, err := queue.New(l, queue.Config{})
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{limiter: queue, settled: newSettled(), told: map[string]*weir.Policy{}}
+	g := &Guard{limiter: q, settled: newSettled(), told: map[string]*weir.Policy{}}
 	g.setLocked(rules)
 	return g, nil
 }
@@ -113,7 +114,7 @@ func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
 }
 
 // Check charges a query if it fits the rule, and nothing otherwise. An error means bad
-// input (*InputError, *weir.CostError, *weir.KeyError, weir.ErrReserveOnly) or that
+// input (*InputError, weir.ErrInvalid) or that
 // no decision could be made.
 func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	v := r.variant(q.Key)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -170,7 +171,7 @@ func (s *scripted) Do(ctx context.Context, b *weir.Batch) error {
 	if s.do == nil {
 		return s.Limiter.Do(ctx, b)
 	}
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	return s.do(ctx, b)

@@ -29,7 +29,7 @@ func TestOddKeys(t *testing.T) {
 		key := strings.Repeat("k", 257)
 		q := one(key, ip(key))
 		_, err := g.Check(ctx, g.Rules().Rule(name), &q)
-		if _, ok := errors.AsType[*weir.KeyError](err); !ok {
+		if !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if strings.Contains(err.Error(), "kkk") {
@@ -74,7 +74,7 @@ func TestOddCosts(t *testing.T) {
 			_, err2 := g.Peek(ctx, r, &q)
 			_, _, err3 := g.Reserve(ctx, r, &q, 0)
 			for _, err := range []error{err1, err2, err3} {
-				if _, ok := errors.AsType[*weir.CostError](err); !ok {
+				if !errors.Is(err, weir.ErrInvalid) {
 					t.Errorf("%s: cost %d: %v", name, cost, err)
 				}
 			}

@@ -136,7 +136,7 @@ func (v *Verdict) Policy() string { return v.Variant.rule.policy.Name }
 
 // LimitedBy returns the name of the limit that refused, "" if none did.
 func (v *Verdict) LimitedBy() string {
-	if v.Allowed || v.Limit < 0 || v.Reason == weir.Admitted { // the last is of a batch that another refused
+	if v.Allowed || v.Limit < 0 || v.Reason == weir.NotCharged { // the last is of a batch that another refused
 		return ""
 	}
 	return v.Variant.names[v.Limit]

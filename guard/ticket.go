@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Ticket is an open reservation: what it takes to settle or renew it, on this node or
@@ -56,7 +57,7 @@ func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duratio
 	defer a.free()
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
 	_, _ = rand.Read(t.id[:]) // it never fails
-	out := Verdict{Decision: weir.Decision{Allowed: true}, Variant: a.variant, Limit: -1, Shadow: -1}
+	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: a.variant, Limit: -1, Shadow: -1}
 	if a.enforced > 0 {
 		b := a.reserve(0, a.enforced, ttl)
 		if err := g.limiter.Do(ctx, b); err != nil {
@@ -140,11 +141,11 @@ func (u Used) of(g *group, reserved int64) (int64, error) {
 	case u.All:
 		return reserved, nil
 	case g.unit == Requests && u.HaveCost:
-		return u.Cost, weir.CheckCost(u.Cost)
+		return u.Cost, storeapi.CheckCost(u.Cost)
 	}
 	for _, c := range u.Costs {
 		if c.Unit == g.unit {
-			return c.Amount, weir.CheckCost(c.Amount)
+			return c.Amount, storeapi.CheckCost(c.Amount)
 		}
 	}
 	return reserved, nil

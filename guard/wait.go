@@ -25,6 +25,9 @@ func (g *Guard) wait(ctx context.Context, a *asking) (Verdict, error) {
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return a.tooLate(ctx, g.limiter) // somebody else took what was waited for
 	}
+	if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
+		err = nil // here a refusal is a Verdict
+	}
 	out.decided(a.groups[0], d)
 	return out, err
 }
@@ -77,7 +80,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// How many may retry at the same time, as weir.QueueConfig has it for lines.
+// How many may retry at the same time, as queue.Config has it for lines.
 const (
 	maxRetries       = 10_000
 	maxRetriesPerKey = 64

@@ -201,7 +201,7 @@ func TestWaitForASlowLimiter(t *testing.T) {
 		peek, want weir.Decision
 	}{
 		{weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Minute}, weir.Decision{Reason: weir.TooLate, RetryAfter: time.Minute}},
-		{weir.Decision{Allowed: true}, weir.Decision{Reason: weir.TooLate, RetryAfter: 1}}, // just missed
+		{weir.Decision{Allowed: true, Reason: weir.Admitted}, weir.Decision{Reason: weir.TooLate, RetryAfter: 1}}, // just missed
 		{weir.Decision{Reason: weir.TooCostly, RetryAfter: weir.Never}, weir.Decision{Reason: weir.TooCostly, RetryAfter: weir.Never}},
 	}
 	for _, tt := range tests {

@@ -9,7 +9,7 @@ import (
 // Millis returns a time in the milliseconds in which decisions are told: rounded up, so
 // that waiting that long is never too short. Never is -1.
 func Millis(d time.Duration) int64 {
-	if d < 0 {
+	if d == weir.Never {
 		return -1
 	}
 	ms := int64(d / time.Millisecond)
@@ -22,7 +22,7 @@ func Millis(d time.Duration) int64 {
 // RetryMillis returns RetryAfter in milliseconds: 0 for a charge that was admitted or would
 // have been, else at least 1 or, for never, -1. Who waits 0 ms after a refusal would spin.
 func (v *Verdict) RetryMillis() int64 {
-	if v.Allowed || v.Reason == weir.Admitted {
+	if v.Allowed || v.Reason == weir.NotCharged {
 		return 0
 	}
 	if ms := Millis(v.RetryAfter); ms != 0 {

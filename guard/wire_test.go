@@ -19,7 +19,7 @@ func TestMillis(t *testing.T) {
 		{time.Millisecond + 1, 2},
 		{weir.Never, -1},
 		{time.Second, 1000},
-		{math.MaxInt64, math.MaxInt64/1_000_000 + 1},
+		{weir.Never - 1, math.MaxInt64/1_000_000 + 1},
 	} {
 		if got := Millis(tt.d); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.d, got, tt.want)
@@ -32,8 +32,8 @@ func TestRetryMillis(t *testing.T) {
 		d    weir.Decision
 		want int64
 	}{
-		{weir.Decision{Allowed: true, RetryAfter: time.Second}, 0},
-		{weir.Decision{Reason: weir.Admitted, RetryAfter: time.Second}, 0}, // of a batch that another refused
+		{weir.Decision{Allowed: true, Reason: weir.Admitted, RetryAfter: time.Second}, 0},
+		{weir.Decision{Reason: weir.NotCharged, RetryAfter: time.Second}, 0}, // of a batch that another refused
 		{weir.Decision{Reason: weir.Exhausted, RetryAfter: 1}, 1},
 		{weir.Decision{Reason: weir.QueueFull}, 1},
 		{weir.Decision{Reason: weir.TooCostly, RetryAfter: weir.Never}, -1},

@@ -76,7 +76,7 @@ func (a *allowance) spend(pl *plan, cost int64, now weir.Instant) (weir.Decision
 	a.unsynced += cost
 	a.state.remaining = max(0, a.state.remaining-cost)
 	return weir.Decision{
-		Allowed: true, By: a.state.by, Limit: a.state.limit, Remaining: a.state.remaining,
+		Allowed: true, Reason: weir.Admitted, By: a.state.by, Limit: a.state.limit, Remaining: a.state.remaining,
 		ResetAfter: max(0, a.state.resetAt.Sub(now)), Estimate: true,
 	}, true
 }

@@ -292,7 +292,7 @@ func TestUnfitUsage(t *testing.T) {
 			case down.Load():
 				return errDown
 			case b.Used != nil:
-				return weir.ErrUnfit
+				return weir.ErrInvalid
 			}
 			return nil
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Do carries out a batch.
@@ -26,14 +27,14 @@ import (
 // may have been charged; its decisions say how this node's share stands, and those of
 // policies that fail closed have Reason StoreDown.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if b.Used != nil { // what this node has used is all that a tier carries
-		return weir.ErrBatch
+		return storeapi.ErrUsed
 	}
 	if len(b.Charges) == 0 {
 		return nil
@@ -262,7 +263,7 @@ func (t *Limiter) peekShares(b *weir.Batch) error {
 		case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
 			b.Decisions[i] = storeDown()
 		case len(pl.fail.local) == 0:
-			b.Decisions[i] = weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+			b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 		default:
 			d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.Key, c.Cost)
 			b.Decisions[i] = pl.shared(s, d, err)
@@ -371,7 +372,7 @@ func (t *Limiter) fallbackDebit(c *call) weir.Decision {
 	switch {
 	case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
 	case len(pl.fail.local) == 0:
-		d = weir.Decision{Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+		d = weir.Decision{Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 	default:
 		if c.entry != nil {
 			t.seed(c, s)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/tiered"
 )
@@ -170,7 +171,7 @@ func TestHeldDenialIsShort(t *testing.T) {
 // have expired.
 func TestWaiterAfterCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, err := weir.NewQueue(newTier(t, tiered.Config{}), weir.QueueConfig{})
+		q, err := queue.New(newTier(t, tiered.Config{}), queue.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func (t *Limiter) fallback(c *call) weir.Decision {
 		if c.unknown {
 			t.counts.unknownUnits.Add(c.cost)
 		}
-		return weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+		return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 	}
 	s := t.shareOf(pl)
 	if s.policy == nil {
@@ -158,7 +158,7 @@ func (t *Limiter) debitShare(s *share, key string, units float64) error {
 // when the last hold expires.
 func usedOf(perNano float64, d weir.Decision) float64 {
 	used := float64(d.Limit - d.Remaining)
-	if perNano > 0 && d.ResetAfter >= 0 {
+	if perNano > 0 && d.ResetAfter != weir.Never {
 		if exact := float64(d.ResetAfter) * perNano; d.Remaining == 0 || math.Abs(exact-used) <= 1 {
 			return exact
 		}

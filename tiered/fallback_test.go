@@ -363,14 +363,14 @@ func TestReserveInAnOutage(t *testing.T) {
 		if ok, err := r.Renew(ctx, time.Minute); !ok || err != nil {
 			t.Errorf("renewed: %t, error %v", ok, err)
 		}
-		if s, err := r.Commit(ctx, 12, 7); err != nil || s.Refunded != 18 || s.Overrun != 2 {
+		if s, err := r.Commit(ctx, 12, 7); err != nil || s[0].Refunded+s[1].Refunded != 18 || s[0].Overrun+s[1].Overrun != 2 {
 			t.Errorf("settled %+v, error %v", s, err)
 		}
 		if _, err := before.Commit(ctx, 4); err == nil {
 			t.Error("what the store holds was settled without it")
 		}
 		heal(t, store, l)
-		if s, err := before.Commit(ctx, 4); err != nil || s.Refunded != 6 {
+		if s, err := before.Commit(ctx, 4); err != nil || s[0].Refunded != 6 {
 			t.Errorf("settled %+v, error %v", s, err)
 		}
 		if k, j := store.remaining(t, p, "k"), store.remaining(t, p, "j"); k != 100-12-4 || j != 100-7 {

@@ -57,7 +57,12 @@ func (t *Limiter) report(b, local *weir.Batch, calls []call, shares []*share) {
 		} else if b.Op == weir.ReserveAll && allowed {
 			b.Receipts[i] = weir.Receipt{ID: t.nobody, Units: b.Charges[i].Cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
 		}
-		d.Allowed = allowed
+		switch d.Allowed = allowed; {
+		case allowed:
+			d.Reason = weir.Admitted
+		case d.Reason == weir.Admitted:
+			d.Reason = weir.NotCharged
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func (l *lease) serves(pl *plan, cost int64, now weir.Instant) bool {
 // decision is the answer to a charge that was spent.
 func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	return weir.Decision{
-		Allowed: true, By: l.told.by, Limit: l.told.limit,
+		Allowed: true, Reason: weir.Admitted, By: l.told.by, Limit: l.told.limit,
 		Remaining: min(l.told.limit, l.told.remaining+int64(left)), ResetAfter: max(0, l.told.resetAt.Sub(now)), Estimate: true,
 	}
 }

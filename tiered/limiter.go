@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Limiter is a weir.Limiter in front of one that all nodes share. Make one with New,
@@ -224,7 +225,7 @@ func (c *call) needEntry(t *Limiter) bool {
 // otherwise. It returns an error for bad input and if ctx ends, otherwise a decision:
 // the store's or, if that is away, what the limits' OnError says.
 func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
-	if err := (&weir.Charge{Policy: p, Key: key, Cost: cost}).Check(); err != nil {
+	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
 	}
 	c := t.begin(p, key, cost)

@@ -144,7 +144,7 @@ const plans = 1024
 
 // planOf returns the plan of p.
 func (t *Limiter) planOf(p *weir.Policy) *plan {
-	at := &t.plans[p.Serial()%plans]
+	at := &t.plans[p.Compiled().Serial%plans]
 	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.family.epoch.Load() {
 		return pl
 	}

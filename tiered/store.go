@@ -178,16 +178,7 @@ func (t *Limiter) storeFailed(b *breaker, err error) {
 }
 
 // isInput says whether an error is about what was asked, not about who was asked.
-func isInput(err error) bool {
-	var (
-		cost  *weir.CostError
-		key   *weir.KeyError
-		ttl   *weir.TTLError
-		limit *weir.LimitError
-	)
-	return errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrBatch) || errors.Is(err, weir.ErrReceipts) || errors.Is(err, weir.ErrUnfit) ||
-		errors.As(err, &cost) || errors.As(err, &key) || errors.As(err, &ttl) || errors.As(err, &limit)
-}
+func isInput(err error) bool { return errors.Is(err, weir.ErrInvalid) }
 
 // storeTake has the store decide about one charge.
 func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error) {

@@ -65,7 +65,7 @@ func ExampleNewQuotas() {
 
 func ExampleSetHeaders() {
 	h := http.Header{}
-	d := weir.Decision{Allowed: true, Limit: 100, Remaining: 42, ResetAfter: 580 * time.Millisecond}
+	d := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 42, ResetAfter: 580 * time.Millisecond}
 	weirhttp.SetHeaders(h, weirhttp.PolicyQuotas(newPolicy(), ""), int(d.By), d)
 	fmt.Println(h.Get("RateLimit"))
 	// Output: "api";r=42
@@ -73,7 +73,7 @@ func ExampleSetHeaders() {
 
 func ExampleLegacy_Set() {
 	h := http.Header{}
-	d := weir.Decision{Allowed: true, Limit: 5000, Remaining: 4999, ResetAfter: 59*time.Minute + 30*time.Second}
+	d := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 5000, Remaining: 4999, ResetAfter: 59*time.Minute + 30*time.Second}
 	weirhttp.LegacyGitHub.Set(h, d, time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))
 	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Used", "X-RateLimit-Reset"} {
 		fmt.Println(name, h.Get(name))

@@ -63,7 +63,7 @@ func (q Quota) untilMore(d weir.Decision) (seconds int64, ok bool) {
 	switch {
 	case !d.Allowed:
 		return retrySeconds(d)
-	case d.Remaining > 0 || d.ResetAfter < 0:
+	case d.Remaining > 0 || d.ResetAfter == weir.Never:
 		return 0, false
 	}
 	return max(1, seconds64(d.ResetAfter-q.rest)), true
@@ -71,7 +71,7 @@ func (q Quota) untilMore(d weir.Decision) (seconds int64, ok bool) {
 
 // retrySeconds returns what Retry-After says, if waiting helps.
 func retrySeconds(d weir.Decision) (seconds int64, ok bool) {
-	if d.Allowed || d.RetryAfter < 0 {
+	if d.Allowed || d.RetryAfter == weir.Never {
 		return 0, false
 	}
 	return max(1, seconds64(d.RetryAfter)), true

@@ -30,15 +30,15 @@ func TestHeadersOfDecisions(t *testing.T) {
 		d    weir.Decision
 		want string
 	}{
-		{"admitted", weir.Decision{Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 10 * time.Millisecond}, `Ratelimit: "api";r=99`},
-		{"admitted, another is tightest", weir.Decision{Allowed: true, By: 1, Limit: 1000, Remaining: 1, ResetAfter: time.Hour}, `Ratelimit: "api.daily";r=1`},
-		{"admitted, the last", weir.Decision{Allowed: true, By: 1, Limit: 1000, ResetAfter: time.Hour + 1}, `Ratelimit: "api.daily";r=0;t=3601`},
-		{"admitted, the last of gcra", weir.Decision{Allowed: true, Limit: 100, ResetAfter: time.Second}, `Ratelimit: "api";r=0;t=1`},
-		{"admitted, in debt", weir.Decision{Allowed: true, Limit: 100, Remaining: -100, ResetAfter: 2*time.Second + 1}, `Ratelimit: "api";r=0;t=2`},
-		{"admitted, nobody knows when", weir.Decision{Allowed: true, Limit: 100, ResetAfter: weir.Never}, `Ratelimit: "api";r=0`},
-		{"admitted, never t=0", weir.Decision{Allowed: true, Limit: 100}, `Ratelimit: "api";r=0;t=1`},
-		{"admitted, retry plays no part", weir.Decision{Allowed: true, Limit: 100, Remaining: 1, RetryAfter: time.Hour}, `Ratelimit: "api";r=1`},
-		{"admitted, not counted", weir.Decision{Allowed: true, Estimate: true}, ""},
+		{"admitted", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99, ResetAfter: 10 * time.Millisecond}, `Ratelimit: "api";r=99`},
+		{"admitted, another is tightest", weir.Decision{Allowed: true, Reason: weir.Admitted, By: 1, Limit: 1000, Remaining: 1, ResetAfter: time.Hour}, `Ratelimit: "api.daily";r=1`},
+		{"admitted, the last", weir.Decision{Allowed: true, Reason: weir.Admitted, By: 1, Limit: 1000, ResetAfter: time.Hour + 1}, `Ratelimit: "api.daily";r=0;t=3601`},
+		{"admitted, the last of gcra", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, ResetAfter: time.Second}, `Ratelimit: "api";r=0;t=1`},
+		{"admitted, in debt", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: -100, ResetAfter: 2*time.Second + 1}, `Ratelimit: "api";r=0;t=2`},
+		{"admitted, nobody knows when", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, ResetAfter: weir.Never}, `Ratelimit: "api";r=0`},
+		{"admitted, never t=0", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100}, `Ratelimit: "api";r=0;t=1`},
+		{"admitted, retry plays no part", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 1, RetryAfter: time.Hour}, `Ratelimit: "api";r=1`},
+		{"admitted, not counted", weir.Decision{Allowed: true, Reason: weir.Admitted, Estimate: true}, ""},
 		{"refused", weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 250 * time.Millisecond, ResetAfter: time.Second}, `Ratelimit: "api";r=0;t=1 | Retry-After: 1`},
 		{"refused, exact seconds", weir.Decision{Reason: weir.Exhausted, By: 1, Limit: 1000, RetryAfter: 7 * time.Second}, `Ratelimit: "api.daily";r=0;t=7 | Retry-After: 7`},
 		{"refused, rounded up", weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 7*time.Second + 1}, `Ratelimit: "api";r=0;t=8 | Retry-After: 8`},
@@ -52,7 +52,7 @@ func TestHeadersOfDecisions(t *testing.T) {
 		{"a limit that is not there", weir.Decision{Reason: weir.Exhausted, By: 2, Limit: 1, RetryAfter: time.Second}, `Retry-After: 1`},
 		{
 			"greatest",
-			weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: math.MaxInt64},
+			weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: weir.Never - 1},
 			`Ratelimit: "api";r=999999999999999;t=9223372037 | Retry-After: 9223372037`,
 		},
 	}
@@ -86,8 +86,8 @@ func TestHeadersReplaceAndAreFound(t *testing.T) {
 
 func TestNoQuotasSetNoPolicy(t *testing.T) {
 	h := http.Header{}
-	SetHeaders(h, Quotas{}, 0, weir.Decision{Allowed: true, Limit: 1})
-	SetHeaders(h, NewQuotas(), -1, weir.Decision{Allowed: true, Limit: 1})
+	SetHeaders(h, Quotas{}, 0, weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 1})
+	SetHeaders(h, NewQuotas(), -1, weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 1})
 	if len(h) > 0 {
 		t.Errorf("got %v, want nothing: an empty list is not allowed", h)
 	}
@@ -117,8 +117,8 @@ func TestSetAllocates(t *testing.T) {
 	quotas := NewQuotas(NewQuota(longest(), weir.Limit{Rate: 100, Per: weir.Every(time.Second)}, ""))
 	h := http.Header{}
 	now := time.Unix(1_800_000_000, 0)
-	refused := weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: math.MaxInt64}
-	admitted := weir.Decision{Allowed: true, Limit: 100, Remaining: 42}
+	refused := weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: weir.Never - 1}
+	admitted := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 42}
 	tests := []struct {
 		name string
 		most float64
@@ -126,7 +126,7 @@ func TestSetAllocates(t *testing.T) {
 	}{
 		{"refused", 2, func() { SetHeaders(h, quotas, 0, refused) }},
 		{"admitted", 2, func() { SetHeaders(h, quotas, 0, admitted) }},
-		{"only the policy", 0, func() { SetHeaders(h, quotas, 0, weir.Decision{Allowed: true}) }},
+		{"only the policy", 0, func() { SetHeaders(h, quotas, 0, weir.Decision{Allowed: true, Reason: weir.Admitted}) }},
 		{"github", 2, func() { LegacyGitHub.Set(h, refused, now) }},
 		{"delta", 2, func() { LegacyDelta.Set(h, admitted, now) }},
 		{"off", 0, func() { LegacyOff.Set(h, admitted, now) }},

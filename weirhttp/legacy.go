@@ -72,10 +72,12 @@ func (l Legacy) known() bool { return l == LegacyGitHub || l == LegacyDelta }
 // for one who waits in a queue.
 func legacyReset(d weir.Decision) (time.Duration, bool) {
 	switch {
-	case d.ResetAfter < 0:
+	case d.ResetAfter == weir.Never:
 		return 0, false
 	case d.Allowed:
 		return d.ResetAfter, true
+	case d.RetryAfter == weir.Never:
+		return max(1, d.ResetAfter), true
 	}
 	return max(1, d.ResetAfter, d.RetryAfter), true
 }

@@ -12,7 +12,7 @@ import (
 
 func TestLegacyFields(t *testing.T) {
 	now := time.Unix(1_800_000_000, 900_000_000).In(time.FixedZone("X", -7200))
-	admitted := weir.Decision{Allowed: true, Limit: 100, Remaining: 58, ResetAfter: 200 * time.Millisecond}
+	admitted := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 58, ResetAfter: 200 * time.Millisecond}
 	refused := weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: time.Second, ResetAfter: time.Minute}
 	tests := []struct {
 		name  string
@@ -24,7 +24,7 @@ func TestLegacyFields(t *testing.T) {
 		{"unknown", Legacy(9), admitted, ""},
 		{"delta", LegacyDelta, admitted, "X-Ratelimit-Limit: 100 | X-Ratelimit-Remaining: 58 | X-Ratelimit-Reset: 1"},
 		{"delta, refused", LegacyDelta, refused, "X-Ratelimit-Limit: 100 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Reset: 60"},
-		{"delta, unused", LegacyDelta, weir.Decision{Allowed: true, Limit: 9, Remaining: 9}, "X-Ratelimit-Limit: 9 | X-Ratelimit-Remaining: 9 | X-Ratelimit-Reset: 0"},
+		{"delta, unused", LegacyDelta, weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 9, Remaining: 9}, "X-Ratelimit-Limit: 9 | X-Ratelimit-Remaining: 9 | X-Ratelimit-Reset: 0"},
 		{"delta, refused, never 0", LegacyDelta, weir.Decision{Limit: 9}, "X-Ratelimit-Limit: 9 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Reset: 1"},
 		{"delta, retry is later", LegacyDelta, weir.Decision{Limit: 9, RetryAfter: 3 * time.Second, ResetAfter: time.Second}, "X-Ratelimit-Limit: 9 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Reset: 3"},
 		{"delta, waiting cannot help", LegacyDelta, weir.Decision{Limit: 9, Remaining: 8, RetryAfter: weir.Never, ResetAfter: 2 * time.Second}, "X-Ratelimit-Limit: 9 | X-Ratelimit-Remaining: 8 | X-Ratelimit-Reset: 2"},
@@ -32,14 +32,14 @@ func TestLegacyFields(t *testing.T) {
 		{"github", LegacyGitHub, admitted, "X-Ratelimit-Limit: 100 | X-Ratelimit-Remaining: 58 | X-Ratelimit-Reset: 1800000002 | X-Ratelimit-Used: 42"},
 		{
 			"github, a whole second", LegacyGitHub,
-			weir.Decision{Allowed: true, Limit: 1, ResetAfter: 100 * time.Millisecond},
+			weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 1, ResetAfter: 100 * time.Millisecond},
 			"X-Ratelimit-Limit: 1 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Reset: 1800000001 | X-Ratelimit-Used: 1",
 		},
 		{"github, in debt", LegacyGitHub, weir.Decision{Limit: 5, Remaining: -7, ResetAfter: weir.Never}, "X-Ratelimit-Limit: 5 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Used: 5"},
 		{"github, more than all", LegacyGitHub, weir.Decision{Limit: 5, Remaining: 7, ResetAfter: weir.Never}, "X-Ratelimit-Limit: 5 | X-Ratelimit-Remaining: 7 | X-Ratelimit-Used: 0"},
 		{
 			"github, greatest", LegacyGitHub,
-			weir.Decision{Limit: math.MaxInt64, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64},
+			weir.Decision{Limit: math.MaxInt64, RetryAfter: weir.Never - 1, ResetAfter: weir.Never - 1},
 			"X-Ratelimit-Limit: 999999999999999 | X-Ratelimit-Remaining: 0 | X-Ratelimit-Reset: 11023372038 | X-Ratelimit-Used: 999999999999999",
 		},
 		{"not counted", LegacyGitHub, weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Second}, ""},

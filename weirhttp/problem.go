@@ -110,7 +110,7 @@ func exceeded(who string, d weir.Decision) string {
 		return "too many are waiting for " + who + "; " + advice(d)
 	case weir.TooLate:
 		return who + " has no room before the deadline; " + advice(d)
-	case weir.Admitted:
+	case weir.NotCharged:
 		return "not charged to " + who + ": another charge of the batch was refused"
 	}
 	return who + " is used up; " + advice(d)
@@ -133,7 +133,7 @@ func names(violated string) []string {
 
 // advice says how long to wait, in whole milliseconds: the header has seconds only.
 func advice(d weir.Decision) string {
-	if d.RetryAfter < 0 {
+	if d.RetryAfter == weir.Never {
 		return "waiting cannot help"
 	}
 	return "retry after " + wholeMillis(d.RetryAfter).String()

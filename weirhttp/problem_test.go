@@ -2,7 +2,6 @@ package weirhttp
 
 import (
 	"encoding/json"
-	"math"
 	"net/http/httptest"
 	"reflect"
 	"strings"
@@ -37,7 +36,7 @@ func TestDeniedBodies(t *testing.T) {
 		},
 		{
 			"exhausted for long", "",
-			weir.Decision{Reason: weir.Exhausted, RetryAfter: math.MaxInt64},
+			weir.Decision{Reason: weir.Exhausted, RetryAfter: weir.Never - 1},
 			`{"type":"` + draft + `quota-exceeded","title":"Quota exceeded","status":429,"detail":"policy api is used up; retry after 2562047h47m16.854s"}`,
 		},
 		{

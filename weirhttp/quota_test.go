@@ -131,7 +131,7 @@ func TestQuotaThatIsNotTold(t *testing.T) {
 	}
 	for by, want := range []string{"", `"a";r=1`, "", ""} {
 		h := http.Header{}
-		SetHeaders(h, quotas, by, weir.Decision{Allowed: true, Limit: 1, Remaining: 1})
+		SetHeaders(h, quotas, by, weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 1, Remaining: 1})
 		if got := h.Get("RateLimit"); got != want {
 			t.Errorf("by %d: %q, want %q", by, got, want)
 		}

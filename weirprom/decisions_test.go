@@ -27,8 +27,8 @@ func TestObserve(t *testing.T) {
 		shadow  bool
 		want    string // decision reason backend
 	}{
-		{"allowed", Memory, weir.Decision{Allowed: true}, false, "allowed admitted memory"},
-		{"allowed in shadow", Local, weir.Decision{Allowed: true}, true, "allowed admitted local"},
+		{"allowed", Memory, weir.Decision{Allowed: true, Reason: weir.Admitted}, false, "allowed admitted memory"},
+		{"allowed in shadow", Local, weir.Decision{Allowed: true, Reason: weir.Admitted}, true, "allowed admitted local"},
 		{"denied", Redis, exhausted, false, "denied exhausted redis"},
 		{"denied in shadow", Redis, exhausted, true, "shadow_denied exhausted redis"},
 		{"blocked", None, weir.Decision{Reason: weir.Blocked}, false, "denied blocked none"},
@@ -97,7 +97,7 @@ func TestNamesAreCleaned(t *testing.T) {
 	}
 	for name, want := range tests {
 		d := NewDecisions(Options{})
-		d.Policy(name).Observe(Memory, weir.Decision{Allowed: true}, false, 0)
+		d.Policy(name).Observe(Memory, weir.Decision{Allowed: true, Reason: weir.Admitted}, false, 0)
 		if got := counts(t, d); !maps.Equal(got, map[string]float64{want + " allowed admitted memory": 1}) {
 			t.Errorf("%q is counted as %v", name, got)
 		}
@@ -183,7 +183,7 @@ func TestEachPolicyHasSeriesOfItsOwn(t *testing.T) {
 		}
 	}
 	modest := d.Policy("modest")
-	modest.Observe(Memory, weir.Decision{Allowed: true}, false, 0)
+	modest.Observe(Memory, weir.Decision{Allowed: true, Reason: weir.Admitted}, false, 0)
 	modest.Observe(Memory, weir.Decision{Reason: weir.Exhausted}, false, 0)
 	modest.Observe(None, weir.Decision{Reason: weir.Blocked}, false, 0)
 	modest.Observe(Memory, weir.Decision{Reason: weir.TooCostly}, false, 0)
@@ -249,7 +249,7 @@ func TestConcurrently(t *testing.T) {
 
 func TestObserveAllocatesNothing(t *testing.T) {
 	p := NewDecisions(Options{}).Policy("login")
-	dec := weir.Decision{Allowed: true, Limit: 100, Remaining: 42}
+	dec := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 42}
 	i := 0
 	observe := func() {
 		p.Observe(Memory, dec, false, time.Duration(i%100)*17*time.Microsecond)
@@ -300,7 +300,7 @@ func counts(t *testing.T, d *Decisions) map[string]float64 {
 
 func BenchmarkObserve(b *testing.B) {
 	p := NewDecisions(Options{}).Policy("login")
-	dec := weir.Decision{Allowed: true}
+	dec := weir.Decision{Allowed: true, Reason: weir.Admitted}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		p.Observe(Memory, dec, false, time.Duration(i&1023)*time.Microsecond)
@@ -309,7 +309,7 @@ func BenchmarkObserve(b *testing.B) {
 
 func BenchmarkObserveParallel(b *testing.B) {
 	p := NewDecisions(Options{}).Policy("login")
-	dec := weir.Decision{Allowed: true}
+	dec := weir.Decision{Allowed: true, Reason: weir.Admitted}
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {

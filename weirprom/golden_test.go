@@ -26,7 +26,7 @@ import (
 // two that are mixed up show.
 func everything() []prometheus.Collector {
 	d := NewDecisions(Options{MaxPolicies: 2})
-	d.Policy("login").Observe(Redis, weir.Decision{Allowed: true}, false, 300*time.Microsecond)
+	d.Policy("login").Observe(Redis, weir.Decision{Allowed: true, Reason: weir.Admitted}, false, 300*time.Microsecond)
 	d.Policy("login").Observe(Local, weir.Decision{Reason: weir.Exhausted}, false, 20*time.Microsecond)
 	d.Policy("search").Observe(Memory, weir.Decision{Reason: weir.TooCostly}, true, 2*time.Millisecond)
 	d.Policy("one too many").Observe(None, weir.Decision{Reason: weir.Blocked}, false, time.Second)

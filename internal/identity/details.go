@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 )
 
@@ -26,7 +27,7 @@ func (r *Refusal) Details() []*anypb.Any {
 	details := []proto.Message{&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{
 		Subject: "clientip:" + r.From, Description: r.Problem, QuotaId: failedLogins, QuotaValue: failuresPerMinute,
 	}}}}
-	if r.RetryAfter >= 0 {
+	if r.RetryAfter != weir.Never {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(r.RetryAfter)})
 	}
 	var out []*anypb.Any

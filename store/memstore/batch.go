@@ -7,13 +7,14 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Do carries out a batch with one clock reading. TakeAll, ReserveAll and DebitEach
 // hold the locks of all their keys' shards meanwhile, and so are one step for
 // everybody else; the other operations are one step per charge.
 func (t *Table) Do(ctx context.Context, b *weir.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -164,7 +165,7 @@ func (f *found) take(d *weir.Decision, now weir.Instant, cost int64) bool {
 			return true
 		}
 		if f.word.CompareAndSwap(tat, next) {
-			d.Allowed, d.Limit, d.Remaining = true, n.gcra.Capacity(), n.gcra.Room(next, tick)
+			d.Allowed, d.Reason, d.Limit, d.Remaining = true, weir.Admitted, n.gcra.Capacity(), n.gcra.Room(next, tick)
 			d.ResetAfter = time.Duration(n.gcra.Wait(next, tick, int64(now)))
 			return true
 		}
@@ -226,7 +227,7 @@ func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cos
 		return weir.Decision{}, false
 	}
 	_, ok := n.word.Take(word, int64(now), cost)
-	return weir.NewDecision(n.word.Verdict(word, int64(now), cost, ok), now), true
+	return storeapi.Decision(n.word.Verdict(word, int64(now), cost, ok), now), true
 }
 
 // peekSlowly is peek behind the lock. It also says whether the key has unexpired
@@ -250,7 +251,7 @@ func (v *visit) peek(c *charge) (d weir.Decision, held bool, err error) {
 	if err := r.convert(c.numbers, v.now); err != nil {
 		return weir.Decision{}, false, err
 	}
-	return weir.NewDecision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), r.ledger.HasHolds(v.now), nil
+	return storeapi.Decision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), r.ledger.HasHolds(v.now), nil
 }
 
 // takeAll makes all charges of TakeAll or ReserveAll, or none.
@@ -266,7 +267,9 @@ func (t *Table) takeAll(now weir.Instant, b *weir.Batch) error {
 	}
 	if err == nil && !b.Allowed() {
 		for i := range b.Decisions {
-			b.Decisions[i].Allowed = false
+			if d := &b.Decisions[i]; d.Allowed {
+				d.Allowed, d.Reason = false, weir.NotCharged
+			}
 		}
 	}
 	return err
@@ -285,14 +288,14 @@ func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until int64) error {
 		if err != nil {
 			return err
 		}
-		if _, err := n.policy.Expiry(now, b.TTL); err != nil {
+		if _, err := n.policy.Compiled().Expiry(int64(now), b.TTL); err != nil {
 			return err
 		}
 		d, held, err := t.peekSlowly(now, &b.Charges[i])
 		if err != nil {
 			return err
 		}
-		if wait := waitUntil(until, now); d.RetryAfter != weir.Never && (wait == weir.Never || wait > d.RetryAfter) {
+		if wait := waitUntil(until, now); wait > d.RetryAfter {
 			d.Allowed, d.Reason, d.RetryAfter, d.Held = false, weir.QueueFull, wait, held
 		}
 		b.Decisions[i] = d
@@ -367,7 +370,7 @@ func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*visit, error) {
 // reservation expires.
 func (v *visit) check(b *weir.Batch, c *charge) (err error) {
 	if b.Op == weir.ReserveAll {
-		c.expiry, err = c.numbers.policy.Expiry(weir.Instant(v.now), b.TTL)
+		c.expiry, err = c.numbers.policy.Compiled().Expiry(v.now, b.TTL)
 		return err
 	}
 	if c.numbers.policy.ReserveOnly() {
@@ -494,7 +497,7 @@ func (t *Table) renewEach(now weir.Instant, b *weir.Batch) error {
 		if err != nil {
 			return err
 		}
-		if _, err := n.policy.Expiry(now, b.TTL); err != nil {
+		if _, err := n.policy.Compiled().Expiry(int64(now), b.TTL); err != nil {
 			return err
 		}
 	}
@@ -513,13 +516,13 @@ func (t *Table) renewOne(now weir.Instant, b *weir.Batch, i int) error {
 	}
 	defer v.leave()
 	c := &v.charges[0]
-	expiry, err := c.numbers.policy.Expiry(weir.Instant(v.now), b.TTL)
+	expiry, err := c.numbers.policy.Compiled().Expiry(v.now, b.TTL)
 	if err != nil {
 		return err
 	}
 	b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
 	if v.renew(c, &b.Receipts[i], expiry) {
-		b.Decisions[i] = weir.Decision{Allowed: true}
+		b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted}
 	}
 	return nil
 }

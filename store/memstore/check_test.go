@@ -155,7 +155,7 @@ func (c *checker) state(n *numbers, x *box, word uint64) {
 	}
 	c.boxes[x] = n
 	c.must(!x.taken, "somebody has taken a row of %q and not given it back", n.of.text)
-	c.must(slices.EqualFunc(x.ledger.Rules(), n.policy.Rules(), sameRule), "a box of %q has other rules than its row", n.of.text)
+	c.must(slices.EqualFunc(x.ledger.Rules(), n.policy.Compiled().Rules, sameRule), "a box of %q has other rules than its row", n.of.text)
 }
 
 func sameRule(a, b algo.Rule) bool { return a.Capacity() == b.Capacity() && a.Words() == b.Words() }

@@ -50,7 +50,7 @@
 // A table counts by at most 65,536 different sets of limits at once. Calls that bring their
 // policy with limits of their own (per-key overrides, Envoy's limits of requests) use them up.
 // So a policy's calls may bring as many as a quarter of what is left: 11,468 if no other does.
-// A call that brings one more gets an error that is weir.ErrUnfit, and nothing is charged.
+// A call that brings one more gets an error that is weir.ErrInvalid, and nothing is charged.
 // Sets whose keys have nothing in use any more make room for others, and some room is left to
 // [Table.Set] alone.
 //

@@ -31,7 +31,7 @@ func (t *Table) standingLocked(b *block, slot int, now int64) (s algo.Standing, 
 		return n.word.Standing(word, now), word, true
 	}
 	i := 0
-	for _, r := range n.policy.Rules() {
+	for _, r := range n.policy.Compiled().Rules {
 		s.Join(algo.StandingOf(r, stateAt(b, slot, &i, r), now))
 	}
 	return s, word, true

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // A hold says where a reservation is. The shard of its key has it, under the
@@ -326,5 +327,5 @@ func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Insta
 	if x == nil || x.ledger.Advance(sh.seen)+x.ledger.Remembered() == 0 { // the state can go back to the row
 		return weir.Decision{}, false
 	}
-	return weir.NewDecision(x.ledger.Take(sh.seen, cost), weir.Instant(sh.seen)), true
+	return storeapi.Decision(x.ledger.Take(sh.seen, cost), weir.Instant(sh.seen)), true
 }

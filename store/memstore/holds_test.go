@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // What reservations may do to a table: fill it, hide in the overflow row, outlive
@@ -30,7 +31,13 @@ func commit(t testing.TB, r *weir.Reservation, used ...int64) weir.Settled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	var sum weir.Settled
+	for _, s := range out {
+		sum.Refunded += s.Refunded
+		sum.Overrun += s.Overrun
+		sum.Late = sum.Late || s.Late
+	}
+	return sum
 }
 
 func set(t testing.TB, table *Table, old, new *weir.Policy) {
@@ -187,7 +194,7 @@ func TestSweepMissesNoHold(t *testing.T) {
 		runtime.Gosched()
 	}
 	b := &weir.Batch{Op: weir.ReserveAll, TTL: time.Second, Charges: []weir.Charge{{Policy: p, Key: key, Cost: 1}}}
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		t.Fatal(err)
 	}
 	if err := table.tryAll(weir.Instant(now), b); err != nil || !b.Allowed() {

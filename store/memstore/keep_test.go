@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // clashing takes from a key as if its hash were h. The table must have one shard.
@@ -72,7 +73,7 @@ func TestClashingKeysInABatch(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now, KeepKeys: true, MaxKeys: 100})
 	p := policy(t, "p", perHour(10))
 	b := &weir.Batch{Op: weir.ReserveAll, Charges: charges(p, 7, "alice", "bob")}
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		t.Fatal(err)
 	}
 	v, err := table.enter(0, b.Charges)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // model is the slow, obvious table: an exact ledger for every pair of policy and
@@ -117,7 +118,7 @@ func (m *model) begin(at pair, p *weir.Policy) *work {
 		o = nil
 	}
 	if o == nil {
-		w.ledger = algo.NewLedger(p.Rules(), int64(m.table.epoch))
+		w.ledger = algo.NewLedger(p.Compiled().Rules, int64(m.table.epoch))
 		return w
 	}
 	w.policy, w.ledger = o.policy, o.ledger.Clone()
@@ -133,10 +134,10 @@ func (m *model) convert(w *work, p *weir.Policy) (l *algo.Ledger, endBy int64, e
 	if w.policy.Same(p) {
 		return l, w.endBy, nil
 	}
-	if err := l.Set(m.now, p.Rules(), p.Continues(w.policy)); err != nil {
+	if err := l.Set(m.now, p.Compiled().Rules, p.Compiled().Continues(w.policy.Compiled())); err != nil {
 		return nil, 0, err
 	}
-	if _, err := p.Expiry(weir.Instant(m.now), weir.NoExpiry); err != nil { // what p holds must expire
+	if _, err := p.Compiled().Expiry(m.now, weir.NoExpiry); err != nil { // what p holds must expire
 		endBy := m.now + int64(weir.MaxTTL)
 		l.EndHoldsBy(endBy)
 		return l, min(endBy, w.endBy), nil
@@ -166,7 +167,7 @@ func (m *model) attempt(w *work, p *weir.Policy, cost int64, op weir.Op, expiry 
 	if v.OK && (cost > 0 || op == weir.ReserveAll) {
 		w.policy, w.ledger, w.endBy, w.changed = p, l, endBy, true
 	}
-	return weir.NewDecision(v, weir.Instant(m.now)), id, nil
+	return storeapi.Decision(v, weir.Instant(m.now)), id, nil
 }
 
 // put makes a copy the state. It returns false if there is no room for a new row.
@@ -248,7 +249,7 @@ func (m *model) stand(r *modelRow) (standing, bool) {
 	}
 	s := l.Standing(m.now)
 	t := s
-	if w := r.policy.Word(); w != nil {
+	if w := r.policy.Compiled().Word; w != nil {
 		t = w.Standing(w.Save(l), m.now)
 	}
 	if s.Used != t.Used || s.Full != t.Full {
@@ -272,7 +273,7 @@ func (m *model) drop(at pair, forgiven int64) {
 func (m *model) intoOverflow(w *work, p *weir.Policy) {
 	name := w.pair.policy
 	if m.over[name] == nil {
-		m.over[name] = &modelRow{p, algo.NewLedger(p.Rules(), int64(m.table.epoch))}
+		m.over[name] = &modelRow{p, algo.NewLedger(p.Compiled().Rules, int64(m.table.epoch))}
 	}
 	o := m.over[name]
 	*w = work{pair: w.pair, at: o, over: true, policy: o.policy, ledger: o.ledger.Clone(), endBy: math.MaxInt64}
@@ -441,7 +442,9 @@ func (m *model) takeBatch(b *weir.Batch) error {
 // refuse makes a batch of which one charge was refused.
 func refuse(b *weir.Batch) {
 	for i := range b.Decisions {
-		b.Decisions[i].Allowed = false
+		if d := &b.Decisions[i]; d.Allowed {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
 	}
 }
 
@@ -453,7 +456,7 @@ func (m *model) peek(c weir.Charge) (d weir.Decision, held bool, err error) {
 	if err != nil {
 		return weir.Decision{}, false, err
 	}
-	return weir.NewDecision(l.Peek(m.now, c.Cost), weir.Instant(m.now)), l.HasHolds(m.now), nil
+	return storeapi.Decision(l.Peek(m.now, c.Cost), weir.Instant(m.now)), l.HasHolds(m.now), nil
 }
 
 func (m *model) reserve(b, did *weir.Batch) error {
@@ -461,7 +464,7 @@ func (m *model) reserve(b, did *weir.Batch) error {
 	full := m.fullOfHolds(len(b.Charges))
 	for i, c := range b.Charges {
 		var err error
-		if expiry[i], err = m.current(c.Policy).Expiry(weir.Instant(m.now), b.TTL); err != nil {
+		if expiry[i], err = m.current(c.Policy).Compiled().Expiry(int64(weir.Instant(m.now)), b.TTL); err != nil {
 			return err
 		}
 	}
@@ -586,13 +589,13 @@ func (m *model) settle(at pair, p *weir.Policy, r weir.Receipt, used int64) weir
 
 func (m *model) renew(b *weir.Batch) error {
 	for _, c := range b.Charges {
-		if _, err := m.current(c.Policy).Expiry(weir.Instant(m.now), b.TTL); err != nil {
+		if _, err := m.current(c.Policy).Compiled().Expiry(int64(weir.Instant(m.now)), b.TTL); err != nil {
 			return err
 		}
 	}
 	for i, c := range b.Charges {
 		p := m.current(c.Policy)
-		expiry, _ := p.Expiry(weir.Instant(m.now), b.TTL)
+		expiry, _ := p.Compiled().Expiry(m.now, b.TTL)
 		b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
 		h := m.held(pair{p.Name(), c.Key}, b.Receipts[i])
 		if h == nil {
@@ -604,7 +607,7 @@ func (m *model) renew(b *weir.Batch) error {
 		}
 		h.expiry = expiry
 		b.Receipts[i].Expiry = weir.Instant(expiry)
-		b.Decisions[i] = weir.Decision{Allowed: true}
+		b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted}
 	}
 	return nil
 }

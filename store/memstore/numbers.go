@@ -39,8 +39,8 @@ type numbers struct {
 }
 
 func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
-	n := &numbers{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Word()}
-	for _, r := range p.Rules() {
+	n := &numbers{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Compiled().Word}
+	for _, r := range p.Compiled().Rules {
 		if r.Words() < 0 {
 			n.logged = true
 			continue
@@ -92,7 +92,7 @@ const cached = 1024
 
 // lookup returns the numbers in force for p, as long as they are remembered.
 func (t *Table) lookup(p *weir.Policy) *numbers {
-	if b := t.bindings[p.Serial()%cached].Load(); b != nil && b.policy == p {
+	if b := t.bindings[p.Compiled().Serial%cached].Load(); b != nil && b.policy == p {
 		return b.numbers
 	}
 	return nil
@@ -132,7 +132,7 @@ func (t *Table) resolveAs(p *weir.Policy, asker asker) (*numbers, error) {
 	if other := n.inForce.Load(); other != nil {
 		n = other
 	}
-	t.bindings[p.Serial()%cached].Store(&binding{p, n})
+	t.bindings[p.Compiled().Serial%cached].Store(&binding{p, n})
 	return n, nil
 }
 

@@ -59,7 +59,7 @@ func (v *visit) intoOverflow(r *row, n *numbers, trial bool) {
 	o := r.of.overflow.Load()
 	if o == nil {
 		n.pin()
-		o = &overflow{n, algo.NewLedger(n.policy.Rules(), int64(v.t.epoch))}
+		o = &overflow{n, algo.NewLedger(n.policy.Compiled().Rules, int64(v.t.epoch))}
 		r.of.overflow.Store(o)
 	}
 	r.numbers = o.numbers

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // The table against the model: random calls on more keys than fit, so that rows
@@ -234,7 +235,7 @@ func (p *player) look(at pair) (place, bool) {
 func (p *player) both(b weir.Batch) (*weir.Batch, bool) {
 	got, want := b, b
 	got.Receipts, want.Receipts = slices.Clone(b.Receipts), slices.Clone(b.Receipts)
-	if err := want.Check(); err != nil {
+	if err := storeapi.CheckBatch(&want); err != nil {
 		p.t.Fatal(err)
 	}
 	p.step()

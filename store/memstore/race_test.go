@@ -217,7 +217,7 @@ func (x *chaos) reserve(p *weir.Policy, key string, r *rand.Rand) {
 	}
 	units := r.Int64N(5)
 	out, err := res.Commit(background(), units)
-	if err != nil || out.Late || out.Refunded != max(0, 3-units) || out.Overrun != max(0, units-3) {
+	if err != nil || out[0].Late || out[0].Refunded != max(0, 3-units) || out[0].Overrun != max(0, units-3) {
 		x.t.Errorf("commit %d of 3: %+v, %v", units, out, err)
 	}
 	x.granted.Add(units)
@@ -368,7 +368,7 @@ func TestRaceSlots(t *testing.T) {
 			raise(&most[k], open[k].Add(2))
 			runtime.Gosched()
 			open[k].Add(-2)
-			if out, err := res.Cancel(background()); err != nil || out.Late {
+			if out, err := res.Cancel(background()); err != nil || out[0].Late {
 				t.Errorf("cancel: %+v, %v", out, err)
 			}
 		}

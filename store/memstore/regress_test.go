@@ -172,7 +172,7 @@ func TestChargesMayBeReused(t *testing.T) {
 	r, _ := weir.Reserve(ctx, table, 0, charges...)
 	charges[0].Key = "bob"
 	cancel() // a request that is over gives back all the same
-	if out, err := r.Cancel(ctx); err != nil || out.Refunded != 5 {
+	if out, err := r.Cancel(ctx); err != nil || out[0].Refunded != 5 {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
@@ -184,7 +184,7 @@ func TestRenewAllOrNone(t *testing.T) {
 	charges := []weir.Charge{{Policy: held, Key: "k", Cost: 2}, {Policy: rate, Key: "k", Cost: 1}}
 	b := do(t, table, &weir.Batch{Op: weir.ReserveAll, TTL: time.Minute, Charges: charges})
 	renew := weir.Batch{Op: weir.Renew, TTL: weir.NoExpiry, Charges: charges, Receipts: b.Receipts}
-	if err := table.Do(background(), &renew); !is[*weir.TTLError](err) {
+	if err := table.Do(background(), &renew); !errors.Is(err, weir.ErrInvalid) {
 		t.Errorf("no expiry for a rate: %v", err)
 	}
 	c.pass(time.Minute)
@@ -212,7 +212,7 @@ func TestRenewMovesTheExpiry(t *testing.T) {
 	if full, _ := weir.Reserve(background(), table, 0, charge); full.Decision.Reason != weir.QueueFull || full.Decision.RetryAfter != 58*time.Minute {
 		t.Errorf("beyond the bound: %+v", full.Decision)
 	}
-	if out, _ := r.Cancel(background()); out.Refunded != 2 {
+	if out, _ := r.Cancel(background()); out[0].Refunded != 2 {
 		t.Errorf("%+v", out)
 	}
 }
@@ -271,7 +271,7 @@ func TestBadBatches(t *testing.T) {
 		{Op: 99, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}}},
 		{Op: weir.TakeEach, Charges: []weir.Charge{{Key: "k", Cost: 1}}},
 	} {
-		if err := table.Do(background(), &b); !errors.Is(err, weir.ErrBatch) {
+		if err := table.Do(background(), &b); !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("%+v: %v", b, err)
 		}
 	}

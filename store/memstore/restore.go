@@ -333,7 +333,7 @@ func (l *loader) box(f *fields) {
 		return
 	}
 	ledger := &algo.Ledger{}
-	if ledger.ReadBinary(h.numbers.policy.Rules(), f.data) != nil {
+	if ledger.ReadBinary(h.numbers.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
 	}
@@ -381,7 +381,7 @@ func (l *loader) overflow(f *fields) {
 		return
 	}
 	n, ledger := l.numbers[i], &algo.Ledger{}
-	if ledger.ReadBinary(n.policy.Rules(), f.data) != nil {
+	if ledger.ReadBinary(n.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
 	}

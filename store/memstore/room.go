@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A call may bring its policy with other limits, and who can invent limits could use up
@@ -49,19 +50,19 @@ func (r *registry) roomLocked(policy string, asker asker) error {
 	case asker == fromSet && left > 0:
 		return nil
 	case asker == fromSet:
-		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, weir.ErrUnfit, errNumbers, maxNumbers)
+		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, compiled.ErrLimits, errNumbers, maxNumbers)
 	case nm == nil || nm.count == 0:
 		if left > reserved {
 			return nil
 		}
-		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, weir.ErrUnfit, errNumbers, r.inUse())
+		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, compiled.ErrLimits, errNumbers, r.inUse())
 	}
 	brought := nm.count - len(nm.replaced)
 	if 4*brought < left-2*reserved {
 		return nil
 	}
 	return fmt.Errorf("memstore: policy %q: %w: %w: %d of this policy; let its calls bring fewer different limits",
-		policy, weir.ErrUnfit, errNumbers, brought)
+		policy, compiled.ErrLimits, errNumbers, brought)
 }
 
 // A budget bounds what walks cost, a step being a look at one row, set or shard.
@@ -158,7 +159,7 @@ func (s *sweeper) dropLocked(at place, now int64) {
 // absentUnused says whether a key without a row under n has nothing in use at now: it does
 // not start in an overflow row, nor less than full.
 func (t *Table) absentUnused(n *numbers, now int64) bool {
-	return n.of.overflow.Load() == nil && algo.NewLedger(n.policy.Rules(), int64(t.epoch)).Unused(now)
+	return n.of.overflow.Load() == nil && algo.NewLedger(n.policy.Compiled().Rules, int64(t.epoch)).Unused(now)
 }
 
 // forgetReplaced lets the older half of what was replaced in every policy mean itself again,

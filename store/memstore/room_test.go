@@ -75,13 +75,13 @@ func TestOnePolicyDoesNotUseUpAllSets(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
 	n, err := flood(t, table, "greedy", 0)
-	if !errors.Is(err, weir.ErrUnfit) || n < maxNumbers/8 || n > maxNumbers/4 {
+	if !errors.Is(err, weir.ErrInvalid) || n < maxNumbers/8 || n > maxNumbers/4 {
 		t.Fatalf("after %d sets: %v", n, err)
 	}
 	const attempts = 10_000
 	before := table.registry.walks
 	for i := range attempts {
-		if _, err := table.Take(background(), burst(t, "greedy", n+i), "greedy"+user(i), 1); !errors.Is(err, weir.ErrUnfit) {
+		if _, err := table.Take(background(), burst(t, "greedy", n+i), "greedy"+user(i), 1); !errors.Is(err, weir.ErrInvalid) {
 			t.Fatalf("set %d: %v", n+i, err)
 		}
 	}
@@ -134,7 +134,7 @@ func TestSetFindsRoom(t *testing.T) {
 	p := func(i int) *weir.Policy { return policy(t, fmt.Sprint("n", i), perHour(1)) }
 	for i := 0; ; i++ {
 		if _, err := table.Take(background(), p(i), "k", 1); err != nil {
-			if !errors.Is(err, weir.ErrUnfit) || i != maxNumbers-reserved {
+			if !errors.Is(err, weir.ErrInvalid) || i != maxNumbers-reserved {
 				t.Fatalf("name %d: %v", i, err)
 			}
 			break

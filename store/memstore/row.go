@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A row is one key's state, taken out of the table by a visit. Its ledger may be
@@ -84,18 +85,18 @@ func (v *visit) takeNew(r *row, over, trial bool) {
 		return
 	}
 	r.ledger, r.scratch = v.scratch(), true
-	r.ledger.Restart(r.numbers.policy.Rules(), int64(v.t.epoch))
+	r.ledger.Restart(r.numbers.policy.Compiled().Rules, int64(v.t.epoch))
 }
 
 // load puts the state at a place, whose first word is word, into a ledger.
 func (n *numbers) load(l *algo.Ledger, at place, word uint64) {
-	l.Restart(n.policy.Rules(), 0)
+	l.Restart(n.policy.Compiled().Rules, 0)
 	if n.word != nil {
 		n.word.Load(l, word)
 		return
 	}
 	i := 0
-	for j, rule := range n.policy.Rules() {
+	for j, rule := range n.policy.Compiled().Rules {
 		s := stateAt(at.block, at.slot, &i, rule)
 		if rule.Words() > 0 && i == rule.Words() { // the first word has been taken
 			s.A = word
@@ -111,7 +112,7 @@ func (n *numbers) store(l *algo.Ledger, at place) {
 		return
 	}
 	words := make([]uint64, 0, 8)
-	for j, rule := range n.policy.Rules() {
+	for j, rule := range n.policy.Compiled().Rules {
 		s := l.State(j)
 		words = append(words, []uint64{s.A, s.B}[:rule.Words()]...)
 	}
@@ -126,10 +127,10 @@ func (r *row) convert(n *numbers, now int64) error {
 	if r.numbers == n {
 		return nil
 	}
-	if err := r.ledger.Set(now, n.policy.Rules(), n.policy.Continues(r.numbers.policy)); err != nil {
-		return fmt.Errorf("memstore: policy %q: %w: %w", n.of.text, weir.ErrUnfit, err)
+	if err := r.ledger.Set(now, n.policy.Compiled().Rules, n.policy.Compiled().Continues(r.numbers.policy.Compiled())); err != nil {
+		return fmt.Errorf("memstore: policy %q: %w: %w", n.of.text, compiled.ErrLimits, err)
 	}
-	if expiry, err := n.policy.Expiry(weir.Instant(now), weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
+	if expiry, err := n.policy.Compiled().Expiry(now, weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
 		r.endBy = int64(weir.Instant(now).Add(weir.MaxTTL))
 		r.ledger.EndHoldsBy(r.endBy)
 	}

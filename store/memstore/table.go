@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/mono"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Config configures a Table.
@@ -147,8 +148,7 @@ func (t *Table) startAt(at weir.Instant) {
 // been seen before and no reservation is open on it.
 func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if p == nil || uint64(cost) > uint64(weir.MaxCost) || len(key) > weir.MaxKeyBytes {
-		c := weir.Charge{Policy: p, Key: key, Cost: cost}
-		return weir.Decision{}, c.Check()
+		return weir.Decision{}, storeapi.CheckCharge(p, key, cost)
 	}
 	if err := ctx.Err(); err != nil {
 		return weir.Decision{}, err
@@ -197,7 +197,7 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 		}
 		if word.CompareAndSwap(tat, next) {
 			return weir.Decision{
-				Allowed: true, Limit: n.gcra.Capacity(), Remaining: n.gcra.Room(next, tick),
+				Allowed: true, Reason: weir.Admitted, Limit: n.gcra.Capacity(), Remaining: n.gcra.Room(next, tick),
 				ResetAfter: time.Duration(n.gcra.Wait(next, tick, now)),
 			}, nil
 		}
@@ -251,7 +251,7 @@ func takeWord(n *numbers, word *atomic.Uint64, now weir.Instant, cost int64) (we
 		}
 		next, ok := n.word.Take(was, int64(now), cost)
 		if next == was || word.CompareAndSwap(was, next) {
-			return weir.NewDecision(n.word.Verdict(next, int64(now), cost, ok), now), true
+			return storeapi.Decision(n.word.Verdict(next, int64(now), cost, ok), now), true
 		}
 	}
 }

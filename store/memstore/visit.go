@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // A visit is one call's stay behind the locks: of the shards of its charges, in
@@ -211,13 +212,13 @@ func (v *visit) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision {
 	now := weir.Instant(v.now)
 	switch op {
 	case weir.DebitEach:
-		return weir.NewDecision(l.Debit(v.now, c.cost), now)
+		return storeapi.Decision(l.Debit(v.now, c.cost), now)
 	case weir.TakeEach, weir.TakeAll:
-		return weir.NewDecision(l.Take(v.now, c.cost), now)
+		return storeapi.Decision(l.Take(v.now, c.cost), now)
 	}
 	var verdict algo.Verdict
 	c.hold, verdict = l.Reserve(v.now, c.cost, c.expiry)
-	d := weir.NewDecision(verdict, now)
+	d := storeapi.Decision(verdict, now)
 	if !verdict.OK && l.Peek(v.now, c.cost).OK { // then it was the number of holds
 		d.Reason = weir.QueueFull
 	}

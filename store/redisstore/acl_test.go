@@ -34,7 +34,7 @@ func TestLeastRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := res.Cancel(ctx); err != nil || out.Refunded != 2 {
+	if out, err := res.Cancel(ctx); err != nil || out[0].Refunded != 2 {
 		t.Errorf("cancel: %+v, error %v", out, err)
 	}
 	useHolds(t, s)

@@ -176,7 +176,7 @@ func ceil(r *big.Rat) time.Duration {
 }
 
 func (m smallCase) checkAdmitted(t *rapid.T, ahead pair) {
-	want := weir.Decision{Allowed: true, Limit: m.cap, Remaining: m.left(ahead), ResetAfter: ceil(m.rat(ahead))}
+	want := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: m.cap, Remaining: m.left(ahead), ResetAfter: ceil(m.rat(ahead))}
 	if got := m.admitted(ahead); got != want {
 		t.Fatalf("%d per %d µs, burst %d, admitted with TAT %v µs ahead:\n got %s\nwant %s", m.a, m.b, m.cap, m.rat(ahead), show(got), show(want))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 var ops = map[weir.Op]string{
@@ -31,7 +32,7 @@ var ops = map[weir.Op]string{
 func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, s.timeout) }
 
 func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -64,7 +65,7 @@ func fill(b *weir.Batch, c *call) {
 		case weir.Renew:
 			b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
 			if c.outcomes[i][0] == 1 {
-				b.Decisions[i] = weir.Decision{Allowed: true}
+				b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted}
 				b.Receipts[i].Expiry = c.expiry()
 			}
 		case weir.ResetEach:
@@ -77,7 +78,9 @@ func fill(b *weir.Batch, c *call) {
 	}
 	allowed := c.allowed()
 	for i := range b.Charges {
-		b.Decisions[i].Allowed = allowed
+		if d := &b.Decisions[i]; d.Allowed && !allowed {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
 		if allowed && b.Op == weir.ReserveAll {
 			b.Receipts[i] = weir.Receipt{ID: c.charges[i].id, Units: b.Charges[i].Cost, Expiry: c.expiry()}
 		}
@@ -132,7 +135,7 @@ func newID() (id [16]byte) {
 // timeToLive returns how many µs a batch's reservations live under p; -1 is for ever.
 func timeToLive(p *weir.Policy, b *weir.Batch) (int64, error) {
 	const start = weir.Instant(algo.Epoch)
-	expiry, err := p.Expiry(start, b.TTL)
+	expiry, err := p.Compiled().Expiry(int64(start), b.TTL)
 	if err != nil {
 		return 0, err
 	}

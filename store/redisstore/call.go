@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A call is one call of do.lua, or of small.lua where that will do: an operation on charges, all
@@ -224,7 +225,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusOverfull:
 		n := c.charges[reply[2]-1].n
-		c.err = fmt.Errorf("redisstore: policy %q: %w: %w", n.policy.Name(), weir.ErrUnfit, errOverfull)
+		c.err = fmt.Errorf("redisstore: policy %q: %w: %w", n.policy.Name(), compiled.ErrLimits, errOverfull)
 		return true
 	}
 	c.err = fmt.Errorf("redisstore: a script answered %v", reply)
@@ -282,12 +283,13 @@ func (c *call) decision(i int) weir.Decision {
 	d := weir.Decision{
 		Allowed:    o[0] == 1,
 		By:         uint8(o[1]),
-		Limit:      c.charges[i].n.policy.Rules()[o[1]].Capacity(),
+		Limit:      c.charges[i].n.policy.Compiled().Rules[o[1]].Capacity(),
 		Remaining:  o[2],
 		RetryAfter: micros(o[3]),
 		ResetAfter: micros(o[4]),
 	}
 	if d.Allowed {
+		d.Reason = weir.Admitted
 		return d
 	}
 	d.Reason = [...]weir.Reason{weir.Exhausted, weir.TooCostly, weir.QueueFull}[o[5]&^outcomeHeld]

@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // long says whether the long forms of tests run: make test-all.
@@ -685,7 +686,7 @@ func (b *book) row(c weir.Charge) (rowOf, *algo.Ledger) {
 	if l := b.rows[at]; l != nil {
 		return at, l.Clone()
 	}
-	return at, algo.NewLedger(c.Policy.Rules(), int64(b.epoch))
+	return at, algo.NewLedger(c.Policy.Compiled().Rules, int64(b.epoch))
 }
 
 func (b *book) take(c weir.Charge, now weir.Instant) weir.Decision {
@@ -694,7 +695,7 @@ func (b *book) take(c weir.Charge, now weir.Instant) weir.Decision {
 	if v.OK && c.Cost > 0 {
 		b.rows[at] = l
 	}
-	return weir.NewDecision(v, now)
+	return storeapi.Decision(v, now)
 }
 
 // do carries out a batch whose receipts the store has written already.
@@ -717,12 +718,12 @@ func (b *book) do(batch *weir.Batch, now weir.Instant) ([]weir.Decision, []weir.
 		case weir.TakeEach, weir.TakeAll:
 			decisions[i] = b.take(c, now)
 		case weir.DebitEach:
-			decisions[i] = weir.NewDecision(l.Debit(int64(now), c.Cost), now)
+			decisions[i] = storeapi.Decision(l.Debit(int64(now), c.Cost), now)
 			if c.Cost > 0 {
 				b.rows[at] = l
 			}
 		case weir.PeekEach:
-			decisions[i] = weir.NewDecision(l.Peek(int64(now), c.Cost), now)
+			decisions[i] = storeapi.Decision(l.Peek(int64(now), c.Cost), now)
 		case weir.ReserveAll:
 			decisions[i] = b.reserve(c, batch.Receipts[i].ID, now, batch.TTL)
 		case weir.Settle:
@@ -740,7 +741,9 @@ func (b *book) do(batch *weir.Batch, now weir.Instant) ([]weir.Decision, []weir.
 	if (batch.Op == weir.TakeAll || batch.Op == weir.ReserveAll) && !allowed {
 		b.undo(before)
 		for i := range decisions {
-			decisions[i].Allowed = false
+			if d := &decisions[i]; d.Allowed {
+				d.Allowed, d.Reason = false, weir.NotCharged
+			}
 		}
 	}
 	return decisions, settled
@@ -760,7 +763,7 @@ func (b *book) reserve(c weir.Charge, name [16]byte, now weir.Instant, ttl time.
 	if v.OK {
 		b.rows[at], b.holds[name] = l, holdOf{row: at, id: id, expiry: now.Add(ttl)}
 	}
-	return weir.NewDecision(v, now)
+	return storeapi.Decision(v, now)
 }
 
 func (b *book) settle(at rowOf, name [16]byte, now weir.Instant, used int64) weir.Settled {
@@ -783,7 +786,7 @@ func (b *book) renew(c weir.Charge, name [16]byte, now weir.Instant, ttl time.Du
 	if known && h.row == at && b.rows[at].Renew(int64(now), h.id, int64(now.Add(ttl))) {
 		h.expiry = now.Add(ttl)
 		b.holds[name] = h
-		return weir.Decision{Allowed: true}
+		return weir.Decision{Allowed: true, Reason: weir.Admitted}
 	}
 	return weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // numbers is one set of limits under one policy's name, as the scripts take it.
@@ -54,7 +55,7 @@ func (s *Store) newNumbers(p *weir.Policy, f *family, version int) (*numbers, er
 	for i, l := range p.Limits() {
 		text, err := n.rule(i, l)
 		if err != nil {
-			return nil, fmt.Errorf("redisstore: policy %q, limit %q: %w: %w", p.Name(), l.Name, weir.ErrUnfit, err)
+			return nil, fmt.Errorf("redisstore: policy %q, limit %q: %w: %w", p.Name(), l.Name, compiled.ErrLimits, err)
 		}
 		n.rules = append(n.rules, text)
 	}
@@ -180,7 +181,7 @@ func (n *numbers) set(now int64, since int) string {
 
 func (n *numbers) setText(now int64, past []byte) string {
 	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, weir.MaxTTL.Microseconds())
-	if _, err := n.policy.Expiry(0, weir.NoExpiry); err == nil {
+	if _, err := n.policy.Compiled().Expiry(int64(0), weir.NoExpiry); err == nil {
 		b = append(b, `,"endless":true`...)
 	}
 	if past == nil {

@@ -92,7 +92,7 @@ func (m *small) minus(x, y pair) pair {
 
 // admitted tells of a charge that left TAT ahead by so much.
 func (m *small) admitted(ahead pair) weir.Decision {
-	return weir.Decision{Allowed: true, Limit: m.cap, Remaining: m.remaining(ahead), ResetAfter: ahead.up()}
+	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: m.cap, Remaining: m.remaining(ahead), ResetAfter: ahead.up()}
 }
 
 // refused tells of a charge that found TAT ahead by so much.

@@ -87,7 +87,7 @@ func TestDebtOfOtherNumbers(t *testing.T) {
 		if err := s.Do(context.Background(), &debit); err != nil {
 			t.Fatal(err)
 		}
-		if d, err := take(s, little); !errors.Is(err, weir.ErrUnfit) {
+		if d, err := take(s, little); !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("%s: %s, error %v", way, show(d), err)
 		}
 		if d, err := weir.Peek(context.Background(), s, much, "k", 0); err != nil || d.ResetAfter != 50*time.Hour {

@@ -37,7 +37,7 @@ func tryAll(t *testing.T, s *Store, p *weir.Policy, value string) {
 	check := func(what string, err error) {
 		t.Helper()
 		ended := err != nil && strings.Contains(err.Error(), "attempt to ")
-		if ended || err != nil && !errors.Is(err, weir.ErrState) && !errors.Is(err, weir.ErrUnfit) {
+		if ended || err != nil && !errors.Is(err, weir.ErrState) && !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("policy %s, value %q: %s: error %v, want ErrState or none", p.Name(), value, what, err)
 		}
 	}

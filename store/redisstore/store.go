@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Server says where Redis is and how to connect to it.
@@ -318,7 +319,7 @@ const cached = 1024
 
 // bound returns the numbers in force for p if they are known, else nil.
 func (s *Store) bound(p *weir.Policy, now weir.Instant) *numbers {
-	b := s.bindings[p.Serial()%cached].Load()
+	b := s.bindings[p.Compiled().Serial%cached].Load()
 	if b == nil || b.policy != p || b.numbers.version != b.numbers.family.version() || b.numbers.family.mayHaveChanged(now) {
 		return nil
 	}
@@ -345,7 +346,7 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 		return nil, err
 	}
 	n.asked = p
-	s.bindings[p.Serial()%cached].Store(&binding{p, n})
+	s.bindings[p.Compiled().Serial%cached].Store(&binding{p, n})
 	return n, nil
 }
 
@@ -353,11 +354,7 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 // otherwise. An error with weir.ErrUnknown in it means that it may have been charged;
 // all others mean that it was not.
 func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
-	c := weir.Charge{Policy: p, Key: key, Cost: cost}
-	if p == nil {
-		return weir.Decision{}, weir.ErrBatch
-	}
-	if err := c.Check(); err != nil {
+	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
 	}
 	if err := ctx.Err(); err != nil {

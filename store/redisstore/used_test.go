@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // What a node sends that decides on its own in between is one call of small.lua: what it has
@@ -72,7 +73,7 @@ func doOver(s *Store, b *weir.Batch, slots int) error {
 	if slots == 1 {
 		return s.Do(context.Background(), b)
 	}
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	whole, err := s.newCall(context.Background(), b)

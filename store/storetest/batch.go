@@ -36,7 +36,7 @@ func (r *rig) wantBatch(b *weir.Batch, want ...weir.Decision) {
 // fitted is the decision on a charge that would have fitted, of a batch that was
 // refused because of another.
 func fitted(d weir.Decision) weir.Decision {
-	d.Allowed = false
+	d.Allowed, d.Reason = false, weir.NotCharged
 	return d
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 const random = "Random/like a ledger for each key"
@@ -442,7 +443,7 @@ func refusesDebits(m *model) weir.Limiter {
 
 func cutsDebits(m *model) weir.Limiter {
 	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
-		if b.Op != weir.DebitEach || b.Check() != nil {
+		if b.Op != weir.DebitEach || storeapi.CheckBatch(b) != nil {
 			return m.Do(ctx, b)
 		}
 		was := b.Charges

@@ -33,7 +33,7 @@ func show(d weir.Decision) string {
 
 // admitted is the decision of the policy's first limit on a charge that fitted.
 func admitted(limit, remaining int64, reset time.Duration) weir.Decision {
-	return weir.Decision{Allowed: true, Limit: limit, Remaining: remaining, ResetAfter: reset}
+	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: limit, Remaining: remaining, ResetAfter: reset}
 }
 
 // refused is the decision of the policy's first limit on a charge to be retried.

@@ -68,7 +68,7 @@ func cancelGivesBack(r *rig) {
 		before := r.peek(p, "k", 0)
 		res := r.hold(minutes(1), charge(p, "k", 4))
 		r.wantRefused("with all in use or held", p, "k", 1)
-		if out, err := res.Cancel(background()); err != nil || out != (weir.Settled{Refunded: 4}) {
+		if out, err := res.Cancel(background()); err != nil || total(out) != (weir.Settled{Refunded: 4}) {
 			r.t.Errorf("cancel of 4 under %s: got %+v, error %v, want 4 refunded", describe(p), out, err)
 		}
 		r.want("after a cancelled reservation under "+describe(p), r.peek(p, "k", 0), before)
@@ -166,7 +166,7 @@ func renewTooLate(r *rig) {
 	long := r.run(&weir.Batch{Op: weir.ReserveAll, TTL: minutes(2), Charges: charges[1:]})
 	r.clock.Pass(minutes(1))
 	b := r.run(&weir.Batch{Op: weir.Renew, TTL: minutes(5), Charges: charges, Receipts: []weir.Receipt{short.Receipts[0], long.Receipts[0]}})
-	r.wantBatch(b, weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}, weir.Decision{Allowed: true})
+	r.wantBatch(b, weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}, weir.Decision{Allowed: true, Reason: weir.Admitted})
 	if b.Receipts[0] != short.Receipts[0] {
 		r.t.Errorf("the receipt of what was over: got %+v, want it as it was, %+v", b.Receipts[0], short.Receipts[0])
 	}
@@ -241,7 +241,7 @@ func settledTwice(r *rig) {
 	for range 2 {
 		r.wantSettled(res, weir.Settled{Refunded: 50}, 10)
 	}
-	if out, err := res.Cancel(background()); err != nil || out != (weir.Settled{Refunded: 50}) {
+	if out, err := res.Cancel(background()); err != nil || total(out) != (weir.Settled{Refunded: 50}) {
 		r.t.Errorf("cancel after commit: got %+v, error %v, want what commit said", out, err)
 	}
 	r.wantLeft("10 of 60 reserved units were used", p, "k", 90, 100)
@@ -382,7 +382,7 @@ func endedGivesBack(r *rig) {
 		r.t.Fatalf("reserve: error %v", err)
 	}
 	cancel()
-	if out, err := res.Cancel(ctx); err != nil || out != (weir.Settled{Refunded: 5}) {
+	if out, err := res.Cancel(ctx); err != nil || total(out) != (weir.Settled{Refunded: 5}) {
 		r.t.Errorf("cancel after its context ended: got %+v, error %v, want 5 refunded", out, err)
 	}
 }
@@ -436,6 +436,6 @@ func heldRefusals(r *rig) {
 	q := r.policy("q", perHour(5))
 	r.hold(minutes(1), charge(q, "k", 1))
 	b := r.do(weir.TakeAll, charge(q, "k", 4), charge(p, "k", 5))
-	r.wantHeld("fits, but for another", b.Decisions[0], weir.Admitted, false)
+	r.wantHeld("fits, but for another", b.Decisions[0], weir.NotCharged, false)
 	r.wantHeld("refused", b.Decisions[1], weir.Exhausted, false)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // model is the slow, obvious store: an exact algo.Ledger for every pair of
@@ -71,7 +72,7 @@ func (m *model) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 
 // Do carries out a batch, charge by charge.
 func (m *model) Do(ctx context.Context, b *weir.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -98,7 +99,9 @@ func (m *model) Do(ctx context.Context, b *weir.Batch) error {
 	if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
 		m.state = debited
 		for i := range b.Decisions {
-			b.Decisions[i].Allowed = false
+			if d := &b.Decisions[i]; d.Allowed {
+				d.Allowed, d.Reason = false, weir.NotCharged
+			}
 		}
 		clear(b.Receipts)
 	}
@@ -115,7 +118,7 @@ func (m *model) checkLocked(b *weir.Batch) error {
 				return weir.ErrReserveOnly
 			}
 		case weir.ReserveAll, weir.Renew:
-			if _, err := p.Expiry(m.now, b.TTL); err != nil {
+			if _, err := p.Compiled().Expiry(int64(m.now), b.TTL); err != nil {
 				return err
 			}
 		}
@@ -153,7 +156,7 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 		b.Settled[i] = m.settleLocked(key, b.Receipts[i], c.Cost)
 		return nil
 	case weir.Renew:
-		expiry, _ := p.Expiry(m.now, b.TTL) // checkLocked has seen that it is right
+		expiry, _ := p.Compiled().Expiry(int64(m.now), b.TTL) // checkLocked has seen that it is right
 		b.Decisions[i] = m.renewLocked(key, &b.Receipts[i], expiry)
 		return nil
 	case weir.ResetEach:
@@ -168,18 +171,18 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	}
 	switch b.Op {
 	case weir.PeekEach:
-		b.Decisions[i] = weir.NewDecision(r.ledger.Peek(now, c.Cost), m.now)
+		b.Decisions[i] = storeapi.Decision(r.ledger.Peek(now, c.Cost), m.now)
 	case weir.TakeEach, weir.TakeAll:
 		v := r.ledger.Take(now, c.Cost)
-		b.Decisions[i] = weir.NewDecision(v, m.now)
+		b.Decisions[i] = storeapi.Decision(v, m.now)
 		m.keepLocked(key, r, v.OK && c.Cost > 0)
 	case weir.DebitEach:
-		b.Decisions[i] = weir.NewDecision(r.ledger.Debit(now, c.Cost), m.now)
+		b.Decisions[i] = storeapi.Decision(r.ledger.Debit(now, c.Cost), m.now)
 		m.keepLocked(key, r, c.Cost > 0)
 	case weir.ReserveAll:
-		expiry, _ := p.Expiry(m.now, b.TTL)
+		expiry, _ := p.Compiled().Expiry(int64(m.now), b.TTL)
 		id, v := r.ledger.Reserve(now, c.Cost, expiry)
-		b.Decisions[i] = weir.NewDecision(v, m.now)
+		b.Decisions[i] = storeapi.Decision(v, m.now)
 		b.Receipts[i] = weir.Receipt{ID: m.idLocked(), Units: c.Cost, Expiry: weir.Instant(expiry)}
 		m.state.holds[b.Receipts[i].ID] = holdKey{key, id}
 		m.keepLocked(key, r, v.OK)
@@ -206,16 +209,16 @@ func (m *model) changeLocked(key rowKey) *row {
 func (m *model) underLocked(p *weir.Policy, key rowKey) (*row, error) {
 	r := m.state.rows[key]
 	if r == nil {
-		return &row{p, algo.NewLedger(p.Rules(), int64(m.epoch))}, nil
+		return &row{p, algo.NewLedger(p.Compiled().Rules, int64(m.epoch))}, nil
 	}
 	c := &row{p, r.ledger.Clone()}
 	if r.policy.Same(p) {
 		return c, nil
 	}
-	if err := c.ledger.Set(int64(m.now), p.Rules(), p.Continues(r.policy)); err != nil {
+	if err := c.ledger.Set(int64(m.now), p.Compiled().Rules, p.Compiled().Continues(r.policy.Compiled())); err != nil {
 		return nil, err
 	}
-	if _, err := p.Expiry(m.now, weir.NoExpiry); err != nil { // what p holds must expire
+	if _, err := p.Compiled().Expiry(int64(m.now), weir.NoExpiry); err != nil { // what p holds must expire
 		c.ledger.EndHoldsBy(int64(m.now.Add(weir.MaxTTL)))
 	}
 	return c, nil
@@ -235,7 +238,7 @@ func (m *model) renewLocked(key rowKey, receipt *weir.Receipt, expiry int64) wei
 		return weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
 	}
 	receipt.Expiry = weir.Instant(expiry)
-	return weir.Decision{Allowed: true}
+	return weir.Decision{Allowed: true, Reason: weir.Admitted}
 }
 
 func (m *model) idLocked() (id [16]byte) {

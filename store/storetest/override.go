@@ -89,7 +89,7 @@ func settleAnyNumbers(r *rig) {
 	second := r.do(weir.ReserveAll, charge(vip, "k", 40))
 	r.wantSettle("reserved under other numbers", first.Receipts[0], charge(vip, "k", 0), weir.Settled{Refunded: 5})
 	renew := weir.Batch{Op: weir.Renew, TTL: minutes(5), Charges: []weir.Charge{charge(p, "k", 40)}, Receipts: second.Receipts}
-	r.wantBatch(r.run(&renew), weir.Decision{Allowed: true})
+	r.wantBatch(r.run(&renew), weir.Decision{Allowed: true, Reason: weir.Admitted})
 	r.clock.Pass(minutes(4))
 	r.wantSettle("reserved under other numbers", renew.Receipts[0], charge(p, "k", 1), weir.Settled{Refunded: 39})
 	r.wantLeft("1 of 40 was used", vip, "k", 99, 100)

@@ -150,10 +150,10 @@ func (p *player) sameDecision(what string, got, want weir.Decision) {
 	if told := p.store.asTold(want); got != told {
 		p.t.Fatalf("%s:\n got %s\nwant %s", what, show(got), show(told))
 	}
-	if want.RetryAfter > 0 {
+	if want.RetryAfter > 0 && want.RetryAfter != weir.Never {
 		p.edges[0] = p.model.now.Add(want.RetryAfter)
 	}
-	if want.ResetAfter > 0 {
+	if want.ResetAfter > 0 && want.ResetAfter != weir.Never {
 		p.edges[1] = p.model.now.Add(want.ResetAfter)
 	}
 }

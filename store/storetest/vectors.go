@@ -137,15 +137,17 @@ func (s *vectorStep) play(r *rig, p *weir.Policy, what string) bool {
 	want := weir.Decision{
 		Allowed: s.Allowed, Remaining: s.Remaining,
 		RetryAfter: time.Duration(s.RetryNs), ResetAfter: time.Duration(s.ResetNs),
-		By: got.By, Limit: p.Rules()[min(int(got.By), len(p.Rules())-1)].Capacity(),
+		By: got.By, Limit: p.Compiled().Rules[min(int(got.By), len(p.Compiled().Rules)-1)].Capacity(),
 	}
 	switch {
+	case s.Allowed:
+		want.Reason = weir.Admitted
 	case s.RetryNs < 0:
-		want.Reason = weir.TooCostly
+		want.Reason, want.RetryAfter = weir.TooCostly, weir.Never
 	case !s.Allowed:
 		want.Reason = weir.Exhausted
 	}
-	if len(p.Rules()) > 1 {
+	if len(p.Compiled().Rules) > 1 {
 		want.ResetAfter = got.ResetAfter
 		if !s.Allowed {
 			want.Remaining = got.Remaining

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -50,7 +51,7 @@ func (d *direct) within(ctx context.Context) (context.Context, context.CancelFun
 func (d *direct) away(p *weir.Policy) weir.Decision {
 	d.count(func(s *tiered.Stats) { s.Fallback++ })
 	if d.c.OnError == weir.FailOpen {
-		return weir.Decision{Allowed: true, Limit: p.Capacity(), Remaining: p.Capacity()}
+		return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: p.Capacity(), Remaining: p.Capacity()}
 	}
 	return weir.Decision{Reason: weir.StoreDown, RetryAfter: probeEvery}
 }
@@ -75,7 +76,7 @@ func (d *direct) Do(ctx context.Context, b *weir.Batch) error {
 func (d *direct) do(ctx context.Context, b *weir.Batch) error {
 	within, cancel := d.within(ctx)
 	defer cancel()
-	check(b.Check())
+	check(storeapi.CheckBatch(b))
 	err := d.c.Store.Do(within, b)
 	for i, c := range b.Charges {
 		switch {
@@ -105,7 +106,7 @@ func newAdmitting(c tiered.Config) Node { return admitting{&direct{c: c}} }
 
 func (a admitting) Take(_ context.Context, p *weir.Policy, _ string, cost int64) (weir.Decision, error) {
 	a.count(func(s *tiered.Stats) { s.Async++ })
-	return weir.Decision{Allowed: true, Limit: p.Capacity(), Remaining: p.Capacity() - cost}, nil
+	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: p.Capacity(), Remaining: p.Capacity() - cost}, nil
 }
 
 // An allowing is the smallest node that keeps the promises of Async: one allowance for each
@@ -224,7 +225,7 @@ func (a *allowing) spendLocked(k *allowed, cost int64) (d weir.Decision, ok bool
 	}
 	k.left -= cost
 	k.spent += cost
-	return weir.Decision{Allowed: true, Limit: k.policy.Capacity(), Remaining: k.left, Estimate: true}, true
+	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: k.policy.Capacity(), Remaining: k.left, Estimate: true}, true
 }
 
 func (a *allowing) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
@@ -327,7 +328,7 @@ func (a *allowing) flight(key string, k *allowed) bool {
 }
 
 func (a *allowing) Do(ctx context.Context, b *weir.Batch) error {
-	check(b.Check())
+	check(storeapi.CheckBatch(b))
 	if b.Op == weir.TakeEach {
 		var wg sync.WaitGroup
 		for i, c := range b.Charges {

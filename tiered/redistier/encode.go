@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -69,7 +70,7 @@ func checkWord(w *tiered.Word) error {
 	case w.Policy == "" || len(w.Policy) > maxPolicyBytes:
 		return fmt.Errorf("redistier: word on a policy with a name of %d bytes: it must have 1 to %d", len(w.Policy), maxPolicyBytes)
 	}
-	return weir.CheckKey(w.Key)
+	return storeapi.CheckKey(w.Key)
 }
 
 // appendWord adds a word to a message that is made at now, by the clock of the word's

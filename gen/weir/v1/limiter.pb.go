@@ -169,6 +169,7 @@ type CheckResponse struct {
 	// Why:
 	//
 	//	admitted     the units were taken
+	//	not_charged  they fit, but another check of an atomic batch was refused
 	//	exhausted    not enough units remain; wait retry_after_ms
 	//	too_costly   the cost exceeds what the limit ever admits
 	//	queue_full   too many are waiting, or too many reservations are open
@@ -545,7 +546,7 @@ func (x *CostColumn) GetCost() []int64 {
 // are 0. The policy of each is as asked.
 //
 // If one check of an atomic batch is refused, none is allowed, and those that
-// would have fitted have the reason "admitted".
+// would have fitted have the reason "not_charged".
 type CheckBatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A column: whether the units were taken, as in CheckResponse.

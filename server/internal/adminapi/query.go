@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // attributePrefix begins the parameters that give the attributes limits are by, such as
@@ -77,7 +78,7 @@ func attributes(p map[string]string) ([]guard.Attribute, error) {
 // checkKeys refuses keys that no limiter takes.
 func checkKeys(key string, keys []guard.Attribute) error {
 	for _, k := range append([]guard.Attribute{{Name: "key", Value: key}}, keys...) {
-		if weir.CheckKey(k.Value) != nil {
+		if storeapi.CheckKey(k.Value) != nil {
 			return problemf(http.StatusBadRequest, "the key %s has %d bytes: at most %d fit", quote(k.Name), len(k.Value), weir.MaxKeyBytes)
 		}
 	}

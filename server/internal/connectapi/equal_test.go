@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/guard"
@@ -112,7 +113,7 @@ func (p *pair) check() {
 // test. The clock moves in whole milliseconds, but rates of 3 do not.
 func plainCheck(v *guard.Verdict) *weirv1.CheckResponse {
 	up := func(d time.Duration) int64 {
-		if d < 0 {
+		if d == weir.Never {
 			return -1
 		}
 		return (d + time.Millisecond - 1).Milliseconds()

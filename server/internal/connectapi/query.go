@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // How much a request may bring.
@@ -106,7 +107,7 @@ func requestsApart(field, requests string) *connect.Error {
 func noPolicy() *connect.Error { return invalid(`"policy" is missing: the name of a policy`) }
 
 func checkKey(what, key string) *connect.Error {
-	if weir.CheckKey(key) != nil {
+	if storeapi.CheckKey(key) != nil {
 		return invalid("%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -41,7 +42,7 @@ func (gone) Take(context.Context, *weir.Policy, string, int64) (weir.Decision, e
 }
 
 func (gone) Do(_ context.Context, b *weir.Batch) error {
-	if err := b.Check(); err != nil {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	return errors.New("gone")

@@ -133,7 +133,7 @@ func (q *question) decided(op weir.Op, d *weir.Decision) error {
 		q.over, q.remaining = d.Remaining <= 0, max(0, d.Remaining-1)
 		return nil
 	}
-	q.over, q.remaining = d.Reason != weir.Admitted, d.Remaining
+	q.over, q.remaining = !d.Allowed && d.Reason != weir.NotCharged, d.Remaining
 	if op == weir.TakeAll && !q.over && !d.Allowed { // what would remain, had not another refused
 		q.remaining += q.hits
 	}

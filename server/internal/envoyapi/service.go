@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/identity"
 )
 
@@ -144,7 +145,7 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	s.cfg.Log.Error("no decision", "policy", Label(d.Name), "error", err)
-	if errors.Is(err, weir.ErrUnfit) { // limits of the request cannot be counted, or are too many
+	if errors.Is(err, compiled.ErrLimits) { // limits of the request cannot be counted, or are too many
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return status.Error(codes.Unavailable, "no decision could be made; the daemon's log says why")

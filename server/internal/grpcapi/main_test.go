@@ -122,7 +122,7 @@ func (g *gated) Take(ctx context.Context, _ *weir.Policy, _ string, _ int64) (we
 	g.entered <- struct{}{}
 	select {
 	case <-g.release:
-		return weir.Decision{Allowed: true, Limit: 100}, nil
+		return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100}, nil
 	case <-ctx.Done():
 		return weir.Decision{}, ctx.Err()
 	}

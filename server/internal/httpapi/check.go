@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -152,16 +153,11 @@ func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, policy stri
 
 // inputProblem says what is wrong with a request, if something is.
 func inputProblem(policy string, err error) (string, bool) {
-	var (
-		badQuery *guard.InputError
-		badCost  *weir.CostError
-		badKey   *weir.KeyError
-		badTTL   *weir.TTLError
-	)
+	var badQuery *guard.InputError
 	switch {
 	case errors.Is(err, weir.ErrReserveOnly):
 		return fmt.Sprintf("policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use /v1/reserve", policy), true
-	case errors.As(err, &badQuery), errors.As(err, &badCost), errors.As(err, &badKey), errors.As(err, &badTTL):
+	case errors.As(err, &badQuery), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
 		return err.Error(), true
 	case errors.Is(err, guard.ErrTicket):
 		return `"id" is no reservation of this client: it is what /v1/reserve returned`, true

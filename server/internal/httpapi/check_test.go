@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -295,8 +296,8 @@ func TestCheckWithoutDecision(t *testing.T) {
 	}{
 		{"store down", errors.New("dial: refused"), 503, "no decision could be made", `error="dial: refused"`},
 		{"reserve only", fmt.Errorf("wrapped: %w", weir.ErrReserveOnly), 400, `policy "default" limits concurrency`, ""},
-		{"cost", &weir.CostError{Cost: -1}, 400, "cost -1", ""},
-		{"key", &weir.KeyError{Bytes: 300}, 400, "key of 300 bytes", ""},
+		{"cost", storeapi.CheckCost(-1), 400, "cost -1", ""},
+		{"key", storeapi.CheckKey(strings.Repeat("k", 300)), 400, "key of 300 bytes", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -336,7 +337,7 @@ func TestBatchIsObserved(t *testing.T) {
 
 func BenchmarkCheck(b *testing.B) {
 	h := New(Config{
-		Guard: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Limit: 100, Remaining: 99}}).guard,
+		Guard: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99}}).guard,
 		State: func() func() *State {
 			s := newFixture(b, &scripted{}).state
 			return func() *State { return s }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // A form is a JSON object with known fields.
@@ -242,7 +243,7 @@ func (s *scanner) key(what string) (string, error) {
 		return "", err
 	}
 	key := string(text)
-	if weir.CheckKey(key) != nil {
+	if storeapi.CheckKey(key) != nil {
 		return "", s.errorAt(start, "%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
 	}
 	return key, nil

@@ -18,22 +18,22 @@ func TestDecisionsOnTheWire(t *testing.T) {
 		name string
 		d    weir.Decision
 	}{
-		{"admitted", weir.Decision{Allowed: true, Limit: 100, Remaining: 99, ResetAfter: 10 * time.Millisecond}},
-		{"admitted, tightest is another", weir.Decision{Allowed: true, By: 1, Limit: 1000, Remaining: 1, ResetAfter: time.Hour}},
-		{"admitted, retry plays no part", weir.Decision{Allowed: true, RetryAfter: time.Second}},
+		{"admitted", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99, ResetAfter: 10 * time.Millisecond}},
+		{"admitted, tightest is another", weir.Decision{Allowed: true, Reason: weir.Admitted, By: 1, Limit: 1000, Remaining: 1, ResetAfter: time.Hour}},
+		{"admitted, retry plays no part", weir.Decision{Allowed: true, Reason: weir.Admitted, RetryAfter: time.Second}},
 		{"refused", weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 250 * time.Millisecond, ResetAfter: time.Second}},
 		{"refused by a named limit", weir.Decision{Reason: weir.Exhausted, By: 1, Limit: 1000, RetryAfter: time.Hour, ResetAfter: time.Hour}},
 		{"one nanosecond is one millisecond", weir.Decision{Reason: weir.Exhausted, RetryAfter: 1, ResetAfter: 1}},
 		{"rounded up", weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Millisecond + 1, ResetAfter: 2*time.Millisecond - 1}},
 		{"never 0 when refused", weir.Decision{Reason: weir.QueueFull}},
 		{"never", weir.Decision{Reason: weir.TooCostly, Limit: 100, Remaining: 100, RetryAfter: weir.Never}},
-		{"reset never", weir.Decision{Allowed: true, ResetAfter: weir.Never}},
+		{"reset never", weir.Decision{Allowed: true, Reason: weir.Admitted, ResetAfter: weir.Never}},
 		{"too late", weir.Decision{Reason: weir.TooLate, RetryAfter: time.Minute}},
 		{"store down", weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Second}},
 		{"blocked", weir.Decision{Reason: weir.Blocked, RetryAfter: time.Hour}},
 		{"in debt", weir.Decision{Reason: weir.Exhausted, Limit: 100, Remaining: -20, RetryAfter: time.Second}},
 		{"a limit that is not there", weir.Decision{Reason: weir.Exhausted, By: 200, RetryAfter: time.Second}},
-		{"greatest", weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: math.MaxInt64, ResetAfter: math.MaxInt64}},
+		{"greatest", weir.Decision{Reason: weir.Exhausted, Limit: math.MaxInt64, Remaining: math.MaxInt64, RetryAfter: weir.Never - 1, ResetAfter: weir.Never - 1}},
 	}
 	var got bytes.Buffer
 	for _, tt := range tests {

@@ -156,7 +156,7 @@ func (o *Observer) count(r *guard.Record) {
 		return
 	}
 	w.decisions.Observe(o.backendOf(r), r.Decision, false, r.Took)
-	if !r.Allowed && r.Reason != weir.Admitted { // that would be of a batch in which another was refused
+	if !r.Allowed && r.Reason != weir.NotCharged { // that would be of a batch in which another was refused
 		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
 		w.denials.tell(o.log, r)
 	}
@@ -193,6 +193,14 @@ type denials struct {
 
 const tellEvery = time.Second
 
+// retryValue returns a RetryAfter for the log.
+func retryValue(d time.Duration) any {
+	if d == weir.Never {
+		return "never"
+	}
+	return d
+}
+
 func (d *denials) tell(log *slog.Logger, r *guard.Record) {
 	d.since.Add(1)
 	now := mono.Now() // which no step of the wall clock can silence
@@ -201,5 +209,5 @@ func (d *denials) tell(log *slog.Logger, r *guard.Record) {
 		return
 	}
 	log.Info("denied", "policy", r.Policy(), "limited_by", r.LimitedBy(), "reason", r.Reason.String(),
-		"retry_after", r.RetryAfter, "client", r.Client, "since_last_line", d.since.Swap(0))
+		"retry_after", retryValue(r.RetryAfter), "client", r.Client, "since_last_line", d.since.Swap(0))
 }

@@ -50,7 +50,7 @@ var rules = func() *guard.Rules {
 }()
 
 var (
-	admitted  = weir.Decision{Allowed: true}
+	admitted  = weir.Decision{Allowed: true, Reason: weir.Admitted}
 	exhausted = weir.Decision{Reason: weir.Exhausted, RetryAfter: 250 * time.Millisecond}
 )
 
@@ -116,7 +116,7 @@ func TestCounts(t *testing.T) {
 		{"shadow", shadowed, "api shadow_denied exhausted redis", false},
 		{"store down", record("api", "k", weir.Decision{Reason: weir.StoreDown}), "api denied store_down local", true},
 		{"store down, let in", record("api", "k", weir.Decision{Allowed: true, Reason: weir.StoreDown}), "api allowed store_down local", false},
-		{"of a batch that another refused", batched, "api denied admitted redis", false},
+		{"of a batch that another refused", batched, "api denied not_charged redis", false},
 		{"peek", peeked, "", false},
 	}
 	for _, tt := range tests {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
 )
 
@@ -186,7 +187,7 @@ func appendDecision(b []byte, d *weir.Decision) []byte {
 // roundUp returns d in whole units, so that waiting that long is never too short. Never
 // is -1.
 func roundUp(d, unit time.Duration) int64 {
-	if d < 0 {
+	if d == weir.Never {
 		return -1
 	}
 	n := int64(d / unit)
@@ -200,9 +201,6 @@ func roundUp(d, unit time.Duration) int64 {
 func (c *conn) failUndecided(policy string, err error) {
 	var (
 		badQuery *guard.InputError
-		badCost  *weir.CostError
-		badKey   *weir.KeyError
-		badTTL   *weir.TTLError
 		badLimit *NumbersError
 	)
 	switch {
@@ -210,7 +208,7 @@ func (c *conn) failUndecided(policy string, err error) {
 		c.fail(fmt.Sprintf("ERR policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use WEIR.RESERVE", policy))
 	case errors.As(err, &badQuery):
 		c.fail("ERR " + optionOf(badQuery.Field) + " " + badQuery.Problem)
-	case errors.As(err, &badCost), errors.As(err, &badKey), errors.As(err, &badTTL), errors.As(err, &badLimit):
+	case errors.As(err, &badLimit), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
 		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
 	case errors.Is(err, guard.ErrTicket):
 		c.fail("ERR this is no reservation of this client: the id is what WEIR.RESERVE returned")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Shared is a Throttler that counts with a weir.Limiter, so that all nodes that share the
@@ -64,7 +65,7 @@ func (s *Shared) takeEach(ctx context.Context, client string, asks []Ask) bool {
 		b.Charges[i] = weir.Charge{Policy: p, Key: string(a.Key), Cost: a.Quantity}
 	}
 	err := s.limiter.Do(ctx, &b)
-	if errors.Is(err, weir.ErrUnfit) { // one has more in use than its numbers can remember, and nothing was charged
+	if errors.Is(err, compiled.ErrLimits) { // one has more in use than its numbers can remember, and nothing was charged
 		return false
 	}
 	for i := range asks {
@@ -94,7 +95,7 @@ func (s *Shared) throttle(ctx context.Context, client string, a *Ask) (weir.Deci
 
 // unfit makes the caller's fault of numbers that the store cannot count by.
 func unfit(err error) error {
-	if errors.Is(err, weir.ErrUnfit) {
+	if errors.Is(err, compiled.ErrLimits) {
 		return &NumbersError{"these numbers cannot be counted by: " + err.Error()}
 	}
 	return err

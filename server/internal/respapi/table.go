@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Table is a Throttler in memory.
@@ -134,7 +135,7 @@ func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
 	for i := range asks {
 		a := &asks[i]
 		if len(a.Key) > weir.MaxKeyBytes {
-			a.Err = &weir.KeyError{Bytes: len(a.Key)}
+			a.Err = storeapi.CheckKey(string(a.Key))
 			continue
 		}
 		if last == nil || last.numbers != a.Numbers {
@@ -245,7 +246,7 @@ func (r *rule) decide(tat uint64, now, quantity int64) (weir.Decision, uint64) {
 	g := &r.gcra
 	tick := g.Tick(now)
 	wait := func(until uint64) time.Duration { return time.Duration(g.Wait(max(until, tick), tick, now)) }
-	d := weir.Decision{Allowed: true, Limit: g.Capacity(), Remaining: g.Room(tat, tick), ResetAfter: wait(tat)}
+	d := weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: g.Capacity(), Remaining: g.Room(tat, tick), ResetAfter: wait(tat)}
 	switch {
 	case quantity == 0:
 		return d, tat

@@ -1,10 +1,9 @@
-package weir_test
+package queue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 )
 
 // How good RetryAfter is behind twelve who wait for one unit each.
@@ -40,7 +40,7 @@ func TestQueueRetryAfter(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, p := newQueue(t, newStore(t), weir.QueueConfig{}), newPolicy(t, "p", c.limits...)
+				q, p := newQueue(t, newStore(t), queue.Config{}), newPolicy(t, "p", c.limits...)
 				if c.held > 0 {
 					reserve(t, q, p, "k", c.held, time.Hour)
 				}
@@ -48,7 +48,7 @@ func TestQueueRetryAfter(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 12 {
 					wg.Go(func() {
-						if d, err := q.Wait(t.Context(), p, "k", 1); err != nil || !d.Allowed {
+						if d, err := asDecision(q.Wait(t.Context(), p, "k", 1)); err != nil || !d.Allowed {
 							t.Errorf("%+v, %v", d, err)
 						}
 					})
@@ -72,7 +72,7 @@ func TestQueueRetryAfter(t *testing.T) {
 // not that it is of no use.
 func TestQueueOutdatedPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, old := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 10)
+		q, old := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 10)
 		set(t, q, old, perSecond(t, 1, 3))
 		mustTake(t, q, old, "k", 3)
 		a, b := wait(t.Context(), q, old, "k", 2), wait(t.Context(), q, old, "k", 3)
@@ -95,7 +95,7 @@ func TestQueueOutdatedPolicy(t *testing.T) {
 func TestQueueFarFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &never{}
-		q, p := newQueue(t, l, weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, l, queue.Config{}), perSecond(t, 1, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		out := wait(ctx, q, p, "k", 1)
 		time.Sleep(24 * time.Hour)
@@ -113,13 +113,13 @@ type never struct {
 
 func (l *never) Take(context.Context, *weir.Policy, string, int64) (weir.Decision, error) {
 	l.takes.Add(1)
-	return weir.Decision{Reason: weir.Exhausted, RetryAfter: math.MaxInt64}, nil
+	return weir.Decision{Reason: weir.Exhausted, RetryAfter: weir.Never - 1}, nil
 }
 
 // A thousand keys, three who wait for each: lines do not meet.
 func TestQueueManyKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 10, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 10, 1)
 		var wg sync.WaitGroup
 		var late atomic.Int64
 		start := time.Now()
@@ -128,7 +128,7 @@ func TestQueueManyKeys(t *testing.T) {
 			mustTake(t, q, p, key, 1)
 			for range 3 {
 				wg.Go(func() {
-					if d, err := q.Wait(t.Context(), p, key, 1); err != nil || !d.Allowed || time.Since(start)%(100*time.Millisecond) != 0 {
+					if d, err := asDecision(q.Wait(t.Context(), p, key, 1)); err != nil || !d.Allowed || time.Since(start)%(100*time.Millisecond) != 0 {
 						late.Add(1)
 					}
 				})
@@ -145,7 +145,7 @@ func TestQueueManyKeys(t *testing.T) {
 // A key lies in a buffer whose owner writes another one into it while somebody waits.
 func TestQueueKeepsNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 1)
 		mustTake(t, q, p, "aa", 1)
 		buf := []byte("aa")
 		out := wait(t.Context(), q, p, unsafe.String(&buf[0], len(buf)), 1)
@@ -171,11 +171,11 @@ func (stub) Take(_ context.Context, _ *weir.Policy, key string, _ int64) (weir.D
 	if key == "busy" {
 		return weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Hour}, nil
 	}
-	return weir.Decision{Allowed: true}, nil
+	return weir.Decision{Allowed: true, Reason: weir.Admitted}, nil
 }
 
 // occupy has somebody wait for "busy" until the test ends.
-func occupy(t testing.TB, q *weir.Queue, p *weir.Policy) {
+func occupy(t testing.TB, q *queue.Queue, p *weir.Policy) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error)
@@ -193,7 +193,7 @@ func occupy(t testing.TB, q *weir.Queue, p *weir.Policy) {
 }
 
 func TestQueueAllocates(t *testing.T) {
-	q, p := newQueue(t, stub{}, weir.QueueConfig{}), perSecond(t, 1, 1)
+	q, p := newQueue(t, stub{}, queue.Config{}), perSecond(t, 1, 1)
 	ctx := t.Context()
 	check := func(who string) {
 		if n := testing.AllocsPerRun(100, func() { _, _ = q.Take(ctx, p, "k", 1) }); n != 0 {
@@ -209,7 +209,7 @@ func TestQueueAllocates(t *testing.T) {
 }
 
 func BenchmarkQueueTake(b *testing.B) {
-	q, p := newQueue(b, stub{}, weir.QueueConfig{}), perSecond(b, 1, 1)
+	q, p := newQueue(b, stub{}, queue.Config{}), perSecond(b, 1, 1)
 	for _, who := range []string{"nobody waits", "somebody waits"} {
 		b.Run(who, func(b *testing.B) {
 			if who == "somebody waits" {

@@ -1,19 +1,22 @@
-package weir
+package prepaid
 
 import (
+	"fmt"
 	"math/bits"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/mono"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Prepaid is a limiter for many cores that share one limit. It takes units from
+// Limiter is a limiter for many cores that share one limit. It takes units from
 // the limit in blocks, ahead of need, and spends them without a clock or a shared
-// cache line: an Allow costs a third of a Single's
+// cache line: an Allow costs a third of a weir.Single's
 // with one goroutine, and less with many.
 //
 // The bound is the same. Prepaid units are held, as a reservation's are: they
@@ -29,66 +32,66 @@ import (
 //
 // Use it where a profile shows that Allow on one limiter contends. It has only
 // Allow, Take and Set, takes one limit of GCRA or TokenBucket, and gains nothing
-// if the burst is below a few hundred units. Make one with NewPrepaid.
-type Prepaid struct {
-	lanes []lane // set by NewPrepaid; a power of two
-	shift uint8  // set by NewPrepaid; leaves the bits of a lane number
+// if the burst is below a few hundred units. Make one with New.
+type Limiter struct {
+	stripes []stripe // set by New; a power of two
+	shift   uint8    // set by New; leaves the bits of a stripe number
 
 	// refusedUntil is the first instant at which a unit may fit again, written
 	// under mu when a refusal has found no credit anywhere. Until then time is
 	// all that can change the answer, so readers need no lock. Set clears it.
 	refusedUntil atomic.Int64
 
-	mu     sync.Mutex // guards everything below, and the blocks of the lanes
-	policy *Policy
-	ledger *algo.Ledger // its holds are the lanes' blocks
+	mu     sync.Mutex // guards everything below, and the blocks of the stripes
+	policy *weir.Policy
+	ledger *algo.Ledger // its holds are the stripes' blocks
 }
 
-// A lane is the prepaid credit that a part of the goroutines spend from.
+// A stripe is the prepaid credit that a part of the goroutines spend from.
 //
 // Protocol. Anybody subtracts from credit; a result below zero means that there
 // was none, and what is below zero has no meaning. The holder of mu replaces
 // credit with Swap, by which it learns exactly what of the block is unspent:
 // nobody can spend those units any more, nor have they been.
-type lane struct {
+type stripe struct {
 	credit atomic.Int64
 	hold   uint64 // the ledger's hold for the block
 	block  int64  // units of the block when it was taken; 0 = none
 	_      [104]byte
 }
 
-// maxBlock is the most units that are prepaid at once for one lane.
+// maxBlock is the most units that are prepaid at once for one stripe.
 const maxBlock = 256
 
-// NewPrepaid returns a limiter with prepaid credit. Its error has a *LimitError.
-func NewPrepaid(limit Limit) (*Prepaid, error) {
+// New returns a limiter with prepaid credit. Its error has a *LimitError.
+func New(limit weir.Limit) (*Limiter, error) {
 	policy, err := prepaidPolicy(limit)
 	if err != nil {
 		return nil, err
 	}
 	n := bits.Len(uint(min(4*runtime.GOMAXPROCS(0), 128)) - 1)
-	return &Prepaid{
-		lanes:  make([]lane, 1<<n),
-		shift:  uint8(64 - n),
-		policy: policy,
-		ledger: algo.NewLedger(policy.rules, mono.Now()),
+	return &Limiter{
+		stripes: make([]stripe, 1<<n),
+		shift:   uint8(64 - n),
+		policy:  policy,
+		ledger:  algo.NewLedger(policy.Compiled().Rules, mono.Now()),
 	}, nil
 }
 
-func prepaidPolicy(limit Limit) (*Policy, error) {
-	policy, err := compile("", []Limit{limit})
+func prepaidPolicy(limit weir.Limit) (*weir.Policy, error) {
+	policy, err := weir.NewPolicy("prepaid", limit)
 	if err != nil {
 		return nil, err
 	}
-	if l := policy.limits[0]; !l.bursts() {
-		return nil, limitError("", l.Name, badField("algorithm", l.Algorithm, "prepaid credit needs GCRA or TokenBucket"))
+	if l := policy.Limits()[0]; l.Algorithm != weir.GCRA && l.Algorithm != weir.TokenBucket {
+		return nil, &weir.LimitError{Policy: policy.Name(), Limit: l.Name, Field: "algorithm", Value: l.Algorithm, Problem: "prepaid units need GCRA or TokenBucket"}
 	}
 	return policy, nil
 }
 
 // Allow takes one unit and says whether it could.
-func (p *Prepaid) Allow() bool {
-	l := p.lane()
+func (p *Limiter) Allow() bool {
+	l := p.stripe()
 	if l.credit.Add(-1) >= 0 {
 		return true
 	}
@@ -96,30 +99,30 @@ func (p *Prepaid) Allow() bool {
 	if now < p.refusedUntil.Load() {
 		return false
 	}
-	return p.takeAt(l, Instant(now), 1).Allowed
+	return p.takeAt(l, weir.Instant(now), 1).Allowed
 }
 
 // Take charges cost units if they fit, and none otherwise. Remaining and
 // ResetAfter do not count what is prepaid.
-func (p *Prepaid) Take(cost int64) Decision {
-	if CheckCost(cost) != nil {
-		return invalid()
+func (p *Limiter) Take(cost int64) weir.Decision {
+	if storeapi.CheckCost(cost) != nil {
+		return weir.Decision{Reason: weir.Invalid, RetryAfter: weir.Never}
 	}
-	return p.takeAt(p.lane(), Now(), cost)
+	return p.takeAt(p.stripe(), weir.Now(), cost)
 }
 
-// lane returns the lane of the calling goroutine. Go does not tell on which
+// stripe returns the stripe of the calling goroutine. Go does not tell on which
 // processor a goroutine runs, but goroutines that run at once have different
-// stacks, so the stack's address tells them apart well enough; which lane
+// stacks, so the stack's address tells them apart well enough; which stripe
 // it is matters to speed only.
-func (p *Prepaid) lane() *lane {
+func (p *Limiter) stripe() *stripe {
 	var here byte
 	h := uint64(uintptr(unsafe.Pointer(&here))>>11) * 0x9E37_79B9_7F4A_7C15
-	return &p.lanes[h>>(p.shift&63)]
+	return &p.stripes[h>>(p.shift&63)]
 }
 
 // takeAt takes cost units from the limit and, if there is plenty, prepays.
-func (p *Prepaid) takeAt(l *lane, now Instant, cost int64) Decision {
+func (p *Limiter) takeAt(l *stripe, now weir.Instant, cost int64) weir.Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if cost == 1 && l.block > 0 && l.credit.Add(-1) >= 0 { // refilled meanwhile
@@ -128,8 +131,8 @@ func (p *Prepaid) takeAt(l *lane, now Instant, cost int64) Decision {
 	p.reclaim(l, now)
 	v := p.ledger.Take(int64(now), cost)
 	if !v.OK && !v.TooCostly {
-		for i := range p.lanes {
-			p.reclaim(&p.lanes[i], now)
+		for i := range p.stripes {
+			p.reclaim(&p.stripes[i], now)
 		}
 		v = p.ledger.Take(int64(now), cost)
 	}
@@ -142,17 +145,17 @@ func (p *Prepaid) takeAt(l *lane, now Instant, cost int64) Decision {
 	return p.decision(v, now)
 }
 
-// decision is NewDecision, but for the reset: blocks have no expiry to wait for,
+// decision is storeapi.Decision, but for the reset: blocks have no expiry to wait for,
 // so it is told without them.
-func (p *Prepaid) decision(v algo.Verdict, now Instant) Decision {
-	gcra := p.policy.rules[0].(*algo.GCRA)
+func (p *Limiter) decision(v algo.Verdict, now weir.Instant) weir.Decision {
+	gcra := p.policy.Compiled().Rules[0].(*algo.GCRA)
 	v.ResetAt = gcra.ResetAt(p.ledger.State(0).A, int64(now))
-	return NewDecision(v, now)
+	return storeapi.Decision(v, now)
 }
 
-// reclaim settles a lane's block: what was spent is charged as of now, the rest
+// reclaim settles a stripe's block: what was spent is charged as of now, the rest
 // is given back. It requires mu.
-func (p *Prepaid) reclaim(l *lane, now Instant) {
+func (p *Limiter) reclaim(l *stripe, now weir.Instant) {
 	if l.block == 0 {
 		return
 	}
@@ -161,10 +164,10 @@ func (p *Prepaid) reclaim(l *lane, now Instant) {
 	l.block = 0
 }
 
-// prepay takes a block for a lane: a fraction of what remains, so that near the
+// prepay takes a block for a stripe: a fraction of what remains, so that near the
 // limit every unit is taken by itself. It requires mu.
-func (p *Prepaid) prepay(l *lane, now Instant, remaining int64) {
-	block := min(maxBlock, remaining/int64(2*len(p.lanes)))
+func (p *Limiter) prepay(l *stripe, now weir.Instant, remaining int64) {
+	block := min(maxBlock, remaining/int64(2*len(p.stripes)))
 	if block == 0 {
 		return
 	}
@@ -176,7 +179,7 @@ func (p *Prepaid) prepay(l *lane, now Instant, remaining int64) {
 }
 
 // Set changes the limit and keeps what was used, as Single.Set does.
-func (p *Prepaid) Set(limit Limit) error {
+func (p *Limiter) Set(limit weir.Limit) error {
 	policy, err := prepaidPolicy(limit)
 	if err != nil {
 		return err
@@ -186,12 +189,12 @@ func (p *Prepaid) Set(limit Limit) error {
 	if policy.Same(p.policy) {
 		return nil
 	}
-	now := Now()
-	for i := range p.lanes {
-		p.reclaim(&p.lanes[i], now)
+	now := weir.Now()
+	for i := range p.stripes {
+		p.reclaim(&p.stripes[i], now)
 	}
-	if err := p.ledger.Set(int64(now), policy.rules, []int{0}); err != nil {
-		return setError(policy, err)
+	if err := p.ledger.Set(int64(now), policy.Compiled().Rules, []int{0}); err != nil {
+		return fmt.Errorf("prepaid: set: %w", err)
 	}
 	p.policy = policy
 	p.refusedUntil.Store(0)
@@ -199,8 +202,8 @@ func (p *Prepaid) Set(limit Limit) error {
 }
 
 // Limit returns the limit in force, with defaults filled in.
-func (p *Prepaid) Limit() Limit {
+func (p *Limiter) Limit() weir.Limit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.policy.limits[0]
+	return p.policy.Limits()[0]
 }

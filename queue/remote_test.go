@@ -1,4 +1,4 @@
-package weir_test
+package queue_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 )
 
 // relay stands between a Queue and its store, counts the Takes, and delays or fails
@@ -62,7 +63,7 @@ func TestQueueLimiterFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 1)
 		mustTake(t, q, p, "k", 1)
 		a, b := wait(t.Context(), q, p, "k", 1), wait(t.Context(), q, p, "k", 1)
 		var fails atomic.Int64
@@ -88,7 +89,7 @@ func TestQueueLimiterFails(t *testing.T) {
 func TestQueueSlowLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 2)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 2)
 		mustTake(t, q, p, "k", 2)
 		start := time.Now()
 		a := wait(t.Context(), q, p, "k", 1)
@@ -128,7 +129,7 @@ func TestQueueTurnBeforeDeadline(t *testing.T) {
 	for takes, after := range map[time.Duration]time.Duration{10 * time.Millisecond: 1010 * time.Millisecond, time.Hour: 1100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &relay{Limiter: newStore(t)}
-			q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 1)
+			q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 1)
 			mustTake(t, q, p, "k", 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 1005*time.Millisecond)
 			defer cancel()
@@ -147,7 +148,7 @@ func TestQueueTurnBeforeDeadline(t *testing.T) {
 func TestQueueEndlessLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1_000_000, 3)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1_000_000, 3)
 		store.set(func(ctx context.Context) error { return pass(ctx, 10*time.Millisecond) }, 0)
 		r := reserve(t, q, p, "k", 3, time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -177,7 +178,7 @@ func TestQueueEndlessLine(t *testing.T) {
 func TestQueueHungLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 1)
 		mustTake(t, q, p, "k", 1)
 		long, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -215,7 +216,7 @@ func TestQueueHungLimiter(t *testing.T) {
 func TestQueueRefundWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 1)
 		store.set(nil, 10*time.Millisecond)
 		r := reserve(t, q, p, "k", 1, time.Minute)
 		out := wait(t.Context(), q, p, "k", 1) // refused at 0 and, as the head, at 10 ms, which it hears at 20 ms
@@ -234,7 +235,7 @@ func TestQueueRefundWhileAsking(t *testing.T) {
 func TestQueueSharedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newStore(t)
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 2)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 2)
 		mustTake(t, store, p, "k", 2)
 		out := wait(t.Context(), q, p, "k", 2)
 		time.Sleep(time.Second)

@@ -1,4 +1,4 @@
-package weir
+package queue
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirlimit/weir"
 )
 
 // A line is those of a Queue who wait for one key under policies of one name. It
@@ -24,31 +26,31 @@ import (
 //
 // Its fields and methods require the Queue's mu.
 type line struct {
-	key     lineKey
-	waiters []*inLine
+	key     queueKey
+	waiters []*waiter
 	moved   chan struct{} // closed when somebody left or the head was told to come back; nil if nobody looks
 }
 
-type lineKey struct{ policy, key string }
+type queueKey struct{ policy, key string }
 
-// inLine is someone who waits in a line.
-type inLine struct {
+// waiter is someone who waits in a line.
+type waiter struct {
 	line   *line // set by join, like the next three
 	nr     uint64
-	charge Charge
+	charge weir.Charge
 	wake   chan struct{} // holds one: look at your turn again
 
-	due   Instant // of the head: when it asks, or askNow, or asking; requires mu
-	doubt bool    // a Set may have made the cost too high; requires mu
+	due   weir.Instant // of the head: when it asks, or askNow, or asking; requires mu
+	doubt bool         // a Set may have made the cost too high; requires mu
 }
 
 const (
 	// askNow: the head has just come to the front, or turns have moved.
-	askNow Instant = 0
+	askNow weir.Instant = 0
 
 	// asking: the limiter is being asked. retry writes askNow over it, as the
 	// answer may be older than what was given back, and must not be waited on.
-	asking Instant = -1
+	asking weir.Instant = -1
 )
 
 // retry has the head ask again.
@@ -78,7 +80,7 @@ func (ln *line) tell() {
 }
 
 // signal wakes w. It does not block: one that is about to wake will do.
-func (w *inLine) signal() {
+func (w *waiter) signal() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -87,9 +89,9 @@ func (w *inLine) signal() {
 
 // sleep returns when d is over, unless that is Never, when w is woken, or when ctx
 // ends. It does not require mu.
-func (w *inLine) sleep(ctx context.Context, d time.Duration) {
+func (w *waiter) sleep(ctx context.Context, d time.Duration) {
 	var alarm <-chan time.Time
-	if d != Never {
+	if d != weir.Never {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		alarm = timer.C
@@ -102,29 +104,29 @@ func (w *inLine) sleep(ctx context.Context, d time.Duration) {
 }
 
 // busy says whether somebody waits for key.
-func (q *Queue) busy(p *Policy, key string) bool {
+func (q *Queue) busy(p *weir.Policy, key string) bool {
 	if q.waiting.Load() == 0 || p == nil {
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.lines[lineKey{p.name, key}] != nil
+	return q.lines[queueKey{p.Name(), key}] != nil
 }
 
 // join puts a charge at the end of its line, or returns nil if there is no place.
-func (q *Queue) join(c *Charge) *inLine {
+func (q *Queue) join(c *weir.Charge) *waiter {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[lineKey{c.Policy.name, c.Key}]
+	ln := q.lines[queueKey{c.Policy.Name(), c.Key}]
 	if q.waiting.Load() >= q.maxTotal || ln != nil && len(ln.waiters) >= q.maxPerKey {
 		return nil
 	}
 	if ln == nil {
-		ln = &line{key: lineKey{c.Policy.name, strings.Clone(c.Key)}}
+		ln = &line{key: queueKey{c.Policy.Name(), strings.Clone(c.Key)}}
 		q.lines[ln.key] = ln
 	}
 	q.next++
-	w := &inLine{line: ln, nr: q.next, charge: *c, wake: make(chan struct{}, 1)}
+	w := &waiter{line: ln, nr: q.next, charge: *c, wake: make(chan struct{}, 1)}
 	w.charge.Key = ln.key.key // the caller's is not kept
 	ln.waiters = append(ln.waiters, w)
 	q.waiting.Add(1)
@@ -132,7 +134,7 @@ func (q *Queue) join(c *Charge) *inLine {
 }
 
 // leave takes w out of its line, and lets the next one ask.
-func (q *Queue) leave(w *inLine) {
+func (q *Queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := w.line
@@ -156,16 +158,16 @@ type turn struct {
 }
 
 // turn returns what w does next. If that is to ask, w is taken to be asking.
-func (q *Queue) turn(w *inLine) turn {
+func (q *Queue) turn(w *waiter) turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := Now()
+	now := weir.Now()
 	switch {
 	case w.doubt:
 		w.doubt = false
 		return turn{doubt: true}
 	case w.line.waiters[0] != w:
-		return turn{wait: Never}
+		return turn{wait: weir.Never}
 	case w.due > now:
 		return turn{wait: w.due.Sub(now)}
 	}
@@ -179,17 +181,17 @@ const far = 100 * 365 * 24 * time.Hour
 
 // postpone notes that w, having asked, was told to come back. The time counts from
 // here, not from when the limiter was asked: so it is never too early.
-func (q *Queue) postpone(w *inLine, retryAfter time.Duration) {
+func (q *Queue) postpone(w *waiter, retryAfter time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.due == asking {
-		w.due = Now().Add(max(1, min(retryAfter, far)))
+		w.due = weir.Now().Add(max(1, min(retryAfter, far)))
 	}
 	w.line.tell()
 }
 
 // retry has those ask again who head the lines of charges.
-func (q *Queue) retry(charges []Charge) {
+func (q *Queue) retry(charges []weir.Charge) {
 	if q.waiting.Load() == 0 {
 		return
 	}
@@ -199,7 +201,7 @@ func (q *Queue) retry(charges []Charge) {
 		if c.Policy == nil {
 			continue // which is why the batch was not carried out
 		}
-		if ln := q.lines[lineKey{c.Policy.name, c.Key}]; ln != nil {
+		if ln := q.lines[queueKey{c.Policy.Name(), c.Key}]; ln != nil {
 			ln.retry()
 		}
 	}
@@ -216,7 +218,7 @@ type ahead struct {
 }
 
 // letDueGo returns when nobody is due who waits for what is charged.
-func (q *Queue) letDueGo(ctx context.Context, charges []Charge) error {
+func (q *Queue) letDueGo(ctx context.Context, charges []weir.Charge) error {
 	for i := range charges {
 		if _, err := q.aheadOf(ctx, &charges[i]); err != nil {
 			return err
@@ -227,17 +229,17 @@ func (q *Queue) letDueGo(ctx context.Context, charges []Charge) error {
 
 // aheadOf returns those whom charge c must not overtake. Those who are due go
 // first.
-func (q *Queue) aheadOf(ctx context.Context, c *Charge) (ahead, error) {
+func (q *Queue) aheadOf(ctx context.Context, c *weir.Charge) (ahead, error) {
 	if c.Policy == nil || q.waiting.Load() == 0 {
 		return ahead{}, nil
 	}
-	return q.standBehind(ctx, lineKey{c.Policy.name, c.Key}, nil)
+	return q.standBehind(ctx, queueKey{c.Policy.Name(), c.Key}, nil)
 }
 
 // standBehind returns those who wait for k, and before w unless that is nil. While
 // the head is due it lets them go first: until one is told to come back, or all
 // have gone who were there in the beginning.
-func (q *Queue) standBehind(ctx context.Context, k lineKey, w *inLine) (ahead, error) {
+func (q *Queue) standBehind(ctx context.Context, k queueKey, w *waiter) (ahead, error) {
 	a := q.look(k, w)
 	for last := a.last; a.moved != nil && a.first <= last; a = q.look(k, w) {
 		select {
@@ -251,7 +253,7 @@ func (q *Queue) standBehind(ctx context.Context, k lineKey, w *inLine) (ahead, e
 
 // look returns those who wait for k, and before w unless that is nil, as they are
 // now.
-func (q *Queue) look(k lineKey, w *inLine) ahead {
+func (q *Queue) look(k queueKey, w *waiter) ahead {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	ln := q.lines[k]
@@ -259,7 +261,7 @@ func (q *Queue) look(k lineKey, w *inLine) ahead {
 		return ahead{}
 	}
 	head := ln.waiters[0]
-	a := ahead{line: ln, first: head.nr, headUnits: head.charge.Cost, wait: max(0, head.due.Sub(Now()))}
+	a := ahead{line: ln, first: head.nr, headUnits: head.charge.Cost, wait: max(0, head.due.Sub(weir.Now()))}
 	for _, o := range ln.waiters {
 		if o == w {
 			break
@@ -277,17 +279,17 @@ func (q *Queue) look(k lineKey, w *inLine) ahead {
 }
 
 // expect says when a charge can be made behind those ahead of it.
-func (q *Queue) expect(ctx context.Context, c *Charge, a ahead) (Decision, error) {
-	d, err := Peek(ctx, q.limiter, c.Policy, c.Key, a.peekCost(c))
+func (q *Queue) expect(ctx context.Context, c *weir.Charge, a ahead) (weir.Decision, error) {
+	d, err := weir.Peek(ctx, q.limiter, c.Policy, c.Key, a.peekCost(c))
 	if err != nil {
-		return Decision{}, err
+		return weir.Decision{}, err
 	}
 	return q.behind(a, c, d), nil
 }
 
 // peekCost returns the cost to peek at for a charge behind others: its own and
 // theirs, as far as that ever fits at once.
-func (a ahead) peekCost(c *Charge) int64 {
+func (a ahead) peekCost(c *weir.Charge) int64 {
 	return max(c.Cost, min(a.units+c.Cost, c.Policy.Capacity()))
 }
 
@@ -308,42 +310,42 @@ func (a ahead) peekCost(c *Charge) int64 {
 // TokenBucket with reservations it is not too late, but may be too early. For
 // anything else it is a guess. Who comes too early is refused once more, with a
 // better one.
-func (q *Queue) behind(a ahead, c *Charge, d Decision) Decision {
-	outdated := d.Reason == TooCostly && c.Cost <= d.Limit // other numbers are in force than c brings
-	if a.line == nil || !outdated && (d.RetryAfter == Never || !d.Allowed && d.Reason != Exhausted) {
+func (q *Queue) behind(a ahead, c *weir.Charge, d weir.Decision) weir.Decision {
+	outdated := d.Reason == weir.TooCostly && c.Cost <= d.Limit // other numbers are in force than c brings
+	if a.line == nil || !outdated && (d.RetryAfter == weir.Never || !d.Allowed && d.Reason != weir.Exhausted) {
 		return d
 	}
-	p, units := c.Policy, a.units+c.Cost
-	byRoom := min(d.RetryAfter, far) + p.limits[min(int(d.By), len(p.limits)-1)].pace(units-a.peekCost(c))
-	byRate := a.wait + p.slowestPace(units-a.headUnits)
+	limits, units := c.Policy.Limits(), a.units+c.Cost
+	byRoom := min(d.RetryAfter, far) + pace(limits[min(int(d.By), len(limits)-1)], units-a.peekCost(c))
+	byRate := a.wait + slowestPace(limits, units-a.headUnits)
 	expected := byRoom
-	if outdated || p.bursts() && byRate < byRoom-1 { // one nanosecond is rounding
+	if outdated || bursts(limits) && byRate < byRoom-1 { // one nanosecond is rounding
 		expected = byRate
 	}
 	if expected < a.wait {
-		q.retry([]Charge{*c}) // there is room earlier than the head was told
+		q.retry([]weir.Charge{*c}) // there is room earlier than the head was told
 	}
-	d.Allowed, d.Reason, d.Remaining, d.RetryAfter = false, Exhausted, 0, max(1, expected)
+	d.Allowed, d.Reason, d.Remaining, d.RetryAfter = false, weir.Exhausted, 0, max(1, expected)
 	return d
 }
 
 // bursts says whether all limits are GCRA or TokenBucket.
-func (p *Policy) bursts() bool {
-	return !slices.ContainsFunc(p.limits, func(l Limit) bool { return !l.bursts() })
+func bursts(limits []weir.Limit) bool {
+	return !slices.ContainsFunc(limits, func(l weir.Limit) bool { return l.Algorithm != weir.GCRA && l.Algorithm != weir.TokenBucket })
 }
 
 // slowestPace returns how long the slowest limit takes to admit units.
-func (p *Policy) slowestPace(units int64) time.Duration {
+func slowestPace(limits []weir.Limit, units int64) time.Duration {
 	var longest time.Duration
-	for _, l := range p.limits {
-		longest = max(longest, l.pace(units))
+	for _, l := range limits {
+		longest = max(longest, pace(l, units))
 	}
 	return longest
 }
 
-// pace returns how long the limit takes to admit units, rounded down, at most far.
-func (l Limit) pace(units int64) time.Duration {
-	hi, lo := bits.Mul64(uint64(units), uint64(l.Per.usual()))
+// pace returns how long a limit takes to admit units, rounded down, at most far.
+func pace(l weir.Limit, units int64) time.Duration {
+	hi, lo := bits.Mul64(uint64(units), uint64(usual(l.Per)))
 	if hi >= uint64(l.Rate) {
 		return far
 	}
@@ -351,12 +353,13 @@ func (l Limit) pace(units int64) time.Duration {
 	return time.Duration(min(ns, uint64(far)))
 }
 
-// usual returns the length of the period. For calendars it is that of the shortest
-// there is, clock changes aside.
-func (p Period) usual() time.Duration {
-	if !p.isCalendar() {
-		return p.every
+// usual returns the length of a period. For calendars it is that of the shortest there is,
+// clock changes aside.
+func usual(p weir.Period) time.Duration {
+	unit, zone := p.Calendar()
+	if zone == nil {
+		return p.Duration()
 	}
-	days := [...]time.Duration{Day: 1, Week: 7, Month: 28, Year: 365}
-	return days[p.unit] * 24 * time.Hour
+	days := [...]time.Duration{weir.Day: 1, weir.Week: 7, weir.Month: 28, weir.Year: 365}
+	return days[unit] * 24 * time.Hour
 }

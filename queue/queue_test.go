@@ -1,4 +1,4 @@
-package weir_test
+package queue_test
 
 import (
 	"context"
@@ -13,8 +13,17 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 	"github.com/weirlimit/weir/store/memstore"
 )
+
+// asDecision returns the refusal in err as a decision.
+func asDecision(d weir.Decision, err error) (weir.Decision, error) {
+	if denied, ok := errors.AsType[*weir.DeniedError](err); ok {
+		return denied.Decision, nil
+	}
+	return d, err
+}
 
 func newPolicy(t testing.TB, name string, limits ...weir.Limit) *weir.Policy {
 	t.Helper()
@@ -40,9 +49,9 @@ func newStore(t testing.TB) *memstore.Table {
 	return table
 }
 
-func newQueue(t testing.TB, l weir.Limiter, c weir.QueueConfig) *weir.Queue {
+func newQueue(t testing.TB, l weir.Limiter, c queue.Config) *queue.Queue {
 	t.Helper()
-	q, err := weir.NewQueue(l, c)
+	q, err := queue.New(l, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +91,11 @@ func (w waited) granted(after time.Duration) bool {
 
 // wait starts a Wait and returns, when it stands in line, where its outcome will
 // come.
-func wait(ctx context.Context, q *weir.Queue, p *weir.Policy, key string, cost int64) <-chan waited {
+func wait(ctx context.Context, q *queue.Queue, p *weir.Policy, key string, cost int64) <-chan waited {
 	out := make(chan waited, 1)
 	start := time.Now()
 	go func() {
-		d, err := q.Wait(ctx, p, key, cost)
+		d, err := asDecision(q.Wait(ctx, p, key, cost))
 		out <- waited{d, err, time.Since(start)}
 	}()
 	synctest.Wait()
@@ -94,7 +103,7 @@ func wait(ctx context.Context, q *weir.Queue, p *weir.Policy, key string, cost i
 }
 
 // checkEmpty checks that nothing is left of those who waited.
-func checkEmpty(t testing.TB, q *weir.Queue) {
+func checkEmpty(t testing.TB, q *queue.Queue) {
 	t.Helper()
 	if lines := reflect.ValueOf(q).Elem().FieldByName("lines").Len(); q.Waiting() != 0 || lines != 0 {
 		t.Errorf("%d wait in %d lines, want none", q.Waiting(), lines)
@@ -103,7 +112,7 @@ func checkEmpty(t testing.TB, q *weir.Queue) {
 
 func TestQueueTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 10, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 10, 1)
 		var outs []<-chan waited
 		for range 5 {
 			outs = append(outs, wait(t.Context(), q, p, "k", 1))
@@ -123,7 +132,7 @@ func TestQueueTakesTurns(t *testing.T) {
 func TestQueueIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 5)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 5)
 		other := newPolicy(t, "other", weir.Limit{Rate: 1, Per: weir.Every(time.Second), Burst: 5})
 		mustTake(t, q, p, "k", 4)
 		out := wait(ctx, q, p, "k", 3) // due in 2 s; one unit is there
@@ -166,22 +175,22 @@ func TestQueueIsNotOvertaken(t *testing.T) {
 func TestQueueServesTheDueFirst(t *testing.T) {
 	window := weir.Limit{Rate: 10, Per: weir.Every(time.Second), Algorithm: weir.FixedWindow}
 	ops := map[string]struct {
-		do        func(ctx context.Context, q *weir.Queue, p *weir.Policy) (remaining int64, err error)
+		do        func(ctx context.Context, q *queue.Queue, p *weir.Policy) (remaining int64, err error)
 		remaining int64
 	}{
-		"take": {func(ctx context.Context, q *weir.Queue, p *weir.Policy) (int64, error) {
+		"take": {func(ctx context.Context, q *queue.Queue, p *weir.Policy) (int64, error) {
 			d, err := q.Take(ctx, p, "k", 1)
 			return d.Remaining, errors.Join(err, d.Err())
 		}, 5},
-		"peek": {func(ctx context.Context, q *weir.Queue, p *weir.Policy) (int64, error) {
+		"peek": {func(ctx context.Context, q *queue.Queue, p *weir.Policy) (int64, error) {
 			d, err := weir.Peek(ctx, q, p, "k", 1)
 			return d.Remaining, errors.Join(err, d.Err())
 		}, 6},
-		"reserve": {func(ctx context.Context, q *weir.Queue, p *weir.Policy) (int64, error) {
+		"reserve": {func(ctx context.Context, q *queue.Queue, p *weir.Policy) (int64, error) {
 			r, err := weir.Reserve(ctx, q, 0, weir.Charge{Policy: p, Key: "k", Cost: 2})
 			return r.Decision.Remaining, errors.Join(err, r.Decision.Err())
 		}, 4},
-		"reset": {func(ctx context.Context, q *weir.Queue, p *weir.Policy) (int64, error) {
+		"reset": {func(ctx context.Context, q *queue.Queue, p *weir.Policy) (int64, error) {
 			if err := weir.Reset(ctx, q, p, "k"); err != nil {
 				return 0, err
 			}
@@ -192,7 +201,7 @@ func TestQueueServesTheDueFirst(t *testing.T) {
 	for name, op := range ops {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, p := newQueue(t, newStore(t), weir.QueueConfig{}), newPolicy(t, "p", window)
+				q, p := newQueue(t, newStore(t), queue.Config{}), newPolicy(t, "p", window)
 				for range 50 {
 					mustTake(t, q, p, "k", 10)
 					a, b := wait(t.Context(), q, p, "k", 3), wait(t.Context(), q, p, "k", 1)
@@ -215,7 +224,7 @@ func TestQueueServesTheDueFirst(t *testing.T) {
 
 func TestQueueLeaverLeavesNoHole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 10)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 10)
 		mustTake(t, q, p, "k", 10)
 		ctx, cancel := context.WithCancel(t.Context())
 		first := wait(ctx, q, p, "k", 8)
@@ -238,7 +247,7 @@ func TestQueueLeaverLeavesNoHole(t *testing.T) {
 // among them. The others are served as if those had never come.
 func TestQueueCancellationStorm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 10, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 10, 1)
 		mustTake(t, q, p, "k", 1)
 		var stay []<-chan waited
 		var gone []<-chan waited
@@ -267,7 +276,7 @@ func TestQueueCancellationStorm(t *testing.T) {
 
 func TestQueueFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 3)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 3)
 		slots := newPolicy(t, "slots", weir.Limit{Rate: 1, Algorithm: weir.Concurrency})
 		for _, key := range []string{"empty", "line"} {
 			mustTake(t, q, p, key, 3)
@@ -294,16 +303,16 @@ func TestQueueFailsAtOnce(t *testing.T) {
 			{"more than the burst in line", t.Context(), p, "line", 4, weir.TooCostly, weir.Never, nil},
 			{"a context that has ended", over, p, "fresh", 1, 0, 0, context.Canceled},
 			{"slots", t.Context(), slots, "k", 1, 0, 0, weir.ErrReserveOnly},
-			{"no policy", t.Context(), nil, "k", 1, 0, 0, weir.ErrBatch},
-			{"negative", t.Context(), p, "k", -1, 0, 0, new(weir.CostError)},
-			{"long key", t.Context(), p, strings.Repeat("k", 257), 1, 0, 0, new(weir.KeyError)},
+			{"no policy", t.Context(), nil, "k", 1, 0, 0, weir.ErrInvalid},
+			{"negative", t.Context(), p, "k", -1, 0, 0, weir.ErrInvalid},
+			{"long key", t.Context(), p, strings.Repeat("k", 257), 1, 0, 0, weir.ErrInvalid},
 		} {
-			d, err := q.Wait(c.ctx, c.policy, c.key, c.cost)
+			d, err := asDecision(q.Wait(c.ctx, c.policy, c.key, c.cost))
 			if d.Allowed || d.Reason != c.reason || d.RetryAfter != c.retry || !sameError(err, c.err) {
 				t.Errorf("%s: %+v, %v", c.name, d, err)
 			}
 		}
-		if d, err := q.Wait(t.Context(), p, "line", 0); err != nil || !d.Allowed {
+		if d, err := asDecision(q.Wait(t.Context(), p, "line", 0)); err != nil || !d.Allowed {
 			t.Errorf("nothing is always there: %+v, %v", d, err)
 		}
 		if time.Since(start) != 0 {
@@ -329,11 +338,11 @@ func sameError(err, want error) bool {
 // A head whose context ends at the instant of its turn has its unit.
 func TestQueueGrantBeatsCancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 1)
 		for range 100 {
 			mustTake(t, q, p, "k", 1)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if d, err := q.Wait(ctx, p, "k", 1); err != nil || !d.Allowed {
+			if d, err := asDecision(q.Wait(ctx, p, "k", 1)); err != nil || !d.Allowed {
 				t.Fatalf("%+v, %v", d, err)
 			}
 			cancel()
@@ -349,12 +358,12 @@ func TestQueueGrantBeatsCancellation(t *testing.T) {
 // an error and nothing taken.
 func TestQueueGrantOrCancelIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 1)
 		for range 100 {
 			mustTake(t, q, p, "k", 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
-			d, err := q.Wait(ctx, p, "k", 1)
+			d, err := asDecision(q.Wait(ctx, p, "k", 1))
 			if d.Allowed == (err != nil) {
 				t.Fatalf("%+v with %v", d, err)
 			}
@@ -370,7 +379,7 @@ func TestQueueGrantOrCancelIsWhole(t *testing.T) {
 func TestQueueEndOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 1)
 		mustTake(t, q, p, "k", 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var outs []<-chan waited
@@ -393,7 +402,7 @@ func TestQueueEndOfAll(t *testing.T) {
 
 func TestQueueBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{MaxPerKey: 3, MaxTotal: 5}), perSecond(t, 1, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{MaxPerKey: 3, MaxTotal: 5}), perSecond(t, 1, 1)
 		for _, key := range []string{"a", "b", "c"} {
 			mustTake(t, q, p, key, 1)
 		}
@@ -403,7 +412,7 @@ func TestQueueBounds(t *testing.T) {
 			for range 10 {
 				wg.Go(func() {
 					start := time.Now()
-					d, err := q.Wait(t.Context(), p, key, 1)
+					d, err := asDecision(q.Wait(t.Context(), p, key, 1))
 					if err != nil || !d.Allowed {
 						refused <- waited{d, err, time.Since(start)}
 					}
@@ -433,25 +442,25 @@ func TestQueueBounds(t *testing.T) {
 		}
 		wg.Wait()
 		checkEmpty(t, q)
-		if d, err := q.Wait(t.Context(), p, "c", 1); err != nil || !d.Allowed {
+		if d, err := asDecision(q.Wait(t.Context(), p, "c", 1)); err != nil || !d.Allowed {
 			t.Errorf("when the others had their turns: %+v, %v", d, err)
 		}
 	})
 }
 
 func TestQueueConfig(t *testing.T) {
-	_, err := weir.NewQueue(newStore(t), weir.QueueConfig{MaxPerKey: -1, MaxTotal: -2})
+	_, err := queue.New(newStore(t), queue.Config{MaxPerKey: -1, MaxTotal: -2})
 	if err == nil || !strings.Contains(err.Error(), "MaxPerKey -1") || !strings.Contains(err.Error(), "MaxTotal -2") {
 		t.Errorf("%v", err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1000, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1000, 1)
 		var wg sync.WaitGroup
 		var full atomic.Int64
 		for key := range 160 {
 			for range 65 {
 				wg.Go(func() {
-					if d, err := q.Wait(t.Context(), p, fmt.Sprint(key), 1); err != nil || d.Reason == weir.QueueFull {
+					if d, err := asDecision(q.Wait(t.Context(), p, fmt.Sprint(key), 1)); err != nil || d.Reason == weir.QueueFull {
 						full.Add(1)
 					}
 				})
@@ -464,7 +473,7 @@ func TestQueueConfig(t *testing.T) {
 		mustTake(t, q, p, "one more", 1)
 		for range 65 {
 			wg.Go(func() {
-				if d, err := q.Wait(t.Context(), p, "one more", 1); err != nil || d.Reason == weir.QueueFull {
+				if d, err := asDecision(q.Wait(t.Context(), p, "one more", 1)); err != nil || d.Reason == weir.QueueFull {
 					full.Add(1)
 				}
 			})
@@ -476,7 +485,7 @@ func TestQueueConfig(t *testing.T) {
 		checkEmpty(t, q)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 1)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		mustTake(t, q, p, "k", 1)
 		var outs []<-chan waited

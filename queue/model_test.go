@@ -1,4 +1,4 @@
-package weir_test
+package queue_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 )
 
 // A script is what is done to a Queue and to a Single at the same instants. The
@@ -104,9 +105,9 @@ type side struct {
 	set     func(limits []weir.Limit) error
 }
 
-func queueSide(t *testing.T, limits []weir.Limit) (side, *weir.Queue) {
+func queueSide(t *testing.T, limits []weir.Limit) (side, *queue.Queue) {
 	ctx := t.Context()
-	q, p := newQueue(t, newStore(t), weir.QueueConfig{}), newPolicy(t, "p", limits...)
+	q, p := newQueue(t, newStore(t), queue.Config{}), newPolicy(t, "p", limits...)
 	must := func(err error) {
 		if err != nil {
 			t.Error(err)
@@ -114,7 +115,9 @@ func queueSide(t *testing.T, limits []weir.Limit) (side, *weir.Queue) {
 	}
 	decided := func(d weir.Decision, err error) weir.Decision { must(err); return d }
 	return side{
-		wait: func(ctx context.Context, cost int64) (weir.Decision, error) { return q.Wait(ctx, p, "k", cost) },
+		wait: func(ctx context.Context, cost int64) (weir.Decision, error) {
+			return asDecision(q.Wait(ctx, p, "k", cost))
+		},
 		take: func(cost int64) weir.Decision { return decided(q.Take(ctx, p, "k", cost)) },
 		peek: func(cost int64) weir.Decision { return decided(weir.Peek(ctx, q, p, "k", cost)) },
 		reserve: func(cost int64, ttl time.Duration) (func(int64) error, bool) {
@@ -144,7 +147,7 @@ func singleSide(t *testing.T, limits []weir.Limit) side {
 	}
 	return side{
 		take: s.Take, peek: s.Peek, reset: s.Reset,
-		wait: s.WaitN,
+		wait: func(ctx context.Context, cost int64) (weir.Decision, error) { return asDecision(s.WaitN(ctx, cost)) },
 		reserve: func(cost int64, ttl time.Duration) (func(int64) error, bool) {
 			h, d := s.Reserve(cost, ttl)
 			return func(used int64) error { h.Commit(used); return nil }, d.Allowed
@@ -314,7 +317,7 @@ func TestQueueRace(t *testing.T) {
 		slower.Rate = 300
 		policies := []*weir.Policy{newPolicy(t, "p", bucket, total), newPolicy(t, "p", slower, total)}
 		store := newStore(t)
-		q := newQueue(t, &relay{Limiter: store}, weir.QueueConfig{MaxPerKey: 16, MaxTotal: 40})
+		q := newQueue(t, &relay{Limiter: store}, queue.Config{MaxPerKey: 16, MaxTotal: 40})
 		r := &racers{q: q, policies: policies}
 		start := time.Now()
 		var wg sync.WaitGroup
@@ -345,7 +348,7 @@ func TestQueueRace(t *testing.T) {
 }
 
 type racers struct {
-	q                      *weir.Queue
+	q                      *queue.Queue
 	policies               []*weir.Policy
 	units                  [3]atomic.Int64 // taken, by key
 	granted, refused, gone atomic.Int64    // who waited
@@ -383,7 +386,7 @@ func (r *racers) wait(t *testing.T, rnd *rand.Rand, p *weir.Policy, key int, cos
 		defer time.AfterFunc(stay, cancel).Stop()
 	}
 	defer cancel()
-	switch d, err := r.q.Wait(ctx, p, fmt.Sprint(key), cost); {
+	switch d, err := asDecision(r.q.Wait(ctx, p, fmt.Sprint(key), cost)); {
 	case d.Allowed:
 		r.units[key].Add(cost)
 		r.granted.Add(1)

@@ -1,4 +1,4 @@
-package weir_test
+package queue_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 )
 
 func reserve(t *testing.T, l weir.Limiter, p *weir.Policy, key string, cost int64, ttl time.Duration) *weir.Reservation {
@@ -31,48 +32,48 @@ func set(t *testing.T, l weir.Limiter, old, new *weir.Policy) {
 // What goes through the Queue and gives something back moves turns forward.
 func TestQueueTurnsMove(t *testing.T) {
 	moves := map[string]struct {
-		move  func(t *testing.T, q *weir.Queue, p *weir.Policy, r *weir.Reservation)
+		move  func(t *testing.T, q *queue.Queue, p *weir.Policy, r *weir.Reservation)
 		after time.Duration // when the waiter for 3 is served
 	}{
-		"nothing": {func(*testing.T, *weir.Queue, *weir.Policy, *weir.Reservation) {}, 63 * time.Second},
-		"commit": {func(t *testing.T, _ *weir.Queue, _ *weir.Policy, r *weir.Reservation) {
+		"nothing": {func(*testing.T, *queue.Queue, *weir.Policy, *weir.Reservation) {}, 63 * time.Second},
+		"commit": {func(t *testing.T, _ *queue.Queue, _ *weir.Policy, r *weir.Reservation) {
 			if _, err := r.Commit(t.Context(), 9); err != nil {
 				t.Fatal(err)
 			}
 		}, 2 * time.Second},
-		"commit after the context": {func(t *testing.T, _ *weir.Queue, _ *weir.Policy, r *weir.Reservation) {
+		"commit after the context": {func(t *testing.T, _ *queue.Queue, _ *weir.Policy, r *weir.Reservation) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			if _, err := r.Commit(ctx, 9); err != nil {
 				t.Fatal(err)
 			}
 		}, 2 * time.Second},
-		"cancel": {func(t *testing.T, _ *weir.Queue, _ *weir.Policy, r *weir.Reservation) {
+		"cancel": {func(t *testing.T, _ *queue.Queue, _ *weir.Policy, r *weir.Reservation) {
 			if _, err := r.Cancel(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}, 0},
-		"renew": {func(t *testing.T, _ *weir.Queue, _ *weir.Policy, r *weir.Reservation) {
+		"renew": {func(t *testing.T, _ *queue.Queue, _ *weir.Policy, r *weir.Reservation) {
 			if ok, err := r.Renew(t.Context(), 7*time.Second); err != nil || !ok {
 				t.Fatal(ok, err)
 			}
 		}, 10 * time.Second},
-		"reset": {func(t *testing.T, q *weir.Queue, p *weir.Policy, r *weir.Reservation) {
+		"reset": {func(t *testing.T, q *queue.Queue, p *weir.Policy, r *weir.Reservation) {
 			if err := weir.Reset(t.Context(), q, p, "k"); err != nil {
 				t.Fatal(err)
 			}
 		}, 63 * time.Second}, // holds stay
-		"set faster": {func(t *testing.T, q *weir.Queue, p *weir.Policy, _ *weir.Reservation) {
+		"set faster": {func(t *testing.T, q *queue.Queue, p *weir.Policy, _ *weir.Reservation) {
 			set(t, q, p, perSecond(t, 2, 10))
 		}, 61500 * time.Millisecond},
-		"set larger": {func(t *testing.T, q *weir.Queue, p *weir.Policy, _ *weir.Reservation) {
+		"set larger": {func(t *testing.T, q *queue.Queue, p *weir.Policy, _ *weir.Reservation) {
 			set(t, q, p, perSecond(t, 1, 20))
 		}, 0},
 	}
 	for name, m := range moves {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 10)
+				q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 10)
 				r := reserve(t, q, p, "k", 10, time.Minute)
 				out := wait(t.Context(), q, p, "k", 3)
 				m.move(t, q, p, r)
@@ -86,7 +87,7 @@ func TestQueueTurnsMove(t *testing.T) {
 
 func TestQueueResetLetsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 4)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 4)
 		mustTake(t, q, p, "k", 4)
 		a, b := wait(t.Context(), q, p, "k", 3), wait(t.Context(), q, p, "k", 2)
 		if err := weir.Reset(t.Context(), q, p, "k"); err != nil {
@@ -105,7 +106,7 @@ func TestQueueResetLetsIn(t *testing.T) {
 // they brought, and nobody else.
 func TestQueueSetBelowACost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, first := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 10, 20)
+		q, first := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 10, 20)
 		second, third := perSecond(t, 10, 15), perSecond(t, 10, 3)
 		other := newPolicy(t, "other", weir.Limit{Rate: 1, Per: weir.Every(time.Second), Burst: 5})
 		override, err := first.With(weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 30})
@@ -143,7 +144,7 @@ func TestQueueSetBelowACost(t *testing.T) {
 
 func TestQueueSetToSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 3)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 3)
 		mustTake(t, q, p, "k", 3)
 		a, b := wait(t.Context(), q, p, "k", 1), wait(t.Context(), q, p, "k", 1)
 		set(t, q, p, newPolicy(t, "p", weir.Limit{Rate: 3, Algorithm: weir.Concurrency}))
@@ -159,7 +160,7 @@ func TestQueueSetToSlots(t *testing.T) {
 // Somebody waits for 4 of "busy", where one unit is there; "free" has 5, and
 // "used" has none.
 func TestQueueBatches(t *testing.T) {
-	const yes, fits, no, never = "taken", "admitted", "exhausted", "too_costly" // fits: but another charge was refused
+	const yes, fits, no, never = "taken", "not_charged", "exhausted", "too_costly" // fits: but another charge was refused
 	cases := []struct {
 		op    weir.Op
 		keys  string
@@ -182,7 +183,7 @@ func TestQueueBatches(t *testing.T) {
 	for _, c := range cases {
 		t.Run(fmt.Sprint(c.op, " ", c.keys, c.costs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 5)
+				q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 5)
 				mustTake(t, q, p, "busy", 4)
 				mustTake(t, q, p, "used", 5)
 				out := wait(t.Context(), q, p, "busy", 4)
@@ -221,7 +222,7 @@ func TestQueueBatches(t *testing.T) {
 func TestQueueLetsDebitsThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &relay{Limiter: newStore(t)}
-		q, p := newQueue(t, store, weir.QueueConfig{}), perSecond(t, 1, 5)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 5)
 		mustTake(t, q, p, "k", 5)
 		a, b := wait(t.Context(), q, p, "k", 2), wait(t.Context(), q, p, "k", 1)
 		synctest.Wait()
@@ -251,7 +252,7 @@ func TestQueueLetsDebitsThrough(t *testing.T) {
 // charged.
 func TestQueueBatchErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, p := newQueue(t, newStore(t), weir.QueueConfig{}), perSecond(t, 1, 5)
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 5)
 		slots := newPolicy(t, "slots", weir.Limit{Rate: 1, Algorithm: weir.Concurrency})
 		mustTake(t, q, p, "busy", 5)
 		out := wait(t.Context(), q, p, "busy", 1)
@@ -263,19 +264,19 @@ func TestQueueBatchErrors(t *testing.T) {
 		}{
 			{weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{free, busy, slot}}, weir.ErrReserveOnly},
 			{weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{free, busy, slot}}, weir.ErrReserveOnly},
-			{weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{free, busy}, TTL: 2 * time.Hour}, new(weir.TTLError)},
-			{weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{free, busy, {Policy: p, Cost: -1}}}, new(weir.CostError)},
-			{weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{free, {Key: "busy"}}}, weir.ErrBatch},
-			{weir.Batch{Op: weir.ResetEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrBatch},
-			{weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrBatch},
-			{weir.Batch{Op: weir.Settle, Charges: []weir.Charge{busy}}, weir.ErrReceipts},
-			{weir.Batch{Op: 99, Charges: []weir.Charge{busy}}, weir.ErrBatch},
+			{weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{free, busy}, TTL: 2 * time.Hour}, weir.ErrInvalid},
+			{weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{free, busy, {Policy: p, Cost: -1}}}, weir.ErrInvalid},
+			{weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{free, {Key: "busy"}}}, weir.ErrInvalid},
+			{weir.Batch{Op: weir.ResetEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrInvalid},
+			{weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Key: "busy"}}}, weir.ErrInvalid},
+			{weir.Batch{Op: weir.Settle, Charges: []weir.Charge{busy}}, weir.ErrInvalid},
+			{weir.Batch{Op: 99, Charges: []weir.Charge{busy}}, weir.ErrInvalid},
 		} {
 			if err := q.Do(t.Context(), &c.b); !sameError(err, c.want) {
 				t.Errorf("op %d: %v, want %v", c.b.Op, err, c.want)
 			}
 		}
-		if _, err := q.Take(t.Context(), nil, "busy", 1); !errors.Is(err, weir.ErrBatch) {
+		if _, err := q.Take(t.Context(), nil, "busy", 1); !errors.Is(err, weir.ErrInvalid) {
 			t.Errorf("no policy: %v", err)
 		}
 		if d := mustTake(t, q, p, "free", 1); d.Remaining != 4 {

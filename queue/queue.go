@@ -1,4 +1,4 @@
-package weir
+package queue
 
 import (
 	"context"
@@ -8,6 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Queue is a Limiter with Wait: a line, first come, first served, for each policy
@@ -35,7 +38,7 @@ import (
 // a store that takes a millisecond to answer a key has at most a thousand turns a
 // second. Where there is only one key, and no other process, [Single] does better.
 type Queue struct {
-	limiter   Limiter // set by NewQueue, like the next two
+	limiter   weir.Limiter // set by New, like the next two
 	maxPerKey int
 	maxTotal  int64
 
@@ -45,14 +48,14 @@ type Queue struct {
 	waiting atomic.Int64
 
 	mu    sync.Mutex // guards the fields below and all lines; never held while the limiter is asked
-	lines map[lineKey]*line
+	lines map[queueKey]*line
 	next  uint64 // numbers those who wait as they come
 }
 
-var _ Limiter = (*Queue)(nil)
+var _ weir.Limiter = (*Queue)(nil)
 
-// QueueConfig configures a Queue.
-type QueueConfig struct {
+// Config configures a Queue.
+type Config struct {
 	// MaxPerKey bounds how many wait for one policy and key. The default is 64.
 	MaxPerKey int
 
@@ -62,19 +65,19 @@ type QueueConfig struct {
 }
 
 // Validate returns everything that is wrong with the configuration.
-func (c QueueConfig) Validate() error {
+func (c Config) Validate() error {
 	var problems []error
 	if c.MaxPerKey < 0 {
-		problems = append(problems, fmt.Errorf("weir: queue: MaxPerKey %d: must not be negative", c.MaxPerKey))
+		problems = append(problems, fmt.Errorf("queue: MaxPerKey %d: must not be negative", c.MaxPerKey))
 	}
 	if c.MaxTotal < 0 {
-		problems = append(problems, fmt.Errorf("weir: queue: MaxTotal %d: must not be negative", c.MaxTotal))
+		problems = append(problems, fmt.Errorf("queue: MaxTotal %d: must not be negative", c.MaxTotal))
 	}
 	return errors.Join(problems...)
 }
 
-// NewQueue returns a Queue over l.
-func NewQueue(l Limiter, c QueueConfig) (*Queue, error) {
+// New returns a Queue over l.
+func New(l weir.Limiter, c Config) (*Queue, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -84,32 +87,41 @@ func NewQueue(l Limiter, c QueueConfig) (*Queue, error) {
 	if c.MaxTotal == 0 {
 		c.MaxTotal = 10_000
 	}
-	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[lineKey]*line{}}, nil
+	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[queueKey]*line{}}, nil
 }
 
 // Waiting returns how many wait now, for all keys together.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
-// Wait takes cost units from key as soon as it is the caller's turn. A refusal is
-// a Decision: at once if the context's deadline comes before the expected turn
-// (TooLate), if too many wait (QueueFull) or if waiting cannot help. An error is
-// the context's, or the limiter's if it could not decide for this caller. Unless
-// the Decision is Allowed, nothing was taken, as far as the limiter knows: a call
-// to a remote one that was cut short may have been carried out.
+// Wait takes cost units from key as soon as it is the caller's turn. Its error is nil
+// only if they were taken. A refusal is a *DeniedError, returned at once if the context's
+// deadline comes before the expected turn (TooLate), if too many wait (QueueFull) or if
+// waiting cannot help; the Decision is the same as in the error. Other errors are the
+// context's, or the limiter's if it could not decide. Nothing was taken then, as far as
+// the limiter knows: a call to a remote one that was cut short may have been carried out.
 //
 // Who leaves delays nobody. A turn that comes just before the deadline, or at the
 // very instant at which the context ends, is taken: for that the limiter has a tenth
 // of a second, by which Wait may return late.
-func (q *Queue) Wait(ctx context.Context, p *Policy, key string, cost int64) (Decision, error) {
-	c := Charge{p, key, cost}
-	if err := c.Check(); err != nil {
-		return Decision{}, err
+func (q *Queue) Wait(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	d, err := q.wait(ctx, p, key, cost)
+	if err == nil {
+		err = d.Err()
+	}
+	return d, err
+}
+
+// wait is Wait, but a refusal is only a Decision.
+func (q *Queue) wait(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	c := weir.Charge{Policy: p, Key: key, Cost: cost}
+	if err := storeapi.CheckCharge(p, key, cost); err != nil {
+		return weir.Decision{}, err
 	}
 	if p.ReserveOnly() {
-		return Decision{}, ErrReserveOnly
+		return weir.Decision{}, weir.ErrReserveOnly
 	}
 	if err := ctx.Err(); err != nil {
-		return Decision{}, err
+		return weir.Decision{}, err
 	}
 	if cost == 0 || !q.busy(p, key) {
 		d, err := q.limiter.Take(ctx, p, key, cost)
@@ -130,12 +142,12 @@ func (q *Queue) Wait(ctx context.Context, p *Policy, key string, cost int64) (De
 
 // outcome says whether Wait is done with what the limiter answered, and how. What
 // is exhausted is waited for if it passes before the deadline.
-func outcome(ctx context.Context, d Decision, err error) (Decision, bool, error) {
-	if err != nil || d.Allowed || d.Reason != Exhausted || d.RetryAfter == Never {
+func outcome(ctx context.Context, d weir.Decision, err error) (weir.Decision, bool, error) {
+	if err != nil || d.Allowed || d.Reason != weir.Exhausted || d.RetryAfter == weir.Never {
 		return d, true, err
 	}
 	if deadline, ok := ctx.Deadline(); ok && d.RetryAfter > time.Until(deadline) {
-		d.Reason = TooLate
+		d.Reason = weir.TooLate
 		return d, true, nil
 	}
 	return d, false, nil
@@ -143,34 +155,34 @@ func outcome(ctx context.Context, d Decision, err error) (Decision, bool, error)
 
 // full refuses a charge that finds no place in line. Its RetryAfter is what it
 // would be with a place.
-func (q *Queue) full(ctx context.Context, c *Charge) (Decision, error) {
+func (q *Queue) full(ctx context.Context, c *weir.Charge) (weir.Decision, error) {
 	a, err := q.aheadOf(ctx, c)
 	if err != nil {
-		return Decision{}, err
+		return weir.Decision{}, err
 	}
 	d, err := q.expect(ctx, c, a)
-	if err == nil && (d.Allowed || d.Reason == Exhausted) {
-		d.Allowed, d.Reason, d.RetryAfter = false, QueueFull, max(1, d.RetryAfter)
+	if err == nil && (d.Allowed || d.Reason == weir.Exhausted) {
+		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, max(1, d.RetryAfter)
 	}
 	return d, err
 }
 
 // foresee ends the waiting of w at once if it stands behind others and its turn
 // would come too late or never. Where neither can be, it does not ask.
-func (q *Queue) foresee(ctx context.Context, w *inLine) (d Decision, done bool, err error) {
+func (q *Queue) foresee(ctx context.Context, w *waiter) (d weir.Decision, done bool, err error) {
 	if _, hurried := ctx.Deadline(); !hurried && w.charge.Cost <= w.charge.Policy.Capacity() {
-		return Decision{}, false, nil
+		return weir.Decision{}, false, nil
 	}
 	a, err := q.standBehind(ctx, w.line.key, w)
 	if err != nil || a.line == nil {
-		return Decision{}, err != nil, err
+		return weir.Decision{}, err != nil, err
 	}
 	d, err = q.expect(ctx, &w.charge, a)
 	return outcome(ctx, d, err)
 }
 
 // await lets w sleep and ask by turns until it is done.
-func (q *Queue) await(ctx context.Context, w *inLine) (Decision, error) {
+func (q *Queue) await(ctx context.Context, w *waiter) (weir.Decision, error) {
 	for {
 		if d, done, err := q.act(ctx, w, q.turn(w)); done {
 			return d, err
@@ -179,21 +191,21 @@ func (q *Queue) await(ctx context.Context, w *inLine) (Decision, error) {
 }
 
 // act does what w has to do next, and says whether w is done then.
-func (q *Queue) act(ctx context.Context, w *inLine, t turn) (Decision, bool, error) {
+func (q *Queue) act(ctx context.Context, w *waiter, t turn) (weir.Decision, bool, error) {
 	switch {
 	case ctx.Err() != nil && !t.came:
-		return Decision{}, true, ctx.Err()
+		return weir.Decision{}, true, ctx.Err()
 	case t.doubt:
 		return q.reconsider(ctx, w)
 	case t.wait != 0:
 		w.sleep(ctx, t.wait)
-		return Decision{}, false, nil
+		return weir.Decision{}, false, nil
 	}
 	return q.ask(ctx, w)
 }
 
 // ask asks the limiter for the head. Told to come back, it notes when.
-func (q *Queue) ask(ctx context.Context, w *inLine) (Decision, bool, error) {
+func (q *Queue) ask(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
 	live, cancel := withGrace(ctx)
 	defer cancel()
 	d, err := q.limiter.Take(live, w.charge.Policy, w.charge.Key, w.charge.Cost)
@@ -219,13 +231,13 @@ func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // reconsider refuses w if, after a Set, its cost can never fit.
-func (q *Queue) reconsider(ctx context.Context, w *inLine) (Decision, bool, error) {
-	d, err := Peek(ctx, q.limiter, w.charge.Policy, w.charge.Key, w.charge.Cost)
-	return d, err != nil || d.Reason == TooCostly, err
+func (q *Queue) reconsider(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
+	d, err := weir.Peek(ctx, q.limiter, w.charge.Policy, w.charge.Key, w.charge.Cost)
+	return d, err != nil || d.Reason == weir.TooCostly, err
 }
 
 // Take charges cost units to key if they fit and nobody waits for it.
-func (q *Queue) Take(ctx context.Context, p *Policy, key string, cost int64) (Decision, error) {
+func (q *Queue) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if q.waiting.Load() == 0 {
 		return q.limiter.Take(ctx, p, key, cost)
 	}
@@ -234,13 +246,13 @@ func (q *Queue) Take(ctx context.Context, p *Policy, key string, cost int64) (De
 
 // takeBehind is Take while somebody waits. It is apart so that Take needs no more
 // than a few words of stack.
-func (q *Queue) takeBehind(ctx context.Context, p *Policy, key string, cost int64) (Decision, error) {
+func (q *Queue) takeBehind(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if !q.busy(p, key) {
 		return q.limiter.Take(ctx, p, key, cost)
 	}
-	b := Batch{Op: TakeEach, Charges: []Charge{{p, key, cost}}}
+	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}}
 	if err := q.doBehind(ctx, &b); err != nil {
-		return Decision{}, err
+		return weir.Decision{}, err
 	}
 	return b.Decisions[0], nil
 }
@@ -250,11 +262,11 @@ func (q *Queue) takeBehind(ctx context.Context, p *Policy, key string, cost int6
 // its other decisions are what Peek says of each alone. Settle and Renew wait for
 // nobody, so that no refund is lost behind a slow answer, and neither does
 // DebitEach, which asks no permission and so overtakes nobody.
-func (q *Queue) Do(ctx context.Context, b *Batch) error {
+func (q *Queue) Do(ctx context.Context, b *weir.Batch) error {
 	switch {
-	case b.Op == Settle || b.Op == Renew || b.Op == ResetEach:
+	case b.Op == weir.Settle || b.Op == weir.Renew || b.Op == weir.ResetEach:
 		return q.giveBack(ctx, b)
-	case b.Op == DebitEach || q.waiting.Load() == 0:
+	case b.Op == weir.DebitEach || q.waiting.Load() == 0:
 		return q.limiter.Do(ctx, b)
 	}
 	return q.doBehind(ctx, b)
@@ -262,8 +274,8 @@ func (q *Queue) Do(ctx context.Context, b *Batch) error {
 
 // giveBack carries out a batch after which heads may go earlier than they were
 // told.
-func (q *Queue) giveBack(ctx context.Context, b *Batch) error {
-	if b.Op == ResetEach {
+func (q *Queue) giveBack(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.ResetEach {
 		if err := q.letDueGo(ctx, b.Charges); err != nil {
 			return err
 		}
@@ -275,7 +287,7 @@ func (q *Queue) giveBack(ctx context.Context, b *Batch) error {
 
 // Set puts new in force wherever old was, also for those who wait. Those whose
 // cost can no longer fit are refused as TooCostly.
-func (q *Queue) Set(ctx context.Context, old, new *Policy) error {
+func (q *Queue) Set(ctx context.Context, old, new *weir.Policy) error {
 	err := q.limiter.Set(ctx, old, new)
 	if q.waiting.Load() == 0 {
 		return err
@@ -292,8 +304,8 @@ func (q *Queue) Set(ctx context.Context, old, new *Policy) error {
 }
 
 // doBehind carries out a batch that charges or peeks, while somebody waits.
-func (q *Queue) doBehind(ctx context.Context, b *Batch) error {
-	if err := b.Check(); err != nil {
+func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
+	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
 	aheads, behind, err := q.aheads(ctx, b.Charges)
@@ -303,24 +315,26 @@ func (q *Queue) doBehind(ctx context.Context, b *Batch) error {
 	case behind == 0:
 		return q.limiter.Do(ctx, b)
 	}
-	if err := b.checkServable(); err != nil {
+	if err := checkServable(b); err != nil {
 		return err
 	}
 	if err := q.peekBehind(ctx, b, aheads); err != nil {
 		return err
 	}
-	if b.Op == TakeEach && behind < len(b.Charges) {
+	if b.Op == weir.TakeEach && behind < len(b.Charges) {
 		return q.takeOthers(ctx, b, aheads)
 	}
 	for i := range b.Decisions {
-		b.Decisions[i].Allowed = b.Decisions[i].Allowed && b.Op == PeekEach
+		if d := &b.Decisions[i]; d.Allowed && b.Op != weir.PeekEach {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
 	}
 	return nil
 }
 
 // aheads returns whom each charge must not overtake, and how many charges there
 // are that must not.
-func (q *Queue) aheads(ctx context.Context, charges []Charge) (as []ahead, behind int, err error) {
+func (q *Queue) aheads(ctx context.Context, charges []weir.Charge) (as []ahead, behind int, err error) {
 	as = make([]ahead, len(charges))
 	for i := range charges {
 		if charges[i].Cost == 0 {
@@ -338,15 +352,15 @@ func (q *Queue) aheads(ctx context.Context, charges []Charge) (as []ahead, behin
 
 // checkServable returns the errors that the limiter returns when it is asked to
 // carry out the batch, but not when it is asked to peek.
-func (b *Batch) checkServable() error {
+func checkServable(b *weir.Batch) error {
 	for _, c := range b.Charges {
 		switch b.Op {
-		case TakeEach, TakeAll:
+		case weir.TakeEach, weir.TakeAll:
 			if c.Policy.ReserveOnly() {
-				return ErrReserveOnly
+				return weir.ErrReserveOnly
 			}
-		case ReserveAll:
-			if _, err := c.Policy.Expiry(Now(), b.TTL); err != nil {
+		case weir.ReserveAll:
+			if _, err := c.Policy.Compiled().Expiry(int64(weir.Now()), b.TTL); err != nil {
 				return err
 			}
 		}
@@ -355,8 +369,8 @@ func (b *Batch) checkServable() error {
 }
 
 // peekBehind decides every charge of b by peeking.
-func (q *Queue) peekBehind(ctx context.Context, b *Batch, aheads []ahead) error {
-	peek := Batch{Op: PeekEach, Charges: slices.Clone(b.Charges)}
+func (q *Queue) peekBehind(ctx context.Context, b *weir.Batch, aheads []ahead) error {
+	peek := weir.Batch{Op: weir.PeekEach, Charges: slices.Clone(b.Charges)}
 	for i, a := range aheads {
 		peek.Charges[i].Cost = a.peekCost(&b.Charges[i])
 	}
@@ -371,8 +385,8 @@ func (q *Queue) peekBehind(ctx context.Context, b *Batch, aheads []ahead) error 
 
 // takeOthers makes the charges of b that stand behind nobody. In the limiter's
 // batch the others cost nothing.
-func (q *Queue) takeOthers(ctx context.Context, b *Batch, aheads []ahead) error {
-	take := Batch{Op: TakeEach, Charges: slices.Clone(b.Charges)}
+func (q *Queue) takeOthers(ctx context.Context, b *weir.Batch, aheads []ahead) error {
+	take := weir.Batch{Op: weir.TakeEach, Charges: slices.Clone(b.Charges)}
 	for i, a := range aheads {
 		if a.line != nil {
 			take.Charges[i].Cost = 0

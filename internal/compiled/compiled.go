@@ -1,0 +1,113 @@
+// Package compiled is what package weir shows of a policy to the limiters of this module:
+// the limits as package algo counts by them. It is internal, so that users of weir need
+// not know of it.
+package compiled
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir/algo"
+)
+
+// Policy is a policy as stores use it. It must not be changed.
+type Policy struct {
+	Serial uint64      // no other policy of this process has the same; for caches
+	Names  []string    // of the limits
+	Rules  []algo.Rule // one for each limit
+	Word   *algo.Word  // how the state of all limits shares one word; nil if it needs more
+	Fills  []algo.Fill // the share of each limit that is missing at the start
+
+	// SlotsOnly says that all limits are of concurrency, so that reservations need not
+	// expire.
+	SlotsOnly bool
+}
+
+// Continues says, for each of p's limits, which of old's it continues: the one with the
+// same name, or -1. It is for algo.Ledger.Set.
+func (p *Policy) Continues(old *Policy) []int {
+	from := make([]int, len(p.Names))
+	for i, name := range p.Names {
+		from[i] = slices.Index(old.Names, name)
+	}
+	return from
+}
+
+// Bounds of reservations and charges. Package weir documents them under the same names.
+const (
+	DefaultTTL  = time.Minute
+	MaxTTL      = time.Hour
+	NoExpiry    = time.Duration(-1)
+	MaxKeyBytes = 256
+)
+
+// ErrInvalid is weir.ErrInvalid.
+var ErrInvalid = errors.New("weir: invalid input")
+
+// ErrLimits is an ErrInvalid: the store cannot count by such limits, or a key has more units
+// in use than they can represent. It is the operator's concern, not the caller's.
+var ErrLimits = Invalid("the limits do not fit")
+
+// An inputError is an error that wraps ErrInvalid, with a text of its own.
+type inputError struct{ text string }
+
+func (e *inputError) Error() string { return "weir: " + e.text }
+
+// Unwrap returns ErrInvalid.
+func (e *inputError) Unwrap() error { return ErrInvalid }
+
+// Invalid returns an error that wraps ErrInvalid.
+func Invalid(format string, args ...any) error { return &inputError{fmt.Sprintf(format, args...)} }
+
+// Expiry returns when a reservation of ttl made at now ends.
+func (p *Policy) Expiry(now int64, ttl time.Duration) (int64, error) {
+	now = min(now, algo.Never-1-int64(MaxTTL)) // so that it is not taken for never
+	switch {
+	case ttl == 0:
+		return now + int64(DefaultTTL), nil
+	case ttl == NoExpiry && p.SlotsOnly:
+		return algo.Never, nil
+	case ttl == NoExpiry:
+		return 0, Invalid("ttl NoExpiry: only concurrency slots may be held without an expiry")
+	case ttl < 0 || ttl > MaxTTL:
+		return 0, Invalid("ttl %v: must be positive and at most %v", ttl, MaxTTL)
+	}
+	return now + int64(ttl), nil
+}
+
+// CheckCost returns an error unless 0 ≤ cost ≤ algo.MaxCost.
+func CheckCost(cost int64) error {
+	if cost < 0 || cost > algo.MaxCost {
+		return Invalid("cost %d: must be between 0 and %d", cost, int64(algo.MaxCost))
+	}
+	return nil
+}
+
+// CheckKey returns an error if key is too long. Any bytes may be in it, and the empty key
+// is a key like others.
+func CheckKey(key string) error {
+	if len(key) > MaxKeyBytes {
+		return Invalid("key of %d bytes: at most %d fit; hash longer ones", len(key), MaxKeyBytes)
+	}
+	return nil
+}
+
+// Until returns the time from now to at: not less than 0, and the longest duration if at is
+// algo.Never.
+func Until(at, now int64) time.Duration {
+	if d := at - now; d >= 0 && at != algo.Never {
+		return time.Duration(d)
+	}
+	return untilOdd(at, now)
+}
+
+// untilOdd is the rare part of Until, apart so that the rest is inlined.
+func untilOdd(at, now int64) time.Duration {
+	if at > now { // never, or further than a duration reaches
+		return math.MaxInt64
+	}
+	return 0
+}
