@@ -101,9 +101,6 @@ func (t *Limiter) spendLocked(e *entry, pl *plan, cost int64, now weir.Instant) 
 
 // spendAllowance answers a charge from the key's allowance, if that suffices.
 func (t *Limiter) spendAllowance(c *call) (weir.Decision, bool) {
-	if !c.plan.async {
-		return weir.Decision{}, false
-	}
 	c.entry.mu.Lock()
 	defer c.entry.mu.Unlock()
 	return t.spendLocked(c.entry, c.plan, c.cost, c.now)

@@ -24,6 +24,14 @@ type denial struct {
 	remaining int64
 }
 
+// denied returns the refusal of the charge if it is known.
+func (c *call) denied() (weir.Decision, bool) {
+	if c.entry == nil {
+		return weir.Decision{}, false
+	}
+	return c.entry.denied(c.plan, c.cost, c.now)
+}
+
 // denied returns the refusal of cost if it is known.
 //
 // Of a larger cost than was refused it is known only under a single GCRA limit. With several,

@@ -119,7 +119,7 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	var cancel context.CancelFunc
 	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx, 1))
 	defer cancel()
-	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doWithin(ctx, c.within, b) })
+	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doBy(t.store, ctx, c.within, b, nil) })
 	switch {
 	case isAway(err):
 		return t.away(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
@@ -254,7 +254,7 @@ func (t *Limiter) renewNow(e *entry, l *lease) {
 	if n == 0 {
 		return // what is left is spent, and then the store is asked
 	}
-	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b) }
+	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b, nil) }
 	if next, err := t.lend(l.plan, e, n, ask); err == nil && next != nil {
 		t.install(e, next)
 	}
@@ -336,7 +336,7 @@ func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
 		b.Charges, b.Receipts = append(b.Charges, x.charge), append(b.Receipts, x.receipt)
 	}
 	defer t.changing(b.Charges)()
-	if err := t.doPatiently(ctx, &b); err != nil {
+	if err := t.doPatiently(ctx, &b, nil); err != nil {
 		t.counts.forfeited.Add(int64(len(chunk)))
 		return
 	}

@@ -111,6 +111,13 @@ func (t *Limiter) background(do func()) bool {
 	return true
 }
 
+// finish runs do, which ends soon, also if the limiter is closing.
+func (t *Limiter) finish(do func()) {
+	if !t.background(do) {
+		go do()
+	}
+}
+
 // maintain flushes unsynced usage every FlushEvery, settles leases that have ended, and
 // gives back those that are not used. While there is nothing to do it sleeps.
 func (t *Limiter) maintain() {
@@ -187,11 +194,12 @@ type call struct {
 	// busy says that the key is asked for so often that it may be leased soon.
 	busy bool
 
-	// unknown says that the store may have charged for it although it did not answer.
-	unknown bool
+	// why is why the store has not decided: weir.ErrUnknown if it may have charged for it
+	// all the same, weir.ErrState if it cannot be charged for it later.
+	why error
 
-	// unrecorded says that the store cannot be charged for it later.
-	unrecorded bool
+	share *share // of the plan, if that decides
+	place int    // in the caller's batch
 
 	// gen is the generation of the key before the store was called.
 	gen generation
@@ -202,13 +210,29 @@ type call struct {
 }
 
 // begin looks up what is known of a charge.
-func (t *Limiter) begin(p *weir.Policy, key string, cost int64) call {
-	pl := t.planOf(p)
-	h := t.table.hash(pl.family, key)
+func (t *Limiter) begin(c weir.Charge) call {
+	pl := t.planOf(c.Policy)
+	h := t.table.hash(pl.family, c.Key)
 	return call{
-		plan: pl, key: key, cost: cost, hash: h, entry: t.table.find(pl.family, key, h),
+		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.family, c.Key, h),
 		now: t.now(), gen: t.table.generation(pl.family, h),
 	}
+}
+
+func (t *Limiter) beginAll(charges []weir.Charge) []call {
+	calls := make([]call, len(charges))
+	for i, c := range charges {
+		calls[i] = t.begin(c)
+	}
+	return calls
+}
+
+// find looks for the entry again, unless there was one: it may have been added meanwhile.
+func (c *call) find(t *Limiter) bool {
+	if c.entry == nil {
+		c.entry = t.table.find(c.plan.family, c.key, c.hash)
+	}
+	return c.entry != nil
 }
 
 // needEntry makes an entry for the key unless there is one. It returns false if there
@@ -224,10 +248,11 @@ func (c *call) needEntry(t *Limiter) bool {
 // otherwise. It returns an error for bad input and if ctx ends, otherwise a decision:
 // the store's or, if that is away, what the limits' OnError says.
 func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
-	if err := (&weir.Charge{Policy: p, Key: key, Cost: cost}).Check(); err != nil {
+	charge := weir.Charge{Policy: p, Key: key, Cost: cost}
+	if err := charge.Check(); err != nil {
 		return weir.Decision{}, err
 	}
-	c := t.begin(p, key, cost)
+	c := t.begin(charge)
 	if d, ok := t.atOnce(&c); ok {
 		return d, nil
 	}
@@ -239,17 +264,15 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 
 // atOnce answers from what this node knows or holds.
 func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
-	if c.entry == nil {
-		return weir.Decision{}, false
-	}
-	if d, ok := c.entry.denied(c.plan, c.cost, c.now); ok {
+	if d, ok := c.denied(); ok {
 		t.counts.denyCache.Add(1)
 		return d, true
 	}
-	switch t.config.Mode {
-	case Leased:
+	switch {
+	case c.entry == nil:
+	case t.config.Mode == Leased:
 		return t.spendLease(c.plan, c.entry, c.cost, c.now)
-	case Async:
+	case c.plan.async:
 		return t.spendAllowance(c)
 	}
 	return weir.Decision{}, false
@@ -295,17 +318,16 @@ func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, e
 
 // away is for a charge that the store cannot be asked for, because of why.
 func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
-	c.unknown = errors.Is(why, weir.ErrUnknown)
+	c.why = why
 	if c.plan.force.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
-	return t.fallback(c), nil
+	return t.fallback(weir.TakeEach, c), nil
 }
 
 // reportUnreadable notes that the store cannot read the state of a key, and reports it once.
 func (t *Limiter) reportUnreadable(c *call, err error) {
 	t.counts.unreadable.Add(1)
-	c.unrecorded = true
 	if !c.needEntry(t) {
 		return
 	}
@@ -350,12 +372,8 @@ func (t *Limiter) admitted(c *call) {
 	if t.table.changed(c.hash) == own {
 		c.gen.changes = own // nothing else has changed
 	}
-	e := c.entry
-	if e == nil {
-		e = t.table.find(c.plan.family, c.key, c.hash)
-	}
-	if e != nil && e.denial.Load() != nil {
-		e.denial.Store(nil)
+	if c.find(t) && c.entry.denial.Load() != nil {
+		c.entry.denial.Store(nil)
 	}
 }
 
