@@ -112,10 +112,10 @@ func (t *Limiter) Stats() Stats {
 		}
 	}
 	t.leases.mu.Lock()
-	for _, x := range t.leases.live {
-		if x.entry.lease.Load() == x.lease {
+	for _, l := range t.leases.live {
+		if l.entry.lease.Load() == l {
 			s.Leases++
-			s.Lease += int64(x.lease.word.Load() >> 32)
+			s.Lease += int64(l.word.Load() >> 32)
 		}
 	}
 	t.leases.mu.Unlock()
