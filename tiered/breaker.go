@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ const (
 	// of the last twenty calls failed.
 	breakAfter  = 5
 	breakWindow = 20
+	lastCalls   = 1<<breakWindow - 1 // of breaker.results
 
 	// probeEvery is how often a part that was given up is tried, give or take a
 	// quarter: so that a fleet does not do it in step.
@@ -72,22 +74,13 @@ func (b *breaker) failed(now weir.Instant) (opened bool) {
 	b.results = b.results<<1 | 1
 	b.row++
 	b.trouble.Store(breakWindow)
-	if b.row < breakAfter && failures(b.results) < breakWindow/2 {
+	if b.row < breakAfter && bits.OnesCount32(b.results&lastCalls) < breakWindow/2 {
 		return false
 	}
 	b.outage++
 	b.opened = now
 	b.open.Store(true)
 	return true
-}
-
-// failures counts them among the last calls.
-func failures(results uint32) (n int) {
-	for range breakWindow {
-		n += int(results & 1)
-		results >>= 1
-	}
-	return n
 }
 
 // close is for a part that answers again.
