@@ -48,7 +48,7 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 	case e.gone:
 		e.mu.Unlock()
 		return t.take(ctx, c)
-	case !a.asking && a.unsynced == 0 && a.shared == 0:
+	case !a.asking && !a.used():
 		return t.takeFirst(ctx, c)
 	}
 	w := &ask{call: *c, done: make(chan struct{})}
@@ -59,8 +59,8 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 	}
 	e.mu.Unlock()
 	err := t.await(ctx, w)
-	if err == nil && w.with != nil { // else it was decided here, and counted
-		t.counts.store.Add(1)
+	if err == nil && w.with == nil { // it was decided here, and counted
+		return w.decision, nil
 	}
 	return t.decided(c, w.decision, err)
 }
@@ -76,10 +76,6 @@ func (t *Limiter) takeFirst(ctx context.Context, c *call) (weir.Decision, error)
 	defer t.next(e)
 	d, err := t.storeTake(ctx, c)
 	t.endSync(&k, d, c.now, err)
-	if err == nil {
-		t.counts.store.Add(1)
-		t.learn(c, d)
-	}
 	return t.decided(c, d, err)
 }
 
@@ -127,11 +123,11 @@ func (t *Limiter) next(e *entry) {
 	a.asking = false
 	now := t.now()
 	a.waiting = slices.DeleteFunc(a.waiting, func(w *ask) bool {
-		d, ok := e.denied(w.call.plan, w.call.cost, now)
+		d, ok := w.call.denied(now)
 		if ok {
 			t.counts.denyCache.Add(1)
 		} else {
-			d, ok = t.spendLocked(e, w.call.plan, w.call.cost, now)
+			d, ok = t.spendLocked(&w.call, now)
 		}
 		if ok {
 			w.answer(d, nil)

@@ -93,10 +93,6 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) error {
 	s := t.newSync(weir.Batch{Op: weir.TakeEach}, calls)
 	err := t.carry(ctx, s)
-	alone := errors.Is(err, weir.ErrState)
-	if err != nil && !alone && !isAway(err) {
-		return err
-	}
 	for i := range calls {
 		c := &calls[i]
 		d := &b.Decisions[c.place]
@@ -104,14 +100,16 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) erro
 		case err == nil:
 			t.counts.store.Add(1)
 			*d = s.batch.Decisions[i]
-		case alone:
+		case errors.Is(err, weir.ErrState):
 			var bad error
 			if *d, bad = t.ask(ctx, c); bad != nil {
 				return bad
 			}
-		default:
+		case isAway(err):
 			c.why = err
 			*d = t.fallback(weir.TakeEach, c)
+		default:
+			return err
 		}
 	}
 	return nil
@@ -121,7 +119,7 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) erro
 func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 	calls := t.beginAll(b.Charges)
 	for i := range calls {
-		d, ok := calls[i].denied()
+		d, ok := calls[i].denied(calls[i].now)
 		if !ok {
 			continue
 		}
@@ -178,16 +176,14 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	err := t.do(ctx, b)
-	away := isAway(err) || errors.Is(err, weir.ErrState)
-	if err != nil && !away {
-		return err
-	}
 	for i := range calls {
 		c, l, d := &calls[i], before[i], &b.Decisions[i]
 		switch {
-		case away:
+		case isAway(err) || errors.Is(err, weir.ErrState):
 			*d = t.fallback(weir.PeekEach, c)
 			continue
+		case err != nil:
+			return err
 		case l != nil && c.entry.lease.Load() == l && l.usable(c.plan, t.now()):
 			l.addTo(d, c.cost)
 		}
@@ -276,19 +272,13 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	err := t.do(ctx, b)
 	ended()
 	away := isAway(err)
-	unknown := errors.Is(err, weir.ErrUnknown) // it may have been charged, and nothing is charged twice
-	if err != nil && !unknown && !away {
-		return err
-	}
+	charged := err == nil || errors.Is(err, weir.ErrUnknown) // or it may have been, and nothing is charged twice
 	for i := range calls {
 		c := &calls[i]
-		switch {
-		case err == nil || unknown:
+		if charged {
 			t.chargedElsewhere(c, c.cost)
-		case c.needEntry(t):
-			t.record(c, c.cost)
-		default:
-			t.counts.forgiven.Add(c.cost)
+		} else if away {
+			t.record(c, c.cost, 0)
 		}
 		if away {
 			b.Decisions[i] = t.fallback(weir.DebitEach, c)

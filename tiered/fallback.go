@@ -163,12 +163,10 @@ func (t *Limiter) grantedHere(c *call, units int64) {
 		t.counts.unknownUnits.Add(max(0, units))
 	case units == 0 || c.share == nil: // what fails open is not counted
 	case errors.Is(c.why, weir.ErrState) || c.plan.force.ReserveOnly(): // slots are held, not owed
-	case !c.needEntry(t):
-		t.counts.forgiven.Add(max(0, units))
 	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():
-		t.record(c, units)
+		t.record(c, units, 0)
 	default:
-		t.recordShared(c, units)
+		t.record(c, 0, units)
 	}
 }
 
@@ -243,38 +241,29 @@ func usedOf(perNano float64, d weir.Decision) float64 {
 // settleOrRenew has reservations settled or renewed by whoever made them.
 func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 	var here, there []int
-	for i := range b.Charges {
-		switch id := b.Receipts[i].ID; {
-		case id == t.nobody:
+	sub := weir.Batch{Op: b.Op, TTL: b.TTL} // for the store
+	for i, r := range b.Receipts {
+		switch {
+		case r.ID == t.nobody:
 			b.Decisions[i] = weir.Decision{Allowed: b.Op == weir.Renew, Estimate: true}
-		case t.receipts.has(id):
+		case t.receipts.has(r.ID):
 			here = append(here, i)
 		default:
 			there = append(there, i)
+			sub.Charges, sub.Receipts = append(sub.Charges, b.Charges[i]), append(sub.Receipts, r)
 		}
 	}
-	if err := part(b, there, func(sub *weir.Batch) error { return t.settleThere(ctx, sub) }); err != nil {
-		return err
+	if len(there) > 0 {
+		if err := t.settleThere(ctx, &sub); err != nil {
+			return err
+		}
 	}
-	return part(b, here, t.settleHere)
-}
-
-// part does something to some charges of a batch.
-func part(b *weir.Batch, places []int, do func(*weir.Batch) error) error {
-	if len(places) == 0 {
-		return nil
+	for at, i := range there {
+		b.Decisions[i], b.Receipts[i], b.Settled[i] = sub.Decisions[at], sub.Receipts[at], sub.Settled[at]
 	}
-	sub := weir.Batch{Op: b.Op, TTL: b.TTL}
-	for _, i := range places {
-		sub.Charges, sub.Receipts = append(sub.Charges, b.Charges[i]), append(sub.Receipts, b.Receipts[i])
-	}
-	if err := do(&sub); err != nil {
-		return err
-	}
-	for at, i := range places {
-		b.Decisions[i], b.Receipts[i] = sub.Decisions[at], sub.Receipts[at]
-		if b.Op == weir.Settle {
-			b.Settled[i] = sub.Settled[at]
+	for _, i := range here {
+		if err := t.settleHere(b, i); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -298,23 +287,18 @@ func (t *Limiter) settleThere(ctx context.Context, b *weir.Batch) error {
 }
 
 // settleHere settles or renews what Local holds, and changes the unsynced usage accordingly.
-func (t *Limiter) settleHere(b *weir.Batch) error {
-	calls := t.beginAll(b.Charges)
-	local := weir.Batch{Op: b.Op, TTL: b.TTL, Receipts: b.Receipts}
-	for i := range calls {
-		calls[i].share = t.shareOf(calls[i].plan)
-		local.Charges = append(local.Charges, calls[i].ofShare())
-	}
+func (t *Limiter) settleHere(b *weir.Batch, i int) error {
+	c := t.begin(b.Charges[i])
+	c.share = t.shareOf(c.plan)
+	local := weir.Batch{Op: b.Op, TTL: b.TTL, Charges: []weir.Charge{c.ofShare()}, Receipts: b.Receipts[i : i+1]}
 	if err := t.config.Local.Do(context.Background(), &local); err != nil {
 		return err
 	}
-	b.Decisions, b.Settled = local.Decisions, local.Settled
-	if b.Op != weir.Settle {
-		return nil
-	}
-	for i, s := range b.Settled {
+	s := local.Settled[0]
+	b.Decisions[i], b.Settled[i] = local.Decisions[0], s
+	if b.Op == weir.Settle {
 		t.receipts.forget(b.Receipts[i])
-		t.grantedHere(&calls[i], s.Overrun-s.Refunded)
+		t.grantedHere(&c, s.Overrun-s.Refunded)
 	}
 	return nil
 }

@@ -57,12 +57,8 @@ func (l *lease) spend(cost int64) (left uint64, ok bool) {
 // retire ends the spending. It returns the units that were left and how many charges
 // there were; only the first call does.
 func (l *lease) retire() (left, charges int64) {
-	for {
-		word := l.word.Load()
-		if l.word.CompareAndSwap(word, 0) {
-			return int64(word & leftMask), int64(word >> 32)
-		}
-	}
+	word := l.word.Swap(0)
+	return int64(word & leftMask), int64(word >> 32)
 }
 
 // serves says whether a charge of cost could be spent.
@@ -79,20 +75,20 @@ func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 }
 
 // spendLease answers from the key's lease, if it has one that suffices.
-func (t *Limiter) spendLease(pl *plan, e *entry, cost int64, now weir.Instant) (weir.Decision, bool) {
-	l := e.lease.Load()
-	if l == nil || !l.usable(pl, now) {
+func (t *Limiter) spendLease(c *call) (weir.Decision, bool) {
+	l := c.entry.lease.Load()
+	if l == nil || !l.usable(c.plan, c.now) {
 		return weir.Decision{}, false
 	}
-	left, ok := l.spend(cost)
+	left, ok := l.spend(c.cost)
 	if left < l.low && !l.renewing.Load() {
 		t.renew(l)
 	}
 	if !ok {
-		t.exhausted(l, now)
+		t.exhausted(l, c.now)
 		return weir.Decision{}, false
 	}
-	return l.decision(left, now), true
+	return l.decision(left, c.now), true
 }
 
 // exhausted ends a lease that did not suffice: until the store is told, what was spent of
@@ -227,9 +223,7 @@ func (t *Limiter) renew(l *lease) {
 	if !l.renewing.CompareAndSwap(false, true) {
 		return
 	}
-	select {
-	case t.renewals <- struct{}{}:
-	default:
+	if !offer(t.renewals) {
 		l.renewing.Store(false)
 		return
 	}

@@ -35,15 +35,14 @@ type Limiter struct {
 	leases    leases
 	unflushed []unflushed   // by part
 	wake      chan struct{} // holds one if the maintenance loop has something to do
-	words     words
+	words     chan Word     // denials that the other nodes are to be told
 	receipts  receipts
 	counts    counts
 
-	wg      sync.WaitGroup // of what runs in the background
-	mu      sync.Mutex     // guards the field below
-	closing bool           // nothing new runs in the background
-	closed  atomic.Bool    // no allowances are used any more
-	once    sync.Once      // of Close
+	wg     sync.WaitGroup // of what runs in the background
+	mu     sync.Mutex     // held when closed is set, and when something new is to run in the background
+	closed atomic.Bool    // nothing new runs in the background, and no allowances are used
+	once   sync.Once      // of Close
 }
 
 var _ weir.Limiter = (*Limiter)(nil)
@@ -64,9 +63,9 @@ func New(c Config) (*Limiter, error) {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
-	t.words.wake = make(chan struct{}, 1)
 	t.background(t.maintain)
 	if c.Bus != nil {
+		t.words = make(chan Word, mostWords)
 		t.unlisten = c.Bus.Listen(t.heard)
 		t.background(t.publish)
 	}
@@ -82,9 +81,8 @@ func (t *Limiter) Close() {
 			t.unlisten()
 		}
 		t.mu.Lock()
-		t.closing = true
-		t.mu.Unlock()
 		t.closed.Store(true)
+		t.mu.Unlock()
 		t.cancel()
 		t.wg.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
@@ -104,7 +102,7 @@ const closeGrace = time.Second
 func (t *Limiter) background(do func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closing {
+	if t.closed.Load() {
 		return false
 	}
 	t.wg.Go(do)
@@ -121,22 +119,16 @@ func (t *Limiter) finish(do func()) {
 // maintain flushes unsynced usage every FlushEvery, settles leases that have ended, and
 // gives back those that are not used. While there is nothing to do it sleeps.
 func (t *Limiter) maintain() {
-	timer := time.NewTimer(t.config.FlushEvery)
-	defer timer.Stop()
 	swept := t.now()
 	for {
 		if !t.busy() {
 			select {
 			case <-t.ctx.Done():
-				return
 			case <-t.wake:
 			}
 		}
-		timer.Reset(t.config.FlushEvery)
-		select {
-		case <-t.ctx.Done():
+		if !t.sleep(t.config.FlushEvery) {
 			return
-		case <-timer.C:
 		}
 		if now := t.now(); now.Sub(swept) >= t.sweepEvery() {
 			swept = now
@@ -147,6 +139,18 @@ func (t *Limiter) maintain() {
 	}
 }
 
+// sleep waits for some time. It returns false if the limiter is closed.
+func (t *Limiter) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-t.ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
 // busy says whether there is something to maintain. Parts whose breaker is open wait for
 // their probe.
 func (t *Limiter) busy() bool {
@@ -154,7 +158,7 @@ func (t *Limiter) busy() bool {
 		return true
 	}
 	for i := range t.unflushed {
-		if !t.breakers[i].open.Load() && t.unflushed[i].any() {
+		if !t.breakers[i].open.Load() && t.unflushed[i].len() > 0 {
 			return true
 		}
 	}
@@ -162,10 +166,15 @@ func (t *Limiter) busy() bool {
 }
 
 // wakeUp has the maintenance loop run.
-func (t *Limiter) wakeUp() {
+func (t *Limiter) wakeUp() { offer(t.wake) }
+
+// offer sends if there is room, and says whether there was.
+func offer(to chan struct{}) bool {
 	select {
-	case t.wake <- struct{}{}:
+	case to <- struct{}{}:
+		return true
 	default:
+		return false
 	}
 }
 
@@ -264,14 +273,14 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 
 // atOnce answers from what this node knows or holds.
 func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
-	if d, ok := c.denied(); ok {
+	if d, ok := c.denied(c.now); ok {
 		t.counts.denyCache.Add(1)
 		return d, true
 	}
 	switch {
 	case c.entry == nil:
 	case t.config.Mode == Leased:
-		return t.spendLease(c.plan, c.entry, c.cost, c.now)
+		return t.spendLease(c)
 	case c.plan.async:
 		return t.spendAllowance(c)
 	}
@@ -294,10 +303,6 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 // take asks the store for one charge or, if it is unavailable, decides without.
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	d, err := t.storeTake(ctx, c)
-	if err == nil {
-		t.counts.store.Add(1)
-		t.learn(c, d)
-	}
 	return t.decided(c, d, err)
 }
 
@@ -306,6 +311,7 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, error) {
 	switch {
 	case err == nil:
+		t.counts.store.Add(1)
 		return d, nil
 	case errors.Is(err, weir.ErrState):
 		t.reportUnreadable(c, err)

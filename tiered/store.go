@@ -110,9 +110,6 @@ var (
 )
 
 func isAway(err error) bool {
-	if err == nil {
-		return false
-	}
 	_, ok := err.(*awayError)
 	return ok
 }
@@ -180,7 +177,7 @@ func isInput(err error) bool {
 		errors.As(err, &cost) || errors.As(err, &key) || errors.As(err, &ttl) || errors.As(err, &limit)
 }
 
-// storeTake has the store decide about one charge.
+// storeTake has the store decide about one charge, and remembers what it said.
 func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error) {
 	b := t.breakerOf(c.plan.policy, c.key)
 	if err := t.enter(b); err != nil {
@@ -193,7 +190,10 @@ func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error)
 		defer cancel()
 	}
 	d, err := t.store.Take(within, c.plan.policy, c.key, c.cost)
-	return d, t.leave(ctx, b, err, false)
+	if err = t.leave(ctx, b, err, false); err == nil {
+		t.learn(c, d)
+	}
+	return d, err
 }
 
 // do has the store carry out a batch for a caller.
@@ -268,12 +268,8 @@ func (t *Limiter) probe(b *breaker) {
 // server, and are back together.
 func (t *Limiter) hurryOthers() {
 	for _, b := range t.breakers {
-		if !b.open.Load() {
-			continue
-		}
-		select {
-		case b.hurry <- struct{}{}:
-		default:
+		if b.open.Load() {
+			offer(b.hurry)
 		}
 	}
 }

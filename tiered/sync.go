@@ -190,9 +190,7 @@ func (t *Limiter) endSync(k *syncKey, d weir.Decision, sent weir.Instant, err er
 		a.unsynced += k.unsynced
 		a.shared += k.shared
 	}
-	if a.unsynced > 0 || a.shared > 0 {
-		t.listLocked(e)
-	}
+	t.listLocked(e)
 }
 
 // installLocked makes a reply the key's allowance, unless a later call was sent. What was
@@ -261,9 +259,9 @@ type unflushed struct {
 	list []*entry
 }
 
-// listLocked has the entry flushed. It requires e.mu.
+// listLocked has the entry flushed, if it has usage. It requires e.mu.
 func (t *Limiter) listLocked(e *entry) {
-	if e.allowance.listed {
+	if e.allowance.listed || !e.allowance.used() {
 		return
 	}
 	e.allowance.listed = true
@@ -274,19 +272,29 @@ func (t *Limiter) listLocked(e *entry) {
 	t.wakeUp()
 }
 
-// take empties the list.
-func (u *unflushed) take() []*entry {
+// take takes up to n entries off the list.
+func (u *unflushed) take(n int) []*entry {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	list := u.list
-	u.list = nil
+	n = min(n, len(u.list))
+	list := u.list[:n:n]
+	if u.list = u.list[n:]; len(u.list) == 0 {
+		u.list = nil // with the entries that it was
+	}
 	return list
+}
+
+// len returns how many entries are listed.
+func (u *unflushed) len() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.list)
 }
 
 // units returns how many units are unsynced, those in flight included.
 func (u *unflushed) units() (sum int64) {
 	u.mu.Lock()
-	list := append([]*entry(nil), u.list...)
+	list := slices.Clone(u.list)
 	u.mu.Unlock()
 	for _, e := range list {
 		e.mu.Lock()
@@ -294,12 +302,6 @@ func (u *unflushed) units() (sum int64) {
 		e.mu.Unlock()
 	}
 	return sum
-}
-
-func (u *unflushed) any() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return len(u.list) > 0
 }
 
 // flushBatch is how many keys one call flushes.
@@ -313,7 +315,7 @@ func (t *Limiter) flush() bool {
 		failed atomic.Bool
 	)
 	for i := range t.unflushed {
-		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].any() {
+		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].len() > 0 {
 			all.Go(func() {
 				if !t.flushPart(b, t.send) {
 					failed.Store(true)
@@ -328,16 +330,13 @@ func (t *Limiter) flush() bool {
 // flushPart sends the usage of one part. It returns false at the first call that the
 // store did not answer; what was not sent stays listed.
 func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
-	list := t.unflushed[b.part].take()
-	for len(list) > 0 {
-		n := min(len(list), flushBatch)
-		s := t.flushCall(list[:n])
-		list = list[n:]
+	u := &t.unflushed[b.part]
+	for left := u.len(); left > 0; left -= flushBatch { // what is listed meanwhile has time
+		s := t.flushCall(u.take(min(left, flushBatch)))
 		if len(s.keys) == 0 {
 			continue
 		}
 		if err := t.run(s, send); err != nil && !aboutOne(err) {
-			t.relist(list)
 			return false
 		}
 	}
@@ -351,7 +350,7 @@ func (t *Limiter) flushCall(list []*entry) *syncCall {
 	for _, e := range list {
 		e.mu.Lock()
 		e.allowance.listed = false
-		if e.allowance.unsynced > 0 || e.allowance.shared > 0 { // else another call has carried it
+		if e.allowance.used() { // else another call has carried it
 			s.addLocked(t, e, e.usagePlan, 0)
 		}
 		e.mu.Unlock()
@@ -359,36 +358,21 @@ func (t *Limiter) flushCall(list []*entry) *syncCall {
 	return s
 }
 
-// relist lists entries again that were taken off the list.
-func (t *Limiter) relist(list []*entry) {
-	for _, e := range list {
-		e.mu.Lock()
-		e.allowance.listed = false
-		t.listLocked(e)
-		e.mu.Unlock()
-	}
-}
-
 // record notes units that were granted or debited here without the store, which is charged
-// for them when it is next called.
-func (t *Limiter) record(c *call, units int64) {
-	c.entry.mu.Lock()
-	defer c.entry.mu.Unlock()
-	c.entry.usagePlan = c.plan
-	c.entry.allowance.unsynced += units
-	t.listLocked(c.entry)
-}
-
-// recordShared is record for units that this node's share granted while the breaker was
-// open. Less than nothing was given back.
-func (t *Limiter) recordShared(c *call, units int64) {
-	c.entry.mu.Lock()
-	defer c.entry.mu.Unlock()
-	c.entry.usagePlan = c.plan
-	a := &c.entry.allowance
-	if a.shared = max(0, a.shared+units); a.shared > 0 {
-		t.listLocked(c.entry)
+// for them when it is next called, unless there is no room. Those that this node's share
+// granted while the breaker was open are shared; less than nothing was given back.
+func (t *Limiter) record(c *call, unsynced, shared int64) {
+	if !c.needEntry(t) {
+		t.counts.forgiven.Add(max(0, unsynced+shared))
+		return
 	}
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	a := &c.entry.allowance
+	c.entry.usagePlan = c.plan
+	a.unsynced += unsynced
+	a.shared = max(0, a.shared+shared)
+	t.listLocked(c.entry)
 }
 
 // unpaid returns how many units of a share the store has to be charged for at most.

@@ -104,7 +104,7 @@ func (t *table) add(f *family, key string, h uint64) *entry {
 	if t.len >= t.max && !t.evictLocked() {
 		return nil
 	}
-	e := &entry{family: f, key: cloneKey(key), hash: h}
+	e := &entry{family: f, key: strings.Clone(key), hash: h} // the key is the caller's
 	e.used.Store(true)
 	head := &t.heads[h&t.mask]
 	e.next.Store(head.Load())
@@ -154,9 +154,6 @@ func (t *table) size() int64 {
 	defer t.mu.Unlock()
 	return t.len
 }
-
-// cloneKey copies a key, which belongs to the caller.
-func cloneKey(key string) string { return strings.Clone(key) }
 
 // after returns the instant d after now; Never is far away.
 func after(now weir.Instant, d time.Duration) weir.Instant {
