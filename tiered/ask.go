@@ -144,7 +144,11 @@ func (t *Limiter) next(e *entry) {
 func (t *Limiter) await(ctx context.Context, w *ask) error {
 	budget := t.store.budget(ctx, 1)
 	if !w.wait(ctx, budget) {
-		sent := t.leaveAsk(w.call.entry, w)
+		e := w.call.entry
+		e.mu.Lock()
+		e.allowance.waiting = slices.DeleteFunc(e.allowance.waiting, func(x *ask) bool { return x == w })
+		sent := w.sent // 0 if it never will be; w.with does not change any more
+		e.mu.Unlock()
 		w.wait(ctx, min(sent.Add(budget).Sub(t.now()), t.store.budget(ctx, 1)))
 	}
 	return t.outcome(ctx, w, t.breakerOf(w.call.plan.policy, w.call.key))
@@ -180,17 +184,6 @@ func (t *Limiter) outcome(ctx context.Context, w *ask, b *breaker) error {
 		t.storeFailed(b, errLate)
 	}
 	return &awayError{errLate}
-}
-
-// leaveAsk has w not be sent any more, unless it was: then it returns when. Afterwards w.with
-// does not change.
-func (t *Limiter) leaveAsk(e *entry, w *ask) (sent weir.Instant) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if i := slices.Index(e.allowance.waiting, w); i >= 0 {
-		e.allowance.waiting = slices.Delete(e.allowance.waiting, i, i+1)
-	}
-	return w.sent
 }
 
 // errLate is why a caller has stopped waiting for a call that is under way.

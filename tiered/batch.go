@@ -38,15 +38,11 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if len(b.Charges) == 0 {
 		return nil
 	}
-	switch b.Op {
-	case weir.TakeEach:
+	if b.Op == weir.TakeEach || b.Op == weir.TakeAll && len(b.Charges) == 1 {
 		return t.takeEach(ctx, b)
-	case weir.TakeAll:
-		if len(b.Charges) == 1 {
-			return t.takeEach(ctx, b)
-		}
-		return t.takeAll(ctx, b)
-	case weir.ReserveAll:
+	}
+	switch b.Op {
+	case weir.TakeAll, weir.ReserveAll:
 		return t.takeAll(ctx, b)
 	case weir.PeekEach:
 		return t.peekEach(ctx, b)

@@ -22,11 +22,11 @@ type share struct {
 // shareOf returns this node's share under pl.
 func (t *Limiter) shareOf(pl *plan) *share {
 	nodes := t.nodes()
-	if s := pl.fail.share.Load(); s != nil && s.nodes == nodes {
+	if s := pl.share.Load(); s != nil && s.nodes == nodes {
 		return s
 	}
 	s := newShare(pl, nodes)
-	pl.fail.share.Store(s)
+	pl.share.Store(s)
 	return s
 }
 
@@ -39,7 +39,7 @@ func newShare(pl *plan, nodes int) *share {
 	var limits []weir.Limit
 	for i, l := range scaled.Limits() {
 		s.at[i] = -1
-		if !slices.Contains(pl.fail.local, i) {
+		if !slices.Contains(pl.failLocal, i) {
 			continue
 		}
 		if pl.perNano[i] > 0 {
@@ -57,9 +57,9 @@ func newShare(pl *plan, nodes int) *share {
 func (t *Limiter) withoutStore(c *call) weir.Decision {
 	pl, s := c.plan, t.shareOf(c.plan)
 	switch {
-	case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
+	case pl.failsClosed || len(pl.failLocal) > 0 && s.policy == nil:
 		return storeDown()
-	case len(pl.fail.local) > 0:
+	case len(pl.failLocal) > 0:
 		c.share = s
 	}
 	return weir.Decision{Allowed: true, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
@@ -94,8 +94,10 @@ func (t *Limiter) onShare(op weir.Op, c *call) (weir.Decision, error) {
 		return t.config.Local.Take(context.Background(), c.share.policy, c.key, c.cost)
 	}
 	b := weir.Batch{Op: op, Charges: []weir.Charge{c.ofShare()}}
-	err := t.config.Local.Do(context.Background(), &b)
-	return b.Decisions[0], err
+	if err := t.config.Local.Do(context.Background(), &b); err != nil {
+		return weir.Decision{}, err
+	}
+	return b.Decisions[0], nil
 }
 
 // ofShare returns the charge as one of the share.
@@ -117,17 +119,16 @@ func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
 			local.Charges = append(local.Charges, c.ofShare())
 		}
 	}
-	allowed := b.Allowed()
-	if allowed {
-		if err := t.config.Local.Do(context.Background(), &local); err != nil {
-			return err
+	if !b.Allowed() { // one fails closed
+		for i := range b.Decisions {
+			b.Decisions[i].Allowed = false
 		}
-		allowed = local.Allowed()
-		t.report(b, &local, calls)
+		return nil
 	}
-	for i := range b.Decisions {
-		b.Decisions[i].Allowed = allowed
+	if err := t.config.Local.Do(context.Background(), &local); err != nil {
+		return err
 	}
+	t.report(b, &local, calls)
 	return nil
 }
 
@@ -144,11 +145,11 @@ func (t *Limiter) report(b, local *weir.Batch, calls []call) {
 			}
 			at++
 		}
-		if !allowed {
-			continue
+		b.Decisions[i].Allowed = allowed
+		if allowed {
+			t.grantedHere(c, c.cost)
 		}
-		t.grantedHere(c, c.cost)
-		if b.Op == weir.ReserveAll {
+		if allowed && b.Op == weir.ReserveAll {
 			b.Receipts[i] = r
 		}
 	}
@@ -192,7 +193,7 @@ func (t *Limiter) seed(c *call) {
 	if !c.needEntry(t) {
 		return
 	}
-	outage := t.breakerOf(c.plan.policy, c.key).current()
+	outage := t.breakerOf(c.plan.policy, c.key).outage.Load() + 1
 	e, s := c.entry, c.share
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +33,11 @@ type Limiter struct {
 	named    atomic.Int64
 	plans    [plans]atomic.Pointer[plan]
 
-	leases    leases
-	unflushed []unflushed   // by part
-	wake      chan struct{} // holds one if the maintenance loop has something to do
-	words     chan Word     // denials that the other nodes are to be told
-	receipts  receipts
-	counts    counts
+	leases   leases
+	wake     chan struct{} // holds one if the maintenance loop has something to do
+	words    chan Word     // denials that the other nodes are to be told
+	receipts receipts
+	counts   counts
 
 	wg     sync.WaitGroup // of what runs in the background
 	mu     sync.Mutex     // held when closed is set, and when something new is to run in the background
@@ -58,7 +58,7 @@ func New(c Config) (*Limiter, error) {
 		t.crowd = new(crowd)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.unflushed, t.wake = make([]unflushed, t.store.parts), make(chan struct{}, 1)
+	t.wake = make(chan struct{}, 1)
 	for i := range t.store.parts {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
@@ -151,18 +151,9 @@ func (t *Limiter) sleep(d time.Duration) bool {
 	}
 }
 
-// busy says whether there is something to maintain. Parts whose breaker is open wait for
-// their probe.
+// busy says whether there is something to maintain.
 func (t *Limiter) busy() bool {
-	if t.leases.any() {
-		return true
-	}
-	for i := range t.unflushed {
-		if !t.breakers[i].open.Load() && t.unflushed[i].len() > 0 {
-			return true
-		}
-	}
-	return false
+	return t.leases.any() || slices.ContainsFunc(t.breakers, (*breaker).flushable)
 }
 
 // wakeUp has the maintenance loop run.

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -128,15 +129,11 @@ type plan struct {
 	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
 	single   bool      // one limit, GCRA
 	async    bool      // keys may have an allowance
-	fail     failure
-}
 
-// A failure is what a policy does while the store is away.
-type failure struct {
-	closed bool
-	local  []int // places of the limits that go on with this node's share
-
-	share atomic.Pointer[share]
+	// While the store is away:
+	failsClosed bool
+	failLocal   []int // places of the limits that go on with this node's share
+	share       atomic.Pointer[share]
 }
 
 // plans is how many plans are remembered, each policy having one place.
@@ -177,23 +174,14 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 			perNano = float64(l.Rate) / float64(l.Per.Duration())
 		}
 		pl.perNano = append(pl.perNano, perNano)
-		pl.fail.add(i, l, t.config.OnError)
+		switch cmp.Or(l.OnError, t.config.OnError) {
+		case weir.FailClosed:
+			pl.failsClosed = true
+		case weir.FailLocal:
+			pl.failLocal = append(pl.failLocal, i)
+		}
 	}
 	pl.single = pl.leasable && len(pl.perNano) == 1
 	pl.async = t.config.Mode == Async && !in.ReserveOnly()
 	return pl
-}
-
-// add says what limit i does while the store is away.
-func (f *failure) add(i int, l weir.Limit, otherwise weir.OnError) {
-	on := l.OnError
-	if on == weir.OnErrorDefault {
-		on = otherwise
-	}
-	switch on {
-	case weir.FailClosed:
-		f.closed = true
-	case weir.FailLocal:
-		f.local = append(f.local, i)
-	}
 }

@@ -265,7 +265,7 @@ func (t *Limiter) listLocked(e *entry) {
 		return
 	}
 	e.allowance.listed = true
-	u := &t.unflushed[t.breakerOf(e.usagePlan.policy, e.key).part]
+	u := &t.breakerOf(e.usagePlan.policy, e.key).unflushed
 	u.mu.Lock()
 	u.list = append(u.list, e)
 	u.mu.Unlock()
@@ -291,6 +291,10 @@ func (u *unflushed) len() int {
 	return len(u.list)
 }
 
+// flushable says whether a part has something to flush. One whose breaker is open waits for
+// its probe.
+func (b *breaker) flushable() bool { return !b.open.Load() && b.unflushed.len() > 0 }
+
 // units returns how many units are unsynced, those in flight included.
 func (u *unflushed) units() (sum int64) {
 	u.mu.Lock()
@@ -314,8 +318,8 @@ func (t *Limiter) flush() bool {
 		all    sync.WaitGroup
 		failed atomic.Bool
 	)
-	for i := range t.unflushed {
-		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].len() > 0 {
+	for _, b := range t.breakers {
+		if b.flushable() {
 			all.Go(func() {
 				if !t.flushPart(b, t.send) {
 					failed.Store(true)
@@ -330,7 +334,7 @@ func (t *Limiter) flush() bool {
 // flushPart sends the usage of one part. It returns false at the first call that the
 // store did not answer; what was not sent stays listed.
 func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
-	u := &t.unflushed[b.part]
+	u := &b.unflushed
 	for left := u.len(); left > 0; left -= flushBatch { // what is listed meanwhile has time
 		s := t.flushCall(u.take(min(left, flushBatch)))
 		if len(s.keys) == 0 {
@@ -386,7 +390,7 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 //
 // Of several limits one may still count what another has forgotten: then all is charged.
 func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
-	s := pl.fail.share.Load()
+	s := pl.share.Load()
 	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
 		return weir.MaxCost
 	}
