@@ -33,7 +33,7 @@ func TestReserveSeveral(t *testing.T) {
 	wantRemaining(t, c, big, "b", 10)
 	whole := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{{Policy: big, Key: "a", Cost: 1}, {Policy: small, Key: "a", Cost: 3}, {Policy: big, Key: "b", Cost: 1}}}
 	must(t, c.Do(ctx, &whole))
-	for i, reason := range []weir.Reason{weir.Admitted, weir.TooCostly, weir.Admitted} {
+	for i, reason := range []weir.Reason{weir.NotCharged, weir.TooCostly, weir.NotCharged} {
 		if d := whole.Decisions[i]; d.Allowed || d.Reason != reason || whole.Receipts[i] != (weir.Receipt{}) {
 			t.Errorf("%d: %+v, %v, want %v and no receipt", i, d, whole.Receipts[i], reason)
 		}

@@ -54,9 +54,12 @@ func keyStateOf(pl *plan, d weir.Decision, now weir.Instant) keyState {
 	return keyState{limits: pl.limits, by: d.By, remaining: d.Remaining, limit: d.Limit, resetAt: after(now, d.ResetAfter), at: now}
 }
 
+// used says whether there is usage to flush.
+func (a *allowance) used() bool { return a.unsynced > 0 || a.shared > 0 }
+
 // idle says whether the allowance may be forgotten: the store knows of every unit.
 func (a *allowance) idle() bool {
-	return a.unsynced == 0 && a.inFlight == 0 && a.shared == 0 && !a.asking && len(a.waiting) == 0 && !a.listed
+	return !a.used() && a.inFlight == 0 && !a.asking && len(a.waiting) == 0 && !a.listed
 }
 
 // valid says whether left may be granted under pl at now.
@@ -67,46 +70,33 @@ func (a *allowance) valid(pl *plan, now weir.Instant) bool {
 // void ends the allowance. What was granted from it stays to be flushed.
 func (a *allowance) void() { a.left, a.until = 0, 0 }
 
-// spend grants cost units if they are left.
-func (a *allowance) spend(pl *plan, cost int64, now weir.Instant) (weir.Decision, bool) {
-	if !a.valid(pl, now) || cost > a.left {
+// spendLocked answers a charge from the key's allowance, if that suffices. It requires the
+// entry's mu.
+func (t *Limiter) spendLocked(c *call, now weir.Instant) (weir.Decision, bool) {
+	e, a := c.entry, &c.entry.allowance
+	if !a.valid(c.plan, now) || c.cost > a.left || t.closed.Load() { // then nobody would flush it
 		return weir.Decision{}, false
 	}
-	a.left -= cost
-	a.unsynced += cost
-	a.state.remaining = max(0, a.state.remaining-cost)
+	a.left -= c.cost
+	a.unsynced += c.cost
+	a.state.remaining = max(0, a.state.remaining-c.cost)
+	if c.cost > 0 {
+		e.denial.Store(nil) // which did not know of these units
+		e.usagePlan = c.plan
+		t.listLocked(e)
+	}
+	t.counts.async.Add(1)
 	return weir.Decision{
 		Allowed: true, Reason: weir.Admitted, By: a.state.by, Limit: a.state.limit, Remaining: a.state.remaining,
 		ResetAfter: max(0, a.state.resetAt.Sub(now)), Estimate: true,
 	}, true
 }
 
-// spendLocked grants cost units of a key if its allowance has them. It requires e.mu.
-func (t *Limiter) spendLocked(e *entry, pl *plan, cost int64, now weir.Instant) (weir.Decision, bool) {
-	if t.closed.Load() { // nobody would flush it
-		return weir.Decision{}, false
-	}
-	d, ok := e.allowance.spend(pl, cost, now)
-	if !ok {
-		return d, false
-	}
-	t.counts.async.Add(1)
-	if cost > 0 {
-		e.denial.Store(nil) // which did not know of these units
-		e.usagePlan = pl
-		t.listLocked(e)
-	}
-	return d, true
-}
-
-// spendAllowance answers a charge from the key's allowance, if that suffices.
+// spendAllowance is spendLocked for who does not hold the lock.
 func (t *Limiter) spendAllowance(c *call) (weir.Decision, bool) {
-	if !c.plan.async {
-		return weir.Decision{}, false
-	}
 	c.entry.mu.Lock()
 	defer c.entry.mu.Unlock()
-	return t.spendLocked(c.entry, c.plan, c.cost, c.now)
+	return t.spendLocked(c, c.now)
 }
 
 // maxUnsynced is the cap: how many units of a key this node may have granted without the

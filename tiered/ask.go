@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -14,12 +15,12 @@ import (
 // the charges of all who waited when it was sent; who comes later goes with the next. So
 // nobody waits longer than for two round trips.
 type ask struct {
-	plan *plan
-	cost int64
+	call call
 	with *syncCall // that carries it; nil until it is sent. Guarded by the entry's mu, like sent
 	sent weir.Instant
-	done chan struct{} // closed when the fields below are set
 
+	over     atomic.Bool   // it was answered, or the caller has left: whoever sets it first
+	done     chan struct{} // closed when the fields below are set
 	decision weir.Decision
 	err      error
 }
@@ -27,9 +28,12 @@ type ask struct {
 // maxCarried bounds the charges of one call. Others go with the next.
 const maxCarried = 1024
 
-func (w *ask) answer(d weir.Decision, err error) {
+// answer says whether the caller has left.
+func (w *ask) answer(d weir.Decision, err error) (left bool) {
+	left = w.over.Swap(true)
 	w.decision, w.err = d, err
 	close(w.done)
+	return left
 }
 
 // takeAsync is for a charge for which the key's allowance does not suffice. A key for which
@@ -44,16 +48,21 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 	case e.gone:
 		e.mu.Unlock()
 		return t.take(ctx, c)
-	case !a.asking && a.unsynced == 0 && a.shared == 0:
+	case !a.asking && !a.used():
 		return t.takeFirst(ctx, c)
 	}
-	w := &ask{plan: c.plan, cost: c.cost, done: make(chan struct{})}
+	w := &ask{call: *c, done: make(chan struct{})}
+	w.call.key = e.key // c's is the caller's
 	a.waiting = append(a.waiting, w)
 	if !a.asking {
 		t.sendLocked(e)
 	}
 	e.mu.Unlock()
-	return t.await(ctx, c, w)
+	err := t.await(ctx, w)
+	if err == nil && w.with == nil { // it was decided here, and counted
+		return w.decision, nil
+	}
+	return t.decided(c, w.decision, err)
 }
 
 // takeFirst asks for a charge of a key that has no usage to flush and no call under way. It
@@ -67,10 +76,6 @@ func (t *Limiter) takeFirst(ctx context.Context, c *call) (weir.Decision, error)
 	defer t.next(e)
 	d, err := t.storeTake(ctx, c)
 	t.endSync(&k, d, c.now, err)
-	if err == nil {
-		t.counts.store.Add(1)
-		t.learn(c, d)
-	}
 	return t.decided(c, d, err)
 }
 
@@ -83,38 +88,29 @@ func (t *Limiter) sendLocked(e *entry) {
 	s, now := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}, t.now()
 	for _, w := range list {
 		w.with, w.sent = s, now
-		s.addLocked(t, e, w.plan, w.cost)
+		s.calls = append(s.calls, w.call)
+		s.addLocked(t, e, w.call.plan, w.call.cost)
 	}
-	s.addLocked(t, e, list[n-1].plan, 0) // the reply to which says what remains of all limits
+	s.addLocked(t, e, list[n-1].call.plan, 0) // the reply to which says what remains of all limits
 	a.asking = true
 	a.left = 0
-	if !t.background(func() { t.runAsks(e, s, list) }) {
-		go t.runAsks(e, s, list) // it ends soon
-	}
+	t.finish(func() { t.runAsks(e, s, list) })
 }
 
 // runAsks runs a call and answers those whose charges it carries.
 func (t *Limiter) runAsks(e *entry, s *syncCall, list []*ask) {
 	defer t.next(e)
-	g := t.table.generation(e.family, e.hash)
-	sent := t.now()
 	err := t.run(s, t.send)
-	if aboutOne(err) && len(list) > 1 {
-		for _, w := range list {
-			c := call{plan: w.plan, key: e.key, cost: w.cost, hash: e.hash, entry: e, now: t.now()}
-			w.answer(t.storeTake(context.Background(), &c)) // each by itself, as one of them is bad
-		}
-		return
-	}
+	alone := aboutOne(err) && len(list) > 1
 	for i, w := range list {
-		if err != nil {
+		switch {
+		case alone: // as one of them is bad
+			w.answer(t.storeTake(context.Background(), &w.call))
+		case err != nil:
 			w.answer(weir.Decision{}, err)
-			continue
+		default:
+			w.answer(s.batch.Decisions[i], nil)
 		}
-		c := call{plan: w.plan, key: e.key, cost: w.cost, hash: e.hash, entry: e, now: sent, gen: g}
-		t.learn(&c, s.batch.Decisions[i])
-		g = c.gen
-		w.answer(s.batch.Decisions[i], nil)
 	}
 }
 
@@ -127,12 +123,12 @@ func (t *Limiter) next(e *entry) {
 	a.asking = false
 	now := t.now()
 	a.waiting = slices.DeleteFunc(a.waiting, func(w *ask) bool {
-		if d, ok := e.denied(w.plan, w.cost, now); ok {
+		d, ok := w.call.denied(now)
+		if ok {
 			t.counts.denyCache.Add(1)
-			w.answer(d, nil)
-			return true
+		} else {
+			d, ok = t.spendLocked(&w.call, now)
 		}
-		d, ok := t.spendLocked(e, w.plan, w.cost, now)
 		if ok {
 			w.answer(d, nil)
 		}
@@ -145,57 +141,49 @@ func (t *Limiter) next(e *entry) {
 
 // await waits for the answer to w: as long as a call may take for w to be sent, and as long
 // again from then on. So a store that hangs is waited for once.
-func (t *Limiter) await(ctx context.Context, c *call, w *ask) (weir.Decision, error) {
+func (t *Limiter) await(ctx context.Context, w *ask) error {
 	budget := t.store.budget(ctx, 1)
-	timer := time.NewTimer(budget)
-	defer timer.Stop()
-	for waiting := true; waiting; {
-		select {
-		case <-w.done:
-			return t.answered(c, w)
-		case <-ctx.Done():
-			t.leaveAsk(c.entry, w)
-			waiting = false
-		case <-timer.C:
-			more := min(t.leaveAsk(c.entry, w).Add(budget).Sub(t.now()), t.store.budget(ctx, 1))
-			if waiting = more > 0; waiting {
-				timer.Reset(more)
-			}
-		}
+	if !w.wait(ctx, budget) {
+		e := w.call.entry
+		e.mu.Lock()
+		e.allowance.waiting = slices.DeleteFunc(e.allowance.waiting, func(x *ask) bool { return x == w })
+		sent := w.sent // 0 if it never will be; w.with does not change any more
+		e.mu.Unlock()
+		w.wait(ctx, min(sent.Add(budget).Sub(t.now()), t.store.budget(ctx, 1)))
 	}
+	return t.outcome(ctx, w, t.breakerOf(w.call.plan.policy, w.call.key))
+}
+
+// wait waits for the answer to w for some time, or until ctx ends.
+func (w *ask) wait(ctx context.Context, timeout time.Duration) (answered bool) {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
-	case <-w.done: // just now
-		return t.answered(c, w)
-	default:
+	case <-w.done:
+		return true
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return false
+}
+
+// outcome is the error of the answer to w or, if there is none yet, why the caller leaves.
+// A store that is slow is as good as unavailable.
+func (t *Limiter) outcome(ctx context.Context, w *ask, b *breaker) error {
+	if w.over.Swap(true) {
+		<-w.done
+		return w.err
 	}
 	if err := ctx.Err(); err != nil {
-		return weir.Decision{}, err
+		return err
 	}
-	err := errBusy
-	if w.with != nil {
-		t.timedOut(w.with, t.breakerOf(c.plan.policy, c.key))
-		err = &awayError{errLate}
+	if w.with == nil {
+		return errBusy
 	}
-	return t.decided(c, weir.Decision{}, err)
-}
-
-// answered returns the answer to w.
-func (t *Limiter) answered(c *call, w *ask) (weir.Decision, error) {
-	if w.err == nil && w.with != nil { // else it was decided here, and counted
-		t.counts.store.Add(1)
+	if !w.with.late.Swap(true) {
+		t.storeFailed(b, errLate)
 	}
-	return t.decided(c, w.decision, w.err)
-}
-
-// leaveAsk has w not be sent any more, unless it was: then it returns when. Afterwards w.with
-// does not change.
-func (t *Limiter) leaveAsk(e *entry, w *ask) (sent weir.Instant) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if i := slices.Index(e.allowance.waiting, w); i >= 0 {
-		e.allowance.waiting = slices.Delete(e.allowance.waiting, i, i+1)
-	}
-	return w.sent
+	return &awayError{errLate}
 }
 
 // errLate is why a caller has stopped waiting for a call that is under way.

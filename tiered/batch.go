@@ -1,9 +1,9 @@
 package tiered
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"sync"
 	"time"
@@ -39,15 +39,11 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if len(b.Charges) == 0 {
 		return nil
 	}
-	switch b.Op {
-	case weir.TakeEach:
+	if b.Op == weir.TakeEach || b.Op == weir.TakeAll && len(b.Charges) == 1 {
 		return t.takeEach(ctx, b)
-	case weir.TakeAll:
-		if len(b.Charges) == 1 {
-			return t.takeEach(ctx, b)
-		}
-		return t.takeAll(ctx, b)
-	case weir.ReserveAll:
+	}
+	switch b.Op {
+	case weir.TakeAll, weir.ReserveAll:
 		return t.takeAll(ctx, b)
 	case weir.PeekEach:
 		return t.peekEach(ctx, b)
@@ -62,26 +58,27 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 // takeEach answers at once what can be, and has the store asked for the rest: one part
 // at a time, since parts fail independently.
 func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
-	var rest map[*breaker][]int
-	for i, c := range b.Charges {
-		call := t.begin(c.Policy, c.Key, c.Cost)
+	var rest map[*breaker][]call
+	for i, charge := range b.Charges {
+		c := t.begin(charge)
+		c.place = i
 		var ok bool
-		if b.Decisions[i], ok = t.atOnce(&call); ok {
+		if b.Decisions[i], ok = t.atOnce(&c); ok {
 			continue
 		}
 		if len(b.Charges) == 1 {
 			var err error
-			b.Decisions[i], err = t.ask(ctx, &call)
+			b.Decisions[i], err = t.ask(ctx, &c)
 			return err
 		}
 		if rest == nil {
-			rest = map[*breaker][]int{}
+			rest = map[*breaker][]call{}
 		}
-		br := t.breakerOf(c.Policy, c.Key)
-		rest[br] = append(rest[br], i)
+		br := t.breakerOf(charge.Policy, charge.Key)
+		rest[br] = append(rest[br], c)
 	}
-	for _, places := range rest {
-		if err := t.askEach(ctx, b, places); err != nil {
+	for _, calls := range rest {
+		if err := t.askEach(ctx, b, calls); err != nil {
 			return err
 		}
 	}
@@ -90,38 +87,26 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 
 // askEach asks the store for some charges of a batch, all on one part. If one of them is bad,
 // each is asked for by itself.
-func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) error {
-	s := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
-	calls := make([]call, len(places))
-	for i, at := range places {
-		c := &b.Charges[at]
-		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
-		s.addCall(t, &calls[i])
-	}
+func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) error {
+	s := t.newSync(weir.Batch{Op: weir.TakeEach}, calls)
 	err := t.carry(ctx, s)
-	if errors.Is(err, weir.ErrState) {
-		for i, at := range places {
-			if b.Decisions[at], err = t.ask(ctx, &calls[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if err != nil && !isAway(err) {
-		return err
-	}
-	generations := map[uint64]generation{} // of keys that are there several times, as changed by this batch
-	for i, at := range places {
+	for i := range calls {
 		c := &calls[i]
-		if err == nil {
-			c.gen = cmp.Or(generations[c.hash], c.gen)
+		d := &b.Decisions[c.place]
+		switch {
+		case err == nil:
 			t.counts.store.Add(1)
-			t.learn(c, s.batch.Decisions[i])
-			generations[c.hash] = c.gen
-			b.Decisions[at] = s.batch.Decisions[i]
-		} else {
-			c.unknown = errors.Is(err, weir.ErrUnknown)
-			b.Decisions[at] = t.fallback(c)
+			*d = s.batch.Decisions[i]
+		case errors.Is(err, weir.ErrState):
+			var bad error
+			if *d, bad = t.ask(ctx, c); bad != nil {
+				return bad
+			}
+		case isAway(err):
+			c.why = err
+			*d = t.fallback(weir.TakeEach, c)
+		default:
+			return err
 		}
 	}
 	return nil
@@ -129,71 +114,50 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, places []int) erro
 
 // takeAll is TakeAll and ReserveAll.
 func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
-	calls := make([]call, len(b.Charges))
-	for i, c := range b.Charges {
-		calls[i] = t.begin(c.Policy, c.Key, c.Cost)
-		if calls[i].entry == nil {
+	calls := t.beginAll(b.Charges)
+	for i := range calls {
+		d, ok := calls[i].denied(calls[i].now)
+		if !ok {
 			continue
 		}
-		if d, ok := calls[i].entry.denied(calls[i].plan, c.Cost, calls[i].now); ok {
-			t.counts.denyCache.Add(int64(len(b.Charges)))
-			for j := range b.Decisions {
-				b.Decisions[j] = t.notTaken(&b.Charges[j])
-			}
-			b.Decisions[i] = d
-			return nil
+		t.counts.denyCache.Add(int64(len(calls)))
+		for j := range calls {
+			b.Decisions[j] = calls[j].notTaken()
 		}
+		b.Decisions[i] = d
+		return nil
 	}
-	s := &syncCall{batch: weir.Batch{Op: b.Op, TTL: b.TTL}}
-	for i := range calls {
-		s.addCall(t, &calls[i])
-	}
+	s := t.newSync(weir.Batch{Op: b.Op, TTL: b.TTL}, calls)
 	err := t.carry(ctx, s)
 	switch {
+	case err == nil:
+		copy(b.Decisions, s.batch.Decisions)
+		copy(b.Receipts, s.batch.Receipts)
+		t.counts.store.Add(int64(len(calls)))
+		return nil
 	case errors.Is(err, weir.ErrState):
-		t.counts.unreadable.Add(int64(len(b.Charges)))
-		return t.fallbackAll(b, err)
-	case isAway(err):
-		return t.fallbackAll(b, err)
-	case err != nil:
+		t.counts.unreadable.Add(int64(len(calls)))
+	case !isAway(err):
 		return err
 	}
-	copy(b.Decisions, s.batch.Decisions)
-	copy(b.Receipts, s.batch.Receipts)
-	t.learnAll(b, calls)
-	return nil
-}
-
-// learnAll remembers what the store replied to a batch that is all or nothing. A charge that
-// was not made because another was refused says little.
-func (t *Limiter) learnAll(b *weir.Batch, calls []call) {
-	for i, d := range b.Decisions {
-		switch {
-		case d.Allowed:
-			t.admitted(&calls[i])
-		case d.Reason == weir.Exhausted || d.Reason == weir.TooCostly:
-			t.learn(&calls[i], d)
-		}
-		t.counts.store.Add(1)
-	}
+	return t.fallbackAll(b, calls, err)
 }
 
 // notTaken says of a charge that fits, as far as is known here, that it was not made because
 // another was refused. Of a key of which nothing is known it says that it is unused.
-func (t *Limiter) notTaken(c *weir.Charge) weir.Decision {
-	call := t.begin(c.Policy, c.Key, c.Cost)
-	d := weir.Decision{Limit: call.plan.capacity, Remaining: call.plan.capacity, Estimate: true}
-	if e := call.entry; e != nil {
-		e.mu.Lock()
-		s := e.state
-		e.mu.Unlock()
-		if s.limits == call.plan.limits && call.now < s.resetAt {
-			back := int64(float64(call.now.Sub(s.at)) * call.plan.perNano[s.by])
+func (c *call) notTaken() weir.Decision {
+	d := weir.Decision{Limit: c.plan.capacity, Remaining: c.plan.capacity, Estimate: true}
+	if c.entry != nil {
+		c.entry.mu.Lock()
+		s := c.entry.state
+		c.entry.mu.Unlock()
+		if s.limits == c.plan.limits && c.now < s.resetAt {
+			back := int64(float64(c.now.Sub(s.at)) * c.plan.perNano[s.by])
 			d.By, d.Limit, d.Remaining = s.by, s.limit, min(s.limit, s.remaining+back)
-			d.ResetAfter = s.resetAt.Sub(call.now)
+			d.ResetAfter = s.resetAt.Sub(c.now)
 		}
 	}
-	d.Remaining = max(0, d.Remaining-c.Cost)
+	d.Remaining = max(0, d.Remaining-c.cost)
 	return d
 }
 
@@ -201,35 +165,38 @@ func (t *Limiter) notTaken(c *weir.Charge) weir.Decision {
 // A lease that comes or goes meanwhile is left out: nobody knows whether the store has
 // counted it.
 func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
-	before := make([]*lease, len(b.Charges))
-	for i, c := range b.Charges {
-		if call := t.begin(c.Policy, c.Key, c.Cost); call.entry != nil {
-			before[i] = call.entry.lease.Load()
+	calls := t.beginAll(b.Charges)
+	before := make([]*lease, len(calls))
+	for i, c := range calls {
+		if c.entry != nil {
+			before[i] = c.entry.lease.Load()
 		}
 	}
-	if err := t.do(ctx, b); isAway(err) || errors.Is(err, weir.ErrState) {
-		return t.peekShares(b)
-	} else if err != nil {
-		return err
-	}
-	for i, c := range b.Charges {
-		call, l := t.begin(c.Policy, c.Key, c.Cost), before[i]
-		if call.entry == nil {
+	err := t.do(ctx, b)
+	for i := range calls {
+		c, l, d := &calls[i], before[i], &b.Decisions[i]
+		switch {
+		case isAway(err) || errors.Is(err, weir.ErrState):
+			*d = t.fallback(weir.PeekEach, c)
 			continue
+		case err != nil:
+			return err
+		case l != nil && c.entry.lease.Load() == l && l.usable(c.plan, t.now()):
+			l.addTo(d, c.cost)
 		}
-		if l != nil && call.entry.lease.Load() == l && l.usable(call.plan, call.now) {
-			l.addTo(&b.Decisions[i], c.Cost)
-		}
-		call.entry.subtractFrom(&b.Decisions[i], &call)
+		t.subtractUsage(c, d)
 	}
 	return nil
 }
 
-// subtractFrom subtracts unsynced usage from what the store said.
-func (e *entry) subtractFrom(d *weir.Decision, c *call) {
-	e.mu.Lock()
-	used := e.allowance.unsynced + e.allowance.inFlight
-	e.mu.Unlock()
+// subtractUsage subtracts unsynced usage from what the store said.
+func (t *Limiter) subtractUsage(c *call, d *weir.Decision) {
+	if !c.find(t) {
+		return
+	}
+	c.entry.mu.Lock()
+	used := c.entry.allowance.unsynced + c.entry.allowance.inFlight
+	c.entry.mu.Unlock()
 	if used == 0 {
 		return
 	}
@@ -251,25 +218,6 @@ func (e *entry) subtractFrom(d *weir.Decision, c *call) {
 	if d.RetryAfter != weir.Never {
 		d.RetryAfter = max(d.RetryAfter, wait, 1)
 	}
-}
-
-// peekShares is PeekEach while the store is away.
-func (t *Limiter) peekShares(b *weir.Batch) error {
-	t.counts.fallback.Add(int64(len(b.Charges)))
-	for i, c := range b.Charges {
-		pl := t.planOf(c.Policy)
-		s := t.shareOf(pl)
-		switch {
-		case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
-			b.Decisions[i] = storeDown()
-		case len(pl.fail.local) == 0:
-			b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
-		default:
-			d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.Key, c.Cost)
-			b.Decisions[i] = pl.shared(s, d, err)
-		}
-	}
-	return nil
 }
 
 // addTo adds what is left of the lease to what the store said.
@@ -316,41 +264,38 @@ func (t *Limiter) forget(pl *plan, e *entry) {
 
 // debitEach charges the store or, if it is unavailable, records the units for later.
 func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
+	calls := t.beginAll(b.Charges)
 	ended := t.changing(b.Charges)
 	err := t.do(ctx, b)
 	ended()
-	if err == nil || errors.Is(err, weir.ErrUnknown) {
-		for _, c := range b.Charges {
-			t.chargedElsewhere(c, c.Cost)
+	away := isAway(err)
+	charged := err == nil || errors.Is(err, weir.ErrUnknown) // or it may have been, and nothing is charged twice
+	for i := range calls {
+		c := &calls[i]
+		if charged {
+			t.chargedElsewhere(c, c.cost)
+		} else if away {
+			t.record(c, c.cost, 0)
+		}
+		if away {
+			b.Decisions[i] = t.fallback(weir.DebitEach, c)
 		}
 	}
-	if !isAway(err) {
-		return err
+	if away {
+		return nil
 	}
-	for i, c := range b.Charges {
-		call := t.begin(c.Policy, c.Key, c.Cost)
-		switch {
-		case errors.Is(err, weir.ErrUnknown): // it may have been charged, and nothing is charged twice
-		case call.needEntry(t):
-			t.record(&call, c.Cost)
-		default:
-			t.counts.forgiven.Add(c.Cost)
-		}
-		b.Decisions[i] = t.fallbackDebit(&call)
-	}
-	return nil
+	return err
 }
 
 // chargedElsewhere lowers the allowance of a key by units that the store was charged for
 // otherwise, and keeps replies from raising it that do not know of them.
-func (t *Limiter) chargedElsewhere(c weir.Charge, units int64) {
-	call := t.begin(c.Policy, c.Key, c.Cost)
-	if call.entry == nil {
+func (t *Limiter) chargedElsewhere(c *call, units int64) {
+	if !c.find(t) {
 		return
 	}
-	call.entry.mu.Lock()
-	defer call.entry.mu.Unlock()
-	a := &call.entry.allowance
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	a := &c.entry.allowance
 	a.sent++
 	a.left = max(0, a.left-units)
 }
@@ -361,28 +306,6 @@ func (e *entry) voidAllowance() {
 	defer e.mu.Unlock()
 	e.allowance.sent++ // replies that are under way do not know why
 	e.allowance.void()
-}
-
-// fallbackDebit says how a key stands after a debit while the store is away. This node's
-// share is debited, too, lest it grant what was used already. The debit is remembered, or may
-// have been made, so it is Allowed also where everything is refused meanwhile.
-func (t *Limiter) fallbackDebit(c *call) weir.Decision {
-	pl, s := c.plan, t.shareOf(c.plan)
-	d := storeDown()
-	switch {
-	case pl.fail.closed || len(pl.fail.local) > 0 && s.policy == nil:
-	case len(pl.fail.local) == 0:
-		d = weir.Decision{Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
-	default:
-		if c.entry != nil {
-			t.seed(c, s)
-		}
-		b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: s.policy, Key: c.key, Cost: c.cost}}}
-		err := t.config.Local.Do(context.Background(), &b)
-		d = pl.shared(s, b.Decisions[0], err)
-	}
-	d.Allowed = true
-	return d
 }
 
 // Set puts new in force wherever old was, on all nodes. It returns an error if the
@@ -410,25 +333,19 @@ type receipts struct {
 // mostReceipts bounds them.
 const mostReceipts = 100_000
 
-// keep remembers a receipt of Local's, or returns false if there is no room.
-func (r *receipts) keep(id [16]byte, expiry, now weir.Instant) bool {
+// keep remembers a receipt of Local's, if there is room.
+func (r *receipts) keep(of weir.Receipt, now weir.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.open) >= mostReceipts {
-		for old, at := range r.open {
-			if at < now {
-				delete(r.open, old)
-			}
-		}
-	}
-	if len(r.open) >= mostReceipts {
-		return false
+		maps.DeleteFunc(r.open, func(_ [16]byte, expiry weir.Instant) bool { return expiry < now })
 	}
 	if r.open == nil {
 		r.open = map[[16]byte]weir.Instant{}
 	}
-	r.open[id] = expiry
-	return true
+	if len(r.open) < mostReceipts {
+		r.open[of.ID] = of.Expiry
+	}
 }
 
 // has says whether a receipt is Local's.
@@ -439,8 +356,8 @@ func (r *receipts) has(id [16]byte) bool {
 	return ok
 }
 
-func (r *receipts) forget(id [16]byte) {
+func (r *receipts) forget(of weir.Receipt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.open, id)
+	delete(r.open, of.ID)
 }

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ const (
 	// of the last twenty calls failed.
 	breakAfter  = 5
 	breakWindow = 20
+	lastCalls   = 1<<breakWindow - 1 // of breaker.results
 
 	// probeEvery is how often a part that was given up is tried, give or take a
 	// quarter: so that a fleet does not do it in step.
@@ -23,25 +25,27 @@ const (
 )
 
 func newBreaker(part int) *breaker {
-	return &breaker{part: part, hurry: make(chan struct{}, 1), outage: 1}
+	return &breaker{part: part, hurry: make(chan struct{}, 1)}
 }
 
 // A breaker remembers how the last calls to a part of the store went, and says
 // when it is to be given up.
 //
 // Calls look at open alone, and those that succeed at trouble: it is 0 unless one of
-// the last twenty calls failed, so in good times nobody takes the lock. Both are
-// written under mu.
+// the last twenty calls failed, so in good times nobody takes the lock. All
+// are written under mu.
 type breaker struct {
 	part    int           // set by New, like hurry
 	hurry   chan struct{} // another part has come back; has room for one
 	open    atomic.Bool
 	trouble atomic.Int32
+	outage  atomic.Uint64 // counts how often it was opened
+
+	unflushed unflushed // entries of the part with something to flush
 
 	mu      sync.Mutex // guards the fields below
 	results uint32     // of the last calls, the latest lowest; 1 is a failure
 	row     int        // failures since the last success
-	outage  uint64     // counts how often it was opened, from 1
 	opened  weir.Instant
 }
 
@@ -72,22 +76,13 @@ func (b *breaker) failed(now weir.Instant) (opened bool) {
 	b.results = b.results<<1 | 1
 	b.row++
 	b.trouble.Store(breakWindow)
-	if b.row < breakAfter && failures(b.results) < breakWindow/2 {
+	if b.row < breakAfter && bits.OnesCount32(b.results&lastCalls) < breakWindow/2 {
 		return false
 	}
-	b.outage++
+	b.outage.Add(1)
 	b.opened = now
 	b.open.Store(true)
 	return true
-}
-
-// failures counts them among the last calls.
-func failures(results uint32) (n int) {
-	for range breakWindow {
-		n += int(results & 1)
-		results >>= 1
-	}
-	return n
 }
 
 // close is for a part that answers again.
@@ -107,11 +102,4 @@ func (b *breaker) openFor(now weir.Instant) time.Duration {
 		return 0
 	}
 	return max(0, now.Sub(b.opened))
-}
-
-// current returns the number of the outage.
-func (b *breaker) current() (outage uint64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.outage
 }

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -167,15 +168,13 @@ func (c Config) Validate() error {
 // withDefaults returns a valid Config without zero values that have a meaning,
 // except Nodes and MaxUnsynced.
 func (c Config) withDefaults() Config {
-	if c.OnError == weir.OnErrorDefault {
-		c.OnError = weir.FailLocal
-	}
-	setDefault(&c.Timeout, DefaultTimeout)
-	setDefault(&c.MaxInFlight, DefaultMaxInFlight)
-	setDefault(&c.MaxKeys, DefaultMaxKeys)
-	setDefault(&c.MaxDeny, DefaultMaxDeny)
-	setDefault(&c.LeaseTTL, DefaultLeaseTTL)
-	setDefault(&c.FlushEvery, DefaultFlushEvery)
+	c.OnError = cmp.Or(c.OnError, weir.FailLocal)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxKeys = cmp.Or(c.MaxKeys, DefaultMaxKeys)
+	c.MaxDeny = cmp.Or(c.MaxDeny, DefaultMaxDeny)
+	c.LeaseTTL = cmp.Or(c.LeaseTTL, DefaultLeaseTTL)
+	c.FlushEvery = cmp.Or(c.FlushEvery, DefaultFlushEvery)
 	if c.Now == nil {
 		c.Now = weir.Now
 	}
@@ -183,10 +182,4 @@ func (c Config) withDefaults() Config {
 		c.Random = rand.Float64
 	}
 	return c
-}
-
-func setDefault[T ~int | ~int64](to *T, value T) {
-	if *to == 0 {
-		*to = value
-	}
 }

@@ -68,11 +68,6 @@ func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
 	m.calls++
 }
 
-// spent notes a lease that was spent.
-func (m *demand) spent(block int64, perSecond float64, now weir.Instant) {
-	m.block, m.perSecond, m.ended = block, perSecond, now
-}
-
 // rate returns the demand per second and, if there was a lease just now, its size. It
 // returns false if too little is known.
 func (m *demand) rate(now weir.Instant) (perSecond float64, block int64, known bool) {
@@ -98,20 +93,19 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	if !known || perSecond*t.leaseLasts().Seconds() < leastBlock*float64(max(1, c.cost)) {
 		return 0
 	}
-	carved, room := t.mostHeld(c.plan, e.state, now)
-	n := blockSize(perSecond, block, c.cost, carved, room)
-	m.leasing = n > 0
-	return n
+	return t.blockLocked(e, c.plan, perSecond, block, c.cost)
 }
 
 // leastCalls is how many charges of a key must have been asked of the store for its
 // demand to be known.
 const leastCalls = 8
 
-// mostHeld returns how many units this node may hold for a key: of the burst, and of
-// what remains.
-func (t *Limiter) mostHeld(pl *plan, s keyState, now weir.Instant) (carved, room int64) {
-	nodes := int64(t.nodes())
-	back := int64(float64(now.Sub(s.at)) * pl.perNano[s.by])
-	return pl.capacity / (carve * nodes), (s.remaining + back) / (2 * nodes)
+// blockLocked returns how many units to lease, as blockSize does, where this node may hold a
+// part of the burst and a part of what remains. If there are any, leasing is set.
+func (t *Limiter) blockLocked(e *entry, pl *plan, perSecond float64, last, cost int64) int64 {
+	nodes, st := int64(t.nodes()), e.state
+	back := int64(float64(t.now().Sub(st.at)) * pl.perNano[st.by])
+	n := blockSize(perSecond, last, cost, pl.capacity/(carve*nodes), (st.remaining+back)/(2*nodes))
+	e.demand.leasing = n > 0
+	return n
 }

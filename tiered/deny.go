@@ -10,26 +10,25 @@ import (
 
 // A denial is that a key has no room. It is written once.
 type denial struct {
-	limits    uint64       // of which numbers it was said
-	epoch     uint64       // of the family
-	cost      int64        // the least that was refused
-	until     weir.Instant // it answers before that: counted from before the store was asked
-	retryAt   weir.Instant // what callers are told: counted from when the answer came
-	resetAt   weir.Instant
-	by        uint8
-	reason    weir.Reason
-	never     bool // waiting cannot help
-	held      bool // reservations were open
-	limit     int64
-	remaining int64
+	keyState
+	epoch   uint64       // of the family
+	cost    int64        // the least that was refused
+	until   weir.Instant // it answers before that: counted from before the store was asked
+	retryAt weir.Instant // what callers are told: counted from when the answer came
+	reason  weir.Reason
+	never   bool // waiting cannot help
+	held    bool // reservations were open
 }
 
-// denied returns the refusal of cost if it is known.
+// denied returns the refusal of the charge at now if it is known.
 //
 // Of a larger cost than was refused it is known only under a single GCRA limit. With several,
 // another may refuse the larger cost for longer.
-func (e *entry) denied(pl *plan, cost int64, now weir.Instant) (weir.Decision, bool) {
-	n := e.denial.Load()
+func (c *call) denied(now weir.Instant) (weir.Decision, bool) {
+	if c.entry == nil {
+		return weir.Decision{}, false
+	}
+	pl, cost, n := c.plan, c.cost, c.entry.denial.Load()
 	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.family.epoch.Load() {
 		return weir.Decision{}, false
 	}
@@ -46,31 +45,25 @@ func (e *entry) denied(pl *plan, cost int64, now weir.Instant) (weir.Decision, b
 	case cost > pl.capacity:
 		d.RetryAfter, d.Reason, d.Held = weir.Never, weir.TooCostly, false
 	case cost > n.cost:
-		d.RetryAfter = plusTime(d.RetryAfter, pl.takes(cost-n.cost))
+		d.RetryAfter += pl.takes(cost - n.cost)
 	}
 	return d, true
 }
 
-// takes returns how long so many units of a single GCRA limit take to come back, rounded up.
+// takes returns how long so many units of a single GCRA limit take to come back, rounded up. Together with
+// a time that is remembered it is a duration.
 func (pl *plan) takes(units int64) time.Duration {
+	const longest = math.MaxInt64 - uint64(farAway)
 	l := pl.force.Limits()[0]
 	hi, lo := bits.Mul64(uint64(units), uint64(l.Per.Duration()))
 	if hi >= uint64(l.Rate) {
-		return math.MaxInt64
+		return time.Duration(longest)
 	}
 	q, rest := bits.Div64(hi, lo, uint64(l.Rate))
 	if rest > 0 {
 		q++
 	}
-	return time.Duration(min(q, math.MaxInt64))
-}
-
-// plusTime adds durations that are not negative.
-func plusTime(a, b time.Duration) time.Duration {
-	if a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
+	return time.Duration(min(q, longest))
 }
 
 // maxHeldDeny is how long the refusal of a key with open reservations is cached at most.
@@ -90,9 +83,9 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 	}
 	now := t.now()
 	n := &denial{
-		limits: pl.limits, epoch: c.gen.epoch, cost: c.cost,
-		until: c.now.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter), resetAt: after(now, d.ResetAfter),
-		by: d.By, reason: d.Reason, never: d.RetryAfter == weir.Never, held: d.Held, limit: d.Limit, remaining: d.Remaining,
+		keyState: keyStateOf(pl, d, now), epoch: c.gen.epoch, cost: c.cost,
+		until: c.now.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter),
+		reason: d.Reason, never: d.RetryAfter == weir.Never, held: d.Held,
 	}
 	if d.Held || pl.force.ReserveOnly() { // a daemon behind package client does not say Held
 		n.until = c.now.Add(min(t.config.MaxDeny, maxHeldDeny))

@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -21,11 +22,11 @@ type share struct {
 // shareOf returns this node's share under pl.
 func (t *Limiter) shareOf(pl *plan) *share {
 	nodes := t.nodes()
-	if s := pl.fail.share.Load(); s != nil && s.nodes == nodes {
+	if s := pl.share.Load(); s != nil && s.nodes == nodes {
 		return s
 	}
 	s := newShare(pl, nodes)
-	pl.fail.share.Store(s)
+	pl.share.Store(s)
 	return s
 }
 
@@ -38,7 +39,7 @@ func newShare(pl *plan, nodes int) *share {
 	var limits []weir.Limit
 	for i, l := range scaled.Limits() {
 		s.at[i] = -1
-		if !slices.Contains(pl.fail.local, i) {
+		if !slices.Contains(pl.failLocal, i) {
 			continue
 		}
 		if pl.perNano[i] > 0 {
@@ -51,48 +52,131 @@ func newShare(pl *plan, nodes int) *share {
 	return s
 }
 
-// fallback decides about a charge while the store is away.
-func (t *Limiter) fallback(c *call) weir.Decision {
-	t.counts.fallback.Add(1)
-	pl := c.plan
+// withoutStore decides about a charge as OnError says, unless this node's share decides: that
+// is c.share then.
+func (t *Limiter) withoutStore(c *call) weir.Decision {
+	pl, s := c.plan, t.shareOf(c.plan)
 	switch {
-	case pl.fail.closed:
+	case pl.failsClosed || len(pl.failLocal) > 0 && s.policy == nil:
 		return storeDown()
-	case len(pl.fail.local) == 0:
-		if c.unknown {
-			t.counts.unknownUnits.Add(c.cost)
-		}
-		return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
+	case len(pl.failLocal) > 0:
+		c.share = s
 	}
-	s := t.shareOf(pl)
-	if s.policy == nil {
-		return storeDown()
-	}
-	known := c.needEntry(t)
-	if known {
-		t.seed(c, s)
-	}
-	d, err := t.config.Local.Take(context.Background(), s.policy, c.key, c.cost)
-	if err == nil && d.Allowed {
-		t.grantedByShare(c, c.cost)
-	}
-	return pl.shared(s, d, err)
+	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 }
 
-// grantedByShare notes units that the store is to be charged for: all of them if it is
+// fallback is TakeEach, PeekEach or DebitEach of a charge while the store is away. A debit
+// is charged to this node's share, too, lest that grant what was used already. It is
+// recorded, or may have been made, so it is Allowed also where everything is refused
+// meanwhile.
+func (t *Limiter) fallback(op weir.Op, c *call) weir.Decision {
+	d := t.withoutStore(c)
+	if c.share != nil {
+		if op != weir.PeekEach {
+			t.seed(c)
+		}
+		d = c.shared(t.onShare(op, c))
+	}
+	switch {
+	case op == weir.DebitEach:
+		d.Allowed = true
+		return d
+	case op == weir.TakeEach && d.Allowed:
+		t.grantedHere(c, c.cost)
+	}
+	t.counts.fallback.Add(1)
+	return d
+}
+
+// onShare carries out an operation on the share of a key.
+func (t *Limiter) onShare(op weir.Op, c *call) (weir.Decision, error) {
+	if op == weir.TakeEach {
+		return t.config.Local.Take(context.Background(), c.share.policy, c.key, c.cost)
+	}
+	b := weir.Batch{Op: op, Charges: []weir.Charge{c.ofShare()}}
+	if err := t.config.Local.Do(context.Background(), &b); err != nil {
+		return weir.Decision{}, err
+	}
+	return b.Decisions[0], nil
+}
+
+// ofShare returns the charge as one of the share.
+func (c *call) ofShare() weir.Charge {
+	return weir.Charge{Policy: c.share.policy, Key: c.key, Cost: c.cost}
+}
+
+// fallbackAll is TakeAll and ReserveAll while the store is away, because of why: all charges
+// fit this node's shares, or none is made.
+func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
+	t.counts.fallback.Add(int64(len(calls)))
+	local := weir.Batch{Op: b.Op, TTL: b.TTL}
+	for i := range calls {
+		c := &calls[i]
+		c.why = why
+		b.Decisions[i] = t.withoutStore(c)
+		if c.share != nil {
+			t.seed(c)
+			local.Charges = append(local.Charges, c.ofShare())
+		}
+	}
+	if !b.Allowed() { // one fails closed
+		notCharged(b)
+		return nil
+	}
+	if err := t.config.Local.Do(context.Background(), &local); err != nil {
+		return err
+	}
+	t.report(b, &local, calls)
+	return nil
+}
+
+// report writes what Local decided about the shares into the batch.
+func (t *Limiter) report(b, local *weir.Batch, calls []call) {
+	allowed, at := local.Allowed(), 0
+	for i := range calls {
+		c, r := &calls[i], weir.Receipt{ID: t.nobody, Units: calls[i].cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
+		if c.share != nil {
+			b.Decisions[i] = c.shared(local.Decisions[at], nil)
+			if b.Op == weir.ReserveAll && allowed {
+				r = local.Receipts[at]
+				t.receipts.keep(r, c.now)
+			}
+			at++
+		}
+		if allowed {
+			t.grantedHere(c, c.cost)
+		}
+		if allowed && b.Op == weir.ReserveAll {
+			b.Receipts[i] = r
+		}
+	}
+	if !allowed {
+		notCharged(b)
+	}
+}
+
+// notCharged notes of the charges that fit that another one of the batch was refused.
+func notCharged(b *weir.Batch) {
+	for i := range b.Decisions {
+		if d := &b.Decisions[i]; d.Allowed {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
+	}
+}
+
+// grantedHere notes units that the store is to be charged for: all of them if it is
 // available, and only has not answered in time; none if it may have charged them already,
 // or cannot, lest anybody be charged twice. Less than nothing were given back.
-func (t *Limiter) grantedByShare(c *call, units int64) {
+func (t *Limiter) grantedHere(c *call, units int64) {
 	switch {
-	case c.unknown:
+	case errors.Is(c.why, weir.ErrUnknown):
 		t.counts.unknownUnits.Add(max(0, units))
-	case units == 0 || c.unrecorded || c.plan.force.ReserveOnly(): // slots are held, not owed
-	case c.entry == nil:
-		t.counts.forgiven.Add(max(0, units))
+	case units == 0 || c.share == nil: // what fails open is not counted
+	case errors.Is(c.why, weir.ErrState) || c.plan.force.ReserveOnly(): // slots are held, not owed
 	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():
-		t.record(c, units)
+		t.record(c, units, 0)
 	default:
-		t.recordShared(c, units)
+		t.record(c, 0, units)
 	}
 }
 
@@ -103,20 +187,23 @@ func storeDown() weir.Decision {
 
 // shared returns a decision of the share as one of the policy. A cost that only the
 // whole fleet has room for must wait for the store.
-func (pl *plan) shared(s *share, d weir.Decision, err error) weir.Decision {
-	if err != nil || d.Reason == weir.TooCostly && d.Limit < pl.capacity {
+func (c *call) shared(d weir.Decision, err error) weir.Decision {
+	if err != nil || d.Reason == weir.TooCostly && d.Limit < c.plan.capacity {
 		return storeDown()
 	}
-	d.By = uint8(max(0, slices.Index(s.at, int(d.By))))
+	d.By = uint8(max(0, slices.Index(c.share.at, int(d.By))))
 	d.Estimate = true
 	return d
 }
 
 // seed lets the share of a key begin an outage no fuller than the store last said:
 // what was used there is used in each node's share, too, by a fraction.
-func (t *Limiter) seed(c *call, s *share) {
-	outage := t.breakerOf(c.plan.policy, c.key).current()
-	e := c.entry
+func (t *Limiter) seed(c *call) {
+	if !c.needEntry(t) {
+		return
+	}
+	outage := t.breakerOf(c.plan.policy, c.key).outage.Load() + 1
+	e, s := c.entry, c.share
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.seeded == outage {
@@ -134,23 +221,18 @@ func (t *Limiter) seed(c *call, s *share) {
 		return
 	}
 	missing := min(used, float64(st.limit)) / float64(s.nodes)
-	if d, err := weir.Peek(context.Background(), t.config.Local, s.policy, c.key, 0); err == nil && int(d.By) == s.at[st.by] {
+	share := call{share: s, key: c.key}
+	if d, err := t.onShare(weir.PeekEach, &share); err == nil && int(d.By) == s.at[st.by] {
 		missing -= usedOf(perNano/float64(s.nodes), d)
 	}
 	if missing > 0 {
-		_ = t.debitShare(s, c.key, missing) // Local decides next, and says what is wrong
+		share.cost = int64(min(math.Ceil(missing-little), float64(weir.MaxCost)))
+		_, _ = t.onShare(weir.DebitEach, &share) // Local decides next, and says what is wrong
 	}
 }
 
 // little is what may come back of slow limits while a reply is on its way.
 const little = 1e-3
-
-// debitShare charges units to the share of a key, rounded up.
-func (t *Limiter) debitShare(s *share, key string, units float64) error {
-	cost := int64(min(math.Ceil(units-little), float64(weir.MaxCost)))
-	b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: s.policy, Key: key, Cost: cost}}}
-	return t.config.Local.Do(context.Background(), &b)
-}
 
 // usedOf returns how many units are in use after d, of a limit of which perNano units
 // come back in a nanosecond, or 0 if it is a window. The time until it is as if unused
@@ -164,4 +246,71 @@ func usedOf(perNano float64, d weir.Decision) float64 {
 		}
 	}
 	return used
+}
+
+// settleOrRenew has reservations settled or renewed by whoever made them.
+func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
+	var here, there []int
+	sub := weir.Batch{Op: b.Op, TTL: b.TTL} // for the store
+	for i, r := range b.Receipts {
+		switch {
+		case r.ID == t.nobody:
+			if b.Op == weir.Renew {
+				b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted, Estimate: true}
+			}
+		case t.receipts.has(r.ID):
+			here = append(here, i)
+		default:
+			there = append(there, i)
+			sub.Charges, sub.Receipts = append(sub.Charges, b.Charges[i]), append(sub.Receipts, r)
+		}
+	}
+	if len(there) > 0 {
+		if err := t.settleThere(ctx, &sub); err != nil {
+			return err
+		}
+	}
+	for at, i := range there {
+		b.Decisions[i], b.Receipts[i], b.Settled[i] = sub.Decisions[at], sub.Receipts[at], sub.Settled[at]
+	}
+	for _, i := range here {
+		if err := t.settleHere(b, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleThere has the store settle or renew reservations. Whatever was refused because of
+// them may be admitted now, also if a hold was committed in full: a slot is free, or its
+// expiry has changed.
+func (t *Limiter) settleThere(ctx context.Context, b *weir.Batch) error {
+	calls := t.beginAll(b.Charges)
+	defer t.changing(b.Charges)()
+	if err := t.do(ctx, b); err != nil {
+		return err
+	}
+	for i := range calls {
+		if over := b.Settled[i].Overrun; over > 0 {
+			t.chargedElsewhere(&calls[i], over)
+		}
+	}
+	return nil
+}
+
+// settleHere settles or renews what Local holds, and changes the unsynced usage accordingly.
+func (t *Limiter) settleHere(b *weir.Batch, i int) error {
+	c := t.begin(b.Charges[i])
+	c.share = t.shareOf(c.plan)
+	local := weir.Batch{Op: b.Op, TTL: b.TTL, Charges: []weir.Charge{c.ofShare()}, Receipts: b.Receipts[i : i+1]}
+	if err := t.config.Local.Do(context.Background(), &local); err != nil {
+		return err
+	}
+	s := local.Settled[0]
+	b.Decisions[i], b.Settled[i] = local.Decisions[0], s
+	if b.Op == weir.Settle {
+		t.receipts.forget(b.Receipts[i])
+		t.grantedHere(&c, s.Overrun-s.Refunded)
+	}
+	return nil
 }

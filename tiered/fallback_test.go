@@ -471,3 +471,22 @@ func TestUnknownIsNotChargedTwice(t *testing.T) {
 		}
 	})
 }
+
+// Units of a batch that was admitted under an unknown outcome are counted, also if the limits
+// fail open.
+func TestUnknownUnitsOfBatches(t *testing.T) {
+	for _, on := range []weir.OnError{weir.FailLocal, weir.FailOpen} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFlaky(t)
+			l, p := newTier(t, tiered.Config{Store: store, OnError: on}), newPolicy(t, perSecond(10))
+			store.set(func(f *flaky) { f.hangs = true })
+			b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: p, Key: "j", Cost: 2}, {Policy: p, Key: "k", Cost: 3}}}
+			if err := l.Do(ctx, &b); err != nil || !b.Allowed() {
+				t.Errorf("%v: %v, error %v", on, b.Decisions, err)
+			}
+			if n := l.Stats().UnknownUnits; n != 5 {
+				t.Errorf("%v: %d units were granted under an unknown outcome, want 5", on, n)
+			}
+		})
+	}
+}

@@ -19,7 +19,8 @@ import (
 // Spending is a compare-and-swap that lowers one and raises the other. retire swaps the
 // units for 0: from then on nobody can spend, and what was left is known exactly.
 type lease struct {
-	plan    *plan // set by lend, like everything up to word
+	entry   *entry // set by lend, like everything up to word
+	plan    *plan
 	receipt weir.Receipt
 	units   int64
 	began   weir.Instant
@@ -30,6 +31,7 @@ type lease struct {
 	word     atomic.Uint64
 	renewing atomic.Bool
 	seen     uint64 // the word when the sweeper last came by; the sweeper's
+	spent    int64  // units, once it has ended; set by giveBack
 }
 
 const leftMask = 1<<32 - 1
@@ -55,12 +57,8 @@ func (l *lease) spend(cost int64) (left uint64, ok bool) {
 // retire ends the spending. It returns the units that were left and how many charges
 // there were; only the first call does.
 func (l *lease) retire() (left, charges int64) {
-	for {
-		word := l.word.Load()
-		if l.word.CompareAndSwap(word, 0) {
-			return int64(word & leftMask), int64(word >> 32)
-		}
-	}
+	word := l.word.Swap(0)
+	return int64(word & leftMask), int64(word >> 32)
 }
 
 // serves says whether a charge of cost could be spent.
@@ -77,33 +75,33 @@ func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 }
 
 // spendLease answers from the key's lease, if it has one that suffices.
-func (t *Limiter) spendLease(pl *plan, e *entry, cost int64, now weir.Instant) (weir.Decision, bool) {
-	l := e.lease.Load()
-	if l == nil || !l.usable(pl, now) {
+func (t *Limiter) spendLease(c *call) (weir.Decision, bool) {
+	l := c.entry.lease.Load()
+	if l == nil || !l.usable(c.plan, c.now) {
 		return weir.Decision{}, false
 	}
-	left, ok := l.spend(cost)
+	left, ok := l.spend(c.cost)
 	if left < l.low && !l.renewing.Load() {
-		t.renew(e, l)
+		t.renew(l)
 	}
 	if !ok {
-		t.exhausted(e, l, now)
+		t.exhausted(l, c.now)
 		return weir.Decision{}, false
 	}
-	return l.decision(left, now), true
+	return l.decision(left, c.now), true
 }
 
 // exhausted ends a lease that did not suffice: until the store is told, what was spent of
 // it does not come back. How fast it was spent is remembered for the next.
-func (t *Limiter) exhausted(e *entry, l *lease, now weir.Instant) {
+func (t *Limiter) exhausted(l *lease, now weir.Instant) {
 	perSecond := l.perSecond(now)
-	if !e.lease.CompareAndSwap(l, nil) {
+	if !t.end(l) {
 		return
 	}
-	e.mu.Lock()
-	e.demand.spent(l.units, perSecond, now)
-	e.mu.Unlock()
-	t.giveBack(e, l)
+	l.entry.mu.Lock()
+	defer l.entry.mu.Unlock()
+	m := &l.entry.demand
+	m.block, m.perSecond, m.ended = l.units, perSecond, now
 }
 
 // takeLeased is for a charge that no lease answers: it gets a lease if the key is worth
@@ -119,7 +117,7 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	var cancel context.CancelFunc
 	c.within, cancel = context.WithTimeout(ctx, t.store.budget(ctx, 1))
 	defer cancel()
-	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doWithin(ctx, c.within, b) })
+	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doBy(t.store, ctx, c.within, b, nil) })
 	switch {
 	case isAway(err):
 		return t.away(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
@@ -130,7 +128,7 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	}
 	left, _ := l.spend(c.cost) // nobody else has it yet, and it is for several
 	d := l.decision(left, l.began)
-	t.install(c.entry, l)
+	t.install(l)
 	return d, nil
 }
 
@@ -165,7 +163,7 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 	}
 	t.table.changed(e.hash)
 	l := &lease{
-		plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.state,
+		entry: e, plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.state,
 		began: sent, until: sent.Add(t.leaseLasts()),
 	}
 	l.word.Store(uint64(n))
@@ -176,24 +174,34 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 // the store may have refused a charge because these units were held: that is no longer
 // true of this node. refused looks at the lease after it has stored the denial, and here
 // the denial goes after the lease is there, so one of the two sees the other.
-func (t *Limiter) install(e *entry, l *lease) {
-	if old := e.lease.Swap(l); old != nil {
-		t.giveBack(e, old)
+func (t *Limiter) install(l *lease) {
+	if old := l.entry.lease.Swap(l); old != nil {
+		t.giveBack(old)
 	}
-	e.denial.Store(nil)
+	l.entry.denial.Store(nil)
 	t.leases.mu.Lock()
-	t.leases.live = append(t.leases.live, liveLease{e, l})
+	t.leases.live = append(t.leases.live, l)
 	t.wakeUp()
 	closed := t.leases.closed
 	t.leases.mu.Unlock()
-	if closed && e.lease.CompareAndSwap(l, nil) {
-		t.giveBack(e, l)
+	if closed {
+		t.end(l)
 	}
 }
 
-// giveBack ends a lease that is no longer in force.
-func (t *Limiter) giveBack(e *entry, l *lease) {
+// end ends a lease, unless it is no longer in force.
+func (t *Limiter) end(l *lease) bool {
+	if !l.entry.lease.CompareAndSwap(l, nil) {
+		return false
+	}
+	t.giveBack(l)
+	return true
+}
+
+// giveBack has the store told of a lease that is no longer in force.
+func (t *Limiter) giveBack(l *lease) {
 	left, charges := l.retire()
+	l.spent = l.units - left
 	t.counts.lease.Add(charges)
 	t.leases.mu.Lock()
 	defer t.leases.mu.Unlock()
@@ -201,9 +209,7 @@ func (t *Limiter) giveBack(e *entry, l *lease) {
 		t.counts.forfeited.Add(1)
 		return
 	}
-	t.leases.ended = append(t.leases.ended, ended{
-		charge: weir.Charge{Policy: l.plan.policy, Key: e.key, Cost: l.units - left}, receipt: l.receipt,
-	})
+	t.leases.ended = append(t.leases.ended, l)
 	t.wakeUp()
 }
 
@@ -211,61 +217,47 @@ func (t *Limiter) giveBack(e *entry, l *lease) {
 // expire, which counts as spending them.
 const mostEnded = 1 << 17
 
-// ended is a lease that the store is to be told of: Charge.Cost was spent.
-type ended struct {
-	charge  weir.Charge
-	receipt weir.Receipt
-}
-
 // renew starts to get the lease that follows l, in the background, unless somebody else
 // does or too many are at it.
-func (t *Limiter) renew(e *entry, l *lease) {
+func (t *Limiter) renew(l *lease) {
 	if !l.renewing.CompareAndSwap(false, true) {
 		return
 	}
-	select {
-	case t.renewals <- struct{}{}:
-	default:
+	if !offer(t.renewals) {
 		l.renewing.Store(false)
 		return
 	}
-	started := t.background(func() {
+	t.background(func() {
 		defer func() { <-t.renewals }()
-		t.renewNow(e, l)
+		t.renewNow(l)
 	})
-	if !started {
-		<-t.renewals
-	}
 }
 
 // mostRenewals bounds the leases that are being renewed at once.
 const mostRenewals = 64
 
-func (t *Limiter) renewNow(e *entry, l *lease) {
-	now := t.now()
+func (t *Limiter) renewNow(l *lease) {
+	e, n, now := l.entry, int64(0), t.now()
 	e.mu.Lock()
-	n := int64(0)
 	if !e.demand.leasing {
-		carved, room := t.mostHeld(l.plan, e.state, now)
-		n = blockSize(l.perSecond(now), l.units, 1, carved, room)
-		e.demand.leasing = n > 0
+		n = t.blockLocked(e, l.plan, l.perSecond(now), l.units, 1)
 	}
 	e.mu.Unlock()
 	if n == 0 {
 		return // what is left is spent, and then the store is asked
 	}
-	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b) }
+	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b, nil) }
 	if next, err := t.lend(l.plan, e, n, ask); err == nil && next != nil {
-		t.install(e, next)
+		t.install(next)
 	}
 }
 
 // leases are those of all keys.
 type leases struct {
-	mu     sync.Mutex  // guards the fields below
-	live   []liveLease // in force, and some that were replaced since sweep came by
-	ended  []ended     // the store is to be told of
-	closed bool        // no new ones
+	mu     sync.Mutex // guards the fields below
+	live   []*lease   // in force, and some that were replaced since sweep came by
+	ended  []*lease   // the store is to be told of
+	closed bool       // no new ones
 }
 
 // any says whether there are leases to look after.
@@ -275,11 +267,6 @@ func (l *leases) any() bool {
 	return len(l.live) > 0 || len(l.ended) > 0
 }
 
-type liveLease struct {
-	entry *entry
-	lease *lease
-}
-
 // sweep gives back leases that expire soon, or were not used since it last came by, or
 // all.
 func (t *Limiter) sweep(all bool) {
@@ -287,22 +274,17 @@ func (t *Limiter) sweep(all bool) {
 	live := t.leases.live
 	t.leases.live, t.leases.closed = nil, all
 	t.leases.mu.Unlock()
-	now := t.now()
-	kept := live[:0]
-	for _, x := range live {
-		switch idle := x.lease.idle(); {
-		case x.entry.lease.Load() != x.lease: // replaced
-		case all || idle || !x.lease.usable(x.lease.plan, now.Add(t.sweepEvery())):
-			if x.entry.lease.CompareAndSwap(x.lease, nil) {
-				t.giveBack(x.entry, x.lease)
-			}
-		default:
-			kept = append(kept, x)
+	soon := t.now().Add(t.sweepEvery())
+	live = slices.DeleteFunc(live, func(l *lease) bool {
+		if idle := l.idle(); !all && !idle && l.entry.lease.Load() == l && l.usable(l.plan, soon) {
+			return false
 		}
-	}
+		t.end(l)
+		return true
+	})
 	t.leases.mu.Lock()
 	defer t.leases.mu.Unlock()
-	t.leases.live = append(kept, t.leases.live...)
+	t.leases.live = append(live, t.leases.live...)
 }
 
 // idle says whether nothing was spent since it was last asked.
@@ -324,20 +306,27 @@ func (t *Limiter) settle(ctx context.Context) {
 	list := t.leases.ended
 	t.leases.ended = nil
 	t.leases.mu.Unlock()
-	part := func(x ended) int { return t.breakerOf(x.charge.Policy, x.charge.Key).part }
-	for _, chunk := range chunks(list, settleBatch, part) {
-		t.settleSome(ctx, chunk)
+	parts := map[*breaker][]*lease{}
+	for _, l := range list {
+		b := t.breakerOf(l.plan.policy, l.entry.key)
+		parts[b] = append(parts[b], l)
+	}
+	for _, part := range parts {
+		for some := range slices.Chunk(part, settleBatch) {
+			t.settleSome(ctx, some)
+		}
 	}
 }
 
-func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
+func (t *Limiter) settleSome(ctx context.Context, list []*lease) {
 	b := weir.Batch{Op: weir.Settle}
-	for _, x := range chunk {
-		b.Charges, b.Receipts = append(b.Charges, x.charge), append(b.Receipts, x.receipt)
+	for _, l := range list {
+		b.Charges = append(b.Charges, weir.Charge{Policy: l.plan.policy, Key: l.entry.key, Cost: l.spent})
+		b.Receipts = append(b.Receipts, l.receipt)
 	}
 	defer t.changing(b.Charges)()
-	if err := t.doPatiently(ctx, &b); err != nil {
-		t.counts.forfeited.Add(int64(len(chunk)))
+	if err := t.doPatiently(ctx, &b, nil); err != nil {
+		t.counts.forfeited.Add(int64(len(list)))
 		return
 	}
 	for _, s := range b.Settled {
@@ -345,17 +334,4 @@ func (t *Limiter) settleSome(ctx context.Context, chunk []ended) {
 			t.counts.forfeited.Add(1)
 		}
 	}
-}
-
-// chunks splits a list into pieces of at most so many that lie on one part each.
-func chunks[T any](list []T, most int, part func(T) int) (pieces [][]T) {
-	slices.SortStableFunc(list, func(a, b T) int { return part(a) - part(b) })
-	for len(list) > 0 {
-		n := 1
-		for n < len(list) && n < most && part(list[n]) == part(list[0]) {
-			n++
-		}
-		pieces, list = append(pieces, list[:n]), list[n:]
-	}
-	return pieces
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,18 +34,16 @@ type Limiter struct {
 	named    atomic.Int64
 	plans    [plans]atomic.Pointer[plan]
 
-	leases    leases
-	unflushed []unflushed   // by part
-	wake      chan struct{} // holds one if the maintenance loop has something to do
-	words     words
-	receipts  receipts
-	counts    counts
+	leases   leases
+	wake     chan struct{} // holds one if the maintenance loop has something to do
+	words    chan Word     // denials that the other nodes are to be told
+	receipts receipts
+	counts   counts
 
-	wg      sync.WaitGroup // of what runs in the background
-	mu      sync.Mutex     // guards the field below
-	closing bool           // nothing new runs in the background
-	closed  atomic.Bool    // no allowances are used any more
-	once    sync.Once      // of Close
+	wg     sync.WaitGroup // of what runs in the background
+	mu     sync.Mutex     // held when closed is set, and when something new is to run in the background
+	closed atomic.Bool    // nothing new runs in the background, and no allowances are used
+	once   sync.Once      // of Close
 }
 
 var _ weir.Limiter = (*Limiter)(nil)
@@ -60,14 +59,14 @@ func New(c Config) (*Limiter, error) {
 		t.crowd = new(crowd)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.unflushed, t.wake = make([]unflushed, t.store.parts), make(chan struct{}, 1)
+	t.wake = make(chan struct{}, 1)
 	for i := range t.store.parts {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
 	_, _ = rand.Read(t.nobody[:]) // it never fails
-	t.words.wake = make(chan struct{}, 1)
 	t.background(t.maintain)
 	if c.Bus != nil {
+		t.words = make(chan Word, mostWords)
 		t.unlisten = c.Bus.Listen(t.heard)
 		t.background(t.publish)
 	}
@@ -83,9 +82,8 @@ func (t *Limiter) Close() {
 			t.unlisten()
 		}
 		t.mu.Lock()
-		t.closing = true
-		t.mu.Unlock()
 		t.closed.Store(true)
+		t.mu.Unlock()
 		t.cancel()
 		t.wg.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
@@ -105,32 +103,33 @@ const closeGrace = time.Second
 func (t *Limiter) background(do func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closing {
+	if t.closed.Load() {
 		return false
 	}
 	t.wg.Go(do)
 	return true
 }
 
+// finish runs do, which ends soon, also if the limiter is closing.
+func (t *Limiter) finish(do func()) {
+	if !t.background(do) {
+		go do()
+	}
+}
+
 // maintain flushes unsynced usage every FlushEvery, settles leases that have ended, and
 // gives back those that are not used. While there is nothing to do it sleeps.
 func (t *Limiter) maintain() {
-	timer := time.NewTimer(t.config.FlushEvery)
-	defer timer.Stop()
 	swept := t.now()
 	for {
 		if !t.busy() {
 			select {
 			case <-t.ctx.Done():
-				return
 			case <-t.wake:
 			}
 		}
-		timer.Reset(t.config.FlushEvery)
-		select {
-		case <-t.ctx.Done():
+		if !t.sleep(t.config.FlushEvery) {
 			return
-		case <-timer.C:
 		}
 		if now := t.now(); now.Sub(swept) >= t.sweepEvery() {
 			swept = now
@@ -141,25 +140,33 @@ func (t *Limiter) maintain() {
 	}
 }
 
-// busy says whether there is something to maintain. Parts whose breaker is open wait for
-// their probe.
-func (t *Limiter) busy() bool {
-	if t.leases.any() {
+// sleep waits for some time. It returns false if the limiter is closed.
+func (t *Limiter) sleep(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-t.ctx.Done():
+		return false
+	case <-timer.C:
 		return true
 	}
-	for i := range t.unflushed {
-		if !t.breakers[i].open.Load() && t.unflushed[i].any() {
-			return true
-		}
-	}
-	return false
+}
+
+// busy says whether there is something to maintain.
+func (t *Limiter) busy() bool {
+	return t.leases.any() || slices.ContainsFunc(t.breakers, (*breaker).flushable)
 }
 
 // wakeUp has the maintenance loop run.
-func (t *Limiter) wakeUp() {
+func (t *Limiter) wakeUp() { offer(t.wake) }
+
+// offer sends if there is room, and says whether there was.
+func offer(to chan struct{}) bool {
 	select {
-	case t.wake <- struct{}{}:
+	case to <- struct{}{}:
+		return true
 	default:
+		return false
 	}
 }
 
@@ -188,11 +195,12 @@ type call struct {
 	// busy says that the key is asked for so often that it may be leased soon.
 	busy bool
 
-	// unknown says that the store may have charged for it although it did not answer.
-	unknown bool
+	// why is why the store has not decided: weir.ErrUnknown if it may have charged for it
+	// all the same, weir.ErrState if it cannot be charged for it later.
+	why error
 
-	// unrecorded says that the store cannot be charged for it later.
-	unrecorded bool
+	share *share // of the plan, if that decides
+	place int    // in the caller's batch
 
 	// gen is the generation of the key before the store was called.
 	gen generation
@@ -203,13 +211,29 @@ type call struct {
 }
 
 // begin looks up what is known of a charge.
-func (t *Limiter) begin(p *weir.Policy, key string, cost int64) call {
-	pl := t.planOf(p)
-	h := t.table.hash(pl.family, key)
+func (t *Limiter) begin(c weir.Charge) call {
+	pl := t.planOf(c.Policy)
+	h := t.table.hash(pl.family, c.Key)
 	return call{
-		plan: pl, key: key, cost: cost, hash: h, entry: t.table.find(pl.family, key, h),
+		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.family, c.Key, h),
 		now: t.now(), gen: t.table.generation(pl.family, h),
 	}
+}
+
+func (t *Limiter) beginAll(charges []weir.Charge) []call {
+	calls := make([]call, len(charges))
+	for i, c := range charges {
+		calls[i] = t.begin(c)
+	}
+	return calls
+}
+
+// find looks for the entry again, unless there was one: it may have been added meanwhile.
+func (c *call) find(t *Limiter) bool {
+	if c.entry == nil {
+		c.entry = t.table.find(c.plan.family, c.key, c.hash)
+	}
+	return c.entry != nil
 }
 
 // needEntry makes an entry for the key unless there is one. It returns false if there
@@ -228,7 +252,7 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
 	}
-	c := t.begin(p, key, cost)
+	c := t.begin(weir.Charge{Policy: p, Key: key, Cost: cost})
 	if d, ok := t.atOnce(&c); ok {
 		return d, nil
 	}
@@ -240,17 +264,15 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 
 // atOnce answers from what this node knows or holds.
 func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
-	if c.entry == nil {
-		return weir.Decision{}, false
-	}
-	if d, ok := c.entry.denied(c.plan, c.cost, c.now); ok {
+	if d, ok := c.denied(c.now); ok {
 		t.counts.denyCache.Add(1)
 		return d, true
 	}
-	switch t.config.Mode {
-	case Leased:
-		return t.spendLease(c.plan, c.entry, c.cost, c.now)
-	case Async:
+	switch {
+	case c.entry == nil:
+	case t.config.Mode == Leased:
+		return t.spendLease(c)
+	case c.plan.async:
 		return t.spendAllowance(c)
 	}
 	return weir.Decision{}, false
@@ -272,10 +294,6 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 // take asks the store for one charge or, if it is unavailable, decides without.
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	d, err := t.storeTake(ctx, c)
-	if err == nil {
-		t.counts.store.Add(1)
-		t.learn(c, d)
-	}
 	return t.decided(c, d, err)
 }
 
@@ -284,6 +302,7 @@ func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, error) {
 	switch {
 	case err == nil:
+		t.counts.store.Add(1)
 		return d, nil
 	case errors.Is(err, weir.ErrState):
 		t.reportUnreadable(c, err)
@@ -296,17 +315,16 @@ func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, e
 
 // away is for a charge that the store cannot be asked for, because of why.
 func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
-	c.unknown = errors.Is(why, weir.ErrUnknown)
+	c.why = why
 	if c.plan.force.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
-	return t.fallback(c), nil
+	return t.fallback(weir.TakeEach, c), nil
 }
 
 // reportUnreadable notes that the store cannot read the state of a key, and reports it once.
 func (t *Limiter) reportUnreadable(c *call, err error) {
 	t.counts.unreadable.Add(1)
-	c.unrecorded = true
 	if !c.needEntry(t) {
 		return
 	}
@@ -351,12 +369,8 @@ func (t *Limiter) admitted(c *call) {
 	if t.table.changed(c.hash) == own {
 		c.gen.changes = own // nothing else has changed
 	}
-	e := c.entry
-	if e == nil {
-		e = t.table.find(c.plan.family, c.key, c.hash)
-	}
-	if e != nil && e.denial.Load() != nil {
-		e.denial.Store(nil)
+	if c.find(t) && c.entry.denial.Load() != nil {
+		c.entry.denial.Store(nil)
 	}
 }
 

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -26,29 +27,29 @@ type family struct {
 	// are void.
 	epoch atomic.Uint64
 
-	mu      sync.Mutex              // guards the fields below
-	set     map[uint64]*weir.Policy // what is in force, by the fingerprint of the limits that callers bring
-	brought map[uint64]*weir.Policy // what callers bring, by fingerprint
+	mu       sync.Mutex         // guards the field below
+	policies map[uint64]version // by the fingerprint of what callers bring
 }
 
-// mostSets bounds the limits that callers may still bring after they were replaced.
-const mostSets = 256
+// A version is a policy that callers bring, and what decides instead: nil if nothing does.
+type version struct{ brought, force *weir.Policy }
+
+// mostVersions bounds the policies of one name that are told apart.
+const mostVersions = 256
 
 // replaced puts new in force wherever old was.
 func (f *family) replaced(old, new *weir.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	from := fingerprint(f.inForceLocked(old))
-	for limits, p := range f.set {
-		if fingerprint(p) == from {
-			f.set[limits] = new
+	from := f.forceLocked(old)
+	f.putLocked(old, new)
+	f.putLocked(from, new)
+	f.putLocked(new, new)
+	for _, v := range f.policies {
+		if v.force != nil && fingerprint(v.force) == fingerprint(from) {
+			f.putLocked(v.brought, new)
 		}
 	}
-	if f.set == nil || len(f.set) >= mostSets {
-		f.set = map[uint64]*weir.Policy{} // those of long ago are forgotten: nobody should still bring them
-	}
-	f.set[fingerprint(old)], f.set[from] = new, new
-	delete(f.set, fingerprint(new))
 	f.epoch.Add(1)
 }
 
@@ -56,16 +57,16 @@ func (f *family) replaced(old, new *weir.Policy) {
 // that has changed.
 func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool) {
 	f.mu.Lock()
-	brought := slices.Collect(maps.Values(f.brought))
+	list := slices.Collect(maps.Values(f.policies))
 	f.mu.Unlock()
-	for _, p := range brought {
-		in := current(p)
+	for _, v := range list {
+		in := current(v.brought)
 		if in == nil {
 			continue
 		}
 		f.mu.Lock()
-		if fingerprint(f.inForceLocked(p)) != fingerprint(in) {
-			f.putLocked(p, in)
+		if fingerprint(f.forceLocked(v.brought)) != fingerprint(in) {
+			f.putLocked(v.brought, in)
 			changed = true
 		}
 		f.mu.Unlock()
@@ -73,38 +74,38 @@ func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool
 	return changed
 }
 
-// putLocked puts in in force for those who bring p.
-func (f *family) putLocked(p, in *weir.Policy) {
-	if f.set == nil || len(f.set) >= mostSets {
-		f.set = map[uint64]*weir.Policy{} // those of long ago are forgotten: nobody should still bring them
-	}
-	if f.set[fingerprint(p)] = in; fingerprint(p) == fingerprint(in) {
-		delete(f.set, fingerprint(p))
-	}
-}
-
-// bring notes that callers bring p.
-func (f *family) bring(p *weir.Policy) {
+// bring notes that callers bring p, and returns what decides for them, as far as this node
+// knows.
+func (f *family) bring(p *weir.Policy) *weir.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.brought == nil || len(f.brought) >= mostSets {
-		f.brought = map[uint64]*weir.Policy{}
-	}
-	f.brought[fingerprint(p)] = p
+	in := f.forceLocked(p)
+	f.putLocked(p, in)
+	return in
 }
 
-// inForce returns what decides for those who bring p, as far as this node knows.
-func (f *family) inForce(p *weir.Policy) *weir.Policy {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.inForceLocked(p)
-}
-
-func (f *family) inForceLocked(p *weir.Policy) *weir.Policy {
-	if in := f.set[fingerprint(p)]; in != nil {
+func (f *family) forceLocked(p *weir.Policy) *weir.Policy {
+	if in := f.policies[fingerprint(p)].force; in != nil {
 		return in
 	}
 	return p
+}
+
+// putLocked puts in in force for those who bring p. If there are too many policies, those that
+// decide themselves are forgotten, and then all: nobody should still bring what was replaced
+// long ago.
+func (f *family) putLocked(p, in *weir.Policy) {
+	v := version{brought: p, force: in}
+	if fingerprint(p) == fingerprint(in) {
+		v.force = nil
+	}
+	if _, known := f.policies[fingerprint(p)]; !known && len(f.policies) >= mostVersions {
+		maps.DeleteFunc(f.policies, func(_ uint64, v version) bool { return v.force == nil })
+		if len(f.policies) >= mostVersions {
+			clear(f.policies)
+		}
+	}
+	f.policies[fingerprint(p)] = v
 }
 
 // fingerprint tells limits apart, on all nodes alike.
@@ -128,15 +129,11 @@ type plan struct {
 	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
 	single   bool      // one limit, GCRA
 	async    bool      // keys may have an allowance
-	fail     failure
-}
 
-// A failure is what a policy does while the store is away.
-type failure struct {
-	closed bool
-	local  []int // places of the limits that go on with this node's share
-
-	share atomic.Pointer[share]
+	// While the store is away:
+	failsClosed bool
+	failLocal   []int // places of the limits that go on with this node's share
+	share       atomic.Pointer[share]
 }
 
 // plans is how many plans are remembered, each policy having one place.
@@ -158,15 +155,16 @@ func (t *Limiter) familyOf(name string) *family {
 	if f, ok := t.families.Load(name); ok {
 		return f.(*family)
 	}
-	f, _ := t.families.LoadOrStore(name, &family{name: name, id: int(t.named.Add(1)), salt: rand.Uint64()})
+	f, _ := t.families.LoadOrStore(name, &family{
+		name: name, id: int(t.named.Add(1)), salt: rand.Uint64(), policies: map[uint64]version{},
+	})
 	return f.(*family)
 }
 
 func (t *Limiter) newPlan(p *weir.Policy) *plan {
 	f := t.familyOf(p.Name())
 	epoch := f.epoch.Load()
-	f.bring(p)
-	in := f.inForce(p)
+	in := f.bring(p)
 	pl := &plan{policy: p, force: in, family: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
 		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
@@ -176,23 +174,14 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 			perNano = float64(l.Rate) / float64(l.Per.Duration())
 		}
 		pl.perNano = append(pl.perNano, perNano)
-		pl.fail.add(i, l, t.config.OnError)
+		switch cmp.Or(l.OnError, t.config.OnError) {
+		case weir.FailClosed:
+			pl.failsClosed = true
+		case weir.FailLocal:
+			pl.failLocal = append(pl.failLocal, i)
+		}
 	}
 	pl.single = pl.leasable && len(pl.perNano) == 1
 	pl.async = t.config.Mode == Async && !in.ReserveOnly()
 	return pl
-}
-
-// add says what limit i does while the store is away.
-func (f *failure) add(i int, l weir.Limit, otherwise weir.OnError) {
-	on := l.OnError
-	if on == weir.OnErrorDefault {
-		on = otherwise
-	}
-	switch on {
-	case weir.FailClosed:
-		f.closed = true
-	case weir.FailLocal:
-		f.local = append(f.local, i)
-	}
 }

@@ -103,24 +103,22 @@ func (t *Limiter) Stats() Stats {
 		StoreCalls: c.storeCalls.Load(), Failures: c.failures.Load(), Unknown: c.unknown.Load(), UnknownUnits: c.unknownUnits.Load(), Unreadable: c.unreadable.Load(), Busy: c.busy.Load(),
 		Parts: len(t.breakers), Opened: c.opened.Load(), Closed: c.closed.Load(),
 		Forfeited: c.forfeited.Load(), Lost: c.lost.Load(), Forgiven: c.forgiven.Load(),
-		Keys: t.table.size(), Nodes: int64(t.nodes()),
+		Keys: t.table.len.Load(), Nodes: int64(t.nodes()),
 		Published: c.published.Load(), Heard: c.heard.Load(), Unpublished: c.unpublished.Load(),
 	}
 	for _, b := range t.breakers {
 		if b.open.Load() {
 			s.Open++
 		}
+		s.Owed += b.unflushed.units()
 	}
 	t.leases.mu.Lock()
-	for _, x := range t.leases.live {
-		if x.entry.lease.Load() == x.lease {
+	for _, l := range t.leases.live {
+		if l.entry.lease.Load() == l {
 			s.Leases++
-			s.Lease += int64(x.lease.word.Load() >> 32)
+			s.Lease += int64(l.word.Load() >> 32)
 		}
 	}
 	t.leases.mu.Unlock()
-	for i := range t.unflushed {
-		s.Owed += t.unflushed[i].units()
-	}
 	return s
 }

@@ -75,7 +75,7 @@ func newStore(c Config) *store {
 func (s *store) within(ctx context.Context, rounds int) (context.Context, context.CancelFunc) {
 	own := s.budget(ctx, rounds)
 	if s.timely && own == s.timeout*time.Duration(rounds) {
-		return ctx, nil
+		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, own)
 }
@@ -110,9 +110,6 @@ var (
 )
 
 func isAway(err error) bool {
-	if err == nil {
-		return false
-	}
 	_, ok := err.(*awayError)
 	return ok
 }
@@ -140,31 +137,22 @@ func (t *Limiter) enter(b *breaker) error {
 }
 
 // leave judges how a call ended. Its error is err if that is the caller's own doing,
-// or says that the store is away.
-func (t *Limiter) leave(ctx context.Context, b *breaker, err error) error {
+// or says that the store is away. Of a call that was late the breaker has been told.
+func (t *Limiter) leave(ctx context.Context, b *breaker, err error, late bool) error {
 	t.store.under.Add(-1)
-	if errors.Is(err, weir.ErrUnknown) {
+	if errors.Is(err, weir.ErrUnknown) && !late {
 		t.counts.unknown.Add(1)
 	}
 	switch {
-	case err == nil:
-		b.succeeded()
-		return nil
-	case aboutOne(err):
-		b.succeeded() // it has answered
+	case err == nil || aboutOne(err):
+		if !late {
+			b.succeeded() // it has answered
+		}
 		return err
 	case ctx.Err() != nil:
 		return err
-	}
-	t.storeFailed(b, err)
-	return &awayError{err}
-}
-
-// leaveLate is leave for a call that the breaker has counted as a failure already.
-func (t *Limiter) leaveLate(err error) error {
-	t.store.under.Add(-1)
-	if err == nil || aboutOne(err) {
-		return err
+	case !late:
+		t.storeFailed(b, err)
 	}
 	return &awayError{err}
 }
@@ -180,57 +168,53 @@ func (t *Limiter) storeFailed(b *breaker, err error) {
 // isInput says whether an error is about what was asked, not about who was asked.
 func isInput(err error) bool { return errors.Is(err, weir.ErrInvalid) }
 
-// storeTake has the store decide about one charge.
+// storeTake has the store decide about one charge, and remembers what it said.
 func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error) {
 	b := t.breakerOf(c.plan.policy, c.key)
 	if err := t.enter(b); err != nil {
 		return weir.Decision{}, err
 	}
-	within, cancel := c.within, context.CancelFunc(nil)
+	within := c.within
 	if within == nil {
+		var cancel context.CancelFunc
 		within, cancel = t.store.within(ctx, 1)
+		defer cancel()
 	}
 	d, err := t.store.Take(within, c.plan.policy, c.key, c.cost)
-	if cancel != nil {
-		cancel()
+	if err = t.leave(ctx, b, err, false); err == nil {
+		t.learn(c, d)
 	}
-	return d, t.leave(ctx, b, err)
+	return d, err
 }
 
 // do has the store carry out a batch for a caller.
 func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
 	within, cancel := t.store.within(ctx, t.store.rounds(batch))
-	if cancel != nil {
-		defer cancel()
-	}
-	return t.doWithin(ctx, within, batch)
+	defer cancel()
+	return t.doBy(t.store, ctx, within, batch, nil)
 }
 
-// doPatiently has the store carry out a batch for which no caller waits.
-func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch) error {
+// doPatiently has the store carry out a batch for which it has more time. late is nil, or set
+// when a caller has stopped waiting for it and the breaker has counted that as a failure.
+func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch, late *atomic.Bool) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return t.doBy(t.store.patient, ctx, within, batch)
+	return t.doBy(t.store.patient, ctx, within, batch, late)
 }
 
 // patience is how long the store has for what no caller waits for: units that it may
 // or may not have got are lost, so a slow answer is better than none.
 const patience = time.Second
 
-// doWithin is do with a context of its own for the store.
-func (t *Limiter) doWithin(ctx, within context.Context, batch *weir.Batch) error {
-	return t.doBy(t.store, ctx, within, batch)
-}
-
 // doBy has the store, or its patient form, carry out a batch whose charges lie on one part;
 // if they lie on several, the first one's breaker stands for all.
-func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.Batch) error {
-	charge := batch.Charges[0]
-	b := t.breakerOf(charge.Policy, charge.Key)
+func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.Batch, late *atomic.Bool) error {
+	b := t.breakerOf(batch.Charges[0].Policy, batch.Charges[0].Key)
 	if err := t.enter(b); err != nil {
 		return err
 	}
-	return t.leave(ctx, b, l.Do(within, batch))
+	err := l.Do(within, batch)
+	return t.leave(ctx, b, err, late != nil && late.Load())
 }
 
 // opened is called when a part was given up.
@@ -275,12 +259,8 @@ func (t *Limiter) probe(b *breaker) {
 // server, and are back together.
 func (t *Limiter) hurryOthers() {
 	for _, b := range t.breakers {
-		if !b.open.Load() {
-			continue
-		}
-		select {
-		case b.hurry <- struct{}{}:
-		default:
+		if b.open.Load() {
+			offer(b.hurry)
 		}
 	}
 }
@@ -294,14 +274,12 @@ func (t *Limiter) probeAfter() time.Duration {
 // because what is stored of a user's key may be unreadable.
 func (t *Limiter) answers(b *breaker) bool {
 	batch := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{t.probeOf(b)}, TTL: time.Second}
-	if !t.unguarded(&batch) {
-		return false
+	err := t.unguarded(t.store, t.store.timeout, &batch)
+	if err == nil && batch.Allowed() {
+		batch.Op = weir.Settle
+		err = t.unguarded(t.store, t.store.timeout, &batch)
 	}
-	if !batch.Allowed() {
-		return true // it has decided
-	}
-	batch.Op = weir.Settle
-	return t.unguarded(&batch)
+	return err == nil || aboutOne(err)
 }
 
 // probePolicy is the policy of probes.
@@ -324,11 +302,10 @@ func (t *Limiter) probeOf(b *breaker) weir.Charge {
 	return c
 }
 
-// unguarded has the store carry out a batch whatever the breaker says.
-func (t *Limiter) unguarded(batch *weir.Batch) bool {
-	ctx, cancel := context.WithTimeout(t.ctx, t.store.timeout)
+// unguarded has the store, or its patient form, carry out a batch whatever the breaker says.
+func (t *Limiter) unguarded(l weir.Limiter, timeout time.Duration, batch *weir.Batch) error {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
 	t.counts.storeCalls.Add(1)
-	err := t.store.Do(ctx, batch)
-	return err == nil || aboutOne(err)
+	return l.Do(ctx, batch)
 }

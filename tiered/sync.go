@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +17,7 @@ import (
 // late reply is worth more than units of which nobody knows whether they were charged.
 type syncCall struct {
 	batch weir.Batch
+	calls []call // of callers: one for each charge, except of flushes
 	keys  []syncKey
 
 	// late says that a caller has stopped waiting for the reply, and the breaker
@@ -33,6 +35,23 @@ type syncKey struct {
 	place    int    // of the key's last charge in the batch, whose decision says what remains
 }
 
+// newSync returns the call with the charges of a caller. One for whose key there is no room in
+// the table has nothing to carry.
+func (t *Limiter) newSync(b weir.Batch, calls []call) *syncCall {
+	s := &syncCall{batch: b, calls: slices.Clone(calls)}
+	for i := range s.calls {
+		c := &s.calls[i]
+		if c.plan.async && c.needEntry(t) {
+			c.key = c.entry.key
+			s.add(t, c.entry, c.plan, c.cost)
+			continue
+		}
+		s.batch.Charges = append(s.batch.Charges, weir.Charge{Policy: c.plan.policy, Key: c.key, Cost: c.cost})
+		s.batch.Used = append(s.batch.Used, 0)
+	}
+	return s
+}
+
 // add appends a charge of a key to the call. The first one of a key carries the usage.
 func (s *syncCall) add(t *Limiter, e *entry, pl *plan, cost int64) {
 	e.mu.Lock()
@@ -43,46 +62,20 @@ func (s *syncCall) add(t *Limiter, e *entry, pl *plan, cost int64) {
 func (s *syncCall) addLocked(t *Limiter, e *entry, pl *plan, cost int64) {
 	place, used := len(s.batch.Charges), int64(0)
 	e.allowance.left = max(0, e.allowance.left-cost) // the store is about to charge that
-	if k := s.find(e); k != nil {
-		k.place = place
-	} else {
+	i := slices.IndexFunc(s.keys, func(k syncKey) bool { return k.entry == e })
+	if i < 0 {
 		var k syncKey
 		k, used = t.beginSyncLocked(e, pl)
-		k.place = place
-		s.keys = append(s.keys, k)
+		i, s.keys = len(s.keys), append(s.keys, k)
 	}
+	s.keys[i].place = place
 	s.batch.Charges = append(s.batch.Charges, weir.Charge{Policy: pl.policy, Key: e.key, Cost: cost})
 	s.batch.Used = append(s.batch.Used, used)
 }
 
-// addCall appends the charge of a call. One for whose key there is no room in the table has
-// nothing to carry.
-func (s *syncCall) addCall(t *Limiter, c *call) {
-	if c.plan.async && c.needEntry(t) {
-		s.add(t, c.entry, c.plan, c.cost)
-		return
-	}
-	s.batch.Charges = append(s.batch.Charges, weir.Charge{Policy: c.plan.policy, Key: c.key, Cost: c.cost})
-	s.batch.Used = append(s.batch.Used, 0)
-}
-
-func (s *syncCall) find(e *entry) *syncKey {
-	for i := range s.keys {
-		if s.keys[i].entry == e {
-			return &s.keys[i]
-		}
-	}
-	return nil
-}
-
 // carries says whether there is usage in the call.
 func (s *syncCall) carries() bool {
-	for _, units := range s.batch.Used {
-		if units > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.batch.Used, func(units int64) bool { return units > 0 })
 }
 
 // beginSyncLocked moves a key's usage into flight. It returns how many units the store is
@@ -109,6 +102,11 @@ func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 		s.batch.Used = nil
 	}
 	sent := t.now()
+	generations := map[uint64]generation{}
+	for i := range s.calls {
+		c := &s.calls[i]
+		c.now, generations[c.hash] = sent, t.table.generation(c.plan.family, c.hash)
+	}
 	err := send(s)
 	if aboutOne(err) && len(s.batch.Charges) > 1 {
 		for i := range s.keys {
@@ -124,7 +122,27 @@ func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 		}
 		t.endSync(k, d, sent, err)
 	}
+	if err == nil {
+		t.learnAll(s, generations)
+	}
 	return err
+}
+
+// learnAll remembers what the store replied to a call, when the keys were at those generations.
+// In a batch that is all or nothing, a charge that was not made because another was refused
+// says little.
+func (t *Limiter) learnAll(s *syncCall, generations map[uint64]generation) {
+	for i := range s.calls {
+		c, d := &s.calls[i], s.batch.Decisions[i]
+		c.gen = generations[c.hash]
+		switch {
+		case s.batch.Op == weir.TakeEach || d.Reason == weir.Exhausted || d.Reason == weir.TooCostly:
+			t.learn(c, d)
+		case d.Allowed:
+			t.admitted(c)
+		}
+		generations[c.hash] = c.gen // the next charge of the key knows of this one
+	}
 }
 
 // runAlone sends the usage of one key of a call that the store has refused to carry out.
@@ -137,37 +155,16 @@ func (t *Limiter) runAlone(k *syncKey, send func(*syncCall) error) {
 
 // send has the store carry out the call, if the breaker lets it, and notes how that went.
 func (t *Limiter) send(s *syncCall) error {
-	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key)
-	if err := t.enter(b); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	err := t.store.patient.Do(ctx, &s.batch)
-	if s.late.Load() {
-		return t.leaveLate(err)
-	}
-	return t.leave(context.Background(), b, err)
+	return t.doPatiently(context.Background(), &s.batch, &s.late)
 }
 
 // sendToProbed is send for a part that is being probed: its breaker is still open.
 func (t *Limiter) sendToProbed(s *syncCall) error {
-	ctx, cancel := context.WithTimeout(t.ctx, patience)
-	defer cancel()
-	t.counts.storeCalls.Add(1)
-	err := t.store.patient.Do(ctx, &s.batch)
+	err := t.unguarded(t.store.patient, patience, &s.batch)
 	if errors.Is(err, weir.ErrUnknown) {
 		t.counts.unknown.Add(1)
 	}
 	return err
-}
-
-// timedOut is for a caller that stops waiting for a call which is under way: a store that
-// is slow is as good as unavailable.
-func (t *Limiter) timedOut(s *syncCall, b *breaker) {
-	if !s.late.Swap(true) {
-		t.storeFailed(b, errLate)
-	}
 }
 
 // endSync notes how the call ended for a key; d is the decision on its last charge.
@@ -193,9 +190,7 @@ func (t *Limiter) endSync(k *syncKey, d weir.Decision, sent weir.Instant, err er
 		a.unsynced += k.unsynced
 		a.shared += k.shared
 	}
-	if a.unsynced > 0 || a.shared > 0 {
-		t.listLocked(e)
-	}
+	t.listLocked(e)
 }
 
 // installLocked makes a reply the key's allowance, unless a later call was sent. What was
@@ -223,40 +218,17 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 	if !s.carries() || t.closed.Load() { // it need not outlive the caller
 		return t.run(s, func(s *syncCall) error { return t.do(ctx, &s.batch) })
 	}
-	var (
-		done = make(chan error, 1)
-		left atomic.Bool
-	)
-	run := func() {
-		err := t.run(s, t.send)
-		if done <- err; err == nil && left.Load() {
-			t.undo(s)
-		}
-	}
+	w := &ask{with: s, done: make(chan struct{})}
 	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key) // the batch is the call's from here on
 	budget := t.store.budget(ctx, t.store.rounds(&s.batch))
-	if !t.background(run) { // Close has just begun
-		go run()
-	}
-	timer := time.NewTimer(budget)
-	defer timer.Stop()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-	left.Store(true)
-	select {
-	case err := <-done: // just now
-		return err
-	default:
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	t.timedOut(s, b)
-	return &awayError{errLate}
+	t.finish(func() {
+		err := t.run(s, t.send)
+		if w.answer(weir.Decision{}, err) && err == nil {
+			t.undo(s)
+		}
+	})
+	w.wait(ctx, budget)
+	return t.outcome(ctx, w, b)
 }
 
 // undo cancels reservations that a call has made for a caller who left before the reply.
@@ -269,7 +241,7 @@ func (t *Limiter) undo(s *syncCall) {
 		c.Cost = 0
 		b.Charges = append(b.Charges, c)
 	}
-	_ = t.doPatiently(context.Background(), &b) // else they expire
+	_ = t.doPatiently(context.Background(), &b, nil) // else they expire
 }
 
 // aboutOne says whether an error is about one key or its charge, so that others in the
@@ -287,32 +259,46 @@ type unflushed struct {
 	list []*entry
 }
 
-// listLocked has the entry flushed. It requires e.mu.
+// listLocked has the entry flushed, if it has usage. It requires e.mu.
 func (t *Limiter) listLocked(e *entry) {
-	if e.allowance.listed {
+	if e.allowance.listed || !e.allowance.used() {
 		return
 	}
 	e.allowance.listed = true
-	u := &t.unflushed[t.breakerOf(e.usagePlan.policy, e.key).part]
+	u := &t.breakerOf(e.usagePlan.policy, e.key).unflushed
 	u.mu.Lock()
 	u.list = append(u.list, e)
 	u.mu.Unlock()
 	t.wakeUp()
 }
 
-// take empties the list.
-func (u *unflushed) take() []*entry {
+// take takes up to n entries off the list.
+func (u *unflushed) take(n int) []*entry {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	list := u.list
-	u.list = nil
+	n = min(n, len(u.list))
+	list := u.list[:n:n]
+	if u.list = u.list[n:]; len(u.list) == 0 {
+		u.list = nil // with the entries that it was
+	}
 	return list
 }
+
+// len returns how many entries are listed.
+func (u *unflushed) len() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.list)
+}
+
+// flushable says whether a part has something to flush. One whose breaker is open waits for
+// its probe.
+func (b *breaker) flushable() bool { return !b.open.Load() && b.unflushed.len() > 0 }
 
 // units returns how many units are unsynced, those in flight included.
 func (u *unflushed) units() (sum int64) {
 	u.mu.Lock()
-	list := append([]*entry(nil), u.list...)
+	list := slices.Clone(u.list)
 	u.mu.Unlock()
 	for _, e := range list {
 		e.mu.Lock()
@@ -320,12 +306,6 @@ func (u *unflushed) units() (sum int64) {
 		e.mu.Unlock()
 	}
 	return sum
-}
-
-func (u *unflushed) any() bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return len(u.list) > 0
 }
 
 // flushBatch is how many keys one call flushes.
@@ -338,8 +318,8 @@ func (t *Limiter) flush() bool {
 		all    sync.WaitGroup
 		failed atomic.Bool
 	)
-	for i := range t.unflushed {
-		if b := t.breakers[i]; !b.open.Load() && t.unflushed[i].any() {
+	for _, b := range t.breakers {
+		if b.flushable() {
 			all.Go(func() {
 				if !t.flushPart(b, t.send) {
 					failed.Store(true)
@@ -354,16 +334,13 @@ func (t *Limiter) flush() bool {
 // flushPart sends the usage of one part. It returns false at the first call that the
 // store did not answer; what was not sent stays listed.
 func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
-	list := t.unflushed[b.part].take()
-	for len(list) > 0 {
-		n := min(len(list), flushBatch)
-		s := t.flushCall(list[:n])
-		list = list[n:]
+	u := &b.unflushed
+	for left := u.len(); left > 0; left -= flushBatch { // what is listed meanwhile has time
+		s := t.flushCall(u.take(min(left, flushBatch)))
 		if len(s.keys) == 0 {
 			continue
 		}
 		if err := t.run(s, send); err != nil && !aboutOne(err) {
-			t.relist(list)
 			return false
 		}
 	}
@@ -377,7 +354,7 @@ func (t *Limiter) flushCall(list []*entry) *syncCall {
 	for _, e := range list {
 		e.mu.Lock()
 		e.allowance.listed = false
-		if e.allowance.unsynced > 0 || e.allowance.shared > 0 { // else another call has carried it
+		if e.allowance.used() { // else another call has carried it
 			s.addLocked(t, e, e.usagePlan, 0)
 		}
 		e.mu.Unlock()
@@ -385,36 +362,21 @@ func (t *Limiter) flushCall(list []*entry) *syncCall {
 	return s
 }
 
-// relist lists entries again that were taken off the list.
-func (t *Limiter) relist(list []*entry) {
-	for _, e := range list {
-		e.mu.Lock()
-		e.allowance.listed = false
-		t.listLocked(e)
-		e.mu.Unlock()
-	}
-}
-
 // record notes units that were granted or debited here without the store, which is charged
-// for them when it is next called.
-func (t *Limiter) record(c *call, units int64) {
-	c.entry.mu.Lock()
-	defer c.entry.mu.Unlock()
-	c.entry.usagePlan = c.plan
-	c.entry.allowance.unsynced += units
-	t.listLocked(c.entry)
-}
-
-// recordShared is record for units that this node's share granted while the breaker was
-// open. Less than nothing was given back.
-func (t *Limiter) recordShared(c *call, units int64) {
-	c.entry.mu.Lock()
-	defer c.entry.mu.Unlock()
-	c.entry.usagePlan = c.plan
-	a := &c.entry.allowance
-	if a.shared = max(0, a.shared+units); a.shared > 0 {
-		t.listLocked(c.entry)
+// for them when it is next called, unless there is no room. Those that this node's share
+// granted while the breaker was open are shared; less than nothing was given back.
+func (t *Limiter) record(c *call, unsynced, shared int64) {
+	if !c.needEntry(t) {
+		t.counts.forgiven.Add(max(0, unsynced+shared))
+		return
 	}
+	c.entry.mu.Lock()
+	defer c.entry.mu.Unlock()
+	a := &c.entry.allowance
+	c.entry.usagePlan = c.plan
+	a.unsynced += unsynced
+	a.shared = max(0, a.shared+shared)
+	t.listLocked(c.entry)
 }
 
 // unpaid returns how many units of a share the store has to be charged for at most.
@@ -428,7 +390,7 @@ func (t *Limiter) recordShared(c *call, units int64) {
 //
 // Of several limits one may still count what another has forgotten: then all is charged.
 func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
-	s := pl.fail.share.Load()
+	s := pl.share.Load()
 	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
 		return weir.MaxCost
 	}

@@ -34,7 +34,7 @@ type entry struct {
 	usagePlan  *plan  // under which the last usage was recorded
 	gone       bool   // it was evicted: no allowance any more
 	unreadable bool   // the store could not read its state, and that was reported
-	seeded     uint64 // the outage for which the share was adapted to state
+	seeded     uint64 // the outage, from 1, for which the share was adapted to state
 }
 
 // retire evicts an entry that is idle.
@@ -64,9 +64,10 @@ type table struct {
 	// changed their state. See generation.
 	changes [4096]atomic.Uint64
 
-	mu   sync.Mutex // guards the fields below, and writing to chains
-	len  int64
-	hand uint64 // where eviction goes on
+	len atomic.Int64 // written under mu
+
+	mu   sync.Mutex // guards the field below, and writing to chains
+	hand uint64     // where eviction goes on
 }
 
 func newTable(maxKeys int) *table {
@@ -101,15 +102,15 @@ func (t *table) add(f *family, key string, h uint64) *entry {
 	if e := t.find(f, key, h); e != nil {
 		return e
 	}
-	if t.len >= t.max && !t.evictLocked() {
+	if t.len.Load() >= t.max && !t.evictLocked() {
 		return nil
 	}
-	e := &entry{family: f, key: cloneKey(key), hash: h}
+	e := &entry{family: f, key: strings.Clone(key), hash: h} // the key is the caller's
 	e.used.Store(true)
 	head := &t.heads[h&t.mask]
 	e.next.Store(head.Load())
 	head.Store(e)
-	t.len++
+	t.len.Add(1)
 	return e
 }
 
@@ -123,7 +124,7 @@ func (t *table) evictLocked() bool {
 		for e := link.Load(); e != nil; e = link.Load() {
 			if !e.used.Swap(false) && e.retire() {
 				link.Store(e.next.Load())
-				t.len--
+				t.len.Add(-1)
 				return true
 			}
 			link = &e.next
@@ -147,16 +148,6 @@ func (t *table) generation(f *family, h uint64) generation {
 
 // changed counts a change, and returns the number of changes.
 func (t *table) changed(h uint64) uint64 { return t.changes[h%uint64(len(t.changes))].Add(1) }
-
-// size returns how many entries there are.
-func (t *table) size() int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.len
-}
-
-// cloneKey copies a key, which belongs to the caller.
-func cloneKey(key string) string { return strings.Clone(key) }
 
 // after returns the instant d after now; Never is far away.
 func after(now weir.Instant, d time.Duration) weir.Instant {

@@ -2,22 +2,14 @@ package tiered
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
 )
 
-// words are denials that the other nodes are to be told. There is room for so many;
-// beyond it they find out themselves.
-type words struct {
-	wake chan struct{} // holds one if there is something to tell
-
-	mu   sync.Mutex // guards the field below
-	list []Word
-}
-
 const (
+	// mostWords bounds the denials that the other nodes are to be told. Beyond it they find
+	// out themselves.
 	mostWords = 1024
 
 	// gather is how long denials wait for others to go with.
@@ -32,43 +24,27 @@ func (t *Limiter) tell(e *entry, n *denial, until weir.Instant) {
 		Kind: Denied, Policy: e.family.name, Key: e.key, Limits: n.limits, Cost: n.cost, Until: until,
 		By: n.by, Limit: n.limit, Remaining: n.remaining, ResetAt: n.resetAt,
 	}
-	t.words.mu.Lock()
-	full := len(t.words.list) >= mostWords
-	if !full {
-		t.words.list = append(t.words.list, w)
-	}
-	t.words.mu.Unlock()
-	if full {
-		t.counts.unpublished.Add(1)
-		return
-	}
 	select {
-	case t.words.wake <- struct{}{}:
+	case t.words <- w:
 	default:
+		t.counts.unpublished.Add(1)
 	}
 }
 
 // publish tells the other nodes, some denials at a time.
 func (t *Limiter) publish() {
-	timer := time.NewTimer(gather)
-	defer timer.Stop()
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
-		case <-t.words.wake:
+		case w := <-t.words:
+			list := []Word{w}
+			t.sleep(gather)
+			for len(t.words) > 0 && len(list) < mostWords {
+				list = append(list, <-t.words)
+			}
+			t.announce(t.ctx, list...)
 		}
-		timer.Reset(gather)
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-timer.C:
-		}
-		t.words.mu.Lock()
-		list := t.words.list
-		t.words.list = nil
-		t.words.mu.Unlock()
-		t.announce(t.ctx, list...)
 	}
 }
 
@@ -131,8 +107,8 @@ func (t *Limiter) heardDenied(f *family, w Word) {
 		return // it is known better
 	}
 	e.denial.Store(&denial{
-		limits: w.Limits, epoch: f.epoch.Load(), cost: w.Cost, until: until, retryAt: w.Until, resetAt: max(w.ResetAt, w.Until),
-		by: w.By, reason: weir.Exhausted, limit: w.Limit, remaining: w.Remaining,
+		keyState: keyState{limits: w.Limits, by: w.By, remaining: w.Remaining, limit: w.Limit, resetAt: max(w.ResetAt, w.Until), at: now},
+		epoch:    f.epoch.Load(), cost: w.Cost, until: until, retryAt: w.Until, reason: weir.Exhausted,
 	})
 }
 

@@ -34,7 +34,7 @@ func CheckCharge(p *weir.Policy, key string, cost int64) error {
 // output. Limiters call it first.
 func CheckBatch(b *weir.Batch) error {
 	if b.Op > weir.DebitEach {
-		return compiled.Invalid("operation %d of a batch: there is none such", b.Op)
+		return compiled.Invalid("operation %d of a batch is not a known operation", b.Op)
 	}
 	for i := range b.Charges {
 		c := &b.Charges[i]
