@@ -19,7 +19,7 @@ import (
 // finding its line here. "." is package weir; "a/*" matches the children of a,
 // "a/..." a and everything below it.
 var layers = []layer{
-	{rank: 0, packages: "internal/mono internal/secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/socket internal/svg"},
+	{rank: 0, packages: "internal/mono secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/socket internal/svg"},
 	{rank: 1, packages: "algo"},
 	{rank: 2, packages: "."},
 	{rank: 3, packages: "pacer store/memstore tiered"},

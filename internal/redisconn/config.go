@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Config says where Redis is and how to log in. The zero value is a server on this
