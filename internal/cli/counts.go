@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/overrides"
+	"github.com/weirlimit/weir/internal/redisconn"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
@@ -155,7 +156,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	if r.bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
 		return err
 	}
-	r.overrides, err = overrides.NewRedis(ctx, c.Redis, strings.TrimSuffix(c.Prefix, ":"))
+	r.overrides, err = overrides.NewRedis(ctx, redisconn.Config(c.Redis), strings.TrimSuffix(c.Prefix, ":"))
 	return err
 }
 

@@ -72,7 +72,7 @@ func openNode(addr, prefix string, mode tiered.Mode, nodes int) (_ *node, err er
 		return nil, err
 	}
 	if x.bus, err = redistier.New(ctx, redistier.Config{
-		Redis: redistier.Server{Addrs: []string{addr}}, Prefix: prefix,
+		Redis: redisstore.Server{Addrs: []string{addr}}, Prefix: prefix,
 	}); err != nil {
 		return nil, err
 	}
