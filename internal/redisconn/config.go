@@ -1,10 +1,12 @@
 package redisconn
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"strings"
 	"time"
 
@@ -42,6 +44,12 @@ type Config struct {
 	// each server must have a certificate for the host it is reached by.
 	// The default is nil: no TLS.
 	TLS *tls.Config
+
+	// Dial makes the connections to servers and Sentinels, before TLS. network is "tcp", or
+	// "unix" for a path. The context ends after DialTimeout at the latest, and Dial must
+	// return soon after that. Use it for tunnels and sockets of your own. The default is
+	// that of package net, (&net.Dialer{}).DialContext.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// DialTimeout bounds how long it takes to connect, TLS included, and once more how
 	// long it takes to log in. The default is 1 s.
