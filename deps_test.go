@@ -19,7 +19,7 @@ import (
 // finding its line here. "." is package weir; "a/*" matches the children of a,
 // "a/..." a and everything below it.
 var layers = []layer{
-	{rank: 0, packages: "internal/mono internal/secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/socket internal/svg"},
+	{rank: 0, packages: "internal/mono secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/socket internal/svg"},
 	{rank: 1, packages: "algo"},
 	{rank: 2, packages: "internal/compiled"},
 	{rank: 3, packages: "."},
@@ -30,20 +30,21 @@ var layers = []layer{
 	{rank: 8, packages: "weirhttp"},
 	{rank: 9, packages: "internal/redisconn internal/identity"},
 	{rank: 9, packages: "gen/...", kind: generated},
-	{rank: 10, packages: "store/redisstore tiered/redistier budget/redisbudget guard/redisguard"},
-	{rank: 10, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client internal/load/target internal/load/measure"},
-	{rank: 11, packages: "gateway internal/load server/internal/*"},
-	{rank: 12, packages: "server"},
-	{rank: 13, packages: "internal/config internal/overrides"},
-	{rank: 14, packages: "internal/cli"},
-	{rank: 15, packages: "cmd/weir"},
-	{rank: 16, packages: "examples/...", kind: example},
+	{rank: 10, packages: "store/redisstore"},
+	{rank: 11, packages: "tiered/redistier budget/redisbudget guard/redisguard"},
+	{rank: 11, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client internal/load/target internal/load/measure"},
+	{rank: 12, packages: "gateway internal/load server/internal/*"},
+	{rank: 13, packages: "server"},
+	{rank: 14, packages: "internal/config internal/overrides"},
+	{rank: 15, packages: "internal/cli"},
+	{rank: 16, packages: "cmd/weir"},
+	{rank: 17, packages: "examples/...", kind: example},
 
 	// A test helper stands just above what it exercises. Only tests and the
 	// modules bench and faults import it.
 	{rank: 7, packages: "store/storetest tiered/fleettest", kind: testHelper},
 	{rank: 8, packages: "blocklist/blocktest", kind: testHelper},
-	{rank: 10, packages: "internal/apitest internal/golden internal/redistest", kind: testHelper},
+	{rank: 11, packages: "internal/apitest internal/golden internal/redistest", kind: testHelper},
 }
 
 // lastPure is the last rank that imports the standard library only, so that
@@ -94,11 +95,11 @@ func TestImportRules(t *testing.T) {
 		{"down", "weir.go", modulePath + "/algo", ""},
 		{"up", "algo/a.go", modulePath, "algo/a.go (rank 1) imports weir (rank 3)"},
 		{"sideways", "pacer/p.go", modulePath + "/queue", "(rank 5) imports queue (rank 5)"},
-		{"sideways in a pattern", "server/internal/a/a.go", modulePath + "/server/internal/b", "(rank 11) imports server/internal/b (rank 11)"},
+		{"sideways in a pattern", "server/internal/a/a.go", modulePath + "/server/internal/b", "(rank 12) imports server/internal/b (rank 12)"},
 		{"no line", "util/u.go", "fmt", "package util has no line"},
 		{"import without a line", "client/c.go", modulePath + "/util", "imports util, which has no line"},
 		{"generated sideways", "gen/weir/v1/c/c.go", modulePath + "/gen/weir/v1", ""},
-		{"generated up", "gen/a.go", modulePath + "/client", "(rank 9) imports client (rank 10)"},
+		{"generated up", "gen/a.go", modulePath + "/client", "(rank 9) imports client (rank 11)"},
 		{"library in a low rank", "weirhttp/w.go", "example.com/x", "standard library only"},
 		{"library in a high rank", "internal/redisconn/r.go", "example.com/x", ""},
 		{"library by exception", "internal/jsonrpc/j.go", "github.com/tidwall/gjson", ""},

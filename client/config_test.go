@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/client"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/internal/apitest"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server"
 )
 

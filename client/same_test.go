@@ -158,7 +158,7 @@ func sameDecisions(r *rapid.T, near, far []weir.Decision) {
 	want := make([]weir.Decision, len(near))
 	for i, d := range near {
 		d.RetryAfter, d.ResetAfter, d.Held = millis(d.RetryAfter), millis(d.ResetAfter), false
-		if d.Allowed || d.Reason == weir.Admitted {
+		if d.Allowed || d.Reason == weir.NotCharged {
 			d.By = 0
 		}
 		want[i] = d

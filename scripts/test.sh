@@ -110,7 +110,7 @@ check_module() {
   # Pools drop entries under the race detector, so what allocates is counted without it.
   part allocations "$module" go test -run 'Allocate' ./...
   # Sockets are package net's under the race detector; their users are tested with weir's own, too.
-  [ "$module" = . ] && part sockets "$module" go test ./internal/socket ./internal/redisconn ./server
+  [ "$module" = . ] && part sockets "$module" go test ./internal/socket ./internal/redisconn ./internal/cli ./server
   # A thousand fleets take half a minute, and six times as long under the race detector. "all" runs 20,000.
   [ "$module" = . ] && part simulation "$module" go test -run TestFleet -timeout "$timeout" ./tiered/fleettest
   [ "$mode" = all ] && fuzz_module "$module"

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/guard"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 func TestDefaultPolicy(t *testing.T) {

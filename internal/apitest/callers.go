@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Policies are one plain, one with two limits, one by attributes and units, one of slots

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -15,6 +16,8 @@ import (
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/overrides"
+	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/internal/socket"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
@@ -85,11 +88,15 @@ type inRedis struct {
 	overrides *overrides.Redis
 	tier      *tiered.Limiter
 	log       *slog.Logger
+	dial      func(ctx context.Context, network, addr string) (net.Conn, error) // of all connections
 }
+
+// newInRedis returns what has no connections yet. It will make them as [socket.Dial] does.
+func newInRedis(log *slog.Logger) *inRedis { return &inRedis{log: log, dial: socket.Dial} }
 
 // openRedis counts in Redis, with a tier in front of it.
 func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
-	r := &inRedis{log: log}
+	r := newInRedis(log)
 	if err := r.connect(ctx, cfg); err != nil {
 		r.close()
 		return nil, fmt.Errorf("redis: %w", err)
@@ -139,6 +146,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c := cfg.Store.Redis
+	c.Redis.Dial = r.dial
 	if r.store, err = redisstore.New(ctx, c); err != nil {
 		return err
 	}
@@ -155,7 +163,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	if r.bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
 		return err
 	}
-	r.overrides, err = overrides.NewRedis(ctx, c.Redis, strings.TrimSuffix(c.Prefix, ":"))
+	r.overrides, err = overrides.NewRedis(ctx, redisconn.Config(c.Redis), strings.TrimSuffix(c.Prefix, ":"))
 	return err
 }
 

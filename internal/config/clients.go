@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Client is a program that may ask for decisions. It proves who it is by any of its

@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/tiered"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Format is how a configuration is printed.

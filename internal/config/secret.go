@@ -11,7 +11,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Secret is a token or a password, or ${NAME}: the variable of the environment that it

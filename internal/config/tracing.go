@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/internal/otlp"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Tracing is where spans of HTTP and gRPC requests are sent.

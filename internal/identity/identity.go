@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // MinToken is the least length of a token.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/internal/redistest"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // TestCluster shares a cluster, which takes seconds to start. Its parts run in order.

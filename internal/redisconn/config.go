@@ -1,22 +1,25 @@
 package redisconn
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/bits"
+	"net"
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // Config says where Redis is and how to log in. The zero value is a server on this
-// machine without a password.
+// machine without a password. Its fields are those of redisstore.Server, which users see,
+// so that one converts to the other.
 type Config struct {
-	// Addrs are where to connect, each as host:port: the server, some nodes of a
-	// Cluster, which tell the others, or some Sentinels if Sentinel is set. The path of a
-	// socket, /run/redis.sock or unix:///run/redis.sock, must be the only one.
+	// Addrs are the addresses to connect to, each as host:port: the server, some nodes of a
+	// Cluster, which name the others, or some Sentinels if Sentinel is set. The path of a
+	// Unix socket, /run/redis.sock or unix:///run/redis.sock, must be the only address.
 	// The default is 127.0.0.1:6379, with Sentinel 127.0.0.1:26379.
 	Addrs []string
 
@@ -42,14 +45,19 @@ type Config struct {
 	// The default is nil: no TLS.
 	TLS *tls.Config
 
+	// Dial makes the connections to servers and Sentinels, before TLS. network is "tcp", or
+	// "unix" for a path. The context ends after DialTimeout at the latest, and Dial must
+	// return soon after that. Use it for tunnels and sockets of your own. The default is
+	// that of package net, (&net.Dialer{}).DialContext.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
 	// DialTimeout bounds how long it takes to connect, TLS included, and once more how
 	// long it takes to log in. The default is 1 s.
 	DialTimeout time.Duration
 
-	// Timeout is how long a connection may be silent while a reply is due. It is
-	// closed then. Less makes failures end sooner, but a server
-	// may well stand still for some 100 ms while it forks. The default is 1 s, the least
-	// 10 ms.
+	// Timeout is how long a connection may be silent while a reply is due; then it is
+	// closed. A shorter time detects failures sooner, but a server may stall for some
+	// 100 ms while it forks. The default is 1 s, the minimum 10 ms.
 	Timeout time.Duration
 
 	// ClientName is what CLIENT LIST shows. The default is "weir".
@@ -57,8 +65,8 @@ type Config struct {
 
 	// Conns is how many connections are made to each server, a power of two up to
 	// 256. Concurrent commands share them in pipelines, so there is no need for many: more
-	// of them mean more parallel work here, and smaller batches for the server.
-	// The default is 4.
+	// connections mean more parallel work in this process, and smaller batches for the
+	// server. The default is 4.
 	Conns int
 }
 

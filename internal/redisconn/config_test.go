@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 const canary = "canary-4f1c"

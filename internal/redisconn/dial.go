@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirlimit/weir/internal/socket"
 )
 
 // A dialer makes the connections of a client. Until it is let loose, they end with ctx,
@@ -20,6 +18,7 @@ import (
 // have to end all the same.
 type dialer struct {
 	ctx    context.Context
+	plain  dialFunc      // Config.Dial, set by Config.options; nil = package net's
 	polite bool          // others may run before who reads; set where one goroutine sends and receives
 	most   time.Duration // of silence while a reply is due; 0 = the client sees to that
 	closed func()        // called when a connection is closed, nil = nobody cares
@@ -33,7 +32,7 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	if bound {
 		ctx = d.ctx
 	}
-	conn, err := dial(ctx, addr, &net.Dialer{Timeout: settings.Timeout}, secure)
+	conn, err := dial(ctx, addr, d.plain, settings.Timeout, secure)
 	if err != nil {
 		return nil, &dialError{addr, err}
 	}
@@ -60,22 +59,33 @@ func (d *dialer) dial(ctx context.Context, addr string, settings *net.Dialer, se
 	})}, nil
 }
 
-// dial connects, TLS included, within the dialer's Timeout.
-func dial(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+// A dialFunc is a Config.Dial.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// errNoConn is for a Config.Dial that returns nil and nil.
+var errNoConn = errors.New("no connection and no error from Dial")
+
+// dial connects by plain, TLS included, within the time-out unless that is 0.
+func dial(ctx context.Context, addr string, plain dialFunc, timeout time.Duration, secure *tls.Config) (net.Conn, error) {
+	if plain == nil {
+		plain = (&net.Dialer{}).DialContext
+	}
 	network := "tcp"
 	if isSocket(addr) {
 		network = "unix"
 	}
-	if d.Timeout > 0 {
+	if timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d.Timeout)
+		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	conn, err := d.DialContext(ctx, network, addr)
-	if err != nil {
+	conn, err := plain(ctx, network, addr)
+	switch {
+	case err != nil:
 		return nil, err
+	case conn == nil:
+		return nil, errNoConn
 	}
-	conn = socket.Direct(conn)
 	if secure == nil {
 		return conn, nil
 	}
@@ -121,10 +131,11 @@ type dialError struct {
 func (e *dialError) Error() string { return fmt.Sprintf("redisconn: %s: %v", e.addr, e.reason()) }
 func (e *dialError) Unwrap() error { return e.err }
 
-// reason returns the error without what net adds to it, which is the address again.
+// reason returns the error without what net adds to it, which is the address again. An
+// error of Config.Dial that only wraps one of net's stays as it is.
 func (e *dialError) reason() error {
-	var op *net.OpError
-	if !errors.As(e.err, &op) {
+	op, ok := e.err.(*net.OpError)
+	if !ok {
 		return e.err
 	}
 	var call *os.SyscallError

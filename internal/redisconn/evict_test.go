@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir/internal/redistest"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 func TestEvictors(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // wrap says where and why something failed at the start. ctx is the caller's.

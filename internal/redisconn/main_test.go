@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/weirlimit/weir/internal/socket"
 )
 
 func TestMain(m *testing.M) {
@@ -37,8 +39,13 @@ func open(t *testing.T, c Config) *Conn {
 	return conn
 }
 
-// patient returns a Config for a machine that is busy with other tests.
+// patient returns a Config for a machine that is busy with other tests. Its connections are the
+// daemon's, unless the test has others: those are package net's under the race detector, so that
+// a run with it and one without it test both.
 func patient(c Config) Config {
+	if c.Dial == nil {
+		c.Dial = socket.Dial
+	}
 	if c.DialTimeout == 0 {
 		c.DialTimeout = waitLimit
 	}

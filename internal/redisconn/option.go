@@ -37,6 +37,7 @@ func (c Config) options(d *dialer) rueidis.ClientOption {
 		Timeout:   c.DialTimeout,
 		KeepAlive: pingEvery, // for rueidis, the time between its own pings of a quiet connection
 	}
+	d.plain = c.Dial
 	if !d.polite { // those have deadlines, which rueidis sets where one goroutine sends and receives
 		d.most = c.Timeout
 	}

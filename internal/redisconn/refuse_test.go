@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/redistest"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 func TestRefusedPort(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/redistest"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 func TestWatch(t *testing.T) {

@@ -13,6 +13,8 @@
 // and where it would have to, the goroutine waits in Go's poller as with package net. It
 // also spares the layer of files, which read and write go through.
 //
-// The price: who stops the world, the garbage collector above all, waits for a call to
-// return, which takes some microseconds for each kilobyte.
+// The price: a goroutine that stops the world, the garbage collector's above all, waits for
+// a call to return, which takes some microseconds for each kilobyte. Only the daemon pays
+// it: it wraps the connections it accepts, and makes those to Redis by [Dial]. Programs that
+// import weir get package net's; see docs/adr/0014-direct-sockets.md.
 package socket

@@ -7,6 +7,9 @@
 //	defer store.Close()
 //	d, err := store.Take(ctx, perUser, "alice", 1)
 //
+// [Server] has the passwords of Redis and Sentinel, as package secret's type that prints as
+// ***, TLS, and a hook for how connections are made.
+//
 // Use store/memstore where one process decides alone: it answers in nanoseconds, and
 // this one in the time of a round trip.
 //

@@ -1,10 +1,6 @@
 package redisstore
 
-import (
-	"sync/atomic"
-
-	"github.com/weirlimit/weir/internal/redisconn"
-)
+import "sync/atomic"
 
 // Stats is what a Store has done since it was made.
 type Stats struct {
@@ -53,7 +49,10 @@ func (s *Store) Stats() Stats {
 }
 
 // Evictor is a server that discards keys when its memory is full.
-type Evictor = redisconn.Evictor
+type Evictor struct {
+	Addr   string // for example "10.0.0.1:6379"
+	Policy string // its maxmemory-policy, for example "allkeys-lru"
+}
 
 // Evictors returns the servers that discarded keys under pressure when the Store was made, going
 // by their maxmemory and maxmemory-policy: any policy but noeviction takes rows, and what was

@@ -17,14 +17,6 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Server says where Redis is and how to connect to it.
-type Server = redisconn.Config
-
-// ParseServer reads a Server as people write it: "host:port", several of them
-// separated by commas, "redis://user:password@host:port/0", "rediss://…" for TLS,
-// or the path of a Unix socket.
-func ParseServer(text string) (Server, error) { return redisconn.Parse(text) }
-
 // Config configures a Store.
 type Config struct {
 	// Redis is the server. It is the only field that must be set.
@@ -125,7 +117,7 @@ func New(ctx context.Context, c Config) (*Store, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	conn, err := redisconn.Open(ctx, c.Redis)
+	conn, err := redisconn.Open(ctx, redisconn.Config(c.Redis))
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +155,9 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
 		return fmt.Errorf("redisstore: %s in Redis is %q, not an instant", s.epochKey(), epoch)
 	}
-	s.evictors = s.conn.Evictors(ctx)
+	for _, e := range s.conn.Evictors(ctx) {
+		s.evictors = append(s.evictors, Evictor(e))
+	}
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func New(ctx context.Context, c Config) (*Bus, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	conn, err := redisconn.Open(ctx, c.Redis)
+	conn, err := redisconn.Open(ctx, redisconn.Config(c.Redis))
 	if err != nil {
 		return nil, err
 	}

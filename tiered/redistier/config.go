@@ -8,21 +8,14 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/store/redisstore"
 )
-
-// Server says where Redis is and how to connect to it.
-type Server = redisconn.Config
-
-// ParseServer reads a Server as people write it: "host:port", several of them
-// separated by commas, "redis://user:password@host:port/0", "rediss://…" for TLS,
-// or the path of a Unix socket.
-func ParseServer(text string) (Server, error) { return redisconn.Parse(text) }
 
 // Config configures a Bus.
 type Config struct {
-	// Redis is the server, the same as the store's. Its Conns is of no account: a Bus
-	// has one connection, so that words are not stuck behind decisions.
-	Redis Server
+	// Redis is the server, the same as the store's. Its Conns is ignored: a Bus has a
+	// connection of its own, so that messages do not queue behind decisions.
+	Redis redisstore.Server
 
 	// Prefix is how the names of the key and the channel begin. It must be the
 	// store's. The default is "weir:". It must not have braces in it.

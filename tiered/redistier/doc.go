@@ -2,7 +2,7 @@
 // denied, what was reset and which limits were changed, and count each other.
 //
 //	bus, err := redistier.New(ctx, redistier.Config{
-//		Redis: redistier.Server{Addrs: []string{"127.0.0.1:6379"}},
+//		Redis: redisstore.Server{Addrs: []string{"127.0.0.1:6379"}},
 //	})
 //	defer bus.Close()
 //	limiter, err := tiered.New(tiered.Config{Store: store, Local: local, Bus: bus})

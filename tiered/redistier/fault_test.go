@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/store/redisstore"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -124,7 +125,7 @@ func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	c := Config{
-		Redis: Server{Addrs: s.SentinelAddrs(), Sentinel: s.MasterName(), Timeout: time.Second, DialTimeout: time.Second},
+		Redis: redisstore.Server{Addrs: s.SentinelAddrs(), Sentinel: s.MasterName(), Timeout: time.Second, DialTimeout: time.Second},
 		Every: 200 * time.Millisecond,
 	}
 	a, b := open(t, c), open(t, c)
@@ -162,7 +163,7 @@ func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *ear, how st
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
-	c := Config{Redis: Server{Addrs: cluster.Addrs()[:1], Timeout: time.Second, DialTimeout: time.Second}, Every: 200 * time.Millisecond}
+	c := Config{Redis: redisstore.Server{Addrs: cluster.Addrs()[:1], Timeout: time.Second, DialTimeout: time.Second}, Every: 200 * time.Millisecond}
 	a, b := open(t, c), open(t, c)
 	e := listen(t, b)
 	publish(t, a, reset("before"), tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/redisstore"
 	"github.com/weirlimit/weir/tiered"
 )
 
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-func server(addr string) Server { return Server{Addrs: []string{addr}} }
+func server(addr string) redisstore.Server { return redisstore.Server{Addrs: []string{addr}} }
 
 // open returns a bus that is closed with the test.
 func open(t testing.TB, c Config) *Bus {

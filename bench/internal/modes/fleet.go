@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/socket"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
 	"github.com/weirlimit/weir/tiered"
@@ -66,13 +67,14 @@ func openNode(addr, prefix string, mode tiered.Mode, nodes int) (_ *node, err er
 		}
 	}()
 	ctx := context.Background()
+	server := redisstore.Server{Addrs: []string{addr}, Dial: socket.Dial} // as the daemon connects
 	if x.store, err = redisstore.New(ctx, redisstore.Config{
-		Redis: redisstore.Server{Addrs: []string{addr}}, Prefix: prefix, Timeout: patience,
+		Redis: server, Prefix: prefix, Timeout: patience,
 	}); err != nil {
 		return nil, err
 	}
 	if x.bus, err = redistier.New(ctx, redistier.Config{
-		Redis: redistier.Server{Addrs: []string{addr}}, Prefix: prefix,
+		Redis: server, Prefix: prefix,
 	}); err != nil {
 		return nil, err
 	}

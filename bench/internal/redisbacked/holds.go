@@ -66,7 +66,7 @@ func compareHeld(s Sizes, progress func(string)) (values [][]float64, disturbed 
 		return nil, 0, err
 	}
 	defer srv.Stop()
-	store, err := redisstore.New(context.Background(), redisstore.Config{Redis: redisstore.Server{Addrs: []string{srv.Addr}}, Timeout: patience})
+	store, err := redisstore.New(context.Background(), redisstore.Config{Redis: daemons(srv.Addr), Timeout: patience})
 	if err != nil {
 		return nil, 0, err
 	}

@@ -27,7 +27,7 @@ func newServer(t *testing.T) *redisserver.Server {
 func TestKeysAreKeptApart(t *testing.T) {
 	const few, more = 0, 1
 	settings := []setting{{burst: 2, every: time.Hour}, {burst: 3, every: time.Hour}}
-	for _, lib := range append([]library{weirTake(), tier(tiered.Exact), tier(tiered.Leased), tier(tiered.Async), evalFloor()}, hotPeers()...) {
+	for _, lib := range append([]library{weirTake(), weirNet(), tier(tiered.Exact), tier(tiered.Leased), tier(tiered.Async), evalFloor()}, hotPeers()...) {
 		t.Run(lib.name, func(t *testing.T) {
 			l, err := lib.open(newServer(t).Addr, settings)
 			if err != nil {

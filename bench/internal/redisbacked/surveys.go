@@ -15,7 +15,9 @@ func Note() string { return fmt.Sprintf(note, redisserver.Version(), Goroutines)
 
 const note = `All limiters ask one %s without persistence, on the loopback interface and on the
 same cores, from %d goroutines that call in a loop and do nothing else. Each has its
-defaults, but go-redis, which the peers use, has a connection for each goroutine, and
+defaults, but go-redis, which the peers use, has a connection for each goroutine. weir has
+the daemon's connections ([ADR 0014](adr/0014-direct-sockets.md)), and goals are judged by
+those; "weir, package net" is what a program gets that imports store/redisstore.
 weir's modes wait for Redis for up to 3 s, as go-redis does, instead of 10 ms: loops that
 never stop keep everything else from a processor for longer. An answer that was given
 without Redis would count as an error. The libraries take turns, and of each the run with the most decisions per second counts;
@@ -97,7 +99,7 @@ func Surveys(s Sizes) []harness.Survey {
 // A question is what differs between the surveys.
 type question struct {
 	name, note string
-	ours       []library // nil = the store itself
+	ours       []library // nil = the store itself, over both kinds of connections; the goal is the first one's
 	peers      []library
 	timed      int // every how many calls one is timed; 0 = all
 	keys       int
@@ -107,7 +109,7 @@ type question struct {
 }
 
 func (q question) survey(s Sizes) harness.Survey {
-	libraries := append(append([]library{weirTake()}, q.peers...), evalFloor())
+	libraries := append(append([]library{weirTake(), weirNet()}, q.peers...), evalFloor())
 	if q.ours != nil {
 		libraries = append(slices.Clone(q.ours), q.peers...)
 	}

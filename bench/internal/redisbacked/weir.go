@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/internal/socket"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
 	"github.com/weirlimit/weir/tiered"
@@ -15,17 +16,32 @@ import (
 // weirName is the subject that goals are for.
 const weirName = "weir Store.Take"
 
-// weirTake is redisstore.Store.Take with its defaults.
+// weirTake is redisstore.Store.Take with its defaults, but over the daemon's sockets.
 func weirTake() library {
-	return library{name: weirName, kind: harness.Weir, open: openWeir}
+	return library{name: weirName, kind: harness.Weir, open: func(addr string, settings []setting) (limiter, error) {
+		return openWeir(redisstore.Config{Redis: daemons(addr)}, settings)
+	}}
 }
 
-func openWeir(addr string, settings []setting) (limiter, error) {
+// weirNet is the same over connections of package net, which is the default. Its prefix keeps
+// its keys apart from weirTake's, and they are as long.
+func weirNet() library {
+	return library{name: "weir, package net", kind: harness.Weir, open: func(addr string, settings []setting) (limiter, error) {
+		return openWeir(redisstore.Config{Redis: redisstore.Server{Addrs: []string{addr}}, Prefix: "wnet:"}, settings)
+	}}
+}
+
+// daemons is the server at addr, connected to as the daemon does.
+func daemons(addr string) redisstore.Server {
+	return redisstore.Server{Addrs: []string{addr}, Dial: socket.Dial}
+}
+
+func openWeir(c redisstore.Config, settings []setting) (limiter, error) {
 	policies, err := policiesOf(settings)
 	if err != nil {
 		return limiter{}, err
 	}
-	s, err := redisstore.New(context.Background(), redisstore.Config{Redis: redisstore.Server{Addrs: []string{addr}}})
+	s, err := redisstore.New(context.Background(), c)
 	if err != nil {
 		return limiter{}, err
 	}
@@ -79,7 +95,7 @@ func openTier(addr string, settings []setting, mode tiered.Mode) (limiter, error
 		return limiter{}, err
 	}
 	store, err := redisstore.New(context.Background(), redisstore.Config{
-		Redis: redisstore.Server{Addrs: []string{addr}}, Prefix: fmt.Sprintf("weir:%v:", mode), Timeout: patience,
+		Redis: daemons(addr), Prefix: fmt.Sprintf("weir:%v:", mode), Timeout: patience,
 	})
 	if err != nil {
 		return limiter{}, err

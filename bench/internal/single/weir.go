@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/bench/internal/harness"
+	"github.com/weirlimit/weir/prepaid"
 )
 
 func weirAllow(s setting, goal float64) harness.Contender {
@@ -47,7 +48,7 @@ func takes(l *weir.Single) harness.Run {
 
 func weirPrepaid(s setting, goal float64) harness.Contender {
 	return harness.Contender{Name: "weir Prepaid.Allow", Goal: goal, New: func() (harness.Run, error) {
-		l, err := weir.NewPrepaid(s.limit())
+		l, err := prepaid.New(s.limit())
 		if err != nil {
 			return nil, err
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
 	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 const overrideBody = `{"policy":"api","key":"alice","limits":[{"rate":7,"per":"1s"}],"ttl_s":60}`

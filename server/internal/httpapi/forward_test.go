@@ -10,7 +10,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 // behindProxy is a fixture that believes 10.0.0.1, which says who pays in X-User.

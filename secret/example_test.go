@@ -3,7 +3,7 @@ package secret_test
 import (
 	"fmt"
 
-	"github.com/weirlimit/weir/internal/secret"
+	"github.com/weirlimit/weir/secret"
 )
 
 func ExampleNew() {

@@ -8,9 +8,9 @@
 // error, prints ***, also where the Secret is a field of something else. Only Reveal
 // returns the text, so a search for Reveal finds every place where it can leak.
 //
-// It does not protect memory: the text stays there until it is collected, and who reads
-// the process reads it. So do printers that follow the pointers of unexported fields, as
-// cmp.Diff does for tests.
+// It does not protect memory: the text stays there until it is garbage collected, and
+// whoever can read the memory of the process can read it. So can printers that follow the
+// pointers of unexported fields, as cmp.Diff does in tests.
 package secret
 
 import (
@@ -25,8 +25,8 @@ import (
 // Mask is what is printed instead of a secret.
 const Mask = "***"
 
-// Secret is a text that is not printed. The zero value is none, which prints as
-// nothing. Secrets of the same text are equal (==).
+// Secret is a text that is not printed. The zero value means that there is no secret, and
+// prints as the empty string. Secrets with the same text are equal (==).
 type Secret struct {
 	// text is behind a pointer because fmt calls no methods of unexported fields: it
 	// prints their contents, and of a pointer only the address. Two handles are the
@@ -34,7 +34,7 @@ type Secret struct {
 	text unique.Handle[string]
 }
 
-// New returns a secret. Of "" it returns the zero value.
+// New returns the secret with this text. New("") returns the zero value.
 func New(text string) Secret {
 	if text == "" {
 		return Secret{}
@@ -57,9 +57,9 @@ func (s Secret) Reveal() string {
 // it. It is == by a name that cmp.Diff looks for.
 func (s Secret) Equal(other Secret) bool { return s == other }
 
-// Matches says whether text, which comes from a stranger, is the secret. The time it
-// takes depends on the length of either, but not on where they differ. No secret matches
-// nothing, not even "".
+// Matches says whether text, which comes from an untrusted caller, is the secret. The time
+// it takes depends on the lengths of the two, but not on where they differ. The zero value
+// matches nothing, not even "".
 func (s Secret) Matches(text string) bool {
 	want, got := sha256.Sum256([]byte(s.Reveal())), sha256.Sum256([]byte(text))
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1 && !s.IsZero()
@@ -88,7 +88,7 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	_, _ = io.WriteString(f, text) // a fmt.State has no errors to return
 }
 
-// MarshalText returns String. There is no way back: a masked secret is lost.
+// MarshalText returns String. There is no UnmarshalText: a masked secret cannot be restored.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // MarshalJSON returns String as JSON.
