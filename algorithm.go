@@ -32,8 +32,8 @@ func (a Algorithm) String() string {
 	return fmt.Sprintf("algorithm(%d)", uint8(a))
 }
 
-// ParseAlgorithm is the inverse of String.
-func ParseAlgorithm(name string) (Algorithm, error) {
+// parseAlgorithm is the inverse of String.
+func parseAlgorithm(name string) (Algorithm, error) {
 	for i, n := range algorithmNames {
 		if n == name {
 			return Algorithm(i), nil
@@ -45,8 +45,8 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 // MarshalText returns String.
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText is ParseAlgorithm.
+// UnmarshalText is the inverse of MarshalText.
 func (a *Algorithm) UnmarshalText(text []byte) (err error) {
-	*a, err = ParseAlgorithm(string(text))
+	*a, err = parseAlgorithm(string(text))
 	return err
 }

@@ -44,7 +44,7 @@ func TestBadLimits(t *testing.T) {
 		{"dual second", Limit{Rate: 32_768, Per: sec, Algorithm: DualWindow}, "rate", "32767"},
 		{"dual minute", Limit{Rate: 262_144, Per: Every(time.Minute), Algorithm: DualWindow}, "rate", "262143"},
 		{"slots per second", Limit{Rate: 5, Per: sec, Algorithm: Concurrency}, "per", "leave it out"},
-		{"slots half full", Limit{Rate: 5, Initial: Empty, Algorithm: Concurrency}, "initial", "leave it out"},
+		{"slots half full", Limit{Rate: 5, Initial: Filled(0), Algorithm: Concurrency}, "initial", "leave it out"},
 		{"unknown algorithm", Limit{Rate: 5, Per: sec, Algorithm: 99}, "algorithm", "knows"},
 		{"negative debt", Limit{Rate: 5, Per: sec, MaxDebt: -1}, "max_debt", "negative"},
 		{"window debt", Limit{Rate: 5, Per: sec, MaxDebt: 1, Algorithm: FixedWindow}, "max_debt", "leave it out"},
@@ -64,10 +64,10 @@ func TestBadLimits(t *testing.T) {
 			}
 			good := mustNewAt(t, t0, Limit{Rate: 7, Per: sec})
 			good.TakeAt(t0, 5)
-			if err := good.SetAt(t0, c.limit); err == nil {
+			if err := good.setAt(t0, c.limit); err == nil {
 				t.Error("Set took it")
 			}
-			if d := good.PeekAt(t0, 1); d.Remaining != 2 || d.Limit != 7 {
+			if d := good.peekAt(t0, 1); d.Remaining != 2 || d.Limit != 7 {
 				t.Errorf("a failed Set changed the limiter: %+v", d)
 			}
 		})
@@ -170,14 +170,14 @@ func TestSameCounts(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for a := Auto; a <= Concurrency; a++ {
-		if got, err := ParseAlgorithm(a.String()); err != nil || got != a {
+		if got, err := parseAlgorithm(a.String()); err != nil || got != a {
 			t.Errorf("%v: parsed %v, %v", a, got, err)
 		}
 	}
-	if _, err := ParseAlgorithm("leaky"); err == nil || !strings.Contains(err.Error(), "token_bucket") {
+	if _, err := parseAlgorithm("leaky"); err == nil || !strings.Contains(err.Error(), "token_bucket") {
 		t.Errorf("unknown algorithm: %v", err)
 	}
-	for o := OnErrorDefault; o <= FailClosed; o++ {
+	for o := OnError(0); o <= FailClosed; o++ {
 		text, err := o.MarshalText()
 		if err != nil || string(text) != o.String() {
 			t.Errorf("%v: marshalled %q, %v", o, text, err)
@@ -193,7 +193,7 @@ func TestNames(t *testing.T) {
 	if got := OnError(4).String(); got != "on_error(4)" {
 		t.Errorf("an unknown OnError is called %q", got)
 	}
-	if _, err := ParseOnError("ajar"); err == nil || !strings.Contains(err.Error(), "closed") {
+	if _, err := parseOnError("ajar"); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("unknown OnError: %v", err)
 	}
 	for r := NotCharged; r <= Blocked; r++ {

@@ -36,7 +36,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	noon := weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	noon := weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	for range 3 {
 		d := lim.TakeAt(noon, 1)
 		fmt.Println(d.Allowed, lim.Limits()[d.By].Name, d)
@@ -81,11 +81,10 @@ func ExampleSingle_Wait() {
 
 func ExampleSingle_Reserve() {
 	lim, _ := weir.New(weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)})
-	now := weir.Now()
-	hold, d := lim.ReserveAt(now, 800, time.Minute) // a guess at the cost
+	hold, d := lim.Reserve(800, time.Minute) // a guess at the cost
 	fmt.Println(d.Allowed, d.Remaining)
-	fmt.Printf("%+v\n", hold.CommitAt(now, 150)) // what it was
-	fmt.Println(lim.PeekAt(now, 1).Remaining)
+	fmt.Printf("%+v\n", hold.Commit(150)) // what it was
+	fmt.Println(lim.Peek(1).Remaining)
 	// Output:
 	// true 200
 	// {Refunded:650 Overrun:0 Late:false}
@@ -94,10 +93,9 @@ func ExampleSingle_Reserve() {
 
 func ExampleSingle_Set() {
 	lim, _ := weir.New(weir.Limit{Rate: 10, Per: weir.Every(time.Hour)})
-	now := weir.Now()
-	lim.TakeAt(now, 8)
-	_ = lim.SetAt(now, weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
-	fmt.Println(lim.PeekAt(now, 1).Remaining)
+	lim.Take(8)
+	_ = lim.Set(weir.Limit{Rate: 100, Per: weir.Every(time.Hour)})
+	fmt.Println(lim.Peek(1).Remaining)
 	// Output: 92
 }
 
@@ -145,7 +143,7 @@ func ExampleNew_dualWindow() {
 	if err != nil {
 		panic(err)
 	}
-	noon := weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	noon := weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 	fmt.Println(lim.TakeAt(noon, 50))
 	fmt.Println(lim.TakeAt(noon, 1))
 	// Output:

@@ -11,7 +11,6 @@ import (
 // How long a reservation is held before it counts as used whole.
 const (
 	DefaultTTL = compiled.DefaultTTL
-	MaxTTL     = compiled.MaxTTL
 
 	// NoExpiry holds until settled. Only policies all of whose limits are of
 	// Concurrency take it.
@@ -50,14 +49,14 @@ type Hold struct {
 
 // Reserve charges cost units now, if they fit, and holds them for work whose
 // cost is known only afterwards. Held units occupy room until Commit or Cancel;
-// after ttl (0 means DefaultTTL, at most MaxTTL) they count as used. Refused, the
+// after ttl (0 means DefaultTTL, at most an hour) they count as used. Refused, the
 // Hold is nil. Beyond 10,000 open reservations it is refused as QueueFull.
 func (s *Single) Reserve(cost int64, ttl time.Duration) (*Hold, Decision) {
-	return s.ReserveAt(Now(), cost, ttl)
+	return s.reserveAt(Now(), cost, ttl)
 }
 
-// ReserveAt is Reserve at a given instant.
-func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, Decision) {
+// reserveAt is Reserve at a given instant.
+func (s *Single) reserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, Decision) {
 	if compiled.CheckCost(cost) != nil {
 		return nil, invalid()
 	}
@@ -86,10 +85,10 @@ func (s *Single) ReserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, D
 // exactly, and what was used beyond it is owed. After the first settling it
 // changes nothing and returns what that returned. A negative or excessive used
 // counts as 0 or MaxCost.
-func (h *Hold) Commit(used int64) Settled { return h.CommitAt(Now(), used) }
+func (h *Hold) Commit(used int64) Settled { return h.commitAt(Now(), used) }
 
-// CommitAt is Commit at a given instant.
-func (h *Hold) CommitAt(now Instant, used int64) Settled {
+// commitAt is Commit at a given instant.
+func (h *Hold) commitAt(now Instant, used int64) Settled {
 	if h == nil {
 		return Settled{}
 	}
@@ -105,14 +104,14 @@ func (h *Hold) CommitAt(now Instant, used int64) Settled {
 
 // Cancel ends the reservation and gives all of it back. It is Commit(0), and
 // right for a deferred call: after Commit it changes nothing.
-func (h *Hold) Cancel() Settled { return h.CommitAt(Now(), 0) }
+func (h *Hold) Cancel() Settled { return h.commitAt(Now(), 0) }
 
 // Renew moves the expiry to ttl from now. It returns false if the reservation
 // is over or ttl is out of range.
-func (h *Hold) Renew(ttl time.Duration) bool { return h.RenewAt(Now(), ttl) }
+func (h *Hold) Renew(ttl time.Duration) bool { return h.renewAt(Now(), ttl) }
 
-// RenewAt is Renew at a given instant.
-func (h *Hold) RenewAt(now Instant, ttl time.Duration) bool {
+// renewAt is Renew at a given instant.
+func (h *Hold) renewAt(now Instant, ttl time.Duration) bool {
 	if h == nil {
 		return false
 	}

@@ -130,7 +130,7 @@ func (l Limit) checkShape() error {
 		return badField("rate", l.Rate, fmt.Sprintf("must be between 1 and %d; leave the limit out for no limit", algo.MaxRate))
 	case l.Algorithm == Concurrency && l.Per != Period{}:
 		return badField("per", l.Per, "slots are held, not spent per period; leave it out")
-	case l.Algorithm == Concurrency && l.Initial != Full:
+	case l.Algorithm == Concurrency && l.Initial != (Fill{}):
 		return badField("initial", l.Initial, "slots always start free; leave it out")
 	case l.Algorithm != Concurrency && l.Per == Period{}:
 		return badField("per", "none", "say how long a period is, such as Every(time.Second)")

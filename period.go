@@ -95,8 +95,8 @@ func (p Period) String() string {
 	return fmt.Sprintf("%v in %v", p.unit, p.zone)
 }
 
-// ParsePeriod is the inverse of String.
-func ParsePeriod(text string) (Period, error) {
+// parsePeriod is the inverse of String.
+func parsePeriod(text string) (Period, error) {
 	name, zone, inZone := strings.Cut(text, " in ")
 	for unit := Day; unit <= Year; unit++ {
 		if name != unit.String() {
@@ -126,7 +126,7 @@ func loadZone(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// MarshalText returns String. It fails if ParsePeriod would not understand that:
+// MarshalText returns String. It fails if parsePeriod would not understand that:
 // if the zone is not one of the time zone database, as those of time.FixedZone are
 // not.
 func (p Period) MarshalText() ([]byte, error) {
@@ -152,21 +152,14 @@ func sameClocks(a, b *time.Location) bool {
 	return true
 }
 
-// UnmarshalText is ParsePeriod.
+// UnmarshalText is the inverse of MarshalText.
 func (p *Period) UnmarshalText(text []byte) (err error) {
-	*p, err = ParsePeriod(string(text))
+	*p, err = parsePeriod(string(text))
 	return err
 }
 
 // Fill is how full a limit starts. The zero value is full.
 type Fill struct{ missing float64 }
-
-// Full is the default: the whole burst is there at the start. Empty is the
-// opposite.
-var (
-	Full  = Fill{}
-	Empty = Fill{missing: 1}
-)
 
 // Filled returns a share between 0 (empty) and 1 (full), to a millionth.
 func Filled(share float64) Fill {
@@ -191,15 +184,6 @@ func (f *Fill) UnmarshalText(text []byte) error {
 	}
 	*f = Filled(share / 100)
 	return nil
-}
-
-// Missing returns the share that is missing at the start, in millionths, for stores.
-func (f Fill) Missing() algo.Fill {
-	m, err := f.millionths()
-	if err != nil {
-		return 0 // no policy has it
-	}
-	return m
 }
 
 func (f Fill) millionths() (algo.Fill, error) {

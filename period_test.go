@@ -46,7 +46,7 @@ func TestPeriodText(t *testing.T) {
 			t.Errorf("%q is read as %+v, want %+v: %v", text, back, p, err)
 		}
 	}
-	if back, _ := ParsePeriod("day in UTC"); back != Calendar(Day, nil) {
+	if back, _ := parsePeriod("day in UTC"); back != Calendar(Day, nil) {
 		t.Errorf("UTC by its name: %+v", back)
 	}
 }
@@ -65,7 +65,7 @@ func TestBadPeriodText(t *testing.T) {
 		"day in ../../passwd": "time", // LoadLocation's own words
 		"day  in UTC":         "must be",
 	} {
-		if p, err := ParsePeriod(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), `weir: period "`) {
+		if p, err := parsePeriod(text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), `weir: period "`) {
 			t.Errorf("%q: %+v, error %v, want %q", text, p, err, want)
 		}
 	}
@@ -127,7 +127,7 @@ func TestFillText(t *testing.T) {
 			t.Fatalf("%d millionths count as %d missing, read back as %d: %v", n, a, b, err)
 		}
 	}
-	for f, want := range map[Fill]string{Full: "100%", Empty: "0%", Filled(0.5): "50%", Filled(1. / 3): "33.3333%", Filled(0.000001): "0.0001%"} {
+	for f, want := range map[Fill]string{Fill{}: "100%", Filled(0): "0%", Filled(0.5): "50%", Filled(1. / 3): "33.3333%", Filled(0.000001): "0.0001%"} {
 		if f.String() != want {
 			t.Errorf("%v, want %s", f, want)
 		}
@@ -203,7 +203,7 @@ func FuzzParsePeriod(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := ParsePeriod(text)
+		p, err := parsePeriod(text)
 		if err != nil {
 			if p != (Period{}) {
 				t.Fatalf("%q: %+v beside the error %v", text, p, err)
@@ -214,7 +214,7 @@ func FuzzParsePeriod(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is read as %+v and not written: %v", text, p, err)
 		}
-		back, err := ParsePeriod(string(again))
+		back, err := parsePeriod(string(again))
 		if err != nil || p != back {
 			t.Fatalf("%q is read as %+v, written as %q and read as %+v: %v", text, p, again, back, err)
 		}

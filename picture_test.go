@@ -56,8 +56,8 @@ type strip struct {
 }
 
 func answer(t *testing.T, name string, limit weir.Limit) strip {
-	start := weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
-	lim, err := weir.NewAt(start, limit)
+	start := weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
+	lim, err := weir.New(limit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func drawLimit(t *rapid.T, name string) Limit {
 	case l.bursts():
 		l.Burst = rapid.Int64Range(0, 40).Draw(t, "burst")
 	}
-	l.Initial = rapid.SampledFrom([]Fill{Full, Full, Empty, Filled(0.5)}).Draw(t, "initial")
+	l.Initial = rapid.SampledFrom([]Fill{Fill{}, Fill{}, Filled(0), Filled(0.5)}).Draw(t, "initial")
 	return l
 }
 
@@ -67,7 +67,7 @@ func drawStep(t *rapid.T) time.Duration {
 func TestSingleEqualsLedger(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := drawLimits(t)
-		s, err := NewAt(t0, limits...)
+		s, err := newAt(t0, limits...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestSingleEqualsLedger(t *testing.T) {
 			now = now.Add(drawStep(t))
 			cost := rapid.Int64Range(0, 40).Draw(t, "cost")
 			if rapid.IntRange(0, 9).Draw(t, "peek") == 0 {
-				if got, want := s.PeekAt(now, cost), newDecision(l.Peek(int64(now), cost), now); got != want {
+				if got, want := s.peekAt(now, cost), newDecision(l.Peek(int64(now), cost), now); got != want {
 					t.Fatalf("peek %d: %+v, want %+v", cost, got, want)
 				}
 				continue
@@ -115,7 +115,7 @@ func TestTakeEqualsTakeAt(t *testing.T) {
 // Waiting exactly RetryAfter is admitted; one nanosecond less is refused.
 func TestRetryAfterIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, err := NewAt(t0, drawLimits(t)...)
+		s, err := newAt(t0, drawLimits(t)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,20 +124,20 @@ func TestRetryAfterIsExact(t *testing.T) {
 			now = now.Add(drawStep(t))
 			cost := rapid.Int64Range(1, 40).Draw(t, "cost")
 			if rapid.IntRange(0, 4).Draw(t, "hold") == 0 {
-				s.ReserveAt(now, cost, time.Duration(1+rapid.Int64Range(0, int64(time.Minute)).Draw(t, "ttl")))
+				s.reserveAt(now, cost, time.Duration(1+rapid.Int64Range(0, int64(time.Minute)).Draw(t, "ttl")))
 				continue
 			}
 			d := s.TakeAt(now, cost)
 			if d.Allowed || d.RetryAfter == Never {
 				continue
 			}
-			if early := s.PeekAt(now.Add(d.RetryAfter-1), cost); early.Allowed {
+			if early := s.peekAt(now.Add(d.RetryAfter-1), cost); early.Allowed {
 				t.Fatalf("%+v, but admitted a nanosecond early", d)
 			}
-			if due := s.PeekAt(now.Add(d.RetryAfter), cost); !due.Allowed {
+			if due := s.peekAt(now.Add(d.RetryAfter), cost); !due.Allowed {
 				t.Fatalf("%+v, but then %+v", d, due)
 			}
-			if reset := s.PeekAt(now, 1); reset.ResetAfter < 0 {
+			if reset := s.peekAt(now, 1); reset.ResetAfter < 0 {
 				t.Fatalf("reset after %v", reset.ResetAfter)
 			}
 		}
@@ -153,7 +153,7 @@ func FuzzLimit(f *testing.F) {
 	f.Add(int64(32767), int64(time.Second), int64(0), uint8(7), 0.0, int64(0), int64(32767))
 	f.Fuzz(func(t *testing.T, rate, per, burst int64, algorithm uint8, fill float64, debt, cost int64) {
 		l := Limit{Rate: rate, Per: Every(time.Duration(per)), Burst: burst, Algorithm: Algorithm(algorithm), Initial: Filled(1 - fill), MaxDebt: debt}
-		s, err := NewAt(t0, l)
+		s, err := newAt(t0, l)
 		if err != nil {
 			var e *LimitError
 			if !errors.As(err, &e) || e.Field == "" || e.Problem == "" {

@@ -204,7 +204,7 @@ var raceLimits = [][3]Limit{
 // reservation that outlives the test keeps all of it under the lock.
 func mix(t *testing.T, s *Single, limits [3]Limit, seed uint64, resets bool) []step {
 	var steps []step
-	if _, d := s.ReserveAt(t0, 1, time.Hour); !d.Allowed {
+	if _, d := s.reserveAt(t0, 1, time.Hour); !d.Allowed {
 		t.Fatalf("first reservation: %+v", d)
 	}
 	s.trace = func(e step) { steps = append(steps, e) } // under the lock
@@ -217,21 +217,21 @@ func mix(t *testing.T, s *Single, limits [3]Limit, seed uint64, resets bool) []s
 			case k < 8:
 				s.TakeAt(now, r.Int64N(5))
 			case k < 14:
-				h, d := s.ReserveAt(now, r.Int64N(8), time.Duration(1+r.Int64N(100_000)))
+				h, d := s.reserveAt(now, r.Int64N(8), time.Duration(1+r.Int64N(100_000)))
 				if d.Allowed {
 					open = append(open, h)
 				}
 			case k == 14 && len(open) > 0:
-				open[r.IntN(len(open))].RenewAt(now, time.Duration(1+r.Int64N(100_000)))
+				open[r.IntN(len(open))].renewAt(now, time.Duration(1+r.Int64N(100_000)))
 			case k == 15 && r.IntN(10) == 0:
-				if err := s.SetAt(now, limits[r.IntN(3)]); err != nil {
+				if err := s.setAt(now, limits[r.IntN(3)]); err != nil {
 					t.Error(err)
 				}
 			case k == 16 && resets && r.IntN(50) == 0:
-				s.ResetAt(now)
+				s.resetAt(now)
 			case len(open) > 0:
 				i := r.IntN(len(open))
-				open[i].CommitAt(now, r.Int64N(10))
+				open[i].commitAt(now, r.Int64N(10))
 				open = slices.Delete(open, i, i+1)
 			}
 		}
@@ -435,9 +435,9 @@ func TestRaceWordAndLedger(t *testing.T) {
 				}
 				continue
 			}
-			if h, d := s.ReserveAt(now, cost, time.Second); d.Allowed {
+			if h, d := s.reserveAt(now, cost, time.Second); d.Allowed {
 				used := r.Int64N(cost + 1)
-				h.CommitAt(clock.tick(r, 50), used)
+				h.commitAt(clock.tick(r, 50), used)
 				mine = append(mine, taken{now: now, cost: used})
 			}
 		}
@@ -485,16 +485,16 @@ func TestRaceSlots(t *testing.T) {
 func TestStaleNowUnderTheLock(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 1, Per: Every(time.Second), Burst: 1, MaxDebt: 1})
 	s.TakeAt(t0, 1)
-	s.ResetAt(t0.Add(-time.Hour)) // only to enter the lock with an old now
+	s.resetAt(t0.Add(-time.Hour)) // only to enter the lock with an old now
 	s.TakeAt(t0, 1)
-	h, d := s.ReserveAt(t0.Add(-time.Hour), 0, time.Minute)
+	h, d := s.reserveAt(t0.Add(-time.Hour), 0, time.Minute)
 	if !d.Allowed {
 		t.Fatalf("reserving nothing: %+v", d)
 	}
 	if d := s.TakeAt(t0.Add(-time.Hour), 1); d.Allowed {
 		t.Errorf("an hour before: %+v", d)
 	}
-	h.CommitAt(t0.Add(-time.Hour), 0)
+	h.commitAt(t0.Add(-time.Hour), 0)
 	if d := s.TakeAt(t0, 1); d.Allowed {
 		t.Errorf("a refusal at an older now gave a unit back: %+v", d)
 	}

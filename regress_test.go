@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // What an adversary broke once.
@@ -31,10 +33,10 @@ func TestHoldsExpireAfterSet(t *testing.T) {
 		if n > 0 {
 			t.Errorf("%d overtook the waiter", n)
 		}
-		if d := s.Take(1); d.RetryAfter <= MaxTTL {
+		if d := s.Take(1); d.RetryAfter <= compiled.MaxTTL {
 			t.Errorf("the waiter's turn comes with the hold's end: %+v", d)
 		}
-		if r := <-w; !r.d.Allowed || r.after != MaxTTL+time.Millisecond {
+		if r := <-w; !r.d.Allowed || r.after != compiled.MaxTTL+time.Millisecond {
 			t.Errorf("the waiter: %+v", r)
 		}
 		if out := h.Cancel(); !out.Late {
@@ -51,18 +53,18 @@ func TestStaleReserveInWindows(t *testing.T) {
 		{{Rate: 10, Per: Every(time.Second), Algorithm: DualWindow}},
 		{{Rate: 10, Per: Calendar(Day, nil)}},
 	} {
-		edge := InstantOf(time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC))
+		edge := Instant(time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC).UnixNano())
 		s := mustNewAt(t, t0, limits...)
 		s.TakeAt(edge, 1)
-		h, d := s.ReserveAt(edge-1, 9, time.Minute)
+		h, d := s.reserveAt(edge-1, 9, time.Minute)
 		if !d.Allowed || d.Remaining != 0 {
 			t.Fatalf("%v: %+v", limits, d)
 		}
-		s.ResetAt(edge + 1)
-		if d := s.PeekAt(edge+2, 0); d.Remaining != 1 {
+		s.resetAt(edge + 1)
+		if d := s.peekAt(edge+2, 0); d.Remaining != 1 {
 			t.Errorf("%v: after reset %+v, although 9 are held", limits, d)
 		}
-		if out := h.CommitAt(edge+3, 0); out.Refunded != 9 {
+		if out := h.commitAt(edge+3, 0); out.Refunded != 9 {
 			t.Errorf("%v: %+v", limits, out)
 		}
 	}
@@ -113,10 +115,10 @@ func TestRemainingBehindAQueue(t *testing.T) {
 func TestSetMarksTheOldCell(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 5, Per: Every(time.Second)})
 	old := s.cell.Load()
-	if err := s.SetAt(t0, Limit{Rate: 5, Per: Every(time.Second)}); err != nil || s.cell.Load() != old {
+	if err := s.setAt(t0, Limit{Rate: 5, Per: Every(time.Second)}); err != nil || s.cell.Load() != old {
 		t.Errorf("setting the same limit made a new cell: %v", err)
 	}
-	if err := s.SetAt(t0, Limit{Rate: 6, Per: Every(time.Second)}); err != nil || old.word.Load() != mark {
+	if err := s.setAt(t0, Limit{Rate: 6, Per: Every(time.Second)}); err != nil || old.word.Load() != mark {
 		t.Errorf("the old cell is open: %v", err)
 	}
 }
@@ -226,17 +228,17 @@ func TestMixedPolicyNeedsExpiry(t *testing.T) {
 
 func TestCommitIsClamped(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second)})
-	h, _ := s.ReserveAt(t0, 4, 0)
-	if out := h.CommitAt(t0, -5); out != (Settled{Refunded: 4}) {
+	h, _ := s.reserveAt(t0, 4, 0)
+	if out := h.commitAt(t0, -5); out != (Settled{Refunded: 4}) {
 		t.Errorf("negative: %+v", out)
 	}
-	h, _ = s.ReserveAt(t0, 4, 0)
-	if out := h.CommitAt(t0, 1<<40); out != (Settled{Overrun: MaxCost - 4}) {
+	h, _ = s.reserveAt(t0, 4, 0)
+	if out := h.commitAt(t0, 1<<40); out != (Settled{Overrun: MaxCost - 4}) {
 		t.Errorf("huge: %+v", out)
 	}
 	slots := mustNewAt(t, t0, Limit{Rate: 3, Algorithm: Concurrency})
-	h, _ = slots.ReserveAt(t0, 1, 0)
-	if out := h.CommitAt(t0, 5); out != (Settled{}) {
+	h, _ = slots.reserveAt(t0, 1, 0)
+	if out := h.commitAt(t0, 5); out != (Settled{}) {
 		t.Errorf("slots cannot be overrun: %+v", out)
 	}
 }
@@ -244,14 +246,14 @@ func TestCommitIsClamped(t *testing.T) {
 func TestTooManyHolds(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 1_000_000, Per: Every(time.Hour)}, Limit{Name: "slots", Rate: 1_000_000, Algorithm: Concurrency})
 	for i := range 10_000 {
-		if _, d := s.ReserveAt(t0, 0, time.Second); !d.Allowed {
+		if _, d := s.reserveAt(t0, 0, time.Second); !d.Allowed {
 			t.Fatalf("reservation %d: %+v", i, d)
 		}
 	}
-	if _, d := s.ReserveAt(t0, 1, time.Second); d.Allowed || d.Reason != QueueFull || d.RetryAfter != time.Second {
+	if _, d := s.reserveAt(t0, 1, time.Second); d.Allowed || d.Reason != QueueFull || d.RetryAfter != time.Second {
 		t.Errorf("one too many: %+v", d)
 	}
-	if _, d := s.ReserveAt(t0.Add(time.Second), 1_000_001, 0); d.Reason != TooCostly {
+	if _, d := s.reserveAt(t0.Add(time.Second), 1_000_001, 0); d.Reason != TooCostly {
 		t.Errorf("after all have expired: %+v", d)
 	}
 }
@@ -268,7 +270,7 @@ func TestDualDecisions(t *testing.T) {
 	if d := s.TakeAt(t0.Add(time.Second), 5); d.Reason != TooCostly || d.By != 0 {
 		t.Errorf("the second can never: %+v", d)
 	}
-	s.ResetAt(t0.Add(time.Minute))
+	s.resetAt(t0.Add(time.Minute))
 	even := mustNewAt(t, t0,
 		Limit{Name: "s", Rate: 4, Per: Every(time.Second), Algorithm: DualWindow},
 		Limit{Name: "m", Rate: 4, Per: Every(time.Minute), Algorithm: DualWindow})
@@ -279,13 +281,13 @@ func TestDualDecisions(t *testing.T) {
 
 // From 2083 on a dual window stands still, on its word and in the ledger alike.
 func TestDualIn2083(t *testing.T) {
-	late := InstantOf(time.Date(2085, 1, 1, 0, 0, 0, 0, time.UTC))
+	late := Instant(time.Date(2085, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	s := mustNewAt(t, t0, Limit{Rate: 2, Per: Every(time.Second), Algorithm: DualWindow})
 	granted := int64(0)
 	for i := range 100 {
 		now := late.Add(time.Duration(i) * time.Second)
-		if h, d := s.ReserveAt(now, 1, 0); d.Allowed {
-			h.CommitAt(now, 1)
+		if h, d := s.reserveAt(now, 1, 0); d.Allowed {
+			h.commitAt(now, 1)
 			granted++
 		}
 		if s.TakeAt(now, 1).Allowed {
@@ -307,7 +309,7 @@ func TestFarInstants(t *testing.T) {
 					n++
 				}
 			}
-			h, d := s.ReserveAt(at, 1, time.Hour)
+			h, d := s.reserveAt(at, 1, time.Hour)
 			if n != 10 || h != nil {
 				t.Errorf("%v at %d: %d granted, then %+v", l, at, n, d)
 			}
@@ -316,10 +318,10 @@ func TestFarInstants(t *testing.T) {
 }
 
 func TestZonesOfOneName(t *testing.T) {
-	at := InstantOf(time.Date(2030, 5, 5, 20, 0, 0, 0, time.UTC))
+	at := Instant(time.Date(2030, 5, 5, 20, 0, 0, 0, time.UTC).UnixNano())
 	s := mustNewAt(t, at, Limit{Rate: 10, Per: Calendar(Day, time.FixedZone("", 0))})
 	s.TakeAt(at, 10)
-	if err := s.SetAt(at, Limit{Rate: 10, Per: Calendar(Day, time.FixedZone("", 36000))}); err != nil {
+	if err := s.setAt(at, Limit{Rate: 10, Per: Calendar(Day, time.FixedZone("", 36000))}); err != nil {
 		t.Fatal(err)
 	}
 	if d := s.TakeAt(at, 1); d.Allowed {
@@ -333,7 +335,7 @@ func TestSetErrorNamesTheLimit(t *testing.T) {
 	s.TakeAt(t0, 10)
 	b.Burst, b.MaxDebt = 1, 1
 	var e *LimitError
-	if err := s.SetAt(t0, a, b); !errors.As(err, &e) || e.Limit != "b" || e.Field != "used" {
+	if err := s.setAt(t0, a, b); !errors.As(err, &e) || e.Limit != "b" || e.Field != "used" {
 		t.Errorf("%v", err)
 	}
 	if _, err := New(); !errors.As(err, &e) || e.Field != "limits" {

@@ -38,10 +38,10 @@ type Single struct {
 
 // New returns a limiter that checks all limits together. Its error joins a
 // *LimitError for every limit that has a problem.
-func New(limits ...Limit) (*Single, error) { return NewAt(Now(), limits...) }
+func New(limits ...Limit) (*Single, error) { return newAt(Now(), limits...) }
 
-// NewAt is New at a given instant, from which Limit.Initial counts.
-func NewAt(now Instant, limits ...Limit) (*Single, error) {
+// newAt is New at a given instant, from which Limit.Initial counts.
+func newAt(now Instant, limits ...Limit) (*Single, error) {
 	p, err := compile("", limits)
 	if err != nil {
 		return nil, err
@@ -180,10 +180,10 @@ func (s *Single) takeLocked(now Instant, cost int64) Decision {
 
 // Peek says what Take would (for Concurrency, what Reserve would) and changes
 // nothing. Remaining is what remains now.
-func (s *Single) Peek(cost int64) Decision { return s.PeekAt(Now(), cost) }
+func (s *Single) Peek(cost int64) Decision { return s.peekAt(Now(), cost) }
 
-// PeekAt is Peek at a given instant.
-func (s *Single) PeekAt(now Instant, cost int64) Decision {
+// peekAt is Peek at a given instant.
+func (s *Single) peekAt(now Instant, cost int64) Decision {
 	if compiled.CheckCost(cost) != nil {
 		return invalid()
 	}
@@ -204,10 +204,10 @@ func (s *Single) PeekAt(now Instant, cost int64) Decision {
 
 // Reset forgets what was used. Open reservations stay, and their units stay in
 // use.
-func (s *Single) Reset() { s.ResetAt(Now()) }
+func (s *Single) Reset() { s.resetAt(Now()) }
 
-// ResetAt is Reset at a given instant.
-func (s *Single) ResetAt(now Instant) {
+// resetAt is Reset at a given instant.
+func (s *Single) resetAt(now Instant) {
 	s.lock(now)
 	defer s.unlock(now)
 	s.ledger.Reset(int64(now))
@@ -222,10 +222,10 @@ func (s *Single) ResetAt(now Instant) {
 // Setting the limits in force changes nothing. If the new limits are wrong, or
 // the units in use cannot be represented under them, Set returns an error and
 // the old limits stay.
-func (s *Single) Set(limits ...Limit) error { return s.SetAt(Now(), limits...) }
+func (s *Single) Set(limits ...Limit) error { return s.setAt(Now(), limits...) }
 
-// SetAt is Set at a given instant.
-func (s *Single) SetAt(now Instant, limits ...Limit) error {
+// setAt is Set at a given instant.
+func (s *Single) setAt(now Instant, limits ...Limit) error {
 	p, err := compile("", limits)
 	if err != nil {
 		return err
@@ -240,7 +240,7 @@ func (s *Single) SetAt(now Instant, limits ...Limit) error {
 		return setError(p, err)
 	}
 	if !p.slotsOnly() {
-		s.ledger.EndHoldsBy(int64(now.Add(MaxTTL))) // as Reserve would have
+		s.ledger.EndHoldsBy(int64(now.Add(compiled.MaxTTL))) // as Reserve would have
 	}
 	s.traceStep(step{op: opSet, now: now, policy: p})
 	s.cell.Store(newCell(p)) // the old cell keeps its mark for ever

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // t0 is an instant on a minute's edge.
-var t0 = InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+var t0 = Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 
 func mustNewAt(t testing.TB, now Instant, limits ...Limit) *Single {
 	t.Helper()
-	s, err := NewAt(now, limits...)
+	s, err := newAt(now, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,10 +72,10 @@ func TestTakeNothingAndTooMuch(t *testing.T) {
 				if d := s.TakeAt(t0, cost); d.Allowed || d.Reason != Invalid {
 					t.Errorf("cost %d: %+v", cost, d)
 				}
-				if d := s.PeekAt(t0, cost); d.Allowed || d.Reason != Invalid {
+				if d := s.peekAt(t0, cost); d.Allowed || d.Reason != Invalid {
 					t.Errorf("peek at cost %d: %+v", cost, d)
 				}
-				if _, d := s.ReserveAt(t0, cost, 0); d.Allowed || d.Reason != Invalid {
+				if _, d := s.reserveAt(t0, cost, 0); d.Allowed || d.Reason != Invalid {
 					t.Errorf("reserve cost %d: %+v", cost, d)
 				}
 			}
@@ -88,13 +89,13 @@ func TestPeeksChangeNothing(t *testing.T) {
 			s := mustNewAt(t, t0, l)
 			s.TakeAt(t0, 3)
 			if held { // the state is in the ledger
-				s.ReserveAt(t0, 2, time.Hour)
+				s.reserveAt(t0, 2, time.Hour)
 			}
-			before := s.PeekAt(t0, 1)
+			before := s.peekAt(t0, 1)
 			for i := range 1000 {
-				s.PeekAt(t0.Add(time.Duration(i)), int64(i%12))
+				s.peekAt(t0.Add(time.Duration(i)), int64(i%12))
 			}
-			if after := s.PeekAt(t0, 1); after != before {
+			if after := s.peekAt(t0, 1); after != before {
 				t.Errorf("%v, held %v: %+v became %+v", l, held, before, after)
 			}
 			if d := s.TakeAt(t0, 1); !d.Allowed || d.Remaining != before.Remaining-1 {
@@ -143,10 +144,10 @@ func TestSetKeepsWhatWasUsed(t *testing.T) {
 		{Limit{Rate: 10, Per: Every(time.Second)}, 4},
 	}
 	for _, step := range steps {
-		if err := s.SetAt(t0, step.limit); err != nil {
+		if err := s.setAt(t0, step.limit); err != nil {
 			t.Fatal(err)
 		}
-		if d := s.PeekAt(t0, 1); d.Remaining != step.remaining {
+		if d := s.peekAt(t0, 1); d.Remaining != step.remaining {
 			t.Errorf("after setting %v: %+v, want %d remaining", step.limit, d, step.remaining)
 		}
 	}
@@ -157,7 +158,7 @@ func TestSetSameGrantsNothing(t *testing.T) {
 		s := mustNewAt(t, t0, l)
 		s.TakeAt(t0, 10)
 		for range 100 {
-			if err := s.SetAt(t0, l); err != nil {
+			if err := s.setAt(t0, l); err != nil {
 				t.Fatal(err)
 			}
 			if d := s.TakeAt(t0, 1); d.Allowed {
@@ -170,11 +171,11 @@ func TestSetSameGrantsNothing(t *testing.T) {
 func TestSetRefusesWhatCannotBeKept(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 1_000_000, Per: Every(time.Second)})
 	s.TakeAt(t0, 1_000_000)
-	err := s.SetAt(t0, Limit{Rate: 1, Per: Every(time.Hour), MaxDebt: 5})
+	err := s.setAt(t0, Limit{Rate: 1, Per: Every(time.Hour), MaxDebt: 5})
 	if e := new(LimitError); !asLimitError(err, &e) || e.Field != "used" {
 		t.Fatalf("set: %v, want a LimitError on used", err)
 	}
-	if d := s.PeekAt(t0, 1); d.Limit != 1_000_000 || d.Allowed {
+	if d := s.peekAt(t0, 1); d.Limit != 1_000_000 || d.Allowed {
 		t.Errorf("the old limit must stay: %+v", d)
 	}
 }
@@ -183,15 +184,15 @@ func TestResetKeepsHolds(t *testing.T) {
 	for _, l := range everyAlgorithm {
 		s := mustNewAt(t, t0, l)
 		s.TakeAt(t0, 4)
-		h, _ := s.ReserveAt(t0, 3, time.Hour)
-		s.ResetAt(t0)
-		if d := s.PeekAt(t0, 1); d.Remaining != 7 {
+		h, _ := s.reserveAt(t0, 3, time.Hour)
+		s.resetAt(t0)
+		if d := s.peekAt(t0, 1); d.Remaining != 7 {
 			t.Errorf("%v: after reset %+v, want 7 remaining", l, d)
 		}
-		if out := h.CommitAt(t0, 0); out.Refunded != 3 {
+		if out := h.commitAt(t0, 0); out.Refunded != 3 {
 			t.Errorf("%v: refunded %+v", l, out)
 		}
-		if d := s.PeekAt(t0, 1); d.Remaining != 10 {
+		if d := s.peekAt(t0, 1); d.Remaining != 10 {
 			t.Errorf("%v: after cancel %+v", l, d)
 		}
 	}
@@ -201,28 +202,28 @@ func TestHoldSettles(t *testing.T) {
 	for _, l := range everyAlgorithm {
 		t.Run(l.String(), func(t *testing.T) {
 			s := mustNewAt(t, t0, l)
-			h, d := s.ReserveAt(t0, 6, time.Minute)
+			h, d := s.reserveAt(t0, 6, time.Minute)
 			if !d.Allowed || d.Remaining != 4 {
 				t.Fatalf("reserve: %+v", d)
 			}
-			if out := h.CommitAt(t0, 2); out != (Settled{Refunded: 4}) {
+			if out := h.commitAt(t0, 2); out != (Settled{Refunded: 4}) {
 				t.Errorf("commit: %+v", out)
 			}
-			if out := h.CommitAt(t0, 0); out != (Settled{Refunded: 4}) {
+			if out := h.commitAt(t0, 0); out != (Settled{Refunded: 4}) {
 				t.Errorf("second settle must tell of the first: %+v", out)
 			}
-			if d := s.PeekAt(t0, 1); d.Remaining != 8 {
+			if d := s.peekAt(t0, 1); d.Remaining != 8 {
 				t.Errorf("after commit: %+v", d)
 			}
-			h, _ = s.ReserveAt(t0, 1, time.Minute)
-			if out := h.CommitAt(t0, 5); out != (Settled{Overrun: 4}) {
+			h, _ = s.reserveAt(t0, 1, time.Minute)
+			if out := h.commitAt(t0, 5); out != (Settled{Overrun: 4}) {
 				t.Errorf("overrun: %+v", out)
 			}
-			if d := s.PeekAt(t0, 1); d.Remaining != 3 {
+			if d := s.peekAt(t0, 1); d.Remaining != 3 {
 				t.Errorf("after overrun: %+v", d)
 			}
-			h, _ = s.ReserveAt(t0, 1, time.Minute)
-			if out := h.CommitAt(t0.Add(time.Minute), 0); !out.Late || out.Refunded != 0 {
+			h, _ = s.reserveAt(t0, 1, time.Minute)
+			if out := h.commitAt(t0.Add(time.Minute), 0); !out.Late || out.Refunded != 0 {
 				t.Errorf("settled at expiry: %+v", out)
 			}
 		})
@@ -232,7 +233,7 @@ func TestHoldSettles(t *testing.T) {
 func TestNilHold(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 1, Per: Every(time.Second)})
 	s.TakeAt(t0, 1)
-	h, d := s.ReserveAt(t0, 1, 0)
+	h, d := s.reserveAt(t0, 1, 0)
 	if h != nil || d.Allowed || h.Cancel() != (Settled{}) || h.Renew(time.Second) {
 		t.Errorf("a refused hold: %v, %+v", h, d)
 	}
@@ -240,55 +241,55 @@ func TestNilHold(t *testing.T) {
 
 func TestHoldTTL(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second)})
-	for _, ttl := range []time.Duration{MaxTTL + 1, -2, NoExpiry} {
-		if _, d := s.ReserveAt(t0, 1, ttl); d.Reason != Invalid {
+	for _, ttl := range []time.Duration{compiled.MaxTTL + 1, -2, NoExpiry} {
+		if _, d := s.reserveAt(t0, 1, ttl); d.Reason != Invalid {
 			t.Errorf("ttl %v: %+v", ttl, d)
 		}
 	}
-	h, _ := s.ReserveAt(t0, 10, 0)
-	if d := s.PeekAt(t0.Add(DefaultTTL), 1); d.Allowed {
+	h, _ := s.reserveAt(t0, 10, 0)
+	if d := s.peekAt(t0.Add(DefaultTTL), 1); d.Allowed {
 		t.Errorf("held units refilled: %+v", d)
 	}
-	if !h.RenewAt(t0.Add(DefaultTTL-1), time.Minute) {
+	if !h.renewAt(t0.Add(DefaultTTL-1), time.Minute) {
 		t.Error("renew before expiry failed")
 	}
-	if h.RenewAt(t0.Add(2*DefaultTTL), time.Minute) {
+	if h.renewAt(t0.Add(2*DefaultTTL), time.Minute) {
 		t.Error("renew after expiry succeeded")
 	}
 }
 
 func TestConcurrency(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 3, Algorithm: Concurrency})
-	a, _ := s.ReserveAt(t0, 1, 10*time.Second)
-	_, d := s.ReserveAt(t0, 2, 30*time.Second)
+	a, _ := s.reserveAt(t0, 1, 10*time.Second)
+	_, d := s.reserveAt(t0, 2, 30*time.Second)
 	if !d.Allowed || d.Remaining != 0 || d.ResetAfter != 30*time.Second {
 		t.Fatalf("second: %+v", d)
 	}
-	if _, d := s.ReserveAt(t0, 1, 0); d.Allowed || d.RetryAfter != 10*time.Second {
+	if _, d := s.reserveAt(t0, 1, 0); d.Allowed || d.RetryAfter != 10*time.Second {
 		t.Errorf("one more: %+v", d)
 	}
-	if _, d := s.ReserveAt(t0, 2, 0); d.RetryAfter != 30*time.Second {
+	if _, d := s.reserveAt(t0, 2, 0); d.RetryAfter != 30*time.Second {
 		t.Errorf("two more: %+v", d)
 	}
-	if _, d := s.ReserveAt(t0, 4, 0); d.Reason != TooCostly {
+	if _, d := s.reserveAt(t0, 4, 0); d.Reason != TooCostly {
 		t.Errorf("more than there are: %+v", d)
 	}
 	if d := s.TakeAt(t0, 1); d.Reason != Invalid {
 		t.Errorf("slots cannot be taken: %+v", d)
 	}
-	a.CommitAt(t0, 1)
-	forever, d := s.ReserveAt(t0, 1, NoExpiry)
+	a.commitAt(t0, 1)
+	forever, d := s.reserveAt(t0, 1, NoExpiry)
 	if !d.Allowed {
 		t.Errorf("after a slot was freed: %+v", d)
 	}
-	if _, d := s.ReserveAt(t0, 3, 0); d.RetryAfter != Never || d.Reason != Exhausted {
+	if _, d := s.reserveAt(t0, 3, 0); d.RetryAfter != Never || d.Reason != Exhausted {
 		t.Errorf("waiting alone cannot help: %+v", d)
 	}
-	if d := s.PeekAt(t0.Add(time.Hour), 1); d.Remaining != 2 || d.ResetAfter != Never {
+	if d := s.peekAt(t0.Add(time.Hour), 1); d.Remaining != 2 || d.ResetAfter != Never {
 		t.Errorf("expiry frees: %+v", d)
 	}
-	forever.CommitAt(t0.Add(time.Hour), 0)
-	if d := s.PeekAt(t0.Add(time.Hour), 3); !d.Allowed {
+	forever.commitAt(t0.Add(time.Hour), 0)
+	if d := s.peekAt(t0.Add(time.Hour), 3); !d.Allowed {
 		t.Errorf("all free: %+v", d)
 	}
 }
@@ -297,10 +298,10 @@ func TestInitial(t *testing.T) {
 	for _, l := range everyAlgorithm {
 		l.Initial = Filled(0.3)
 		s := mustNewAt(t, t0, l)
-		if d := s.PeekAt(t0, 1); d.Remaining != 3 {
+		if d := s.peekAt(t0, 1); d.Remaining != 3 {
 			t.Errorf("%v at 30%%: %+v", l, d)
 		}
-		l.Initial = Empty
+		l.Initial = Filled(0)
 		s = mustNewAt(t, t0, l)
 		d := s.TakeAt(t0, 1)
 		if d.Allowed {
@@ -324,7 +325,7 @@ func TestAllocations(t *testing.T) {
 // Held is true for refusals while reservations are open, behind a queue or not.
 func TestSingleHeld(t *testing.T) {
 	s := mustNewAt(t, t0, Limit{Rate: 3, Per: Every(time.Hour)})
-	h, _ := s.ReserveAt(t0, 3, time.Minute)
+	h, _ := s.reserveAt(t0, 3, time.Minute)
 	if d := s.TakeAt(t0, 1); d.Allowed || !d.Held {
 		t.Errorf("with 3 of 3 held: %+v, want a refusal that says so", d)
 	}
@@ -339,7 +340,7 @@ func TestSingleHeld(t *testing.T) {
 	if d.Allowed || !d.Held {
 		t.Errorf("behind a waiter with 3 of 3 held: %+v, want a refusal that says so", d)
 	}
-	h.CommitAt(t0, 3)
+	h.commitAt(t0, 3)
 	if d := s.TakeAt(t0, 1); d.Allowed || d.Held {
 		t.Errorf("with nothing held: %+v, want a refusal that says nothing of holds", d)
 	}
@@ -351,11 +352,11 @@ func TestTakeAtEarlier(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		s := mustNewAt(t, t0, Limit{Rate: 10, Per: Every(time.Second), Burst: 3})
 		if held {
-			s.ReserveAt(t0, 0, time.Hour)
+			s.reserveAt(t0, 0, time.Hour)
 		}
 		for i, ms := range []time.Duration{100, 0, 0} {
 			now := t0.Add(ms * time.Millisecond)
-			if d := s.PeekAt(now, 1); !d.Allowed {
+			if d := s.peekAt(now, 1); !d.Allowed {
 				t.Errorf("with a hold %v, peek %d: %v", held, i, d)
 			}
 			if d := s.TakeAt(now, 1); !d.Allowed || d.Remaining != int64(2-i) {
@@ -388,7 +389,7 @@ func TestAnyOrderOfInstants(t *testing.T) {
 			now = now.Add(time.Duration(rng.Int64N(int64(time.Second))) - 450*time.Millisecond)
 			switch n := rng.IntN(12); {
 			case n == 0:
-				h, d := s.ReserveAt(now, 1, 2*time.Second)
+				h, d := s.reserveAt(now, 1, 2*time.Second)
 				id, v := l.Reserve(int64(now), 1, int64(now.Add(2*time.Second)))
 				if d != newDecision(v, now) {
 					t.Fatalf("%s, step %d: reserved %+v, want %+v", name, i, d, newDecision(v, now))
@@ -397,12 +398,12 @@ func TestAnyOrderOfInstants(t *testing.T) {
 					open, ids = append(open, h), append(ids, id)
 				}
 			case n < 3 && len(open) > 0:
-				if got, want := open[0].CommitAt(now, 0), Settled(l.Settle(int64(now), ids[0], 0)); got != want {
+				if got, want := open[0].commitAt(now, 0), Settled(l.Settle(int64(now), ids[0], 0)); got != want {
 					t.Fatalf("%s, step %d: settled %+v, want %+v", name, i, got, want)
 				}
 				open, ids = open[1:], ids[1:]
 			case n == 3:
-				if got, want := s.PeekAt(now, 2), newDecision(l.Peek(int64(now), 2), now); got != want {
+				if got, want := s.peekAt(now, 2), newDecision(l.Peek(int64(now), 2), now); got != want {
 					t.Fatalf("%s, step %d: peek %+v, want %+v", name, i, got, want)
 				}
 			default:
@@ -437,11 +438,11 @@ func TestBeyondTheHorizon(t *testing.T) {
 	// Slots go by the expiry of their holds, also then.
 	now := Instant(algo.Horizon).Add(time.Hour)
 	s := mustNewAt(t, now, Limit{Rate: 1, Algorithm: Concurrency})
-	s.ReserveAt(now, 1, time.Minute)
-	if _, d := s.ReserveAt(now, 1, time.Minute); d.Allowed || d.RetryAfter != time.Minute {
+	s.reserveAt(now, 1, time.Minute)
+	if _, d := s.reserveAt(now, 1, time.Minute); d.Allowed || d.RetryAfter != time.Minute {
 		t.Errorf("a second slot of one: %v", d)
 	}
-	if _, d := s.ReserveAt(now.Add(time.Minute), 1, time.Minute); !d.Allowed {
+	if _, d := s.reserveAt(now.Add(time.Minute), 1, time.Minute); !d.Allowed {
 		t.Errorf("a slot after the expiry: %v", d)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// MaxWaiters bounds how many may wait on one Single.
-const MaxWaiters = 10_000
+// maxWaiters bounds how many may wait on one Single.
+const maxWaiters = 10_000
 
 // Wait takes one unit as soon as it is the caller's turn, first come, first
 // served. It returns nil when the unit was taken, the context's error if that
@@ -75,7 +75,7 @@ func (s *Single) enqueue(ctx context.Context, now Instant, cost int64) (*waiter,
 	if cost > s.policy().Capacity() {
 		return nil, newDecision(s.ledger.Peek(int64(now), cost), now)
 	}
-	if s.queue.len() >= MaxWaiters {
+	if s.queue.len() >= maxWaiters {
 		d := s.behindQueueLocked(now, cost)
 		d.Reason = QueueFull
 		return nil, d

@@ -170,7 +170,7 @@ func TestQueueIsBounded(t *testing.T) {
 		s := mustNew(t, Limit{Rate: 1_000_000, Per: Every(time.Second), Burst: 1})
 		s.Take(1)
 		var wg sync.WaitGroup
-		for range MaxWaiters {
+		for range maxWaiters {
 			wg.Go(func() {
 				if err := s.Wait(t.Context()); err != nil {
 					t.Error(err)
@@ -178,13 +178,13 @@ func TestQueueIsBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if d, err := asDecision(s.WaitN(t.Context(), 1)); err != nil || d.Reason != QueueFull || d.RetryAfter != (MaxWaiters+1)*time.Microsecond {
+		if d, err := asDecision(s.WaitN(t.Context(), 1)); err != nil || d.Reason != QueueFull || d.RetryAfter != (maxWaiters+1)*time.Microsecond {
 			t.Errorf("one too many: %+v, %v", d, err)
 		}
 		start := time.Now()
 		wg.Wait()
-		if took := time.Since(start); took != MaxWaiters*time.Microsecond {
-			t.Errorf("%d turns took %v", MaxWaiters, took)
+		if took := time.Since(start); took != maxWaiters*time.Microsecond {
+			t.Errorf("%d turns took %v", maxWaiters, took)
 		}
 	})
 }

@@ -210,7 +210,7 @@ func (l Limit) instead(of Limit) Limit {
 	if l.Algorithm == weir.Auto && isCalendar(l.Per) == isCalendar(of.Per) {
 		l.Algorithm = of.Algorithm
 	}
-	if l.OnError == weir.OnErrorDefault {
+	if l.OnError == weir.OnError(0) {
 		l.OnError = of.OnError
 	}
 	return l

@@ -47,7 +47,7 @@ type tester interface {
 var ctx = context.Background()
 
 // noon begins every clock: a window of a second, a minute and an hour begins there.
-var noon = weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+var noon = weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 
 // clock stands still until it is told to move.
 type clock struct{ passed atomic.Int64 }

@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // llm is requests and tokens of a user, and requests of an address.
@@ -126,7 +127,7 @@ func TestReserveRefused(t *testing.T) {
 	if got := left(t, g, "llm", q); !cmp.Equal(got, []int64{10, 10, 1000}) {
 		t.Errorf("%v is left", got)
 	}
-	for _, ttl := range []time.Duration{-2, weir.MaxTTL + 1, weir.NoExpiry} {
+	for _, ttl := range []time.Duration{-2, compiled.MaxTTL + 1, weir.NoExpiry} {
 		q := ask(1, 1)
 		_, ticket, err := g.Reserve(ctx, g.Rules().Rule("llm"), &q, ttl)
 		if !errors.Is(err, weir.ErrInvalid) || ticket != nil {
@@ -206,7 +207,7 @@ func TestTicketsExpire(t *testing.T) {
 	if got := settle(t, g, renewed, Used{None: true}); got.Late || got.Refunded == 0 {
 		t.Errorf("renewed: %+v", got)
 	}
-	_, err := g.Renew(ctx, reserve(t, g, "llm", ask(1, 1), 0), weir.MaxTTL+1)
+	_, err := g.Renew(ctx, reserve(t, g, "llm", ask(1, 1), 0), compiled.MaxTTL+1)
 	if !errors.Is(err, weir.ErrInvalid) {
 		t.Error(err)
 	}

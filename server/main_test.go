@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // frozenTable is a limiter whose clock stands still, so that nothing refills.
 func frozenTable(t *testing.T) *memstore.Table {
 	t.Helper()
-	now := weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))
+	now := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
 	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return now }})
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Mode is how often the store is asked.
@@ -158,8 +159,8 @@ func (c Config) Validate() error {
 	wrong(c.MaxInFlight < 0, "MaxInFlight %d: must not be negative", c.MaxInFlight)
 	wrong(c.MaxKeys < 0 || c.MaxKeys > mostKeys, "MaxKeys %d: must be between 0 and %d", c.MaxKeys, mostKeys)
 	wrong(c.MaxDeny < 0, "MaxDeny %v: must not be negative", c.MaxDeny)
-	wrong(c.LeaseTTL != 0 && c.LeaseTTL < leastLeaseTTL || c.LeaseTTL > weir.MaxTTL,
-		"LeaseTTL %v: must be between %v and %v", c.LeaseTTL, leastLeaseTTL, weir.MaxTTL)
+	wrong(c.LeaseTTL != 0 && c.LeaseTTL < leastLeaseTTL || c.LeaseTTL > compiled.MaxTTL,
+		"LeaseTTL %v: must be between %v and %v", c.LeaseTTL, leastLeaseTTL, compiled.MaxTTL)
 	wrong(c.FlushEvery < 0, "FlushEvery %v: must not be negative", c.FlushEvery)
 	wrong(c.MaxUnsynced < 0, "MaxUnsynced %d: must not be negative", c.MaxUnsynced)
 	return errors.Join(problems...)

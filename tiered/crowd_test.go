@@ -13,7 +13,7 @@ import (
 func TestCrowd(t *testing.T) {
 	var c tiered.Crowd
 	const ttl, rivals = 5 * time.Second, 1 << 50 // the same word, another key
-	now := weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))
+	now := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
 	came := func(hash uint64, want int, since time.Duration) {
 		t.Helper()
 		if n, at := c.Came(hash, now, ttl); n != want || now.Sub(at) != since {

@@ -18,7 +18,7 @@ type clockAt struct{ at atomic.Int64 }
 
 func newClock() *clockAt {
 	c := &clockAt{}
-	c.at.Store(int64(weir.InstantOf(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))))
+	c.at.Store(int64(weir.Instant(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())))
 	return c
 }
 

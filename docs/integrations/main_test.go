@@ -54,7 +54,7 @@ type clock struct{ past atomic.Int64 }
 
 func (c *clock) now() weir.Instant {
 	begin := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
-	return weir.InstantOf(begin.Add(time.Duration(c.past.Load())))
+	return weir.Instant(begin.Add(time.Duration(c.past.Load())).UnixNano())
 }
 
 // patient is a store whose time passes only while somebody who was refused waits: the next

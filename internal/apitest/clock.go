@@ -19,7 +19,7 @@ type Clock struct{ now atomic.Int64 }
 // NewClock returns a clock that stands at Noon.
 func NewClock() *Clock {
 	c := &Clock{}
-	c.now.Store(int64(weir.InstantOf(Noon)))
+	c.now.Store(int64(weir.Instant(Noon.UnixNano())))
 	return c
 }
 

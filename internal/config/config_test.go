@@ -193,7 +193,7 @@ func TestPolicies(t *testing.T) {
 			Name: "api", Mode: guard.Shadow, Rollout: 1250, Limits: []guard.Limit{
 				{Limit: weir.Limit{Rate: 150, Per: every(time.Second), Burst: 200, Algorithm: weir.TokenBucket, Initial: weir.Filled(0.5), MaxDebt: 1000}},
 				{Limit: weir.Limit{Name: "daily", Rate: 50000, Per: weir.Calendar(weir.Day, berlin), Algorithm: weir.FixedWindow, OnError: weir.FailOpen}},
-				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Burst: 20, Algorithm: weir.GCRA, Initial: weir.Empty}, By: "ip", Mode: guard.Enforce},
+				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Burst: 20, Algorithm: weir.GCRA, Initial: weir.Filled(0)}, By: "ip", Mode: guard.Enforce},
 				{Limit: weir.Limit{Name: "tokens", Rate: 100000, Per: every(time.Minute), Algorithm: weir.SlidingWindow}, Unit: "tokens"},
 			}, Overrides: []guard.Override{
 				{Key: "alice.smith", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1000, Per: every(time.Second), Burst: 7}}}},
@@ -224,12 +224,12 @@ func TestDefaultPolicy(t *testing.T) {
 // Every word that a field takes is one that the package behind it takes.
 func TestChoices(t *testing.T) {
 	for _, word := range Algorithm("").choices() {
-		if _, err := weir.ParseAlgorithm(word); err != nil {
+		if err := new(weir.Algorithm).UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, word := range OnError("").choices() {
-		if _, err := weir.ParseOnError(word); err != nil {
+		if err := new(weir.OnError).UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -33,7 +33,7 @@ func (*Duration) pattern() (string, string) {
 type Per struct{ weir.Period }
 
 func (p *Per) set(text string) (err error) {
-	p.Period, err = weir.ParsePeriod(text)
+	err = p.Period.UnmarshalText([]byte(text))
 	if err != nil || strings.Contains(text, " ") || !p.isPositive() {
 		return errors.New("must be a duration such as 1s or 1m30s, or day, week, month or year")
 	}
@@ -93,10 +93,10 @@ type Initial struct{ weir.Fill }
 func (i *Initial) set(text string) error {
 	switch text {
 	case "full":
-		i.Fill = weir.Full
+		i.Fill = (weir.Fill{})
 		return nil
 	case "empty":
-		i.Fill = weir.Empty
+		i.Fill = weir.Filled(0)
 		return nil
 	}
 	tenThousandths, ok := parsePercent(text, 4)

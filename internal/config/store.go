@@ -216,10 +216,10 @@ func (c *checker) redis(r *Redis, at path) {
 // onError returns what weir calls it; "" is the default.
 func (c *checker) onError(o OnError, at path) weir.OnError {
 	if o == "" {
-		return weir.OnErrorDefault
+		return weir.OnError(0)
 	}
-	value, err := weir.ParseOnError(string(o))
-	if err != nil {
+	var value weir.OnError
+	if err := value.UnmarshalText([]byte(o)); err != nil {
 		c.wrong(at, "%v", err)
 	}
 	return value

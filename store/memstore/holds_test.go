@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -142,10 +143,10 @@ func TestHoldsThatMustExpireAfterAll(t *testing.T) {
 					t.Errorf("while it has no end: %+v", d)
 				}
 				change(t, table, held)
-				if d := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute).Decision; d.RetryAfter != weir.MaxTTL {
+				if d := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute).Decision; d.RetryAfter != compiled.MaxTTL {
 					t.Errorf("once it has one: %+v", d)
 				}
-				c.pass(weir.MaxTTL)
+				c.pass(compiled.MaxTTL)
 				r := hold1(t, table, policy(t, "q", rate), "k", 1, time.Minute)
 				if !r.Decision.Allowed {
 					t.Errorf("the slots' reservation is over, and still counts: %+v, %+v", r.Decision, table.Stats())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -138,7 +139,7 @@ func (m *model) convert(w *work, p *weir.Policy) (l *algo.Ledger, endBy int64, e
 		return nil, 0, err
 	}
 	if _, err := p.Compiled().Expiry(m.now, weir.NoExpiry); err != nil { // what p holds must expire
-		endBy := m.now + int64(weir.MaxTTL)
+		endBy := m.now + int64(compiled.MaxTTL)
 		l.EndHoldsBy(endBy)
 		return l, min(endBy, w.endBy), nil
 	}
@@ -579,7 +580,7 @@ func (m *model) settle(at pair, p *weir.Policy, r weir.Receipt, used int64) weir
 	out := weir.Settled(l.Settle(m.now, h.id, used))
 	until := h.expiry
 	if until == algo.Never {
-		until = m.now + int64(weir.MaxTTL)
+		until = m.now + int64(compiled.MaxTTL)
 	}
 	if !out.Late {
 		m.past[r.ID] = modelPast{at, until, out}

@@ -171,7 +171,7 @@ func (t *Table) nameLocked(text string) *name {
 func (t *Table) fingerprint(p *weir.Policy) uint64 {
 	var sum uint64
 	for _, l := range p.Limits() {
-		l.OnError = weir.OnErrorDefault // as for Policy.Same
+		l.OnError = weir.OnError(0) // as for Policy.Same
 		sum = sum*31 + maphash.Comparable(t.registry.seed, l)
 	}
 	return sum

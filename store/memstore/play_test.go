@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -183,7 +184,7 @@ func (p *player) settle(t *rapid.T) {
 
 func (p *player) renew(t *rapid.T) {
 	b := p.past(t)
-	b.Op, b.TTL = weir.Renew, rapid.SampledFrom([]time.Duration{0, time.Second, weir.MaxTTL, weir.NoExpiry}).Draw(t, "ttl")
+	b.Op, b.TTL = weir.Renew, rapid.SampledFrom([]time.Duration{0, time.Second, compiled.MaxTTL, weir.NoExpiry}).Draw(t, "ttl")
 	p.both(b)
 }
 

@@ -243,7 +243,7 @@ func TestHoldsAreBounded(t *testing.T) {
 func TestInitialCountsFromTheStart(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
-	p := policy(t, "p", weir.Limit{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Empty})
+	p := policy(t, "p", weir.Limit{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Filled(0)})
 	c.pass(10 * time.Second)
 	if d := take(t, table, p, "late", 0); d.Remaining != 10 {
 		t.Errorf("a key that comes ten seconds after the start: %+v", d)

@@ -36,7 +36,7 @@ func TestSweepForgivesNothing(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
 	idle, busy := burst(t, "idle", 0), burst(t, "busy", 0)
-	empty := policy(t, "empty", weir.Limit{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Empty})
+	empty := policy(t, "empty", weir.Limit{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Filled(0)})
 	c.pass(5 * time.Second)
 	take(t, table, idle, "k", 1)
 	take(t, table, busy, "idle", 1)

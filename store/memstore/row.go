@@ -131,7 +131,7 @@ func (r *row) convert(n *numbers, now int64) error {
 		return fmt.Errorf("memstore: policy %q: %w: %w", n.of.text, compiled.ErrLimits, err)
 	}
 	if expiry, err := n.policy.Compiled().Expiry(now, weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
-		r.endBy = int64(weir.Instant(now).Add(weir.MaxTTL))
+		r.endBy = int64(weir.Instant(now).Add(compiled.MaxTTL))
 		r.ledger.EndHoldsBy(r.endBy)
 	}
 	r.numbers = n

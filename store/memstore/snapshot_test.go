@@ -87,7 +87,7 @@ func everyKind() map[string][]weir.Limit {
 		"second":    {limit(weir.DualWindow, 10, time.Second)},
 		"dual":      {limit(weir.DualWindow, 6, time.Second), named("b", limit(weir.DualWindow, 10, time.Minute))},
 		"slots":     {{Rate: 10, Algorithm: weir.Concurrency}},
-		"empty":     {{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Empty}},
+		"empty":     {{Rate: 60, Per: weir.Every(time.Minute), Initial: weir.Filled(0)}},
 		"two rates": {{Rate: 10, Per: weir.Every(time.Second)}, named("b", perHour(30))},
 	}
 	kinds["everything"] = []weir.Limit{
@@ -252,7 +252,7 @@ func TestUnusedRowsRestart(t *testing.T) {
 	config := Config{MaxKeys: 2, Snapshots: true, Now: c.Now}
 	table := newTable(t, config)
 	fast := policy(t, "fast", weir.Limit{Rate: 10, Per: weir.Every(time.Second)})
-	late := policy(t, "late", weir.Limit{Rate: 10, Per: weir.Every(time.Hour), Initial: weir.Empty})
+	late := policy(t, "late", weir.Limit{Rate: 10, Per: weir.Every(time.Hour), Initial: weir.Filled(0)})
 	c.pass(time.Hour / 2)
 	take(t, table, fast, "k", 1)
 	take(t, table, late, "k", 5)

@@ -11,7 +11,7 @@ import (
 // Months differ in length. A row that is reset under other numbers, after its month has
 // ended, does not take the next one for as long.
 func TestResetAfterTheMonth(t *testing.T) {
-	now := weir.InstantOf(time.Date(2026, 5, 4, 5, 6, 7, 0, time.UTC))
+	now := weir.Instant(time.Date(2026, 5, 4, 5, 6, 7, 0, time.UTC).UnixNano())
 	s := open(t, Config{Redis: server(redistest.Start(t).Addr()), Now: func() weir.Instant { return now }})
 	month := weir.Calendar(weir.Month, nil)
 	p := newPolicy(t, "monthly", weir.Limit{Rate: 2, Per: month})

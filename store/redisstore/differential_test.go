@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/redistest"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
@@ -142,7 +143,7 @@ type reservation struct {
 }
 
 // duelStart is aligned to nothing but microseconds.
-var duelStart = weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.UTC))
+var duelStart = weir.Instant(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.UTC).UnixNano())
 
 func newDuel(t *testing.T, redis *redistest.Server, seed uint64) *duel {
 	d := &duel{t: t, seed: seed, rnd: rand.New(rand.NewPCG(seed, 0))}
@@ -209,7 +210,7 @@ func (d *duel) drawPolicies() {
 		l := d.limit(a)
 		switch i {
 		case 0:
-			l.Initial = weir.Full
+			l.Initial = (weir.Fill{})
 		case 1:
 			l.Name = "other" // than main
 		}
@@ -217,7 +218,7 @@ func (d *duel) drawPolicies() {
 	}
 	for range 2 {
 		l := d.limit(weir.GCRA)
-		l.Initial = weir.Full
+		l.Initial = (weir.Fill{})
 		d.add(l)
 	}
 	for range 4 {
@@ -269,7 +270,7 @@ func (d *duel) limit(a weir.Algorithm) weir.Limit {
 		l.Per = weir.Every(one(d, d.base/7, d.base, d.base, d.base*3, d.base*10).Truncate(time.Microsecond))
 	}
 	if d.oneIn(4) {
-		l.Initial = one(d, weir.Empty, weir.Filled(0.5))
+		l.Initial = one(d, weir.Filled(0), weir.Filled(0.5))
 	}
 	if !isGCRA(l) {
 		return l
@@ -533,9 +534,9 @@ func (d *duel) renew() {
 
 func (d *duel) ttl() time.Duration {
 	if d.most > 3 { // long enough for many to gather
-		return min(weir.MaxTTL, time.Duration(1+d.rnd.Int64N(int64(50*d.base))).Truncate(time.Microsecond)+d.moment())
+		return min(compiled.MaxTTL, time.Duration(1+d.rnd.Int64N(int64(50*d.base))).Truncate(time.Microsecond)+d.moment())
 	}
-	return min(weir.MaxTTL, d.moment()*time.Duration(1+d.upTo(20)))
+	return min(compiled.MaxTTL, d.moment()*time.Duration(1+d.upTo(20)))
 }
 
 // peekAll looks at everything once more, for what no answer has shown yet.

@@ -96,7 +96,7 @@ func TestAllKeysExpire(t *testing.T) {
 	policies := []*weir.Policy{
 		newPolicy(t, "gcra", weir.Limit{Rate: 10, Per: hour}),
 		newPolicy(t, "thirds", weir.Limit{Rate: 3, Per: weir.Every(time.Second)}),
-		newPolicy(t, "empty", weir.Limit{Rate: 10, Per: hour, Initial: weir.Empty}),
+		newPolicy(t, "empty", weir.Limit{Rate: 10, Per: hour, Initial: weir.Filled(0)}),
 		newPolicy(t, "fixed", weir.Limit{Rate: 10, Per: hour, Algorithm: weir.FixedWindow}),
 		newPolicy(t, "year", weir.Limit{Rate: 10, Per: weir.Calendar(weir.Year, nil)}),
 		newPolicy(t, "anchored", weir.Limit{Rate: 10, Per: hour, Algorithm: weir.AnchoredWindow}),

@@ -62,7 +62,7 @@ func (s *Store) newNumbers(p *weir.Policy, f *family, version int) (*numbers, er
 	if len(n.cals) == 0 {
 		n.fixed = n.setText(0, nil)
 	}
-	if l := p.Limits()[0]; len(p.Limits()) == 1 && l.Name == "main" && isGCRA(l) && l.Initial == weir.Full && !s.general {
+	if l := p.Limits()[0]; len(p.Limits()) == 1 && l.Name == "main" && isGCRA(l) && l.Initial == (weir.Fill{}) && !s.general {
 		n.small = newSmall(n, l)
 	}
 	return n, nil
@@ -79,10 +79,10 @@ var kinds = map[weir.Algorithm]string{
 func (n *numbers) rule(i int, l weir.Limit) (string, error) {
 	name, _ := json.Marshal(l.Name)
 	if isGCRA(l) {
-		return gcraText(string(name), l)
+		return gcraText(string(name), l, n.policy.Compiled().Fills[i])
 	}
 	head := fmt.Sprintf(`{"name":%s,"kind":%q,"cap":%d`, name, kinds[l.Algorithm], l.Rate)
-	if missing := missingUnits(l); missing > 0 {
+	if missing := missingUnits(l, n.policy.Compiled().Fills[i]); missing > 0 {
 		head += fmt.Sprintf(`,"miss":%d`, missing)
 	}
 	unit, zone := l.Per.Calendar()
@@ -102,14 +102,14 @@ func (n *numbers) rule(i int, l weir.Limit) (string, error) {
 }
 
 // missingUnits returns how many units a window starts without, rounded up.
-func missingUnits(l weir.Limit) int64 {
-	up := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(l.Initial.Missing())))
+func missingUnits(l weir.Limit, fill algo.Fill) int64 {
+	up := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(fill)))
 	up.Add(up, big.NewInt(algo.FillSteps-1))
 	return up.Div(up, big.NewInt(algo.FillSteps)).Int64()
 }
 
 // gcraText returns a GCRA limit in JSON.
-func gcraText(name string, l weir.Limit) (string, error) {
+func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
 	a, b, err := parts(l)
 	if err != nil {
 		return "", err
@@ -117,7 +117,7 @@ func gcraText(name string, l weir.Limit) (string, error) {
 	burst, most := units(l.Burst).span(a, b), mostUnits(l).span(a, b)
 	text := fmt.Sprintf(`{"name":%s,"kind":"g","cap":%d,"a":%d,"b":%d,"Bw":%d,"Bf":%d,"Mw":%d,"Mf":%d`,
 		name, l.Burst, a, b, burst.w, burst.f, most.w, most.f)
-	if missing := l.Initial.Missing(); missing > 0 {
+	if missing > 0 {
 		m := amount{num: new(big.Int).Mul(big.NewInt(l.Burst), big.NewInt(int64(missing))), den: algo.FillSteps}.span(a, b)
 		text += fmt.Sprintf(`,"mw":%d,"mf":%d`, m.w, m.f)
 	}
@@ -180,7 +180,7 @@ func (n *numbers) set(now int64, since int) string {
 }
 
 func (n *numbers) setText(now int64, past []byte) string {
-	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, weir.MaxTTL.Microseconds())
+	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, compiled.MaxTTL.Microseconds())
 	if _, err := n.policy.Compiled().Expiry(int64(0), weir.NoExpiry); err == nil {
 		b = append(b, `,"endless":true`...)
 	}
@@ -217,8 +217,8 @@ func (c calendar) boundaries(now int64) string {
 func fingerprint(p *weir.Policy) uint64 {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%q", p.Name())
-	for _, l := range p.Limits() {
-		_, _ = fmt.Fprintf(h, "%q %d %d %s %d %d %d ", l.Name, l.Algorithm, l.Rate, periodText(l.Per), l.Burst, l.Initial.Missing(), l.MaxDebt)
+	for i, l := range p.Limits() {
+		_, _ = fmt.Fprintf(h, "%q %d %d %s %d %d %d ", l.Name, l.Algorithm, l.Rate, periodText(l.Per), l.Burst, p.Compiled().Fills[i], l.MaxDebt)
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
 }

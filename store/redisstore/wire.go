@@ -73,11 +73,9 @@ func (w *wireLimit) limit() (weir.Limit, error) {
 		}
 		l.Per = weir.Calendar(unit, time.FixedZone(w.Zone.Name, w.Zone.Offset))
 	case w.Per != "":
-		per, err := weir.ParsePeriod(w.Per)
-		if err != nil {
+		if err := l.Per.UnmarshalText([]byte(w.Per)); err != nil {
 			return weir.Limit{}, fmt.Errorf("limit %q: %w", w.Name, err)
 		}
-		l.Per = per
 	}
 	return l, nil
 }

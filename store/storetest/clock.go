@@ -19,7 +19,7 @@ type Clock struct {
 
 // noon is where clocks start: an instant at which every window begins that
 // divides twelve hours.
-var noon = weir.InstantOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+var noon = weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 
 func newClock(resolution time.Duration) *Clock {
 	c := &Clock{resolution: int64(resolution)}

@@ -58,7 +58,7 @@ func describe(p *weir.Policy) string {
 	texts := make([]string, len(limits))
 	for i, l := range limits {
 		texts[i] = fmt.Sprintf("%s: %v", l.Name, l)
-		if l.Initial != weir.Full {
+		if l.Initial != (weir.Fill{}) {
 			texts[i] += fmt.Sprintf(" initial %v", l.Initial)
 		}
 		if l.MaxDebt != 0 {

@@ -135,7 +135,7 @@ func (d drawer) limit(w *world) weir.Limit {
 	}
 	l = d.numbers(w, l)
 	if w.initial && l.Algorithm != weir.Concurrency {
-		l.Initial = sample(d, "initial", weir.Full, weir.Empty, weir.Filled(0.5))
+		l.Initial = sample(d, "initial", (weir.Fill{}), weir.Filled(0), weir.Filled(0.5))
 	}
 	return l
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 var inputTests = []test{
@@ -127,8 +128,8 @@ func badTTLs(r *rig) {
 	}{
 		{-2, []weir.Charge{slot}},
 		{-time.Second, []weir.Charge{rate}},
-		{weir.MaxTTL + time.Microsecond, []weir.Charge{slot}},
-		{weir.MaxTTL + time.Microsecond, []weir.Charge{rate}},
+		{compiled.MaxTTL + time.Microsecond, []weir.Charge{slot}},
+		{compiled.MaxTTL + time.Microsecond, []weir.Charge{rate}},
 		{weir.NoExpiry, []weir.Charge{rate}},
 		{weir.NoExpiry, []weir.Charge{slot, rate}}, // the rate must expire
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -219,7 +220,7 @@ func (m *model) underLocked(p *weir.Policy, key rowKey) (*row, error) {
 		return nil, err
 	}
 	if _, err := p.Compiled().Expiry(int64(m.now), weir.NoExpiry); err != nil { // what p holds must expire
-		c.ledger.EndHoldsBy(int64(m.now.Add(weir.MaxTTL)))
+		c.ledger.EndHoldsBy(int64(m.now.Add(compiled.MaxTTL)))
 	}
 	return c, nil
 }

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 var randomTests = []test{
@@ -70,7 +71,7 @@ type held struct {
 }
 
 // start is an instant that is aligned to nothing but microseconds.
-var start = weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.UTC))
+var start = weir.Instant(time.Date(2026, 3, 4, 5, 6, 7, 123_456_000, time.UTC).UnixNano())
 
 func newPlayer(r *rig, t *rapid.T, w world) *player {
 	o := Options{Clock: newClock(r.store.Resolution)}
@@ -232,7 +233,7 @@ func (p *player) renew(s step) {
 
 // expires notes an expiry as the last, if it ever comes.
 func (p *player) expires(r weir.Receipt) {
-	if r.Expiry.Sub(p.model.now) <= weir.MaxTTL {
+	if r.Expiry.Sub(p.model.now) <= compiled.MaxTTL {
 		p.edges[2] = r.Expiry
 	}
 }

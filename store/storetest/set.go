@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 var setTests = []test{
@@ -236,7 +237,7 @@ func setSlots(r *rig) {
 	// Under a rate what is held must expire, an hour from now at the latest.
 	r.wantTake(held, "k", 0, admitted(5, 3, hours(1)+minutes(24)))
 	r.wantTake(held, "k", 3, admitted(5, 0, hours(1)+minutes(24)))
-	r.clock.Pass(weir.MaxTTL - r.res())
+	r.clock.Pass(compiled.MaxTTL - r.res())
 	r.wantLeft("just before the expiry", rate, "k", 3, 5)
 	r.clock.Pass(r.res())
 	r.wantSettled(res, weir.Settled{Late: true}, 0)

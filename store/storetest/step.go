@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A step of a random case. What it depends on at run time, such as which
@@ -180,13 +181,13 @@ func (d drawer) cost(capacity int64) int64 {
 func (d drawer) ttl(w *world) time.Duration {
 	switch n := d.upTo(7, "ttl"); {
 	case n < 5:
-		return min(weir.MaxTTL, time.Duration(1+d.upTo(9, "times"))*d.moment(w, "ttl"))
+		return min(compiled.MaxTTL, time.Duration(1+d.upTo(9, "times"))*d.moment(w, "ttl"))
 	case n == 5:
 		return weir.NoExpiry // an error but for slots
 	case n == 6 && w.grain != coarseGrain:
 		return 0
 	}
-	return weir.MaxTTL
+	return compiled.MaxTTL
 }
 
 // use is how much of units was used.

@@ -183,7 +183,7 @@ func farJumps(r *rig) {
 }
 
 func initialFromStart(r *rig) {
-	empty, half := weir.Empty, weir.Filled(0.5)
+	empty, half := weir.Filled(0), weir.Filled(0.5)
 	from := func(f weir.Fill, l weir.Limit) weir.Limit { l.Initial = f; return l }
 	policies := []struct {
 		p               *weir.Policy
@@ -211,7 +211,7 @@ func initialFromStart(r *rig) {
 }
 
 func date(zone *time.Location, year int, month time.Month, day, hour int) weir.Instant {
-	return weir.InstantOf(time.Date(year, month, day, hour, 0, 0, 0, zone))
+	return weir.Instant(time.Date(year, month, day, hour, 0, 0, 0, zone).UnixNano())
 }
 
 func calendars(r *rig) {

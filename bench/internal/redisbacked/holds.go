@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/redisserver"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/store/redisstore"
 )
 
@@ -114,7 +115,7 @@ func heldValues(runs [][]run) (values [][]float64) {
 // prepare opens reservations that outlive the survey.
 func (c heldCall) prepare(store *redisstore.Store, p *weir.Policy) error {
 	for n := c.open; n > 0; {
-		b := weir.Batch{Op: weir.ReserveAll, TTL: weir.MaxTTL}
+		b := weir.Batch{Op: weir.ReserveAll, TTL: compiled.MaxTTL}
 		for range min(n, 500) {
 			b.Charges = append(b.Charges, weir.Charge{Policy: p, Key: c.name(), Cost: 1})
 		}

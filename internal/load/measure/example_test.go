@@ -11,7 +11,7 @@ import (
 // A worker that is late by 300 ms: the server took 5 ms, but whoever waited for the
 // answer had it after 305 ms.
 func ExampleRun() {
-	start := weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
+	start := weir.Instant(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC).UnixNano())
 	run := measure.NewRun(start)
 	run.SetTarget(start, 1)
 

@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // t0 is when the runs of these tests start.
-var t0 = weir.InstantOf(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC))
+var t0 = weir.Instant(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC).UnixNano())
 
 // after returns t0 plus some milliseconds.
 func after(ms float64) weir.Instant { return t0.Add(duration(ms)) }

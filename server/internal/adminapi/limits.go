@@ -63,7 +63,7 @@ func numbersOf(limits []guard.Limit) []numbersAnswer {
 		if l.Algorithm != weir.Auto {
 			n.Algorithm = l.Algorithm.String()
 		}
-		if l.OnError != weir.OnErrorDefault {
+		if l.OnError != weir.OnError(0) {
 			n.OnError = l.OnError.String()
 		}
 		list = append(list, n)
@@ -80,7 +80,7 @@ func perText(p weir.Period) string {
 
 // initialText returns "" for the default.
 func initialText(f weir.Fill) string {
-	if f == weir.Full {
+	if f == (weir.Fill{}) {
 		return ""
 	}
 	return f.String()

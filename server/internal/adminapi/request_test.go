@@ -209,7 +209,7 @@ func compare(t *testing.T, body []byte, req *request) {
 		if o.Initial.String() != got.Initial.String() {
 			t.Fatalf("%q: limit %d begins with %v, want %v", body, i, got.Initial, o.Initial)
 		}
-		o.Initial, got.Initial = weir.Full, weir.Full // NaN is not equal to itself
+		o.Initial, got.Initial = (weir.Fill{}), (weir.Fill{}) // NaN is not equal to itself
 		if got != o {
 			t.Fatalf("%q: limit %d is %#v, want %#v", body, i, got, o)
 		}

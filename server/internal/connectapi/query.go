@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -134,7 +135,7 @@ func lasts(ms int64) (time.Duration, *connect.Error) {
 	if ms == 0 {
 		return weir.DefaultTTL, nil
 	}
-	return millisecond(ms), checkRange(`"ttl_ms"`, ms, weir.MaxTTL.Milliseconds())
+	return millisecond(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
 }
 
 func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

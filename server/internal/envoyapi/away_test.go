@@ -27,7 +27,7 @@ import (
 // before puts a local tier before a store.
 func before(t *testing.T, w *world, store weir.Limiter, nodes int, on weir.OnError) weir.Limiter {
 	t.Helper()
-	clock := func() weir.Instant { return weir.InstantOf(w.now) }
+	clock := func() weir.Instant { return weir.Instant(w.now.UnixNano()) }
 	tier, err := tiered.New(tiered.Config{Store: store, Local: apitest.Table(t, clock), Nodes: nodes, OnError: on, Now: clock})
 	must(t, err)
 	t.Cleanup(tier.Close)

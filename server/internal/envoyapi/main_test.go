@@ -43,7 +43,7 @@ var noon = time.Date(2026, 5, 17, 12, 0, 40, 0, time.UTC)
 func newWorld(t testing.TB, domains ...Domain) *world {
 	t.Helper()
 	w := &world{now: noon}
-	w.limiter = apitest.Table(t, func() weir.Instant { return weir.InstantOf(w.now) })
+	w.limiter = apitest.Table(t, func() weir.Instant { return weir.Instant(w.now.UnixNano()) })
 	w.service = New(Config{
 		Limiter: w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
 		Observe: func(r *guard.Record) { w.records = append(w.records, *r) },

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -219,7 +220,7 @@ func (req *request) field(s *scanner, name string) (err error) {
 		ms, err = s.integer(`"max_wait_ms"`, guard.MaxWait.Milliseconds())
 		req.query.MaxWait = millisecond(ms)
 	case "ttl_ms":
-		req.ttl, err = s.integer(`"ttl_ms"`, weir.MaxTTL.Milliseconds())
+		req.ttl, err = s.integer(`"ttl_ms"`, compiled.MaxTTL.Milliseconds())
 	case "id":
 		var id []byte
 		id, err = s.str(`"id"`)

@@ -169,7 +169,7 @@ func (l *openapiLimiter) Do(ctx context.Context, b *weir.Batch) error {
 // still.
 func openapiNew(t *testing.T) *openapiWorld {
 	t.Helper()
-	noon := weir.InstantOf(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC))
+	noon := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
 	table, err := memstore.New(memstore.Config{Now: func() weir.Instant { return noon }})
 	openapiMust(t, err)
 	w := &openapiWorld{limiter: &openapiLimiter{Limiter: table}, ready: true}

@@ -133,8 +133,8 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 // takeTTL reads how long a reservation is to last, in milliseconds.
 func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 	n, ok := parseInt(arg)
-	if !ok || n < 1 || n > weir.MaxTTL.Milliseconds() {
-		c.fail(fmt.Sprintf("ERR a TTL is between 1 and %d ms", weir.MaxTTL.Milliseconds()))
+	if !ok || n < 1 || n > compiled.MaxTTL.Milliseconds() {
+		c.fail(fmt.Sprintf("ERR a TTL is between 1 and %d ms", compiled.MaxTTL.Milliseconds()))
 		return 0
 	}
 	*ttl = n

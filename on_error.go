@@ -2,13 +2,13 @@ package weir
 
 import "fmt"
 
-// OnError is what a limit does while the store that counts it cannot be asked.
+// OnError is what a limit does while its store is unavailable. The zero value means what the
+// limiter is configured to do.
 type OnError uint8
 
 // What a limit can do then.
 const (
-	OnErrorDefault OnError = iota // as the limiter is configured
-	FailLocal                     // this process admits its share of the limit: the fleet's divided by the number of nodes
+	FailLocal  OnError = iota + 1 // this process admits its share of the limit: the fleet's divided by the number of nodes
 	FailOpen                      // every charge is admitted, without a bound
 	FailClosed                    // every charge is refused, with Reason StoreDown
 )
@@ -23,8 +23,8 @@ func (o OnError) String() string {
 	return fmt.Sprintf("on_error(%d)", uint8(o))
 }
 
-// ParseOnError is the inverse of String.
-func ParseOnError(name string) (OnError, error) {
+// parseOnError is the inverse of String.
+func parseOnError(name string) (OnError, error) {
 	for i, n := range onErrorNames {
 		if n == name {
 			return OnError(i), nil
@@ -36,8 +36,8 @@ func ParseOnError(name string) (OnError, error) {
 // MarshalText returns String.
 func (o OnError) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText is ParseOnError.
+// UnmarshalText is the inverse of MarshalText.
 func (o *OnError) UnmarshalText(text []byte) (err error) {
-	*o, err = ParseOnError(string(text))
+	*o, err = parseOnError(string(text))
 	return err
 }

@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"math"
 	"time"
 
 	"github.com/weirlimit/weir/internal/mono"
@@ -11,24 +10,11 @@ import (
 // wall time at the start of the process plus the monotonic time since, so it
 // never goes back. It does not follow a wall clock that is set while the process
 // runs, nor count the time that a machine is suspended; the daemon does both, forward
-// only, within a second. Methods that end in At take the instant from the caller, for
-// tests and for many decisions with one clock reading.
+// only, within a second. In a bubble of testing/synctest it follows the bubble's clock.
 type Instant int64
 
 // Now reads the clock that limiters act on.
 func Now() Instant { return Instant(mono.Now()) }
-
-// InstantOf returns t as an Instant. Times that an Instant cannot hold are moved to
-// the nearer end.
-func InstantOf(t time.Time) Instant {
-	switch year := t.UTC().Year(); {
-	case year < 1700:
-		return math.MinInt64
-	case year > 2250:
-		return math.MaxInt64
-	}
-	return Instant(t.UnixNano())
-}
 
 // Time returns the instant in UTC.
 func (i Instant) Time() time.Time { return time.Unix(0, int64(i)).UTC() }
