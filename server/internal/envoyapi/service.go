@@ -1,7 +1,6 @@
 package envoyapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +45,8 @@ func New(cfg Config) *Service {
 	return &Service{cfg: cfg, refunds: newTurns(), told: map[string]*weir.Policy{}}
 }
 
-// Set tells the limiter of rules that calls are to bring from now on. Counts are kept. If
+// Set changes the limiter's limits to those of rules that calls are to bring from now on. Counts
+// are kept. Limits of a name that is new are left as the limiter has them; see Rules.Policies. If
 // it returns an error, the rules before are in force.
 func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	s.mu.Lock()
@@ -54,16 +54,14 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	var done []*weir.Policy // what was in force before
 	for name, p := range rules.policies {
 		old := s.told[name]
-		if old != nil && old.Same(p) {
+		if old == nil || old.Same(p) {
 			s.told[name] = p
 			continue
 		}
-		err := s.cfg.Limiter.Set(ctx, cmp.Or(old, p), p)   // it may remember that these very numbers were once replaced
+		err := s.cfg.Limiter.Set(ctx, old, p)
 		if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
 			s.told[name] = p
-			if old != nil {
-				done = append(done, old)
-			}
+			done = append(done, old)
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("envoy: policy %q: %w", name, err), s.undoLocked(ctx, done))
