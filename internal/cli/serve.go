@@ -124,6 +124,7 @@ type follower struct {
 // run serves until ctx ends. It says whether it came so far that it listened.
 func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err error) {
 	c := d.config.Server()
+	c.Exclusive = counts.exclusive
 	c.Limiter, c.Overrides, c.Collectors, c.Stats = counts.limiter, counts.overrides, counts.collectors, counts.stats
 	c.Log, c.Version = d.log, readVersion().Version
 	c.OnListen = func(b server.Bound) {

@@ -15,7 +15,10 @@ type Replacement struct {
 	// Brought is the policy that callers bring.
 	Brought *weir.Policy
 
-	// InForce decides for them. It has the limits of Brought if the change has put these in
+	// Old was in force for them until the change.
+	Old *weir.Policy
+
+	// InForce decides for them now. It has the limits of Brought if the change has put these in
 	// force again.
 	InForce *weir.Policy
 
@@ -75,7 +78,8 @@ func (h *history) note(p *weir.Policy, last *change, version int) {
 		return
 	}
 	h.store.replaced.add(Replacement{
-		Brought: p, InForce: last.new, Since: time.UnixMicro(last.at), BeforeStart: int64(last.version) <= h.first.Load(),
+		Brought: p, Old: last.old, InForce: last.new, Since: time.UnixMicro(last.at),
+		BeforeStart: int64(last.version) <= h.first.Load(),
 	})
 }
 

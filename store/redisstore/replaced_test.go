@@ -64,7 +64,8 @@ func wantReports(t *testing.T, s *Store, r *reports, want ...string) {
 	s.Close()
 	var got []string
 	for _, one := range r.list {
-		got = append(got, fmt.Sprintf("%s: %s → %s before start %v", one.Brought.Name(), limitsText(one.Brought), limitsText(one.InForce), one.BeforeStart))
+		got = append(got, fmt.Sprintf("%s: %s: %d → %d, before start %v",
+			one.Brought.Name(), limitsText(one.Brought), one.Old.Limits()[0].Rate, one.InForce.Limits()[0].Rate, one.BeforeStart))
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
 		t.Errorf("reported:\n%s\nwant:\n%s", g, w)
@@ -104,13 +105,13 @@ func TestRedeployedOldLimits(t *testing.T) {
 	if got := limit(t, c, v[0]); got != 10 {
 		t.Errorf("a process that starts then gets %d, want 10", got)
 	}
-	wantReports(t, b, &second, "api: 10 per 1h0m0s (gcra) → 20 per 1h0m0s (gcra) before start true")
+	wantReports(t, b, &second, "api: 10 per 1h0m0s (gcra): 10 → 20, before start true")
 	if at := second.list[0].Since.UnixMicro(); at < before || at > after {
 		t.Errorf("in force since %d, want %d to %d", at, before, after)
 	}
 	wantReports(t, a, &first,
-		"api: 10 per 1h0m0s (gcra) → 10 per 1h0m0s (gcra) before start false",
-		"api: 20 per 1h0m0s (gcra) → 10 per 1h0m0s (gcra) before start false")
+		"api: 10 per 1h0m0s (gcra): 20 → 10, before start false",
+		"api: 20 per 1h0m0s (gcra): 20 → 10, before start false")
 	wantReports(t, c, &third)
 }
 
@@ -146,7 +147,7 @@ func TestReportedOnce(t *testing.T) {
 				t.Errorf("limit %d after change %d", got, i)
 			}
 		}
-		want = append(want, fmt.Sprintf("api: 10 per 1h0m0s (gcra) → %d per 1h0m0s (gcra) before start false", 10*(i+1)))
+		want = append(want, fmt.Sprintf("api: 10 per 1h0m0s (gcra): %d → %d, before start false", 10*i, 10*(i+1)))
 	}
 	wantReports(t, a, &own)
 	wantReports(t, b, &others, want...)
