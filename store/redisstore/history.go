@@ -171,8 +171,8 @@ func (h *history) unread(err error) error {
 	return fmt.Errorf("redisstore: %s: %w", h.key, err)
 }
 
-// recordKept is for how long records are kept, in ms: 400 days, begun anew with
-// every Set and every process that starts.
+// recordKept is for how long a record is kept after its last change, and the epoch after the last
+// start of a process, in ms: 400 days.
 const recordKept = "34560000000"
 
 // parse reads a record.
