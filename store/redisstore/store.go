@@ -45,10 +45,11 @@ type Config struct {
 
 	// OnReplaced is called when limits that callers of this Store bring were replaced by
 	// a Set of another process, so that others are in force: when the limits are first
-	// used, if that was earlier, and whenever it happens later. It is called once for each change
-	// and each of the limits that are brought, also when a change puts these in force again, and
-	// never for this Store's own Sets. It has a goroutine of its own, so it delays no
-	// decision, and it may call Set, but not Close, which waits for it.
+	// used, if the Set was earlier, and after a later Set when they are next used. It is called
+	// once for each of the limits that are brought and each change of what is in force for them, also
+	// if that puts them in force again, and never for this Store's own Sets. It runs in a
+	// goroutine of its own, so it delays no decision; it may call Set, but not Close, which
+	// waits for it.
 	//
 	// The default logs a warning with slog.Default, so that nobody is decided by other limits than
 	// he deployed without a word of it. A function that does nothing turns that off.
