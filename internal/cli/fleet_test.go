@@ -178,3 +178,20 @@ func TestRestartWithAnOlderFile(t *testing.T) {
 		})
 	}
 }
+
+// A reload whose limits are in force, as far as is known, needs no Redis: it may be about a
+// certificate.
+func TestReloadWithoutRedis(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	d := startConfigured(t, redis, filepath.Join(t.TempDir(), "weir.yaml"), perHour(10))
+	redis.Stop()
+	d.take(t, 1)
+	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	d.awaitLog(t, "the configuration was read again", 1)
+	if text := d.stderr.String(); strings.Contains(text, "not taken over") {
+		t.Error("a reload that changes nothing was put off")
+	}
+}
