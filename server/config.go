@@ -41,6 +41,12 @@ type Config struct {
 	// Limiter decides.
 	Limiter weir.Limiter
 
+	// Exclusive says that no other process decides by the counts of Limiter. Then New puts the
+	// limits of Live in force as they are, also if counts that are older than this process, such as those of a
+	// snapshot, have replaced them. The default is false: a start changes no limits, because
+	// other processes may have changed them since Live was written; Reload does.
+	Exclusive bool
+
 	// Backend names, in metrics, what Limiter counts with: "memory" (the default) or
 	// "redis".
 	Backend string

@@ -203,6 +203,37 @@ func TestReloadsUnderLoad(t *testing.T) {
 	}
 }
 
+// A start changes no limits that were replaced since, unless nobody else decides by them. A
+// reload does.
+func TestStartIsNoChange(t *testing.T) {
+	table, client := frozenTable(t), newClient(t)
+	live := func(n int64) Live { return Live{Policies: []guard.Policy{onePolicy("api", n)}} }
+	limit := func(srv *running) int64 {
+		a, _ := check(t, client, srv.url, `{"policy":"api","key":"alice","cost":0}`)
+		return a.Limit
+	}
+	reload := func(srv *running, n int64) {
+		if err := srv.Reload(context.Background(), live(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := run(t, Config{Limiter: table, Live: live(10)})
+	reload(first, 20)
+	second := run(t, Config{Limiter: table, Live: live(10)})
+	if a, b := limit(first), limit(second); a != 20 || b != 20 {
+		t.Errorf("limits %d and %d after a start with the old ones, want 20", a, b)
+	}
+	reload(second, 10)
+	if a, b := limit(first), limit(second); a != 10 || b != 10 {
+		t.Errorf("limits %d and %d after a reload of the old ones, want 10", a, b)
+	}
+	reload(first, 20)
+	third := run(t, Config{Limiter: table, Live: live(10), Exclusive: true})
+	if a, b := limit(first), limit(third); a != 10 || b != 10 {
+		t.Errorf("limits %d and %d after a start that is a change, want 10", a, b)
+	}
+}
+
 // A limiter that cannot be told of new numbers keeps the old ones in force.
 func TestReloadWithoutTheStore(t *testing.T) {
 	srv := run(t, Config{Limiter: stubborn{frozenTable(t)}, Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})

@@ -96,6 +96,11 @@ func New(cfg Config) (*Server, error) {
 	if err := s.envoy.Set(context.Background(), st.envoy); err != nil {
 		return nil, err
 	}
+	if s.cfg.Exclusive {
+		if err := s.putInForce(context.Background(), st); err != nil {
+			return nil, err
+		}
+	}
 	s.state.Store(st)
 	s.known = set
 	s.reloads.Succeeded(s.began)

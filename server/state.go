@@ -146,8 +146,9 @@ func (st *state) readTLS(listeners ...Listener) error {
 
 // Reload puts another configuration in force: policies, clients, operators and the rest of
 // Live; certificates are read again. Requests that are being answered are answered by the
-// old one, and every key's units in use are kept. If it returns an error, nothing has
-// changed, and metrics and /readyz say so until the next Reload.
+// old one, and every key's units in use are kept. Limits of live that are not in force, because
+// another process has replaced them, are put in force again. If it returns an error, this server
+// decides as before, and metrics and /readyz say so until the next Reload.
 func (s *Server) Reload(ctx context.Context, live Live) error {
 	err := s.reload(ctx, live)
 	if err != nil {
@@ -175,16 +176,31 @@ func (s *Server) reload(ctx context.Context, live Live) error {
 		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
 		set = s.known
 	}
-	return s.changeLocked(ctx, live, set)
-}
-
-// changeLocked puts a state in force. It requires s.changing.
-func (s *Server) changeLocked(ctx context.Context, live Live, set []Override) error {
-	old := s.state.Load()
-	st, err := s.compile(live, set, old)
+	st, err := s.compile(live, set, s.state.Load())
 	if err != nil {
 		return err
 	}
+	if err := s.putInForce(ctx, st); err != nil {
+		return err
+	}
+	return s.changeLocked(ctx, st, set)
+}
+
+// putInForce puts the limits of a state in force as they are, also where the limiter has
+// replaced them. Where it has not, nothing changes.
+func (s *Server) putInForce(ctx context.Context, st *state) error {
+	for _, p := range slices.Concat(st.rules.Policies(), st.envoy.Policies()) {
+		if err := s.cfg.Limiter.Set(ctx, p, p); err != nil {
+			return fmt.Errorf("server: policy %q: %w", p.Name(), err)
+		}
+	}
+	return nil
+}
+
+// changeLocked puts a state with these overrides in force, and changes the limits that were others
+// in the state before. It requires s.changing.
+func (s *Server) changeLocked(ctx context.Context, st *state, set []Override) error {
+	old := s.state.Load()
 	if err := s.envoy.Set(ctx, st.envoy); err != nil {
 		return err
 	}
@@ -204,7 +220,12 @@ func (s *Server) refresh(ctx context.Context) error {
 	if err != nil || sameOverrides(set, s.known) {
 		return err
 	}
-	return s.changeLocked(ctx, s.state.Load().live, set)
+	old := s.state.Load()
+	st, err := s.compile(old.live, set, old)
+	if err != nil {
+		return err
+	}
+	return s.changeLocked(ctx, st, set)
 }
 
 // sameOverrides says whether two lists have the same in them. It sorts them.

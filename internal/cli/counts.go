@@ -29,6 +29,7 @@ import (
 // counts is where the daemon counts.
 type counts struct {
 	limiter    weir.Limiter
+	exclusive  bool             // no other process decides by them
 	overrides  server.Overrides // nil for those of the server itself
 	collectors []prometheus.Collector
 	stats      func() map[string]any
@@ -65,14 +66,7 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := compiled(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if err := declare(context.Background(), table, list); err != nil {
-		return nil, err
-	}
-	c.limiter = table
+	c.limiter, c.exclusive = table, true
 	c.collectors = append(c.collectors, weirprom.NewMemstore(table.Stats))
 	c.stats = func() map[string]any { return map[string]any{"kind": "memory", "memory": table.Stats()} }
 	return c, nil
@@ -84,15 +78,18 @@ const connectTimeout = 10 * time.Second
 // inRedis is what it takes to count in Redis.
 type inRedis struct {
 	store     *redisstore.Store
-	bus       *redistier.Bus
+	bus       bus
 	overrides *overrides.Redis
 	tier      *tiered.Limiter
 	log       *slog.Logger
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error) // of all connections
+	logged    map[string]time.Time                                              // replaced's: the last change that was logged, by policy
 }
 
 // newInRedis returns what has no connections yet. It will make them as [socket.Dial] does.
-func newInRedis(log *slog.Logger) *inRedis { return &inRedis{log: log, dial: socket.Dial} }
+func newInRedis(log *slog.Logger) *inRedis {
+	return &inRedis{log: log, dial: socket.Dial, logged: map[string]time.Time{}}
+}
 
 // openRedis counts in Redis, with a tier in front of it.
 func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
@@ -101,7 +98,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 		r.close()
 		return nil, fmt.Errorf("redis: %w", err)
 	}
-	if err := r.newTier(cfg); err != nil {
+	if err := r.newTier(ctx, cfg); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 		"consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError)
 	warnOfEviction(log, r.store)
 	return &counts{
-		limiter: r.tier, overrides: r.overrides,
+		limiter: &fleetLimits{r.tier, r.store, log}, overrides: r.overrides,
 		collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats), evictsGauge(r.store)},
 		stats:      func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
 		during: func(serve func() (bool, error)) error {
@@ -147,6 +144,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	defer cancel()
 	c := cfg.Store.Redis
 	c.Redis.Dial = r.dial
+	c.OnReplaced = r.replaced
 	if r.store, err = redisstore.New(ctx, c); err != nil {
 		return err
 	}
@@ -157,10 +155,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	if err := warm(ctx, r.store, list); err != nil {
 		return err
 	}
-	if err := declare(ctx, r.store, list); err != nil {
-		return err
-	}
-	if r.bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
+	if r.bus.Bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
 		return err
 	}
 	r.overrides, err = overrides.NewRedis(ctx, redisconn.Config(c.Redis), strings.TrimSuffix(c.Prefix, ":"))
@@ -168,13 +163,13 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 }
 
 // newTier makes what stands in front of Redis.
-func (r *inRedis) newTier(cfg *config.Config) error {
+func (r *inRedis) newTier(ctx context.Context, cfg *config.Config) error {
 	local, err := memstore.New(memstore.Config{MaxKeys: tiered.DefaultMaxKeys})
 	if err != nil {
 		return err
 	}
 	c := cfg.Store.Tier
-	c.Store, c.Local, c.Bus = r.store, local, r.bus
+	c.Store, c.Local, c.Bus = r.store, local, &r.bus
 	c.OnUnreadable = func(policy, keyHash string, err error) {
 		r.log.Error("cannot read the state of a key in Redis", "policy", policy, "key_hash", keyHash, "error", err, "on_error", c.OnError)
 	}
@@ -185,8 +180,15 @@ func (r *inRedis) newTier(cfg *config.Config) error {
 			r.log.Info("store is back", "part", part)
 		}
 	}
-	r.tier, err = tiered.New(c)
-	return err
+	if r.tier, err = tiered.New(c); err != nil {
+		return err
+	}
+	list, err := compiled(cfg)
+	if err != nil {
+		return err
+	}
+	r.tellTier(ctx, list)
+	return nil
 }
 
 // close ends what was opened, the last first.
@@ -198,7 +200,7 @@ func (r *inRedis) close() {
 	if r.overrides != nil {
 		r.overrides.Close()
 	}
-	if r.bus != nil {
+	if r.bus.Bus != nil {
 		r.bus.Close()
 	}
 	if r.store != nil {
@@ -219,20 +221,8 @@ func compiled(cfg *config.Config) ([]*weir.Policy, error) {
 	return rules.Policies(), nil
 }
 
-// declare puts the policies in force with the numbers that the configuration has. The
-// counts may remember that these very numbers were once replaced by others, and would go
-// on to replace them.
-func declare(ctx context.Context, l weir.Limiter, list []*weir.Policy) error {
-	for _, p := range list {
-		if err := l.Set(ctx, p, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// warm has the store and Redis get to know each other before the first caller comes, who
-// would not wait for that: scripts, connections, and what was set for the policies.
+// warm loads the scripts, opens the connections and reads the histories of the policies before
+// the first caller comes, who would not wait for that.
 func warm(ctx context.Context, store *redisstore.Store, list []*weir.Policy) error {
 	for _, p := range list {
 		for {

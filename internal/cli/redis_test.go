@@ -401,6 +401,7 @@ func TestWarnsOfEviction(t *testing.T) {
 	for policy, want := range map[string]int{"noeviction": 0, "volatile-lru": 1} {
 		redis := redistest.Start(t, redistest.Config("maxmemory", "100mb", "maxmemory-policy", policy))
 		d := slowDaemon(t, redis.Addr())
+		d.awaitLog(t, "listening", 1) // which comes after the warning
 		if n := strings.Count(d.stderr.String(), `"maxmemory_policy":"volatile-lru"`); n != want {
 			t.Errorf("%s: %d warnings, want %d", policy, n, want)
 		}

@@ -40,9 +40,10 @@ clients, operators and certificates take effect at once, and what was used stays
 A file that is wrong changes nothing, and the log says why.
 
 With --redis the counts are kept in Redis 6.2 or later, and all daemons on it share
-them. ADDRESS is host:port, several of them for a cluster or, with --sentinel, of the
-Sentinels, a redis:// or rediss:// URL, or the path of a Unix socket. A password is
-better not in it: set WEIR_REDIS_PASSWORD.
+them. The newest change of a limit is in force on all of them: a start is not a change,
+and a file that is read again is one. ADDRESS is host:port, several of them for a
+cluster or, with --sentinel, of the Sentinels, a redis:// or rediss:// URL, or the path
+of a Unix socket. A password is better not in it: set WEIR_REDIS_PASSWORD.
 
 --consistency says how often Redis is asked: for each decision (exact), for blocks of
 units that the daemon then spends by itself without ever exceeding a limit (leased), or
@@ -124,6 +125,7 @@ type follower struct {
 // run serves until ctx ends. It says whether it came so far that it listened.
 func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err error) {
 	c := d.config.Server()
+	c.Exclusive = counts.exclusive
 	c.Limiter, c.Overrides, c.Collectors, c.Stats = counts.limiter, counts.overrides, counts.collectors, counts.stats
 	c.Log, c.Version = d.log, readVersion().Version
 	c.OnListen = func(b server.Bound) {

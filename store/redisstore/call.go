@@ -208,7 +208,7 @@ func (c *call) decode(reply []int64) (done bool) {
 	case statusNewer:
 		c.newer++
 		for i := range c.charges {
-			c.charges[i].n.family.stale.Store(true)
+			c.charges[i].n.history.stale.Store(true)
 		}
 		return false
 	case statusOlder:

@@ -48,6 +48,9 @@ func open(t testing.TB, c Config) *Store {
 	if c.Redis.Timeout == 0 {
 		c.Redis.Timeout, c.Redis.DialTimeout = 5*time.Second, 5*time.Second
 	}
+	if c.OnReplaced == nil {
+		c.OnReplaced = func(Replacement) {}
+	}
 	s, err := New(context.Background(), c)
 	if err != nil {
 		t.Fatal(err)

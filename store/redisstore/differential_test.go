@@ -615,14 +615,14 @@ func (d *duel) same(c weir.Charge, i int, got, want weir.Decision) {
 	}
 	d.tally.decision(want)
 	for _, after := range []time.Duration{want.RetryAfter, want.ResetAfter} {
-		if after > 0 && d.oneIn(8) {
+		if after > 0 && after != weir.Never && d.oneIn(8) {
 			d.edges = append(d.edges, d.now().Add(after))
 		}
 	}
 }
 
 func upToMicros(d time.Duration) time.Duration {
-	if d < 0 {
+	if d == weir.Never {
 		return d
 	}
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)

@@ -34,6 +34,9 @@
 //     does not matter to Take, Reserve, Commit and Renew; a refusal may look at some of
 //     them, to tell exactly when it ends. Who settles again, because the answer was lost, gets the same
 //     outcome until the reservation's expiry; a key remembers 1,000.
+//   - Limits are those that callers bring, unless a Set has replaced them: the newest change wins, in
+//     all processes, and a process that starts changes nothing. Config.OnReplaced reports
+//     replacements by others.
 //   - An error about what lies at one key, because it is not weir's or of a later version, has
 //     weir.ErrState in it. It concerns those who ask for that key, or for the policy whose
 //     record it is, and nobody else. A batch with such a key charges nothing.

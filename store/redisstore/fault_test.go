@@ -876,7 +876,7 @@ func clusterTakesAllOrNothing(t *testing.T, to Server) {
 		do(t, s, &weir.Batch{Op: weir.TakeEach, Charges: empty})
 		before := do(t, s, &weir.Batch{Op: weir.PeekEach, Charges: charges}).Decisions
 		b = do(t, s, &weir.Batch{Op: weir.TakeAll, Charges: charges})
-		for i, want := range []weir.Reason{weir.Admitted, weir.Exhausted, weir.Admitted} {
+		for i, want := range []weir.Reason{weir.NotCharged, weir.Exhausted, weir.NotCharged} {
 			if d := b.Decisions[i]; d.Allowed || d.Reason != want {
 				t.Errorf("%s: take all where the second is empty, charge %d: got %s, want it not taken, reason %v", p.Name(), i, show(d), want)
 			}

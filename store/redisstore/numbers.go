@@ -23,8 +23,8 @@ import (
 type numbers struct {
 	policy  *weir.Policy // in force
 	asked   *weir.Policy // by callers; nil unless it is bound to that
-	family  *family
-	version int    // of the family
+	history *history
+	version int    // of the history
 	fp      uint64 // tells sets of numbers of one policy apart; 48 bits
 	rows    string // how the keys of rows begin
 
@@ -50,8 +50,8 @@ const (
 )
 
 // newNumbers compiles a policy, or says why Redis cannot keep it.
-func (s *Store) newNumbers(p *weir.Policy, f *family, version int) (*numbers, error) {
-	n := &numbers{policy: p, family: f, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
+func (s *Store) newNumbers(p *weir.Policy, h *history, version int) (*numbers, error) {
+	n := &numbers{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
 	for i, l := range p.Limits() {
 		text, err := n.rule(i, l)
 		if err != nil {
@@ -176,7 +176,7 @@ func (n *numbers) set(now int64, since int) string {
 	if n.fixed != "" && since >= n.version {
 		return n.fixed
 	}
-	return n.setText(now, n.family.past(since, n.version))
+	return n.setText(now, n.history.past(since, n.version))
 }
 
 func (n *numbers) setText(now int64, past []byte) string {

@@ -69,7 +69,7 @@ func TestChanged(t *testing.T) {
 		if _, err := s.Take(context.Background(), p, "k", 1); err != nil {
 			t.Fatal(err)
 		}
-		return s.familyOf(p.Name()).tries.Load()
+		return s.historyOf(p.Name()).tries.Load()
 	}
 	before := ask()
 	if after := ask(); after != before {

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -34,6 +35,18 @@ type Config struct {
 	// MaxInFlight bounds the decisions that may be under way at once; beyond it,
 	// calls return ErrBusy at once. The default is 10,000.
 	MaxInFlight int
+
+	// OnReplaced is called when limits that callers of this Store bring were replaced by
+	// a Set of another process, so that others are in force: when the limits are first
+	// used, if the Set was earlier, and after a later Set when they are next used. It is called
+	// once for each of the limits that are brought and each change of what is in force for them, also
+	// if that puts them in force again, and never for this Store's own Sets. It runs in a
+	// goroutine of its own, so it delays no decision; it may call Set, but not Close, which
+	// waits for it.
+	//
+	// The default logs a warning with slog.Default, so that nobody is decided by other limits than
+	// he deployed without a word of it. A function that does nothing turns that off.
+	OnReplaced func(Replacement)
 
 	// Now replaces the server's clock, for tests. Rows then outlive their use by
 	// ten minutes of the server's time, as that may pass faster.
@@ -83,6 +96,7 @@ var (
 // share their limits. Make one with New.
 type Store struct {
 	conn     *redisconn.Conn // set by New, like everything up to lanes
+	id       string          // tells this Store's changes from others'
 	client   rueidis.Client
 	cluster  bool
 	prefix   string
@@ -101,7 +115,8 @@ type Store struct {
 	skew     time.Duration // tests: by how much this process's clock is ahead
 	held     *heldKeys
 
-	families  sync.Map // name → *family
+	histories sync.Map // name → *history
+	replaced  replaced
 	bindings  [cached]atomic.Pointer[binding]
 	requests  sync.Pool
 	answering atomic.Pointer[guide] // of a cluster: one that has answered, nil if none is known
@@ -124,6 +139,10 @@ func New(ctx context.Context, c Config) (*Store, error) {
 	s := &Store{
 		conn: conn, client: conn.Client, cluster: conn.Cluster,
 		prefix: c.Prefix, timeout: c.Timeout, max: int64(c.MaxInFlight), now: c.Now, keep: time.Second.Milliseconds(), held: newHeldKeys(),
+	}
+	s.id, s.replaced.hook = rand.Text(), c.OnReplaced
+	if c.OnReplaced == nil {
+		s.replaced.hook = warnReplaced
 	}
 	if c.Prefix == "" {
 		s.prefix = "weir:"
@@ -250,9 +269,10 @@ func (s *Store) Part(p *weir.Policy, key string) int {
 	return s.place(rowKey(s.rowsOf(p), key))
 }
 
-// Close waits for decisions that are under way and closes the connections.
+// Close waits for decisions that are under way and for Config.OnReplaced, and closes the connections.
 func (s *Store) Close() {
 	s.closing.Do(func() {
+		s.replaced.close()
 		for _, l := range s.lanes {
 			l.close()
 		}
@@ -263,32 +283,32 @@ func (s *Store) Close() {
 	})
 }
 
-// recordsChanged is told by the server that somebody has set something, and with nil that it was
-// not connected for a while. Then the senders' connections may be broken, too, which they do not
-// notice while they rest: they are to try them before they send anything.
+// recordsChanged is called when the server reports that records were written, and with nil after it
+// was not connected for a while. Then the senders' connections may be broken, too, which they do not
+// notice while they are idle: they are to be probed before anything is sent.
 func (s *Store) recordsChanged(keys []string) {
 	if keys == nil {
 		s.counts.failures.Add(1)
 	}
-	s.families.Range(func(_, f any) bool {
-		family := f.(*family)
+	s.histories.Range(func(_, known any) bool {
+		h := known.(*history)
 		for _, key := range keys {
-			if key == family.key {
-				family.stale.Store(true)
+			if key == h.key {
+				h.stale.Store(true)
 			}
 		}
 		if keys == nil { // nobody knows what has changed, if anything: the record is old
-			family.loaded.Store(0)
+			h.loaded.Store(0)
 		}
 		return true
 	})
 }
 
-// Changed says that somebody has set a policy of this name, for who has heard of it sooner
-// than the server tells: it is asked before the next decision.
+// Changed says that another process has changed the limits of a policy of this name, for a caller that
+// has received that sooner than the server reports it: the record is loaded before the next decision.
 func (s *Store) Changed(policy string) {
-	if f, ok := s.families.Load(policy); ok {
-		f.(*family).stale.Store(true)
+	if h, ok := s.histories.Load(policy); ok {
+		h.(*history).stale.Store(true)
 	}
 }
 
@@ -314,7 +334,7 @@ const cached = 1024
 // bound returns the numbers in force for p if they are known, else nil.
 func (s *Store) bound(p *weir.Policy, now weir.Instant) *numbers {
 	b := s.bindings[p.Compiled().Serial%cached].Load()
-	if b == nil || b.policy != p || b.numbers.version != b.numbers.family.version() || b.numbers.family.mayHaveChanged(now) {
+	if b == nil || b.policy != p || b.numbers.version != b.numbers.history.version() || b.numbers.history.mayHaveChanged(now) {
 		return nil
 	}
 	return b.numbers
@@ -327,18 +347,19 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 	}
 	ctx, cancel := s.withDeadline(ctx)
 	defer cancel()
-	f := s.familyOf(p.Name())
-	if err := f.refresh(ctx); err != nil {
+	h := s.historyOf(p.Name())
+	if err := h.refresh(ctx); err != nil {
 		return nil, err
 	}
 	if n := s.bound(p, weir.Now()); n != nil {
 		return n, nil
 	}
-	in, version := f.inForce(p)
-	n, err := s.newNumbers(in, f, version)
+	in, last, version := h.inForce(p)
+	n, err := s.newNumbers(in, h, version)
 	if err != nil {
 		return nil, err
 	}
+	h.note(p, last, version)
 	n.asked = p
 	s.bindings[p.Compiled().Serial%cached].Store(&binding{p, n})
 	return n, nil

@@ -95,8 +95,8 @@ func TestShareTooSmall(t *testing.T) {
 	wantFailure(t, err, codes.Unavailable, "no decision could be made")
 }
 
-// TestRestart: a daemon that is started anew goes by its file, although the store remembers
-// that these very numbers were once replaced.
+// TestRestart: a service that is started anew changes no limits, not even if the store has
+// replaced those of its rules. They can be put in force by Rules.Policies.
 func TestRestart(t *testing.T) {
 	with := func(n uint32) Domain {
 		return Domain{Name: "d", Descriptors: []Descriptor{{Key: "k", Limit: perMinute(n)}}}
@@ -108,7 +108,11 @@ func TestRestart(t *testing.T) {
 	w.service = New(Config{Limiter: w, Log: slog.New(slog.DiscardHandler), Now: w.service.cfg.Now, Observe: func(*guard.Record) {}})
 	w.rules = nil
 	w.set(t, with(5))
-	w.want(t, request(descriptor("k=1")), "OK: OK", 2)
+	w.want(t, request(descriptor("k=1")), "OK: OK", 47)
+	for _, p := range w.rules.Policies() {
+		must(t, w.Set(context.Background(), p, p))
+	}
+	w.want(t, request(descriptor("k=1")), "OK: OK", 1)
 }
 
 // overlapping notes whether two refunds are between looking and charging at once.

@@ -3,6 +3,7 @@ package envoyapi
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +17,9 @@ type Rules struct {
 	domains  map[string]*domain
 	policies map[string]*weir.Policy // what a limiter is asked about, without limits of requests
 }
+
+// Policies returns what a limiter will be asked about, without limits that requests bring.
+func (r *Rules) Policies() []*weir.Policy { return slices.Collect(maps.Values(r.policies)) }
 
 // domain is a compiled Domain.
 type domain struct {

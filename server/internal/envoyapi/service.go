@@ -1,7 +1,6 @@
 package envoyapi
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +32,8 @@ type Service struct {
 	overrides overrides
 	refunds   turns
 
-	mu   sync.Mutex              // held by Set, one at a time; guards the field below
-	told map[string]*weir.Policy // what the limiter has in force, by name, also of rules that are gone
+	mu      sync.Mutex              // held by Set, one at a time; guards the field below
+	applied map[string]*weir.Policy // the limits of the last rules that had the name, also if they are gone
 }
 
 var _ rlsv3.RateLimitServiceServer = (*Service)(nil)
@@ -44,27 +43,26 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Service{cfg: cfg, refunds: newTurns(), told: map[string]*weir.Policy{}}
+	return &Service{cfg: cfg, refunds: newTurns(), applied: map[string]*weir.Policy{}}
 }
 
-// Set tells the limiter of rules that calls are to bring from now on. Counts are kept. If
+// Set changes the limiter's limits to those of rules that calls are to bring from now on. Counts
+// are kept. Limits of a name that is new are left as the limiter has them; see Rules.Policies. If
 // it returns an error, the rules before are in force.
 func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var done []*weir.Policy // what was in force before
 	for name, p := range rules.policies {
-		old := s.told[name]
-		if old != nil && old.Same(p) {
-			s.told[name] = p
+		old := s.applied[name]
+		if old == nil || old.Same(p) {
+			s.applied[name] = p
 			continue
 		}
-		err := s.cfg.Limiter.Set(ctx, cmp.Or(old, p), p)   // it may remember that these very numbers were once replaced
+		err := s.cfg.Limiter.Set(ctx, old, p)
 		if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
-			s.told[name] = p
-			if old != nil {
-				done = append(done, old)
-			}
+			s.applied[name] = p
+			done = append(done, old)
 		}
 		if err != nil {
 			return errors.Join(fmt.Errorf("envoy: policy %q: %w", name, err), s.undoLocked(ctx, done))
@@ -78,8 +76,8 @@ func (s *Service) undoLocked(ctx context.Context, done []*weir.Policy) (problems
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	for _, old := range done {
-		problems = errors.Join(problems, s.cfg.Limiter.Set(ctx, s.told[old.Name()], old))
-		s.told[old.Name()] = old
+		problems = errors.Join(problems, s.cfg.Limiter.Set(ctx, s.applied[old.Name()], old))
+		s.applied[old.Name()] = old
 	}
 	return problems
 }

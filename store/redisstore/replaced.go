@@ -1,0 +1,150 @@
+package redisstore
+
+import (
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// A Replacement is a change, made by another process, of what is in force for limits that
+// callers of this process bring.
+type Replacement struct {
+	// Brought is the policy that callers bring.
+	Brought *weir.Policy
+
+	// Old was in force for them until the change.
+	Old *weir.Policy
+
+	// InForce decides for them now. It has the limits of Brought if the change has put these in
+	// force again.
+	InForce *weir.Policy
+
+	// Since is when the change was made, by Redis's clock.
+	Since time.Time
+
+	// BeforeStart says that the change is older than this Store's first use of a policy of that
+	// name: the process was started with limits that had been replaced already.
+	BeforeStart bool
+}
+
+// warnReplaced is the default of Config.OnReplaced.
+func warnReplaced(r Replacement) {
+	slog.Warn("redisstore: another process has changed the limits of a policy, and callers are decided by these; Set(ctx, p, p) puts p in force again",
+		"policy", r.Brought.Name(), "brought", limitsText(r.Brought), "in_force", limitsText(r.InForce), "since", r.Since)
+}
+
+// limitsText returns limits for people: "10 per 1m0s, hourly 100 per 1h0m0s".
+func limitsText(p *weir.Policy) string {
+	var list []string
+	for _, l := range p.Limits() {
+		text := l.String()
+		if l.Name != "main" {
+			text = l.Name + " " + text
+		}
+		list = append(list, text)
+	}
+	return strings.Join(list, ", ")
+}
+
+// noted is what is known to be in force for the limits that callers bring.
+type noted struct {
+	inForce uint64 // fingerprint
+	version int    // of the history that said so
+}
+
+// note compares what is in force for those who bring p, since the change last, with what was
+// known, and reports the difference unless it is this Store's own. Of concurrent callers one
+// reports; a caller with an older version of the history is ignored.
+func (h *history) note(p *weir.Policy, last *change, version int) {
+	if last == nil {
+		return // nothing has ever been in force for p but p
+	}
+	brought, in := fingerprint(p), fingerprint(last.new)
+	h.mu.Lock()
+	was, known := h.noted[brought]
+	if !known {
+		was.inForce = brought
+	}
+	if version < was.version {
+		h.mu.Unlock()
+		return
+	}
+	h.noteLocked(brought, noted{in, version})
+	h.mu.Unlock()
+	if in == was.inForce || last.by == h.store.id {
+		return
+	}
+	h.store.replaced.add(Replacement{
+		Brought: p, Old: last.old, InForce: last.new, Since: time.UnixMicro(last.at),
+		BeforeStart: int64(last.version) <= h.first.Load(),
+	})
+}
+
+// noteOwn notes that new is in force for those who bring old, and new, by this Store's own Set.
+func (h *history) noteOwn(old, new *weir.Policy) {
+	in := noted{fingerprint(new), h.version()}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLocked(fingerprint(old), in)
+	h.noteLocked(in.inForce, in)
+}
+
+// noteLocked requires h.mu. There is one entry at most for each of the limits that a Set was about.
+func (h *history) noteLocked(brought uint64, in noted) {
+	if h.noted == nil {
+		h.noted = map[uint64]noted{}
+	}
+	h.noted[brought] = in
+}
+
+// replaced calls Config.OnReplaced, in order, in a goroutine that runs while there is something
+// to report.
+type replaced struct {
+	hook func(Replacement) // set by New
+
+	wg      sync.WaitGroup // of the goroutine
+	mu      sync.Mutex     // guards the fields below; not held during hook
+	queue   []Replacement
+	running bool
+	closed  bool
+}
+
+func (r *replaced) add(one Replacement) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.queue = append(r.queue, one)
+	if !r.running {
+		r.running = true
+		r.wg.Go(r.run)
+	}
+}
+
+func (r *replaced) run() {
+	for {
+		r.mu.Lock()
+		list := r.queue
+		r.queue = nil
+		r.running = len(list) > 0
+		r.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		for _, one := range list {
+			r.hook(one)
+		}
+	}
+}
+
+// close waits until everything was reported; what comes later is dropped.
+func (r *replaced) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.wg.Wait()
+}
