@@ -1,6 +1,7 @@
 package tiered_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -237,6 +238,44 @@ func TestDenialEndsWhenTheLeaseArrives(t *testing.T) {
 		}
 		if admitted != burst {
 			t.Errorf("%d of a burst of %d were admitted", admitted, burst)
+		}
+	})
+}
+
+// A caller that gets a lease while Close settles the others does not keep Close from
+// returning, and its lease is given back, too.
+func TestLeaseDuringClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &polite{Table: newTable(t), takes: time.Millisecond}
+		l := newTier(t, tiered.Config{Store: store, Mode: tiered.Leased})
+		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
+		takeMany(t, l, p, "a", 10)
+		takeMany(t, l, p, "b", 7)
+		closing, taken := make(chan struct{}), make(chan struct{})
+		var settles atomic.Int64
+		store.hook = func(_ context.Context, b *weir.Batch) error {
+			switch {
+			case b.Op == weir.ReserveAll:
+				<-closing
+			case b.Op == weir.Settle && settles.Add(1) == 1:
+				close(closing)
+				<-taken
+			}
+			return nil
+		}
+		go func() {
+			takeMany(t, l, p, "b", 1)
+			close(taken)
+		}()
+		synctest.Wait()
+		l.Close()
+		for key, want := range map[string]int64{"a": 990, "b": 992} {
+			if d, err := weir.Peek(ctx, store.Table, p, key, 0); err != nil || d.Remaining != want {
+				t.Errorf("%s: %+v, %v; want %d left", key, d, err, want)
+			}
+		}
+		if settles.Load() != 2 {
+			t.Errorf("%d leases were settled, want 2", settles.Load())
 		}
 	})
 }

@@ -88,9 +88,10 @@ func (t *Limiter) Close() {
 		t.wg.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 		defer cancel()
-		t.sweep(true)
-		t.settle(ctx)
-		for t.flush() && t.busy() { // a caller may have listed its key meanwhile
+		for again := true; again; { // a caller may have got a lease, or listed its key, meanwhile
+			t.sweep(true)
+			t.settle(ctx)
+			again = t.flush() && t.busy() && ctx.Err() == nil
 		}
 	})
 }
