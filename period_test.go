@@ -127,7 +127,7 @@ func TestFillText(t *testing.T) {
 			t.Fatalf("%d millionths count as %d missing, read back as %d: %v", n, a, b, err)
 		}
 	}
-	for f, want := range map[Fill]string{Fill{}: "100%", Filled(0): "0%", Filled(0.5): "50%", Filled(1. / 3): "33.3333%", Filled(0.000001): "0.0001%"} {
+	for f, want := range map[Fill]string{{}: "100%", Filled(0): "0%", Filled(0.5): "50%", Filled(1. / 3): "33.3333%", Filled(0.000001): "0.0001%"} {
 		if f.String() != want {
 			t.Errorf("%v, want %s", f, want)
 		}

@@ -30,7 +30,7 @@ func drawLimit(t *rapid.T, name string) Limit {
 	case l.bursts():
 		l.Burst = rapid.Int64Range(0, 40).Draw(t, "burst")
 	}
-	l.Initial = rapid.SampledFrom([]Fill{Fill{}, Fill{}, Filled(0), Filled(0.5)}).Draw(t, "initial")
+	l.Initial = rapid.SampledFrom([]Fill{{}, {}, Filled(0), Filled(0.5)}).Draw(t, "initial")
 	return l
 }
 

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // Config says which daemon to ask, and how. The zero value asks the one on this machine.
@@ -46,7 +46,7 @@ type Config struct {
 	Conns int
 
 	// MaxWaiting bounds the calls that wait for an exchange; beyond it they return
-	// ErrBusy at once. The default is 10,000.
+	// weir.ErrBusy at once. The default is 10,000.
 	MaxWaiting int
 }
 
@@ -60,13 +60,13 @@ const MaxHolds = 100_000
 // Errors of a Client, besides those of package weir.
 var (
 	// ErrOperator is returned for what the daemon lets only operators do.
-	ErrOperator = errors.New("client: resetting keys and changing limits is for operators: use /admin/v1 or the daemon's configuration")
+	ErrOperator = compiled.Invalid("resetting keys and changing limits is for operators: use /admin/v1 or the daemon's configuration")
 
-	// ErrBusy means that too many calls were waiting. Nothing was charged.
-	ErrBusy = errors.New("client: too many calls are waiting for the daemon")
+	// errBusy: too many calls wait for the daemon.
+	errBusy = fmt.Errorf("client: %w: too many wait for the daemon", weir.ErrBusy)
 
-	// ErrClosed is returned by a Client that was closed.
-	ErrClosed = errors.New("client: it is closed")
+	// errClosed: the Client was closed.
+	errClosed = fmt.Errorf("client: %w: closed", weir.ErrUnavailable)
 )
 
 // Client asks a daemon. Its methods may be called by any number of goroutines.
@@ -207,7 +207,7 @@ func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return ErrClosed
+		return errClosed
 	}
 	c.calls.Add(1)
 	return nil

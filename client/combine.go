@@ -100,9 +100,9 @@ func (c *combiner) add(a *ask) error {
 	defer c.mu.Unlock()
 	switch {
 	case c.closed:
-		return ErrClosed
+		return errClosed
 	case len(c.waiting) >= c.maxWaiting:
-		return ErrBusy
+		return errBusy
 	}
 	c.waiting = append(c.waiting, a)
 	if c.flying < c.most {
@@ -154,7 +154,7 @@ func (c *combiner) close() {
 	c.closed = true
 	for _, a := range c.waiting {
 		if a.state.CompareAndSwap(waiting, aboard) {
-			a.answer(weir.Decision{}, ErrClosed)
+			a.answer(weir.Decision{}, errClosed)
 		}
 	}
 	c.waiting = nil

@@ -259,21 +259,21 @@ func TestClosed(t *testing.T) {
 		}
 	}
 	c.AwaitWaiting(t, 1)
-	if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, client.ErrBusy) {
+	if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, weir.ErrBusy) {
 		t.Errorf("too many: %v", err)
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close() }()
-	if err := <-answers[1]; !errors.Is(err, client.ErrClosed) {
+	if err := <-answers[1]; !errors.Is(err, weir.ErrUnavailable) {
 		t.Errorf("waiting: %v", err)
 	}
 	g.release <- struct{}{}
 	must(t, <-answers[0])
 	must(t, <-closed)
-	if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, client.ErrClosed) {
+	if _, err := c.Take(ctx, p, "k", 1); !errors.Is(err, weir.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
-	if err := c.Do(ctx, &weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "k"}}}); !errors.Is(err, client.ErrClosed) {
+	if err := c.Do(ctx, &weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "k"}}}); !errors.Is(err, weir.ErrUnavailable) {
 		t.Errorf("after Close: %v", err)
 	}
 	must(t, c.Close())

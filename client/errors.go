@@ -56,7 +56,7 @@ func (c *Client) failed(err error) error {
 func (c *Client) unsent(err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
 	if ok && dial.Op == "dial" && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("client: %s cannot be reached: %w", c.address, dial)
+		return fmt.Errorf("client: %w: %s cannot be reached: %w", weir.ErrUnavailable, c.address, dial)
 	}
 	return c.unknown(err)
 }

@@ -25,7 +25,9 @@ type clock struct {
 
 func newClock() *clock { return &clock{begin: time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)} }
 
-func (c *clock) now() weir.Instant { return weir.Instant(c.begin.Add(time.Duration(c.past.Load())).UnixNano()) }
+func (c *clock) now() weir.Instant {
+	return weir.Instant(c.begin.Add(time.Duration(c.past.Load())).UnixNano())
+}
 
 func (c *clock) advance(d time.Duration) { c.past.Add(int64(d)) }
 

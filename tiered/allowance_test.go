@@ -50,10 +50,12 @@ func (s *polite) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	return b.Decisions[0], err
 }
 
-// Part says on which of two parts a key lies.
-func (s *polite) Part(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
+// Partition says on which of two parts a key lies.
+func (s *polite) Partition(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
 
-func (s *polite) Parts() int { return 2 }
+func (s *polite) Partitions() int { return 2 }
+
+func (s *polite) Rounds(*weir.Batch) int { return 1 }
 
 // asyncTest is a tier in Async mode, with an hourly limit of so many units.
 func asyncTest(t *testing.T, units int64, c tiered.Config) (*polite, *tiered.Limiter, *weir.Policy) {
@@ -265,7 +267,7 @@ func TestCloseWithAPartThatHangs(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store, l, p := asyncTest(t, 1000, tiered.Config{MaxUnsynced: 10})
 			store.hook = func(ctx context.Context, b *weir.Batch) error {
-				if b.Used != nil && store.Part(p, b.Charges[0].Key) == 0 {
+				if b.Used != nil && store.Partition(p, b.Charges[0].Key) == 0 {
 					<-ctx.Done()
 				}
 				return ctx.Err()

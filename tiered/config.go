@@ -54,12 +54,8 @@ func (m *Mode) UnmarshalText(text []byte) (err error) {
 type Config struct {
 	// Store is the limiter that all nodes share. It must be set.
 	//
-	// A store that ends its calls by itself says so by a method Timeout()
-	// time.Duration; if that is no more than Timeout, calls cost no timer here. For
-	// calls that nobody waits for it should have Patiently(timeout time.Duration)
-	// weir.Limiter, which gives them more: when an answer comes too late, units are lost.
-	// A store whose parts fail independently says so by Parts() int and
-	// Part(p *weir.Policy, key string) int; each part has a breaker then.
+	// Partitioned, Timed, Patient and PolicyTracker are what a store may be able to do
+	// besides deciding.
 	Store weir.Limiter
 
 	// Local keeps this node's shares while the store is unavailable. It must be set

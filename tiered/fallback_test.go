@@ -245,9 +245,11 @@ func TestProbeWrites(t *testing.T) {
 // parted is a store of parts, each with its keys.
 type parted struct{ *flaky }
 
-func (parted) Parts() int { return 8 }
+func (parted) Partitions() int { return 8 }
 
-func (parted) Part(_ *weir.Policy, key string) int { return int(key[0] - '0') }
+func (parted) Rounds(*weir.Batch) int { return 1 }
+
+func (parted) Partition(_ *weir.Policy, key string) int { return int(key[0] - '0') }
 
 // A part that is back has the others tried soon, and none of them more often than that.
 func TestPartsComeBackTogether(t *testing.T) {
@@ -298,7 +300,7 @@ func (s toldParts) Do(ctx context.Context, b *weir.Batch) error {
 	err := s.parted.Do(ctx, b)
 	if err == nil {
 		for i := range b.Used {
-			s.told[s.Part(b.Charges[i].Policy, b.Charges[i].Key)].Add(1)
+			s.told[s.Partition(b.Charges[i].Policy, b.Charges[i].Key)].Add(1)
 		}
 	}
 	return err

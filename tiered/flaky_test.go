@@ -86,6 +86,9 @@ func (f *flaky) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
 	return f.table.Current(ctx, p)
 }
 
+// Changed implements tiered.PolicyTracker: a table knows at once.
+func (f *flaky) Changed(string) {}
+
 func (f *flaky) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

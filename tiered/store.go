@@ -39,34 +39,23 @@ type store struct {
 }
 
 func newStore(c Config) *store {
-	s := &store{Limiter: c.Store, patient: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight)}
-	if parted, ok := c.Store.(interface {
-		Parts() int
-		Part(p *weir.Policy, key string) int
-	}); ok && parted.Parts() > 1 {
-		s.parts, s.partOf = parted.Parts(), parted.Part
+	s := &store{
+		Limiter: c.Store, patient: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight),
+		changed: func(string) {},
+		current: func(context.Context, *weir.Policy) *weir.Policy { return nil },
+		rounds:  func(*weir.Batch) int { return 1 },
 	}
-	if timed, ok := c.Store.(interface{ Timeout() time.Duration }); ok {
+	if p, ok := c.Store.(Partitioned); ok && p.Partitions() > 1 {
+		s.parts, s.partOf, s.rounds = p.Partitions(), p.Partition, p.Rounds
+	}
+	if timed, ok := c.Store.(Timed); ok {
 		s.timely = timed.Timeout() <= c.Timeout
 	}
-	if waits, ok := c.Store.(interface {
-		Patiently(timeout time.Duration) weir.Limiter
-	}); ok {
-		s.patient = waits.Patiently(patience)
+	if p, ok := c.Store.(Patient); ok {
+		s.patient = p.Patiently(patience)
 	}
-	s.changed = func(string) {}
-	if told, ok := c.Store.(interface{ Changed(policy string) }); ok {
-		s.changed = told.Changed
-	}
-	s.current = func(context.Context, *weir.Policy) *weir.Policy { return nil }
-	if knows, ok := c.Store.(interface {
-		Current(ctx context.Context, p *weir.Policy) *weir.Policy
-	}); ok {
-		s.current = knows.Current
-	}
-	s.rounds = func(*weir.Batch) int { return 1 }
-	if counts, ok := c.Store.(interface{ Rounds(b *weir.Batch) int }); ok {
-		s.rounds = counts.Rounds
+	if p, ok := c.Store.(PolicyTracker); ok {
+		s.changed, s.current = p.Changed, p.Current
 	}
 	return s
 }
@@ -100,12 +89,15 @@ type awayError struct{ err error }
 
 func (e *awayError) Error() string { return fmt.Sprintf("tiered: the store is away: %v", e.err) }
 
+// Is says that the store is unavailable.
+func (e *awayError) Is(target error) bool { return target == weir.ErrUnavailable }
+
 // Unwrap returns why.
 func (e *awayError) Unwrap() error { return e.err }
 
 var (
 	errOpen    = &awayError{errors.New("the breaker is open")}
-	errBusy    = &awayError{errors.New("too many calls are under way")}
+	errBusy    = &awayError{weir.ErrBusy}
 	errNotSent = &awayError{errors.New("it was not sent")}
 )
 

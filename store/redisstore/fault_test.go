@@ -416,14 +416,14 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 			asked := time.Now()
 			_, err := s.Take(context.Background(), p, "k", 1)
 			switch {
-			case errors.Is(err, ErrBusy) && time.Since(asked) > time.Second:
-				t.Errorf("ErrBusy came after %v, want it at once", time.Since(asked))
-			case errors.Is(err, ErrBusy) && !errors.Is(err, weir.ErrUnknown):
+			case errors.Is(err, errBusy) && time.Since(asked) > time.Second:
+				t.Errorf("errBusy came after %v, want it at once", time.Since(asked))
+			case errors.Is(err, errBusy) && !errors.Is(err, weir.ErrUnknown):
 				busy.Add(1)
-			case errors.Is(err, ErrTimeout):
+			case errors.Is(err, errTimeout):
 				late.Add(1)
 			default:
-				t.Errorf("take from a server that hangs: error %v, want ErrBusy or ErrTimeout", err)
+				t.Errorf("take from a server that hangs: error %v, want errBusy or errTimeout", err)
 			}
 		})
 	}

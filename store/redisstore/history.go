@@ -168,7 +168,7 @@ func (h *history) unread(err error) error {
 	if isState(err) {
 		return stateError(fmt.Errorf("%s: %w", h.key, err))
 	}
-	return fmt.Errorf("redisstore: %s: %w", h.key, err)
+	return fmt.Errorf("redisstore: %w: %s: %w", weir.ErrUnavailable, h.key, err)
 }
 
 // recordKept is for how long a record is kept after its last change, and the epoch after the last

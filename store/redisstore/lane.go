@@ -83,7 +83,7 @@ func (l *lane) add(r *request, must bool) error {
 	case n > l.store.max && !must:
 		l.store.under.Add(-1)
 		l.store.counts.busy.Add(1)
-		return ErrBusy
+		return errBusy
 	case n == 1:
 		l.store.patrol.wake()
 	}
@@ -91,7 +91,7 @@ func (l *lane) add(r *request, must bool) error {
 	defer l.mu.Unlock()
 	if l.closed {
 		l.store.under.Add(-1)
-		return ErrClosed
+		return errClosed
 	}
 	l.queue = append(l.queue, r)
 	if l.worthGoing() {

@@ -87,16 +87,16 @@ func TestPartsThatFail(t *testing.T) {
 // An unknown part is never hidden behind another's error.
 func TestUnknownParts(t *testing.T) {
 	s := &Store{}
-	refused, away := &call{op: opEach, charges: make([]charge, 1), outcomes: make([]outcome, 1)}, unknownOutcome(ErrTimeout)
+	refused, away := &call{op: opEach, charges: make([]charge, 1), outcomes: make([]outcome, 1)}, unknownOutcome(errTimeout)
 	for _, c := range []struct {
 		errs    []error
 		unknown bool
 	}{
 		{[]error{nil, nil}, false},
-		{[]error{nil, ErrBusy}, false},
-		{[]error{ErrBusy, ErrTimeout}, false},
-		{[]error{ErrBusy, away}, true},
-		{[]error{away, ErrBusy}, true},
+		{[]error{nil, errBusy}, false},
+		{[]error{errBusy, errTimeout}, false},
+		{[]error{errBusy, away}, true},
+		{[]error{away, errBusy}, true},
 		{[]error{nil, away}, true},
 	} {
 		err := s.failure([]*call{refused, refused}, c.errs)
@@ -115,20 +115,20 @@ func TestParts(t *testing.T) {
 	p := newPolicy(t, "a:b/c", weir.Limit{Rate: 10, Per: weir.Every(time.Hour)})
 	redis := redistest.Start(t)
 	one := open(t, Config{Redis: server(redis.Addr()), Timeout: time.Second})
-	if one.Parts() != 1 || one.Part(p, "k") != 0 || one.Timeout() != time.Second {
-		t.Errorf("one server: part %d of %d, timeout %v", one.Part(p, "k"), one.Parts(), one.Timeout())
+	if one.Partitions() != 1 || one.Partition(p, "k") != 0 || one.Timeout() != time.Second {
+		t.Errorf("one server: part %d of %d, timeout %v", one.Partition(p, "k"), one.Partitions(), one.Timeout())
 	}
 	many := &Store{cluster: true, prefix: "weir:"}
 	for range clusterLanes {
 		many.lanes = append(many.lanes, &lane{})
 	}
-	if many.Parts() != clusterLanes {
-		t.Errorf("a cluster: %d parts, want %d", many.Parts(), clusterLanes)
+	if many.Partitions() != clusterLanes {
+		t.Errorf("a cluster: %d parts, want %d", many.Partitions(), clusterLanes)
 	}
 	seen := map[int]bool{}
 	for i := range 2000 {
 		key := fmt.Sprint("{k}%", i)
-		part := many.Part(p, key)
+		part := many.Partition(p, key)
 		if many.lanes[part] != many.laneOf(rowKey(many.rowPrefix(p.Name()), key)) {
 			t.Fatalf("key %q: part %d is not its lane's", key, part)
 		}

@@ -78,9 +78,9 @@ func (s *Store) expire(r *request, now weir.Instant) weir.Instant {
 	}
 	switch how := state & (oneUse - 1); {
 	case how == queued && r.state.CompareAndSwap(state, state-queued+withdrawn):
-		r.late = s.gone(withdrawn, ErrTimeout)
+		r.late = s.gone(withdrawn, errTimeout)
 	case how == sent && r.state.CompareAndSwap(state, state-sent+left):
-		r.late = s.gone(left, ErrTimeout)
+		r.late = s.gone(left, errTimeout)
 	default:
 		return math.MaxInt64
 	}

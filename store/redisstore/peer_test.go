@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisconn"
@@ -104,5 +105,19 @@ func (p *proxy) serve(client net.Conn, target string) {
 		if _, err := to.Write(text); err != nil {
 			return
 		}
+	}
+}
+
+// A call to a Redis that is gone is an ErrUnavailable, and after Close, too.
+func TestUnavailable(t *testing.T) {
+	srv := redistest.Start(t)
+	s := open(t, Config{Redis: Server{Addrs: []string{srv.Addr()}}})
+	p := newPolicy(t, "p", weir.Limit{Rate: 1, Per: weir.Every(time.Second)})
+	if _, err := s.Take(t.Context(), p, "k", 1); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	if _, err := s.Take(t.Context(), p, "k", 1); !errors.Is(err, weir.ErrUnavailable) || errors.Is(err, weir.ErrUnknown) {
+		t.Errorf("after Close: %v", err)
 	}
 }

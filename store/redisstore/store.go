@@ -33,7 +33,7 @@ type Config struct {
 	Timeout time.Duration
 
 	// MaxInFlight bounds the decisions that may be under way at once; beyond it,
-	// calls return ErrBusy at once. The default is 10,000.
+	// calls return weir.ErrBusy at once. The default is 10,000.
 	MaxInFlight int
 
 	// OnReplaced is called when limits that callers of this Store bring were replaced by
@@ -78,18 +78,16 @@ func (c Config) Validate() error {
 }
 
 var (
-	// ErrBusy is returned when Config.MaxInFlight decisions are under way.
-	// Nothing was charged.
-	ErrBusy = errors.New("redisstore: too many decisions are under way")
+	// errBusy: Config.MaxInFlight decisions are in flight.
+	errBusy = fmt.Errorf("redisstore: %w", weir.ErrBusy)
 
-	// ErrTimeout is returned when a decision took longer than Config.Timeout.
-	// Unless the error is also weir.ErrUnknown, nothing was charged.
-	ErrTimeout = fmt.Errorf("redisstore: no answer in time: %w", context.DeadlineExceeded)
+	// errTimeout: a decision took longer than Config.Timeout.
+	errTimeout = fmt.Errorf("redisstore: %w: no reply in time: %w", weir.ErrUnavailable, context.DeadlineExceeded)
 
-	// ErrClosed is returned by calls to a closed Store.
-	ErrClosed = errors.New("redisstore: closed")
+	// errClosed: the Store was closed.
+	errClosed = fmt.Errorf("redisstore: %w: closed", weir.ErrUnavailable)
 
-	errChanging = errors.New("redisstore: the policy's limits are changed all the time")
+	errChanging = fmt.Errorf("redisstore: %w: the policy's limits are changed all the time", weir.ErrUnavailable)
 )
 
 // Store is a weir.Limiter whose state is in Redis, so that any number of processes
@@ -255,14 +253,14 @@ type patient struct {
 // Do is Store.Do with another time-out.
 func (p patient) Do(ctx context.Context, b *weir.Batch) error { return p.do(ctx, b, p.timeout) }
 
-// Parts returns how many parts the store has that fail on their own: 1 for one server,
+// Partitions returns how many parts the store has that fail on their own: 1 for one server,
 // and for a cluster as many as it takes that a node which hangs holds up little but
 // what lies on it. It never changes.
-func (s *Store) Parts() int { return len(s.lanes) }
+func (s *Store) Partitions() int { return len(s.lanes) }
 
-// Part returns, from 0 to Parts() - 1, the part on which what p counts for key lies. It
+// Partition returns, from 0 to Partitions() - 1, the part on which what p counts for key lies. It
 // is always the same, in every process, and Redis is not asked.
-func (s *Store) Part(p *weir.Policy, key string) int {
+func (s *Store) Partition(p *weir.Policy, key string) int {
 	if len(s.lanes) == 1 {
 		return 0
 	}
@@ -366,8 +364,8 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 }
 
 // Take charges cost units to key under p if they fit all of p's limits, and nothing
-// otherwise. An error with weir.ErrUnknown in it means that it may have been charged;
-// all others mean that it was not.
+// otherwise. An error is one of those that package weir names; after weir.ErrUnknown it may
+// have been charged, after all others it was not.
 func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
@@ -444,7 +442,7 @@ func (s *Store) failed(err error) error {
 	case redisconn.IsUnknown(err):
 		return unknownOutcome(err)
 	}
-	return fmt.Errorf("redisstore: %w", err)
+	return fmt.Errorf("redisstore: %w: %w", weir.ErrUnavailable, err)
 }
 
 // isState says whether an error of the server is about what lies at one key: it is of another

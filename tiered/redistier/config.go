@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/redisconn"
 	"github.com/weirlimit/weir/store/redisstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 // Config configures a Bus.
@@ -81,3 +82,11 @@ func (c Config) channel() string {
 	}
 	return fmt.Sprintf("%stier:%d", c.Prefix, c.Redis.DB)
 }
+
+// A Store over Redis can do all that a tier may ask of it.
+var _ interface {
+	tiered.Partitioned
+	tiered.Timed
+	tiered.Patient
+	tiered.PolicyTracker
+} = (*redisstore.Store)(nil)
