@@ -8,14 +8,9 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// How long a reservation is held before it counts as used whole.
-const (
-	DefaultTTL = compiled.DefaultTTL
-
-	// NoExpiry holds until settled. Only policies all of whose limits are of
-	// Concurrency take it.
-	NoExpiry = compiled.NoExpiry
-)
+// NoExpiry is the time to live of a reservation that is held until it is settled. Only
+// policies all of whose limits are of Concurrency take it.
+const NoExpiry = compiled.NoExpiry
 
 // Settled is how a reservation ended.
 type Settled struct {
@@ -49,7 +44,7 @@ type Hold struct {
 
 // Reserve charges cost units now, if they fit, and holds them for work whose
 // cost is known only afterwards. Held units occupy room until Commit or Cancel;
-// after ttl (0 means DefaultTTL, at most an hour) they count as used. Refused, the
+// after ttl (0 means a minute; at most an hour) they count as used. Refused, the
 // Hold is nil. Beyond 10,000 open reservations it is refused as QueueFull.
 func (s *Single) Reserve(cost int64, ttl time.Duration) (*Hold, Decision) {
 	return s.reserveAt(Now(), cost, ttl)

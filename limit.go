@@ -75,9 +75,6 @@ func PerSecond(n int64) Limit { return Limit{Rate: n, Per: Every(time.Second)} }
 // PerMinute returns a limit of n units per minute, with a burst of n.
 func PerMinute(n int64) Limit { return Limit{Rate: n, Per: Every(time.Minute)} }
 
-// PerHour returns a limit of n units per hour, with a burst of n.
-func PerHour(n int64) Limit { return Limit{Rate: n, Per: Every(time.Hour)} }
-
 // normal returns the limit with its defaults filled in.
 func (l Limit) normal() Limit {
 	if l.Name == "" {

@@ -74,7 +74,7 @@ type Batch struct {
 	Op        Op
 	Charges   []Charge
 	Used      []int64       // nil, or units to charge unconditionally first, one per charge
-	TTL       time.Duration // of reservations; 0 means DefaultTTL
+	TTL       time.Duration // of reservations; 0 means a minute
 	Decisions []Decision    // one per charge; zero after Settle and ResetEach; what remains after DebitEach
 	Receipts  []Receipt     // written by ReserveAll, read by Settle and Renew
 	Settled   []Settled     // written by Settle

@@ -26,7 +26,7 @@ type Reservation struct {
 }
 
 // Reserve charges all of charges or none, and holds them until they are settled
-// or ttl is over (0 means DefaultTTL, at most compiled.MaxTTL), which counts as using
+// or ttl is over (0 means a minute; at most an hour), which counts as using
 // all. Held units occupy room the whole time; that is why giving them back can be
 // exact. Refused, the Reservation says so and settles to nothing.
 func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charge) (*Reservation, error) {

@@ -15,12 +15,12 @@ import (
 //
 // Most callers want Allow, which answers yes or no, or Wait, which returns when
 // it is their turn. Take gives a full Decision, Reserve is for work whose cost is
-// known only afterwards. A limiter of many keys is a [Limiter].
+// known only afterwards. For many keys use memstore.Keyed or a [Limiter].
 //
 // With one limit of GCRA, TokenBucket or FixedWindow, or with one DualWindow, a
 // decision is a single compare-and-swap: no lock, no allocation. Other policies
 // take a mutex, and so do these while reservations are open or somebody waits.
-// NewPrepaid makes a variant for many cores on one limit. Make a Single with New.
+// Package prepaid has a variant for many cores on one limit. Make a Single with New.
 type Single struct {
 	cell  atomic.Pointer[cell] // replaced by Set only; see cell for the protocol
 	trace func(step)           // for tests: sees every step under the lock, in order

@@ -247,13 +247,13 @@ func TestHoldTTL(t *testing.T) {
 		}
 	}
 	h, _ := s.reserveAt(t0, 10, 0)
-	if d := s.peekAt(t0.Add(DefaultTTL), 1); d.Allowed {
+	if d := s.peekAt(t0.Add(compiled.DefaultTTL), 1); d.Allowed {
 		t.Errorf("held units refilled: %+v", d)
 	}
-	if !h.renewAt(t0.Add(DefaultTTL-1), time.Minute) {
+	if !h.renewAt(t0.Add(compiled.DefaultTTL-1), time.Minute) {
 		t.Error("renew before expiry failed")
 	}
-	if h.renewAt(t0.Add(2*DefaultTTL), time.Minute) {
+	if h.renewAt(t0.Add(2*compiled.DefaultTTL), time.Minute) {
 		t.Error("renew after expiry succeeded")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // A share is what one of so many nodes may admit by itself while the store is away:
@@ -134,7 +135,7 @@ func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
 func (t *Limiter) report(b, local *weir.Batch, calls []call) {
 	allowed, at := local.Allowed(), 0
 	for i := range calls {
-		c, r := &calls[i], weir.Receipt{ID: t.nobody, Units: calls[i].cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
+		c, r := &calls[i], weir.Receipt{ID: t.nobody, Units: calls[i].cost, Expiry: calls[i].now.Add(compiled.DefaultTTL)}
 		if c.share != nil {
 			b.Decisions[i] = c.shared(local.Decisions[at], nil)
 			if b.Op == weir.ReserveAll && allowed {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 var batchTests = []test{
@@ -151,7 +152,7 @@ func batchAgain(r *rig) {
 	r.run(b)
 	ids := map[[16]byte]bool{{}: true}
 	for i, got := range b.Receipts {
-		want := weir.Receipt{ID: got.ID, Units: int64(i + 1), Expiry: r.clock.Now().Add(weir.DefaultTTL)}
+		want := weir.Receipt{ID: got.ID, Units: int64(i + 1), Expiry: r.clock.Now().Add(compiled.DefaultTTL)}
 		if got != want || ids[got.ID] {
 			r.t.Errorf("receipt %d of %s: got %+v, want %+v with an id of its own", i, tellBatch(b), got, want)
 		}

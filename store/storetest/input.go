@@ -141,7 +141,7 @@ func badTTLs(r *rig) {
 			r.wantLeft("after "+tellBatch(&b), held, "k", 4, 5)
 		}
 	}
-	r.clock.Pass(weir.DefaultTTL)
+	r.clock.Pass(compiled.DefaultTTL)
 	r.wantLeft("when what was held for the default time has expired", held, "k", 5, 5)
 }
 

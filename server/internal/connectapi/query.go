@@ -133,7 +133,7 @@ func maxWait(ms int64) (time.Duration, *connect.Error) {
 // lasts reads how long a reservation is to be held.
 func lasts(ms int64) (time.Duration, *connect.Error) {
 	if ms == 0 {
-		return weir.DefaultTTL, nil
+		return compiled.DefaultTTL, nil
 	}
 	return millisecond(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
 }

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 )
 
 // reserve answers POST /v1/reserve.
@@ -58,7 +58,7 @@ func appendReservation(b []byte, v *guard.Verdict, ticket *guard.Ticket, ttl tim
 // lasts returns how long a reservation is to be held.
 func (req *request) lasts() time.Duration {
 	if req.ttl == 0 {
-		return weir.DefaultTTL
+		return compiled.DefaultTTL
 	}
 	return millisecond(req.ttl)
 }

@@ -3,14 +3,14 @@ package respapi
 import (
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
 )
 
 // reserve answers WEIR.RESERVE.
 func (c *conn) reserve(args [][]byte) {
-	ttl := weir.DefaultTTL.Milliseconds()
+	ttl := compiled.DefaultTTL.Milliseconds()
 	rule := c.rule(args[1])
 	if rule == nil || !c.ask(args, &ttl) {
 		return
@@ -79,7 +79,7 @@ func (c *conn) settle(id []byte, used guard.Used) {
 
 // renew answers WEIR.RENEW.
 func (c *conn) renew(args [][]byte) {
-	ttl := weir.DefaultTTL.Milliseconds()
+	ttl := compiled.DefaultTTL.Milliseconds()
 	if len(args) > 2 && c.takeTTL(args[2], &ttl) == 0 {
 		return
 	}
