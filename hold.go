@@ -23,16 +23,15 @@ type Settled struct {
 	// owed: they delay others and lie outside the limit's bound.
 	Overrun int64
 
-	// Late says that the reservation had expired, which counts as using all of
-	// it; nothing changed. Whoever settles a reservation again before its expiry is
-	// told the outcome of the first time instead, as long as that is remembered: of
-	// at least the 1,000 latest of a key.
+	// Late says that the reservation had expired, which counts as using all of it;
+	// nothing changed. A reservation that is settled again before its expiry is not late:
+	// the first outcome is returned again. At least the 1,000 latest outcomes of a key
+	// are remembered.
 	Late bool
 }
 
 // Hold is an open reservation of a Single. Its methods may be called by several
-// goroutines; the first that settles it wins, and the others are told what the
-// first was. A nil Hold, as a refused Reserve returns, settles to nothing.
+// goroutines; the first that settles it wins, and the others get the same outcome. A nil Hold, as a refused Reserve returns, settles to nothing.
 type Hold struct {
 	s  *Single
 	id uint64

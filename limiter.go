@@ -52,24 +52,21 @@ const (
 // owns it and may use it again: Do makes Decisions, Receipts and Settled as long
 // as Charges, reusing their arrays.
 //
-// Charges of one batch that meet the same policy and key add up. In TakeAll and
-// ReserveAll one refusal refuses all: then no Decision is Allowed, and those with
-// Reason NotCharged are of charges that would have fitted.
+// Charges of one batch to the same policy and key add up. In TakeAll and ReserveAll one
+// refusal refuses all: no Decision is Allowed then, and Reason NotCharged means that the
+// charge itself would have fitted.
 //
-// DebitEach makes each charge on its own and unconditionally, into debt; a cost
-// beyond capacity is fine. GCRA and TokenBucket owe at most Limit.MaxDebt, as of
-// overruns, and windows count beyond their limit. The Decision is Allowed, with
-// Reason Admitted, and tells how the tightest limit stands afterwards: its Limit,
-// Remaining and ResetAfter. A limiter that has remembered the charge for a store that
-// is away may say StoreDown instead. A cost of 0 changes nothing and tells the same. Slots
-// cannot be owed: a policy that limits concurrency gets ErrReserveOnly, and then
-// nothing is charged.
+// DebitEach makes each charge on its own and unconditionally, also beyond the capacity. GCRA
+// and TokenBucket owe at most Limit.MaxDebt, and windows count beyond their limit. The
+// Decision is Allowed and reports the tightest limit after the charge. A limiter that has
+// recorded the charge for a store that is unavailable may report Reason StoreDown. Slots
+// cannot be owed: a policy that limits concurrency gets ErrReserveOnly, and nothing is charged.
 //
-// Used is for nodes that decide on their own between two calls to a store: units
-// that were granted there and that the store does not know of yet. Before it decides
-// anything, the store charges them as DebitEach does, also if the batch is then refused.
-// Used is nil, or has one number for each charge of TakeEach, TakeAll or ReserveAll.
-// Stores support it; other limiters may return ErrInvalid.
+// Used is for nodes that grant units between two calls to a store: how many units of each
+// charge's key the store does not know of yet. The store charges them as DebitEach does,
+// before it decides and also if the batch is then refused. Used is nil, or has one number for
+// each charge of TakeEach, TakeAll or ReserveAll. Stores support it; other limiters may
+// return ErrInvalid.
 type Batch struct {
 	Op        Op
 	Charges   []Charge

@@ -11,7 +11,7 @@ import (
 
 // Reservation is one or more charges that were made for work whose cost is known
 // only afterwards. Its methods may be called by several goroutines; the first
-// that settles it wins, and the others are told what the first was.
+// that settles it wins, and the others get the same outcome.
 type Reservation struct {
 	// Decision is the outcome: if refused, that of the charge to wait for
 	// longest, and nothing is held.
