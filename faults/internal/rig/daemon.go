@@ -146,8 +146,8 @@ func (d *Daemon) awaitStore(away bool, since time.Time, limit time.Duration) (at
 // The messages in a daemon's log when it gives up a part of the store, and when it asks
 // for that part again.
 const (
-	msgGivenUp = "store given up"
-	msgIsBack  = "store is back"
+	msgGivenUp = "store unavailable: circuit breaker opened"
+	msgIsBack  = "store available again: circuit breaker closed"
 )
 
 // storeIs says whether the store was in a state at since or afterwards, and when that
