@@ -49,7 +49,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // Errors after which there is nothing left to print.
 var (
-	errDenied = errors.New("denied")
+	errDenied  = errors.New("denied")
 	errPrinted = errors.New("printed already")
 )
 

@@ -187,7 +187,7 @@ func (f *files) secret(p Path, from place, at path) (secret.Secret, bool) {
 }
 
 const (
-	maxSecret = 4096
+	maxSecret     = 4096
 	worldReadable = fs.FileMode(0o004) // users other than the owner and the group may read
 )
 

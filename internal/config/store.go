@@ -200,7 +200,7 @@ func (c *checker) redis(r *Redis, at path) {
 		return
 	}
 	if strings.ContainsAny(r.Prefix, "{} \t\n") || strings.HasSuffix(r.Prefix, ":") || r.Prefix == "" {
-		c.wrong(at.key("prefix"), "%q must have no braces and no spaces; a colon is added", r.Prefix)
+		c.wrong(at.key("prefix"), "%q must not be empty, contain spaces or braces, or end with a colon, which is added", r.Prefix)
 	}
 	store := redisstore.Config{Redis: server, Prefix: r.Prefix + ":", Timeout: r.Timeout.Duration}
 	tier := tiered.Config{Timeout: r.Timeout.Duration, Nodes: int(r.Nodes)}
