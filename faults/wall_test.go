@@ -112,7 +112,7 @@ func TestWallStepsAtRestart(t *testing.T) {
 	w.spendAll("daily", "k")
 	w.restart(-5 * time.Minute)
 	tr.none("admitted of what was used up, after −5 min", w.spend("slow", "k")+w.spend("daily", "k"))
-	tr.tell("until the clock has caught up, the day's end is wrong by", "%s", brief(w.offMidnight("k")))
+	tr.note("until the clock has caught up, the day's end is wrong by", "%s", brief(w.offMidnight("k")))
 	w.restart(time.Hour)
 	tr.none("admitted of the day's, after +1 h", w.spend("daily", "k"))
 	tr.atMost("admitted of 10 per hour, after +1 h", float64(w.spend("slow", "k")), mostForgiven, "10 + 1")

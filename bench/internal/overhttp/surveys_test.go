@@ -32,7 +32,7 @@ func TestSurveys(t *testing.T) {
 
 // What the empty handler says is as long as what weir says, but for a few digits.
 func TestConstant(t *testing.T) {
-	q := question{keys: 1, limit: plenty, want: `"allowed":true`}
+	q := scenario{keys: 1, limit: plenty, want: `"allowed":true`}
 	l, err := q.open(services()[0])
 	if err != nil {
 		t.Fatal(err)

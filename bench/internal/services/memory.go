@@ -48,7 +48,7 @@ func growth(keys int) (values []float64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	q := question{rule: scarce, keys: newKeys(keys), callers: 1}
+	q := scenario{rule: scarce, keys: newKeys(keys), callers: 1}
 	l, err := q.open(place, callersOfGRPC()[0])
 	if err != nil {
 		return nil, err

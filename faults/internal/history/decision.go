@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Decision is one question to a node and what came of it.
+// Decision is one call to a node and its outcome.
 type Decision struct {
 	Node     int
 	Key      string
