@@ -15,10 +15,10 @@ import (
 // until then and afterwards, and how soon breakers close again.
 const (
 	openWithin = 150 * time.Millisecond
-	waitUntil    = 30 * time.Millisecond // p99
-	waitAfter    = 5 * time.Millisecond  // p99
-	waitMost     = 15 * time.Millisecond // the deadline of 10 ms, and 5 ms for the rest
-	backWithin   = time.Second
+	waitUntil  = 30 * time.Millisecond // p99
+	waitAfter  = 5 * time.Millisecond  // p99
+	waitMost   = 15 * time.Millisecond // the deadline of 10 ms, and 5 ms for the rest
+	backWithin = time.Second
 )
 
 // An outage is a time in which Redis gives no answer, or none in time.

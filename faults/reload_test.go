@@ -38,7 +38,7 @@ func TestReload(t *testing.T) {
 	tr.note("batches and checks besides", "%d", c.asked)
 	tr.none("of these without a decision", c.failed)
 	tr.none("decided by rules of two versions", c.mixed)
-	tr.note("batches that met numbers of two versions", "%d", c.halfDone)
+	tr.note("batches with limits of two versions", "%d", c.halfDone)
 	tr.none("decided by a wrong file, or by an old one again", c.stray)
 	tr.none("wrong files that metric or /readyz do not tell", c.untold)
 	most := float64(versionOf(times))
@@ -67,7 +67,7 @@ type configured struct {
 	on    string // the policy of switched that is
 
 	asked, failed, mixed, stray, untold int
-	halfDone                            int   // answers with the numbers of two versions
+	halfDone                            int   // answers with limits of two versions
 	admitted                            int64 // of a key of a limit whose numbers change
 }
 

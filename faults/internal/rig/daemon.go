@@ -146,7 +146,7 @@ func (d *Daemon) awaitStore(unavailable bool, since time.Time, limit time.Durati
 // The messages in a daemon's log when the breaker of a partition opens, and when it closes.
 const (
 	msgBreakerOpened = "store unavailable: circuit breaker opened"
-	msgBreakerClosed  = "store available again: circuit breaker closed"
+	msgBreakerClosed = "store available again: circuit breaker closed"
 )
 
 // storeIs says whether the store was in a state at since or afterwards, and when that

@@ -21,10 +21,10 @@ func TestStoreIs(t *testing.T) {
 		{At: at(7), Msg: msgBreakerOpened},
 	}}
 	for _, tt := range []struct {
-		unavailable  bool
-		since int
-		want  time.Time
-		ok    bool
+		unavailable bool
+		since       int
+		want        time.Time
+		ok          bool
 	}{
 		{false, 0, time.Time{}, true},
 		{false, 1, time.Time{}, true},
