@@ -51,7 +51,7 @@ type Result struct {
 	Disturbed int
 }
 
-// Figure is the time per call that stands for contender i: its best run or, of
+// Figure is the time per call of contender i: its best run or, of
 // several goroutines, its median. What other tenants do to one goroutine only
 // ever slows it down, so its best run tells most. Several goroutines have luck as
 // well: while the host runs our cores as one core's two threads, a cache line

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A case of several goroutines asks how a limiter stands contention. While the
+// A case of several goroutines measures a limiter under contention. While the
 // machine gives one of our cores to somebody else there is none: a mutex that
 // nobody else wants is cheap, and the best run of a contended case would be one
 // in which nothing contended. So such a run counts only if nobody else had the

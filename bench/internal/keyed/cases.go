@@ -21,7 +21,7 @@ Where there is more than one key, all are there before the first run and are ask
 in a random order, the same for everybody, and a run begins with the last run's limiter
 instead of a fresh one. The collector is off during these runs: all limiters are alive
 at once, and each would pay for the others' pointers. That favours limiters that
-allocate or have many pointers; what these cost is told at the end.`
+allocate or have many pointers; the cost of these is reported at the end.`
 
 // weirName is the contender that goals are for.
 const weirName = "weir Table.Take"

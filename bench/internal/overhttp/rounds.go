@@ -19,7 +19,7 @@ type entrant struct {
 	runs    []run
 }
 
-// A run is what came of asking for some time.
+// A run is the result of calling for some time.
 type run struct {
 	took      []time.Duration // by each call, sorted
 	elapsed   time.Duration

@@ -40,7 +40,7 @@ func TestEverybodyPaces(t *testing.T) {
 	}
 }
 
-// TestSurveys asks everything for a moment and looks whether the answers can be
+// TestSurveys runs every survey briefly and checks that the answers can be
 // true. x/time/rate is known to grant several times its rate if that is high.
 func TestSurveys(t *testing.T) {
 	surveys := Surveys(20 * time.Millisecond)

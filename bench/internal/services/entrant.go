@@ -24,7 +24,7 @@ type entrant struct {
 	runs   []run
 }
 
-// A run is what came of asking for some time.
+// A run is the result of calling for some time.
 type run struct {
 	took    []time.Duration // by each request, sorted
 	elapsed time.Duration
@@ -108,7 +108,7 @@ func (l *entrant) stock() (s stock, err error) {
 	return s, err
 }
 
-// askAtOnce lets all callers go at the same moment, one request at a time each.
+// askAtOnce starts all callers at the same time, one request at a time each.
 func (l *entrant) askAtOnce(d time.Duration) (run, error) {
 	var wg sync.WaitGroup
 	parts := make([][]time.Duration, len(l.list))
@@ -193,7 +193,7 @@ func (l *entrant) percentile(tenThousandths int) float64 {
 }
 
 // each returns the microseconds of a time for each decision. It is over all runs, because
-// a server's processor time is told in ticks of 10 ms only.
+// a server's processor time is measured in ticks of 10 ms only.
 func (l *entrant) each(of func(run) time.Duration) float64 {
 	var sum time.Duration
 	decisions := 0

@@ -16,7 +16,7 @@ const note = `weir serve, envoyproxy/ratelimit, a server that decides nothing an
 their own, and the client is another; all share the cores. ratelimit is built with the dependencies
 that its authors chose and has its defaults, but no statsd; where requests are refused it also has its
 local cache. weir has its defaults, but waits for Redis for up to 3 s, and fails instead of answering
-without. Both are told the same rules. "Envoy" is ShouldRateLimit with one descriptor, by the same
+without. Both have the same rules. "Envoy" is ShouldRateLimit with one descriptor, by the same
 client for all; "Check" is weir's own call. The callers share %d gRPC connections, as many as an Envoy
 with two workers has, and each makes one request at a time, with a deadline; over the Redis protocol each
 has a connection. The empty gRPC server is grpc-go with its defaults and answers constants of the size of
