@@ -59,7 +59,7 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --snapshot x --snapshot-every 999ms", exitUsage, "weir: --snapshot-every: store.snapshot.every: 999ms must be at least 1s; see 'weir serve --help'\n"},
 		{"serve --snapshot none/weir.snap", exitFailure, "weir: snapshot \"none/weir.snap\": there is no directory \"none\"; create it\n"},
 		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or rename it to start empty\n"},
-		{"serve --http 0.0.0.0:8080", exitUsage, "weir: --http: listen.http.address: is not loopback, and anybody who reaches it could use it: add clients, or say auth: none; see 'weir serve --help'\n"},
+		{"serve --http 0.0.0.0:8080", exitUsage, "weir: --http: listen.http.address: is not loopback, so any host that reaches it could use it: add clients, or set auth: none; see 'weir serve --help'\n"},
 		{"serve --redis=", exitUsage, "weir: --redis: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --max-keys 5", exitUsage, "weir: --redis: counts are kept there; --snapshot and --max-keys are for memory; see 'weir serve --help'\n"},
 		{"serve --sentinel mymaster", exitUsage, aboutRedis},
