@@ -104,7 +104,7 @@ const plenty = 1_000_000
 // consistencies are how daemons count, by turns.
 var consistencies = []string{"exact", "leased", "async"}
 
-// drain is the row: a Redis, and the daemon that is asked now.
+// drain is the row: a Redis, and the daemon that is called now.
 type drain struct {
 	*trial
 	server *redistest.Server
@@ -180,7 +180,7 @@ func (d *drain) replace(callers *traffic.Traffic, next *rig.Daemon) {
 	d.lost.Decisions.Fallback += tier.Decisions.Fallback
 }
 
-// awaitUnready waits until a daemon says that it is not ready. One that cannot be asked any
+// awaitUnready waits until a daemon says that it is not ready. One that cannot be reached any
 // more has said nothing.
 func (d *drain) awaitUnready(old *rig.Daemon) {
 	d.Helper()

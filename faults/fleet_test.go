@@ -11,7 +11,7 @@ import (
 // leaseTTL is how long a daemon's leases last.
 const leaseTTL = 5 * time.Second
 
-// F11: a daemon crashes with units that it has leased. They are forfeited: nobody else
+// F11: a daemon crashes with units that it has leased. They are forfeited: no other daemon
 // gets them, so nothing is exceeded, and when they have expired the others have all of
 // the limit again.
 func TestDaemonKilled(t *testing.T) {

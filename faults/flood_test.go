@@ -94,7 +94,7 @@ func config(tr *trial, text string) (file string) {
 	return file
 }
 
-// A flood is many keys of the policy login, asked for over one connection. It costs the
+// A flood is calls for many keys of the policy login, over one connection. It costs the
 // process that makes it little: that one also times the hot key's calls.
 type flood struct {
 	*trial
@@ -138,7 +138,7 @@ const (
 	floodEvery = time.Millisecond
 )
 
-// send asks for the keys from one to another.
+// send makes a call for each key of a range.
 func (f *flood) send(from, to, cost int) {
 	f.Helper()
 	tick := time.NewTicker(floodEvery)
@@ -149,7 +149,7 @@ func (f *flood) send(from, to, cost int) {
 	}
 }
 
-// ask asks for keys in one pipeline, and returns how many were admitted.
+// ask makes a call for each key in one pipeline, and returns how many were admitted.
 func (f *flood) ask(prefix string, from, to, cost int) (admitted int) {
 	f.Helper()
 	f.out = f.out[:0]

@@ -42,7 +42,7 @@ func newWitness(tr *trial, fleet *rig.Fleet, server *redistest.Server) *witness 
 	return &witness{tr: tr, fleet: fleet, own: tr.fleet(1, "--redis", server.Addr())}
 }
 
-// probe asks a daemon once, and looks.
+// probe calls a daemon once, and reads what was charged.
 func (w *witness) probe(node int) {
 	key, sent := w.fleet.FreshKey(), time.Now()
 	answer, err := w.fleet.Ask(node, key, probeCost)
@@ -82,7 +82,7 @@ func (w *witness) look(key string, sent time.Time) (seen rig.Answer, ok bool) {
 }
 
 // chargesOf returns how often a probe was certainly charged if so much is left: what has
-// come back since, less than a charge, is not known, since nobody knows when it was made.
+// come back since, less than a charge, is unknown, since the time of the charge is.
 func chargesOf(remaining int64) int {
 	return int(math.Ceil((B - float64(remaining)) / probeCost))
 }

@@ -160,7 +160,7 @@ func (c *configured) write(text string, way int) {
 }
 
 // fileLength is that of all files: who makes a file shorter before it is written again
-// shows an empty one to whoever reads it meanwhile, and that is a configuration, too.
+// shows an empty one to a concurrent reader, and that is a configuration, too.
 const fileLength = 1024
 
 // overwrite writes a file in place, at once.
@@ -173,7 +173,7 @@ func overwrite(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// look asks which version is in force.
+// look returns which version is in force.
 func (c *configured) look() {
 	c.Helper()
 	if limits := c.batch(renumbered); limits != nil {
@@ -261,7 +261,7 @@ func (c *configured) drain(step int64) {
 	}
 }
 
-// post asks, and counts what is no decision.
+// post makes a call, and counts what is no decision.
 func (c *configured) post(path, body string, out any, header *http.Header) bool {
 	c.Helper()
 	c.asked++

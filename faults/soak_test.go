@@ -304,7 +304,7 @@ func (s *soaked) settled(when string) (all []soak.Sample) {
 // goroutinesOfClient is how many a connection to Redis has: one writes, one reads.
 const goroutinesOfClient = 2
 
-// rest returns what a daemon has when nobody calls, without its connections to Redis: it
+// rest returns the usage of a daemon without calls, without its connections to Redis: it
 // opens some during a burst of calls, has at most poolSize of them, and keeps them.
 func (d *soakedDaemon) rest(t *testing.T) soak.Sample {
 	t.Helper()

@@ -106,7 +106,7 @@ func (f *foreign) askEach(key string) {
 	}
 }
 
-// ask asks a daemon, and counts what is no decision.
+// ask calls a daemon, and counts what is no decision.
 func (f *foreign) ask(node int, key string, cost int64) rig.Answer {
 	f.Helper()
 	answer, err := f.fleet.AskFor(node, "hourly", key, cost)
@@ -148,7 +148,7 @@ func (f *foreign) shareOthers() {
 	}
 }
 
-// spendOthers asks both daemons for more of some keys than there is, while others ask for
+// spendOthers calls both daemons for more units of some keys than there are, while others call for
 // the spoiled ones.
 func (f *foreign) spendOthers() {
 	f.Helper()
@@ -184,7 +184,7 @@ func (f *foreign) spendOthers() {
 	f.judgeSpent("admitted of another key", worst)
 }
 
-// spend asks both daemons for half as much again as there is of a key.
+// spend calls both daemons for one and a half times the units of a key.
 func (f *foreign) spend(key string) (admitted int) {
 	f.Helper()
 	for i := range hourly * 3 / 2 {

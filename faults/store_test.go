@@ -55,7 +55,7 @@ func during(load *rig.Load, f func()) span {
 	return span{begin, load.Now()}
 }
 
-// in returns the decisions that were asked for in some of a load's time.
+// in returns the decisions whose calls were sent in some of a load's time.
 func in(list []history.Decision, spans []span) (all []history.Decision) {
 	for _, s := range spans {
 		all = append(all, history.Between(list, s.begin, s.end)...)
@@ -81,7 +81,7 @@ func TestFlushAll(t *testing.T) {
 	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
-// F22: everybody comes at once, to daemons that have not talked to Redis much.
+// F22: all callers start at once, on daemons with few connections to Redis.
 func TestBurstStart(t *testing.T) {
 	tr := try(t, "F22", "from no load to all of it at once, cold connections", "E ≤ 0; connections to Redis ≤ the pool's size")
 	server := redistest.Start(t)

@@ -74,7 +74,7 @@ func pick[T any](inLong, inShort T) T {
 	return inShort
 }
 
-// mix is the load: hot keys are asked for twice what they may have.
+// mix is the load: calls for hot keys have twice their limit.
 func mix() rig.Mix {
 	return pick(
 		rig.Mix{Rate: 600, Hot: 2, Cold: 18, HotShare: 2.0 / 3},

@@ -67,7 +67,7 @@ func figureOff(name string, off time.Duration) report.Figure {
 	return report.Figure{Name: name, Value: brief(off), Bound: "≤ 1s", Met: off <= time.Second}
 }
 
-// spend asks for 100 units and returns how many were admitted.
+// spend takes up to 100 units and returns how many were admitted.
 func (w *walled) spend(policy, key string) (admitted int) {
 	w.Helper()
 	for range 100 {
@@ -80,7 +80,7 @@ func (w *walled) spend(policy, key string) (admitted int) {
 	return admitted
 }
 
-// spendAll uses a key up that nobody has used.
+// spendAll uses up a key that was not used before.
 func (w *walled) spendAll(policy, key string) {
 	w.Helper()
 	if n := w.spend(policy, key); n != 100 {

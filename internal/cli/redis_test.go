@@ -80,7 +80,7 @@ func (d *daemon) want(t *testing.T, key string, cost int64, allowed bool) {
 	}
 }
 
-// spend asks daemons in turn for n units one by one, a few at once, and returns how
+// spend takes n units from daemons in turn, one by one, a few at once, and returns how
 // many were admitted.
 func spend(t *testing.T, key string, n int, daemons ...*daemon) (admitted int64) {
 	t.Helper()

@@ -118,7 +118,7 @@ type RedisTLS struct {
 	// system.
 	CAFile *Path `yaml:"ca_file" example:"tls/redis-ca.pem"`
 
-	// CertFile is a file with the daemon's certificate, for servers that ask for one.
+	// CertFile is a file with the daemon's certificate, for servers that request one.
 	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem"`
 
 	// KeyFile is a file with that certificate's key.

@@ -6,7 +6,7 @@
 // all contenders alike. Ratios within one Case are therefore worth more than the
 // figures themselves.
 //
-// A [Survey] asks for what is no time per call, such as memory per key; [Ask] asks
+// A [Survey] measures what is no time per call, such as memory per key; [Ask] measures
 // one subject after the other, or lets them take turns.
 //
 // It is not [testing.B] because that measures one function until it is done and

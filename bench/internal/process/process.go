@@ -84,7 +84,7 @@ const (
 	portTries = 100
 )
 
-// FreeAddr returns an address of the loopback interface that was free a moment ago.
+// FreeAddr returns an address of the loopback interface that was free just before.
 func FreeAddr() (string, error) {
 	var problem error
 	for range portTries {

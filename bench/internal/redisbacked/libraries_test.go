@@ -62,7 +62,7 @@ func TestKeysAreKeptApart(t *testing.T) {
 	}
 }
 
-// fake is a library that asks nobody.
+// fake is a library that calls no server.
 func fake(name string, take func() (bool, error)) library {
 	return library{name: name, open: func(string, []setting) (limiter, error) {
 		return limiter{

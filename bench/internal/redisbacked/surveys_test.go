@@ -33,7 +33,7 @@ func TestSurveys(t *testing.T) {
 	}
 }
 
-// plausible: throttled gives up when a key is hot, and may have no answer at all.
+// plausible: throttled fails when a key is hot, and may have no answer at all.
 func plausible(sub harness.Subject, f harness.Figure, v float64) bool {
 	impatient := sub.Name == "throttled"
 	switch {

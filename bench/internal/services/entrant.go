@@ -151,7 +151,7 @@ func (l *entrant) askUntil(a asker, took []time.Duration, random *rand.Rand, beg
 	return took, nil
 }
 
-// check makes sure that an answer is right. A floor says the same to everybody.
+// check makes sure that an answer is right. A floor gives the same answer to all calls.
 func (l *entrant) check(admitted int) error {
 	want := 0
 	if l.admits || l.kind == harness.Floor {

@@ -32,7 +32,7 @@ func memorySurvey(s Sizes) harness.Survey {
 	}
 }
 
-// growth returns the MiB of a daemon that has seen nobody, and how many more it has when
+// growth returns the MiB of a daemon before the first call, and how many more it has when
 // it knows so many keys.
 func growth(keys int) (values []float64, err error) {
 	place, err := newSite(false)

@@ -41,7 +41,7 @@ func TestSurveys(t *testing.T) {
 	}
 }
 
-// plausible: nobody is compared with who is not there, and ticks of processor time may be
+// plausible: missing contenders are not compared with, and ticks of processor time may be
 // none in such a short run.
 func plausible(f harness.Figure, v float64) bool {
 	mayBeZero := f.Name == timesRatelimit || f.Name == "more with keys" || strings.Contains(f.Name, "CPU")

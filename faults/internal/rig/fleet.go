@@ -69,7 +69,7 @@ type Answer struct {
 	Detail    string `json:"detail"` // of a problem
 }
 
-// Ask asks a daemon to take cost units. An answer of any status is no error.
+// Ask calls a daemon to take cost units. An answer of any status is no error.
 func (f *Fleet) Ask(node int, key string, cost int64) (Answer, error) {
 	return f.AskFor(node, Policy, key, cost)
 }
@@ -83,7 +83,7 @@ func (f *Fleet) AskFor(node int, policy, key string, cost int64) (Answer, error)
 	return f.post(node, body)
 }
 
-// Peek asks a daemon how many units are left, and takes none.
+// Peek returns how many units are left, and takes none.
 func (f *Fleet) Peek(node int, key string) (Answer, error) {
 	one := int64(1)
 	body, err := json.Marshal(Check{Policy: Policy, Key: key, Cost: &one, Peek: true})
@@ -107,7 +107,7 @@ func (f *Fleet) post(node int, body []byte) (answer Answer, err error) {
 	return answer, json.Unmarshal(text, &answer)
 }
 
-// FreshKey returns a key that nobody has used.
+// FreshKey returns a key that was not used before.
 func (f *Fleet) FreshKey() string { return "fresh" + strconv.FormatInt(f.fresh.Add(1), 10) }
 
 // AwaitShared waits until each of the daemons (all if none is named) refuses what

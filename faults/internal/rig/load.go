@@ -12,7 +12,7 @@ import (
 
 // Mix is a load: one unit per call, to the daemons in turn.
 //
-// A few hot keys are asked for more than they may have. They show an excess, if there
+// Calls for a few hot keys exceed their limit. They show an excess, if there
 // is one. The cold keys below their limit show wrong refusals.
 type Mix struct {
 	Rate     int // calls per second, in all
@@ -45,8 +45,8 @@ func (m Mix) Keys() (keys []string) {
 // would reach it; one that keeps its deadline never does.
 const mostWaiting = 5000
 
-// Load is a client that asks at a steady rate, whether answers come or not: an open
-// loop. Who waits for answers asks less while they are slow, and would not notice.
+// Load is a client that calls at a steady rate, whether answers come or not: an open
+// loop. A client that waits for answers calls less while they are slow, and misses that.
 type Load struct {
 	fleet *Fleet // set by StartLoad, like the next three
 	mix   Mix
@@ -61,7 +61,7 @@ type Load struct {
 	late    int // calls that were not made because of mostWaiting
 }
 
-// StartLoad starts to ask. The load ends with Stop or the test.
+// StartLoad starts the load. The load ends with Stop or the test.
 func (f *Fleet) StartLoad(mix Mix) *Load {
 	l := &Load{fleet: f, mix: mix, begin: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
 	l.quiet.watch(l.begin, l.stop)
@@ -70,7 +70,7 @@ func (f *Fleet) StartLoad(mix Mix) *Load {
 	return l
 }
 
-// run asks whatever has become due, every millisecond.
+// run makes the calls that have become due, every millisecond.
 func (l *Load) run() {
 	defer close(l.done)
 	var wg sync.WaitGroup
