@@ -139,13 +139,13 @@ func TestClockSkew(t *testing.T) {
 		end := now()
 		list := stop()
 		tier := alone(nodes)
-		tr.tell("consistency", "%s", mode)
+		tr.note("consistency", "%s", mode)
 		bound, formula := healthy(tier, 0, "0")
 		tr.judge(list, bound, formula)
 		// The burst is gone after a third of a second; then there is the rate.
 		tr.wholeRate("rate", grantRate(list, mode.String(), end/2, end), tier)
-		tr.tell("by leases", "%d", tier.Decisions.Lease)
-		tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+		tr.note("by leases", "%d", tier.Decisions.Lease)
+		tr.note("decided alone", "%d", tier.Decisions.Fallback)
 	}
 }
 
@@ -177,11 +177,11 @@ func TestStoreClockSteps(t *testing.T) {
 
 	bound, formula := healthy(tier, B, "B") // r × 1 h is more
 	tr.judge(append(list, other...), bound, formula)
-	tr.tell("longest without an admission before", "%s", brief(longestPause(list, 0, back)))
+	tr.note("longest without an admission before", "%s", brief(longestPause(list, 0, back)))
 	const healed = time.Second * (B + B + 1) / r // and denials that were remembered do not last longer
 	tr.within("after the step back", longestPause(list, back, end), healed+10*time.Millisecond)
-	tr.tell("without max_debt", "%s, of %s that were looked at", brief(longestPause(other, back, end)), brief(end-back))
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("without max_debt", "%s, of %s that were looked at", brief(longestPause(other, back, end)), brief(end-back))
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
 // longestPause returns the longest time from begin to end in which nothing was admitted.

@@ -51,16 +51,16 @@ func cuts(t *testing.T, mode string) {
 	unknown := fleet.Total(unknownUnits)
 	tier := fleet.Stop()
 
-	tr.tell("connections cut", "%d", cuts)
-	tr.tell("U", "%.0f units", unknown)
+	tr.note("connections cut", "%d", cuts)
+	tr.note("U", "%.0f units", unknown)
 	tr.judge(list, 2*B+unknown, "2B + U")
-	tr.tell("admitted", "%d", admissions(list))
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.tell("calls with an unknown outcome", "%d, and %d units told without an answer", tier.Unknown, tier.Lost)
+	tr.note("admitted", "%d", admissions(list))
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("calls with an unknown outcome", "%d, and %d units flushed without a reply", tier.Unknown, tier.Lost)
 	tr.within("exact again after", back, backAfterCuts)
 	tr.stalled(list)
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
-	tr.tell("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
+	tr.note("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
 	if cuts == 0 {
 		tr.Error("no connection was cut: nothing was tried")
 	}

@@ -53,7 +53,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	fleet.Stop() // which saves, and fails the test unless the exit code is 0
 
-	tr.tell("the disk", "%s", disk.what)
+	tr.note("the disk", "%s", disk.what)
 	tr.judge(list, 0, "0")
 	tr.atLeast("failures counted", failures, pick(10.0, 2), "one each second")
 	tr.atLeast("failures logged", float64(logged), failures-1, "those counted")
@@ -63,9 +63,9 @@ func TestDiskFull(t *testing.T) {
 	tr.within("saved after there was room", saved, 2*time.Second)
 	before := history.Percentile(history.Between(list, 0, fault), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 before", "%s", brief(before))
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
-	tr.none("forgiven by a restart", count(spend(tr.fleet(1, args...)).Allowed))
+	tr.note("p99 before", "%s", brief(before))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
+	tr.none("lost by a restart", count(spend(tr.fleet(1, args...)).Allowed))
 }
 
 const snapshotMetric = "weir_snapshot_failures_total"
@@ -96,7 +96,7 @@ func awaitFailures(tr *trial, fleet *rig.Fleet, n int) {
 // startsFrom says whether a daemon takes a snapshot for one.
 func startsFrom(tr *trial, snapshot []byte) bool {
 	tr.Helper()
-	file := filepath.Join(tr.TempDir(), "copy.snap")
+	file := filepath.Join(tr.TempDir(), "restored.snap")
 	if err := os.WriteFile(file, snapshot, 0o600); err != nil {
 		tr.Fatal(err)
 	}

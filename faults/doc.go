@@ -1,8 +1,8 @@
-// Package faults has no code but tests: they break what weir stands on, the network and
-// Redis, under load, and look from outside at what the daemons decide meanwhile.
+// Package faults has only tests: they break what weir depends on, such as the network and
+// Redis, under load, and observe from outside what the daemons decide meanwhile.
 //
 // Each test is a row of the fault matrix. It starts real redis-server processes, real
-// daemons and, where the network is to blame, a proxy in between; a client asks the
+// daemons and, where the network fails, a proxy in between; a client calls the
 // daemons at a steady rate and keeps a history of all answers, which package history
 // judges.
 //

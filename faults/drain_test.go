@@ -18,11 +18,11 @@ import (
 )
 
 // F12: daemons are replaced one after the other, under load over all protocols. Each is
-// told to stop when the next one is ready, and callers go there once /readyz says that the
+// stopped when the next one is ready, and callers go there once /readyz says that the
 // old one is not.
 func TestDrain(t *testing.T) {
 	tr := try(t, "F12", "SIGTERM to a daemon under load over all protocols, while the next one is ready; 10 times, with consistency leased, async and exact by turns",
-		"not ready at once; no call that was sent is without a complete answer, or a word that it was not carried out; the daemon ends within 10 s with exit code 0; then Redis has every unit that was admitted, and none besides")
+		"not ready at once; no call that was sent is without a complete answer, or a reply that it was not carried out; the daemon ends within 10 s with exit code 0; then Redis has every unit that was admitted, and none besides")
 	d := newDrain(tr)
 	callers := traffic.Start(t, d.place())
 	addCallers(callers)
@@ -60,7 +60,7 @@ const (
 // addCallers starts callers of all kinds. Each kind has a key of its own, its name. Those
 // that call seldom leave a connection alone for longer than a daemon that stops waits
 // before it closes what is idle, so that some calls cross that. Over RESP they must not: a
-// connection that is silent for a second is closed without a word, since there is none.
+// connection that is silent for a second is closed without a message, since the protocol has none.
 func addCallers(f *traffic.Traffic) {
 	body := func(key string) func() string {
 		return traffic.Always(fmt.Sprintf(`{"policy":"default","key":%q}`, key))
@@ -104,7 +104,7 @@ const plenty = 1_000_000
 // consistencies are how daemons count, by turns.
 var consistencies = []string{"exact", "leased", "async"}
 
-// drain is the row: a Redis, and the daemon that is asked now.
+// drain is the row: a Redis, and the daemon that is called now.
 type drain struct {
 	*trial
 	server *redistest.Server
@@ -117,7 +117,7 @@ type drain struct {
 
 func newDrain(tr *trial) *drain {
 	tr.Helper()
-	// A Redis that does not answer for a moment is no part of this row: hence the time-out,
+	// A Redis that does not answer briefly is no part of this row: hence the time-out,
 	// and that nothing is admitted without Redis.
 	d := &drain{trial: tr, server: redistest.Start(tr), file: config(tr, fmt.Sprintf(`
 store: {redis: {timeout: 1s, on_error: closed}}
@@ -180,7 +180,7 @@ func (d *drain) replace(callers *traffic.Traffic, next *rig.Daemon) {
 	d.lost.Decisions.Fallback += tier.Decisions.Fallback
 }
 
-// awaitUnready waits until a daemon says that it is not ready. One that cannot be asked any
+// awaitUnready waits until a daemon says that it is not ready. One that cannot be reached any
 // more has said nothing.
 func (d *drain) awaitUnready(old *rig.Daemon) {
 	d.Helper()
@@ -200,13 +200,13 @@ func (d *drain) awaitUnready(old *rig.Daemon) {
 // judge looks at what became of all calls.
 func (d *drain) judge(tallies []*traffic.Tally, cycles int, waited int64) {
 	d.Helper()
-	d.tell("daemons stopped", "%d", cycles)
+	d.note("daemons stopped", "%d", cycles)
 	for _, n := range tallies {
-		told := ""
+		retryable := ""
 		if n := n.Told.Load(); n > 0 {
-			told = fmt.Sprintf(", %d told that they were not carried out", n)
+			retryable = fmt.Sprintf(", %d answered with \"not carried out\"", n)
 		}
-		d.tell(n.Name, "%d calls%s", n.Calls(), told)
+		d.note(n.Name, "%d calls%s", n.Calls(), retryable)
 		d.none(n.Name+": dropped", int(n.Dropped.Load()))
 		d.none(n.Name+": failed", int(n.Failed.Load()))
 		d.none(n.Name+": connections refused", int(n.Refused.Load()))
@@ -223,8 +223,8 @@ func (d *drain) judge(tallies []*traffic.Tally, cycles int, waited int64) {
 // judgeUnits looks at what Redis has, through another daemon.
 func (d *drain) judgeUnits(tallies []*traffic.Tally) {
 	d.Helper()
-	d.none("units that could not be told to Redis", int(d.lost.Lost))
-	d.tell("decided without Redis, and unknown outcomes", "%d, %d", d.lost.Decisions.Fallback, d.lost.Unknown)
+	d.none("units that could not be flushed to Redis", int(d.lost.Lost))
+	d.note("decided without Redis, and unknown outcomes", "%d, %d", d.lost.Decisions.Fallback, d.lost.Unknown)
 	admitted := map[string]int64{}
 	for _, n := range tallies {
 		admitted[n.Name] = n.Admitted.Load()
@@ -247,7 +247,7 @@ func (d *drain) judgeUnits(tallies []*traffic.Tally) {
 		look(name, plenty-answer.Remaining)
 	}
 	look(kindEnvoy, d.envoyUsed(fleet.Daemons[0]))
-	d.tell("units admitted", "%d", all)
+	d.note("units admitted", "%d", all)
 	d.none("of these, not in Redis", int(missing))
 	d.atMost("in Redis besides", float64(besides), float64(d.lost.Unknown+d.lost.Forfeited), "unknown outcomes and leases forfeited")
 }

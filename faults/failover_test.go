@@ -33,7 +33,7 @@ func TestPromoted(t *testing.T) {
 
 // F6b: an operator has the replica promoted while the primary is well. Until Sentinels
 // have made it a replica, it goes on taking writes, which are lost, from daemons that
-// have not heard; then it refuses them as READONLY.
+// have not received it; then it refuses them as READONLY.
 func TestSwitchover(t *testing.T) {
 	tr := try(t, "F6b", "replica promoted by Sentinels while the primary is well: two primaries, then READONLY",
 		"E ≤ 4B + r × the time with two primaries; no error reaches a caller; back ≤ 2 s after the old primary is a replica")
@@ -53,15 +53,15 @@ func TestSwitchover(t *testing.T) {
 	tier := fleet.Stop()
 
 	two := demoted.Sub(fault) // at most
-	tr.tell("two primaries for at most", "%s", brief(two))
+	tr.note("two primaries for at most", "%s", brief(two))
 	// An outage, if daemons take it for one: 2B. What the replica had not got: B. And
 	// the other primary has a burst and a rate of its own while there are two.
 	tr.judge(list, 2*B+B+B+r*two.Seconds(), "2B + B for the failover + B + r × that time")
 	tr.within("shared again after", shared.Sub(demoted), 2*time.Second)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 	tr.stalled(list)
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 0.99)))
-	tr.tell("longest", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 1)))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 0.99)))
+	tr.note("longest", "%s", brief(history.Percentile(history.Between(list, load.At(fault), load.At(shared)), 1)))
 }
 
 // hasRole says whether a server has become a master or a slave.
@@ -105,13 +105,13 @@ func TestClusterMasterKilled(t *testing.T) {
 		elsewhere[key] = cluster.MasterOf(rowKey(key)) != victim
 	}
 
-	heir := cluster.ReplicaOf(victim)
+	promoted := cluster.ReplicaOf(victim)
 	fault := time.Now()
 	victim.Kill()
-	alone := fleet.AwaitAway(fault, patience)
-	rig.Await(t, "the replica to take over", patience, func() error { return hasRole(heir, "master") })
+	alone := fleet.AwaitUnavailable(fault, patience)
+	rig.Await(t, "the replica to take over", patience, func() error { return hasRole(promoted, "master") })
 	heirAt := time.Now()
-	back := fleet.AwaitBack(time.Now(), patience)
+	back := fleet.AwaitAvailable(time.Now(), patience)
 	load.For(pick(5*time.Second, 500*time.Millisecond))
 	for range 5 { // keys of all masters
 		fleet.AwaitShared(patience)
@@ -132,17 +132,17 @@ func TestClusterMasterKilled(t *testing.T) {
 		bound, formula = 2*B, "2B, as the machine was slow"
 	}
 	tr.atMost("E of slots elsewhere", excess, bound, formula)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
-	tr.tell("the cluster itself had a new master after", "%s", brief(heirAt.Sub(fault)))
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.within("breaker open after", max(0, alone.Sub(fault)), openWithin)
+	tr.note("the cluster itself had a new master after", "%s", brief(heirAt.Sub(fault)))
 	tr.within("back after that", max(0, back.Sub(heirAt)), 500*time.Millisecond)
 	tr.withinIf(heirAt.Sub(fault) <= nodeTimeout+2*time.Second, "back after", back.Sub(fault), nodeTimeout+2500*time.Millisecond)
 	outage := func(list []history.Decision) []history.Decision {
 		return history.Between(list, load.At(fault), load.At(back))
 	}
 	tr.stalled(list)
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(outage(list), 0.99)))
-	tr.tell("p99 of slots elsewhere", "%s", brief(history.Percentile(outage(others), 0.99)))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(outage(list), 0.99)))
+	tr.note("p99 of slots elsewhere", "%s", brief(history.Percentile(outage(others), 0.99)))
 }
 
 // F7b: a slot moves to another master while its key is in use.
@@ -157,7 +157,7 @@ func TestReshard(t *testing.T) {
 	for range moves {
 		from := cluster.MasterOf(rowKey("hot0"))
 		moveSlot(tr, cluster, rowKey("hot0"), other(cluster, from), func() {
-			load.For(pick(time.Second, 300*time.Millisecond)) // clients are told to ask elsewhere
+			load.For(pick(time.Second, 300*time.Millisecond)) // clients are redirected
 		})
 		load.For(pick(time.Second, 300*time.Millisecond))
 	}
@@ -167,13 +167,13 @@ func TestReshard(t *testing.T) {
 	fleet.AwaitShared(patience)
 	tier := fleet.Stop()
 
-	tr.tell("moves", "%d", moves)
+	tr.note("moves", "%d", moves)
 	bound, formula := healthy(tier, 0, "0")
 	tr.judge(list, bound, formula)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 	tr.stalled(list)
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
-	tr.tell("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
+	tr.note("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
 }
 
 func other(cluster *redistest.Cluster, master *redistest.Server) *redistest.Server {
@@ -186,7 +186,7 @@ func other(cluster *redistest.Cluster, master *redistest.Server) *redistest.Serv
 }
 
 // moveSlot moves the slot of a key as redis-cli does. When its keys have moved, and
-// before everybody is told so, it calls between.
+// before all nodes know, it calls between.
 func moveSlot(tr *trial, cluster *redistest.Cluster, key string, to *redistest.Server, between func()) {
 	tr.Helper()
 	from := cluster.MasterOf(key)

@@ -11,7 +11,7 @@ import (
 // leaseTTL is how long a daemon's leases last.
 const leaseTTL = 5 * time.Second
 
-// F11: a daemon crashes with units that it has leased. They are forfeited: nobody else
+// F11: a daemon crashes with units that it has leased. They are forfeited: no other daemon
 // gets them, so nothing is exceeded, and when they have expired the others have all of
 // the limit again.
 func TestDaemonKilled(t *testing.T) {
@@ -43,14 +43,14 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	bound, formula := healthy(tier, 0, "0")
 	tr.judge(others, bound, formula)
-	tr.tell("resets and refused connections of the killed one", "%d", broken)
-	tr.tell("by leases", "%d", tier.Decisions.Lease)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.tell("rate of a hot key while leases are stranded", "%.1f/s", grantRate(others, "hot0", fault, expired))
+	tr.note("resets and refused connections of the killed one", "%d", broken)
+	tr.note("by leases", "%d", tier.Decisions.Lease)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("rate of a hot key while leases are stranded", "%.1f/s", grantRate(others, "hot0", fault, expired))
 	tr.wholeRate("rate of a hot key then", grantRate(others, "hot0", expired, end), tier)
 	before := history.Percentile(history.Between(others, 0, fault), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 before", "%s", brief(before))
+	tr.note("p99 before", "%s", brief(before))
 	tr.within("p99 of the others then", history.Percentile(history.Between(others, fault, end), 0.99), max(2*before, waitAfter))
 }
 

@@ -48,10 +48,10 @@ func TestFlood(t *testing.T) {
 
 	tr.judge(list, 0, "0")
 	const mib = 1 << 20
-	tr.tell("memory when idle, and under load", "%d and %d MiB", idle/mib, base/mib)
+	tr.note("memory when idle, and under load", "%d and %d MiB", idle/mib, base/mib)
 	tr.atMost(fmt.Sprintf("MiB more with %d keys", first), float64(after-base)/mib, mostMemory, "64 + 10 %")
 	tr.atMost(fmt.Sprintf("MiB more with %d keys", most), float64(last-base)/mib, mostMemory, "64 + 10 %")
-	tr.tell("keys forgotten", "%.0f", evicted)
+	tr.note("keys forgotten", "%.0f", evicted)
 	tr.none(fmt.Sprintf("of %d refused keys, admitted after %d keys", exhausted, first), exhausted-still)
 	tr.none(fmt.Sprintf("of %d refused keys, admitted after %d keys", exhausted, most), exhausted-stillAfter)
 	tr.atMost("series", float64(series), 2000, "")
@@ -64,10 +64,10 @@ func TestFlood(t *testing.T) {
 	}
 	before := history.Percentile(history.Between(hot, 0, control), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 of hot keys before", "%s", brief(before))
-	tr.tell("p99 of hot keys with as many checks of 10,000 keys", "%s", brief(history.Percentile(history.Between(hot, control, began), 0.99)))
-	tr.tell("p99 of hot keys while the table grows", "%s", brief(history.Percentile(history.Between(hot, began, grown), 0.99)))
-	tr.tell("p99 of hot keys while it is full", "%s", brief(history.Percentile(history.Between(hot, grown, end), 0.99)))
+	tr.note("p99 of hot keys before", "%s", brief(before))
+	tr.note("p99 of hot keys with as many checks of 10,000 keys", "%s", brief(history.Percentile(history.Between(hot, control, began), 0.99)))
+	tr.note("p99 of hot keys while the table grows", "%s", brief(history.Percentile(history.Between(hot, began, grown), 0.99)))
+	tr.note("p99 of hot keys while it is full", "%s", brief(history.Percentile(history.Between(hot, grown, end), 0.99)))
 	tr.within("p99 of hot keys meanwhile", history.Percentile(history.Between(hot, began, end), 0.99), 2*before)
 }
 
@@ -94,7 +94,7 @@ func config(tr *trial, text string) (file string) {
 	return file
 }
 
-// A flood is many keys of the policy login, asked for over one connection. It costs the
+// A flood is calls for many keys of the policy login, over one connection. It costs the
 // process that makes it little: that one also times the hot key's calls.
 type flood struct {
 	*trial
@@ -138,7 +138,7 @@ const (
 	floodEvery = time.Millisecond
 )
 
-// send asks for the keys from one to another.
+// send makes a call for each key of a range.
 func (f *flood) send(from, to, cost int) {
 	f.Helper()
 	tick := time.NewTicker(floodEvery)
@@ -149,7 +149,7 @@ func (f *flood) send(from, to, cost int) {
 	}
 }
 
-// ask asks for keys in one pipeline, and returns how many were admitted.
+// ask makes a call for each key in one pipeline, and returns how many were admitted.
 func (f *flood) ask(prefix string, from, to, cost int) (admitted int) {
 	f.Helper()
 	f.out = f.out[:0]

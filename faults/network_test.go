@@ -25,7 +25,7 @@ type witness struct {
 
 	mu     sync.Mutex // guards the fields below
 	probes int
-	lost   int // charged, though the caller was not told so
+	lost   int // charged, without a reply to the caller
 	most   int // charges of one call
 	failed int // without a decision
 	unseen int // the machine was too busy to look in time
@@ -42,7 +42,7 @@ func newWitness(tr *trial, fleet *rig.Fleet, server *redistest.Server) *witness 
 	return &witness{tr: tr, fleet: fleet, own: tr.fleet(1, "--redis", server.Addr())}
 }
 
-// probe asks a daemon once, and looks.
+// probe calls a daemon once, and reads what was charged.
 func (w *witness) probe(node int) {
 	key, sent := w.fleet.FreshKey(), time.Now()
 	answer, err := w.fleet.Ask(node, key, probeCost)
@@ -82,7 +82,7 @@ func (w *witness) look(key string, sent time.Time) (seen rig.Answer, ok bool) {
 }
 
 // chargesOf returns how often a probe was certainly charged if so much is left: what has
-// come back since, less than a charge, is not known, since nobody knows when it was made.
+// come back since, less than a charge, is unknown, since the time of the charge is.
 func chargesOf(remaining int64) int {
 	return int(math.Ceil((B - float64(remaining)) / probeCost))
 }
@@ -135,10 +135,10 @@ func (w *witness) during() (stop func()) {
 // judge says that no call was charged twice.
 func (w *witness) judge() {
 	w.tr.Helper()
-	w.tr.tell("probes", "%d, and %d not seen in time", w.probes, w.unseen)
+	w.tr.note("probes", "%d, and %d not seen in time", w.probes, w.unseen)
 	w.tr.none("probes without a decision", w.failed)
 	w.tr.atMost("charges of one call", float64(w.most), 1, "")
-	w.tr.tell("charged and not told", "%d", w.lost)
+	w.tr.note("charged without a reply to the caller", "%d", w.lost)
 	if w.probes == 0 {
 		w.tr.Error("no probe was looked at in time")
 	}
@@ -189,14 +189,14 @@ func TestResets(t *testing.T) {
 	list := load.Stop()
 	tier := fleet.Stop()
 
-	tr.tell("resets", "%d", resets)
+	tr.note("resets", "%d", resets)
 	tr.judge(list, 2*B, "2B")
 	w.judge()
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.tell("unknown outcomes", "%d", tier.Unknown)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("unknown outcomes", "%d", tier.Unknown)
 	tr.stalled(list)
-	tr.tell("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
-	tr.tell("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
+	tr.note("p99 meanwhile", "%s", brief(history.Percentile(history.Between(list, fault, mended), 0.99)))
+	tr.note("longest", "%s", brief(history.Percentile(history.Between(list, fault, mended), 1)))
 	if resets == 0 {
 		tr.Error("no connection was reset: nothing was tried")
 	}
@@ -223,30 +223,30 @@ func TestAllReset(t *testing.T) {
 	w.judge()
 }
 
-// F5: Redis executes calls, and nobody hears of it.
+// F5: Redis executes calls, and the replies are lost.
 func TestLostReplies(t *testing.T) {
 	tr := try(t, "F5", "replies of Redis lost after it has executed the call", "no call is charged twice; each lost one is counted as unknown")
 	server := redistest.Start(t)
 	network := rig.NewNetwork(t, server.Addr())
 	fleet := tr.fleet(3, "--redis", network.Addr())
 	w := newWitness(tr, fleet, server)
-	for range pick(10, 3) { // each daemon loses a few replies before it gives up
+	for range pick(10, 3) { // each daemon loses a few replies before its breaker opens
 		fleet.AwaitShared(patience) // it has asked for all that it asks for once
 		fault := time.Now()
 		network.Begin(rig.Trouble{Kind: "timeout", To: rig.Replies, Share: 1})
 		stop := w.during()
-		fleet.AwaitAway(fault, patience)
+		fleet.AwaitUnavailable(fault, patience)
 		stop()
 		mended := time.Now()
 		network.End()
-		fleet.AwaitBack(mended, patience)
+		fleet.AwaitAvailable(mended, patience)
 	}
 	fleet.AwaitShared(patience)
 	tier := fleet.Stop()
 
 	w.judge()
-	tr.atMost("of these not counted", float64(w.lost)-float64(tier.Unknown), 0, "charged and not told − unknown")
-	tr.tell("unknown outcomes", "%d", tier.Unknown)
+	tr.atMost("of these not counted", float64(w.lost)-float64(tier.Unknown), 0, "charged without a reply to the caller − unknown")
+	tr.note("unknown outcomes", "%d", tier.Unknown)
 	if w.lost == 0 {
 		tr.Error("no reply was lost: nothing was tried")
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// The figures of the matrix for an outage: how soon daemons stop asking, how long
-// callers wait until then and afterwards, and how soon daemons ask again.
+// The figures of the matrix for an outage: how soon breakers open, how long callers wait
+// until then and afterwards, and how soon breakers close again.
 const (
-	giveUpWithin = 150 * time.Millisecond
-	waitUntil    = 30 * time.Millisecond // p99
-	waitAfter    = 5 * time.Millisecond  // p99
-	waitMost     = 15 * time.Millisecond // the deadline of 10 ms, and 5 ms for the rest
-	backWithin   = time.Second
+	openWithin = 150 * time.Millisecond
+	waitUntil  = 30 * time.Millisecond // p99
+	waitAfter  = 5 * time.Millisecond  // p99
+	waitMost   = 15 * time.Millisecond // the deadline of 10 ms, and 5 ms for the rest
+	backWithin = time.Second
 )
 
 // An outage is a time in which Redis gives no answer, or none in time.
@@ -35,7 +35,7 @@ type outage struct {
 	back    time.Duration // backWithin unless set
 
 	// Which of the times that callers wait have a figure in the matrix. The others are
-	// told, not judged.
+	// reported, not judged.
 	p99, longest bool
 }
 
@@ -51,7 +51,7 @@ func (tr *trial) outage(o outage) tried {
 	if o.back == 0 {
 		o.back = backWithin
 	}
-	crowd(tr, o.fleet, 30)
+	callAtOnce(tr, o.fleet, 30)
 	o.fleet.Calm()
 	before := o.fleet.Usage()
 	load := o.fleet.StartLoad(mix())
@@ -60,13 +60,13 @@ func (tr *trial) outage(o outage) tried {
 
 	fault := time.Now()
 	o.begin()
-	alone := o.fleet.AwaitAway(fault, patience)
+	alone := o.fleet.AwaitUnavailable(fault, patience)
 	load.For(time.Until(fault.Add(pick(o.length, time.Second))))
 	conns := connections(tr, o.port)
 	mending := time.Now()
 	o.mend()
 	mended := time.Now()
-	back := o.fleet.AwaitBack(mending, patience)
+	back := o.fleet.AwaitAvailable(mending, patience)
 	load.For(pick(5*time.Second, 500*time.Millisecond))
 	o.fleet.AwaitShared(patience)
 	list, rss := load.Stop(), o.fleet.Usage().RSS
@@ -79,8 +79,8 @@ func (tr *trial) outage(o outage) tried {
 	tier := o.fleet.Stop()
 
 	tr.judge(list, o.bound, o.formula)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.within("given up after", max(0, alone.Sub(fault)), giveUpWithin)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.within("breaker open after", max(0, alone.Sub(fault)), openWithin)
 	tr.within("back after", max(0, back.Sub(mended)), o.back)
 	tr.waits(o, list, load.At(fault), load.At(alone), load.At(mended))
 	tr.atMost("connections in the outage", float64(conns), 2*poolSize*float64(len(o.fleet.Daemons)), "2 pools per daemon")
@@ -95,11 +95,11 @@ func (tr *trial) waits(o outage, list []history.Decision, fault, alone, mended t
 		return history.Percentile(history.Between(list, begin, end), p)
 	}
 	tr.stalled(list)
-	tr.tell("p99 before", "%s", brief(p(0, fault, 0.99)))
-	tr.withinIf(o.p99, "p99 until given up", p(fault, alone, 0.99), waitUntil)
+	tr.note("p99 before", "%s", brief(p(0, fault, 0.99)))
+	tr.withinIf(o.p99, "p99 until the breaker opens", p(fault, alone, 0.99), waitUntil)
 	tr.withinIf(o.p99, "p99 then", p(alone, mended, 0.99), waitAfter)
 	tr.withinIf(o.longest, "longest", p(fault, mended, 1), waitMost)
-	tr.tell("p99 afterwards", "%s", brief(p(mended, time.Hour, 0.99)))
+	tr.note("p99 afterwards", "%s", brief(p(mended, time.Hour, 0.99)))
 }
 
 // usage judges what the daemons have of the machine after a fault.
@@ -134,7 +134,7 @@ func connections(tr *trial, port int) int {
 // F1: Redis crashes, and comes back with nothing.
 func TestKilled(t *testing.T) {
 	tr := try(t, "F1", "Redis killed (SIGKILL), started again without its data after 5 s",
-		"E ≤ 3B; given up ≤ 150 ms; p99 ≤ 30 ms until then, ≤ 5 ms after; back ≤ 1 s after PONG; memory + 10 % at most")
+		"E ≤ 3B; breaker open ≤ 150 ms; p99 ≤ 30 ms until then, ≤ 5 ms after; back ≤ 1 s after PONG; memory + 10 % at most")
 	server := redistest.Start(t)
 	tr.outage(outage{
 		fleet:  tr.fleet(3, "--redis", server.Addr()),
@@ -168,7 +168,7 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// F9: Redis answers that it has no room. That is as if it were away: scripts that write
+// F9: Redis answers that it has no room. That is as if it were unavailable: scripts that write
 // are not let in, and should not be.
 func TestOutOfMemory(t *testing.T) {
 	tr := try(t, "F9", "`maxmemory` reached for 3 s", "E ≤ 2B; no error reaches a caller; back ≤ 1 s")
@@ -184,15 +184,15 @@ func TestOutOfMemory(t *testing.T) {
 	})
 }
 
-// Redis is away again and again. Each time a node has its share, and each time Redis is
-// back with a burst refilled; but what was taken alone is told to Redis, and shares stay
-// what they were, so that this mints nothing.
+// Redis is unavailable repeatedly. Each time a node has its share, and each time Redis
+// returns with a burst refilled; but usage without Redis is flushed to it, and shares stay
+// what they were, so that nothing is granted twice.
 func TestFlapping(t *testing.T) {
-	tr := try(t, "flapping", "Redis away and back ten times, 1 s each", "E ≤ 2B in all; nothing grows")
+	tr := try(t, "flapping", "Redis unavailable ten times, for 1 s each", "E ≤ 2B in all; nothing grows")
 	server := redistest.Start(t)
 	network := rig.NewNetwork(t, server.Addr())
 	fleet := tr.fleet(3, "--redis", network.Addr())
-	crowd(tr, fleet, 30)
+	callAtOnce(tr, fleet, 30)
 	fleet.Calm()
 	before := fleet.Usage()
 	load := fleet.StartLoad(mix())
@@ -202,11 +202,11 @@ func TestFlapping(t *testing.T) {
 	for range times {
 		fault := time.Now()
 		network.Disconnect()
-		fleet.AwaitAway(fault, patience)
+		fleet.AwaitUnavailable(fault, patience)
 		load.For(time.Until(fault.Add(pick(time.Second, 0))))
 		mended := time.Now()
 		network.Connect()
-		fleet.AwaitBack(mended, patience)
+		fleet.AwaitAvailable(mended, patience)
 		load.For(time.Until(mended.Add(pick(time.Second, 0))))
 	}
 	fleet.AwaitShared(patience)
@@ -216,12 +216,12 @@ func TestFlapping(t *testing.T) {
 	after.RSS = rss
 	tier := fleet.Stop()
 
-	tr.tell("times", "%d", times)
+	tr.note("times", "%d", times)
 	tr.judge(list, 2*B, "2B")
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
-	tr.tell("unknown outcomes", "%d, and debts of %d units told without an answer", tier.Unknown, tier.Lost)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("unknown outcomes", "%d, and %d units flushed without a reply", tier.Unknown, tier.Lost)
 	tr.stalled(list)
-	tr.tell("p99", "%s", brief(history.Percentile(list, 0.99)))
-	tr.tell("longest", "%s", brief(history.Percentile(list, 1)))
+	tr.note("p99", "%s", brief(history.Percentile(list, 0.99)))
+	tr.note("longest", "%s", brief(history.Percentile(list, 1)))
 	tr.usage(before, after)
 }

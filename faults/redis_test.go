@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// clients returns how many connections a server has, without the one that asks.
+// clients returns how many connections a server has, without the one that counts them.
 func clients(server *redistest.Server) (n int, err error) {
 	reply, err := server.Do("INFO", "clients")
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // F13: the configuration is written again and again under load, right and wrong.
 func TestReload(t *testing.T) {
 	tr := try(t, "F13", "one daemon's file rewritten 100 times rightly and 100 times wrongly, in place, by another file, and with SIGHUP",
-		"no request fails; each is decided by the rules of one version; a wrong file changes nothing, sets the metric to 0 and is told by /readyz; what was used stays used; p99 ≤ 2 × before, and no time of 100 ms in which all calls are slower")
+		"no request fails; each is decided by the rules of one version; a wrong file changes nothing, sets the metric to 0 and is reported by /readyz; counters are kept; p99 ≤ 2 × before, and no time of 100 ms in which all calls are slower")
 	c := newConfigured(tr)
 	load := c.fleet.StartLoad(mix())
 	c.lookFor(load, pick(10*time.Second, time.Second))
@@ -33,19 +33,19 @@ func TestReload(t *testing.T) {
 	elapsed := time.Since(c.began)
 	c.fleet.Stop()
 
-	tr.tell("right and wrong files", "%d each, in %s", times, brief(end-begin))
+	tr.note("right and wrong files", "%d each, in %s", times, brief(end-begin))
 	tr.judge(list, 0, "0")
-	tr.tell("batches and checks besides", "%d", c.asked)
+	tr.note("batches and checks besides", "%d", c.asked)
 	tr.none("of these without a decision", c.failed)
 	tr.none("decided by rules of two versions", c.mixed)
-	tr.tell("batches that met numbers of two versions", "%d", c.halfDone)
+	tr.note("batches with limits of two versions", "%d", c.halfDone)
 	tr.none("decided by a wrong file, or by an old one again", c.stray)
 	tr.none("wrong files that metric or /readyz do not tell", c.untold)
 	most := float64(versionOf(times))
 	tr.atMost("admitted of a limit whose numbers changed", float64(c.admitted), most+most*elapsed.Hours(), "greatest burst + rate × time")
 	before := history.Percentile(history.Between(list, 0, begin), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 before", "%s", brief(before))
+	tr.note("p99 before", "%s", brief(before))
 	tr.within("p99 meanwhile", history.Percentile(history.Between(list, begin, end), 0.99), 2*before)
 	tr.within("longest time in which all calls took more than 2 × p99 before",
 		longestSlow(history.Between(list, begin, end), 2*before), 100*time.Millisecond)
@@ -67,7 +67,7 @@ type configured struct {
 	on    string // the policy of switched that is
 
 	asked, failed, mixed, stray, untold int
-	halfDone                            int   // answers with the numbers of two versions
+	halfDone                            int   // answers with limits of two versions
 	admitted                            int64 // of a key of a limit whose numbers change
 }
 
@@ -150,7 +150,7 @@ func (c *configured) write(text string, way int) {
 	case 1: // as editors do
 		other := c.file + ".new"
 		err = errors.Join(os.WriteFile(other, []byte(text), 0o600), os.Rename(other, c.file))
-	case 2: // and the daemon is told
+	case 2: // and the daemon gets SIGHUP
 		err = overwrite(c.file, text)
 		c.fleet.Daemons[0].Hangup()
 	}
@@ -160,7 +160,7 @@ func (c *configured) write(text string, way int) {
 }
 
 // fileLength is that of all files: who makes a file shorter before it is written again
-// shows an empty one to whoever reads it meanwhile, and that is a configuration, too.
+// shows an empty one to a concurrent reader, and that is a configuration, too.
 const fileLength = 1024
 
 // overwrite writes a file in place, at once.
@@ -173,7 +173,7 @@ func overwrite(file, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// look asks which version is in force.
+// look returns which version is in force.
 func (c *configured) look() {
 	c.Helper()
 	if limits := c.batch(renumbered); limits != nil {
@@ -261,7 +261,7 @@ func (c *configured) drain(step int64) {
 	}
 }
 
-// post asks, and counts what is no decision.
+// post makes a call, and counts what is no decision.
 func (c *configured) post(path, body string, out any, header *http.Header) bool {
 	c.Helper()
 	c.asked++

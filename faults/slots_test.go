@@ -46,8 +46,8 @@ func TestSlotsShared(t *testing.T) {
 	alone.Stop()
 	tier := shared.Stop()
 
-	tr.tell("jobs in memory", "%.0f", median(inMemory))
-	tr.tell("jobs in Redis", "%.0f", median(inRedis))
+	tr.note("jobs in memory", "%.0f", median(inMemory))
+	tr.note("jobs in Redis", "%.0f", median(inRedis))
 	bound, formula := float64(slots), "the slots"
 	if tier.Decisions.Fallback > 0 {
 		bound, formula = 2*slots, "twice the slots, as a daemon decided alone"
@@ -55,7 +55,7 @@ func TestSlotsShared(t *testing.T) {
 	tr.atMost("jobs at once", float64(most), bound, formula)
 	tr.ratio("of the jobs in memory", median(ratios), 0.8)
 	tr.ratio("of its half, the daemon with fewer", median(least), 0.4)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
 // worked is what workers did: how many jobs by each daemon, and how many at once.
@@ -65,7 +65,7 @@ type worked struct {
 }
 
 // work has six workers at each daemon, each of which reserves a slot, works for jobTime
-// and gives the slot back. Who is refused tries again as soon as he was told to, and
+// and gives the slot back. A refused caller tries again after RetryAfter, and
 // after 4 ms at most.
 func work(tr *trial, fleet *rig.Fleet, length time.Duration) worked {
 	tr.Helper()

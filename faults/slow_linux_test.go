@@ -15,32 +15,32 @@ import (
 // F16: more clients than the daemon takes connect and do not get on.
 func TestSlowClients(t *testing.T) {
 	tr := try(t, "F16", "5,000 clients connect to one daemon, 1,000 each second, and send nothing, a byte each second, or half a body; it takes 4,096 connections",
-		"p99 of the others ≤ 1.5 × before, those with a new connection included; none of these waits longer than 2 s; the slow ones are sent away within 10 s")
+		"p99 of the others ≤ 1.5 × before, those with a new connection included; none of these waits longer than 2 s; the slow ones are disconnected within 10 s")
 	n := pick(5000, 300)
 	needFiles(tr, n+500)
 	most := pick(4096, 250)
 	fleet := tr.fleet(1, "-c", withConnections(tr, most))
 	load := fleet.StartLoad(mix())
-	newcomers := load.StartNewcomers(pick(20, 10))
+	oneShots := load.StartOneShots(pick(20, 10))
 	load.For(pick(10*time.Second, time.Second))
 	fault := load.Now()
 	slow := fleet.Daemons[0].StartSlow(n, pick(1000, 600))
 	load.For(pick(12*time.Second, time.Second))
 	gone := pick(n, n-most) // in the short form, those that make way
-	rig.Await(tr, "the slow clients to be sent away", patience, func() error {
+	rig.Await(tr, "the slow clients to be disconnected", patience, func() error {
 		if got := len(slow.Ended()); got < gone {
 			return fmt.Errorf("%d of %d are gone", got, gone)
 		}
 		return nil
 	})
 	end := load.Now()
-	newcomers.Stop()
+	oneShots.Stop()
 	list := load.Stop()
 	_, lost := slow.Stop()
 	fleet.Stop()
 	tr.judgeSlow(list, fault, end)
 	tr.none("slow clients that could not connect", lost)
-	tr.tell("slow clients sent away", "%d of %d", len(slow.Ended()), n)
+	tr.note("slow clients disconnected", "%d of %d", len(slow.Ended()), n)
 	tr.within("the slowest of these stayed for", slices.Max(slow.Ended()), 10*time.Second)
 }
 
@@ -50,7 +50,7 @@ func (tr *trial) judgeSlow(list []history.Decision, fault, end time.Duration) {
 	tr.judge(list, 0, "0")
 	before := history.Percentile(history.Between(list, 0, fault), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 before", "%s", brief(before))
+	tr.note("p99 before", "%s", brief(before))
 	tr.within("p99 meanwhile", history.Percentile(history.Between(list, fault, end), 0.99), 3*before/2)
 	var fresh []history.Decision
 	for _, d := range list {
@@ -61,8 +61,8 @@ func (tr *trial) judgeSlow(list []history.Decision, fault, end time.Duration) {
 	p := func(p float64, from, to time.Duration) string {
 		return brief(history.Percentile(history.Between(fresh, from, to), p))
 	}
-	tr.tell("with a new connection: p50, p99 before", "%s, %s", p(0.5, 0, fault), p(0.99, 0, fault))
-	tr.tell("with a new connection: p50, p99 meanwhile", "%s, %s", p(0.5, fault, end), p(0.99, fault, end))
+	tr.note("with a new connection: p50, p99 before", "%s, %s", p(0.5, 0, fault), p(0.99, 0, fault))
+	tr.note("with a new connection: p50, p99 meanwhile", "%s, %s", p(0.5, fault, end), p(0.99, fault, end))
 	tr.within("with a new connection: longest", history.Percentile(history.Between(fresh, fault, end), 1), 2*time.Second)
 }
 

@@ -178,7 +178,7 @@ func (d *soakedDaemon) call(t *testing.T) {
 }
 
 // warmUp has each daemon open what it opens once, such as connections to Redis, of which
-// some are for when there is a crowd.
+// some are for bursts of calls.
 func (s *soaked) warmUp() {
 	s.Helper()
 	s.fill()
@@ -283,7 +283,7 @@ func (s *soaked) end() {
 	for _, d := range s.daemons {
 		for _, n := range d.callers.Stop() {
 			if n.Dropped.Load()+n.Failed.Load()+n.Refused.Load()+n.Told.Load() > 0 || n.Calls() == 0 {
-				s.Errorf("%s: %s: %d calls, of which %d were dropped, %d failed, %d refused, %d told: %q", d.Name, n.Name,
+				s.Errorf("%s: %s: %d calls, of which %d were dropped, %d failed, %d refused, %d not carried out: %q", d.Name, n.Name,
 					n.Calls(), n.Dropped.Load(), n.Failed.Load(), n.Refused.Load(), n.Told.Load(), n.Notes())
 			}
 		}
@@ -304,8 +304,8 @@ func (s *soaked) settled(when string) (all []soak.Sample) {
 // goroutinesOfClient is how many a connection to Redis has: one writes, one reads.
 const goroutinesOfClient = 2
 
-// rest returns what a daemon has when nobody calls, without its connections to Redis: it
-// opens some when there is a crowd, has at most poolSize of them, and keeps them.
+// rest returns the usage of a daemon without calls, without its connections to Redis: it
+// opens some during a burst of calls, has at most poolSize of them, and keeps them.
 func (d *soakedDaemon) rest(t *testing.T) soak.Sample {
 	t.Helper()
 	d.fleet.Calm()

@@ -23,7 +23,7 @@ func TestForeignState(t *testing.T) {
 func foreignState(t *testing.T, mode string) {
 	tr := try(t, map[string]string{"exact": "F24", "async": "F24b"}[mode],
 		"a list, random bytes and a value of a later format where Redis should have the rows of three keys (two daemons, 100 per hour, `on_error: closed`), consistency "+mode,
-		"these keys are decided by their `on_error`, all others by Redis to the unit; Redis is not given up; each is logged once by each daemon, without the key; once the row is deleted its key is exact again")
+		"these keys are decided by their `on_error`, all others by Redis to the unit; the breaker stays closed; each is logged once by each daemon, without the key; once the row is deleted its key is exact again")
 	f := newForeign(tr, mode)
 	f.spoil()
 	f.shareOthers()
@@ -36,7 +36,7 @@ func foreignState(t *testing.T, mode string) {
 
 	tr.none("without a decision", f.failed)
 	tr.none("other keys refused because of the store", f.storeDown)
-	tr.none("parts of the store given up", int(open))
+	tr.none("partitions with an open breaker", int(open))
 	tr.none("times that one was", int(opened))
 }
 
@@ -106,7 +106,7 @@ func (f *foreign) askEach(key string) {
 	}
 }
 
-// ask asks a daemon, and counts what is no decision.
+// ask calls a daemon, and counts what is no decision.
 func (f *foreign) ask(node int, key string, cost int64) rig.Answer {
 	f.Helper()
 	answer, err := f.fleet.AskFor(node, "hourly", key, cost)
@@ -123,7 +123,7 @@ func (f *foreign) ask(node int, key string, cost int64) rig.Answer {
 }
 
 // shareOthers has one daemon take of other keys, and waits until the other one knows it to
-// the unit: what the first owes is told although some of it cannot be.
+// the unit: the unsynced usage of the first is flushed although some of it cannot be.
 func (f *foreign) shareOthers() {
 	f.Helper()
 	for i := range 4 {
@@ -148,11 +148,11 @@ func (f *foreign) shareOthers() {
 	}
 }
 
-// spendOthers asks both daemons for more of some keys than there is, while others ask for
+// spendOthers calls both daemons for more units of some keys than there are, while others call for
 // the spoiled ones.
 func (f *foreign) spendOthers() {
 	f.Helper()
-	var asking, spoiling sync.WaitGroup
+	var calling, spoiling sync.WaitGroup
 	done := make(chan struct{})
 	for key := range spoiled {
 		spoiling.Go(func() {
@@ -169,7 +169,7 @@ func (f *foreign) spendOthers() {
 	worst := hourly
 	var mu sync.Mutex // guards worst
 	for i := range 4 {
-		asking.Go(func() {
+		calling.Go(func() {
 			n := f.spend(fmt.Sprint("wholly", i))
 			mu.Lock()
 			defer mu.Unlock()
@@ -178,13 +178,13 @@ func (f *foreign) spendOthers() {
 			}
 		})
 	}
-	asking.Wait()
+	calling.Wait()
 	close(done)
 	spoiling.Wait()
 	f.judgeSpent("admitted of another key", worst)
 }
 
-// spend asks both daemons for half as much again as there is of a key.
+// spend calls both daemons for one and a half times the units of a key.
 func (f *foreign) spend(key string) (admitted int) {
 	f.Helper()
 	for i := range hourly * 3 / 2 {
@@ -222,7 +222,7 @@ func (f *foreign) stray() (n int) {
 var hexHash = regexp.MustCompile(`"[0-9a-f]{8,64}"`)
 
 // checkLog looks at what the daemons have warned of since rows were spoiled: a line for each
-// of them, told apart by a hash.
+// of them, identified by a hash.
 func (f *foreign) checkLog() {
 	f.Helper()
 	problems, lines := 0, 0

@@ -36,14 +36,14 @@ func TestScriptFlush(t *testing.T) {
 	fleet.AwaitShared(patience)
 	tier := fleet.Stop()
 
-	tr.tell("flushes", "%d", flushes)
+	tr.note("flushes", "%d", flushes)
 	bound, formula := healthy(tier, 0, "0")
 	tr.judge(list, bound, formula)
 	without := history.Percentile(in(list, quiet), 0.99)
 	tr.stalled(list)
-	tr.tell("p99 without flushes", "%s", brief(without))
+	tr.note("p99 without flushes", "%s", brief(without))
 	tr.within("p99 with them", history.Percentile(in(list, flushed), 0.99), without+time.Millisecond)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
 // A span is a part of a load's time.
@@ -55,7 +55,7 @@ func during(load *rig.Load, f func()) span {
 	return span{begin, load.Now()}
 }
 
-// in returns the decisions that were asked for in some of a load's time.
+// in returns the decisions whose calls were sent in some of a load's time.
 func in(list []history.Decision, spans []span) (all []history.Decision) {
 	for _, s := range spans {
 		all = append(all, history.Between(list, s.begin, s.end)...)
@@ -78,10 +78,10 @@ func TestFlushAll(t *testing.T) {
 
 	bound, formula := healthy(tier, B, "B") // what was taken is forgotten: B per event
 	tr.judge(list, bound, formula)
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
-// F22: everybody comes at once, to daemons that have not talked to Redis much.
+// F22: all callers start at once, on daemons with few connections to Redis.
 func TestBurstStart(t *testing.T) {
 	tr := try(t, "F22", "from no load to all of it at once, cold connections", "E ≤ 0; connections to Redis ≤ the pool's size")
 	server := redistest.Start(t)
@@ -91,7 +91,7 @@ func TestBurstStart(t *testing.T) {
 	watching, stop := sync.WaitGroup{}, make(chan struct{})
 	watching.Go(func() { most = mostClients(t, server, stop) })
 	load := fleet.StartLoad(mix())
-	crowd(tr, fleet, pick(300, 100))
+	callAtOnce(tr, fleet, pick(300, 100))
 	load.For(pick(5*time.Second, time.Second))
 	list := load.Stop()
 	close(stop)
@@ -102,12 +102,12 @@ func TestBurstStart(t *testing.T) {
 	bound, formula := healthy(tier, 0, "0")
 	tr.judge(list, bound, formula)
 	tr.atMost("connections at once", float64(most), daemons*poolSize, strconv.Itoa(poolSize)+" per daemon")
-	tr.tell("p99 of the first second", "%s", brief(history.Percentile(history.Between(list, 0, time.Second), 0.99)))
-	tr.tell("decided alone", "%d", tier.Decisions.Fallback)
+	tr.note("p99 of the first second", "%s", brief(history.Percentile(history.Between(list, 0, time.Second), 0.99)))
+	tr.note("decided alone", "%d", tier.Decisions.Fallback)
 }
 
-// crowd asks each daemon n questions at the same time, each for a key of its own.
-func crowd(tr *trial, fleet *rig.Fleet, n int) {
+// callAtOnce makes n concurrent calls to each daemon, each for a key of its own.
+func callAtOnce(tr *trial, fleet *rig.Fleet, n int) {
 	tr.Helper()
 	var wg sync.WaitGroup
 	for i := range n * len(fleet.Daemons) {
@@ -115,7 +115,7 @@ func crowd(tr *trial, fleet *rig.Fleet, n int) {
 		wg.Go(func() {
 			answer, err := fleet.Ask(i%len(fleet.Daemons), key, 1)
 			if err != nil || !answer.Allowed {
-				tr.Errorf("one of a crowd of %d: %+v, %v", n, answer, err)
+				tr.Errorf("one of %d concurrent calls: %+v, %v", n, answer, err)
 			}
 		})
 	}
@@ -123,7 +123,7 @@ func crowd(tr *trial, fleet *rig.Fleet, n int) {
 }
 
 // poolSize is how many connections a daemon may have to one Redis: four that all share,
-// four of the senders, one each for the words of other daemons, for changes of limits and
+// four of the senders, one each for the messages of other daemons, for changes of limits and
 // for the overrides of operators.
 const poolSize = 11
 

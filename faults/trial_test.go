@@ -47,7 +47,7 @@ func (tr *trial) end() {
 	tr.Helper()
 	others := look().othersSince(tr.began)
 	if long { // else other rows are among the others
-		tr.tell("others had", "%.0f %%", 100*others)
+		tr.note("others had", "%.0f %%", 100*others)
 	}
 	switch {
 	case others > mostOthers:
@@ -74,7 +74,7 @@ func pick[T any](inLong, inShort T) T {
 	return inShort
 }
 
-// mix is the load: hot keys are asked for twice what they may have.
+// mix is the load: calls for hot keys have twice their limit.
 func mix() rig.Mix {
 	return pick(
 		rig.Mix{Rate: 600, Hot: 2, Cold: 18, HotShare: 2.0 / 3},
@@ -88,8 +88,8 @@ func (tr *trial) fleet(n int, args ...string) *rig.Fleet {
 	return rig.StartFleet(tr, program, n, args...)
 }
 
-// tell adds a figure that is not judged.
-func (tr *trial) tell(name, format string, args ...any) {
+// note adds a figure that is not judged.
+func (tr *trial) note(name, format string, args ...any) {
 	tr.Helper()
 	tr.add(report.Figure{Name: name, Value: fmt.Sprintf(format, args...)}, true)
 }
@@ -129,7 +129,7 @@ func (tr *trial) ratio(name string, value, bound float64) {
 func (tr *trial) wholeRate(name string, value float64, tier rig.Tier) {
 	tr.Helper()
 	if tier.Decisions.Fallback > 0 {
-		tr.tell(name, "%.1f/s", value)
+		tr.note(name, "%.1f/s", value)
 		return
 	}
 	tr.atLeast(name, value, 0.9*r, "90 % of 100/s")
@@ -150,7 +150,7 @@ func (tr *trial) stalled(list []history.Decision) {
 			n++
 		}
 	}
-	tr.tell("calls in standstills of the machine", "%.1f %%", 100*float64(n)/float64(max(1, len(list))))
+	tr.note("calls in standstills of the machine", "%.1f %%", 100*float64(n)/float64(max(1, len(list))))
 }
 
 // within judges a time, in the long form: other rows run beside a short one.
@@ -163,7 +163,7 @@ func (tr *trial) within(name string, value, bound time.Duration) {
 func (tr *trial) withinIf(judged bool, name string, value, bound time.Duration) {
 	tr.Helper()
 	if !judged {
-		tr.tell(name, "%s", brief(value))
+		tr.note(name, "%s", brief(value))
 		return
 	}
 	tr.within(name, value, bound)
@@ -193,7 +193,7 @@ func (tr *trial) add(f report.Figure, judged bool) {
 // bound allows.
 func (tr *trial) judge(list []history.Decision, bound float64, formula string) {
 	tr.Helper()
-	tr.tell("questions", "%d", len(list))
+	tr.note("calls", "%d", len(list))
 	failed := history.Failures(list)
 	tr.none("without a decision", len(failed))
 	for i, d := range failed {
@@ -204,7 +204,7 @@ func (tr *trial) judge(list []history.Decision, bound float64, formula string) {
 	}
 	_, excess := history.Worst(history.Excesses(list, limit))
 	tr.atMost("E", excess, bound, formula)
-	tr.tell("refusals of keys below their limit", "%d", coldRefusals(list))
+	tr.note("refusals of keys below their limit", "%d", coldRefusals(list))
 }
 
 // coldRefusals counts what a limit that is not used up has refused: in an outage a

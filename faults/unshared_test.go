@@ -17,7 +17,7 @@ func TestUnsharedIsSeen(t *testing.T) {
 	load.For(time.Second)
 	list := load.Stop()
 	if n := len(history.Failures(list)); n > 0 {
-		t.Errorf("%d of %d questions had no decision", n, len(list))
+		t.Errorf("%d of %d calls had no decision", n, len(list))
 	}
 	_, excess := history.Worst(history.Excesses(list, limit))
 	t.Logf("three daemons without a store exceed the limit by %.1f", excess)

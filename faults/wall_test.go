@@ -67,7 +67,7 @@ func figureOff(name string, off time.Duration) report.Figure {
 	return report.Figure{Name: name, Value: brief(off), Bound: "≤ 1s", Met: off <= time.Second}
 }
 
-// spend asks for 100 units and returns how many were admitted.
+// spend takes up to 100 units and returns how many were admitted.
 func (w *walled) spend(policy, key string) (admitted int) {
 	w.Helper()
 	for range 100 {
@@ -80,7 +80,7 @@ func (w *walled) spend(policy, key string) (admitted int) {
 	return admitted
 }
 
-// spendAll uses a key up that nobody has used.
+// spendAll uses up a key that was not used before.
 func (w *walled) spendAll(policy, key string) {
 	w.Helper()
 	if n := w.spend(policy, key); n != 100 {
@@ -112,7 +112,7 @@ func TestWallStepsAtRestart(t *testing.T) {
 	w.spendAll("daily", "k")
 	w.restart(-5 * time.Minute)
 	tr.none("admitted of what was used up, after −5 min", w.spend("slow", "k")+w.spend("daily", "k"))
-	tr.tell("until the clock has caught up, the day's end is wrong by", "%s", brief(w.offMidnight("k")))
+	tr.note("until the clock has caught up, the day's end is wrong by", "%s", brief(w.offMidnight("k")))
 	w.restart(time.Hour)
 	tr.none("admitted of the day's, after +1 h", w.spend("daily", "k"))
 	tr.atMost("admitted of 10 per hour, after +1 h", float64(w.spend("slow", "k")), mostForgiven, "10 + 1")

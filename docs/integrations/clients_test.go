@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// session is what a client is told to do. "" and 0 leave it to the client. An argument @
+// session is what a client has to do. "" and 0 leave it to the client. An argument @
 // is the id of the last reservation.
 type session struct {
 	Host     string     `json:"host"`
@@ -56,7 +56,7 @@ func list(numbers ...int) any {
 type player func(t *testing.T, list []*session) []replies
 
 // clients are those that are tried, each with the version of the protocol that it speaks if
-// it is not told, and with those that it can be told.
+// it chooses, and with those that it can be configured with.
 var clients = []struct {
 	name     string
 	play     player
@@ -70,7 +70,7 @@ var clients = []struct {
 	{"Redis.pm", probe("perl", "testdata/probe.pl"), 2, nil},
 }
 
-// Clients as they are connect, ask, and are told politely what there is not.
+// Unmodified clients connect, make calls, and get errors for commands that do not exist.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	var all sync.WaitGroup
@@ -78,16 +78,16 @@ func TestClients(t *testing.T) {
 	for _, c := range clients {
 		all.Go(func() {
 			t.Run(c.name, func(t *testing.T) {
-				visits := visitsOf(t, c.protocol, c.others)
+				cases := casesOf(t, c.protocol, c.others)
 				var list []*session
-				for _, v := range visits {
+				for _, v := range cases {
 					list = append(list, &v.session)
 				}
 				got := c.play(t, list)
-				if len(got) != len(visits) {
-					t.Fatalf("%d answers to %d sessions", len(got), len(visits))
+				if len(got) != len(cases) {
+					t.Fatalf("%d answers to %d sessions", len(got), len(cases))
 				}
-				for i, v := range visits {
+				for i, v := range cases {
 					v.check(t, got[i])
 				}
 			})
@@ -97,24 +97,24 @@ func TestClients(t *testing.T) {
 
 const token = "alice-0123456789abcdef0123456789abcdef"
 
-// visit is a session and how it is to go.
-type visit struct {
+// testCase is a session and its expected outcome.
+type testCase struct {
 	session
-	version    int        // of the protocol
-	steps      []exchange // after CLIENT INFO
-	piped      []any
-	turnedAway string // why it is not let in, "" if it is
+	version int        // of the protocol
+	steps   []exchange // after CLIENT INFO
+	piped   []any
+	refused string // the error of a connection that is refused, "" if it is accepted
 }
 
-// visitsOf returns what a client is to do, with a daemon that everybody may use and with one
+// casesOf returns what a client is to do, with a daemon without clients and with one
 // that wants a token.
-func visitsOf(t *testing.T, version int, others []int) (list []*visit) {
+func casesOf(t *testing.T, version int, others []int) (list []*testCase) {
 	t.Helper()
 	open := serve(t, newPatient(t), "weir.yaml").RESP
 	closed := serve(t, newPatient(t), "weir.yaml", "WEIR__CLIENTS__ALICE__TOKEN="+token).RESP
-	add := func(to net.Addr, s session, version int, turnedAway string) {
+	add := func(to net.Addr, s session, version int, refused string) {
 		s.Host, s.Port = "127.0.0.1", to.(*net.TCPAddr).Port
-		list = append(list, newVisit(s, fmt.Sprint("key", len(list)), version, turnedAway))
+		list = append(list, newTestCase(s, fmt.Sprint("key", len(list)), version, refused))
 	}
 	add(open, session{}, version, "")
 	add(closed, session{Password: token}, version, "")
@@ -130,11 +130,11 @@ func visitsOf(t *testing.T, version int, others []int) (list []*visit) {
 	return list
 }
 
-// newVisit returns a session with what is said in it.
-func newVisit(s session, key string, version int, turnedAway string) *visit {
-	v := &visit{session: s, version: version, turnedAway: turnedAway}
+// newTestCase returns a session with its commands.
+func newTestCase(s session, key string, version int, refused string) *testCase {
+	v := &testCase{session: s, version: version, refused: refused}
 	v.Commands, v.Pipeline = [][]string{{"CLIENT", "INFO"}}, [][]string{}
-	if turnedAway != "" {
+	if refused != "" {
 		return v
 	}
 	v.steps = exchanges(key)
@@ -149,14 +149,14 @@ func newVisit(s session, key string, version int, turnedAway string) *visit {
 	return v
 }
 
-// check compares what came of a visit.
-func (v *visit) check(t *testing.T, got replies) {
+// check compares what came of a testCase.
+func (v *testCase) check(t *testing.T, got replies) {
 	t.Helper()
 	if len(got.Replies) != len(v.Commands) {
 		t.Fatalf("%s: %d replies to %d commands", v, len(got.Replies), len(v.Commands))
 	}
-	if v.turnedAway != "" {
-		v.want(t, "turned away", got.Replies[0], failure(v.turnedAway))
+	if v.refused != "" {
+		v.want(t, "refused", got.Replies[0], failure(v.refused))
 		return
 	}
 	v.checkInfo(t, got.Replies[0])
@@ -169,7 +169,7 @@ func (v *visit) check(t *testing.T, got replies) {
 	v.want(t, "subscribe", got.Subscribe, failure("ERR unknown command 'SUBSCRIBE'"))
 }
 
-func (v *visit) want(t *testing.T, what string, got, want any) {
+func (v *testCase) want(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if !isReply(got, want) {
 		t.Errorf("%s: %s: %v, want %v", v, what, got, want)
@@ -177,7 +177,7 @@ func (v *visit) want(t *testing.T, what string, got, want any) {
 }
 
 // checkInfo looks at what CLIENT INFO tells of the connection.
-func (v *visit) checkInfo(t *testing.T, got any) {
+func (v *testCase) checkInfo(t *testing.T, got any) {
 	t.Helper()
 	user := v.User
 	if v.Password != "" {
@@ -192,7 +192,7 @@ func (v *visit) checkInfo(t *testing.T, got any) {
 }
 
 // String tells sessions apart in messages.
-func (v *visit) String() string {
+func (v *testCase) String() string {
 	return fmt.Sprintf("user %q, password %q, name %q, protocol %d", v.User, v.Password, v.Name, v.Protocol)
 }
 
@@ -202,7 +202,7 @@ type exchange struct {
 	want    any
 }
 
-// exchanges is what every client is told to say, under keys of its own. The policy admits 5
+// exchanges are the commands of every client, under keys of its own. The policy admits 5
 // at once and one every 2 s, and weir's clock stands still.
 func exchanges(key string) []exchange {
 	return []exchange{
@@ -246,7 +246,7 @@ const (
 )
 
 // isReply compares a reply. Clients show an error with more around it or without its code,
-// and send commands in small letters that they were told in capitals.
+// and send commands in small letters that were given in capitals.
 func isReply(got, want any) bool {
 	switch want := want.(type) {
 	case some:

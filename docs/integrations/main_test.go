@@ -1,6 +1,6 @@
 // Package integrations holds the programs and configurations of this directory to what
-// the README says of them. It is a module of its own, so that nobody who wants weir
-// downloads the clients of Redis that are tried here.
+// the README says of them. It is a module of its own, so that users of weir do not
+// download the clients of Redis that are tried here.
 package integrations
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// built returns where the programs in Go are. The first who asks has them built.
+// built returns where the programs in Go are. The first call builds them.
 var built = sync.OnceValues(build)
 
 // rueidis looks for a cluster later than it closes.
@@ -57,9 +57,9 @@ func (c *clock) now() weir.Instant {
 	return weir.Instant(begin.Add(time.Duration(c.past.Load())).UnixNano())
 }
 
-// patient is a store whose time passes only while somebody who was refused waits: the next
-// try is when it should be. It can be told to fail first, or to refuse for good, and
-// remembers when it was asked.
+// patient is a store whose clock advances only while a refused caller waits, so that the next
+// call comes exactly on time. It can be set to fail first, or to refuse permanently, and
+// records when it was called.
 type patient struct {
 	weir.Limiter
 	clock    clock
@@ -67,7 +67,7 @@ type patient struct {
 
 	mu       sync.Mutex // guards the fields below
 	failures int        // that are to come
-	asked    []time.Time
+	calls    []time.Time
 }
 
 func newPatient(t *testing.T) *patient {
@@ -84,10 +84,10 @@ func newPatient(t *testing.T) *patient {
 func (p *patient) Take(ctx context.Context, policy *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = append(p.asked, time.Now())
+	p.calls = append(p.calls, time.Now())
 	if p.failures > 0 {
 		p.failures--
-		return weir.Decision{}, errors.New("the store is away")
+		return weir.Decision{}, errors.New("the store is unavailable")
 	}
 	if p.hopeless {
 		return weir.Decision{Limit: 5, RetryAfter: weir.Never, Reason: weir.TooCostly}, nil
@@ -99,12 +99,12 @@ func (p *patient) Take(ctx context.Context, policy *weir.Policy, key string, cos
 	return d, err
 }
 
-// gaps returns how long it took from each time it was asked to the next.
+// gaps returns the time from each call to the next.
 func (p *patient) gaps() (list []time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i := 1; i < len(p.asked); i++ {
-		list = append(list, p.asked[i].Sub(p.asked[i-1]))
+	for i := 1; i < len(p.calls); i++ {
+		list = append(list, p.calls[i].Sub(p.calls[i-1]))
 	}
 	return list
 }

@@ -53,7 +53,7 @@ job 6: refused, waiting 100 ms
 job 6: done, 0 left
 `
 
-// early is how much sooner a timer of Node.js may end than it was told to.
+// early is how much sooner a timer of Node.js may end than requested.
 const early = 2 * time.Millisecond
 
 // The programs run as they are. Only the address is another.
@@ -75,7 +75,7 @@ func wantWaited(t *testing.T, gaps []time.Duration) {
 	t.Helper()
 	want := map[int]time.Duration{0: 50 * time.Millisecond, 1: 100 * time.Millisecond, 7: retry}
 	if len(gaps) != 8 {
-		t.Fatalf("it asked %d times, want 9", len(gaps)+1)
+		t.Fatalf("it called %d times, want 9", len(gaps)+1)
 	}
 	for i, least := range want {
 		if gaps[i] < least-early {
@@ -94,17 +94,17 @@ func TestProgramsGiveUp(t *testing.T) {
 		if out != "" || code == 0 || !strings.HasSuffix(stderr, "job 1: refused, and waiting cannot help\n") {
 			t.Errorf("code %d, %q, %q", code, out, stderr)
 		}
-		if len(store.asked) != 1 {
-			t.Errorf("it asked %d times", len(store.asked))
+		if len(store.calls) != 1 {
+			t.Errorf("it called %d times", len(store.calls))
 		}
 	})
 }
 
-// Where nobody listens they end after five pauses.
+// Without a daemon they end after five pauses.
 func TestProgramsWithoutWeir(t *testing.T) {
 	t.Parallel()
 	want := strings.Repeat("job 1: no decision, backing off\n", 5)
-	address := nobody(t)
+	address := refusing(t)
 	eachProgram(t, func(t *testing.T, p program) {
 		out, stderr, code := p.run(t, address)
 		if out != want || code == 0 || stderr == "" {
@@ -113,8 +113,8 @@ func TestProgramsWithoutWeir(t *testing.T) {
 	})
 }
 
-// nobody returns an address that is taken and refuses connections.
-func nobody(t *testing.T) string {
+// refusing returns an address that is taken and refuses connections.
+func refusing(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestReadme(t *testing.T) {
 	text := readFile(t, "README.md")
 	for _, p := range programs {
 		if !strings.Contains(text, "]("+p.file) {
-			t.Errorf("the README does not tell of %s", p.file)
+			t.Errorf("the README does not mention %s", p.file)
 		}
 	}
 	_, output, _ := strings.Cut(story, "backing off\njob 1: no decision, backing off\n")

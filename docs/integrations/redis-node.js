@@ -19,7 +19,7 @@ const weir = new Redis({
   commandTimeout: 1000,
   maxRetriesPerRequest: 0, // a check that is sent again counts again
 });
-weir.on('error', () => {}); // those who ask are told
+weir.on('error', () => {}); // callers get the error, too
 
 // admit returns once the job may begin, and how many more may at once.
 async function admit(job) {

@@ -1,10 +1,10 @@
--- The action lua.weir asks weir whether a request may pass. HAProxy 2.6 has no directive for
--- that. haproxy-open.cfg and haproxy-closed.cfg load this file and say what follows from the answer.
+-- The action lua.weir calls weir to find out whether a request may pass. HAProxy 2.6 has no directive for
+-- that. haproxy-open.cfg and haproxy-closed.cfg load this file and act on the answer.
 --
 --   http-request lua.weir abns@weir-8000 /v1/auth/api?deny=429
 --
--- The arguments are the socket on which HAProxy itself listens for the question (the frontend weir
--- in those files), and what to ask. Before, txn.weir_user may be set to the name of who pays. After,
+-- The arguments are the socket on which HAProxy itself listens for the call (the frontend weir
+-- in those files), and the path to call. Before, txn.weir_user may be set to the rate-limit key. After,
 --
 --   txn.weir_answer       pass, deny, down (no decision was made) or wrong (weir does not understand)
 --   txn.weir_policy       the fields of weir's answer, unset if it had none
@@ -12,9 +12,9 @@
 --   txn.weir_retry_after
 --   txn.weir_body         of a refusal, as application/problem+json
 
--- What a request asks about. Long paths are cut, so that the question fits into a buffer of
--- HAProxy's wherever the request did.
-local function question(txn)
+-- The headers of the call for a request. Long paths are cut, so that the call fits into a buffer
+-- of HAProxy if the request did.
+local function headersFor(txn)
   local headers = {
     ["host"] = { "localhost" }, -- weir answers to localhost and addresses
     ["x-forwarded-for"] = { txn.sf:src() },
@@ -45,7 +45,7 @@ local function ask(txn, socket, path)
   local answer = core.httpclient():get{
     url = "http://127.0.0.1" .. path, -- the address is not used: dst is
     dst = socket,
-    headers = question(txn),
+    headers = headersFor(txn),
     timeout = 500, -- ms; the time-outs that count are those of the backend weir
   }
   if not answer or not answer.status then

@@ -34,11 +34,11 @@ func newCheck() *cobra.Command {
 	flags := checkFlags{address: client.DefaultAddress}
 	cmd := &cobra.Command{
 		Use:   "check POLICY KEY [flags]",
-		Short: "Ask a daemon whether something may be done",
-		Long: `Ask a daemon whether something may be done now, and take it if so. The exit code says
-it to scripts: 0 if it may, 3 if it may not, 1 if there was no answer.
+		Short: "Ask a daemon for a decision",
+		Long: `Ask a daemon whether something may be done now, and charge it if so. The exit code is
+0 if it was admitted, 3 if it was refused, 1 if there was no decision.
 
-A daemon with clients wants a token: set WEIR_TOKEN.`,
+A daemon with clients requires a token: set WEIR_TOKEN.`,
 		Example: `  weir check default alice
   weir check default alice --cost 5 --max-wait 2s
   weir check api alice --by ip=192.0.2.1 --cost tokens=300 --peek
@@ -148,7 +148,7 @@ func checkJSON(a client.Answer) (string, error) {
 	return string(text), err
 }
 
-// checkText tells an answer to people.
+// checkText formats an answer for people.
 func checkText(a client.Answer) string {
 	waited := ""
 	if a.Waited > 0 {

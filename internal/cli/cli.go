@@ -33,7 +33,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	case errors.Is(err, errDenied):
 		return exitDenied
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errPrinted):
 		return exitFailure
 	}
 	if bad := configError(err); bad != nil { // with the lines that are wrong
@@ -49,8 +49,8 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // Errors after which there is nothing left to print.
 var (
-	errDenied = errors.New("denied")
-	errSilent = errors.New("told already")
+	errDenied  = errors.New("denied")
+	errPrinted = errors.New("printed already")
 )
 
 // configError returns what is wrong with a configuration, nil if err is about something
@@ -81,15 +81,15 @@ func newRoot() *cobra.Command {
 		Short: "Limit rates: what comes in, what goes out, how much at once",
 		Long: `weir limits rates: what comes in, what goes out, how much at once.
 
-'weir serve' starts a daemon that other programs ask before they do something.
-It needs no configuration. 'weir check' asks it, 'weir config' is for those who want
-more than the default. 'weir load' calls a server at a rate, and measures what
-its users would see.`,
+'weir serve' starts a daemon that other programs call before they do something.
+It needs no configuration. 'weir check' makes one such call, 'weir config' checks
+and prints configurations. 'weir load' calls a server at a rate, and measures the
+latencies that its users would see.`,
 		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
   weir serve --config weir.yaml       start it with policies of your own
-  weir check default alice            ask it
+  weir check default alice            call it
   weir load --rate 500 http://127.0.0.1:8080/healthz
-  weir version --json                 say what this is, for a script
+  weir version --json                 print the version, for a script
 
   curl -s http://127.0.0.1:8080/v1/check -d '{"policy":"default","key":"alice"}'`,
 		Version:               readVersion().Version,

@@ -58,8 +58,8 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --snapshot-every 5s", exitUsage, "weir: --snapshot-every: says how often, but nothing says where; add --snapshot FILE; see 'weir serve --help'\n"},
 		{"serve --snapshot x --snapshot-every 999ms", exitUsage, "weir: --snapshot-every: store.snapshot.every: 999ms must be at least 1s; see 'weir serve --help'\n"},
 		{"serve --snapshot none/weir.snap", exitFailure, "weir: snapshot \"none/weir.snap\": there is no directory \"none\"; create it\n"},
-		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or move it away to start empty\n"},
-		{"serve --http 0.0.0.0:8080", exitUsage, "weir: --http: listen.http.address: is not loopback, and anybody who reaches it could use it: add clients, or say auth: none; see 'weir serve --help'\n"},
+		{"serve --snapshot testdata", exitFailure, "weir: memstore: snapshot: read testdata: is a directory; make it a file that the daemon can read, or rename it to start empty\n"},
+		{"serve --http 0.0.0.0:8080", exitUsage, "weir: --http: listen.http.address: is not loopback, so any host that reaches it could use it: add clients, or set auth: none; see 'weir serve --help'\n"},
 		{"serve --redis=", exitUsage, "weir: --redis: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --max-keys 5", exitUsage, "weir: --redis: counts are kept there; --snapshot and --max-keys are for memory; see 'weir serve --help'\n"},
 		{"serve --sentinel mymaster", exitUsage, aboutRedis},
@@ -139,7 +139,7 @@ func TestVersionText(t *testing.T) {
 	}{
 		{"nothing known", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, "weir  (go1 linux/amd64)"},
 		{"recorded by Go", "", info, "weir v1.2.3 (go1 linux/amd64, commit 0123456789ab, modified)"},
-		{"told by the linker", "v9.9.9", info, "weir v9.9.9 (go1 linux/amd64, commit 0123456789ab, modified)"},
+		{"set by the linker", "v9.9.9", info, "weir v9.9.9 (go1 linux/amd64, commit 0123456789ab, modified)"},
 	}
 	for _, tt := range tests {
 		v := buildVersion{Version: tt.linked, Go: "go1", OS: "linux", Arch: "amd64"}

@@ -15,7 +15,7 @@ func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Look at configurations, check and import them",
-		Long: `Look at configurations, check and import them. docs/config.md tells of every field; for
+		Long: `Look at configurations, check and import them. docs/config.md describes every field; for
 editors there is a JSON Schema.`,
 		Example: `  weir config validate weir.yaml
   weir config print --config weir.yaml
@@ -33,9 +33,9 @@ func newConfigValidate() *cobra.Command {
 	asJSON := false
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
-		Short: "Check a configuration, and tell everything that is wrong",
-		Long: `Check a configuration with the environment that is there now, and tell everything that
-is wrong. The exit code is 0 if a daemon would take it.`,
+		Short: "Check a configuration, and print all errors",
+		Long: `Check a configuration with the current environment, and print all errors. The exit
+code is 0 if a daemon would accept it.`,
 		Example: `  weir config validate weir.yaml
   weir config validate weir.yaml --json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,7 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 		if err := printJSON(cmd.OutOrStdout(), v); err != nil || v.Valid {
 			return err
 		}
-		return errSilent
+		return errPrinted
 	}
 	if err != nil {
 		return err
@@ -160,9 +160,9 @@ func newConfigImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import --from KIND FILE",
 		Short: "Turn the configuration of another limiter into weir's",
-		Long: `Turn the configuration of another limiter into weir's, and print it. What has no meaning
-here is told on stderr. KIND is envoy, for the YAML of envoyproxy/ratelimit; its limits
-are fixed windows, as they are there. FILE may be - for standard input.`,
+		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
+equivalent of is listed on stderr. KIND is envoy, for the YAML of
+envoyproxy/ratelimit; its limits become fixed windows. FILE may be - for standard input.`,
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
   weir config import --from envoy - <ratelimit.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ import (
 	"github.com/weirlimit/weir/weirprom"
 )
 
-// counts is where the daemon counts.
+// counts is the store of the daemon, and what belongs to it.
 type counts struct {
 	limiter    weir.Limiter
 	exclusive  bool             // no other process decides by them
@@ -34,12 +34,12 @@ type counts struct {
 	collectors []prometheus.Collector
 	stats      func() map[string]any
 
-	// during calls serve, and does before and after it what the counts need. serve says
-	// whether it came so far that it listened.
-	during func(serve func() (listened bool, err error)) error
+	// run calls serve, and does before and after it what the counts need. serve reports
+	// whether the server has listened.
+	run func(serve func() (listened bool, err error)) error
 }
 
-// openCounts opens the store that a configuration asks for.
+// openCounts opens the configured store.
 func openCounts(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
 	if cfg.Store.Kind == config.InRedis {
 		return openRedis(ctx, cfg, log)
@@ -47,9 +47,9 @@ func openCounts(ctx context.Context, cfg *config.Config, log *slog.Logger) (*cou
 	return openMemory(cfg, log)
 }
 
-// openMemory counts in memory and, if there is to be a snapshot, keeps it.
+// openMemory counts in memory and, if a snapshot file is configured, saves to it.
 func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
-	c := &counts{during: func(serve func() (bool, error)) error {
+	c := &counts{run: func(serve func() (bool, error)) error {
 		_, err := serve()
 		return err
 	}}
@@ -58,7 +58,7 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 	if cfg.Store.Snapshot.File != "" {
 		s := newSnapshots(cfg.Store.Snapshot, log)
 		table, err = s.open(cfg.Store.Memory)
-		c.during = func(serve func() (bool, error)) error { return s.during(table, serve) }
+		c.run = func(serve func() (bool, error)) error { return s.run(table, serve) }
 		c.collectors = append(c.collectors, s.fails)
 	} else {
 		table, err = memstore.New(cfg.Store.Memory)
@@ -75,7 +75,7 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 // connectTimeout is how long the daemon tries to reach Redis when it starts.
 const connectTimeout = 10 * time.Second
 
-// inRedis is what it takes to count in Redis.
+// inRedis is the store in Redis with its tier, its bus and its connections.
 type inRedis struct {
 	store     *redisstore.Store
 	bus       bus
@@ -109,7 +109,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 		limiter: &fleetLimits{r.tier, r.store, log}, overrides: r.overrides,
 		collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats), evictsGauge(r.store)},
 		stats:      func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
-		during: func(serve func() (bool, error)) error {
+		run: func(serve func() (bool, error)) error {
 			defer r.close()
 			_, err := serve()
 			return err
@@ -117,7 +117,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 	}, nil
 }
 
-// warnOfEviction says which servers forget usage when their memory is full.
+// warnOfEviction logs which servers evict keys when their memory is full.
 func warnOfEviction(log *slog.Logger, store *redisstore.Store) {
 	for _, e := range store.Evictors() {
 		log.Warn("Redis discards keys when its memory is full, and what was used with them: set maxmemory-policy noeviction",
@@ -125,7 +125,7 @@ func warnOfEviction(log *slog.Logger, store *redisstore.Store) {
 	}
 }
 
-// evictsGauge is 1 if a server was found to do that.
+// evictsGauge is 1 if a server was found to evict keys.
 func evictsGauge(store *redisstore.Store) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_store_evicts_keys",
@@ -162,7 +162,7 @@ func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
 	return err
 }
 
-// newTier makes what stands in front of Redis.
+// newTier makes the local tier in front of Redis.
 func (r *inRedis) newTier(ctx context.Context, cfg *config.Config) error {
 	local, err := memstore.New(memstore.Config{MaxKeys: tiered.DefaultMaxKeys})
 	if err != nil {
@@ -175,9 +175,9 @@ func (r *inRedis) newTier(ctx context.Context, cfg *config.Config) error {
 	}
 	c.OnBreaker = func(part int, open bool, why error) {
 		if open {
-			r.log.Warn("store given up", "part", part, "error", why, "on_error", c.OnError)
+			r.log.Warn("store unavailable: circuit breaker opened", "part", part, "error", why, "on_error", c.OnError)
 		} else {
-			r.log.Info("store is back", "part", part)
+			r.log.Info("store available again: circuit breaker closed", "part", part)
 		}
 	}
 	if r.tier, err = tiered.New(c); err != nil {
@@ -208,7 +208,7 @@ func (r *inRedis) close() {
 	}
 }
 
-// compiled returns what a limiter will be asked about.
+// compiled returns the policies that limiters are called with.
 func compiled(cfg *config.Config) ([]*weir.Policy, error) {
 	list := cfg.Policies()
 	if len(list) == 0 {
@@ -222,7 +222,7 @@ func compiled(cfg *config.Config) ([]*weir.Policy, error) {
 }
 
 // warm loads the scripts, opens the connections and reads the histories of the policies before
-// the first caller comes, who would not wait for that.
+// the first call, whose timeout is too short for that.
 func warm(ctx context.Context, store *redisstore.Store, list []*weir.Policy) error {
 	for _, p := range list {
 		for {
@@ -257,7 +257,7 @@ func withPassword(address, password string) (string, bool) {
 	return scheme + "://" + rest[:at] + ":" + url.PathEscape(password) + rest[at:], true
 }
 
-// logTier tells what the tier has done.
+// logTier logs the statistics of the tier.
 func logTier(log *slog.Logger, s tiered.Stats) {
 	log.Info("tier",
 		slog.Group("decisions", "deny_cache", s.DenyCache, "lease", s.Lease, "store", s.Store, "async", s.Async, "fallback", s.Fallback),

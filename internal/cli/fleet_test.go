@@ -135,7 +135,7 @@ func (c configured) wantChanges(t *testing.T, want ...logLine) {
 }
 
 // The newest change wins, and a start is not a change: a daemon that restarts with an older file
-// decides like the others and says so, until it is told to reload.
+// decides like the others and logs so, until it gets SIGHUP.
 func TestRestartWithAnOlderFile(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"exact", "leased", "async"} {
@@ -172,7 +172,7 @@ func TestRestartWithAnOlderFile(t *testing.T) {
 			if err := b.cmd.Process.Signal(syscall.SIGHUP); err != nil { // which changes nothing any more
 				t.Fatal(err)
 			}
-			b.awaitLog(t, "the configuration was read again", 2)
+			b.awaitLog(t, "the configuration was reloaded", 2)
 			b.wantChanges(t, refused, madeByB)
 			wantLimit(t, 10, 4, a, b)
 		})
@@ -190,8 +190,8 @@ func TestReloadWithoutRedis(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	d.awaitLog(t, "the configuration was read again", 1)
-	if text := d.stderr.String(); strings.Contains(text, "not taken over") {
+	d.awaitLog(t, "the configuration was reloaded", 1)
+	if text := d.stderr.String(); strings.Contains(text, "the previous one stays in force") {
 		t.Error("a reload that changes nothing was put off")
 	}
 }

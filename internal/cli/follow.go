@@ -36,11 +36,11 @@ func (t *tasks) end() {
 	t.wg.Wait()
 }
 
-// retryEvery is how long after a failure the store is told again of a configuration that it
-// could not be told of.
+// retryEvery is how often a configuration is applied again that the store did not accept
+// because it was unavailable.
 const retryEvery = 5 * time.Second
 
-// follow reads the configuration again whenever its files change, and on SIGHUP, until ctx
+// follow reloads the configuration whenever its files change, and on SIGHUP, until ctx
 // ends.
 func (d *follower) follow(ctx context.Context) {
 	again := make(chan os.Signal, 1)
@@ -61,7 +61,7 @@ func (d *follower) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-again:
-			_, _ = d.reload(ctx) // which tells what is wrong
+			_, _ = d.reload(ctx) // which logs its errors
 		case <-retry.C:
 			if d.pending.Load() {
 				_, _ = d.reload(ctx)
@@ -70,9 +70,9 @@ func (d *follower) follow(ctx context.Context) {
 	}
 }
 
-// reload puts the configuration in force that the files have now. If it is wrong, nothing
-// changes, and it is told why. It returns an error only if the files are wrong: what the
-// store could not be told of is tried again.
+// reload reads the files and puts their configuration in force. If it is invalid, nothing
+// changes, and the errors are logged. It returns an error only if the files are invalid: after
+// an error of the store, follow tries again.
 func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
@@ -81,26 +81,26 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	if err != nil {
 		d.server.ReloadFailed(err)
 		for _, p := range problems(err) {
-			d.log.Error("the configuration is not taken over; the one before stays", "error", p)
+			d.log.Error("the configuration was rejected; the previous one stays in force", "error", p)
 		}
 		return nil, err
 	}
 	if err := d.server.Reload(ctx, next.Live()); err != nil {
 		d.pending.Store(true)
-		d.log.Error("the configuration is not taken over yet; the one before stays", "error", err, "again_in", retryEvery)
+		d.log.Error("the configuration could not be applied yet; the previous one stays in force", "error", err, "again_in", retryEvery)
 		return next, nil
 	}
-	d.tell(next)
+	d.logChanges(next)
 	d.config = next
 	return next, nil
 }
 
-// load reads the files again. An empty one is an error then, although a daemon starts with
-// it: nobody means to take all policies away by it, but whoever writes a file empties it
-// first.
+// load reads the files again. An empty file is an error here, although a daemon starts with
+// one: a program that rewrites the file truncates it first, and that must not remove all
+// policies.
 func (d *follower) load() (*config.Config, error) {
 	if info, err := os.Stat(d.flags.file); d.flags.file != "" && err == nil && info.Size() == 0 {
-		return nil, fmt.Errorf("%s: is empty; that is not taken for a change of everything", d.flags.file)
+		return nil, fmt.Errorf("%s: is empty; an empty file does not replace a configuration", d.flags.file)
 	}
 	return d.flags.load(d.cmd)
 }
@@ -117,15 +117,15 @@ func problems(err error) (list []string) {
 	return list
 }
 
-// maxTold is how many changes of a configuration are logged one by one.
-const maxTold = 50
+// maxLogged is how many changes of a configuration are logged one by one.
+const maxLogged = 50
 
-// tell logs what has changed, and what would have if the daemon were started again.
-func (d *follower) tell(next *config.Config) {
+// logChanges logs what has changed, and which changes need a restart.
+func (d *follower) logChanges(next *config.Config) {
 	for _, w := range next.Warnings {
 		d.log.Warn(w.Text, "at", w.Where(), "field", w.Path)
 	}
-	was, told, later := map[string]any{}, 0, []string{}
+	was, changes, later := map[string]any{}, 0, []string{}
 	for _, s := range d.config.Settings() {
 		was[s.Path] = s.Value
 	}
@@ -138,16 +138,16 @@ func (d *follower) tell(next *config.Config) {
 		if needsRestart(s.Path) {
 			later = append(later, s.Path)
 		}
-		if told++; told <= maxTold {
+		if changes++; changes <= maxLogged {
 			d.log.Info("changed", "field", s.Path, "from", old, "to", s.Value)
 		}
 	}
 	for path, old := range was {
-		if told++; told <= maxTold {
+		if changes++; changes <= maxLogged {
 			d.log.Info("changed", "field", path, "from", old, "to", nil)
 		}
 	}
-	d.log.Info("the configuration was read again", "changes", told)
+	d.log.Info("the configuration was reloaded", "changes", changes)
 	if len(later) > 0 {
 		d.log.Warn("some changes need a restart", "fields", strings.Join(later, ", "))
 	}

@@ -63,19 +63,19 @@ func newLoad() *cobra.Command {
 
 What is due while all connections are busy starts late, and the time until then counts:
 'response' is from when an operation was due, 'service' from when it was sent. A tool that
-waits for its answers before it asks again would show the service time only, and miss
-most of what a stall does to users.
+waits for each answer before it sends the next request shows the service time only, and
+misses most of what a stall does to users.
 
 URLs begin with http, https, grpc, grpcs, redis or rediss. Path, query, headers, body and
 command may contain variables: {{seq}} the operation's number, {{cycle N}} that modulo N,
 {{rand N}} and {{zipf N}} a random number below N, evenly or skewed, {{worker}}, {{uuid}}, {{time}}.
 
 Rates are per second: 5000 or 5k; 500/10s for ten seconds, with another --rate after it;
-100..5000/30s for a ramp. With 5000,1.1 lateness is made good at 110 % of the rate
-instead of at once.
+100..5000/30s for a ramp. With 5000,1.1 late operations are caught up at 110 % of
+the rate; otherwise they are sent at once.
 
-Nothing is sent if the server does not answer, or is not on this machine and nobody said
---i-own-this. Ctrl-C ends the run and prints the report so far.`,
+Nothing is sent if the server does not answer, or if it is on another machine and
+--i-own-this is not set. Ctrl-C ends the run and prints the report so far.`,
 		Example: `  weir load --rate 5000,1.1 --for 30s --connections 64 http://127.0.0.1:8080/healthz
   weir load --rate 100..5000/30s -d '{"policy":"default","key":"user{{zipf 1000}}"}' http://127.0.0.1:8080/v1/check
   weir load --rate 2k --arrivals poisson --max-p99 50ms --max-errors 0.1% --svg load.svg http://127.0.0.1:8080/
@@ -96,14 +96,14 @@ func (f *loadFlags) define(cmd *cobra.Command) {
 	flags.DurationVar(&f.duration, "for", f.duration, "how long; the default is 10s, or what the rates say")
 	flags.IntVar(&f.connections, "connections", f.connections, "how many operations may be under way at once")
 	flags.StringVar(&f.arrivals, "arrivals", f.arrivals, "constant: evenly spaced; poisson: as random as many users")
-	flags.BoolVar(&f.smooth, "smooth", false, "send in time instead of up to a millisecond late, which counts as waiting; takes up to half a core")
+	flags.BoolVar(&f.smooth, "smooth", false, "send on time; otherwise up to a millisecond late, which counts as waiting; takes up to half a core")
 	flags.Uint64Var(&f.seed, "seed", 0, "where random variables and intervals begin")
 	flags.BoolVar(&f.iOwnThis, "i-own-this", false, "the server may be on another machine, and it is yours to load")
 	flags.StringVar(&f.protocol, "protocol", f.protocol, "auto, http1, http2, grpc, jsonrpc or resp")
 	flags.StringVar(&f.method, "method", "", "of HTTP (GET, or POST with a body), JSON-RPC or gRPC (package.Service/Method)")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "'Name: value', in gRPC metadata; may be repeated")
 	flags.StringVarP(&f.body, "body", "d", "", "body, or JSON of the gRPC request or the JSON-RPC params; @file reads it from a file")
-	flags.StringVar(&f.descriptors, "descriptors", "", "`file` that describes the gRPC method (a FileDescriptorSet); the default is to ask the server")
+	flags.StringVar(&f.descriptors, "descriptors", "", "`file` that describes the gRPC method (a FileDescriptorSet); the default is server reflection")
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, "of one operation")
 	flags.BoolVar(&f.insecure, "insecure", false, "accept any TLS certificate")
 	flags.BoolVar(&f.json, "json", false, "print the report as JSON")
@@ -151,7 +151,7 @@ func (f *loadFlags) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// config makes sense of flags and arguments, or says why there is none.
+// config turns flags and arguments into a load, or returns what is wrong with them.
 func (f *loadFlags) config(cmd *cobra.Command, args []string) (load.Config, measure.Thresholds, error) {
 	refuse := func(problem string) (load.Config, measure.Thresholds, error) {
 		return load.Config{}, measure.Thresholds{}, misused(cmd, problem)
@@ -250,8 +250,8 @@ func (f *loadFlags) mayLoad(cmd *cobra.Command, t target.Config) error {
 	return nil
 }
 
-// openPicture makes sure, before anything is sent, that there is a place for the
-// picture. It returns nil if none is wanted.
+// openPicture creates the file of the picture before anything is sent. It returns nil if
+// no picture was requested.
 func (f *loadFlags) openPicture() (*os.File, error) {
 	if f.svg == "" {
 		return nil, nil

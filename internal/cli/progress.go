@@ -9,8 +9,8 @@ import (
 	"github.com/weirlimit/weir/internal/load/measure"
 )
 
-// progress writes how a long run is doing: on a terminal into one line again and
-// again, otherwise a line now and then.
+// progress writes the progress of a long run: on a terminal it rewrites one line,
+// otherwise it adds a line every few seconds.
 type progress struct {
 	out      io.Writer
 	total    time.Duration
@@ -48,7 +48,7 @@ func (p *progress) show(s measure.Snapshot) {
 	fmt.Fprintf(p.out, "\r\x1b[K%s", line) // to the beginning, and erase what was there
 }
 
-// end makes room for what comes after.
+// end erases the line.
 func (p *progress) end() {
 	if p.terminal && !p.quiet {
 		fmt.Fprint(p.out, "\r\x1b[K")

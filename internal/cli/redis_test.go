@@ -56,7 +56,7 @@ type answer struct {
 
 var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: time.Minute}
 
-// check asks a daemon. Whatever the answer is, it is a 200.
+// check calls a daemon. Every decision is a 200.
 func (d *daemon) check(t *testing.T, key string, cost int64) (a answer) {
 	t.Helper()
 	body := fmt.Sprintf(`{"policy":"default","key":%q,"cost":%d}`, key, cost)
@@ -80,7 +80,7 @@ func (d *daemon) want(t *testing.T, key string, cost int64, allowed bool) {
 	}
 }
 
-// spend asks daemons in turn for n units one by one, a few at once, and returns how
+// spend takes n units from daemons in turn, one by one, a few at once, and returns how
 // many were admitted.
 func spend(t *testing.T, key string, n int, daemons ...*daemon) (admitted int64) {
 	t.Helper()
@@ -183,7 +183,7 @@ func (d *daemon) stop(t *testing.T) (tier tierLog) {
 	return tier
 }
 
-// Whatever both daemons are asked at once, the burst is admitted once.
+// Of concurrent calls to both daemons, the burst is admitted once.
 func TestSharedExactly(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -218,16 +218,16 @@ func TestSharedInLeases(t *testing.T) {
 	}
 }
 
-// A daemon that does not ask hears of what the other has admitted, shortly after.
+// A daemon that has not called Redis receives what the other has admitted, shortly after.
 func TestSharedAfterwards(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := slowDaemon(t, redis.Addr(), "--consistency", "async"), slowDaemon(t, redis.Addr(), "--consistency", "async")
-	if left := b.check(t, "alice", 0).Remaining; left != burst { // it has a copy now
-		t.Errorf("%d remain of what nobody has used", left)
+	if left := b.check(t, "alice", 0).Remaining; left != burst { // it has cached state now
+		t.Errorf("%d remain of an unused limit", left)
 	}
 	n := spend(t, "alice", burst+20, a)
-	if n > burst || n < burst-2 { // a copy is rounded up
+	if n > burst || n < burst-2 { // cached state is rounded up
 		t.Errorf("%d admitted by one daemon, want %d", n, burst)
 	}
 	eventually(t, "the other knows", func() bool { return b.check(t, "alice", 0).Remaining <= burst-n })
@@ -238,7 +238,7 @@ func TestSharedAfterwards(t *testing.T) {
 }
 
 // outage is two daemons whose Redis has ended, and each of which has answered for a key
-// so often that it was given up. The key was asked for before.
+// so often that the breaker opened. The key was used before.
 func outage(t *testing.T, onError string) (redis *redistest.Server, a, b *daemon, admitted [2]int64) {
 	t.Helper()
 	redis = redistest.Start(t)
@@ -249,7 +249,7 @@ func outage(t *testing.T, onError string) (redis *redistest.Server, a, b *daemon
 	redis.Stop()
 	for i, d := range []*daemon{a, b} {
 		admitted[i] = spend(t, "during", burst+50, d)
-		d.awaitLog(t, "store given up", 1)
+		d.awaitLog(t, "store unavailable: circuit breaker opened", 1)
 	}
 	return redis, a, b, admitted
 }
@@ -258,8 +258,8 @@ func outage(t *testing.T, onError string) (redis *redistest.Server, a, b *daemon
 func back(t *testing.T, redis *redistest.Server, a, b *daemon) {
 	t.Helper()
 	redis.Restart()
-	a.awaitLog(t, "store is back", 1)
-	b.awaitLog(t, "store is back", 1)
+	a.awaitLog(t, "store available again: circuit breaker closed", 1)
+	b.awaitLog(t, "store available again: circuit breaker closed", 1)
 	if n := spend(t, "after", burst+50, a, b); n != burst {
 		t.Errorf("%d admitted when Redis is back, want %d", n, burst)
 	}
@@ -281,12 +281,12 @@ func TestOutageLocal(t *testing.T) {
 		if tier.Decisions.Fallback < burst+50 || tier.Failures == 0 || tier.Opened != 1 || tier.Closed != 1 || tier.Owed != 0 {
 			t.Errorf("%+v", tier)
 		}
-		lost += tier.Lost + tier.Unknown // what may have been charged is not told again
+		lost += tier.Lost + tier.Unknown // what may have been charged is not flushed again
 	}
 	if more > lost {
-		t.Errorf("%d more admitted: Redis was not told what was, but for %d whose outcome is unknown", more, lost)
+		t.Errorf("%d more admitted: usage was not flushed to Redis, besides %d units whose outcome is unknown", more, lost)
 	}
-	for _, want := range []string{`"msg":"store given up","part":0,"error":"`, `"on_error":"local"`, `"msg":"store is back","part":0`} {
+	for _, want := range []string{`"msg":"store unavailable: circuit breaker opened","part":0,"error":"`, `"on_error":"local"`, `"msg":"store available again: circuit breaker closed","part":0`} {
 		if !strings.Contains(a.stderr.String(), want) {
 			t.Errorf("no %s in the log", want)
 		}
@@ -302,7 +302,7 @@ func TestOutageOpen(t *testing.T) {
 	back(t, redis, a, b)
 }
 
-// A daemon that refuses while Redis is away also ends then.
+// A daemon that refuses while Redis is unavailable also ends then.
 func TestOutageClosed(t *testing.T) {
 	t.Parallel()
 	redis, a, b, admitted := outage(t, "closed")
@@ -317,7 +317,7 @@ func TestOutageClosed(t *testing.T) {
 	}
 	redis.Restart()
 	a = slowDaemon(t, redis.Addr(), "--on-error", "closed")
-	b.awaitLog(t, "store is back", 1)
+	b.awaitLog(t, "store available again: circuit breaker closed", 1)
 	if n := spend(t, "after", burst+50, a, b); n != burst {
 		t.Errorf("%d admitted when Redis is back, want %d", n, burst)
 	}
@@ -417,7 +417,7 @@ func TestWarnsOfEviction(t *testing.T) {
 	}
 }
 
-// A daemon that nobody asks leaves Redis alone, but for heartbeats, a ping and a look at the
+// A daemon without calls sends nothing to Redis, except heartbeats, a ping and a look at the
 // overrides now and then.
 func TestIdleDaemonSendsLittle(t *testing.T) {
 	t.Parallel()

@@ -33,11 +33,11 @@ answered have 11 seconds to finish; a second signal ends the daemon at once.
 Without a configuration there is one policy, 'default': 100 per second with a burst
 of 100, for each key, counted in memory. Logs go to stderr.
 
-With --config the daemon does what a file says; 'weir config print' shows all that
-can be said. The environment wins over the file (WEIR__STORE__KIND=redis), and flags
+With --config the daemon is configured by a file; 'weir config print' shows all
+settings. The environment wins over the file (WEIR__STORE__KIND=redis), and flags
 win over both. When the file changes, or on SIGHUP, it is read again: policies,
-clients, operators and certificates take effect at once, and what was used stays used.
-A file that is wrong changes nothing, and the log says why.
+clients, operators and certificates take effect at once, and counters are kept.
+A file with an error changes nothing, and the log says why.
 
 With --redis the counts are kept in Redis 6.2 or later, and all daemons on it share
 them. The newest change of a limit is in force on all of them: a start is not a change,
@@ -45,14 +45,14 @@ and a file that is read again is one. ADDRESS is host:port, several of them for 
 cluster or, with --sentinel, of the Sentinels, a redis:// or rediss:// URL, or the path
 of a Unix socket. A password is better not in it: set WEIR_REDIS_PASSWORD.
 
---consistency says how often Redis is asked: for each decision (exact), for blocks of
+--consistency says when Redis is called: for each decision (exact), for blocks of
 units that the daemon then spends by itself without ever exceeding a limit (leased), or
-afterwards (async), which is bounded, but may admit too much. --on-error says what
+after decisions (async), which may admit too much, within a bound. --on-error says what
 happens while Redis does not answer within 10 ms: each daemon admits its share of the
 limits (local), everything is admitted (open) or refused (closed).
 
-With --snapshot a restart does not forgive everyone: counts are loaded from a file
-at the start, saved to it every minute and once more at the end. Only its owner can
+With --snapshot the counts survive a restart: they are loaded from a file at the
+start, and saved to it every minute and once more at the end. Only its owner can
 read it. A file that cannot be used is kept as FILE.bad, and the daemon starts empty.`,
 		Example: `  weir serve
   weir serve --config weir.yaml
@@ -98,10 +98,10 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 		return err
 	}
 	d := &follower{cmd: cmd, flags: flags, config: cfg, log: log}
-	return counts.during(func() (bool, error) { return d.run(ctx, counts) })
+	return counts.run(func() (bool, error) { return d.run(ctx, counts) })
 }
 
-// newLog returns the log that a configuration asks for.
+// newLog returns the configured logger.
 func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
 	options := &slog.HandlerOptions{Level: cfg.LogLevel()}
 	if cfg.File.Log.Format == "json" {
@@ -117,12 +117,12 @@ type follower struct {
 	log    *slog.Logger
 	server *server.Server
 
-	pending   atomic.Bool // what the files have could not be put in force yet
+	pending   atomic.Bool // the configuration of the files could not be applied yet
 	reloading sync.Mutex  // guards the field below, but for its first value
 	config    *config.Config
 }
 
-// run serves until ctx ends. It says whether it came so far that it listened.
+// run serves until ctx ends. It reports whether the server has listened.
 func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err error) {
 	c := d.config.Server()
 	c.Exclusive = counts.exclusive
@@ -149,7 +149,7 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	return listened, err
 }
 
-// newTracer returns what spans go to, nil if there is to be no tracing.
+// newTracer returns the exporter of spans, nil if tracing is not configured.
 func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Exporter, error) {
 	t := cfg.Tracing
 	if t == nil {
@@ -165,7 +165,7 @@ func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Expo
 	})
 }
 
-// greet tells where to look. Its first line is meant for scripts, too.
+// greet prints the addresses and example calls. Scripts may read the first line.
 func greet(w io.Writer, version string, b server.Bound, cfg *config.Config) {
 	policy := "default"
 	if list := cfg.Policies(); len(list) > 0 {
@@ -215,7 +215,7 @@ func redisCLI(addr net.Addr) string {
 	return "redis-cli -h " + host + " -p " + port
 }
 
-// configFlags are flags that say what a configuration file can.
+// configFlags are flags that set fields of the configuration.
 type configFlags struct {
 	file   string
 	values map[string]*string // by name
@@ -224,7 +224,7 @@ type configFlags struct {
 // redisPassword names the environment's variable with the password for --redis.
 const redisPassword = "WEIR_REDIS_PASSWORD"
 
-// settable is the flags that stand for one field each.
+// settable is the flags that set one field each.
 var settable = []struct {
 	name, path, usage string
 	examples          []string
@@ -235,12 +235,12 @@ var settable = []struct {
 	{"admin", "listen.admin", "`address` for operators (default is on --http, as long as that is loopback)", []string{"127.0.0.1:9090"}},
 	{"log-format", "log.format", "`format` of the log: text or json (default text)", []string{"text", "json"}},
 	{"log-level", "log.level", "least `level` that is logged: debug, info, warn or error (default info)", []string{"debug", "info", "warn", "error"}},
-	{"max-keys", "store.max_keys", "how many `keys` to tell apart, at about 21 bytes each; beyond, those that use least go (default 1000000)", []string{"100000", "1000000", "10000000"}},
+	{"max-keys", "store.max_keys", "most `keys` in memory, at about 21 bytes each; beyond, those with the least usage are evicted (default 1000000)", []string{"100000", "1000000", "10000000"}},
 	{"snapshot", "store.snapshot.file", "`file` to keep counts in, so that they outlive the daemon", nil},
-	{"snapshot-every", "store.snapshot.every", "how `often` to save them; a crash forgives what was used since (default 1m)", []string{"10s", "1m", "10m"}},
-	{"redis", "store.redis.addrs", "`address` of the Redis to share counts over, instead of memory", []string{"127.0.0.1:6379"}},
-	{"sentinel", "store.redis.sentinel_master", "`name` of the primary, if --redis tells where Sentinels are", []string{"mymaster"}},
-	{"consistency", "store.redis.consistency", "how often Redis is asked, as a `mode`: exact, leased or async (default exact)", []string{"exact", "leased", "async"}},
+	{"snapshot-every", "store.snapshot.every", "how `often` to save them; a crash loses the usage since the last save (default 1m)", []string{"10s", "1m", "10m"}},
+	{"redis", "store.redis.addrs", "`address` of Redis, for counts that daemons share", []string{"127.0.0.1:6379"}},
+	{"sentinel", "store.redis.sentinel_master", "`name` of the primary, if --redis has the addresses of Sentinels", []string{"mymaster"}},
+	{"consistency", "store.redis.consistency", "when Redis is called, as a `mode`: exact, leased or async (default exact)", []string{"exact", "leased", "async"}},
 	{"on-error", "store.redis.on_error", "what `happens` while Redis does not answer: local, open or closed (default local)", []string{"local", "open", "closed"}},
 }
 
@@ -292,7 +292,7 @@ func (f *configFlags) list(cmd *cobra.Command) ([]config.Flag, error) {
 	return append(f.redis(cmd), list...), nil
 }
 
-// redis returns what --redis and the password in the environment say.
+// redis returns the fields that --redis and the password in the environment set.
 func (f *configFlags) redis(cmd *cobra.Command) (list []config.Flag) {
 	password, put := os.Getenv(redisPassword), false
 	if cmd.Flags().Changed("redis") {
@@ -309,7 +309,7 @@ func (f *configFlags) redis(cmd *cobra.Command) (list []config.Flag) {
 	return list
 }
 
-// check returns what makes no sense about the flags together.
+// check returns an error if the flags contradict each other.
 func (f *configFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	for _, s := range settable {
@@ -332,7 +332,7 @@ func (f *configFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// hasRedis says whether a flag or the environment asks for Redis.
+// hasRedis says whether a flag or the environment selects Redis.
 func (f *configFlags) hasRedis(cmd *cobra.Command) bool {
 	return cmd.Flags().Changed("redis") || strings.EqualFold(os.Getenv("WEIR__STORE__KIND"), "redis")
 }

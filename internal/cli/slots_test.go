@@ -24,7 +24,7 @@ type reservation struct {
 	ID string `json:"id"`
 }
 
-// reserve asks for the slot, and wants it to be free or not.
+// reserve reserves the slot, and checks whether it was free.
 func (d *daemon) reserve(t *testing.T, key string, free bool) (r reservation) {
 	t.Helper()
 	body := fmt.Sprintf(`{"policy":"slot","key":%q,"ttl_ms":60000}`, key)
@@ -54,7 +54,7 @@ func (d *daemon) post(t *testing.T, path, body string, into any) {
 }
 
 // A slot in Redis is free as soon as it was given back: at once on the daemon that gave it
-// back, and shortly after on the other, whoever was refused before.
+// back, and shortly after on the other, whichever was refused before.
 func TestSlotOverRedis(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "weir.yaml")

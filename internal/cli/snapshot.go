@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// snapshots keeps a table in a file, so that a restart does not forgive everyone.
+// snapshots keeps a table in a file, so that its counters survive a restart.
 type snapshots struct {
 	file  string
 	every time.Duration
@@ -33,20 +33,20 @@ func newSnapshots(c config.SnapshotSettings, log *slog.Logger) *snapshots {
 
 // open returns the table that is in the file, or an empty one if there is no file
 // yet or what is in it cannot be used. A file that cannot be read is an error:
-// whoever mends that wants the counts in it.
+// its counters would be lost otherwise.
 func (s *snapshots) open(c memstore.Config) (*memstore.Table, error) {
 	c.Snapshots = true
 	table, err := memstore.Load(s.file, c)
 	switch {
 	case err == nil:
-		s.tell(table)
+		s.logRestored(table)
 		return table, nil
 	case errors.Is(err, memstore.ErrSnapshot):
 		err = s.setAside(err)
 	case errors.Is(err, fs.ErrNotExist):
 		err = s.noneYet()
 	default:
-		err = fmt.Errorf("%w; make it a file that the daemon can read, or move it away to start empty", err)
+		err = fmt.Errorf("%w; make it a file that the daemon can read, or rename it to start empty", err)
 	}
 	if err != nil {
 		return nil, err
@@ -54,8 +54,8 @@ func (s *snapshots) open(c memstore.Config) (*memstore.Table, error) {
 	return memstore.New(c)
 }
 
-// tell logs what was restored.
-func (s *snapshots) tell(table *memstore.Table) {
+// logRestored logs what was restored.
+func (s *snapshots) logRestored(table *memstore.Table) {
 	stats := table.Stats()
 	attrs := []any{"file", s.file, "keys", stats.Keys, "reservations", stats.Holds}
 	var age time.Duration
@@ -72,19 +72,19 @@ func (s *snapshots) tell(table *memstore.Table) {
 	}
 }
 
-// setAside renames a file that cannot be used, so that nothing is lost: the next
-// save would take its place.
+// setAside renames a file that cannot be used, so that the next save does not
+// overwrite it.
 func (s *snapshots) setAside(problem error) error {
 	bad := s.file + ".bad"
 	if err := os.Rename(s.file, bad); err != nil {
 		return fmt.Errorf("%w; it could not be moved out of the way: %w", problem, err)
 	}
-	s.log.Warn("starting empty: everybody's use so far is forgiven", "error", problem, "kept_as", bad)
+	s.log.Warn("starting empty: earlier usage is lost", "error", problem, "kept_as", bad)
 	return nil
 }
 
-// noneYet is for the first start. Later a missing directory would be an error every
-// minute, and nothing saved.
+// noneYet handles the first start. A missing directory is an error now, because every
+// later save would fail.
 func (s *snapshots) noneYet() error {
 	dir := filepath.Dir(s.file)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -94,12 +94,12 @@ func (s *snapshots) noneYet() error {
 	return nil
 }
 
-// during calls serve and saves the table every so often meanwhile, and once more
-// when it is over if serve says that there was something to save.
-func (s *snapshots) during(table *memstore.Table, serve func() (began bool, err error)) error {
+// run calls serve and saves the table periodically until it returns, and once more
+// afterwards if serve reports that it began.
+func (s *snapshots) run(table *memstore.Table, serve func() (began bool, err error)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
-	wg.Go(func() { s.run(ctx, table) })
+	wg.Go(func() { s.saveEvery(ctx, table) })
 	began, err := serve()
 	stop()
 	wg.Wait()
@@ -107,15 +107,15 @@ func (s *snapshots) during(table *memstore.Table, serve func() (began bool, err 
 		return err
 	}
 	if e := table.Save(s.file); e != nil {
-		return errors.Join(err, fmt.Errorf("what was used since the last snapshot will be forgiven: %w", e))
+		return errors.Join(err, fmt.Errorf("usage since the last snapshot is lost: %w", e))
 	}
 	s.log.Info("saved", "file", s.file, "keys", table.Stats().Keys)
 	return err
 }
 
-// run saves the table every so often until ctx ends. If it cannot, the file that
-// is there stays, and it tries again next time.
-func (s *snapshots) run(ctx context.Context, table *memstore.Table) {
+// saveEvery saves the table periodically until ctx ends. If a save fails, the
+// previous file stays, and the next tick tries again.
+func (s *snapshots) saveEvery(ctx context.Context, table *memstore.Table) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for {

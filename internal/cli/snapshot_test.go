@@ -39,27 +39,27 @@ func open(t *testing.T, s *snapshots) *memstore.Table {
 	return table
 }
 
-// A save that fails is told every time, and the next one is tried all the same.
+// Every save that fails is logged, and the next one is tried all the same.
 func TestSavesGoOn(t *testing.T) {
 	s, log := emptySnapshots(t)
 	dir := filepath.Dir(s.file)
 	synctest.Test(t, func(t *testing.T) {
 		table := open(t, s)
-		err := s.during(table, func() (bool, error) {
+		err := s.run(table, func() (bool, error) {
 			time.Sleep(90 * time.Second)
 			synctest.Wait()
 			if _, err := os.Stat(s.file); err != nil {
 				t.Errorf("after a minute: %v", err)
 			}
-			if err := os.Rename(dir, dir+"-away"); err != nil {
+			if err := os.Rename(dir, dir+"-moved"); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(3 * time.Minute)
 			synctest.Wait()
 			if n := strings.Count(log.String(), "cannot save; a restart would go back to the last snapshot"); n != 3 {
-				t.Errorf("told %d times: %s", n, log)
+				t.Errorf("logged %d times: %s", n, log)
 			}
-			if err := os.Rename(dir+"-away", dir); err != nil {
+			if err := os.Rename(dir+"-moved", dir); err != nil {
 				t.Fatal(err)
 			}
 			if err := os.Remove(s.file); err != nil {
@@ -78,13 +78,13 @@ func TestSavesGoOn(t *testing.T) {
 	})
 }
 
-// What the daemon ends with is told together with what went wrong at the last save.
+// The daemon's error is joined with that of the last save.
 func TestLastSaveFails(t *testing.T) {
 	s, _ := emptySnapshots(t)
 	table := open(t, s)
 	broken := errors.New("broken")
-	err := s.during(table, func() (bool, error) { return true, errors.Join(broken, os.RemoveAll(filepath.Dir(s.file))) })
-	if !errors.Is(err, broken) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "will be forgiven") {
+	err := s.run(table, func() (bool, error) { return true, errors.Join(broken, os.RemoveAll(filepath.Dir(s.file))) })
+	if !errors.Is(err, broken) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "since the last snapshot is lost") {
 		t.Errorf("%v", err)
 	}
 }
@@ -133,7 +133,7 @@ func TestClockBehindAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(6 * time.Minute)
 		table := open(t, s)
-		err := s.during(table, func() (bool, error) {
+		err := s.run(table, func() (bool, error) {
 			remaining(table, 10)
 			return true, nil
 		})
@@ -158,7 +158,7 @@ func TestClockBehindAtStart(t *testing.T) {
 		}
 	})
 	if !strings.Contains(log.String(), "the clock is behind the snapshot") {
-		t.Errorf("nobody was told: %s", log)
+		t.Errorf("nothing was logged: %s", log)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestFilesThatAreInTheWay(t *testing.T) {
 	}
 	if os.Geteuid() != 0 { // root reads everything
 		write(0)
-		refused("permission denied; make it a file that the daemon can read, or move it away to start empty")
+		refused("permission denied; make it a file that the daemon can read, or rename it to start empty")
 		_ = os.Remove(s.file)
 	}
 	write(0o600)

@@ -25,7 +25,7 @@ type buildVersion struct {
 	Arch     string `json:"arch"`
 }
 
-// readVersion prefers what the linker was told over what Go recorded.
+// readVersion prefers the version that the linker set over what Go recorded.
 func readVersion() buildVersion {
 	v := buildVersion{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -42,7 +42,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// environOf returns the environment that a test's file asks for in its comments.
+// environOf returns the environment that the comments of a test's file define.
 func environOf(data string) []string {
 	environ := []string{"HOME=/home/weir"}
 	for line := range strings.Lines(data) {

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/secret"
 )
 
-// Client is a program that may ask for decisions. It proves who it is by any of its
-// tokens, so that one can follow another, or by a certificate.
+// Client is a program that may call the daemon. It authenticates by any of its tokens, so
+// that tokens can be rotated, or by a certificate.
 type Client struct {
 	// Token is the token or, better, ${NAME}: a variable of the environment.
 	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
@@ -27,19 +27,19 @@ type Client struct {
 	// with client_ca_file.
 	Certificate string `yaml:"certificate" example:"checkout.internal"`
 
-	// Policies are those that it may use; a * at the end stands for the rest of a name.
+	// Policies are those that it may use; a * at the end matches the rest of a name.
 	// The default is all.
 	Policies []string `yaml:"policies" example:"[api, \"team-*\"]"`
 }
 
 // Admin is who may administer the daemon.
 type Admin struct {
-	// Tokens are the operators, by name. With none, everybody may who reaches the admin
-	// address, which must be loopback then.
+	// Tokens are the operators, by name. Without any, every caller on the admin address is
+	// an operator, and that address must be loopback.
 	Tokens map[string]AdminToken `yaml:"tokens" example:"{ops: {token_file: secrets/ops, scopes: [read]}}"`
 }
 
-// AdminToken is what an operator proves to be one with, and may do.
+// AdminToken is the token of an operator, and its scopes.
 type AdminToken struct {
 	// Token is the token or, better, ${NAME}: a variable of the environment.
 	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
@@ -69,11 +69,11 @@ func (c *checker) clients() {
 		out := identity.Client{Name: name, Certificate: client.Certificate, Policies: client.Policies}
 		tokens := c.clientTokens(&client, at)
 		if other, taken := certificates[client.Certificate]; taken && client.Certificate != "" {
-			c.wrong(at.key("certificate"), "is that of client %q, too", other)
+			c.wrong(at.key("certificate"), "is also the certificate of client %q", other)
 		}
 		certificates[client.Certificate] = name
 		if len(tokens) == 0 && client.Certificate == "" && !c.failed(at) {
-			c.wrong(at, "has nothing to prove who it is: add token_file, or token: ${NAME}")
+			c.wrong(at, "has no token and no certificate: add token_file, or token: ${NAME}")
 		}
 		out.Tokens = c.reveal(tokens, owners, name)
 		c.mayUse(client.Policies, at.key("policies"))
@@ -81,7 +81,7 @@ func (c *checker) clients() {
 	}
 }
 
-// proof is a token, and where it is said.
+// proof is a token, and its place in the configuration.
 type proof struct {
 	secret.Secret
 	at path
@@ -150,21 +150,21 @@ func (c *checker) operators() {
 			out.Scopes |= scope
 		}
 		if out.Scopes == 0 {
-			c.wrong(at.key("scopes"), "there is none: give it some of [read, write, block]")
+			c.wrong(at.key("scopes"), "is missing: add some of [read, write, block]")
 		}
 		tokens := c.token(operator.Token, operator.TokenFile, at)
 		if len(tokens) == 0 && !c.failed(at) {
-			c.wrong(at, "there is no token: add token_file, or token: ${NAME}")
+			c.wrong(at, "has no token: add token_file, or token: ${NAME}")
 		}
 		out.Tokens = c.reveal(tokens, owners, p.key)
 		c.out.operators = append(c.out.operators, out)
 	}
 }
 
-// owners are who has a token.
+// owners are the names that have a token, by token.
 type owners map[[sha256.Size]byte]string
 
-// reveal refuses tokens that are weak, cannot be sent, or are somebody else's.
+// reveal refuses tokens that are weak, cannot be sent, or belong to another client.
 func (c *checker) reveal(tokens []proof, owners owners, name string) []secret.Secret {
 	var list []secret.Secret
 	for _, t := range tokens {
@@ -174,9 +174,9 @@ func (c *checker) reveal(tokens []proof, owners owners, name string) []secret.Se
 		case len(text) < identity.MinToken:
 			c.wrong(t.at, "a token has at least %d bytes; openssl rand -hex 32 makes one", identity.MinToken)
 		case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-			c.wrong(t.at, "a token may have only printable ASCII, and no spaces")
+			c.wrong(t.at, "a token may contain only printable ASCII, and no spaces")
 		case taken:
-			c.wrong(t.at, "is the token of %q, too", owner)
+			c.wrong(t.at, "is also the token of %q", owner)
 		}
 		owners[sum] = name
 		list = append(list, t.Secret)

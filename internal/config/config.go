@@ -13,8 +13,8 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// Config is a configuration that is right: what the file says, the environment and the
-// defaults, in the types of what it is for. It is not changed after Load.
+// Config is a valid configuration: the file, the environment, flags and defaults together, in
+// the types of the packages that use it. It is not changed after Load.
 type Config struct {
 	// File is what is in force, in the form of the file.
 	File File
@@ -25,7 +25,7 @@ type Config struct {
 	// Tracing is what an exporter of spans is made from, nil for none.
 	Tracing *TracingSettings
 
-	// Warnings are what is no problem yet, for example a token that everybody can read.
+	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
 
 	name      string // the file's, "" for none
@@ -83,7 +83,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 		o.apply(tree, a)
 	}
 	out := &Config{name: name, tree: tree, loaded: loaded}
-	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&everybody != 0}
+	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
 	d.value(tree, reflect.ValueOf(&out.File).Elem(), nil)
 	out.settings = d.settings
 	c := &checker{report: r, file: &out.File, tree: tree, files: &files{report: r, read: read, loaded: loaded}, out: out}

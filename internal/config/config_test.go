@@ -75,8 +75,8 @@ func TestWarnings(t *testing.T) {
 		got = append(got, w.Where()+" "+w.Path+": "+w.Text)
 	}
 	want := []string{
-		"dir/full.yaml:19:17 clients.search.token_file: dir/secrets/search: everybody on this machine can read the secret: chmod 600 it",
-		"dir/full.yaml:29:14 store.snapshot: has no effect: the counts are in Redis",
+		"dir/full.yaml:19:17 clients.search.token_file: dir/secrets/search: the file is world-readable: chmod 600 it",
+		"dir/full.yaml:29:14 store.snapshot: has no effect, because the counts are in Redis",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -221,7 +221,7 @@ func TestDefaultPolicy(t *testing.T) {
 	}
 }
 
-// Every word that a field takes is one that the package behind it takes.
+// Every value that a field takes is one that the package behind it takes.
 func TestChoices(t *testing.T) {
 	for _, word := range Algorithm("").choices() {
 		if err := new(weir.Algorithm).UnmarshalText([]byte(word)); err != nil {
@@ -289,7 +289,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// Where the counts are is said by kind alone. Who seems to think otherwise is told.
+// Only kind selects the store. Settings of the other kind cause a warning.
 func TestStoresWithoutEffect(t *testing.T) {
 	for text, want := range map[string]string{
 		"{redis: {addrs: ['127.0.0.1:6379']}}":        "store.redis: has no effect",
@@ -374,7 +374,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// What has many problems is told in a few lines, and in no time even if it is all on one.
+// Many problems are reported in a few lines, and quickly even if they are all on one line.
 func TestManyProblems(t *testing.T) {
 	text := "policies: {" + strings.Repeat(strings.Repeat("a", 30)+": 1, ", 1000) + "}"
 	_, err := Parse("weir.yaml", []byte(text), nil, nil)
@@ -415,7 +415,7 @@ func TestLoadMissing(t *testing.T) {
 	}
 }
 
-// A secret in a file that everybody can read is warned of, one from elsewhere is not.
+// A secret in a world-readable file causes a warning, one from elsewhere does not.
 func TestExposedFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, name, "clients:\n  a: {token: CANARY-a-0123456789-0123456789-0123456789}\n  b: {token: \"${B}\"}\n")

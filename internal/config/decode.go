@@ -18,7 +18,7 @@ type decoder struct {
 	*report
 	environ  map[string]string
 	dir      string // what relative paths are relative to
-	exposed  bool   // everybody can read the file
+	exposed  bool   // the file is world-readable
 	settings []Setting
 }
 
@@ -129,8 +129,7 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 	})
 }
 
-// isHarmless says whether a path is among those below which nobody puts a secret, even by
-// mistake.
+// isHarmless says whether a path is among those that contain no secrets.
 func (p path) isHarmless() bool {
 	return len(p) > 0 && slices.Contains([]string{"policies", "envoy", "descriptors"}, p[0].key)
 }
@@ -209,7 +208,7 @@ func (d *decoder) hide(n *node, v reflect.Value, at path) bool {
 	}
 	d.text.mask(n, true)
 	if d.exposed && n.at.line > 0 {
-		d.warn(n.at, at, "everybody on this machine can read the file with this secret: chmod 600 it, or say ${NAME}")
+		d.warn(n.at, at, "the file with this secret is world-readable: chmod 600 it, or use ${NAME}")
 	}
 	return true
 }

@@ -79,13 +79,13 @@ func TestDocumentationOfImport(t *testing.T) {
 	if !ok || !alsoOK {
 		t.Fatal("it does not tell what is left out")
 	}
-	var told []string
+	var listed []string
 	for _, found := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(sentence, -1) {
-		told = append(told, found[1])
+		listed = append(listed, found[1])
 	}
-	slices.Sort(told)
-	if want := slices.Sorted(maps.Keys(withoutMeaning)); !slices.Equal(told, want) {
-		t.Errorf("it tells that %q are left out, and those are %q", told, want)
+	slices.Sort(listed)
+	if want := slices.Sorted(maps.Keys(withoutMeaning)); !slices.Equal(listed, want) {
+		t.Errorf("it says that %q are left out, and those are %q", listed, want)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // A name of a mapping's key matches whatever its case is, and _ also matches - and a
 // point; a key that is not there yet is added in small letters. A list is added to
 // at its end. Names with one underscore, as Kubernetes makes for a service called weir, are
-// somebody else's.
+// ignored.
 const (
 	prefix    = "WEIR__"
 	separator = "__"

@@ -9,7 +9,7 @@ import (
 
 // Domain is a set of rules of the Envoy rate limit service.
 type Domain struct {
-	// Domain is the name that Envoy asks with.
+	// Domain is the name that Envoy sends.
 	Domain string `yaml:"domain" example:"edge" jsonschema:"required"`
 
 	// Descriptors are the rules.
@@ -24,8 +24,8 @@ type Domain struct {
 	// tightest limit to answers.
 	Headers bool `yaml:"headers" example:"true"`
 
-	// NegativeHits lets requests give hits back. Hits that are counted at the same
-	// instant may then be forgotten.
+	// NegativeHits lets requests return hits. Hits that are counted at the same instant may
+	// then be lost.
 	NegativeHits bool `yaml:"negative_hits" example:"true"`
 
 	// ShadowMode counts, but admits every request.
@@ -43,7 +43,7 @@ type Descriptor struct {
 	Key string `yaml:"key" example:"remote_address" jsonschema:"required"`
 
 	// Value is the entry's value. If it is left out, each value that has no rule of its own
-	// is limited for itself; a * at the end stands for any rest.
+	// is limited for itself; a * at the end matches any rest.
 	Value string `yaml:"value" example:"10.0.0.*"`
 
 	// RateLimit is the limit for requests whose last entry this is. If it is left out,
@@ -148,7 +148,7 @@ func (c *checker) domains(list []Domain, root path) {
 
 func (c *checker) domain(d *Domain, at path) {
 	if d.Domain == "" {
-		c.wrong(at, "needs a domain: the name that Envoy asks with")
+		c.wrong(at, "needs a domain: the name that Envoy sends")
 	}
 	c.descriptors(d.Descriptors, at.key("descriptors"))
 }

@@ -25,7 +25,7 @@ policies:
 	// Output: api shadow 100 per 1s burst 200 (gcra)
 }
 
-// All problems are told at once, each with its line, its field and what to do.
+// All problems are reported together, each with its line, its field and what to do.
 func ExampleParse_problems() {
 	file := []byte(`
 store: {kind: redsi}

@@ -5,12 +5,12 @@ type File struct {
 	// Listen is where the daemon listens.
 	Listen Listen `yaml:"listen"`
 
-	// Auth is none if everybody may call who reaches the daemon. Without it and
-	// without clients, only loopback addresses and sockets are listened on.
+	// Auth is none to serve every caller that reaches the daemon. Without it and
+	// without clients, the daemon listens only on loopback addresses and sockets.
 	Auth Auth `yaml:"auth" example:"none"`
 
-	// Clients are the programs that may ask for decisions, by name. If there are
-	// any, nobody else may.
+	// Clients are the programs that may call the daemon, by name. If there are any, all
+	// other callers are refused.
 	Clients map[string]Client `yaml:"clients"`
 
 	// Admin is who may administer the daemon.
@@ -19,14 +19,14 @@ type File struct {
 	// Store is where the counts are.
 	Store Store `yaml:"store"`
 
-	// Policies are what callers ask for, by name: 1 to 64 letters, digits or -_. each.
+	// Policies are what callers refer to, by name: 1 to 64 letters, digits or -_. each.
 	// If there are none, there is one called default: 100 per second, for each key.
 	Policies map[string]Policy `yaml:"policies"`
 
-	// ForwardAuth is how /v1/auth/{policy} finds out on whose behalf a proxy asks.
+	// ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
 	ForwardAuth ForwardAuth `yaml:"forward_auth"`
 
-	// Headers is about the headers of answers.
+	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 
 	// Hosts are names by which browsers may call the daemon, besides localhost and IP
@@ -49,7 +49,7 @@ type Auth string
 
 func (Auth) choices() []string { return []string{"none"} }
 
-// Headers is about the headers of answers.
+// Headers configures the headers of responses.
 type Headers struct {
 	// Legacy adds X-RateLimit headers to the standard ones: off for none, github with
 	// the reset as a Unix time, delta with the reset as seconds from now.

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// ForwardAuth is how /v1/auth/{policy} finds out on whose behalf a proxy asks.
+// ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
 type ForwardAuth struct {
-	// TrustedProxies are those whose headers are believed, as CIDRs such as 10.0.0.0/8,
-	// or unix for whoever asks through a socket.
+	// TrustedProxies are the proxies whose headers are trusted, as CIDRs such as
+	// 10.0.0.0/8, or unix for callers through a socket.
 	TrustedProxies []Proxy `yaml:"trusted_proxies" example:"[10.0.0.0/8, unix]"`
 
-	// AddressHeader is where they say who called them: x-forwarded-for, forwarded or
-	// x-real-ip.
+	// AddressHeader is the header with the address of the client: x-forwarded-for,
+	// forwarded or x-real-ip.
 	AddressHeader AddressHeader `yaml:"address_header" default:"x-forwarded-for" example:"forwarded"`
 
-	// Key is who is to pay.
+	// Key is the rate-limit key.
 	Key ForwardKey `yaml:"key"`
 
-	// IPv6Prefix is how many bits of an IPv6 address tell clients apart, 48 to 128.
+	// IPv6Prefix is how many bits of an IPv6 address identify a client, 48 to 128.
 	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" example:"56"`
 }
 
@@ -29,10 +29,10 @@ type AddressHeader string
 
 func (AddressHeader) choices() []string { return []string{"x-forwarded-for", "forwarded", "x-real-ip"} }
 
-// ForwardKey is who is to pay.
+// ForwardKey is where the rate-limit key comes from.
 type ForwardKey struct {
-	// Header is where trusted proxies say it, for example x-user. The default, and what
-	// counts where it is absent, is the client's address.
+	// Header is the header in which trusted proxies send the key, for example x-user. The
+	// default, and the key of requests without that header, is the client's address.
 	Header string `yaml:"header" example:"x-user"`
 }
 

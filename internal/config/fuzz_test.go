@@ -57,7 +57,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		s := c.Server()
-		s.Limiter = nobody{}
+		s.Limiter = uncalled{}
 		if err := s.Validate(); err != nil {
 			t.Fatalf("the server does not take it: %v", err)
 		}
@@ -78,8 +78,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// nobody is a Limiter that is never asked.
-type nobody struct{ weir.Limiter }
+// uncalled is a Limiter that is never called.
+type uncalled struct{ weir.Limiter }
 
 func checkError(t *testing.T, err error) {
 	t.Helper()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Note tells of something that was left out or changed when a file of another program
+// Note describes something that was left out or changed when a file of another program
 // was imported.
 type Note struct {
 	File string

@@ -12,29 +12,29 @@ import (
 
 // Listen is where the daemon listens.
 type Listen struct {
-	// HTTP is where callers are answered: JSON, forward-auth and, while the address is
-	// loopback and there is no admin address, operators, too.
+	// HTTP is the address for JSON and forward-auth and, while it is loopback and there is
+	// no admin address, for operators, too.
 	HTTP Listener `yaml:"http"`
 
-	// GRPC is where callers are answered by gRPC, on a transport that costs a third of
-	// that on http: the limiter service, Envoy's rate limit service and health. The
-	// default is 127.0.0.1:8081; off means nowhere.
+	// GRPC is the address for gRPC, on a transport that costs a third of that on http: the
+	// limiter service, Envoy's rate limit service and health. The default is
+	// 127.0.0.1:8081; off disables it.
 	GRPC Listener `yaml:"grpc"`
 
-	// RESP is where callers are answered by the Redis protocol: WEIR.CHECK, CL.THROTTLE and
-	// the like. The default is 127.0.0.1:6380; off means nowhere.
+	// RESP is the address for the Redis protocol: WEIR.CHECK, CL.THROTTLE and the like. The
+	// default is 127.0.0.1:6380; off disables it.
 	RESP Listener `yaml:"resp"`
 
-	// Reflection lets callers on grpc ask what there is to call.
+	// Reflection enables server reflection on grpc.
 	Reflection bool `yaml:"reflection" default:"false" example:"true"`
 
-	// Admin is where operators are answered: /admin/v1, metrics and the page. The
-	// default is on http as long as that is loopback, and nowhere otherwise.
+	// Admin is the address for operators: /admin/v1, metrics and the page. The default is
+	// that of http if that is loopback; otherwise there is none.
 	Admin *Listener `yaml:"admin"`
 
 	// MaxConnections is how many connections may be open at once on each address.
-	// When there are that many, one that has sent no whole request for a second makes way
-	// for the next; if there is none, further ones wait.
+	// Beyond that, a connection that has sent no complete request within a second is
+	// closed for a new one; if there is none, new connections wait.
 	MaxConnections int `yaml:"max_connections" default:"4096" example:"4096" jsonschema:"minimum=1"`
 }
 
@@ -43,7 +43,7 @@ type Listener struct {
 	// Address is host:port or unix:/path. Port 0 takes a free one.
 	Address string `yaml:"address" example:"127.0.0.1:8080"`
 
-	// TLS is how callers connect. If it is left out, they do without.
+	// TLS is the certificate and key. If it is left out, callers connect without TLS.
 	TLS *ListenerTLS `yaml:"tls"`
 }
 
@@ -89,7 +89,7 @@ type ListenerTLS struct {
 	// a caller is.
 	ClientCAFile *Path `yaml:"client_ca_file" example:"tls/clients.pem"`
 
-	// RequireClient turns away callers without such a certificate.
+	// RequireClient refuses callers without such a certificate.
 	RequireClient bool `yaml:"require_client" default:"false" example:"true"`
 }
 
@@ -111,15 +111,15 @@ func (c *checker) listeners() {
 	}
 	c.listener(l.Admin, at.key("admin"))
 	if l.Admin.isValid() && !l.Admin.isLocal() && len(c.file.Admin.Tokens) == 0 {
-		c.wrong(at.key("admin").key("address"), "is not loopback, and anybody who reaches it could use it: add admin.tokens")
+		c.wrong(at.key("admin").key("address"), "is not loopback, so any host that reaches it could use it: add admin.tokens")
 	}
 }
 
-// callers checks a listener for those who ask for decisions.
+// callers checks a listener of the decision APIs.
 func (c *checker) callers(l *Listener, at path) {
 	c.listener(l, at)
 	if l.isValid() && !l.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
-		c.wrong(at.key("address"), "is not loopback, and anybody who reaches it could use it: add clients, or say auth: none")
+		c.wrong(at.key("address"), "is not loopback, so any host that reaches it could use it: add clients, or set auth: none")
 	}
 }
 
@@ -168,8 +168,7 @@ func (l *Listener) isLocal() bool {
 	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
 }
 
-// listenerTLS reads the files: whoever starts a daemon wants to know now that they do not
-// fit.
+// listenerTLS reads the files, so that a mismatch is reported at the start.
 func (c *checker) listenerTLS(t *ListenerTLS, at path) {
 	if t.CertFile == nil || t.KeyFile == nil {
 		c.wrong(at, "needs cert_file and key_file")
@@ -186,7 +185,7 @@ func (c *checker) listenerTLS(t *ListenerTLS, at path) {
 	case t.ClientCAFile != nil:
 		c.authorities(*t.ClientCAFile, at.key("client_ca_file"))
 	case t.RequireClient:
-		c.wrong(at.key("require_client"), "needs client_ca_file: who signs the certificates of callers?")
+		c.wrong(at.key("require_client"), "needs client_ca_file: the authorities that sign the certificates of callers")
 	}
 }
 

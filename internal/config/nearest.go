@@ -55,10 +55,10 @@ func distance(a, b string) int {
 	return rows[1][len(b)]
 }
 
-// either lists words: "a, b or c".
-func either(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
+// either lists choices: "a, b or c".
+func either(choices []string) string {
+	if len(choices) < 2 {
+		return strings.Join(choices, "")
 	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+	return strings.Join(choices[:len(choices)-1], ", ") + " or " + choices[len(choices)-1]
 }

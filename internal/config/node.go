@@ -85,12 +85,12 @@ func (n *node) put(key string, value *node) {
 	n.pairs = append(n.pairs, pair{key, value.at, value})
 }
 
-// remove takes a key away.
+// remove removes a key.
 func (n *node) remove(key string) {
 	n.pairs = slices.DeleteFunc(n.pairs, func(p pair) bool { return p.key == key })
 }
 
-// path is where a value stands in the tree, for example policies.api.limits[0].rate.
+// path is where a value is in the tree, for example policies.api.limits[0].rate.
 type path []step
 
 // step is a key or, if key is "", a place in a list.

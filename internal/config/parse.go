@@ -160,7 +160,7 @@ func (in *reader) isModest(tokens token.Tokens) bool {
 	return true
 }
 
-// depth are the blocks around a token, told apart by their columns.
+// depth are the blocks around a token, identified by their columns.
 type depth []block
 
 type block struct {
@@ -268,7 +268,7 @@ func (in *reader) mapping(values []*ast.MappingValueNode, where place, at path) 
 	return n
 }
 
-// hide keeps from being shown what nobody will find out to be a secret any more.
+// hide masks values that later steps cannot recognize as secrets.
 func (in *reader) hide(n ast.Node, at path) {
 	if n == nil {
 		return

@@ -11,7 +11,7 @@ import (
 
 // Policy is limits that a request must meet together.
 type Policy struct {
-	// Mode is what becomes of a refusal: enforce, shadow to count and only report it, or
+	// Mode is what happens to a refusal: enforce, shadow to count and only report it, or
 	// off. A limit may have its own.
 	Mode Mode `yaml:"mode" default:"enforce" example:"shadow"`
 
@@ -22,13 +22,13 @@ type Policy struct {
 	// Limits are what a request must meet. It is charged on all of them or on none.
 	Limits []Limit `yaml:"limits"`
 
-	// Overrides give a key such as alice, or all keys with a beginning such as partner-*,
-	// other numbers. The key itself counts first, then the longest beginning.
+	// Overrides give a key such as alice, or all keys with a prefix such as partner-*,
+	// other limits. An exact key has precedence, then the longest prefix.
 	Overrides map[string]Override `yaml:"overrides"`
 }
 
-// prepare says what the limits leave to their defaults. Overrides leave it to the limits
-// that they replace.
+// prepare fills in defaults of the limits. Overrides inherit them from the limits that
+// they replace.
 func (*Policy) prepare(n *node) {
 	limits := n.child("limits")
 	if limits == nil {
@@ -52,13 +52,13 @@ func (*Policy) prepare(n *node) {
 	}
 }
 
-// isRate says whether n can be a rate, so that nobody is told twice that it cannot.
+// isRate says whether n can be a rate, so that an invalid one is reported only once.
 func isRate(n *node) bool {
 	_, err := parseInt(n.text, 1, algo.MaxRate)
 	return err == nil && !n.quoted
 }
 
-// Mode is what becomes of a refusal.
+// Mode is what happens to a refusal.
 type Mode string
 
 func (Mode) choices() []string { return []string{"enforce", "shadow", "off"} }
@@ -110,7 +110,7 @@ type Limit struct {
 	OnError OnError `yaml:"on_error" example:"open"`
 }
 
-// Override gives a key other numbers.
+// Override gives a key other limits.
 type Override struct {
 	// Limits replace those of the policy that have the same name. by, unit and mode stay
 	// the policy's.
@@ -148,7 +148,7 @@ func (c *checker) policies() {
 func (c *checker) policy(name string, p *Policy, at path) guard.Policy {
 	out := guard.Policy{Name: name, Mode: c.mode(p.Mode, at.key("mode")), Rollout: p.Rollout.Share}
 	if out.Rollout == 0 {
-		c.wrong(at.key("rollout"), "0%% enforces it for nobody: say mode: shadow")
+		c.wrong(at.key("rollout"), "0%% enforces it for no key: set mode: shadow")
 	}
 	for i := range p.Limits {
 		out.Limits = append(out.Limits, c.limit(&p.Limits[i], at.key("limits").item(i)))

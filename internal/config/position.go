@@ -16,7 +16,7 @@ import (
 type text struct {
 	lines  []string
 	masks  []place
-	broken bool // it could not be read, so nobody knows what is secret in it
+	broken bool // it could not be parsed, so it is unknown which values are secret
 }
 
 func newText(data string) *text { return &text{lines: strings.Split(data, "\n")} }
@@ -123,7 +123,7 @@ func cut(runes []rune, spans [][2]int, column int) (string, int) {
 var secretWords = regexp.MustCompile(`(?i)token|password|secret|client|header|addr|endpoint`)
 
 // mayHaveSecret says whether a line of a file that cannot be read may have a secret in
-// it: unless it is in a section in which there are none, or if a word says so.
+// it: unless it is in a section in which there are none, or unless a name says so.
 func (t *text) mayHaveSecret(number int) bool {
 	for i := number - 1; i >= 0; i-- {
 		line := t.lines[i]

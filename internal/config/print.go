@@ -41,7 +41,7 @@ type printer struct {
 	lines   []printed
 }
 
-// printed is a line and what stands behind it.
+// printed is a line and its source.
 type printed struct{ text, source string }
 
 // write aligns the sources of lines that follow each other.

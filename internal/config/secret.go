@@ -85,7 +85,7 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 	_, hides := v.Addr().Interface().(secretive)
 	switch {
 	case !may && whole != nil:
-		d.complain(n.at, at, "${%s} is not replaced here, only in secrets, addresses and paths; set %s instead", whole[1], variableOf(at))
+		d.complain(n.at, at, "${%s} is not replaced here, only in secrets, addresses and paths: set %s", whole[1], variableOf(at))
 		return false
 	case !may:
 		return true
@@ -108,7 +108,7 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 	return true
 }
 
-// FileReader reads a file and tells who may read it.
+// FileReader reads a file and returns its mode.
 type FileReader func(name string) (data []byte, mode fs.FileMode, err error)
 
 // readFile is the FileReader of the file system. It stops where a configuration would be
@@ -180,15 +180,15 @@ func (f *files) secret(p Path, from place, at path) (secret.Secret, bool) {
 		f.complain(from, at, "%s: has %d bytes: at most %d fit", p.Name, len(text), maxSecret)
 		return secret.Secret{}, false
 	}
-	if mode&everybody != 0 {
-		f.warn(from, at, "%s: everybody on this machine can read the secret: chmod 600 it", p.Name)
+	if mode&worldReadable != 0 {
+		f.warn(from, at, "%s: the file is world-readable: chmod 600 it", p.Name)
 	}
 	return secret.New(text), true
 }
 
 const (
-	maxSecret = 4096
-	everybody = fs.FileMode(0o004) // who is not the owner and not of the group may read
+	maxSecret     = 4096
+	worldReadable = fs.FileMode(0o004) // users other than the owner and the group may read
 )
 
 // either returns the secret that is given in one of two ways, the zero value if in none.
@@ -198,7 +198,7 @@ func (f *files) either(text Secret, file *Path, tree *node, at path, name string
 	case file == nil:
 		return text.Secret
 	case !text.IsZero():
-		f.complain(tree.find(where), where, "%s is there, too: say it once", name)
+		f.complain(tree.find(where), where, "%s is set, too: set only one of them", name)
 		return secret.Secret{}
 	}
 	s, _ := f.secret(*file, tree.find(where), where)

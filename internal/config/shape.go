@@ -9,7 +9,7 @@ import (
 // The shapes of values. The structs of this package say what a file may have; the
 // decoder, the environment, the schema and the documentation all read them here.
 
-// enum is a type that is one of some words.
+// enum is a type with a fixed set of values.
 type enum interface{ choices() []string }
 
 // textual is a type that is made from a text. The error says what it must be, for

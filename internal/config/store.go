@@ -18,12 +18,11 @@ type Store struct {
 	// Kind is memory, or redis for counts that several daemons share.
 	Kind StoreKind `yaml:"kind" default:"memory" example:"redis"`
 
-	// MaxKeys is how many keys memory tells apart, at about 21 bytes each. Beyond, those
-	// that use least are forgotten.
+	// MaxKeys is how many keys are kept in memory, at about 21 bytes each. Beyond, those
+	// with the least usage are evicted.
 	MaxKeys int `yaml:"max_keys" default:"1000000" example:"10000000" jsonschema:"minimum=1"`
 
-	// Snapshot keeps what is in memory in a file, so that a restart does not forgive
-	// everybody.
+	// Snapshot saves the counters in memory to a file, so that they survive a restart.
 	Snapshot *Snapshot `yaml:"snapshot"`
 
 	// Redis is where Redis is, and how it is used.
@@ -53,7 +52,7 @@ type Snapshot struct {
 	// File is the file. Only its owner can read it.
 	File *Path `yaml:"file" example:"weir.snap" jsonschema:"required"`
 
-	// Every is how often it is written. A crash forgives what was used since.
+	// Every is how often it is written. A crash loses the usage since the last write.
 	Every Duration `yaml:"every" default:"1m" example:"10s"`
 }
 
@@ -97,9 +96,9 @@ type Redis struct {
 	// their counts.
 	Prefix string `yaml:"prefix" default:"weir" example:"shop"`
 
-	// Consistency is how often Redis is asked: exact for every decision, leased for
-	// blocks of units that are then spent here, async afterwards, which may admit too
-	// much.
+	// Consistency is when Redis is called: exact for every decision, leased for blocks of
+	// units that are then spent by this daemon, async after decisions, which may admit too
+	// much, within a bound.
 	Consistency Consistency `yaml:"consistency" default:"exact" example:"leased"`
 
 	// Timeout is how long a decision may take.
@@ -109,7 +108,7 @@ type Redis struct {
 	// daemon's share of the limits, open admits everything, closed nothing.
 	OnError OnError `yaml:"on_error" default:"local" example:"closed"`
 
-	// Nodes is how many daemons share Redis, for their shares: auto counts them.
+	// Nodes is how many daemons share Redis, for on_error: local: auto counts them.
 	Nodes Nodes `yaml:"nodes" default:"auto" example:"3"`
 }
 
@@ -119,7 +118,7 @@ type RedisTLS struct {
 	// system.
 	CAFile *Path `yaml:"ca_file" example:"tls/redis-ca.pem"`
 
-	// CertFile is a file with the daemon's certificate, for servers that ask for one.
+	// CertFile is a file with the daemon's certificate, for servers that request one.
 	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem"`
 
 	// KeyFile is a file with that certificate's key.
@@ -130,7 +129,7 @@ type RedisTLS struct {
 	ServerName string `yaml:"server_name" example:"redis.internal"`
 }
 
-// Consistency is how often Redis is asked.
+// Consistency is when Redis is called.
 type Consistency string
 
 func (Consistency) choices() []string { return []string{"exact", "leased", "async"} }
@@ -155,7 +154,7 @@ type SnapshotSettings struct {
 	Every time.Duration
 }
 
-// Bounds of what can be asked for.
+// Bounds of settings.
 const (
 	mostMaxKeys = 1_000_000_000
 	leastEvery  = time.Second
@@ -174,7 +173,7 @@ func (c *checker) store() {
 		return
 	}
 	if c.at(at.key("kind")).source == fromDefault { // who writes kind: memory means it
-		c.warn(c.at(at.key("redis")), at.key("redis"), "has no effect: the counts are in memory; say kind: redis")
+		c.warn(c.at(at.key("redis")), at.key("redis"), "has no effect, because the counts are in memory: set kind: redis")
 	}
 	c.redis(s.Redis, at.key("redis"))
 }
@@ -189,7 +188,7 @@ func (c *checker) snapshot(s *Snapshot, at path) {
 	case s.Every.Duration < leastEvery:
 		c.wrong(at.key("every"), "%v must be at least %v", s.Every.Duration, leastEvery)
 	case c.file.Store.Kind == InRedis:
-		c.warn(c.at(at), at, "has no effect: the counts are in Redis")
+		c.warn(c.at(at), at, "has no effect, because the counts are in Redis")
 	}
 	c.out.Store.Snapshot = SnapshotSettings{File: s.File.Name, Every: s.Every.Duration}
 }
@@ -201,7 +200,7 @@ func (c *checker) redis(r *Redis, at path) {
 		return
 	}
 	if strings.ContainsAny(r.Prefix, "{} \t\n") || strings.HasSuffix(r.Prefix, ":") || r.Prefix == "" {
-		c.wrong(at.key("prefix"), "%q must be a word without braces; a colon is put after it", r.Prefix)
+		c.wrong(at.key("prefix"), "%q must not be empty, contain spaces or braces, or end with a colon, which is added", r.Prefix)
 	}
 	store := redisstore.Config{Redis: server, Prefix: r.Prefix + ":", Timeout: r.Timeout.Duration}
 	tier := tiered.Config{Timeout: r.Timeout.Duration, Nodes: int(r.Nodes)}

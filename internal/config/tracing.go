@@ -95,8 +95,8 @@ func (t *TracingSettings) exporter() otlp.Config {
 	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
 }
 
-// tracingProblems notes what the exporter does not take, which nobody should learn only
-// when the daemon starts. It quotes no values.
+// tracingProblems reports what the exporter does not accept, before the daemon starts. It
+// quotes no values.
 func (c *checker) tracingProblems(err error, at path) {
 	if err == nil {
 		return

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What the exporter does not take is told with its place, before a daemon starts with it.
+// What the exporter does not accept is reported with its place, before a daemon starts with it.
 func TestTracingProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"endpoint: 'http://127.0.0.1:4318/v1/traces'":                    "tracing.endpoint: leave /v1/traces out",

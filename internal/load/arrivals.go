@@ -71,7 +71,7 @@ func (a *arrivals) interval(at time.Duration) float64 {
 	return mean
 }
 
-// due returns how many operations nobody has taken are due after some time.
+// due returns how many operations that no worker has taken are due after some time.
 func (a *arrivals) due(elapsed time.Duration) (n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@
 // workers: an operation that is due while all of them are busy starts late, and
 // the time until then is part of its response time. So a target that stalls shows
 // in the percentiles, as it would show to its users (an open loop; a closed one
-// would just ask less).
+// would just send less).
 //
 // Whatever is late is made good as soon as a worker is free or, with a burst ratio,
 // at that ratio of the rate. Nothing that is due is left out.

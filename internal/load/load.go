@@ -18,7 +18,7 @@ type Config struct {
 	Target   target.Config // Connections is how many workers there are
 	Schedule Schedule
 	For      time.Duration
-	Poisson  bool   // intervals as random as those of many independent users, instead of even ones
+	Poisson  bool   // random intervals, as of many independent users; otherwise even ones
 	Smooth   bool   // wake up in time, as pacer.Config says
 	Name     string // of the target in the report, without secrets
 
@@ -165,7 +165,7 @@ func (r *run) show(done <-chan struct{}) {
 	}
 }
 
-// end notes what was due, and nobody had begun, when the time was over.
+// end counts what was due, and had not begun, when the time was over.
 func (r *run) end() {
 	now := weir.Now()
 	r.unstarted = r.arrivals.due(now.Sub(r.begin))

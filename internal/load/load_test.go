@@ -85,8 +85,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A server that answers nobody for a while is seen in the response time of all who
-// would have asked it meanwhile. Who waits for his answers asks less, and sees it
+// A server that stalls shows in the response time of all operations that were due
+// meanwhile. A client that waits for its answers sends less, and sees it
 // a few times only: once per connection and stall, which is below what a p99 shows.
 func TestStall(t *testing.T) {
 	every, stall, duration := 2*time.Second, 200*time.Millisecond, 4*time.Second
@@ -169,7 +169,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// Whoever is impatient gets the report so far, and what is under way is given up.
+// A run that is interrupted returns the report so far, and cancels what is in flight.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var n atomic.Int64

@@ -44,7 +44,7 @@ func run(sizes modes.Sizes, dir string) error {
 		fmt.Fprintf(os.Stderr, "%5.1f s  %s\n", time.Since(began).Seconds(), step)
 	})
 	if len(figures.Attacks) > 0 {
-		_, _ = os.Stdout.Write(figures.Markdown()) // what is wrong is told below
+		_, _ = os.Stdout.Write(figures.Markdown()) // errors are reported below
 	}
 	if err != nil || dir == "" {
 		return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Case is one question put to several contenders, which answer it side by side.
+// Case is one measurement of several contenders, side by side.
 type Case struct {
 	// Name tells the case apart, for example "allow, 32 goroutines".
 	Name string

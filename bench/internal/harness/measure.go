@@ -51,7 +51,7 @@ type Result struct {
 	Disturbed int
 }
 
-// Figure is the time per call that stands for contender i: its best run or, of
+// Figure is the time per call of contender i: its best run or, of
 // several goroutines, its median. What other tenants do to one goroutine only
 // ever slows it down, so its best run tells most. Several goroutines have luck as
 // well: while the host runs our cores as one core's two threads, a cache line
@@ -110,7 +110,7 @@ func Measure(c Case, s Settings, progress func(step string)) (Result, error) {
 	if c.Procs > 0 {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(c.Procs))
 	}
-	lanes, err := newLanes(c, s, progress)
+	entrants, err := newEntrants(c, s, progress)
 	if err != nil {
 		return Result{}, err
 	}
@@ -119,27 +119,27 @@ func Measure(c Case, s Settings, progress func(step string)) (Result, error) {
 	}
 	for round := range s.Rounds {
 		progress(fmt.Sprintf("round %d of %d", round+1, s.Rounds))
-		if err := runRound(lanes, round); err != nil {
+		if err := runRound(entrants, round); err != nil {
 			return Result{}, err
 		}
 	}
-	return resultOf(c, lanes), nil
+	return resultOf(c, entrants), nil
 }
 
-// newLanes prepares the contenders.
-func newLanes(c Case, s Settings, progress func(step string)) ([]lane, error) {
-	lanes := make([]lane, len(c.Contenders))
-	spare := quietSpare * s.Rounds * len(lanes)
+// newEntrants prepares the contenders.
+func newEntrants(c Case, s Settings, progress func(step string)) ([]entrant, error) {
+	entrants := make([]entrant, len(c.Contenders))
+	spare := quietSpare * s.Rounds * len(entrants)
 	for i, con := range c.Contenders {
 		progress("preparing " + con.Name)
-		l, err := newLane(c, con, s.PerRun)
+		l, err := newEntrant(c, con, s.PerRun)
 		if err != nil {
 			return nil, err
 		}
 		l.spare = &spare
-		lanes[i] = l
+		entrants[i] = l
 	}
-	return lanes, nil
+	return entrants, nil
 }
 
 // mostGarbage is how much of it may pile up while the collector is off.
@@ -159,27 +159,27 @@ func pauseCollector() (resume func()) {
 	}
 }
 
-// runRound gives each lane one run. Each round begins with another one.
-func runRound(lanes []lane, round int) error {
-	for i := range lanes {
-		if err := lanes[(round+i)%len(lanes)].run(); err != nil {
+// runRound gives each entrant one run. Each round begins with another one.
+func runRound(entrants []entrant, round int) error {
+	for i := range entrants {
+		if err := entrants[(round+i)%len(entrants)].run(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func resultOf(c Case, lanes []lane) Result {
+func resultOf(c Case, entrants []entrant) Result {
 	res := Result{Case: c}
-	for _, l := range lanes {
+	for _, l := range entrants {
 		res.Disturbed += l.disturbed
 		res.Measurements = append(res.Measurements, l.measurement())
 	}
 	return res
 }
 
-// A lane is a contender in a case, with its runs so far.
-type lane struct {
+// An entrant is a contender in a case, with its runs so far.
+type entrant struct {
 	contender  Contender
 	name       string // for errors
 	expect     Expect
@@ -193,9 +193,9 @@ type lane struct {
 	spare      *int // repetitions that the case's runs have left
 }
 
-// newLane measures allocations and finds out how many calls make a run.
-func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
-	l := lane{
+// newEntrant measures allocations and finds out how many calls make a run.
+func newEntrant(c Case, con Contender, perRun time.Duration) (entrant, error) {
+	l := entrant{
 		contender:  con,
 		name:       fmt.Sprintf("%s: %s", c.Name, con.Name),
 		expect:     c.Expect,
@@ -207,12 +207,12 @@ func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
 		l.expect = Mixed
 	}
 	if err := l.countAllocs(); err != nil {
-		return lane{}, err
+		return entrant{}, err
 	}
 	for {
 		elapsed, err := l.once()
 		if err != nil {
-			return lane{}, err
+			return entrant{}, err
 		}
 		if elapsed >= perRun/4 {
 			l.calls = max(1, int(float64(l.calls)*float64(perRun)/float64(elapsed)))
@@ -223,7 +223,7 @@ func newLane(c Case, con Contender, perRun time.Duration) (lane, error) {
 }
 
 // run adds one run: of several goroutines, one that had the cores to itself.
-func (l *lane) run() error {
+func (l *entrant) run() error {
 	for try := 1; ; try++ {
 		before, known := others()
 		elapsed, err := l.once()
@@ -246,7 +246,7 @@ func (l *lane) run() error {
 
 // loop returns the loop over a new limiter or, if limiters are reused, over the
 // one and only.
-func (l *lane) loop() (Run, error) {
+func (l *entrant) loop() (Run, error) {
 	if l.kept != nil {
 		return l.kept, nil
 	}
@@ -261,7 +261,7 @@ func (l *lane) loop() (Run, error) {
 }
 
 // once times a run.
-func (l *lane) once() (time.Duration, error) {
+func (l *entrant) once() (time.Duration, error) {
 	run, err := l.loop()
 	if err != nil {
 		return 0, err
@@ -322,7 +322,7 @@ const (
 
 // countAllocs takes the least of several runs by one goroutine, because the
 // runtime allocates now and then as well.
-func (l *lane) countAllocs() error {
+func (l *entrant) countAllocs() error {
 	run, err := l.loop()
 	if err != nil {
 		return err
@@ -339,7 +339,7 @@ func (l *lane) countAllocs() error {
 	return nil
 }
 
-func (l *lane) measurement() Measurement {
+func (l *entrant) measurement() Measurement {
 	sorted := slices.Sorted(slices.Values(l.times))
 	return Measurement{Best: sorted[0], Median: sorted[len(sorted)/2], Runs: l.times, Allocs: l.allocs}
 }

@@ -47,7 +47,7 @@ func TestMeasure(t *testing.T) {
 	}
 	want := []string{"preparing a", "preparing b", "preparing floor", "round 1 of 3", "round 2 of 3", "round 3 of 3"}
 	if !slices.Equal(steps, want) {
-		t.Errorf("progress told of %q, want %q", steps, want)
+		t.Errorf("progress reported %q, want %q", steps, want)
 	}
 	if len(res.Measurements) != 3 {
 		t.Fatalf("%d measurements, want one per contender", len(res.Measurements))

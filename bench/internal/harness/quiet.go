@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A case of several goroutines asks how a limiter stands contention. While the
+// A case of several goroutines measures a limiter under contention. While the
 // machine gives one of our cores to somebody else there is none: a mutex that
-// nobody else wants is cheap, and the best run of a contended case would be one
-// in which nothing contended. So such a run counts only if nobody else had the
+// no other core writes is cheap, and the best run of a contended case would be one
+// in which nothing contended. So such a run counts only if no other program had the
 // cores meanwhile: no other process, and no other machine on the same host.
 const (
 	quietTries = 10                    // how often a disturbed run is made before it counts anyway
@@ -62,7 +62,7 @@ func Watch() (end func(server time.Duration) (disturbed time.Duration)) {
 	}
 }
 
-// others returns the processor time that everybody else has had since the machine
+// others returns the processor time that all other programs have had since the machine
 // started, and false where the system does not tell.
 func others() (time.Duration, bool) {
 	stat, err := os.ReadFile("/proc/stat")

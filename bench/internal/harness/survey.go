@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Survey asks for figures that are no time per call: memory, pauses, counts.
-// The subjects are asked one after the other, and what one leaves behind is
+// Survey measures figures that are no time per call: memory, pauses, counts.
+// The subjects are measured one after the other, and what one leaves behind is
 // collected before the next.
 type Survey struct {
 	// Name tells the survey apart, for example "1,000,000 new keys".
@@ -19,10 +19,10 @@ type Survey struct {
 	Note string
 
 	// Quiet says that an answer tells of the machine as well. A subject that did
-	// not have it to itself is asked again, and the quietest answer counts.
+	// not have it to itself is measured again, and the quietest answer counts.
 	Quiet bool
 
-	// Figures are what each subject is asked for. Less is better, unless the
+	// Figures are what is measured of each subject. Less is better, unless the
 	// figure says otherwise or has a least good value.
 	Figures []Figure
 
@@ -121,7 +121,7 @@ type Answers struct {
 	Disturbed int
 }
 
-// Ask asks every subject. It calls progress, unless nil, with what it is doing.
+// Ask measures every subject. It calls progress, unless nil, with what it is doing.
 func Ask(s Survey, progress func(step string)) (Answers, error) {
 	if progress == nil {
 		progress = func(string) {}
@@ -184,7 +184,7 @@ func (s Survey) check(sub Subject, values []float64) error {
 	return nil
 }
 
-// quietest asks until an answer was not disturbed, if the survey is to be quiet, but
+// quietest measures until an answer was not disturbed, if the survey is to be quiet, but
 // not for ever. It returns the answer that was disturbed least: which one counts does
 // not depend on what it says.
 func (s Survey) quietest(ask func() ([]float64, error), watch func() (end func() (disturbed float64))) (quietest []float64, disturbed bool, err error) {

@@ -33,7 +33,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("values %v, want %v", a.Values, want)
 	}
 	if want := []string{"a", "a, half way", "b", "b, half way"}; !slices.Equal(steps, want) {
-		t.Errorf("progress told of %q, want %q", steps, want)
+		t.Errorf("progress reported %q, want %q", steps, want)
 	}
 }
 

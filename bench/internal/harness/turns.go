@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Others slow down those most that need most, so a turn counts only if nobody else had the
+// Others slow down those most that need most, so a turn counts only if no other program had the
 // cores.
 const (
 	turnTries = 5 // how often a disturbed turn is made before the quietest counts

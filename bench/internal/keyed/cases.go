@@ -18,10 +18,10 @@ yes or no for a key. httprate offers one for HTTP only; here it is without the h
 Ratios are against the best peer of the same measurement.
 
 Where there is more than one key, all are there before the first run and are asked for
-in a random order, the same for everybody, and a run begins with the last run's limiter
+in a random order, the same for all, and a run begins with the last run's limiter
 instead of a fresh one. The collector is off during these runs: all limiters are alive
 at once, and each would pay for the others' pointers. That favours limiters that
-allocate or have many pointers; what these cost is told at the end.`
+allocate or have many pointers; the cost of these is reported at the end.`
 
 // weirName is the contender that goals are for.
 const weirName = "weir Table.Take"

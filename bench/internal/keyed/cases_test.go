@@ -14,7 +14,7 @@ import (
 
 var tiny = Sizes{Many: 50, Most: 2500, Vast: 5000, Full: 100}
 
-// TestCases lets two goroutines use each contender for a moment. That is what
+// TestCases lets two goroutines use each contender briefly. That is what
 // harness.Measure does, without its runs to count allocations, which take long
 // under the race detector.
 func TestCases(t *testing.T) {

@@ -18,7 +18,7 @@ func (s setting) perSecond() float64 { return float64(s.units) / s.per.Seconds()
 
 var (
 	// plenty admits every call: 100,000 per second and a burst of
-	// 1,000,000,000. The period is long enough that nobody's window ends
+	// 1,000,000,000. The period is long enough that no window ends
 	// while it is measured.
 	plenty = setting{units: 1_000_000_000, per: 10_000 * time.Second}
 

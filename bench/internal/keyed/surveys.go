@@ -27,7 +27,7 @@ func Surveys(s Sizes) []harness.Survey {
 
 const growthNote = "New keys enter an empty limiter from one goroutine, every call admitted, the collector running as usual; best of %d times. " +
 	"Memory is what the heap holds more after a collection than before the limiter was made, divided by the keys. " +
-	"Keys come as parts of strings of 1,000 keys: who keeps the string pays 20 bytes for it, who does not pays nothing. " +
+	"Keys come as parts of strings of 1,000 keys: a limiter that keeps the string needs 20 bytes for it, others need none. " +
 	"The collection is runtime.GC with that limiter alive and nothing else of weight, median of %d."
 
 // growth lets all stores take n new keys.
@@ -63,7 +63,7 @@ func from(enough, n int, bound float64) float64 {
 }
 
 const vastNote = "weir only. As above, but once, and then once more with each decision timed on its own: " +
-	"that includes one reading of the clock, and whatever else the machine did in that moment."
+	"that includes one reading of the clock, and whatever else the machine did at that time."
 
 // vastGrowth lets weir take n new keys, and times each decision.
 func vastGrowth(n int) harness.Survey {

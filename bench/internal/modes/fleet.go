@@ -22,7 +22,7 @@ var All = []tiered.Mode{tiered.Exact, tiered.Leased, tiered.Async}
 // nodes' view that gets worse, and the bound does not.
 const patience = 3 * time.Second
 
-// key is the one that everybody asks for.
+// key is the one that all callers use.
 const key = "user-000000000000001"
 
 // fewKeys is more than there are.

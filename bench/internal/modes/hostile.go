@@ -23,7 +23,7 @@ const (
 var scarce = weir.Limit{Name: "main", Rate: Rate, Per: weir.Every(time.Second), Burst: Burst, Algorithm: weir.GCRA}
 
 // Attackers is how many goroutines ask each node at once while there is none too many.
-// After a refusal one waits for a moment, so that the machine is not so busy that the
+// After a refusal a caller waits briefly, so that the machine is not so busy that the
 // times of grants are unknown.
 const (
 	Attackers = 8

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// tiny runs for a moment.
+// tiny makes short runs.
 var tiny = Sizes{
 	Nodes: []int{1, 2}, Rounds: 1, PerRun: 100 * time.Millisecond,
 	Steady: 150 * time.Millisecond, Rush: 20 * time.Millisecond, Rest: 50 * time.Millisecond, Pulse: 10 * time.Millisecond, Pulses: 1,
@@ -41,7 +41,7 @@ func TestMeasure(t *testing.T) {
 		if !a.Holds() || a.Excess < 0 {
 			t.Errorf("%v, %d nodes: excess %v, bound %v", a.Mode, a.Nodes, a.Excess, a.Bound)
 		}
-		if most := 1 + (a.Bound+1)/Burst; a.Used <= 0 || a.Used > most { // how much is used in a moment, the machine says
+		if most := 1 + (a.Bound+1)/Burst; a.Used <= 0 || a.Used > most { // how much is used in a short run depends on the machine
 			t.Errorf("%v, %d nodes: used %v of what there was", a.Mode, a.Nodes, a.Used)
 		}
 		if a.Calls < 1 || a.There < 0 {

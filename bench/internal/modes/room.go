@@ -35,7 +35,7 @@ type Room struct {
 	There    time.Duration // and of Redis
 }
 
-// A roomRun is what came of asking for some time.
+// A roomRun is the result of calling for some time.
 type roomRun struct {
 	decisions, refused, failed int64
 	elapsed                    time.Duration

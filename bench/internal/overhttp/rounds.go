@@ -11,15 +11,15 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
 
-// A lane is a service in a survey, with its runs so far.
-type lane struct {
+// An entrant is a service in a survey, with its runs so far.
+type entrant struct {
 	service
 	callers []*caller
 	stop    func() error
 	runs    []run
 }
 
-// A run is what came of asking for some time.
+// A run is the result of calling for some time.
 type run struct {
 	took      []time.Duration // by each call, sorted
 	elapsed   time.Duration
@@ -33,10 +33,10 @@ func (r run) perSecond() float64 { return float64(len(r.took)) / r.elapsed.Secon
 func (r run) each(n float64) float64 { return n / float64(len(r.took)) }
 
 // compare lets the services take turns and returns the values of figures for each.
-func (q question) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
-	var lanes []*lane
+func (q scenario) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
+	var entrants []*entrant
 	defer func() {
-		for _, l := range lanes {
+		for _, l := range entrants {
 			err = errors.Join(err, l.close())
 		}
 	}()
@@ -46,35 +46,35 @@ func (q question) compare(s Sizes, progress func(step string)) (values [][]float
 		if e != nil {
 			return nil, 0, fmt.Errorf("%s: %w", svc.name, e)
 		}
-		lanes = append(lanes, l)
+		entrants = append(entrants, l)
 		if _, err := l.ask(s.PerRun); err != nil { // warm: connections, memory, and most keys
 			return nil, 0, fmt.Errorf("%s: %w", svc.name, err)
 		}
 	}
 	turns := harness.Turns[run]{Rounds: s.Rounds, Run: func(i int) (run, time.Duration, error) {
-		r, err := lanes[i].ask(s.PerRun)
+		r, err := entrants[i].ask(s.PerRun)
 		return r, r.disturbed, err
 	}}
-	for _, l := range lanes {
+	for _, l := range entrants {
 		turns.Names = append(turns.Names, l.name)
 	}
 	runs, disturbed, err := turns.Take(progress)
 	if err != nil {
 		return nil, 0, err
 	}
-	for i, l := range lanes {
+	for i, l := range entrants {
 		l.runs = runs[i]
 	}
-	return valuesOf(lanes), disturbed, nil
+	return valuesOf(entrants), disturbed, nil
 }
 
 // open starts a service and connects to it.
-func (q question) open(svc service) (*lane, error) {
+func (q scenario) open(svc service) (*entrant, error) {
 	addr, stop, err := svc.open(q.limit)
 	if err != nil {
 		return nil, err
 	}
-	l := &lane{service: svc, stop: stop}
+	l := &entrant{service: svc, stop: stop}
 	want := ""
 	if svc.kind == harness.Weir {
 		want = q.want
@@ -89,7 +89,7 @@ func (q question) open(svc service) (*lane, error) {
 	return l, nil
 }
 
-func (l *lane) close() error {
+func (l *entrant) close() error {
 	for _, c := range l.callers {
 		c.conn.Close()
 	}
@@ -97,7 +97,7 @@ func (l *lane) close() error {
 }
 
 // ask lets all connections ask for d, one request at a time each.
-func (l *lane) ask(d time.Duration) (run, error) {
+func (l *entrant) ask(d time.Duration) (run, error) {
 	runtime.GC() // the last run's garbage is not this one's cost
 	parts := make([][]time.Duration, len(l.callers))
 	for i := range parts {
@@ -123,7 +123,7 @@ func (l *lane) ask(d time.Duration) (run, error) {
 }
 
 // askAtOnce has each connection add to its part.
-func (l *lane) askAtOnce(parts [][]time.Duration, d time.Duration) (time.Duration, error) {
+func (l *entrant) askAtOnce(parts [][]time.Duration, d time.Duration) (time.Duration, error) {
 	var wg sync.WaitGroup
 	problems := make([]error, len(l.callers))
 	start := make(chan struct{})
@@ -149,7 +149,7 @@ func (l *lane) askAtOnce(parts [][]time.Duration, d time.Duration) (time.Duratio
 }
 
 // best returns the run with the most requests per second.
-func (l *lane) best() run {
+func (l *entrant) best() run {
 	return slices.MaxFunc(l.runs, func(a, b run) int {
 		if a.perSecond() < b.perSecond() {
 			return -1
@@ -159,7 +159,7 @@ func (l *lane) best() run {
 }
 
 // median returns the requests per second of the run in the middle.
-func (l *lane) median() float64 {
+func (l *entrant) median() float64 {
 	var all []float64
 	for _, r := range l.runs {
 		all = append(all, r.perSecond())
@@ -168,11 +168,11 @@ func (l *lane) median() float64 {
 	return all[len(all)/2]
 }
 
-// valuesOf returns the values of figures for each lane.
-func valuesOf(lanes []*lane) [][]float64 {
-	base := lanes[1].best().perSecond() // the one that decodes
+// valuesOf returns the values of figures for each entrant.
+func valuesOf(entrants []*entrant) [][]float64 {
+	base := entrants[1].best().perSecond() // the one that decodes
 	var values [][]float64
-	for _, l := range lanes {
+	for _, l := range entrants {
 		r := l.best()
 		values = append(values, []float64{
 			r.perSecond(),

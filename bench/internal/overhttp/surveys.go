@@ -42,8 +42,8 @@ const goal = 0.85
 // Requests is the figure for the chart.
 const Requests = "requests/s"
 
-// A question is what differs between the surveys.
-type question struct {
+// A scenario is what differs between the surveys.
+type scenario struct {
 	name, note string
 	keys       int
 	limit      weir.Limit
@@ -58,12 +58,12 @@ var (
 // Surveys returns the surveys.
 func Surveys(s Sizes) []harness.Survey {
 	return []harness.Survey{
-		question{harness.Grouped(s.Keys) + " keys", "Every call is admitted.", s.Keys, plenty, `"allowed":true`}.survey(s),
-		question{"1 key that is used up", "Every call but the first is refused.", 1, scarce, `"allowed":`}.survey(s),
+		scenario{harness.Grouped(s.Keys) + " keys", "Every call is admitted.", s.Keys, plenty, `"allowed":true`}.survey(s),
+		scenario{"1 key that is used up", "Every call but the first is refused.", 1, scarce, `"allowed":`}.survey(s),
 	}
 }
 
-func (q question) survey(s Sizes) harness.Survey {
+func (q scenario) survey(s Sizes) harness.Survey {
 	survey := harness.Survey{
 		Name: fmt.Sprintf("http, %s, %d connections", q.name, Connections),
 		Note: fmt.Sprintf("%s %d rounds of %v each.", q.note, s.Rounds, s.PerRun),

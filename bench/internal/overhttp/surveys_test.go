@@ -11,7 +11,7 @@ import (
 
 var tiny = Sizes{Keys: 50, Rounds: 2, PerRun: 10 * time.Millisecond}
 
-// TestSurveys asks everything for a moment and looks whether the answers can be true.
+// TestSurveys runs every survey briefly and checks that the answers are plausible.
 func TestSurveys(t *testing.T) {
 	for _, s := range Surveys(tiny) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestSurveys(t *testing.T) {
 
 // What the empty handler says is as long as what weir says, but for a few digits.
 func TestConstant(t *testing.T) {
-	q := question{keys: 1, limit: plenty, want: `"allowed":true`}
+	q := scenario{keys: 1, limit: plenty, want: `"allowed":true`}
 	l, err := q.open(services()[0])
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/pacer"
 )
 
-// tooFast is a target that nobody reaches, so that nobody ever waits.
+// tooFast is a target that no library reaches, so that no caller ever waits.
 const tooFast = 100_000_000
 
 // Cases returns what a start costs if it is late.
@@ -25,7 +25,7 @@ func Cases() []harness.Case {
 func late(goroutines int, atMost float64) harness.Case {
 	return harness.Case{
 		Name: "always late, " + harness.Goroutines(goroutines),
-		Note: "100,000,000 per second, which nobody reaches: nobody has to wait, and this is what the call costs. " +
+		Note: "100,000,000 per second, which no library reaches: no caller has to wait, and this is what the call costs. " +
 			"weir does not read the clock at each start that is known to be late. " +
 			"failsafe-go waits for a timer all the same, if there is a context.",
 		Goroutines: goroutines,

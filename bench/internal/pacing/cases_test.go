@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
 
-// TestCases runs every case for a moment, which checks the answers.
+// TestCases runs every case briefly, which checks the answers.
 func TestCases(t *testing.T) {
 	brief := harness.Settings{Rounds: 1, PerRun: 100 * time.Microsecond}
 	for _, c := range Cases() {

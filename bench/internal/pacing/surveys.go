@@ -12,7 +12,7 @@ const Note = `Callers ask for the next start in a loop and do nothing else. weir
 mode Average, with its default credit of 10 ms. The peers have a burst of 1, which is
 what keeps their starts apart; uber's slack, a burst of 10, is its default. Where there
 is a context, it is one that never ends. An idle Go program is woken up to a millisecond
-late, and whoever does not make that good loses it at every start. If the machine stands
+late, and a pacer that does not catch up loses that time at every start. If the machine stands
 still for longer than the credit, weir loses the rest of that too: a run in which others
 had more than 2 % of a core, or a thread of its own was woken more than 10 ms late, is made
 again, up to three times, and the quietest counts.`

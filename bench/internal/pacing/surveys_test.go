@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
 
-func everybody() []waiter {
+func allWaiters() []waiter {
 	return append([]waiter{weirPacer(weirName, false), weirPacer(weirName+", smooth", true)}, peers()...)
 }
 
@@ -18,7 +18,7 @@ func everybody() []waiter {
 func TestEverybodyPaces(t *testing.T) {
 	const perSecond, d = 1000, 50 * time.Millisecond
 	const worth = 50 // starts
-	for _, w := range everybody() {
+	for _, w := range allWaiters() {
 		most := float64(worth + 1)
 		if w.kind != harness.Weir {
 			most = 2 * worth
@@ -40,7 +40,7 @@ func TestEverybodyPaces(t *testing.T) {
 	}
 }
 
-// TestSurveys asks everything for a moment and looks whether the answers can be
+// TestSurveys runs every survey briefly and checks that the answers can be
 // true. x/time/rate is known to grant several times its rate if that is high.
 func TestSurveys(t *testing.T) {
 	surveys := Surveys(20 * time.Millisecond)

@@ -61,7 +61,7 @@ func (p Program) Build() (string, error) {
 }
 
 // lock makes the directory, and keeps other processes from building there until unlock:
-// go test runs packages at once, and nobody is to start a program that is being written.
+// go test runs packages at once, and none may start a program that is being written.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -1,3 +1,3 @@
 // Package process builds programs of this repository and runs them for measurements, each
-// as a process of its own: what a server costs can then be told from what its clients cost.
+// as a process of its own: the cost of a server can then be separated from that of its clients.
 package process

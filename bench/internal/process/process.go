@@ -32,7 +32,7 @@ type Process struct {
 var ErrEnded = errors.New("ended at once")
 
 // Start starts a server and waits until it accepts connections at all addresses. What it
-// writes is thrown away, but for the end of it, which is told if it fails.
+// writes is thrown away, but for the end of it, which is part of the error if it fails.
 func Start(cmd *exec.Cmd, addrs ...string) (*Process, error) {
 	p := &Process{name: cmd.Path, cmd: cmd, said: &tail{}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = p.said, p.said
@@ -84,7 +84,7 @@ const (
 	portTries = 100
 )
 
-// FreeAddr returns an address of the loopback interface that was free a moment ago.
+// FreeAddr returns an address of the loopback interface that was free just before.
 func FreeAddr() (string, error) {
 	var problem error
 	for range portTries {

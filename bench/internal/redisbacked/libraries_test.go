@@ -62,7 +62,7 @@ func TestKeysAreKeptApart(t *testing.T) {
 	}
 }
 
-// fake is a library that asks nobody.
+// fake is a library that calls no server.
 func fake(name string, take func() (bool, error)) library {
 	return library{name: name, open: func(string, []setting) (limiter, error) {
 		return limiter{
@@ -91,7 +91,7 @@ func TestErrorsAreCounted(t *testing.T) {
 	if r.answered != 0 || r.failed < 1 || r.wrong != 0 {
 		t.Errorf("%d decisions, %d errors, %d wrong", len(r.took), r.failed, r.wrong)
 	}
-	l := lane{runs: []run{{failed: 1, answered: 2}, {answered: 1}}}
+	l := entrant{runs: []run{{failed: 1, answered: 2}, {answered: 1}}}
 	if got := l.failures(); got != 0.25 {
 		t.Errorf("%v of the calls failed, want 0.25", got)
 	}
@@ -110,7 +110,7 @@ func TestBestRunCounts(t *testing.T) {
 	second := func(decisions int) run {
 		return run{took: make([]time.Duration, decisions), answered: decisions, elapsed: time.Second, commands: 8, here: time.Millisecond}
 	}
-	values := valuesOf([]*lane{
+	values := valuesOf([]*entrant{
 		{library: library{name: weirName}, runs: []run{second(10), second(40), second(20)}},
 		{library: library{name: redisRateName}, runs: []run{second(4)}},
 	})

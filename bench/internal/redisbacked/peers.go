@@ -91,7 +91,7 @@ func openUlule(addr string, settings []setting) (limiter, error) {
 	}, nil
 }
 
-// throttledGCRA gives up after so many attempts to swap a value, or after the default
+// throttledGCRA returns an error after so many attempts to swap a value, or after the default
 // number if that is 0.
 func throttledGCRA(name string, attempts int) library {
 	return library{

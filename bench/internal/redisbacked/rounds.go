@@ -10,8 +10,8 @@ import (
 	"github.com/weirlimit/weir/bench/internal/redisserver"
 )
 
-// A lane is a library in a survey, with its runs so far.
-type lane struct {
+// An entrant is a library in a survey, with its runs so far.
+type entrant struct {
 	library
 	limiter
 	runs []run
@@ -25,7 +25,7 @@ func compare(libraries []library, k keys, s Sizes, progress func(step string)) (
 		return nil, 0, err
 	}
 	defer srv.Stop()
-	var lanes []*lane
+	var entrants []*entrant
 	for _, lib := range libraries {
 		progress("preparing " + lib.name)
 		l, err := lib.open(srv.Addr, k.settings)
@@ -36,20 +36,20 @@ func compare(libraries []library, k keys, s Sizes, progress func(step string)) (
 		if err := k.fill(l); err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", lib.name, err)
 		}
-		lanes = append(lanes, &lane{library: lib, limiter: l})
+		entrants = append(entrants, &entrant{library: lib, limiter: l})
 	}
-	turns := harness.Turns[run]{Rounds: s.Rounds, Run: func(i int) (run, time.Duration, error) { return k.turn(srv, lanes[i].limiter, s.PerRun) }}
-	for _, l := range lanes {
+	turns := harness.Turns[run]{Rounds: s.Rounds, Run: func(i int) (run, time.Duration, error) { return k.turn(srv, entrants[i].limiter, s.PerRun) }}
+	for _, l := range entrants {
 		turns.Names = append(turns.Names, l.name)
 	}
 	runs, disturbed, err := turns.Take(progress)
 	if err != nil {
 		return nil, 0, err
 	}
-	for i, l := range lanes {
+	for i, l := range entrants {
 		l.runs = runs[i]
 	}
-	return valuesOf(lanes), disturbed, nil
+	return valuesOf(entrants), disturbed, nil
 }
 
 // turn makes one run, in which no answer may be wrong.
@@ -66,7 +66,7 @@ func (k keys) turn(s *redisserver.Server, l limiter, d time.Duration) (run, time
 }
 
 // best returns the run with the most decisions per second.
-func (l *lane) best() run {
+func (l *entrant) best() run {
 	return slices.MaxFunc(l.runs, func(a, b run) int {
 		if a.perSecond() < b.perSecond() {
 			return -1
@@ -76,7 +76,7 @@ func (l *lane) best() run {
 }
 
 // median returns the decisions per second of the run in the middle.
-func (l *lane) median() float64 {
+func (l *entrant) median() float64 {
 	var all []float64
 	for _, r := range l.runs {
 		all = append(all, r.perSecond())
@@ -86,7 +86,7 @@ func (l *lane) median() float64 {
 }
 
 // failures returns the share of all calls that were not answered.
-func (l *lane) failures() float64 {
+func (l *entrant) failures() float64 {
 	failed, calls := 0, 0
 	for _, r := range l.runs {
 		failed += r.failed
@@ -95,12 +95,12 @@ func (l *lane) failures() float64 {
 	return float64(failed) / float64(max(1, calls))
 }
 
-// valuesOf returns the values of figures for each lane.
-func valuesOf(lanes []*lane) [][]float64 {
-	against := slices.IndexFunc(lanes, func(l *lane) bool { return l.name == redisRateName })
-	base := lanes[against].best().perSecond()
+// valuesOf returns the values of figures for each entrant.
+func valuesOf(entrants []*entrant) [][]float64 {
+	against := slices.IndexFunc(entrants, func(l *entrant) bool { return l.name == redisRateName })
+	base := entrants[against].best().perSecond()
 	var values [][]float64
-	for _, l := range lanes {
+	for _, l := range entrants {
 		r := l.best()
 		values = append(values, []float64{
 			r.perSecond(),

@@ -68,7 +68,7 @@ func (k keys) take(l limiter, i int) (err error) {
 	return err
 }
 
-// A run is what came of asking for some time.
+// A run is the result of calling for some time.
 type run struct {
 	took     []time.Duration // by each call that was answered and timed, sorted
 	answered int
@@ -116,7 +116,7 @@ func (k keys) ask(s *redisserver.Server, l limiter, d time.Duration) (run, error
 	return whole, nil
 }
 
-// askAtOnce lets all goroutines go at the same moment and adds up what they found.
+// askAtOnce starts all goroutines at the same time and adds up their results.
 func (k keys) askAtOnce(l limiter, d time.Duration) (whole run) {
 	var (
 		ready, done sync.WaitGroup

@@ -65,29 +65,29 @@ func Surveys(s Sizes) []harness.Survey {
 		goalMany = 0 // so few keys meet in one pipeline
 	}
 	return []harness.Survey{
-		question{
+		scenario{
 			name: "1 hot key", note: "Every call is admitted.",
 			peers: hotPeers(), keys: 1, settings: []setting{plenty}, goal: goalHot,
 		}.survey(s),
-		question{
+		scenario{
 			name: harness.Grouped(s.Keys) + " keys", note: "Every call is admitted.",
 			peers: peers(), keys: s.Keys, settings: []setting{plenty}, goal: goalMany,
 		}.survey(s),
-		question{
+		scenario{
 			name: "2 hot keys, one used up", note: "Calls for one key are admitted, those for the other are refused.",
 			peers: hotPeers(), keys: 2, settings: []setting{plenty, scarce},
 		}.survey(s),
-		question{
+		scenario{
 			name: "1 hot key with plenty of room", note: "10 million per second, and as many at once: every call is admitted.",
 			ours: []library{tier(tiered.Leased), tier(tiered.Async)}, peers: []library{redisRate()}, timed: 16,
 			keys: 1, settings: []setting{fast}, goal: goalLeased, commands: mostLeased,
 		}.survey(s),
-		question{
+		scenario{
 			name: harness.Grouped(s.Keys) + " keys with plenty of room", note: "10 million per second, and as many at once, for each: every call is admitted.",
 			ours: []library{tier(tiered.Leased), tier(tiered.Async)}, peers: []library{redisRate()}, timed: 4,
 			keys: s.Keys, settings: []setting{fast}, goal: goalMany,
 		}.survey(s),
-		question{
+		scenario{
 			name: "1 hot key of one per second", note: "Nearly every call is refused.",
 			ours: []library{tier(tiered.Exact)}, peers: []library{redisRate()}, timed: 16,
 			keys: 1, settings: []setting{once}, commands: mostDenied,
@@ -96,8 +96,8 @@ func Surveys(s Sizes) []harness.Survey {
 	}
 }
 
-// A question is what differs between the surveys.
-type question struct {
+// A scenario is what differs between the surveys.
+type scenario struct {
 	name, note string
 	ours       []library // nil = the store itself, over both kinds of connections; the goal is the first one's
 	peers      []library
@@ -108,7 +108,7 @@ type question struct {
 	commands   float64   // most commands for a decision, 0 = any
 }
 
-func (q question) survey(s Sizes) harness.Survey {
+func (q scenario) survey(s Sizes) harness.Survey {
 	libraries := append(append([]library{weirTake(), weirNet()}, q.peers...), evalFloor())
 	if q.ours != nil {
 		libraries = append(slices.Clone(q.ours), q.peers...)

@@ -11,7 +11,7 @@ import (
 
 var tiny = Sizes{Keys: 50, Rounds: 2, PerRun: 10 * time.Millisecond}
 
-// TestSurveys asks everything for a moment and looks whether the answers can be true.
+// TestSurveys runs every survey briefly and checks that the answers are plausible.
 func TestSurveys(t *testing.T) {
 	for _, s := range Surveys(tiny) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestSurveys(t *testing.T) {
 	}
 }
 
-// plausible: throttled gives up when a key is hot, and may have no answer at all.
+// plausible: throttled fails when a key is hot, and may have no answer at all.
 func plausible(sub harness.Subject, f harness.Figure, v float64) bool {
 	impatient := sub.Name == "throttled"
 	switch {

@@ -78,7 +78,7 @@ func launch(path string) (*Server, error) {
 	return s, nil
 }
 
-// freePort returns a port that was free a moment ago.
+// freePort returns a port that was free just before.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

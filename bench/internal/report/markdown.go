@@ -42,17 +42,8 @@ func writeSectionHead(b *bytes.Buffer, s Section) {
 func (r *Report) writeIntro(b *bytes.Buffer) {
 	fmt.Fprintf(b, `# Benchmarks
 
-Written by `+"`make bench`"+`; do not edit. weir and other Go limiters, measured
-side by side in one run.
-
-| | |
-|---|---|
-| Date | %s |
-| Processor | %s, %d cores used |
-| System | %s, %s |
-| Peers | %s |
-
-## How to reproduce
+Compare weir with other Go limiters: [Goals](#goals) is the summary, and each section after it has the figures for
+one kind of limiter, measured side by side in one run. Or measure them on your machine:
 
 `+"```"+`
 make bench                  # half an hour; writes this page and its charts
@@ -61,6 +52,22 @@ make bench ARGS="-run keys" # only what has keys in its name; prints only
 make bench ARGS=-json       # one JSON object per line
 `+"```"+`
 
+This was one machine, shared with others and noisy. **Trust the ratios
+within a case, not the nanoseconds**, and no difference below 15 %%. The median,
+beside the best run, shows how noisy it was. time.Since is not a limiter but the
+clock alone, which all but the prepaid limiter and the pacer read every time.
+
+## How it is measured
+
+Written by `+"`make bench`"+`; do not edit.
+
+| | |
+|---|---|
+| Date | %s |
+| Processor | %s, %d cores used |
+| System | %s, %s |
+| Peers | %s |
+
 In each case the contenders run in turns, %d runs of about %v each, every run on
 a fresh limiter unless the case says otherwise. A figure is elapsed time divided
 by the calls of all goroutines together. With one goroutine the best run counts.
@@ -68,16 +75,11 @@ Every answer is checked: a case of admissions in which one call is refused fails
 and the other way round. Allocations are counted in a loop of their own.
 
 With several goroutines there are fewer runs, each five times as long, and a run
-counts only if nobody else had a core meanwhile, neither another process nor another
-machine on the host. There the median counts, and a ratio is the median of the
-ratios within each round: how dear it is that two cores write one cache line depends
-on where the host puts them at the moment, which helps or hurts everyone in the
-round alike, and the best run would be the luckiest.
-
-This was one machine, shared with others and noisy. **Trust the ratios
-within a case, not the nanoseconds**, and no difference below 15 %%. The median,
-beside the best run, shows how noisy it was. time.Since is no limiter but the
-clock alone, which all but the prepaid limiter and the pacer read every time.
+counts only if no other process, and no other machine on the host, used a core
+meanwhile. There the median counts, and a ratio is the median of the ratios within
+each round: what it costs that two cores write one cache line depends on where the
+host places them, which affects all contenders of a round alike, and the best run
+would depend on that placement.
 `,
 		r.Date.UTC().Format("2006-01-02"), r.Machine.CPU, r.Machine.Cores, r.Machine.Go, r.Machine.System,
 		strings.Join(r.peerVersions(), ", "), r.Settings.Rounds, r.Settings.PerRun)
@@ -111,8 +113,8 @@ func (r *Report) writeGoals(b *bytes.Buffer) {
 	fmt.Fprint(b, `
 ## Goals
 
-How many times faster than the peer weir wants to be, and is; or how much it
-wants to need at most, and needs; or between which bounds it is to be, and is.
+A goal is how many times faster than the peer weir should be, how much it should
+need at most, or the bounds of a figure.
 
 | | against | goal | reached | |
 |---|---|---|---|---|

@@ -30,12 +30,12 @@ const (
 	goalBatch     = 40  // times the single call
 )
 
-// A board is all lanes of a survey.
-type board []*lane
+// A board is all entrants of a survey.
+type board []*entrant
 
-// times returns how many times the decisions per second of another a lane has, 0 if that
+// times returns how many times the decisions per second of another an entrant has, 0 if that
 // one does not take part.
-func (b board) times(l *lane, name string) float64 {
+func (b board) times(l *entrant, name string) float64 {
 	other := b.find(name)
 	if other == nil {
 		return 0
@@ -44,7 +44,7 @@ func (b board) times(l *lane, name string) float64 {
 }
 
 // timesCPU is times for the processor time of a decision.
-func (b board) timesCPU(l *lane, name string) float64 {
+func (b board) timesCPU(l *entrant, name string) float64 {
 	other := b.find(name)
 	if other == nil || other.cpu() == 0 {
 		return 0
@@ -52,8 +52,8 @@ func (b board) timesCPU(l *lane, name string) float64 {
 	return l.cpu() / other.cpu()
 }
 
-func (b board) find(name string) *lane {
-	i := slices.IndexFunc(b, func(l *lane) bool { return l.name == name })
+func (b board) find(name string) *entrant {
+	i := slices.IndexFunc(b, func(l *entrant) bool { return l.name == name })
 	if i < 0 {
 		return nil
 	}
@@ -63,14 +63,14 @@ func (b board) find(name string) *lane {
 // A column is a figure and how it is found.
 type column struct {
 	harness.Figure
-	of func(b board, l *lane) float64
+	of func(b board, l *entrant) float64
 }
 
 // rates are the columns that every survey begins with; name is what is counted.
 func rates(name string) []column {
 	return []column{
-		{harness.Figure{Name: name, More: true}, func(_ board, l *lane) float64 { return l.rate() }},
-		{harness.Figure{Name: "median", More: true}, func(_ board, l *lane) float64 { return l.median() }},
+		{harness.Figure{Name: name, More: true}, func(_ board, l *entrant) float64 { return l.rate() }},
+		{harness.Figure{Name: "median", More: true}, func(_ board, l *entrant) float64 { return l.median() }},
 	}
 }
 
@@ -78,16 +78,16 @@ func rates(name string) []column {
 func ratio(figure, other string, goal float64) column {
 	return column{
 		harness.Figure{Name: figure, AtLeast: goal, More: true},
-		func(b board, l *lane) float64 { return b.times(l, other) },
+		func(b board, l *entrant) float64 { return b.times(l, other) },
 	}
 }
 
 // costs are the columns that every survey ends with.
 func costs() []column {
 	return []column{
-		{harness.Figure{Name: "p50", Unit: "ms"}, func(_ board, l *lane) float64 { return l.percentile(5000) }},
-		{harness.Figure{Name: "p99", Unit: "ms"}, func(_ board, l *lane) float64 { return l.percentile(9900) }},
-		{harness.Figure{Name: "CPU", Unit: "µs each"}, func(_ board, l *lane) float64 { return l.cpu() }},
+		{harness.Figure{Name: "p50", Unit: "ms"}, func(_ board, l *entrant) float64 { return l.percentile(5000) }},
+		{harness.Figure{Name: "p99", Unit: "ms"}, func(_ board, l *entrant) float64 { return l.percentile(9900) }},
+		{harness.Figure{Name: "CPU", Unit: "µs each"}, func(_ board, l *entrant) float64 { return l.cpu() }},
 	}
 }
 
@@ -97,12 +97,12 @@ type goals struct{ floor, floorCPU, ratelimit, leased float64 }
 // columnsOfGRPC are those of single calls over gRPC.
 func columnsOfGRPC(g goals) []column {
 	list := append(rates(Requests), []column{
-		{harness.Figure{Name: timesFloor, AtLeast: g.floor, More: true}, func(b board, l *lane) float64 { return b.times(l, l.floor) }},
+		{harness.Figure{Name: timesFloor, AtLeast: g.floor, More: true}, func(b board, l *entrant) float64 { return b.times(l, l.floor) }},
 		ratio(timesRatelimit, ratelimitName, g.ratelimit),
-		{harness.Figure{Name: timesMemory, AtLeast: g.leased, More: true}, func(b board, l *lane) float64 { return b.times(l, l.inMemory()) }},
+		{harness.Figure{Name: timesMemory, AtLeast: g.leased, More: true}, func(b board, l *entrant) float64 { return b.times(l, l.inMemory()) }},
 	}...)
 	return append(append(list, costs()...), []column{
-		{harness.Figure{Name: cpuTimesFloor, AtMost: g.floorCPU}, func(b board, l *lane) float64 { return b.timesCPU(l, l.floor) }},
-		{harness.Figure{Name: "CPU of Redis", Unit: "µs each"}, func(_ board, l *lane) float64 { return l.redisCPU() }},
+		{harness.Figure{Name: cpuTimesFloor, AtMost: g.floorCPU}, func(b board, l *entrant) float64 { return b.timesCPU(l, l.floor) }},
+		{harness.Figure{Name: "CPU of Redis", Unit: "µs each"}, func(_ board, l *entrant) float64 { return l.redisCPU() }},
 	}...)
 }

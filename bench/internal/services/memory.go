@@ -32,7 +32,7 @@ func memorySurvey(s Sizes) harness.Survey {
 	}
 }
 
-// growth returns the MiB of a daemon that has seen nobody, and how many more it has when
+// growth returns the MiB of a daemon before the first call, and how many more it has when
 // it knows so many keys.
 func growth(keys int) (values []float64, err error) {
 	place, err := newSite(false)
@@ -48,7 +48,7 @@ func growth(keys int) (values []float64, err error) {
 	if err != nil {
 		return nil, err
 	}
-	q := question{rule: scarce, keys: newKeys(keys), callers: 1}
+	q := scenario{rule: scarce, keys: newKeys(keys), callers: 1}
 	l, err := q.open(place, callersOfGRPC()[0])
 	if err != nil {
 		return nil, err

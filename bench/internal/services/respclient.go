@@ -11,7 +11,7 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// A command is what is asked by the Redis protocol, and how an answer is told.
+// A command is a command of the Redis protocol, and how its reply is read.
 type command struct {
 	before, after []string // arguments, with the key between them
 	keyed         bool     // whether there is a key at all

@@ -1,6 +1,6 @@
 package services
 
-// The rules, in words that weir and ratelimit share. plenty admits every call and scarce
+// The rules, in terms that weir and ratelimit share. plenty admits every call and scarce
 // one for each key; a year is long enough that no survey sees another.
 const (
 	plenty = "plenty"
@@ -14,7 +14,7 @@ const (
 	ratelimitRules = "domain: bench\n" + descriptors
 )
 
-// What weir is told. It waits for Redis for up to 3 s instead of 10 ms, because loops that
+// The configuration of weir. It waits for Redis for up to 3 s instead of 10 ms, because loops that
 // never stop keep everything else from a processor for longer, and an answer that it gave
 // without Redis would be no decision: it is to fail instead.
 const (

@@ -16,7 +16,7 @@ const note = `weir serve, envoyproxy/ratelimit, a server that decides nothing an
 their own, and the client is another; all share the cores. ratelimit is built with the dependencies
 that its authors chose and has its defaults, but no statsd; where requests are refused it also has its
 local cache. weir has its defaults, but waits for Redis for up to 3 s, and fails instead of answering
-without. Both are told the same rules. "Envoy" is ShouldRateLimit with one descriptor, by the same
+without. Both have the same rules. "Envoy" is ShouldRateLimit with one descriptor, by the same
 client for all; "Check" is weir's own call. The callers share %d gRPC connections, as many as an Envoy
 with two workers has, and each makes one request at a time, with a deadline; over the Redis protocol each
 has a connection. The empty gRPC server is grpc-go with its defaults and answers constants of the size of
@@ -44,8 +44,8 @@ var (
 	Quick = Sizes{Keys: 10_000, Most: 100_000, Rounds: 3, PerRun: 200 * time.Millisecond}
 )
 
-// A question is what differs between the surveys.
-type question struct {
+// A scenario is what differs between the surveys.
+type scenario struct {
 	name, note string
 	rule       string
 	keys       []string
@@ -64,38 +64,38 @@ const (
 // Surveys returns the surveys.
 func Surveys(s Sizes) []harness.Survey {
 	var list []harness.Survey
-	for _, q := range questions(s) {
+	for _, q := range scenarios(s) {
 		list = append(list, q.survey(s))
 	}
 	return append(list, memorySurvey(s))
 }
 
-func questions(s Sizes) []question {
+func scenarios(s Sizes) []scenario {
 	one, many := newKeys(1), newKeys(s.Keys)
-	var list []question
+	var list []scenario
 	for _, callers := range []int{fewCallers, manyCallers} {
 		hot := goals{floor: goalFloor, floorCPU: goalFloorCPU, leased: goalLeased}
-		list = append(list, question{
+		list = append(list, scenario{
 			"1 hot key", "Every call is admitted.", plenty, one, callers, callersOfGRPC(), columnsOfGRPC(hot),
 		})
 		g := goals{floor: goalFloor, floorCPU: goalFloorCPU}
 		if callers == manyCallers && s.Keys >= Whole.Keys {
 			g.ratelimit = goalRatelimit
 		}
-		list = append(list, question{
+		list = append(list, scenario{
 			harness.Grouped(s.Keys) + " keys", "Every call is admitted.", plenty, many, callers, callersOfGRPC(), columnsOfGRPC(g),
-		}, question{
+		}, scenario{
 			harness.Grouped(s.Keys) + " keys that are used up", "Every call is refused.", scarce, many, callers, callersOfGRPC(), columnsOfGRPC(goals{}),
 		})
 	}
-	return append(list, respQuestions(many)...)
+	return append(list, respScenarios(many)...)
 }
 
-func respQuestions(many []string) []question {
+func respScenarios(many []string) []scenario {
 	single := append(rates(Requests), ratio(timesPing, pingName, goalPing), ratio(timesRatelimit, ratelimitName, goalOverRESP))
 	piped := append(rates("commands/s"), ratio(timesPing, pingName, goalPipelined))
 	batch := append(rates("decisions/s"), ratio(timesSingle, checkName, goalBatch))
-	return []question{
+	return []scenario{
 		{
 			"Redis protocol", "Every call is admitted, one command at a time. ratelimit is asked over gRPC.",
 			plenty, many, fewCallers, append(callersOfRESP(1), peer()), append(single, costs()...),
@@ -120,7 +120,7 @@ func newKeys(n int) []string {
 	return keys
 }
 
-func (q question) survey(s Sizes) harness.Survey {
+func (q scenario) survey(s Sizes) harness.Survey {
 	if s.NoPeer {
 		q.contenders = without(q.contenders, ratelimit)
 	}
@@ -139,7 +139,7 @@ func (q question) survey(s Sizes) harness.Survey {
 }
 
 // compare lets the contenders take turns and returns the values of the columns for each.
-func (q question) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
+func (q scenario) compare(s Sizes, progress func(step string)) (values [][]float64, disturbed int, err error) {
 	place, err := newSite(q.rule == scarce)
 	if err != nil {
 		return nil, 0, err
@@ -164,8 +164,8 @@ func (q question) compare(s Sizes, progress func(step string)) (values [][]float
 	return q.values(b), disturbed, nil
 }
 
-// prepare opens all lanes, has them see all keys, and warms them up.
-func (q question) prepare(place *site, s Sizes, progress func(step string)) (b board, err error) {
+// prepare opens all entrants, has them see all keys, and warms them up.
+func (q scenario) prepare(place *site, s Sizes, progress func(step string)) (b board, err error) {
 	for _, c := range q.contenders {
 		progress("preparing " + c.name)
 		l, err := q.open(place, c)
@@ -180,9 +180,9 @@ func (q question) prepare(place *site, s Sizes, progress func(step string)) (b b
 	return b, nil
 }
 
-// warm has a lane see all keys, and makes a run that does not count. Where all is to be
+// warm has an entrant see all keys, and makes a run that does not count. Where all is to be
 // refused, the first time uses the keys up, and the second time ratelimit learns of it.
-func (q question) warm(l *lane, s Sizes) error {
+func (q scenario) warm(l *entrant, s Sizes) error {
 	if l.kind != harness.Floor {
 		if err := l.fill(); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (b board) close() (err error) {
 	return err
 }
 
-func (q question) values(b board) [][]float64 {
+func (q scenario) values(b board) [][]float64 {
 	var values [][]float64
 	for _, l := range b {
 		row := make([]float64, 0, len(q.columns))

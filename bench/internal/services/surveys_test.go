@@ -19,7 +19,7 @@ import (
 
 var tiny = Sizes{Keys: 120, Most: 120, Rounds: 1, PerRun: 10 * time.Millisecond, NoPeer: true}
 
-// TestSurveys asks everything for a moment and looks whether the answers can be true.
+// TestSurveys runs every survey briefly and checks that the answers are plausible.
 func TestSurveys(t *testing.T) {
 	for _, s := range Surveys(tiny) {
 		t.Run(s.Name, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestSurveys(t *testing.T) {
 	}
 }
 
-// plausible: nobody is compared with who is not there, and ticks of processor time may be
+// plausible: missing contenders are not compared with, and ticks of processor time may be
 // none in such a short run.
 func plausible(f harness.Figure, v float64) bool {
 	mayBeZero := f.Name == timesRatelimit || f.Name == "more with keys" || strings.Contains(f.Name, "CPU")
@@ -185,7 +185,7 @@ func TestKeysAreKeptApart(t *testing.T) {
 }
 
 func TestWrongAnswersAreTold(t *testing.T) {
-	l := &lane{contender: contender{kind: harness.Weir, width: 2}, admits: true}
+	l := &entrant{contender: contender{kind: harness.Weir, width: 2}, admits: true}
 	if err := l.check(1); err == nil || err.Error() != "1 of 2 were admitted, and 2 should have been" {
 		t.Errorf("error %v", err)
 	}
@@ -195,7 +195,7 @@ func TestWrongAnswersAreTold(t *testing.T) {
 	}
 }
 
-// TestValues gives runs to two lanes and looks at what follows.
+// TestValues gives runs to two entrants and looks at what follows.
 func TestValues(t *testing.T) {
 	second := func(requests int, cpu time.Duration) run {
 		took := make([]time.Duration, requests)
@@ -208,7 +208,7 @@ func TestValues(t *testing.T) {
 		{contender: contender{name: checkName, server: memory, width: 2, floor: checkFloor}, runs: []run{second(10, 30*time.Microsecond), second(40, 70*time.Microsecond), second(20, 0)}},
 		{contender: contender{name: checkFloor, server: empty, width: 2, floor: checkFloor}, runs: []run{second(100, 200*time.Microsecond)}},
 	}
-	got := question{columns: columnsOfGRPC(goals{})}.values(b)[0]
+	got := scenario{columns: columnsOfGRPC(goals{})}.values(b)[0]
 	for k, want := range []float64{80, 40, 0.4, 0, 1, 1, 1, 100. / 140, 100. / 140, 0} {
 		if got[k] != want {
 			t.Errorf("%s: %v, want %v", columnsOfGRPC(goals{})[k].Name, got[k], want)
@@ -221,7 +221,7 @@ func TestMissing(t *testing.T) {
 	if _, err := weirProgram.Build(); err != nil {
 		t.Fatal(err)
 	}
-	q := question{rule: plenty, keys: newKeys(1), callers: 1, contenders: []contender{{name: "x", server: exact}}}
+	q := scenario{rule: plenty, keys: newKeys(1), callers: 1, contenders: []contender{{name: "x", server: exact}}}
 	t.Setenv("PATH", t.TempDir())
 	a, err := harness.Ask(q.survey(tiny), nil)
 	if err != nil || a.Missing != "there is no redis-server on this machine" {

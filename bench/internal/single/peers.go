@@ -51,7 +51,7 @@ func juju(s setting) harness.Contender {
 
 // failsafe uses a bursty limiter: so many permits in each period, all at once if
 // wanted. A period that refills the whole burst makes it the same rate and burst
-// as everybody's. Its smooth limiter has no burst.
+// as all others. Its smooth limiter has no burst.
 func failsafe(s setting) harness.Contender {
 	return harness.Contender{Name: "failsafe-go", Kind: harness.Peer, Module: "github.com/failsafe-go/failsafe-go", New: func() (harness.Run, error) {
 		var l ratelimiter.RateLimiter[any]

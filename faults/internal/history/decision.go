@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Decision is one question to a node and what came of it.
+// Decision is one call to a node and its outcome.
 type Decision struct {
 	Node     int
 	Key      string
@@ -22,7 +22,7 @@ type Decision struct {
 // Latency is how long the client waited.
 func (d Decision) Latency() time.Duration { return d.Received - d.Sent }
 
-// Between returns the decisions that were asked for from begin on and before end.
+// Between returns the decisions whose calls were sent from begin on and before end.
 func Between(list []Decision, begin, end time.Duration) (in []Decision) {
 	for _, d := range list {
 		if begin <= d.Sent && d.Sent < end {

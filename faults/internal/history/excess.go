@@ -13,7 +13,7 @@ type Limit struct {
 	Burst float64
 }
 
-// Grant is one unit that was admitted at some moment from Sent to Received.
+// Grant is one unit that was admitted at some time from Sent to Received.
 type Grant struct {
 	Sent, Received time.Duration
 }
@@ -23,7 +23,7 @@ type Grant struct {
 // without grants.
 //
 // A grant certainly lies in the interval [a, b] if it was sent no earlier than a and
-// received no later than b. So whatever the moments of the grants were, some interval
+// received no later than b. So whatever the times of the grants were, some interval
 // holds at least
 //
 //	E = max over a, b of  #{grants: a ≤ sent, received ≤ b} − (Burst + Rate × (b − a))

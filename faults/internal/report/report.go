@@ -23,7 +23,7 @@ type Report struct {
 
 // Row is one fault. Its methods may be called by any number of goroutines.
 type Row struct {
-	ID    string // "F1", or a word
+	ID    string // "F1", or a name
 	Fault string
 	Must  string // what must hold
 
@@ -37,7 +37,7 @@ type Row struct {
 type Figure struct {
 	Name  string
 	Value string
-	Bound string // "≤ 200 = 2B", or "" for what is only told
+	Bound string // "≤ 200 = 2B", or "" for what is only reported
 	Met   bool   // whether the bound holds
 	Time  bool   // depends on how busy the machine was
 }
@@ -67,7 +67,7 @@ func (r *Row) Add(f Figure) {
 	r.figures = append(r.figures, f)
 }
 
-// Fail marks the row as not met, for a reason that no figure tells.
+// Fail marks the row as not met, for a reason that no figure shows.
 func (r *Row) Fail() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *Report) sorted() []*Row {
 	})
 }
 
-// number returns 1 for F1 and F1b, and more than any for another word.
+// number returns 1 for F1 and F1b, and more than any for a name.
 func number(id string) int {
 	var n int
 	if _, err := fmt.Sscanf(id, "F%d", &n); err != nil {
@@ -138,7 +138,6 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	for _, row := range r.sorted() {
 		b.WriteString(row.markdown())
 	}
-	b.WriteString(outro)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

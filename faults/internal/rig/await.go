@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Await asks check again and again until it returns nil. After limit it ends the test
+// Await calls check repeatedly until it returns nil. After limit it ends the test
 // and tells the last reason.
 func Await(t testing.TB, what string, limit time.Duration, check func() error) {
 	t.Helper()

@@ -125,17 +125,17 @@ func (d *Daemon) keep(text string) {
 	d.log = append(d.log, l)
 }
 
-// awaitStore waits until the daemon asks the store, or has given up one part of it at
-// least, be it at since or later, and returns when that began.
-func (d *Daemon) awaitStore(away bool, since time.Time, limit time.Duration) (at time.Time) {
+// awaitStore waits until the daemon has no open breaker or, if unavailable, at least one, at
+// since or later, and returns when that began.
+func (d *Daemon) awaitStore(unavailable bool, since time.Time, limit time.Duration) (at time.Time) {
 	d.t.Helper()
-	what := fmt.Sprintf("%s to ask the store", d.url)
-	if away {
-		what = fmt.Sprintf("%s to give up the store", d.url)
+	what := fmt.Sprintf("%s to close its breakers", d.url)
+	if unavailable {
+		what = fmt.Sprintf("%s to open a breaker", d.url)
 	}
 	Await(d.t, what, limit, func() error {
 		var ok bool
-		if at, ok = d.storeIs(away, since); !ok {
+		if at, ok = d.storeIs(unavailable, since); !ok {
 			return errors.New("it has not; its log ends:\n" + d.logText())
 		}
 		return nil
@@ -143,35 +143,34 @@ func (d *Daemon) awaitStore(away bool, since time.Time, limit time.Duration) (at
 	return at
 }
 
-// The messages in a daemon's log when it gives up a part of the store, and when it asks
-// for that part again.
+// The messages in a daemon's log when the breaker of a partition opens, and when it closes.
 const (
-	msgGivenUp = "store given up"
-	msgIsBack  = "store is back"
+	msgBreakerOpened = "store unavailable: circuit breaker opened"
+	msgBreakerClosed = "store available again: circuit breaker closed"
 )
 
 // storeIs says whether the store was in a state at since or afterwards, and when that
 // began.
-func (d *Daemon) storeIs(away bool, since time.Time) (began time.Time, ok bool) {
+func (d *Daemon) storeIs(unavailable bool, since time.Time) (began time.Time, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	parts := map[int]bool{} // those given up
+	parts := map[int]bool{} // those with an open breaker
 	was := false
 	for _, l := range d.log {
-		if was == away && !l.At.Before(since) {
+		if was == unavailable && !l.At.Before(since) {
 			return began, true
 		}
 		switch l.Msg {
-		case msgGivenUp:
+		case msgBreakerOpened:
 			parts[l.Part] = true
-		case msgIsBack:
+		case msgBreakerClosed:
 			delete(parts, l.Part)
 		}
 		if is := len(parts) > 0; is != was {
 			was, began = is, l.At
 		}
 	}
-	return began, was == away
+	return began, was == unavailable
 }
 
 func (d *Daemon) logText() string {

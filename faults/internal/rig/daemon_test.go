@@ -13,24 +13,24 @@ func TestStoreIs(t *testing.T) {
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
 	d := &Daemon{log: []line{
 		{At: at(1), Msg: "listening"},
-		{At: at(2), Msg: msgGivenUp, Part: 1},
-		{At: at(3), Msg: msgGivenUp, Part: 2},
-		{At: at(4), Msg: msgIsBack, Part: 1},
-		{At: at(5), Msg: msgIsBack, Part: 2},
+		{At: at(2), Msg: msgBreakerOpened, Part: 1},
+		{At: at(3), Msg: msgBreakerOpened, Part: 2},
+		{At: at(4), Msg: msgBreakerClosed, Part: 1},
+		{At: at(5), Msg: msgBreakerClosed, Part: 2},
 		{At: at(6), Msg: "something"},
-		{At: at(7), Msg: msgGivenUp},
+		{At: at(7), Msg: msgBreakerOpened},
 	}}
 	for _, tt := range []struct {
-		away  bool
-		since int
-		want  time.Time
-		ok    bool
+		unavailable bool
+		since       int
+		want        time.Time
+		ok          bool
 	}{
 		{false, 0, time.Time{}, true},
 		{false, 1, time.Time{}, true},
 		{true, 0, at(2), true},
 		{true, 1, at(2), true},
-		{true, 4, at(2), true}, // it was away before, and still is
+		{true, 4, at(2), true}, // it was unavailable before, and still is
 		{false, 3, at(5), true},
 		{false, 4, at(5), true},
 		{false, 6, at(5), true},
@@ -38,9 +38,9 @@ func TestStoreIs(t *testing.T) {
 		{true, 8, at(7), true},
 		{false, 8, at(7), false},
 	} {
-		got, ok := d.storeIs(tt.away, at(tt.since))
+		got, ok := d.storeIs(tt.unavailable, at(tt.since))
 		if ok != tt.ok || !got.Equal(tt.want) {
-			t.Errorf("away %v since %d: %v, %v; want %v, %v", tt.away, tt.since, got, ok, tt.want, tt.ok)
+			t.Errorf("unavailable %v since %d: %v, %v; want %v, %v", tt.unavailable, tt.since, got, ok, tt.want, tt.ok)
 		}
 	}
 }

@@ -27,7 +27,7 @@ const requestLimit = 5 * time.Second
 
 // idleTimeout is how long the client keeps a connection that is not used. It must be
 // less than a daemon waits for the first request on it, or the daemon may close it just
-// when a question is on its way.
+// when a call is in flight.
 const idleTimeout = 2 * time.Second
 
 // Fleet is several daemons, and a client of theirs.
@@ -51,7 +51,7 @@ func StartFleet(t testing.TB, program string, n int, args ...string) *Fleet {
 	return f
 }
 
-// Check is a question to a daemon.
+// Check is a call to a daemon.
 type Check struct {
 	Policy string `json:"policy"`
 	Key    string `json:"key"`
@@ -69,7 +69,7 @@ type Answer struct {
 	Detail    string `json:"detail"` // of a problem
 }
 
-// Ask asks a daemon to take cost units. An answer of any status is no error.
+// Ask calls a daemon to take cost units. An answer of any status is no error.
 func (f *Fleet) Ask(node int, key string, cost int64) (Answer, error) {
 	return f.AskFor(node, Policy, key, cost)
 }
@@ -83,7 +83,7 @@ func (f *Fleet) AskFor(node int, policy, key string, cost int64) (Answer, error)
 	return f.post(node, body)
 }
 
-// Peek asks a daemon how many units are left, and takes none.
+// Peek returns how many units are left, and takes none.
 func (f *Fleet) Peek(node int, key string) (Answer, error) {
 	one := int64(1)
 	body, err := json.Marshal(Check{Policy: Policy, Key: key, Cost: &one, Peek: true})
@@ -107,7 +107,7 @@ func (f *Fleet) post(node int, body []byte) (answer Answer, err error) {
 	return answer, json.Unmarshal(text, &answer)
 }
 
-// FreshKey returns a key that nobody has used.
+// FreshKey returns a key that was not used before.
 func (f *Fleet) FreshKey() string { return "fresh" + strconv.FormatInt(f.fresh.Add(1), 10) }
 
 // AwaitShared waits until each of the daemons (all if none is named) refuses what
@@ -153,28 +153,28 @@ func (f *Fleet) shared(node, next int) error {
 	return nil
 }
 
-// AwaitAway waits until each daemon has given up the store, or a part of it, and returns
-// when the last of them did. Since is when the fault began; on a busy machine they may
-// have given up before.
-func (f *Fleet) AwaitAway(since time.Time, limit time.Duration) time.Time {
+// AwaitUnavailable waits until each daemon has an open breaker, and returns when the last of
+// them opened. Since is when the fault began; on a busy machine breakers may have opened
+// before.
+func (f *Fleet) AwaitUnavailable(since time.Time, limit time.Duration) time.Time {
 	f.t.Helper()
 	return f.awaitStore(true, since, limit)
 }
 
-// AwaitBack waits until each daemon asks all of the store again, at since or later, and
-// returns from when on the last of them did, which may be before since.
-func (f *Fleet) AwaitBack(since time.Time, limit time.Duration) time.Time {
+// AwaitAvailable waits until each daemon has no open breaker, at since or later, and returns
+// when the last breaker closed, which may be before since.
+func (f *Fleet) AwaitAvailable(since time.Time, limit time.Duration) time.Time {
 	f.t.Helper()
 	return f.awaitStore(false, since, limit)
 }
 
-func (f *Fleet) awaitStore(away bool, since time.Time, limit time.Duration) (last time.Time) {
+func (f *Fleet) awaitStore(unavailable bool, since time.Time, limit time.Duration) (last time.Time) {
 	f.t.Helper()
 	for _, d := range f.Daemons {
 		if d.isKilled() {
 			continue
 		}
-		if at := d.awaitStore(away, since, limit); at.After(last) {
+		if at := d.awaitStore(unavailable, since, limit); at.After(last) {
 			last = at
 		}
 	}

@@ -10,19 +10,19 @@ import (
 	"github.com/weirlimit/weir/faults/internal/history"
 )
 
-// Mix is a load: one unit per question, to the daemons by turns.
+// Mix is a load: one unit per call, to the daemons in turn.
 //
-// A few hot keys are asked for more than they may have. They show an excess, if there
+// Calls for a few hot keys exceed their limit. They show an excess, if there
 // is one. The cold keys below their limit show wrong refusals.
 type Mix struct {
-	Rate     int // questions per second, in all
-	Hot      int // keys that share HotShare of the questions
+	Rate     int // calls per second, in all
+	Hot      int // keys that share HotShare of the calls
 	Cold     int // keys that share the rest
 	HotShare float64
 	Seed     uint64
 }
 
-// key returns the key of a question.
+// key returns the key of a call.
 func (m Mix) key(random *rand.Rand) string {
 	if random.Float64() < m.HotShare {
 		return "hot" + strconv.Itoa(random.IntN(m.Hot))
@@ -41,12 +41,12 @@ func (m Mix) Keys() (keys []string) {
 	return keys
 }
 
-// mostWaiting bounds the questions without an answer. A daemon that hangs for seconds
+// mostWaiting bounds the calls without an answer. A daemon that hangs for seconds
 // would reach it; one that keeps its deadline never does.
 const mostWaiting = 5000
 
-// Load is a client that asks at a steady rate, whether answers come or not: an open
-// loop. Who waits for answers asks less while they are slow, and would not notice.
+// Load is a client that calls at a steady rate, whether answers come or not: an open
+// loop. A client that waits for answers calls less while they are slow, and misses that.
 type Load struct {
 	fleet *Fleet // set by StartLoad, like the next three
 	mix   Mix
@@ -58,10 +58,10 @@ type Load struct {
 	mu      sync.Mutex // guards the fields below
 	list    []history.Decision
 	waiting int
-	late    int // questions that were not asked because of mostWaiting
+	late    int // calls that were not made because of mostWaiting
 }
 
-// StartLoad starts to ask. The load ends with Stop or the test.
+// StartLoad starts the load. The load ends with Stop or the test.
 func (f *Fleet) StartLoad(mix Mix) *Load {
 	l := &Load{fleet: f, mix: mix, begin: time.Now(), stop: make(chan struct{}), done: make(chan struct{})}
 	l.quiet.watch(l.begin, l.stop)
@@ -70,7 +70,7 @@ func (f *Fleet) StartLoad(mix Mix) *Load {
 	return l
 }
 
-// run asks whatever has become due, every millisecond.
+// run makes the calls that have become due, every millisecond.
 func (l *Load) run() {
 	defer close(l.done)
 	var wg sync.WaitGroup
@@ -128,7 +128,7 @@ func (l *Load) ask(node int, key string) {
 // Now is the time of the history.
 func (l *Load) Now() time.Duration { return time.Since(l.begin) }
 
-// At is a moment's time of the history.
+// At converts a time to that of the history.
 func (l *Load) At(t time.Time) time.Duration { return t.Sub(l.begin) }
 
 // For lets the load go on for d.
@@ -143,7 +143,7 @@ func (l *Load) Stop() []history.Decision {
 	l.fleet.t.Helper()
 	l.end()
 	if l.late > 0 {
-		l.fleet.t.Errorf("rig: %d questions could not be asked, since %d had no answer yet", l.late, mostWaiting)
+		l.fleet.t.Errorf("rig: %d calls could not be made, since %d had no answer yet", l.late, mostWaiting)
 	}
 	l.quiet.mark(l.list)
 	return l.list

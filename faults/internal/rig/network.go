@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Network stands between the daemons and a server, and can be bad.
+// Network is a proxy between the daemons and a server, which can fail.
 type Network struct {
 	t     testing.TB
 	proxy *toxiproxy.Proxy

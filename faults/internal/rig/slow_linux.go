@@ -102,7 +102,7 @@ func (s *Slow) run(ctx context.Context, n, perSecond int) {
 	}
 }
 
-// connect begins to connect one. Whether that succeeds is told by the kernel.
+// connect begins to connect one. The kernel reports whether that succeeds.
 func (s *Slow) connect(kind int) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Slow) note(f func()) {
 	f()
 }
 
-// Ended returns how long those stayed who were sent away.
+// Ended returns how long the clients stayed that were disconnected.
 func (s *Slow) Ended() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,11 +19,11 @@ type Page struct {
 
 // Row is a line of the table of what must hold.
 func Row(what string, value float64, must string, met bool) string {
-	word := "yes"
+	verdict := "yes"
 	if !met {
-		word = "**no**"
+		verdict = "**no**"
 	}
-	return fmt.Sprintf("| %s | %.2f | %s | %s |", what, value, must, word)
+	return fmt.Sprintf("| %s | %.2f | %s | %s |", what, value, must, verdict)
 }
 
 // The lines between which a page has what a soak writes.

@@ -4,7 +4,7 @@ package soak
 
 import "time"
 
-// Sample is what a process had at a moment.
+// Sample is the usage of a process at one time.
 type Sample struct {
 	At         time.Duration // since the load began
 	RSS        float64       // bytes
@@ -23,7 +23,7 @@ type Series struct {
 // A Figure is a part of a sample.
 type Figure func(Sample) float64
 
-// The figures that are told.
+// The figures that are reported.
 var (
 	RSS        Figure = func(s Sample) float64 { return s.RSS / (1 << 20) } // in MiB
 	Heap       Figure = func(s Sample) float64 { return s.Heap / (1 << 20) }

@@ -26,7 +26,7 @@ func GRPC(request func() *weirv1.CheckRequest) Kind {
 	}
 }
 
-// Envoy is questions to Envoy's rate limit service, with one descriptor.
+// Envoy is calls of Envoy's rate limit service, with one descriptor.
 func Envoy(domain, key string, value func() string) Kind {
 	return func(f *Traffic) caller {
 		conn := f.dialGRPC()

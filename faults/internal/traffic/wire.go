@@ -38,8 +38,8 @@ func (w *wire) ready(n *Tally) bool {
 	return true
 }
 
-// ended says whether the daemon has closed the connection, or sent something that nobody
-// asked for.
+// ended says whether the daemon has closed the connection, or sent something that was
+// not requested.
 func (w *wire) ended() bool {
 	if w.in.Buffered() > 0 {
 		return true

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/internal/load/measure"
 )
 
-// A worker that is late by 300 ms: the server took 5 ms, but whoever waited for the
+// A worker that is late by 300 ms: the server took 5 ms, but a user who waited for the
 // answer had it after 305 ms.
 func ExampleRun() {
 	start := weir.Instant(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC).UnixNano())

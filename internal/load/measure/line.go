@@ -25,7 +25,7 @@ func progress(elapsed, total time.Duration) string {
 	return elapsed.Truncate(time.Second).String() + "/" + total.Round(time.Second).String()
 }
 
-// rates is what was achieved and, if there is a target, what was asked for.
+// rates is the achieved rate and, if there is one, the target.
 func rates(s Snapshot) string {
 	if s.Target == 0 {
 		return whole(s.Last.Rate)

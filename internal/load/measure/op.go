@@ -22,5 +22,5 @@ func (op Op) service() time.Duration { return max(0, op.Ended.Sub(op.Started)) }
 // wait returns how long after its time it began. One that began early did not wait.
 func (op Op) wait() time.Duration { return max(0, op.Started.Sub(op.Scheduled)) }
 
-// response returns how long it took whoever wanted it done when it was due.
+// response returns the time from when it was due to when it ended.
 func (op Op) response() time.Duration { return op.service() + op.wait() }

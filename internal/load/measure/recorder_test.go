@@ -132,7 +132,7 @@ func TestAStuckWorker(t *testing.T) {
 	if got.Operations != 20_001 || got.Unfinished != 1 || got.OldestUnfinishedMS != 19_998 || len(got.Series) != 20 {
 		t.Errorf("%d operations, %d unfinished since %v ms, %d points", got.Operations, got.Unfinished, got.OldestUnfinishedMS, len(got.Series))
 	}
-	late := op(2, 2, 3500) // ended long ago, but told only now
+	late := op(2, 2, 3500) // ended long ago, but recorded only now
 	stuck.Record(late)
 	got = r.Report(after(20_000), Meta{})
 	if p := got.Series[3]; p.Operations != 1001 || got.Unfinished != 0 {

@@ -20,7 +20,7 @@ type series struct {
 // point is one piece of a series.
 type point struct {
 	ops, errors       int64
-	due               float64 // operations that the target asked for
+	due               float64 // operations that were due
 	service, response *coarse // nil if there are no operations
 }
 

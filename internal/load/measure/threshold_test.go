@@ -32,7 +32,7 @@ func TestThresholds(t *testing.T) {
 			"The rate of 940 per s is 94 % of the target of 1,000 per s, below 95 %.",
 		}},
 		{"no errors allowed", Thresholds{}, report, []string{"20 of 2,000 operations failed: 1 %, above 0 %."}},
-		{"nothing ended, nothing asked", Thresholds{MaxErrors: -1}, silent, nil},
+		{"nothing ended, no threshold", Thresholds{MaxErrors: -1}, silent, nil},
 		{"nothing ended", Thresholds{MaxP99: time.Second, MinRate: 0.5}, silent, []string{
 			"The response time has no p99 to compare with 1s: no operation ended.",
 			"There is no share of errors: no operation ended.",

@@ -61,7 +61,7 @@ func parseAddress(raw string) (address, error) {
 	return a, a.setHost(authority)
 }
 
-// setHost reads what stands between the scheme and the path.
+// setHost reads what is between the scheme and the path.
 func (a *address) setHost(authority string) error {
 	u, err := url.Parse("http://" + authority)
 	if err != nil {

@@ -29,8 +29,8 @@ type Config struct {
 	Command []string
 
 	// Descriptors is the file of a FileDescriptorSet that describes the gRPC method,
-	// as protoc --include_imports --descriptor_set_out writes it. The default is to
-	// ask the server, by reflection.
+	// as protoc --include_imports --descriptor_set_out writes it. The default is
+	// server reflection.
 	Descriptors string
 
 	// Connections is how many goroutines will call. The default is 1. HTTP/1 and

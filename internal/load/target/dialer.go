@@ -11,7 +11,7 @@ import (
 )
 
 // A dialer makes connections to one address and remembers them, so that closing it
-// ends those that a pool has lost sight of: a request that was given up may keep
+// ends those that a pool has lost sight of: a request that was abandoned may keep
 // its connection a little longer than its caller waits.
 type dialer struct {
 	plan *plan // set by newDialer, like net, ctx and stop

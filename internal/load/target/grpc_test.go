@@ -30,28 +30,28 @@ import (
 
 const check = "grpc.health.v1.Health/Check"
 
-// doctor is a health service that says what it is asked to say.
+// doctor is a health service whose answer the request selects.
 type doctor struct {
 	healthpb.UnimplementedHealthServer
-	mu    sync.Mutex
-	heard []string
-	ids   []string
-	slow  chan struct{} // has something in it once a slow call came
+	mu       sync.Mutex
+	received []string
+	ids      []string
+	slow     chan struct{} // has something in it once a slow call came
 }
 
 func (d *doctor) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	d.mu.Lock()
-	d.heard = append(d.heard, r.GetService())
+	d.received = append(d.received, r.GetService())
 	d.ids = append(d.ids, md.Get("x-id")...)
 	d.mu.Unlock()
 	switch r.GetService() {
 	case "busy":
 		return nil, status.Error(codes.ResourceExhausted, "busy")
-	case "away":
-		return nil, status.Error(codes.Unavailable, "away")
+	case "unavailable":
+		return nil, status.Error(codes.Unavailable, "unavailable")
 	case "canceled":
-		return nil, status.Error(codes.Canceled, "given up")
+		return nil, status.Error(codes.Canceled, "canceled")
 	case "slow":
 		select {
 		case d.slow <- struct{}{}:
@@ -126,8 +126,8 @@ func TestGRPC(t *testing.T) {
 				URL: "grpc://" + addr, Method: check, Descriptors: tt.descriptors, Connections: 6,
 				Body: `{"service":"s{{seq}}w{{worker}}"}`, Headers: []string{"X-Id: {{seq}}"},
 			})
-			if len(d.heard) > 0 {
-				t.Fatalf("Open sent %q", d.heard)
+			if len(d.received) > 0 {
+				t.Fatalf("Open sent %q", d.received)
 			}
 			for worker := range 6 {
 				r := target.Caller(worker).Call(context.Background(), 100)
@@ -136,8 +136,8 @@ func TestGRPC(t *testing.T) {
 					t.Errorf("%d bytes", r.Bytes)
 				}
 			}
-			if got := strings.Join(d.heard, " "); got != "s100w0 s100w1 s100w2 s100w3 s100w4 s100w5" {
-				t.Errorf("the server heard %s", got)
+			if got := strings.Join(d.received, " "); got != "s100w0 s100w1 s100w2 s100w3 s100w4 s100w5" {
+				t.Errorf("the server received %s", got)
 			}
 			if got := strings.Join(d.ids, " "); got != "100 100 100 100 100 100" {
 				t.Errorf("the metadata is %s", got)
@@ -148,14 +148,14 @@ func TestGRPC(t *testing.T) {
 
 func TestGRPCStatus(t *testing.T) {
 	_, addr, _ := serveGRPC(t, withBoth)
-	asking := func(service string) Config {
+	configFor := func(service string) Config {
 		return Config{URL: "grpc://" + addr, Method: "/" + check, Body: `{"service":"` + service + `"}`}
 	}
 	wantAnswer(t, call(t, Config{URL: "grpc://" + addr, Method: check}), true, "OK")
-	wantAnswer(t, call(t, asking("busy")), false, "ResourceExhausted")
-	wantAnswer(t, call(t, asking("away")), false, "Unavailable") // said by the server
-	wantAnswer(t, call(t, asking("canceled")), false, "Canceled")
-	target := open(t, asking("slow"))
+	wantAnswer(t, call(t, configFor("busy")), false, "ResourceExhausted")
+	wantAnswer(t, call(t, configFor("unavailable")), false, "Unavailable") // said by the server
+	wantAnswer(t, call(t, configFor("canceled")), false, "Canceled")
+	target := open(t, configFor("slow"))
 	wantCode(t, impatient(target).Call(context.Background(), 0), "timeout")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -183,7 +183,7 @@ func TestGRPCRefuses(t *testing.T) {
 		change(&c)
 		return c
 	}
-	wantRefused(t, at(nobody(t)), "connection refused")
+	wantRefused(t, at(refusing(t)), "connection refused")
 	wantRefused(t, at(serveHTTP(t, false, h1, echo).Listener.Addr().String()), "does not speak HTTP/2")
 	wantRefused(t, at(dumb), "no reflection", "Descriptors")
 	other := serveHTTP(t, false, h2c, func(http.ResponseWriter, *http.Request) {}) // HTTP/2, but no gRPC

@@ -130,7 +130,7 @@ func (s *httpSender) send(ctx context.Context) Result {
 }
 
 // isFine says whether a status is 2xx or 3xx. Redirects are not followed, but they
-// are what was asked for.
+// are what was requested.
 func isFine(status int) bool { return status >= 200 && status < 400 }
 
 // roundTrip does without http.Client, so nothing is followed, kept or retried that

@@ -44,13 +44,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%s %s %s %s|%s", r.Proto, r.Method, r.URL, r.Header.Get("X-Id"), body)
 }
 
-// heard is what a server's handler was asked, one line per request.
-type heard struct {
+// received is the requests of a handler, one line each.
+type received struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (h *heard) record(next http.HandlerFunc) http.HandlerFunc {
+func (h *received) record(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		h.mu.Lock()
@@ -60,7 +60,7 @@ func (h *heard) record(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func (h *heard) all() []string {
+func (h *received) all() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]string(nil), h.lines...)
@@ -81,7 +81,7 @@ func TestHTTPVersions(t *testing.T) {
 		{"HTTP/2 without TLS", false, h2c, HTTP2, "HTTP/2.0 GET /"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var h heard
+			var h received
 			srv := serveHTTP(t, tt.secure, tt.server, h.record(echo))
 			target := open(t, Config{Protocol: tt.protocol, URL: srv.URL, Connections: 8})
 			if lines := h.all(); len(lines) > 0 {
@@ -93,7 +93,7 @@ func TestHTTPVersions(t *testing.T) {
 			}
 			for _, line := range h.all() {
 				if !strings.HasPrefix(line, tt.want) {
-					t.Errorf("the server heard %q, want %q", line, tt.want)
+					t.Errorf("the server received %q, want %q", line, tt.want)
 				}
 			}
 		})
@@ -101,7 +101,7 @@ func TestHTTPVersions(t *testing.T) {
 }
 
 func TestHTTPVariables(t *testing.T) {
-	var h heard
+	var h received
 	srv := serveHTTP(t, false, h1, h.record(echo))
 	host := strings.TrimPrefix(srv.URL, "http://")
 	r := call(t, Config{
@@ -112,7 +112,7 @@ func TestHTTPVariables(t *testing.T) {
 	wantAnswer(t, r, true, "200")
 	want := "HTTP/1.1 POST /a%2Fb/7?w=3 host=other.example id=[2 second] auth=Basic dXNlcjpwYXNz body=body 7"
 	if got := h.all(); len(got) != 1 || got[0] != want {
-		t.Errorf("the server heard %q, want %q", got, want)
+		t.Errorf("the server received %q, want %q", got, want)
 	}
 }
 
@@ -199,7 +199,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 func TestHTTPNobodyThere(t *testing.T) {
-	addr := nobody(t)
+	addr := refusing(t)
 	wantRefused(t, Config{URL: "http://user:secret@" + addr + "/secret?secret"}, "target: http://"+addr, "connection refused")
 	wantRefused(t, Config{URL: "http://" + addr, Protocol: HTTP2}, "connection refused")
 	wantRefused(t, Config{URL: "http://nowhere.invalid"}, "nowhere.invalid:80", "lookup")
@@ -266,7 +266,7 @@ func TestHTTPTimeout(t *testing.T) {
 	}
 }
 
-// TestHTTPBreaksOff has servers that hang up in the middle of an answer.
+// TestHTTPBreaksOff has servers that close the connection in the middle of an answer.
 func TestHTTPBreaksOff(t *testing.T) {
 	breakOff := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000")
@@ -280,7 +280,7 @@ func TestHTTPBreaksOff(t *testing.T) {
 	two := serveHTTP(t, false, h2c, breakOff)
 	wantCode(t, call(t, Config{URL: two.URL, Protocol: HTTP2}), "reset")
 
-	// It hangs up before it says anything: once for the probe, then for good.
+	// It closes the connection before it answers: once for the probe, then always.
 	addr := listen(t, func(c net.Conn) { c.Read(make([]byte, 1000)) })
 	wantCode(t, call(t, Config{URL: "http://" + addr, Body: "x"}), "closed")
 

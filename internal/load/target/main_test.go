@@ -58,7 +58,7 @@ func call(t testing.TB, c Config) Result {
 	return open(t, c).Caller(3).Call(context.Background(), 7)
 }
 
-// impatient returns a caller who soon gives up. Config.Timeout would be Open's, too, and that
+// impatient returns a caller with a short timeout. Config.Timeout would be Open's, too, and that
 // takes its time on a busy machine.
 func impatient(target *Target) *Caller {
 	caller := target.Caller(0)
@@ -133,8 +133,8 @@ func listen(t *testing.T, handle func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// nobody is an address where nothing listens.
-func nobody(t *testing.T) string {
+// refusing is an address where nothing listens.
+func refusing(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

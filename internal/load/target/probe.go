@@ -33,7 +33,7 @@ const (
 )
 
 // greetHTTP2 begins a connection. Servers that speak HTTP/2 answer with their own
-// SETTINGS; others with an error page, or they hang up.
+// SETTINGS; others with an error page, or they close the connection.
 func greetHTTP2(conn net.Conn) error {
 	if _, err := io.WriteString(conn, preface+emptySettings); err != nil {
 		return fmt.Errorf("%w: %w", errNoHTTP2, err)

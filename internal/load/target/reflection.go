@@ -23,8 +23,8 @@ var reflectionMethods = []string{
 // maxFiles is how many files a server may describe itself with.
 const maxFiles = 1000
 
-// askDescriptors asks a server for what describes a service. If there is no such
-// service, it asks for all others, to be able to say what there is.
+// askDescriptors requests the descriptors of a service. If there is no such service, it
+// requests all others, so that the error can list them.
 func askDescriptors(ctx context.Context, conn *grpc.ClientConn, service string) (*protoregistry.Files, error) {
 	for _, method := range reflectionMethods {
 		files, err := askVersion(ctx, conn, method, service)
@@ -32,7 +32,7 @@ func askDescriptors(ctx context.Context, conn *grpc.ClientConn, service string) 
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("asking the server for its methods (reflection): %w", err)
+			return nil, fmt.Errorf("reading the methods of the server (reflection): %w", err)
 		}
 		return files, nil
 	}
@@ -89,7 +89,7 @@ func (r *reflection) fetchAll() error {
 	return nil
 }
 
-// fetch asks for files, and for those that they import. Servers may send imports
+// fetch requests files, and for those that they import. Servers may send imports
 // along with a file, or not.
 func (r *reflection) fetch(request *reflectpb.ServerReflectionRequest) error {
 	if err := r.fetchFiles(request); err != nil {

@@ -92,7 +92,7 @@ func (p *replyParser) line() ([]byte, error) {
 	return line[:len(line)-2], nil
 }
 
-// length reads the number of bytes or elements that follow; -1 stands for null.
+// length reads the number of bytes or elements that follow; -1 is null.
 func length(digits []byte) (int, error) {
 	if string(digits) == "-1" {
 		return -1, nil

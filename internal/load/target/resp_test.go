@@ -75,7 +75,7 @@ func TestRedisInParallel(t *testing.T) {
 }
 
 // answering is a server that reads commands and answers each with what reply says.
-// It hangs up if that is nothing.
+// It closes the connection if that is nothing.
 func answering(t *testing.T, reply func(command string) string) string {
 	t.Helper()
 	return listen(t, func(c net.Conn) { converse(c, reply) })
@@ -140,7 +140,7 @@ func TestRESPErrors(t *testing.T) {
 	config := func(addr string) Config {
 		return Config{URL: "redis://" + addr, Command: []string{"GET", "a"}}
 	}
-	wantRefused(t, config(nobody(t)), "connection refused")
+	wantRefused(t, config(refusing(t)), "connection refused")
 	wantRefused(t, config(answering(t, func(string) string { return "" })), "PING: EOF")
 	wantRefused(t, config(answering(t, func(string) string { return "-LOADING secret\r\n" })), "PING was answered with LOADING")
 	silent := config(listen(t, func(c net.Conn) { io.Copy(io.Discard, c) }))
@@ -181,13 +181,13 @@ func TestRESPReconnects(t *testing.T) {
 // TestRESPGreetsAgain shows that AUTH and SELECT come first on every connection, and
 // what a call is that does not get past them.
 func TestRESPGreetsAgain(t *testing.T) {
-	var heard []string
+	var received []string
 	addr := answering(t, func(command string) string {
-		heard = append(heard, command)
+		received = append(received, command)
 		switch {
 		case command == "GET 1":
 			return ""
-		case strings.HasPrefix(command, "AUTH") && len(heard) > 8:
+		case strings.HasPrefix(command, "AUTH") && len(received) > 8:
 			return "-WRONGPASS secret\r\n"
 		}
 		return "+OK\r\n"
@@ -203,8 +203,8 @@ func TestRESPGreetsAgain(t *testing.T) {
 	wantParts(t, r.Err, "AUTH was answered with WRONGPASS")
 	hello := "AUTH ann pa/ss, SELECT 3, "
 	want := hello + "PING, " + hello + "GET 0, GET 1, " + hello + "GET 2, GET 1, AUTH ann pa/ss"
-	if got := strings.Join(heard, ", "); got != want {
-		t.Errorf("the server heard %s, want %s", got, want)
+	if got := strings.Join(received, ", "); got != want {
+		t.Errorf("the server received %s, want %s", got, want)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 // A Result is what became of one call.
 type Result struct {
-	// OK says that the target did what it was asked for: an HTTP status of 2xx or 3xx,
+	// OK says that the target carried out the operation: an HTTP status of 2xx or 3xx,
 	// gRPC's OK, a JSON-RPC reply without an error, a Redis reply that is not an error.
 	OK bool
 
@@ -68,7 +68,7 @@ var systemCodes = []struct {
 	{syscall.ENFILE, "no files"},
 }
 
-// codeOf returns the word for an error.
+// codeOf returns the code of an error.
 func codeOf(err error) string {
 	for _, s := range systemCodes {
 		if errors.Is(err, s.errno) {

@@ -92,7 +92,7 @@ func firstWord(s string) string {
 	return s
 }
 
-// parseVariable compiles what stands between braces.
+// parseVariable compiles what is between braces.
 func parseVariable(inside string) (segment, error) {
 	fail := func(problem string) (segment, error) {
 		return segment{}, &templateError{"{{" + inside + "}}", problem}

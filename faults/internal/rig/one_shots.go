@@ -9,20 +9,20 @@ import (
 	"github.com/weirlimit/weir/faults/internal/history"
 )
 
-// Newcomers are callers with a new connection each. What they got is part of the load's
-// history; their keys begin with "new".
-type Newcomers struct {
-	load  *Load  // set by StartNewcomers, like all of it
+// OneShots are callers that open a connection for each call. Their results are part of the
+// load's history; their keys begin with "new".
+type OneShots struct {
+	load  *Load  // set by StartOneShots, like all of it
 	fleet *Fleet // whose client has no connections to use again
 	stop  chan struct{}
 	done  chan struct{} // closed when the last answer is there
 }
 
-// StartNewcomers has some call each second, whether answers come or not. Stop them before
+// StartOneShots starts so many calls per second, whether answers come or not. Stop them before
 // the load.
-func (l *Load) StartNewcomers(perSecond int) *Newcomers {
+func (l *Load) StartOneShots(perSecond int) *OneShots {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * requestLimit}
-	n := &Newcomers{
+	n := &OneShots{
 		load: l, fleet: &Fleet{Daemons: l.fleet.Daemons, t: l.fleet.t, client: client},
 		stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -31,7 +31,7 @@ func (l *Load) StartNewcomers(perSecond int) *Newcomers {
 	return n
 }
 
-func (n *Newcomers) run(every time.Duration) {
+func (n *OneShots) run(every time.Duration) {
 	defer close(n.done)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -47,7 +47,7 @@ func (n *Newcomers) run(every time.Duration) {
 	}
 }
 
-func (n *Newcomers) ask(key string) {
+func (n *OneShots) ask(key string) {
 	d := history.Decision{Key: key, Sent: n.load.Now()}
 	answer, err := n.fleet.Ask(0, key, 1)
 	d.Received, d.Status, d.Allowed, d.Reason = n.load.Now(), answer.Status, answer.Allowed, answer.Reason
@@ -60,7 +60,7 @@ func (n *Newcomers) ask(key string) {
 }
 
 // Stop waits for the last answers.
-func (n *Newcomers) Stop() {
+func (n *OneShots) Stop() {
 	select {
 	case <-n.stop:
 	default:

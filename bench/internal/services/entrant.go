@@ -13,8 +13,8 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 )
 
-// A lane is a contender in a survey, with its runs so far.
-type lane struct {
+// An entrant is a contender in a survey, with its runs so far.
+type entrant struct {
 	contender
 	site   *site
 	server *server
@@ -24,7 +24,7 @@ type lane struct {
 	runs   []run
 }
 
-// A run is what came of asking for some time.
+// A run is the result of calling for some time.
 type run struct {
 	took    []time.Duration // by each request, sorted
 	elapsed time.Duration
@@ -33,7 +33,7 @@ type run struct {
 }
 
 // open starts a contender's server, unless another has, and connects the callers.
-func (q question) open(s *site, c contender) (*lane, error) {
+func (q scenario) open(s *site, c contender) (*entrant, error) {
 	one, err := s.server(c.server)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (q question) open(s *site, c contender) (*lane, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lane{contender: c, site: s, server: one, askers: all, keys: q.keys, admits: q.rule == plenty}, nil
+	return &entrant{contender: c, site: s, server: one, askers: all, keys: q.keys, admits: q.rule == plenty}, nil
 }
 
 // callLimit is how long an answer may take: so long that none does.
@@ -52,7 +52,7 @@ const callLimit = 10 * time.Second
 const fillWidth = 100
 
 // fill has all callers together ask for every key once.
-func (l *lane) fill() error {
+func (l *entrant) fill() error {
 	chunks := make(chan []string, len(l.keys)/fillWidth+1)
 	for keys := range slices.Chunk(l.keys, fillWidth) {
 		chunks <- keys
@@ -78,7 +78,7 @@ func (l *lane) fill() error {
 }
 
 // ask lets all callers ask for d and watches what it costs.
-func (l *lane) ask(d time.Duration) (r run, disturbed time.Duration, err error) {
+func (l *entrant) ask(d time.Duration) (r run, disturbed time.Duration, err error) {
 	runtime.GC() // the last run's garbage is not this one's cost
 	before, err := l.stock()
 	if err != nil {
@@ -96,11 +96,11 @@ func (l *lane) ask(d time.Duration) (r run, disturbed time.Duration, err error) 
 	return r, disturbed, err
 }
 
-// A stock is the processor time used so far: by the lane's server, by Redis, and by all
+// A stock is the processor time used so far: by the entrant's server, by Redis, and by all
 // that the survey has started.
 type stock struct{ server, redis, all time.Duration }
 
-func (l *lane) stock() (s stock, err error) {
+func (l *entrant) stock() (s stock, err error) {
 	if s.all, s.redis, err = l.site.cpu(); err != nil {
 		return stock{}, err
 	}
@@ -108,8 +108,8 @@ func (l *lane) stock() (s stock, err error) {
 	return s, err
 }
 
-// askAtOnce lets all callers go at the same moment, one request at a time each.
-func (l *lane) askAtOnce(d time.Duration) (run, error) {
+// askAtOnce starts all callers at the same time, one request at a time each.
+func (l *entrant) askAtOnce(d time.Duration) (run, error) {
 	var wg sync.WaitGroup
 	parts := make([][]time.Duration, len(l.list))
 	problems := make([]error, len(l.list))
@@ -129,7 +129,7 @@ func (l *lane) askAtOnce(d time.Duration) (run, error) {
 
 // askUntil is one caller's part: it asks for random keys, at least once and until d after
 // began. What a request took is the time since the one before was over, so that nothing is left out.
-func (l *lane) askUntil(a asker, took []time.Duration, random *rand.Rand, began time.Time, d time.Duration) ([]time.Duration, error) {
+func (l *entrant) askUntil(a asker, took []time.Duration, random *rand.Rand, began time.Time, d time.Duration) ([]time.Duration, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), began.Add(d+callLimit))
 	defer cancel()
 	keys := make([]string, l.width)
@@ -151,8 +151,8 @@ func (l *lane) askUntil(a asker, took []time.Duration, random *rand.Rand, began 
 	return took, nil
 }
 
-// check makes sure that an answer is right. A floor says the same to everybody.
-func (l *lane) check(admitted int) error {
+// check makes sure that an answer is right. A floor gives the same answer to all calls.
+func (l *entrant) check(admitted int) error {
 	want := 0
 	if l.admits || l.kind == harness.Floor {
 		want = l.width
@@ -164,11 +164,11 @@ func (l *lane) check(admitted int) error {
 }
 
 // perSecond returns the decisions per second of a run.
-func (l *lane) perSecond(r run) float64 {
+func (l *entrant) perSecond(r run) float64 {
 	return float64(len(r.took)*l.width) / r.elapsed.Seconds()
 }
 
-func (l *lane) byRate(a, b run) int {
+func (l *entrant) byRate(a, b run) int {
 	if l.perSecond(a) < l.perSecond(b) {
 		return -1
 	}
@@ -176,25 +176,25 @@ func (l *lane) byRate(a, b run) int {
 }
 
 // best returns the run with the most decisions per second.
-func (l *lane) best() run { return slices.MaxFunc(l.runs, l.byRate) }
+func (l *entrant) best() run { return slices.MaxFunc(l.runs, l.byRate) }
 
 // rate is the best run's decisions per second.
-func (l *lane) rate() float64 { return l.perSecond(l.best()) }
+func (l *entrant) rate() float64 { return l.perSecond(l.best()) }
 
 // median returns the decisions per second of the run in the middle.
-func (l *lane) median() float64 {
+func (l *entrant) median() float64 {
 	sorted := slices.SortedFunc(slices.Values(l.runs), l.byRate)
 	return l.perSecond(sorted[len(sorted)/2])
 }
 
 // percentile is the best run's, in milliseconds.
-func (l *lane) percentile(tenThousandths int) float64 {
+func (l *entrant) percentile(tenThousandths int) float64 {
 	return harness.Percentile(l.best().took, tenThousandths) / float64(time.Millisecond)
 }
 
 // each returns the microseconds of a time for each decision. It is over all runs, because
-// a server's processor time is told in ticks of 10 ms only.
-func (l *lane) each(of func(run) time.Duration) float64 {
+// a server's processor time is measured in ticks of 10 ms only.
+func (l *entrant) each(of func(run) time.Duration) float64 {
 	var sum time.Duration
 	decisions := 0
 	for _, r := range l.runs {
@@ -204,10 +204,10 @@ func (l *lane) each(of func(run) time.Duration) float64 {
 	return float64(sum) / float64(time.Microsecond) / float64(decisions)
 }
 
-func (l *lane) cpu() float64 { return l.each(func(r run) time.Duration { return r.cpu }) }
+func (l *entrant) cpu() float64 { return l.each(func(r run) time.Duration { return r.cpu }) }
 
 // redisCPU is 0 for those that do not ask Redis, whatever it was doing meanwhile.
-func (l *lane) redisCPU() float64 {
+func (l *entrant) redisCPU() float64 {
 	if l.contender.server == memory || l.contender.server == empty {
 		return 0
 	}
