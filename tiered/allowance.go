@@ -35,8 +35,8 @@ type allowance struct {
 	sent     uint64
 	listed   bool // among those with something to flush
 
-	asking  bool   // a call is under way that callers wait for
-	waiting []*ask // callers that go with the next one, in order
+	calling bool      // a call is under way that callers wait for
+	waiting []*waiter // callers that go with the next one, in order
 }
 
 // keyState is what the store last replied about a key.
@@ -59,12 +59,12 @@ func (a *allowance) used() bool { return a.unsynced > 0 || a.shared > 0 }
 
 // idle says whether the allowance may be forgotten: the store knows of every unit.
 func (a *allowance) idle() bool {
-	return !a.used() && a.inFlight == 0 && !a.asking && len(a.waiting) == 0 && !a.listed
+	return !a.used() && a.inFlight == 0 && !a.calling && len(a.waiting) == 0 && !a.listed
 }
 
 // valid says whether left may be granted under pl at now.
 func (a *allowance) valid(pl *plan, now weir.Instant) bool {
-	return now < a.until && a.plan.limits == pl.limits && a.plan.epoch == pl.family.epoch.Load()
+	return now < a.until && a.plan.limits == pl.limits && a.plan.epoch == pl.history.epoch.Load()
 }
 
 // void ends the allowance. What was granted from it stays to be flushed.

@@ -107,7 +107,7 @@ func TestLeavingLosesNothing(t *testing.T) {
 		for range 40 {
 			leaves, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Millisecond/2, func() {
-				if l.Stats().Owed == 5 {
+				if l.Stats().Unsynced == 5 {
 					cancel()
 				}
 			})
@@ -143,7 +143,7 @@ func TestSharesAreChargedLater(t *testing.T) {
 		time.Sleep(time.Second)
 		failing.Store(false)
 		time.Sleep(3 * time.Second)
-		if left := store.remaining(t, p, "k"); left != 50 || l.Stats().Owed != 0 {
+		if left := store.remaining(t, p, "k"); left != 50 || l.Stats().Unsynced != 0 {
 			t.Errorf("%d remain, want 50: %+v", left, l.Stats())
 		}
 	})
@@ -228,7 +228,7 @@ func TestEvictedKeysAreFlushed(t *testing.T) {
 		s.failing.Store(false)
 		breakStore(t, store, l, p)
 		heal(t, store, l)
-		if left := store.remaining(t, p, "k"); left != 1 || l.Stats().Owed != 0 {
+		if left := store.remaining(t, p, "k"); left != 1 || l.Stats().Unsynced != 0 {
 			t.Errorf("%d remain, want 1: %+v", left, l.Stats())
 		}
 	})

@@ -42,7 +42,7 @@ func TestAsyncTellsTheStore(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 1000-201 {
 			t.Errorf("%d remain in the store, want 799", left)
 		}
-		if s := l.Stats(); s.Async != 200 || s.Store != 1 || s.Owed != 0 || s.StoreCalls > 7 {
+		if s := l.Stats(); s.Async != 200 || s.Store != 1 || s.Unsynced != 0 || s.StoreCalls > 7 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -55,7 +55,7 @@ func TestAsyncIsCapped(t *testing.T) {
 		l, p := async(t, store, tiered.Config{MaxUnsynced: 10}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
 		take(t, l, p, "k", 1)
 		takeMany(t, l, p, "k", 25)
-		if s := l.Stats(); s.Async != 23 || s.Owed != 3 || s.Store != 3 || s.StoreCalls != 3 {
+		if s := l.Stats(); s.Async != 23 || s.Unsynced != 3 || s.Store != 3 || s.StoreCalls != 3 {
 			t.Errorf("stats %+v", s)
 		}
 		time.Sleep(55 * time.Millisecond)
@@ -259,7 +259,7 @@ func TestBatchesLetTheStoreReturn(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if s := l.Stats(); s.Open > 0 {
+				if s := l.Stats(); s.OpenBreakers > 0 {
 					t.Errorf("the store is back and still given up: %+v", s)
 				}
 			})
@@ -363,7 +363,7 @@ func TestOneNodeExceedsNothing(t *testing.T) {
 					t.Errorf("seed %d, key %s: %d of %d units were admitted, and the store says that %d remain", seed, key, n, burst, left)
 				}
 			}
-			if s := l.Stats(); s.Fallback != 0 || s.Owed != 0 {
+			if s := l.Stats(); s.Fallback != 0 || s.Unsynced != 0 {
 				t.Errorf("seed %d: stats %+v", seed, s)
 			}
 		})

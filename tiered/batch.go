@@ -68,7 +68,7 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 		}
 		if len(b.Charges) == 1 {
 			var err error
-			b.Decisions[i], err = t.ask(ctx, &c)
+			b.Decisions[i], err = t.callStore(ctx, &c)
 			return err
 		}
 		if rest == nil {
@@ -78,16 +78,16 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 		rest[br] = append(rest[br], c)
 	}
 	for _, calls := range rest {
-		if err := t.askEach(ctx, b, calls); err != nil {
+		if err := t.callStoreEach(ctx, b, calls); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askEach asks the store for some charges of a batch, all on one part. If one of them is bad,
+// callStoreEach asks the store for some charges of a batch, all on one part. If one of them is bad,
 // each is asked for by itself.
-func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) error {
+func (t *Limiter) callStoreEach(ctx context.Context, b *weir.Batch, calls []call) error {
 	s := t.newSync(weir.Batch{Op: weir.TakeEach}, calls)
 	err := t.carry(ctx, s)
 	for i := range calls {
@@ -99,10 +99,10 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) erro
 			*d = s.batch.Decisions[i]
 		case errors.Is(err, weir.ErrState):
 			var bad error
-			if *d, bad = t.ask(ctx, c); bad != nil {
+			if *d, bad = t.callStore(ctx, c); bad != nil {
 				return bad
 			}
-		case isAway(err):
+		case isUnavailable(err):
 			c.why = err
 			*d = t.fallback(weir.TakeEach, c)
 		default:
@@ -137,7 +137,7 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 		return nil
 	case errors.Is(err, weir.ErrState):
 		t.counts.unreadable.Add(int64(len(calls)))
-	case !isAway(err):
+	case !isUnavailable(err):
 		return err
 	}
 	return t.fallbackAll(b, calls, err)
@@ -176,7 +176,7 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 	for i := range calls {
 		c, l, d := &calls[i], before[i], &b.Decisions[i]
 		switch {
-		case isAway(err) || errors.Is(err, weir.ErrState):
+		case isUnavailable(err) || errors.Is(err, weir.ErrState):
 			*d = t.fallback(weir.PeekEach, c)
 			continue
 		case err != nil:
@@ -237,15 +237,15 @@ func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 	if err != nil {
 		return err
 	}
-	list := make([]Word, 0, len(b.Charges))
+	list := make([]Message, 0, len(b.Charges))
 	for _, c := range b.Charges {
 		pl := t.planOf(c.Policy)
-		if e := t.table.find(pl.family, c.Key, t.table.hash(pl.family, c.Key)); e != nil {
+		if e := t.table.find(pl.history, c.Key, t.table.hash(pl.history, c.Key)); e != nil {
 			t.forget(pl, e)
 		}
-		list = append(list, Word{Kind: WasReset, Policy: c.Policy.Name(), Key: c.Key})
+		list = append(list, Message{Kind: KeyReset, Policy: c.Policy.Name(), Key: c.Key})
 	}
-	t.announce(ctx, list...)
+	t.publishNow(ctx, list...)
 	return nil
 }
 
@@ -268,20 +268,20 @@ func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	ended := t.changing(b.Charges)
 	err := t.do(ctx, b)
 	ended()
-	away := isAway(err)
+	unavailable := isUnavailable(err)
 	charged := err == nil || errors.Is(err, weir.ErrUnknown) // or it may have been, and nothing is charged twice
 	for i := range calls {
 		c := &calls[i]
 		if charged {
 			t.chargedElsewhere(c, c.cost)
-		} else if away {
+		} else if unavailable {
 			t.record(c, c.cost, 0)
 		}
-		if away {
+		if unavailable {
 			b.Decisions[i] = t.fallback(weir.DebitEach, c)
 		}
 	}
-	if away {
+	if unavailable {
 		return nil
 	}
 	return err
@@ -316,10 +316,10 @@ func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
 	if err := t.store.Set(within, old, new); err != nil {
 		return err
 	}
-	f := t.familyOf(new.Name())
+	f := t.historyOf(new.Name())
 	f.replaced(old, new)
 	t.wakeUp() // allowances are void, and usage is flushed
-	t.announce(ctx, Word{Kind: WasSet, Policy: new.Name()})
+	t.publishNow(ctx, Message{Kind: PolicyChanged, Policy: new.Name()})
 	return nil
 }
 

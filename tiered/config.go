@@ -117,7 +117,7 @@ type Config struct {
 
 	// OnBreaker, unless it is nil, is called when a part of the store is given
 	// up, and when it is back. It must be quick.
-	OnBreaker func(part int, open bool, why error)
+	OnBreaker func(partition int, open bool, why error)
 
 	// Now and Random are for tests. The defaults are weir.Now and a random number
 	// from 0 to 1.

@@ -60,7 +60,7 @@ type demand struct {
 }
 
 // asked notes a charge that is asked of the store.
-func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
+func (m *demand) observe(cost int64, now weir.Instant, ttl time.Duration) {
 	if now.Sub(m.since) > ttl || m.since == 0 {
 		m.since, m.units, m.calls = now, 0, 0
 	}
@@ -84,7 +84,7 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := &e.demand
-	m.asked(c.cost, now, t.config.LeaseTTL)
+	m.observe(c.cost, now, t.config.LeaseTTL)
 	c.busy = m.calls >= leastCalls-1 || m.block > 0
 	if m.leasing || now < m.exactly || e.state.limits != c.plan.limits || t.closed.Load() {
 		return 0

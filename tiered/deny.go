@@ -29,7 +29,7 @@ func (c *call) denied(now weir.Instant) (weir.Decision, bool) {
 		return weir.Decision{}, false
 	}
 	pl, cost, n := c.plan, c.cost, c.entry.denial.Load()
-	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.family.epoch.Load() {
+	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.history.epoch.Load() {
 		return weir.Decision{}, false
 	}
 	if cost < n.cost || cost > n.cost && !n.never && !pl.single {
@@ -70,9 +70,9 @@ func (pl *plan) takes(units int64) time.Duration {
 // Another node may end one at any moment, and this node does not learn of it.
 const maxHeldDeny = time.Millisecond
 
-// worthTelling is how long a denial must last for other nodes to be told: word takes
+// minPublishedDenial is how long a denial must last for other nodes to be told: word takes
 // some milliseconds to reach them.
-const worthTelling = 20 * time.Millisecond
+const minPublishedDenial = 20 * time.Millisecond
 
 // refused caches a refusal of the store, in reply to a call that was sent at c.now, when
 // the key was at generation c.gen.
@@ -96,7 +96,7 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		return
 	}
 	e.denial.Store(n)
-	if t.table.generation(pl.family, e.hash) != c.gen { // it may have been dropped before it was there
+	if t.table.generation(pl.history, e.hash) != c.gen { // it may have been dropped before it was there
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
@@ -104,14 +104,14 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
-	if t.config.Bus != nil && !n.never && !n.held && n.until.Sub(now) >= worthTelling {
-		t.tell(e, n, whole)
+	if t.config.Bus != nil && !n.never && !n.held && n.until.Sub(now) >= minPublishedDenial {
+		t.queueDenial(e, n, whole)
 	}
 }
 
 // changed notes a change of a key's state: what is cached of it is dropped, also if a
 // reply is just being cached.
-func (t *Limiter) changed(f *family, key string) *entry {
+func (t *Limiter) changed(f *policyHistory, key string) *entry {
 	h := t.table.hash(f, key)
 	t.table.changed(h)
 	e := t.table.find(f, key, h)
@@ -126,7 +126,7 @@ func (t *Limiter) changed(f *family, key string) *entry {
 func (t *Limiter) changing(charges []weir.Charge) (ended func()) {
 	note := func() {
 		for i := range charges {
-			t.changed(t.planOf(charges[i].Policy).family, charges[i].Key)
+			t.changed(t.planOf(charges[i].Policy).history, charges[i].Key)
 		}
 	}
 	note()

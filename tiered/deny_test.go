@@ -197,7 +197,7 @@ func TestNodesHearEachOther(t *testing.T) {
 		if !take(t, a, p, "k", 1).Allowed {
 			t.Error("a raised limit on b is not felt on a")
 		}
-		if s := a.Stats(); s.Nodes != 2 || s.Published < 2 || s.Heard < 2 {
+		if s := a.Stats(); s.Nodes != 2 || s.Published < 2 || s.Received < 2 {
 			t.Errorf("stats %+v", s)
 		}
 	})

@@ -48,7 +48,7 @@ func newShare(pl *plan, nodes int) *share {
 		s.at[i] = len(limits)
 		limits = append(limits, l)
 	}
-	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.family.id), limits...)
+	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.history.id), limits...)
 	return s
 }
 
@@ -134,7 +134,7 @@ func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
 func (t *Limiter) report(b, local *weir.Batch, calls []call) {
 	allowed, at := local.Allowed(), 0
 	for i := range calls {
-		c, r := &calls[i], weir.Receipt{ID: t.nobody, Units: calls[i].cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
+		c, r := &calls[i], weir.Receipt{ID: t.failOpenID, Units: calls[i].cost, Expiry: calls[i].now.Add(weir.DefaultTTL)}
 		if c.share != nil {
 			b.Decisions[i] = c.shared(local.Decisions[at], nil)
 			if b.Op == weir.ReserveAll && allowed {
@@ -254,7 +254,7 @@ func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 	sub := weir.Batch{Op: b.Op, TTL: b.TTL} // for the store
 	for i, r := range b.Receipts {
 		switch {
-		case r.ID == t.nobody:
+		case r.ID == t.failOpenID:
 			if b.Op == weir.Renew {
 				b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted, Estimate: true}
 			}

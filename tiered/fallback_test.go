@@ -94,7 +94,7 @@ func TestOutageContinues(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 20 {
 			t.Errorf("%d remain in the store, want 20", left)
 		}
-		if s := l.Stats(); s.Owed != 0 || s.Lost != 0 || s.Opened != 1 || s.Closed != 1 {
+		if s := l.Stats(); s.Unsynced != 0 || s.Lost != 0 || s.Opened != 1 || s.Closed != 1 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -168,7 +168,7 @@ func TestCallerLeaves(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		}
-		if s := l.Stats(); s.Open != 0 || s.Unknown != 10 || s.Failures != 0 {
+		if s := l.Stats(); s.OpenBreakers != 0 || s.Unknown != 10 || s.Failures != 0 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -200,7 +200,7 @@ func TestBreaker(t *testing.T) {
 					})
 					take(t, l, p, "k", 1)
 				}
-				if open := l.Stats().Open == 1; open != tt.open {
+				if open := l.Stats().OpenBreakers == 1; open != tt.open {
 					t.Errorf("open: %t, want %t", open, tt.open)
 				}
 			})
@@ -224,7 +224,7 @@ func TestProbeWrites(t *testing.T) {
 		probed := store.count()
 		store.set(func(f *flaky) { f.down, f.full = nil, true })
 		time.Sleep(2 * time.Second)
-		if s := l.Stats(); s.Open != 1 {
+		if s := l.Stats(); s.OpenBreakers != 1 {
 			t.Error("it is taken for back while nothing can be written")
 		}
 		if n := store.count() - probed; n < 6 || n > 11 {
@@ -468,7 +468,7 @@ func TestUnknownIsNotChargedTwice(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 92 {
 			t.Errorf("%d remain of 100 after three calls and a debit of 5, want 92", left)
 		}
-		if s := l.Stats(); s.Unknown != 4 || s.Owed != 0 {
+		if s := l.Stats(); s.Unknown != 4 || s.Unsynced != 0 {
 			t.Errorf("stats %+v", s)
 		}
 	})

@@ -133,8 +133,8 @@ func breakStore(t testing.TB, f *flaky, l *tiered.Limiter, p *weir.Policy) {
 	for i := range 5 {
 		take(t, l, p, fmt.Sprint("breaks", i), 1)
 	}
-	if s := l.Stats(); s.Open != 1 {
-		t.Fatalf("%d parts are given up after 5 failures, want 1", s.Open)
+	if s := l.Stats(); s.OpenBreakers != 1 {
+		t.Fatalf("%d parts are given up after 5 failures, want 1", s.OpenBreakers)
 	}
 }
 
@@ -143,8 +143,8 @@ func heal(t testing.TB, f *flaky, l *tiered.Limiter) {
 	t.Helper()
 	f.set(func(f *flaky) { f.down, f.hangs, f.full = nil, false, false })
 	time.Sleep(time.Second) // of virtual time
-	if s := l.Stats(); s.Open != 0 {
-		t.Fatalf("%d parts are given up a second after they are back", s.Open)
+	if s := l.Stats(); s.OpenBreakers != 0 {
+		t.Fatalf("%d parts are given up a second after they are back", s.OpenBreakers)
 	}
 }
 
@@ -156,7 +156,7 @@ type wire struct {
 
 type end struct {
 	wire  *wire
-	heard func([]tiered.Word)
+	heard func([]tiered.Message)
 }
 
 func (w *wire) join() *end {
@@ -167,7 +167,7 @@ func (w *wire) join() *end {
 	return e
 }
 
-func (e *end) Publish(_ context.Context, words []tiered.Word) error {
+func (e *end) Publish(_ context.Context, words []tiered.Message) error {
 	time.Sleep(time.Millisecond)
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
@@ -179,7 +179,7 @@ func (e *end) Publish(_ context.Context, words []tiered.Word) error {
 	return nil
 }
 
-func (e *end) Listen(heard func([]tiered.Word)) (stop func()) {
+func (e *end) Listen(heard func([]tiered.Message)) (stop func()) {
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
 	e.heard = heard

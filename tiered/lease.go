@@ -26,7 +26,7 @@ type lease struct {
 	began   weir.Instant
 	until   weir.Instant // no unit is spent after that
 	low     uint64       // with less it is renewed
-	told    keyState     // what the store said besides
+	state   keyState     // what the store said besides
 
 	word     atomic.Uint64
 	renewing atomic.Bool
@@ -38,7 +38,7 @@ const leftMask = 1<<32 - 1
 
 // usable says whether the lease serves calls under pl at now.
 func (l *lease) usable(pl *plan, now weir.Instant) bool {
-	return l.plan.limits == pl.limits && now < l.until && l.plan.epoch == pl.family.epoch.Load()
+	return l.plan.limits == pl.limits && now < l.until && l.plan.epoch == pl.history.epoch.Load()
 }
 
 // spend takes cost units, or returns false if that many are not left.
@@ -69,8 +69,8 @@ func (l *lease) serves(pl *plan, cost int64, now weir.Instant) bool {
 // decision is the answer to a charge that was spent.
 func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	return weir.Decision{
-		Allowed: true, Reason: weir.Admitted, By: l.told.by, Limit: l.told.limit,
-		Remaining: min(l.told.limit, l.told.remaining+int64(left)), ResetAfter: max(0, l.told.resetAt.Sub(now)), Estimate: true,
+		Allowed: true, Reason: weir.Admitted, By: l.state.by, Limit: l.state.limit,
+		Remaining: min(l.state.limit, l.state.remaining+int64(left)), ResetAfter: max(0, l.state.resetAt.Sub(now)), Estimate: true,
 	}
 }
 
@@ -119,8 +119,8 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	defer cancel()
 	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doBy(t.store, ctx, c.within, b, nil) })
 	switch {
-	case isAway(err):
-		return t.away(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
+	case isUnavailable(err):
+		return t.unavailable(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
 	case err != nil:
 		return weir.Decision{}, err
 	case l == nil: // so much does not fit: the key is near its limit
@@ -163,7 +163,7 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 	}
 	t.table.changed(e.hash)
 	l := &lease{
-		entry: e, plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.state,
+		entry: e, plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), state: e.state,
 		began: sent, until: sent.Add(t.leaseLasts()),
 	}
 	l.word.Store(uint64(n))

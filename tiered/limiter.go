@@ -19,24 +19,24 @@ import (
 // and Close it: leases are given back then. All methods may be called by any number of
 // goroutines.
 type Limiter struct {
-	config   Config // set by New, like everything up to renewals
-	store    *store
-	breakers []*breaker
-	table    *table
-	crowd    *crowd // for Leased; otherwise nil
-	unlisten func()
-	ctx      context.Context // of what runs in the background
-	cancel   context.CancelFunc
-	nobody   [16]byte      // the receipt of what failed open
-	renewals chan struct{} // holds one for each renewal under way
+	config     Config // set by New, like everything up to renewals
+	store      *store
+	breakers   []*breaker
+	table      *table
+	sketch     *admissionSketch // for Leased; otherwise nil
+	unlisten   func()
+	ctx        context.Context // of what runs in the background
+	cancel     context.CancelFunc
+	failOpenID [16]byte      // the receipt of what failed open
+	renewals   chan struct{} // holds one for each renewal under way
 
-	families sync.Map // name → *family
-	named    atomic.Int64
-	plans    [plans]atomic.Pointer[plan]
+	histories sync.Map // name → *policyHistory
+	named     atomic.Int64
+	plans     [plans]atomic.Pointer[plan]
 
 	leases   leases
 	wake     chan struct{} // holds one if the maintenance loop has something to do
-	words    chan Word     // denials that the other nodes are to be told
+	denials  chan Message  // denials that the other nodes are to be told
 	receipts receipts
 	counts   counts
 
@@ -56,18 +56,18 @@ func New(c Config) (*Limiter, error) {
 	c = c.withDefaults()
 	t := &Limiter{config: c, store: newStore(c), table: newTable(c.MaxKeys), renewals: make(chan struct{}, mostRenewals)}
 	if c.Mode == Leased {
-		t.crowd = new(crowd)
+		t.sketch = new(admissionSketch)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wake = make(chan struct{}, 1)
-	for i := range t.store.parts {
+	for i := range t.store.partitions {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
-	_, _ = rand.Read(t.nobody[:]) // it never fails
+	_, _ = rand.Read(t.failOpenID[:]) // it never fails
 	t.background(t.maintain)
 	if c.Bus != nil {
-		t.words = make(chan Word, mostWords)
-		t.unlisten = c.Bus.Listen(t.heard)
+		t.denials = make(chan Message, maxQueuedDenials)
+		t.unlisten = c.Bus.Listen(t.receive)
 		t.background(t.publish)
 	}
 	return t, nil
@@ -214,10 +214,10 @@ type call struct {
 // begin looks up what is known of a charge.
 func (t *Limiter) begin(c weir.Charge) call {
 	pl := t.planOf(c.Policy)
-	h := t.table.hash(pl.family, c.Key)
+	h := t.table.hash(pl.history, c.Key)
 	return call{
-		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.family, c.Key, h),
-		now: t.now(), gen: t.table.generation(pl.family, h),
+		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.history, c.Key, h),
+		now: t.now(), gen: t.table.generation(pl.history, h),
 	}
 }
 
@@ -232,7 +232,7 @@ func (t *Limiter) beginAll(charges []weir.Charge) []call {
 // find looks for the entry again, unless there was one: it may have been added meanwhile.
 func (c *call) find(t *Limiter) bool {
 	if c.entry == nil {
-		c.entry = t.table.find(c.plan.family, c.key, c.hash)
+		c.entry = t.table.find(c.plan.history, c.key, c.hash)
 	}
 	return c.entry != nil
 }
@@ -241,7 +241,7 @@ func (c *call) find(t *Limiter) bool {
 // is no room.
 func (c *call) needEntry(t *Limiter) bool {
 	if c.entry == nil {
-		c.entry = t.table.add(c.plan.family, c.key, c.hash)
+		c.entry = t.table.add(c.plan.history, c.key, c.hash)
 	}
 	return c.entry != nil
 }
@@ -260,7 +260,7 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 	if err := ctx.Err(); err != nil {
 		return weir.Decision{}, err
 	}
-	return t.ask(ctx, &c)
+	return t.callStore(ctx, &c)
 }
 
 // atOnce answers from what this node knows or holds.
@@ -280,10 +280,10 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 }
 
 // ask is for a charge that is not answered at once.
-func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
+func (t *Limiter) callStore(ctx context.Context, c *call) (weir.Decision, error) {
 	switch {
 	case t.breakerOf(c.plan.policy, c.key).open.Load():
-		return t.away(c, errOpen)
+		return t.unavailable(c, errOpen)
 	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
 	case c.plan.async && !t.closed.Load():
@@ -307,15 +307,15 @@ func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, e
 		return d, nil
 	case errors.Is(err, weir.ErrState):
 		t.reportUnreadable(c, err)
-		return t.away(c, err)
-	case isAway(err):
-		return t.away(c, err)
+		return t.unavailable(c, err)
+	case isUnavailable(err):
+		return t.unavailable(c, err)
 	}
 	return weir.Decision{}, err
 }
 
 // away is for a charge that the store cannot be asked for, because of why.
-func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
+func (t *Limiter) unavailable(c *call, why error) (weir.Decision, error) {
 	c.why = why
 	if c.plan.force.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly

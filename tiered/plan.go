@@ -18,7 +18,7 @@ import (
 const farAway = 365 * 24 * time.Hour
 
 // A family is the policies of one name, whose limits share their state.
-type family struct {
+type policyHistory struct {
 	name string // set once, like the next two
 	id   int    // names its rows in Local
 	salt uint64
@@ -38,7 +38,7 @@ type version struct{ brought, force *weir.Policy }
 const mostVersions = 256
 
 // replaced puts new in force wherever old was.
-func (f *family) replaced(old, new *weir.Policy) {
+func (f *policyHistory) replaced(old, new *weir.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := f.forceLocked(old)
@@ -55,7 +55,7 @@ func (f *family) replaced(old, new *weir.Policy) {
 
 // follow looks up what is in force for the policies that callers bring. It says whether
 // that has changed.
-func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool) {
+func (f *policyHistory) follow(current func(p *weir.Policy) *weir.Policy) (changed bool) {
 	f.mu.Lock()
 	list := slices.Collect(maps.Values(f.policies))
 	f.mu.Unlock()
@@ -76,7 +76,7 @@ func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool
 
 // bring notes that callers bring p, and returns what decides for them, as far as this node
 // knows.
-func (f *family) bring(p *weir.Policy) *weir.Policy {
+func (f *policyHistory) bring(p *weir.Policy) *weir.Policy {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	in := f.forceLocked(p)
@@ -84,7 +84,7 @@ func (f *family) bring(p *weir.Policy) *weir.Policy {
 	return in
 }
 
-func (f *family) forceLocked(p *weir.Policy) *weir.Policy {
+func (f *policyHistory) forceLocked(p *weir.Policy) *weir.Policy {
 	if in := f.policies[fingerprint(p)].force; in != nil {
 		return in
 	}
@@ -94,7 +94,7 @@ func (f *family) forceLocked(p *weir.Policy) *weir.Policy {
 // putLocked puts in in force for those who bring p. If there are too many policies, those that
 // decide themselves are forgotten, and then all: nobody should still bring what was replaced
 // long ago.
-func (f *family) putLocked(p, in *weir.Policy) {
+func (f *policyHistory) putLocked(p, in *weir.Policy) {
 	v := version{brought: p, force: in}
 	if fingerprint(p) == fingerprint(in) {
 		v.force = nil
@@ -121,7 +121,7 @@ func fingerprint(p *weir.Policy) uint64 {
 type plan struct {
 	policy   *weir.Policy // as callers bring it
 	force    *weir.Policy // what decides, as far as this node knows
-	family   *family
+	history  *policyHistory
 	epoch    uint64 // of the family, when it was made
 	limits   uint64 // fingerprint
 	capacity int64
@@ -142,7 +142,7 @@ const plans = 1024
 // planOf returns the plan of p.
 func (t *Limiter) planOf(p *weir.Policy) *plan {
 	at := &t.plans[p.Compiled().Serial%plans]
-	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.family.epoch.Load() {
+	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.history.epoch.Load() {
 		return pl
 	}
 	pl := t.newPlan(p)
@@ -150,22 +150,22 @@ func (t *Limiter) planOf(p *weir.Policy) *plan {
 	return pl
 }
 
-// familyOf returns the family of that name.
-func (t *Limiter) familyOf(name string) *family {
-	if f, ok := t.families.Load(name); ok {
-		return f.(*family)
+// historyOf returns the family of that name.
+func (t *Limiter) historyOf(name string) *policyHistory {
+	if f, ok := t.histories.Load(name); ok {
+		return f.(*policyHistory)
 	}
-	f, _ := t.families.LoadOrStore(name, &family{
+	f, _ := t.histories.LoadOrStore(name, &policyHistory{
 		name: name, id: int(t.named.Add(1)), salt: rand.Uint64(), policies: map[uint64]version{},
 	})
-	return f.(*family)
+	return f.(*policyHistory)
 }
 
 func (t *Limiter) newPlan(p *weir.Policy) *plan {
-	f := t.familyOf(p.Name())
+	f := t.historyOf(p.Name())
 	epoch := f.epoch.Load()
 	in := f.bring(p)
-	pl := &plan{policy: p, force: in, family: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
+	pl := &plan{policy: p, force: in, history: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
 		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
 		pl.leasable = pl.leasable && smooth

@@ -17,11 +17,11 @@ const answerTime = 5 * time.Millisecond
 // store is the limiter that all nodes share, and what is known about it.
 type store struct {
 	weir.Limiter
-	parts   int
-	partOf  func(p *weir.Policy, key string) int // nil if there is one part
-	timeout time.Duration
-	timely  bool         // it ends calls by itself within timeout
-	patient weir.Limiter // the same, for calls that nobody waits for
+	partitions  int
+	partitionOf func(p *weir.Policy, key string) int // nil if there is one part
+	timeout     time.Duration
+	timely      bool         // it ends calls by itself within timeout
+	patient     weir.Limiter // the same, for calls that nobody waits for
 
 	// changed tells the store that a policy was set elsewhere. One that learns of that by
 	// itself may do so later than this node, and its old denial would be believed again.
@@ -34,19 +34,19 @@ type store struct {
 	// rounds returns how many calls a batch needs one after the other.
 	rounds func(b *weir.Batch) int
 
-	max   int64
-	under atomic.Int64 // calls under way
+	max      int64
+	inFlight atomic.Int64 // calls under way
 }
 
 func newStore(c Config) *store {
 	s := &store{
-		Limiter: c.Store, patient: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight),
+		Limiter: c.Store, patient: c.Store, partitions: 1, timeout: c.Timeout, max: int64(c.MaxInFlight),
 		changed: func(string) {},
 		current: func(context.Context, *weir.Policy) *weir.Policy { return nil },
 		rounds:  func(*weir.Batch) int { return 1 },
 	}
 	if p, ok := c.Store.(Partitioned); ok && p.Partitions() > 1 {
-		s.parts, s.partOf, s.rounds = p.Partitions(), p.Partition, p.Rounds
+		s.partitions, s.partitionOf, s.rounds = p.Partitions(), p.Partition, p.Rounds
 	}
 	if timed, ok := c.Store.(Timed); ok {
 		s.timely = timed.Timeout() <= c.Timeout
@@ -84,34 +84,36 @@ func (s *store) budget(ctx context.Context, rounds int) time.Duration {
 // maxRounds bounds the rounds of which each has its time-out.
 const maxRounds = 4
 
-// An awayError says that the store could not be asked, and why.
-type awayError struct{ err error }
+// An unavailableError says that the store could not be asked, and why.
+type unavailableError struct{ err error }
 
-func (e *awayError) Error() string { return fmt.Sprintf("tiered: the store is away: %v", e.err) }
+func (e *unavailableError) Error() string {
+	return fmt.Sprintf("tiered: the store is unavailable: %v", e.err)
+}
 
 // Is says that the store is unavailable.
-func (e *awayError) Is(target error) bool { return target == weir.ErrUnavailable }
+func (e *unavailableError) Is(target error) bool { return target == weir.ErrUnavailable }
 
 // Unwrap returns why.
-func (e *awayError) Unwrap() error { return e.err }
+func (e *unavailableError) Unwrap() error { return e.err }
 
 var (
-	errOpen    = &awayError{errors.New("the breaker is open")}
-	errBusy    = &awayError{weir.ErrBusy}
-	errNotSent = &awayError{errors.New("it was not sent")}
+	errOpen    = &unavailableError{errors.New("the breaker is open")}
+	errBusy    = &unavailableError{weir.ErrBusy}
+	errNotSent = &unavailableError{errors.New("it was not sent")}
 )
 
-func isAway(err error) bool {
-	_, ok := err.(*awayError)
+func isUnavailable(err error) bool {
+	_, ok := err.(*unavailableError)
 	return ok
 }
 
 // breakerOf returns the breaker of a key's part.
 func (t *Limiter) breakerOf(p *weir.Policy, key string) *breaker {
-	if t.store.partOf == nil {
+	if t.store.partitionOf == nil {
 		return t.breakers[0]
 	}
-	return t.breakers[t.store.partOf(p, key)]
+	return t.breakers[t.store.partitionOf(p, key)]
 }
 
 // enter is the way to the store. Unless it returns an error, leave is the way back.
@@ -119,8 +121,8 @@ func (t *Limiter) enter(b *breaker) error {
 	if b.open.Load() {
 		return errOpen
 	}
-	if t.store.under.Add(1) > t.store.max {
-		t.store.under.Add(-1)
+	if t.store.inFlight.Add(1) > t.store.max {
+		t.store.inFlight.Add(-1)
 		t.counts.busy.Add(1)
 		return errBusy
 	}
@@ -131,7 +133,7 @@ func (t *Limiter) enter(b *breaker) error {
 // leave judges how a call ended. Its error is err if that is the caller's own doing,
 // or says that the store is away. Of a call that was late the breaker has been told.
 func (t *Limiter) leave(ctx context.Context, b *breaker, err error, late bool) error {
-	t.store.under.Add(-1)
+	t.store.inFlight.Add(-1)
 	if errors.Is(err, weir.ErrUnknown) && !late {
 		t.counts.unknown.Add(1)
 	}
@@ -146,7 +148,7 @@ func (t *Limiter) leave(ctx context.Context, b *breaker, err error, late bool) e
 	case !late:
 		t.storeFailed(b, err)
 	}
-	return &awayError{err}
+	return &unavailableError{err}
 }
 
 // storeFailed notes that the store did not answer.
@@ -213,7 +215,7 @@ func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.
 func (t *Limiter) opened(b *breaker, why error) {
 	t.counts.opened.Add(1)
 	if t.config.OnBreaker != nil {
-		t.config.OnBreaker(b.part, true, why)
+		t.config.OnBreaker(b.partition, true, why)
 	}
 	t.background(func() { t.probe(b) })
 }
@@ -229,17 +231,17 @@ func (t *Limiter) probe(b *breaker) {
 		case <-t.ctx.Done():
 			return
 		case <-timer.C:
-		case <-b.hurry:
-			timer.Reset(hurryEvery - time.Since(tried))
+		case <-b.probeSoon:
+			timer.Reset(minProbeInterval - time.Since(tried))
 			continue
 		}
 		tried = time.Now()
-		if t.answers(b) && t.flushPart(b, t.sendToProbed) {
+		if t.answers(b) && t.flushPartition(b, t.sendToProbed) {
 			b.close()
 			t.counts.closed.Add(1)
-			t.hurryOthers()
+			t.probeOthers()
 			if t.config.OnBreaker != nil {
-				t.config.OnBreaker(b.part, false, nil)
+				t.config.OnBreaker(b.partition, false, nil)
 			}
 			return
 		}
@@ -247,12 +249,12 @@ func (t *Limiter) probe(b *breaker) {
 	}
 }
 
-// hurryOthers has the parts that are still given up tried now: often several lie on one
+// probeOthers has the parts that are still given up tried now: often several lie on one
 // server, and are back together.
-func (t *Limiter) hurryOthers() {
+func (t *Limiter) probeOthers() {
 	for _, b := range t.breakers {
 		if b.open.Load() {
-			offer(b.hurry)
+			offer(b.probeSoon)
 		}
 	}
 }
@@ -288,7 +290,7 @@ var probePolicy = func() *weir.Policy {
 func (t *Limiter) probeOf(b *breaker) weir.Charge {
 	c := weir.Charge{Policy: probePolicy, Key: "0"}
 	const keys = 1 << 16
-	for i := 1; i < keys && t.store.partOf != nil && t.store.partOf(c.Policy, c.Key) != b.part; i++ {
+	for i := 1; i < keys && t.store.partitionOf != nil && t.store.partitionOf(c.Policy, c.Key) != b.partition; i++ {
 		c.Key = strconv.Itoa(i)
 	}
 	return c

@@ -89,7 +89,7 @@ func (t *Limiter) beginSyncLocked(e *entry, pl *plan) (k syncKey, used int64) {
 	a.shared = 0
 	used = k.unsynced
 	if k.shared > 0 {
-		used = min(used+min(k.shared, t.unpaid(pl, e, t.now())), weir.MaxCost)
+		used = min(used+min(k.shared, t.unitsToCharge(pl, e, t.now())), weir.MaxCost)
 	}
 	return k, used
 }
@@ -105,7 +105,7 @@ func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 	generations := map[uint64]generation{}
 	for i := range s.calls {
 		c := &s.calls[i]
-		c.now, generations[c.hash] = sent, t.table.generation(c.plan.family, c.hash)
+		c.now, generations[c.hash] = sent, t.table.generation(c.plan.history, c.hash)
 	}
 	err := send(s)
 	if aboutOne(err) && len(s.batch.Charges) > 1 {
@@ -218,7 +218,7 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 	if !s.carries() || t.closed.Load() { // it need not outlive the caller
 		return t.run(s, func(s *syncCall) error { return t.do(ctx, &s.batch) })
 	}
-	w := &ask{with: s, done: make(chan struct{})}
+	w := &waiter{with: s, done: make(chan struct{})}
 	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key) // the batch is the call's from here on
 	budget := t.store.budget(ctx, t.store.rounds(&s.batch))
 	t.finish(func() {
@@ -321,7 +321,7 @@ func (t *Limiter) flush() bool {
 	for _, b := range t.breakers {
 		if b.flushable() {
 			all.Go(func() {
-				if !t.flushPart(b, t.send) {
+				if !t.flushPartition(b, t.send) {
 					failed.Store(true)
 				}
 			})
@@ -331,9 +331,9 @@ func (t *Limiter) flush() bool {
 	return !failed.Load()
 }
 
-// flushPart sends the usage of one part. It returns false at the first call that the
+// flushPartition sends the usage of one part. It returns false at the first call that the
 // store did not answer; what was not sent stays listed.
-func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
+func (t *Limiter) flushPartition(b *breaker, send func(*syncCall) error) bool {
 	u := &b.unflushed
 	for left := u.len(); left > 0; left -= flushBatch { // what is listed meanwhile has time
 		s := t.flushCall(u.take(min(left, flushBatch)))
@@ -389,7 +389,7 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 // again as the store was unavailable.
 //
 // Of several limits one may still count what another has forgotten: then all is charged.
-func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
+func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 	s := pl.share.Load()
 	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
 		return weir.MaxCost

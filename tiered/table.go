@@ -18,11 +18,11 @@ import (
 // the limiter, not found by way of the table. A new entry may stand beside it then, which
 // costs only knowledge.
 type entry struct {
-	family *family // set by add, like the next two
-	key    string
-	hash   uint64
-	next   atomic.Pointer[entry] // in the bucket; written under the table's mu
-	used   atomic.Bool           // since eviction last came by
+	history *policyHistory // set by add, like the next two
+	key     string
+	hash    uint64
+	next    atomic.Pointer[entry] // in the bucket; written under the table's mu
+	used    atomic.Bool           // since eviction last came by
 
 	denial atomic.Pointer[denial]
 	lease  atomic.Pointer[lease]
@@ -76,12 +76,14 @@ func newTable(maxKeys int) *table {
 }
 
 // hash returns where f's key belongs.
-func (t *table) hash(f *family, key string) uint64 { return maphash.String(t.seed, key) ^ f.salt }
+func (t *table) hash(f *policyHistory, key string) uint64 {
+	return maphash.String(t.seed, key) ^ f.salt
+}
 
 // find returns the entry, or nil.
-func (t *table) find(f *family, key string, h uint64) *entry {
+func (t *table) find(f *policyHistory, key string, h uint64) *entry {
 	for e := t.heads[h&t.mask].Load(); e != nil; e = e.next.Load() {
-		if e.hash == h && e.family == f && e.key == key {
+		if e.hash == h && e.history == f && e.key == key {
 			if !e.used.Load() {
 				e.used.Store(true)
 			}
@@ -93,7 +95,7 @@ func (t *table) find(f *family, key string, h uint64) *entry {
 
 // add finds the entry or makes one. It returns nil if there is no room and nothing can
 // go.
-func (t *table) add(f *family, key string, h uint64) *entry {
+func (t *table) add(f *policyHistory, key string, h uint64) *entry {
 	if e := t.find(f, key, h); e != nil {
 		return e
 	}
@@ -105,7 +107,7 @@ func (t *table) add(f *family, key string, h uint64) *entry {
 	if t.len.Load() >= t.max && !t.evictLocked() {
 		return nil
 	}
-	e := &entry{family: f, key: strings.Clone(key), hash: h} // the key is the caller's
+	e := &entry{history: f, key: strings.Clone(key), hash: h} // the key is the caller's
 	e.used.Store(true)
 	head := &t.heads[h&t.mask]
 	e.next.Store(head.Load())
@@ -142,7 +144,7 @@ func (t *table) evictLocked() bool {
 // ended, as nobody knows when in between it was carried out.
 type generation struct{ epoch, changes uint64 }
 
-func (t *table) generation(f *family, h uint64) generation {
+func (t *table) generation(f *policyHistory, h uint64) generation {
 	return generation{f.epoch.Load(), t.changes[h%uint64(len(t.changes))].Load()}
 }
 

@@ -19,13 +19,13 @@ type stop struct {
 	node int
 
 	mu    sync.Mutex // guards the field below, and is held while heard runs
-	heard func([]tiered.Word)
+	heard func([]tiered.Message)
 }
 
 var _ tiered.Bus = (*stop)(nil)
 
 // Publish implements tiered.Bus.
-func (b *stop) Publish(_ context.Context, words []tiered.Word) error {
+func (b *stop) Publish(_ context.Context, words []tiered.Message) error {
 	s := &b.f.scenario
 	for i, w := range words {
 		w := w
@@ -45,20 +45,20 @@ func (b *stop) Publish(_ context.Context, words []tiered.Word) error {
 }
 
 // deliver tells a node what another has published.
-func (b *stop) deliver(from int, w tiered.Word) {
-	if s := &b.f.scenario; w.Kind == tiered.Denied {
+func (b *stop) deliver(from int, w tiered.Message) {
+	if s := &b.f.scenario; w.Kind == tiered.KeyDenied {
 		w.Until = s.read(b.node, s.time(from, w.Until))
 		w.ResetAt = s.read(b.node, s.time(from, w.ResetAt))
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.heard != nil {
-		b.heard([]tiered.Word{w})
+		b.heard([]tiered.Message{w})
 	}
 }
 
 // Listen implements tiered.Bus.
-func (b *stop) Listen(heard func([]tiered.Word)) func() {
+func (b *stop) Listen(heard func([]tiered.Message)) func() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heard = heard

@@ -389,7 +389,7 @@ func (c *checker) guessed(node int) (sum float64) {
 }
 
 // unsyncedStat is what a node says it has not sent, and will not send.
-func unsyncedStat(s tiered.Stats) float64 { return float64(s.Owed + s.Forgiven) }
+func unsyncedStat(s tiered.Stats) float64 { return float64(s.Unsynced + s.Forgiven) }
 
 // paid is how many units of a node's share were paid for by the rate while the store was
 // away, or seemed to be, so that it need not be told. Of windows, it is what was granted in
@@ -430,7 +430,7 @@ func (c *checker) recovery() {
 		}
 	}
 	for i, st := range c.r.Before {
-		if !c.crashed(i) && !c.closed(i) && st.Open > 0 {
+		if !c.crashed(i) && !c.closed(i) && st.OpenBreakers > 0 {
 			c.wrong("node %d does not use a store that is back: %+v", i, st)
 		}
 	}

@@ -203,7 +203,7 @@ func (a *allowing) Stats() tiered.Stats {
 	a.km.Lock()
 	defer a.km.Unlock()
 	for _, k := range a.keys {
-		s.Owed += k.spent
+		s.Unsynced += k.spent
 	}
 	return s
 }

@@ -187,7 +187,7 @@ func TestFleetAsync(t *testing.T) {
 
 func owed(fleet []*process) (units int64) {
 	for _, r := range askAll(fleet, request{Do: "stats"}) {
-		units += r.Stats.Owed
+		units += r.Stats.Unsynced
 	}
 	return units
 }

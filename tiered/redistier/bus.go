@@ -153,7 +153,7 @@ func (b *Bus) Nodes() int { return int(b.nodes.Load()) }
 
 // Publish tells all other nodes. It ends with ctx, and after a second at most. An error
 // means that some words or all of them were lost, or may have been.
-func (b *Bus) Publish(ctx context.Context, words []tiered.Word) error {
+func (b *Bus) Publish(ctx context.Context, words []tiered.Message) error {
 	if len(words) == 0 {
 		return nil
 	}
@@ -166,7 +166,7 @@ func (b *Bus) Publish(ctx context.Context, words []tiered.Word) error {
 }
 
 // encode returns messages with how many words are in each, and why some are in none.
-func (b *Bus) encode(words []tiered.Word) (messages []string, counts []int64, err error) {
+func (b *Bus) encode(words []tiered.Message) (messages []string, counts []int64, err error) {
 	now := b.config.Now()
 	sent, known := b.clock.toRedis(now)
 	if !known {
@@ -182,7 +182,7 @@ func (b *Bus) encode(words []tiered.Word) (messages []string, counts []int64, er
 	for i := range words {
 		w := &words[i]
 		problem := checkWord(w)
-		if problem == nil && w.Kind == tiered.Denied && !known {
+		if problem == nil && w.Kind == tiered.KeyDenied && !known {
 			problem = ErrNoClock
 		}
 		if problem != nil {

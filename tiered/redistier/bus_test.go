@@ -50,10 +50,10 @@ func TestWords(t *testing.T) {
 		ears = append(ears, listen(t, b))
 	}
 	also := listen(t, all[1]) // the same bus
-	words := []tiered.Word{
+	words := []tiered.Message{
 		reset("a"), reset("\x00{}ü"),
-		{Kind: tiered.WasSet, Policy: "p"},
-		{Kind: tiered.Denied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
+		{Kind: tiered.PolicyChanged, Policy: "p"},
+		{Kind: tiered.KeyDenied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
 	}
 	publish(t, all[0], words...)
 	for _, e := range []*ear{ears[1], ears[2], also} {
@@ -87,7 +87,7 @@ func TestManyWords(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
 	e := listen(t, b)
-	var words []tiered.Word
+	var words []tiered.Message
 	for i := range 5000 {
 		words = append(words, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
 	}
@@ -123,7 +123,7 @@ func TestClocksDiffer(t *testing.T) {
 			known := longest(from) + longest(to)
 			truth := weir.Now().Add(time.Second)
 			key := fmt.Sprint(i)
-			publish(t, from, tiered.Word{Kind: tiered.Denied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
+			publish(t, from, tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
 			w := e.await(t, key)
 			early := truth.Add(-skew).Sub(w.Until)
 			least, most = min(least, early), max(most, early)
@@ -167,7 +167,7 @@ func TestClockIsUnknown(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: time.Minute}), open(t, Config{Redis: server(addr), Every: time.Minute})
 	e := listen(t, b)
-	denial := tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "k", Until: weir.Now() + 1e9}
+	denial := tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "k", Until: weir.Now() + 1e9}
 
 	r := a.clock.readings[0]
 	r.time = r.time.Add(time.Second)
@@ -178,7 +178,7 @@ func TestClockIsUnknown(t *testing.T) {
 		t.Errorf("a denial from the future: %+v, heard %v; want it lost", s, e.all())
 	}
 	a.clock.forget()
-	if err := a.Publish(t.Context(), []tiered.Word{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
+	if err := a.Publish(t.Context(), []tiered.Message{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
 		t.Errorf("error %v, want ErrNoClock", err)
 	}
 	e.await(t, "2")
@@ -285,7 +285,7 @@ func TestDamagedMessages(t *testing.T) {
 	}
 	publish(t, a, reset("good"))
 	e.await(t, "good")
-	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Heard != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
+	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Received != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
 		t.Errorf("stats %+v, heard %v, want %d damaged and 1 heard", s, e.all(), len(bad))
 	}
 }
@@ -311,11 +311,11 @@ func TestStop(t *testing.T) {
 	b.Close()
 	stopSecond()
 	publish(t, a, reset("3"))
-	b.Listen(func([]tiered.Word) { t.Error("a listener after Close is called") })()
+	b.Listen(func([]tiered.Message) { t.Error("a listener after Close is called") })()
 	if got := second.all(); len(got) != 2 {
 		t.Errorf("after Close: %v", got)
 	}
-	if err := b.Publish(t.Context(), []tiered.Word{reset("4")}); !errors.Is(err, ErrClosed) {
+	if err := b.Publish(t.Context(), []tiered.Message{reset("4")}); !errors.Is(err, ErrClosed) {
 		t.Errorf("publish after Close: %v", err)
 	}
 }
@@ -326,9 +326,9 @@ func TestSlowListener(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond}), open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond})
 	hold, slow := make(chan struct{}), ear{}
-	defer b.Listen(func(words []tiered.Word) { <-hold; slow.hear(words) })()
+	defer b.Listen(func(words []tiered.Message) { <-hold; slow.hear(words) })()
 	fast := listen(t, b)
-	words := make([]tiered.Word, 1000)
+	words := make([]tiered.Message, 1000)
 	for i := range words {
 		words[i] = reset("k")
 	}
@@ -354,7 +354,7 @@ func TestLatency(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
 	heard := make(chan weir.Instant, 1)
-	defer b.Listen(func(words []tiered.Word) {
+	defer b.Listen(func(words []tiered.Message) {
 		if words != nil {
 			heard <- weir.Now()
 		}
@@ -414,7 +414,7 @@ func TestLeastRights(t *testing.T) {
 		redis.MustDo("ACL", "SETUSER", "weir", "+"+right)
 	}
 	redis.MustDo("ACL", "SETUSER", "weir", "-publish")
-	if err := b.Publish(t.Context(), []tiered.Word{reset("k")}); err == nil || b.Stats().Lost != 1 {
+	if err := b.Publish(t.Context(), []tiered.Message{reset("k")}); err == nil || b.Stats().Lost != 1 {
 		t.Errorf("publish without the right: error %v, stats %+v", err, b.Stats())
 	}
 }

@@ -73,7 +73,7 @@ func TestNeverLater(t *testing.T) {
 			t.Fatalf("it was sent at %d by Redis's clock, and is said to have been at %d", server.at(real), sent)
 		}
 		lasts := time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "lasts"))
-		w := tiered.Word{Kind: tiered.Denied, Policy: "p", Until: from.at(real + lasts), ResetAt: from.at(real + 2*lasts)}
+		w := tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Until: from.at(real + lasts), ResetAt: from.at(real + 2*lasts)}
 		m, err := decode(string(appendWord(appendHeader(nil, me, sent), &w, from.at(real))))
 		if err != nil {
 			t.Fatal(err)

@@ -63,9 +63,9 @@ func appendHeader(to []byte, from nodeID, sent weir.Instant) []byte {
 }
 
 // checkWord says why a word cannot be encoded.
-func checkWord(w *tiered.Word) error {
+func checkWord(w *tiered.Message) error {
 	switch {
-	case w.Kind < tiered.Denied || w.Kind > tiered.WasSet:
+	case w.Kind < tiered.KeyDenied || w.Kind > tiered.PolicyChanged:
 		return fmt.Errorf("redistier: word of kind %d: there is none", w.Kind)
 	case w.Policy == "" || len(w.Policy) > maxPolicyBytes:
 		return fmt.Errorf("redistier: word on a policy with a name of %d bytes: it must have 1 to %d", len(w.Policy), maxPolicyBytes)
@@ -75,19 +75,19 @@ func checkWord(w *tiered.Word) error {
 
 // appendWord adds a word to a message that is made at now, by the clock of the word's
 // instants. The word must be one that checkWord likes.
-func appendWord(to []byte, w *tiered.Word, now weir.Instant) []byte {
+func appendWord(to []byte, w *tiered.Message, now weir.Instant) []byte {
 	head := byte(w.Kind)
-	if w.Kind == tiered.Denied {
+	if w.Kind == tiered.KeyDenied {
 		head |= instantTag(w.Until)<<2 | instantTag(w.ResetAt)<<4
 	}
 	to = append(to, head, byte(len(w.Policy)))
 	to = append(to, w.Policy...)
-	if w.Kind == tiered.WasSet {
+	if w.Kind == tiered.PolicyChanged {
 		return to
 	}
 	to = binary.AppendUvarint(to, uint64(len(w.Key)))
 	to = append(to, w.Key...)
-	if w.Kind != tiered.Denied {
+	if w.Kind != tiered.KeyDenied {
 		return to
 	}
 	to = binary.BigEndian.AppendUint64(to, w.Limits)
@@ -121,7 +121,7 @@ func appendInstant(to []byte, i, now weir.Instant) []byte {
 type message struct {
 	from  nodeID
 	sent  weir.Instant // by Redis's clock, 0 = unknown
-	words []tiered.Word
+	words []tiered.Message
 	given []byte // per word: the head
 }
 
@@ -146,7 +146,7 @@ func decode(text string) (message, error) {
 	d := decoder{rest: rest}
 	for len(d.rest) > 0 {
 		head, w := d.word()
-		if d.bad || w.Kind == tiered.Denied && m.sent == 0 {
+		if d.bad || w.Kind == tiered.KeyDenied && m.sent == 0 {
 			return message{}, errDamaged
 		}
 		m.words, m.given = append(m.words, w), append(m.given, head)
@@ -177,7 +177,7 @@ func settled(tag byte, i, made weir.Instant) weir.Instant {
 func (m *message) dropDenials() int {
 	kept := m.words[:0]
 	for _, w := range m.words {
-		if w.Kind != tiered.Denied {
+		if w.Kind != tiered.KeyDenied {
 			kept = append(kept, w)
 		}
 	}
@@ -193,22 +193,22 @@ type decoder struct {
 	policy string // the last word's
 }
 
-func (d *decoder) word() (head byte, w tiered.Word) {
+func (d *decoder) word() (head byte, w tiered.Message) {
 	head = d.byte()
-	w.Kind = tiered.WordKind(head & 3)
+	w.Kind = tiered.MessageKind(head & 3)
 	until, resetAt := head>>2&3, head>>4&3
 	switch {
-	case w.Kind < tiered.Denied, until > instantGiven, resetAt > instantGiven, head>>6 != 0:
+	case w.Kind < tiered.KeyDenied, until > instantGiven, resetAt > instantGiven, head>>6 != 0:
 		d.bad = true
-	case w.Kind != tiered.Denied && until|resetAt != 0:
+	case w.Kind != tiered.KeyDenied && until|resetAt != 0:
 		d.bad = true
 	}
 	w.Policy = d.name()
-	if w.Kind == tiered.WasSet {
+	if w.Kind == tiered.PolicyChanged {
 		return head, w
 	}
 	w.Key = strings.Clone(d.take(d.size(weir.MaxKeyBytes)))
-	if w.Kind != tiered.Denied {
+	if w.Kind != tiered.KeyDenied {
 		return head, w
 	}
 	w.Limits = d.uint64()

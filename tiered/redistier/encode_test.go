@@ -22,7 +22,7 @@ const (
 
 var me = nodeID{1, 2, 3, 4, 5, 6, 7, 8}
 
-func encoded(words ...tiered.Word) string {
+func encoded(words ...tiered.Message) string {
 	to := appendHeader(nil, me, redis)
 	for i := range words {
 		to = appendWord(to, &words[i], madeAt)
@@ -30,16 +30,16 @@ func encoded(words ...tiered.Word) string {
 	return string(to)
 }
 
-func drawWord(t *rapid.T) tiered.Word {
-	w := tiered.Word{
-		Kind:   tiered.WordKind(rapid.IntRange(1, 3).Draw(t, "kind")),
+func drawWord(t *rapid.T) tiered.Message {
+	w := tiered.Message{
+		Kind:   tiered.MessageKind(rapid.IntRange(1, 3).Draw(t, "kind")),
 		Policy: strings.Repeat("p", rapid.IntRange(1, maxPolicyBytes).Draw(t, "policy")),
 	}
-	if w.Kind == tiered.WasSet {
+	if w.Kind == tiered.PolicyChanged {
 		return w
 	}
 	w.Key = string(rapid.SliceOfN(rapid.Byte(), 0, weir.MaxKeyBytes).Draw(t, "key"))
-	if w.Kind == tiered.WasReset {
+	if w.Kind == tiered.KeyReset {
 		return w
 	}
 	instant := rapid.OneOf(rapid.Just(int64(0)), rapid.Just(algo.Never),
@@ -86,18 +86,18 @@ func checkInstant(t *rapid.T, name string, got, want weir.Instant) {
 
 // The longest word is as long as maxWordBytes says, and longer ones are not encoded.
 func TestSizes(t *testing.T) {
-	w := tiered.Word{
-		Kind: tiered.Denied, Policy: strings.Repeat("p", maxPolicyBytes), Key: strings.Repeat("k", weir.MaxKeyBytes),
+	w := tiered.Message{
+		Kind: tiered.KeyDenied, Policy: strings.Repeat("p", maxPolicyBytes), Key: strings.Repeat("k", weir.MaxKeyBytes),
 		Cost: -1 << 63, Limit: -1 << 63, Remaining: -1 << 63, Until: -1 << 63, ResetAt: -1 << 63,
 	}
 	if n := len(encoded(w)) - headerBytes; n != maxWordBytes || checkWord(&w) != nil {
 		t.Errorf("the longest word has %d bytes, want %d, error %v", n, maxWordBytes, checkWord(&w))
 	}
 	t.Logf("a denial of the key %q under %q: %d bytes", "user:12345678", "api",
-		len(encoded(tiered.Word{Kind: tiered.Denied, Policy: "api", Key: "user:12345678", Cost: 1, Limit: 100, Until: madeAt + 1e9, ResetAt: madeAt + 6e10}))-headerBytes)
-	for name, bad := range map[string]tiered.Word{
-		"policy": {Kind: tiered.WasSet, Policy: w.Policy + "p"}, "no policy": {Kind: tiered.WasSet},
-		"key": {Kind: tiered.WasReset, Policy: "p", Key: w.Key + "k"}, "kind": {Kind: 4, Policy: "p"}, "no kind": {Policy: "p"},
+		len(encoded(tiered.Message{Kind: tiered.KeyDenied, Policy: "api", Key: "user:12345678", Cost: 1, Limit: 100, Until: madeAt + 1e9, ResetAt: madeAt + 6e10}))-headerBytes)
+	for name, bad := range map[string]tiered.Message{
+		"policy": {Kind: tiered.PolicyChanged, Policy: w.Policy + "p"}, "no policy": {Kind: tiered.PolicyChanged},
+		"key": {Kind: tiered.KeyReset, Policy: "p", Key: w.Key + "k"}, "kind": {Kind: 4, Policy: "p"}, "no kind": {Policy: "p"},
 	} {
 		if checkWord(&bad) == nil {
 			t.Errorf("%s: it was taken", name)
@@ -107,8 +107,8 @@ func TestSizes(t *testing.T) {
 
 // Nothing but what encoding makes is read.
 func TestDamage(t *testing.T) {
-	denial := tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "k", Cost: 300, Limit: 5, Until: madeAt + 1000, ResetAt: madeAt + 2000}
-	words := []tiered.Word{denial, reset("k"), {Kind: tiered.WasSet, Policy: "q"}}
+	denial := tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "k", Cost: 300, Limit: 5, Until: madeAt + 1000, ResetAt: madeAt + 2000}
+	words := []tiered.Message{denial, reset("k"), {Kind: tiered.PolicyChanged, Policy: "q"}}
 	good := encoded(words...)
 	if _, err := decode(good); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestDamage(t *testing.T) {
 	header := good[:headerBytes]
 	for name, text := range map[string]string{
 		"empty": "", "text": "hello, this is no message", "version 0": "\x00" + good[1:], "version 2": "\x02" + good[1:],
-		"too long":            encoded(make([]tiered.Word, 0)...) + strings.Repeat(encoded(reset("k"))[headerBytes:], maxMessageBytes/5),
+		"too long":            encoded(make([]tiered.Message, 0)...) + strings.Repeat(encoded(reset("k"))[headerBytes:], maxMessageBytes/5),
 		"kind 0":              header + "\x00\x01p\x01k",
 		"unused bits":         header + "\x42\x01p\x01k",
 		"instants of a reset": header + "\x0a\x01p\x01k",
@@ -161,8 +161,8 @@ func TestStringsAreCopies(t *testing.T) {
 // A message that can be read is the only one that means what it says.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(encoded(reset("k"))))
-	f.Add([]byte(encoded(tiered.Word{Kind: tiered.WasSet, Policy: "q"}, reset(""))))
-	f.Add([]byte(encoded(tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "k", Cost: 1, Limit: 5, Remaining: -3, Until: madeAt + 1000, ResetAt: weir.Instant(algo.Never)})))
+	f.Add([]byte(encoded(tiered.Message{Kind: tiered.PolicyChanged, Policy: "q"}, reset(""))))
+	f.Add([]byte(encoded(tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "k", Cost: 1, Limit: 5, Remaining: -3, Until: madeAt + 1000, ResetAt: weir.Instant(algo.Never)})))
 	f.Add([]byte("\x01"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := decode(string(text))
@@ -187,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 
 // appendAsDecoded writes a word whose instants count from sent. Those of 0 or Never would
 // be taken for none, so the head decides.
-func appendAsDecoded(to []byte, w tiered.Word, head byte) []byte {
+func appendAsDecoded(to []byte, w tiered.Message, head byte) []byte {
 	until, resetAt := w.Until, w.ResetAt
 	w.Until, w.ResetAt = 0, 0
 	at := len(to)

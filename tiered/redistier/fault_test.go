@@ -26,7 +26,7 @@ func TestRestart(t *testing.T) {
 	redis.Kill()
 	eventually(t, "failed heartbeats", func() bool { return a.Stats().FailedHeartbeats > 1 && b.Stats().FailedHeartbeats > 1 })
 	began := time.Now()
-	if err := a.Publish(t.Context(), []tiered.Word{reset("lost")}); !errors.Is(err, ErrAway) || time.Since(began) > time.Second {
+	if err := a.Publish(t.Context(), []tiered.Message{reset("lost")}); !errors.Is(err, ErrAway) || time.Since(began) > time.Second {
 		t.Errorf("publish to nobody: error %v after %v, want ErrAway at once", err, time.Since(began))
 	}
 	if e.nils.Load() != 1 || a.Nodes() != 2 || b.Nodes() != 2 {
@@ -42,7 +42,7 @@ func TestRestart(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	publish(t, a, reset("again"), tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
+	publish(t, a, reset("again"), tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
 	e.await(t, "again")
 	e.await(t, "denied")
 	publish(t, b, reset("back"))
@@ -64,7 +64,7 @@ func TestSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := b.Publish(ctx, []tiered.Word{reset("late")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
+	if err := b.Publish(ctx, []tiered.Message{reset("late")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 		t.Errorf("publish to a silent server: error %v after %v", err, time.Since(began))
 	}
 	eventually(t, "the subscription to be given up", func() bool { return !b.subscribed.Load() })
@@ -166,7 +166,7 @@ func TestCluster(t *testing.T) {
 	c := Config{Redis: redisstore.Server{Addrs: cluster.Addrs()[:1], Timeout: time.Second, DialTimeout: time.Second}, Every: 200 * time.Millisecond}
 	a, b := open(t, c), open(t, c)
 	e := listen(t, b)
-	publish(t, a, reset("before"), tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
+	publish(t, a, reset("before"), tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
 	e.await(t, "before")
 	e.await(t, "denied")
 	awaitNodes(t, 2, a, b)

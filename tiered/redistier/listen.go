@@ -24,7 +24,7 @@ const (
 // own: see tiered.Bus. It is called with nil at first, and each time when a subscription
 // that was lost has begun again. heard must call neither stop nor Close. After Close
 // it is not called any more, and stop does nothing.
-func (b *Bus) Listen(heard func(words []tiered.Word)) (stop func()) {
+func (b *Bus) Listen(heard func(words []tiered.Message)) (stop func()) {
 	l := &listener{heard: heard, counts: &b.counts, wake: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{})}
 	l.lose()
 	b.mu.Lock()
@@ -135,7 +135,7 @@ func (b *Bus) each(do func(*listener)) {
 // listener calls one heard. Words wait in its queue, so that a heard that is slow holds
 // up nobody else.
 type listener struct {
-	heard  func([]tiered.Word) // set by Listen, like everything up to ended
+	heard  func([]tiered.Message) // set by Listen, like everything up to ended
 	counts *counts
 	wake   chan struct{} // there is something to tell
 	end    chan struct{} // closed by stop
@@ -144,13 +144,13 @@ type listener struct {
 
 	mu     sync.Mutex // guards the fields below
 	lost   bool       // words may have been lost before those in queue
-	queue  [][]tiered.Word
+	queue  [][]tiered.Message
 	queued int // words in queue
 }
 
 // add queues words. Those that are too many are lost, with all that wait: who has missed
 // some has to start afresh.
-func (l *listener) add(words []tiered.Word) {
+func (l *listener) add(words []tiered.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.queued+len(words) > maxQueued {
@@ -201,7 +201,7 @@ func (l *listener) run() {
 	}
 }
 
-func (l *listener) take() (lost bool, queue [][]tiered.Word) {
+func (l *listener) take() (lost bool, queue [][]tiered.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lost, queue = l.lost, l.queue

@@ -63,7 +63,7 @@ type ear struct {
 	nils atomic.Int64
 
 	mu    sync.Mutex // guards words
-	words []tiered.Word
+	words []tiered.Message
 }
 
 // listen returns an ear that has heard the first nil.
@@ -75,7 +75,7 @@ func listen(t testing.TB, b *Bus) *ear {
 	return e
 }
 
-func (e *ear) hear(words []tiered.Word) {
+func (e *ear) hear(words []tiered.Message) {
 	if words == nil {
 		e.nils.Add(1)
 		return
@@ -85,14 +85,14 @@ func (e *ear) hear(words []tiered.Word) {
 	e.words = append(e.words, words...)
 }
 
-func (e *ear) all() []tiered.Word {
+func (e *ear) all() []tiered.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]tiered.Word(nil), e.words...)
+	return append([]tiered.Message(nil), e.words...)
 }
 
 // await returns the word on a key.
-func (e *ear) await(t testing.TB, key string) (found tiered.Word) {
+func (e *ear) await(t testing.TB, key string) (found tiered.Message) {
 	t.Helper()
 	eventually(t, "word on "+key, func() bool {
 		for _, w := range e.all() {
@@ -107,15 +107,15 @@ func (e *ear) await(t testing.TB, key string) (found tiered.Word) {
 }
 
 // publish publishes words that are not lost.
-func publish(t testing.TB, b *Bus, words ...tiered.Word) {
+func publish(t testing.TB, b *Bus, words ...tiered.Message) {
 	t.Helper()
 	if err := b.Publish(t.Context(), words); err != nil {
 		t.Fatalf("publish %v: %v", words, err)
 	}
 }
 
-func reset(key string) tiered.Word {
-	return tiered.Word{Kind: tiered.WasReset, Policy: "p", Key: key}
+func reset(key string) tiered.Message {
+	return tiered.Message{Kind: tiered.KeyReset, Policy: "p", Key: key}
 }
 
 // awaitWords publishes on a until e hears it, which may be about to connect.
@@ -126,7 +126,7 @@ func awaitWords(t testing.TB, from *Bus, e *ear, key string) {
 		n++
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if from.Publish(ctx, []tiered.Word{reset(fmt.Sprint(key, n))}) != nil {
+		if from.Publish(ctx, []tiered.Message{reset(fmt.Sprint(key, n))}) != nil {
 			return false
 		}
 		time.Sleep(5 * time.Millisecond)

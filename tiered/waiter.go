@@ -14,7 +14,7 @@ import (
 // not suffice. One call per key is under way at a time. It flushes the usage and carries
 // the charges of all who waited when it was sent; who comes later goes with the next. So
 // nobody waits longer than for two round trips.
-type ask struct {
+type waiter struct {
 	call call
 	with *syncCall // that carries it; nil until it is sent. Guarded by the entry's mu, like sent
 	sent weir.Instant
@@ -29,7 +29,7 @@ type ask struct {
 const maxCarried = 1024
 
 // answer says whether the caller has left.
-func (w *ask) answer(d weir.Decision, err error) (left bool) {
+func (w *waiter) answer(d weir.Decision, err error) (left bool) {
 	left = w.over.Swap(true)
 	w.decision, w.err = d, err
 	close(w.done)
@@ -48,13 +48,13 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 	case e.gone:
 		e.mu.Unlock()
 		return t.take(ctx, c)
-	case !a.asking && !a.used():
+	case !a.calling && !a.used():
 		return t.takeFirst(ctx, c)
 	}
-	w := &ask{call: *c, done: make(chan struct{})}
+	w := &waiter{call: *c, done: make(chan struct{})}
 	w.call.key = e.key // c's is the caller's
 	a.waiting = append(a.waiting, w)
-	if !a.asking {
+	if !a.calling {
 		t.sendLocked(e)
 	}
 	e.mu.Unlock()
@@ -69,7 +69,7 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 // need not outlive its caller, so it is a plain Take. It is called with e.mu locked.
 func (t *Limiter) takeFirst(ctx context.Context, c *call) (weir.Decision, error) {
 	e, a := c.entry, &c.entry.allowance
-	a.asking = true
+	a.calling = true
 	a.left = 0
 	k, _ := t.beginSyncLocked(e, c.plan)
 	e.mu.Unlock()
@@ -92,13 +92,13 @@ func (t *Limiter) sendLocked(e *entry) {
 		s.addLocked(t, e, w.call.plan, w.call.cost)
 	}
 	s.addLocked(t, e, list[n-1].call.plan, 0) // the reply to which says what remains of all limits
-	a.asking = true
+	a.calling = true
 	a.left = 0
-	t.finish(func() { t.runAsks(e, s, list) })
+	t.finish(func() { t.runWaiters(e, s, list) })
 }
 
-// runAsks runs a call and answers those whose charges it carries.
-func (t *Limiter) runAsks(e *entry, s *syncCall, list []*ask) {
+// runWaiters runs a call and answers those whose charges it carries.
+func (t *Limiter) runWaiters(e *entry, s *syncCall, list []*waiter) {
 	defer t.next(e)
 	err := t.run(s, t.send)
 	alone := aboutOne(err) && len(list) > 1
@@ -120,9 +120,9 @@ func (t *Limiter) next(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	a := &e.allowance
-	a.asking = false
+	a.calling = false
 	now := t.now()
-	a.waiting = slices.DeleteFunc(a.waiting, func(w *ask) bool {
+	a.waiting = slices.DeleteFunc(a.waiting, func(w *waiter) bool {
 		d, ok := w.call.denied(now)
 		if ok {
 			t.counts.denyCache.Add(1)
@@ -141,12 +141,12 @@ func (t *Limiter) next(e *entry) {
 
 // await waits for the answer to w: as long as a call may take for w to be sent, and as long
 // again from then on. So a store that hangs is waited for once.
-func (t *Limiter) await(ctx context.Context, w *ask) error {
+func (t *Limiter) await(ctx context.Context, w *waiter) error {
 	budget := t.store.budget(ctx, 1)
 	if !w.wait(ctx, budget) {
 		e := w.call.entry
 		e.mu.Lock()
-		e.allowance.waiting = slices.DeleteFunc(e.allowance.waiting, func(x *ask) bool { return x == w })
+		e.allowance.waiting = slices.DeleteFunc(e.allowance.waiting, func(x *waiter) bool { return x == w })
 		sent := w.sent // 0 if it never will be; w.with does not change any more
 		e.mu.Unlock()
 		w.wait(ctx, min(sent.Add(budget).Sub(t.now()), t.store.budget(ctx, 1)))
@@ -155,7 +155,7 @@ func (t *Limiter) await(ctx context.Context, w *ask) error {
 }
 
 // wait waits for the answer to w for some time, or until ctx ends.
-func (w *ask) wait(ctx context.Context, timeout time.Duration) (answered bool) {
+func (w *waiter) wait(ctx context.Context, timeout time.Duration) (answered bool) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
@@ -169,7 +169,7 @@ func (w *ask) wait(ctx context.Context, timeout time.Duration) (answered bool) {
 
 // outcome is the error of the answer to w or, if there is none yet, why the caller leaves.
 // A store that is slow is as good as unavailable.
-func (t *Limiter) outcome(ctx context.Context, w *ask, b *breaker) error {
+func (t *Limiter) outcome(ctx context.Context, w *waiter, b *breaker) error {
 	if w.over.Swap(true) {
 		<-w.done
 		return w.err
@@ -183,7 +183,7 @@ func (t *Limiter) outcome(ctx context.Context, w *ask, b *breaker) error {
 	if !w.with.late.Swap(true) {
 		t.storeFailed(b, errLate)
 	}
-	return &awayError{errLate}
+	return &unavailableError{errLate}
 }
 
 // errLate is why a caller has stopped waiting for a call that is under way.
