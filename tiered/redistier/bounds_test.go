@@ -140,7 +140,7 @@ func testLeased(t *testing.T) {
 	quit(rest)
 }
 
-// overshoot is the bound of Async: with remaining units at the last word of the store,
+// overshoot is the bound of Async: with remaining units at the last message of the store,
 // within so long, on nodes whose demand is more than anything.
 func overshoot(l nodeLimit, remaining, unsynced int64, within time.Duration) float64 {
 	there := float64(remaining) + l.perNano()*float64(within)

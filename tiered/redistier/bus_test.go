@@ -50,18 +50,18 @@ func TestWords(t *testing.T) {
 		ears = append(ears, listen(t, b))
 	}
 	also := listen(t, all[1]) // the same bus
-	words := []tiered.Message{
+	messages := []tiered.Message{
 		reset("a"), reset("\x00{}ü"),
 		{Kind: tiered.PolicyChanged, Policy: "p"},
 		{Kind: tiered.KeyDenied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
 	}
-	publish(t, all[0], words...)
+	publish(t, all[0], messages...)
 	for _, e := range []*ear{ears[1], ears[2], also} {
 		e.await(t, "b")
 		got := e.all()
 		last := &got[len(got)-1]
-		last.Until, last.ResetAt = words[3].Until, words[3].ResetAt // TestClocksDiffer
-		if diff := cmp.Diff(words, got); diff != "" {
+		last.Until, last.ResetAt = messages[3].Until, messages[3].ResetAt // TestClocksDiffer
+		if diff := cmp.Diff(messages, got); diff != "" {
 			t.Error(diff)
 		}
 	}
@@ -70,36 +70,36 @@ func TestWords(t *testing.T) {
 	ears[1].await(t, "c")
 	for i, want := range []int{1, 5, 4, 0, 0} {
 		if got := ears[i].all(); len(got) != want {
-			t.Errorf("bus %d has heard %v, want %d words", i, got, want)
+			t.Errorf("bus %d has heard %v, want %d messages", i, got, want)
 		}
 	}
-	if got, want := all[1].Stats(), (Stats{Heard: 5, Subscriptions: 1}); got != want {
+	if got, want := all[1].Stats(), (Stats{Received: 5, Subscriptions: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
-	if got, want := all[0].Stats(), (Stats{Published: 4, Heard: 1, Subscriptions: 1}); got != want {
+	if got, want := all[0].Stats(), (Stats{Published: 4, Received: 1, Subscriptions: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 }
 
-// The words of one call may need several messages, and those that cannot be sent are told.
+// The messages of one call may need several payloads, and those that cannot be sent are told.
 func TestManyWords(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
 	e := listen(t, b)
-	var words []tiered.Message
+	var messages []tiered.Message
 	for i := range 5000 {
-		words = append(words, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
+		messages = append(messages, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
 	}
-	words[17].Key = strings.Repeat("k", 257)
-	words[4000].Policy = ""
-	err := a.Publish(t.Context(), words)
+	messages[17].Key = strings.Repeat("k", 257)
+	messages[4000].Policy = ""
+	err := a.Publish(t.Context(), messages)
 	if err == nil || !strings.Contains(err.Error(), "name of 0 bytes") {
 		t.Errorf("error %v", err)
 	}
-	words = slices.Delete(slices.Delete(words, 4000, 4001), 17, 18)
-	e.await(t, words[len(words)-1].Key)
-	if diff := cmp.Diff(words, e.all()); diff != "" {
+	messages = slices.Delete(slices.Delete(messages, 4000, 4001), 17, 18)
+	e.await(t, messages[len(messages)-1].Key)
+	if diff := cmp.Diff(messages, e.all()); diff != "" {
 		t.Error(diff)
 	}
 	if s := a.Stats(); s.Published != 4998 || s.Lost != 2 {
@@ -251,7 +251,7 @@ func TestCountAfterTrouble(t *testing.T) {
 		{11000, false, 4, 4},
 		{12000, false, 1, 1},
 	} {
-		b.shaken.Store(step.trouble)
+		b.uncertain.Store(step.trouble)
 		b.counted(step.count, start.Add(step.after*time.Millisecond))
 		if got := b.Nodes(); got != step.want {
 			t.Errorf("after %d ms, at a count of %d: %d nodes, want %d", step.after, step.count, got, step.want)
@@ -271,13 +271,13 @@ func TestNodesOfAnotherClock(t *testing.T) {
 	awaitNodes(t, 1, b)
 }
 
-// Other messages on the channel are counted, and that is all.
+// Other payloads on the channel are counted, and that is all.
 func TestDamagedMessages(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := open(t, Config{Redis: server(redis.Addr())}), open(t, Config{Redis: server(redis.Addr())})
 	e := listen(t, b)
-	bad := []string{"", "hello", "\x01", strings.Repeat("\xff", 100), "\x02" + encoded(reset("k"))[1:], encoded(reset("k")) + "\x02", strings.Repeat("x", maxMessageBytes+1)}
+	bad := []string{"", "hello", "\x01", strings.Repeat("\xff", 100), "\x02" + encoded(reset("k"))[1:], encoded(reset("k")) + "\x02", strings.Repeat("x", maxPayloadBytes+1)}
 	for _, text := range bad {
 		if got := redis.MustDo("PUBLISH", "weir:tier", text).Text; got != "2" {
 			t.Errorf("%d bytes were received by %s clients, want 2", len(text), got)
@@ -326,14 +326,14 @@ func TestSlowListener(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond}), open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond})
 	hold, slow := make(chan struct{}), ear{}
-	defer b.Listen(func(words []tiered.Message) { <-hold; slow.hear(words) })()
+	defer b.Listen(func(messages []tiered.Message) { <-hold; slow.hear(messages) })()
 	fast := listen(t, b)
-	words := make([]tiered.Message, 1000)
-	for i := range words {
-		words[i] = reset("k")
+	messages := make([]tiered.Message, 1000)
+	for i := range messages {
+		messages[i] = reset("k")
 	}
-	for range maxQueued/len(words) + 1 {
-		publish(t, a, words...)
+	for range maxQueued/len(messages) + 1 {
+		publish(t, a, messages...)
 	}
 	publish(t, a, reset("last"))
 	fast.await(t, "last")
@@ -342,20 +342,20 @@ func TestSlowListener(t *testing.T) {
 	close(hold)
 	slow.await(t, "last")
 	if got := len(slow.all()); got > maxQueued/2 || slow.nils.Load() < 1 || b.Stats().Lost == 0 {
-		t.Errorf("the slow one has heard %d words, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
+		t.Errorf("the slow one has heard %d messages, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
 	}
 	if b.Stats().FailedHeartbeats != 0 {
 		t.Errorf("heartbeats failed: %+v", b.Stats())
 	}
 }
 
-// How long words take.
+// How long messages take.
 func TestLatency(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
 	heard := make(chan weir.Instant, 1)
-	defer b.Listen(func(words []tiered.Message) {
-		if words != nil {
+	defer b.Listen(func(messages []tiered.Message) {
+		if messages != nil {
 			heard <- weir.Now()
 		}
 	})()
@@ -366,7 +366,7 @@ func TestLatency(t *testing.T) {
 		took = append(took, (<-heard).Sub(began))
 	}
 	slices.Sort(took)
-	t.Logf("from Publish to heard, 1,000 words one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
+	t.Logf("from Publish to heard, 1,000 messages one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
 }
 
 // leastRights returns what doc.go tells.

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// After a restart words flow again, listeners have heard nil, and nobody counts fewer nodes
+// After a restart messages flow again, listeners have heard nil, and nobody counts fewer nodes
 // because the server has forgotten them.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -26,8 +26,8 @@ func TestRestart(t *testing.T) {
 	redis.Kill()
 	eventually(t, "failed heartbeats", func() bool { return a.Stats().FailedHeartbeats > 1 && b.Stats().FailedHeartbeats > 1 })
 	began := time.Now()
-	if err := a.Publish(t.Context(), []tiered.Message{reset("lost")}); !errors.Is(err, ErrAway) || time.Since(began) > time.Second {
-		t.Errorf("publish to nobody: error %v after %v, want ErrAway at once", err, time.Since(began))
+	if err := a.Publish(t.Context(), []tiered.Message{reset("lost")}); !errors.Is(err, ErrUnavailable) || time.Since(began) > time.Second {
+		t.Errorf("publish to nobody: error %v after %v, want ErrUnavailable at once", err, time.Since(began))
 	}
 	if e.nils.Load() != 1 || a.Nodes() != 2 || b.Nodes() != 2 {
 		t.Errorf("in the outage: %d nils, %d and %d nodes; want 1, 2 and 2", e.nils.Load(), a.Nodes(), b.Nodes())
@@ -120,7 +120,7 @@ func TestNewGivesUp(t *testing.T) {
 	}
 }
 
-// After a failover words go by the new primary, whether the old one lives on or not.
+// After a failover messages go by the new primary, whether the old one lives on or not.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
@@ -147,7 +147,7 @@ func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *ear, how st
 	t.Helper()
 	next, promoted := s.WaitPromoted(), time.Now()
 	awaitWords(t, a, e, how)
-	t.Logf("the primary was %s: words flow again %v after the promotion", how, time.Since(promoted).Round(time.Millisecond))
+	t.Logf("the primary was %s: messages flow again %v after the promotion", how, time.Since(promoted).Round(time.Millisecond))
 	eventually(t, "both nodes at the new primary", func() bool {
 		return next.MustDo("ZCARD", "weir:nodes").Text == "2" && next.MustDo("PUBSUB", "NUMSUB", "weir:tier").Items[1].Text == "2"
 	})
@@ -181,7 +181,7 @@ func TestCluster(t *testing.T) {
 	killed := time.Now()
 	eventually(t, "nil", func() bool { return e.nils.Load() >= 2 })
 	awaitWords(t, a, e, "after")
-	t.Logf("words flow again %v after the master was killed", time.Since(killed).Round(time.Millisecond))
+	t.Logf("messages flow again %v after the master was killed", time.Since(killed).Round(time.Millisecond))
 	cluster.WaitOK()
 	next := cluster.MasterOf("weir:nodes")
 	eventually(t, "both nodes at the new master", func() bool { return next.MustDo("ZCARD", "weir:nodes").Text == "2" })

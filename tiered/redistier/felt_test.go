@@ -42,7 +42,7 @@ func deny(t *testing.T, fleet []*process, key string) {
 	}
 	for i, p := range fleet[1:] {
 		was := before[i+1]
-		p.await("word of the denial", func(r reply) bool { return r.Stats.Received > was.Received })
+		p.await("message of the denial", func(r reply) bool { return r.Stats.Received > was.Received })
 		for range 5 {
 			if p.ask(request{Do: "take", Key: key, Cost: 1}).Allowed {
 				t.Errorf("node %d admits what node 0 was denied", p.place)

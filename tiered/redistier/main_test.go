@@ -62,8 +62,8 @@ func ahead(d time.Duration) func() weir.Instant {
 type ear struct {
 	nils atomic.Int64
 
-	mu    sync.Mutex // guards words
-	words []tiered.Message
+	mu       sync.Mutex // guards messages
+	messages []tiered.Message
 }
 
 // listen returns an ear that has heard the first nil.
@@ -75,26 +75,26 @@ func listen(t testing.TB, b *Bus) *ear {
 	return e
 }
 
-func (e *ear) hear(words []tiered.Message) {
-	if words == nil {
+func (e *ear) hear(messages []tiered.Message) {
+	if messages == nil {
 		e.nils.Add(1)
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.words = append(e.words, words...)
+	e.messages = append(e.messages, messages...)
 }
 
 func (e *ear) all() []tiered.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]tiered.Message(nil), e.words...)
+	return append([]tiered.Message(nil), e.messages...)
 }
 
-// await returns the word on a key.
+// await returns the message on a key.
 func (e *ear) await(t testing.TB, key string) (found tiered.Message) {
 	t.Helper()
-	eventually(t, "word on "+key, func() bool {
+	eventually(t, "message on "+key, func() bool {
 		for _, w := range e.all() {
 			if w.Key == key {
 				found = w
@@ -106,11 +106,11 @@ func (e *ear) await(t testing.TB, key string) (found tiered.Message) {
 	return found
 }
 
-// publish publishes words that are not lost.
-func publish(t testing.TB, b *Bus, words ...tiered.Message) {
+// publish publishes messages that are not lost.
+func publish(t testing.TB, b *Bus, messages ...tiered.Message) {
 	t.Helper()
-	if err := b.Publish(t.Context(), words); err != nil {
-		t.Fatalf("publish %v: %v", words, err)
+	if err := b.Publish(t.Context(), messages); err != nil {
+		t.Fatalf("publish %v: %v", messages, err)
 	}
 }
 
@@ -122,7 +122,7 @@ func reset(key string) tiered.Message {
 func awaitWords(t testing.TB, from *Bus, e *ear, key string) {
 	t.Helper()
 	n := 0
-	eventually(t, "words to flow again", func() bool {
+	eventually(t, "messages to flow again", func() bool {
 		n++
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
