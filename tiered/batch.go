@@ -316,8 +316,7 @@ func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
 	if err := t.store.Set(within, old, new); err != nil {
 		return err
 	}
-	f := t.historyOf(new.Name())
-	f.replaced(old, new)
+	t.historyOf(new.Name()).replaced(old, new)
 	t.wakeUp() // allowances are void, and usage is flushed
 	t.publishNow(ctx, Message{Kind: PolicyChanged, Policy: new.Name()})
 	return nil

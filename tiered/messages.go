@@ -120,7 +120,7 @@ func (t *Limiter) policyChanged(h *policyHistory) {
 	t.background(func() {
 		ctx, cancel := context.WithTimeout(t.ctx, patience)
 		defer cancel()
-		if h.follow(func(p *weir.Policy) *weir.Policy { return t.store.current(ctx, p) }) {
+		if h.refresh(func(p *weir.Policy) *weir.Policy { return t.store.current(ctx, p) }) {
 			h.epoch.Add(1)
 		}
 	})
