@@ -67,7 +67,7 @@ func TestEighthCallIsLeased(t *testing.T) {
 			take(t, l, p, "k", 1)
 		}
 		if s := l.Stats(); s.Store != 7 || s.Lease != 13 {
-			t.Errorf("%d of 20 asked of the store, %d leased, want 7 and 13", s.Store, s.Lease)
+			t.Errorf("%d of 20 decided by the store, %d leased, want 7 and 13", s.Store, s.Lease)
 		}
 	})
 }

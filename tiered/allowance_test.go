@@ -50,7 +50,7 @@ func (s *polite) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	return b.Decisions[0], err
 }
 
-// Partition says on which of two parts a key lies.
+// Partition returns on which of two partitions a key lies.
 func (s *polite) Partition(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
 
 func (s *polite) Partitions() int { return 2 }
@@ -248,7 +248,7 @@ func (s *failsLate) Take(ctx context.Context, p *weir.Policy, key string, cost i
 	return s.flaky.Take(ctx, p, key, cost)
 }
 
-// Close loses nothing of a flush that is under way.
+// Close does not lose usage that is in flight.
 func TestCloseWaitsForAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l, p := asyncTest(t, 1000, tiered.Config{MaxUnsynced: 10})
@@ -261,8 +261,8 @@ func TestCloseWaitsForAFlush(t *testing.T) {
 	})
 }
 
-// A part that hangs keeps Close from flushing no other, and lasts two seconds at most.
-func TestCloseWithAPartThatHangs(t *testing.T) {
+// If a partition hangs, Close still flushes the others, and takes two seconds at most.
+func TestCloseWithAHangingPartition(t *testing.T) {
 	for range 10 { // Close comes at some moment of the flush
 		synctest.Test(t, func(t *testing.T) {
 			store, l, p := asyncTest(t, 1000, tiered.Config{MaxUnsynced: 10})
