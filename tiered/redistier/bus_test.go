@@ -34,12 +34,12 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Nodes hear each other and not themselves, nor those with another prefix or database.
-func TestWords(t *testing.T) {
+// Nodes receive each other's messages, but not their own, nor those of another prefix or database.
+func TestMessages(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	var all []*Bus
-	var ears []*ear
+	var recorders []*recorder
 	for range 3 {
 		all = append(all, open(t, Config{Redis: server(addr)}))
 	}
@@ -47,7 +47,7 @@ func TestWords(t *testing.T) {
 	second.DB = 1
 	all = append(all, open(t, Config{Redis: server(addr), Prefix: "other:"}), open(t, Config{Redis: second}))
 	for _, b := range all {
-		ears = append(ears, listen(t, b))
+		recorders = append(recorders, listen(t, b))
 	}
 	also := listen(t, all[1]) // the same bus
 	messages := []tiered.Message{
@@ -56,7 +56,7 @@ func TestWords(t *testing.T) {
 		{Kind: tiered.KeyDenied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
 	}
 	publish(t, all[0], messages...)
-	for _, e := range []*ear{ears[1], ears[2], also} {
+	for _, e := range []*recorder{recorders[1], recorders[2], also} {
 		e.await(t, "b")
 		got := e.all()
 		last := &got[len(got)-1]
@@ -66,11 +66,11 @@ func TestWords(t *testing.T) {
 		}
 	}
 	publish(t, all[2], reset("c"))
-	ears[0].await(t, "c")
-	ears[1].await(t, "c")
+	recorders[0].await(t, "c")
+	recorders[1].await(t, "c")
 	for i, want := range []int{1, 5, 4, 0, 0} {
-		if got := ears[i].all(); len(got) != want {
-			t.Errorf("bus %d has heard %v, want %d messages", i, got, want)
+		if got := recorders[i].all(); len(got) != want {
+			t.Errorf("bus %d has received %v, want %d messages", i, got, want)
 		}
 	}
 	if got, want := all[1].Stats(), (Stats{Received: 5, Subscriptions: 1}); got != want {
@@ -81,8 +81,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// The messages of one call may need several payloads, and those that cannot be sent are told.
-func TestManyWords(t *testing.T) {
+// The messages of one call may need several payloads, and those that cannot be sent are reported.
+func TestManyMessages(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
@@ -175,7 +175,7 @@ func TestClockIsUnknown(t *testing.T) {
 	publish(t, a, denial, reset("1"))
 	e.await(t, "1")
 	if s := b.Stats(); s.Lost != 1 || len(e.all()) != 1 {
-		t.Errorf("a denial from the future: %+v, heard %v; want it lost", s, e.all())
+		t.Errorf("a denial from the future: %+v, received %v; want it lost", s, e.all())
 	}
 	a.clock.forget()
 	if err := a.Publish(t.Context(), []tiered.Message{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
@@ -189,7 +189,7 @@ func TestClockIsUnknown(t *testing.T) {
 	publish(t, a, denial, reset("3"))
 	e.await(t, "3")
 	if a, b := a.Stats(), b.Stats(); a.Lost != 1 || b.Lost != 2 || len(e.all()) != 3 {
-		t.Errorf("stats %+v and %+v, heard %v; want 1 and 2 lost", a, b, e.all())
+		t.Errorf("stats %+v and %+v, received %v; want 1 and 2 lost", a, b, e.all())
 	}
 }
 
@@ -244,7 +244,7 @@ func TestCountAfterTrouble(t *testing.T) {
 		{0, false, 3, 3},
 		{1000, false, 2, 2},
 		{2000, false, 5, 5},
-		{9000, true, 1, 5}, // the server was away, and has forgotten everybody
+		{9000, true, 1, 5}, // the server was unavailable, and has lost its data
 		{9100, false, 2, 5},
 		{9200, false, 6, 6},
 		{10999, false, 4, 6},
@@ -259,7 +259,7 @@ func TestCountAfterTrouble(t *testing.T) {
 	}
 }
 
-// A node that was heard of in the future, by another server's clock, dies like others.
+// A node whose last heartbeat is in the future, by another server's clock, expires like others.
 func TestNodesOfAnotherClock(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -286,18 +286,18 @@ func TestDamagedMessages(t *testing.T) {
 	publish(t, a, reset("good"))
 	e.await(t, "good")
 	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Received != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
-		t.Errorf("stats %+v, heard %v, want %d damaged and 1 heard", s, e.all(), len(bad))
+		t.Errorf("stats %+v, received %v, want %d damaged and 1 received", s, e.all(), len(bad))
 	}
 }
 
-// stop ends a listener, Close the others, and nothing is heard then.
+// stop ends a listener, Close the others, and they receive nothing afterwards.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
-	var first, second ear
-	stop := b.Listen(first.hear)
-	stopSecond := b.Listen(second.hear)
+	var first, second recorder
+	stop := b.Listen(first.receive)
+	stopSecond := b.Listen(second.receive)
 	publish(t, a, reset("1"))
 	first.await(t, "1")
 	stop()
@@ -320,13 +320,13 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A listener that does not come back holds up nobody, and hears nil for what it missed.
+// A listener that blocks delays no other, and receives nil for the messages it missed.
 func TestSlowListener(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond}), open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond})
-	hold, slow := make(chan struct{}), ear{}
-	defer b.Listen(func(messages []tiered.Message) { <-hold; slow.hear(messages) })()
+	hold, slow := make(chan struct{}), recorder{}
+	defer b.Listen(func(messages []tiered.Message) { <-hold; slow.receive(messages) })()
 	fast := listen(t, b)
 	messages := make([]tiered.Message, 1000)
 	for i := range messages {
@@ -342,7 +342,7 @@ func TestSlowListener(t *testing.T) {
 	close(hold)
 	slow.await(t, "last")
 	if got := len(slow.all()); got > maxQueued/2 || slow.nils.Load() < 1 || b.Stats().Lost == 0 {
-		t.Errorf("the slow one has heard %d messages, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
+		t.Errorf("the slow one has received %d messages, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
 	}
 	if b.Stats().FailedHeartbeats != 0 {
 		t.Errorf("heartbeats failed: %+v", b.Stats())
@@ -353,23 +353,23 @@ func TestSlowListener(t *testing.T) {
 func TestLatency(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
-	heard := make(chan weir.Instant, 1)
+	received := make(chan weir.Instant, 1)
 	defer b.Listen(func(messages []tiered.Message) {
 		if messages != nil {
-			heard <- weir.Now()
+			received <- weir.Now()
 		}
 	})()
 	var took []time.Duration
 	for i := range 1000 {
 		began := weir.Now()
 		publish(t, a, reset(fmt.Sprint(i)))
-		took = append(took, (<-heard).Sub(began))
+		took = append(took, (<-received).Sub(began))
 	}
 	slices.Sort(took)
-	t.Logf("from Publish to heard, 1,000 messages one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
+	t.Logf("from Publish to receive, 1,000 messages one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
 }
 
-// leastRights returns what doc.go tells.
+// leastRights returns the rights that doc.go lists.
 func leastRights(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")
@@ -381,11 +381,11 @@ func leastRights(t *testing.T) string {
 			return "~weir:*" + " " + strings.TrimSpace(rights)
 		}
 	}
-	t.Fatal("doc.go tells no rights")
+	t.Fatal("doc.go lists no rights")
 	return ""
 }
 
-// What doc.go tells operators to allow is enough.
+// The rights that doc.go lists suffice.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -30,7 +30,7 @@ func encoded(messages ...tiered.Message) string {
 	return string(to)
 }
 
-func drawWord(t *rapid.T) tiered.Message {
+func drawMessage(t *rapid.T) tiered.Message {
 	w := tiered.Message{
 		Kind:   tiered.MessageKind(rapid.IntRange(1, 3).Draw(t, "kind")),
 		Policy: strings.Repeat("p", rapid.IntRange(1, maxPolicyBytes).Draw(t, "policy")),
@@ -54,7 +54,7 @@ func drawWord(t *rapid.T) tiered.Message {
 // What is encoded is decoded, and instants come no later, and not much earlier.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		messages := rapid.SliceOfN(rapid.Custom(drawWord), 0, 20).Draw(t, "messages")
+		messages := rapid.SliceOfN(rapid.Custom(drawMessage), 0, 20).Draw(t, "messages")
 		m, err := decode(encoded(messages...))
 		if err != nil || m.from != me || m.sent != redis || len(m.messages) != len(messages) {
 			t.Fatalf("decode: %+v, error %v", m, err)

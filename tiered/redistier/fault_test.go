@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// After a restart messages flow again, listeners have heard nil, and nobody counts fewer nodes
+// After a restart messages flow again, listeners have received nil, and no node counts fewer nodes
 // because the server has forgotten them.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 	awaitNodes(t, 1, b)
 }
 
-// A server that is silent is given up, and found again; Publish ends with its context.
+// The connection to a silent server is closed, and opened again; Publish ends with its context.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -67,11 +67,11 @@ func TestSilence(t *testing.T) {
 	if err := b.Publish(ctx, []tiered.Message{reset("late")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 		t.Errorf("publish to a silent server: error %v after %v", err, time.Since(began))
 	}
-	eventually(t, "the subscription to be given up", func() bool { return !b.subscribed.Load() })
-	t.Logf("given up %v after it fell silent", time.Since(began).Round(time.Millisecond))
+	eventually(t, "the subscription to end", func() bool { return !b.subscribed.Load() })
+	t.Logf("the subscription ended %v after the server fell silent", time.Since(began).Round(time.Millisecond))
 	relay.Unblock()
 	eventually(t, "nil", func() bool { return e.nils.Load() >= 2 })
-	awaitWords(t, a, e, "again")
+	awaitMessage(t, a, e, "again")
 }
 
 // A connection that is cut is made again.
@@ -143,23 +143,23 @@ func TestSentinel(t *testing.T) {
 }
 
 // wantPromoted waits until both nodes are at the new primary, and talk.
-func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *ear, how string) {
+func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *recorder, how string) {
 	t.Helper()
 	next, promoted := s.WaitPromoted(), time.Now()
-	awaitWords(t, a, e, how)
+	awaitMessage(t, a, e, how)
 	t.Logf("the primary was %s: messages flow again %v after the promotion", how, time.Since(promoted).Round(time.Millisecond))
 	eventually(t, "both nodes at the new primary", func() bool {
 		return next.MustDo("ZCARD", "weir:nodes").Text == "2" && next.MustDo("PUBSUB", "NUMSUB", "weir:tier").Items[1].Text == "2"
 	})
 	t.Logf("both are there %v after it; %d nils", time.Since(promoted).Round(time.Millisecond), e.nils.Load())
-	awaitWords(t, a, e, "then "+how)
+	awaitMessage(t, a, e, "then "+how)
 	awaitNodes(t, 2, a, b)
 	if e.nils.Load() < 2 {
 		t.Errorf("%d nils, want another one", e.nils.Load())
 	}
 }
 
-// Words cross a cluster, also after the node with the subscriptions was replaced.
+// Messages cross a cluster, also after the node with the subscriptions was replaced.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
@@ -180,7 +180,7 @@ func TestCluster(t *testing.T) {
 	old.Kill()
 	killed := time.Now()
 	eventually(t, "nil", func() bool { return e.nils.Load() >= 2 })
-	awaitWords(t, a, e, "after")
+	awaitMessage(t, a, e, "after")
 	t.Logf("messages flow again %v after the master was killed", time.Since(killed).Round(time.Millisecond))
 	cluster.WaitOK()
 	next := cluster.MasterOf("weir:nodes")

@@ -58,24 +58,24 @@ func ahead(d time.Duration) func() weir.Instant {
 	return func() weir.Instant { return weir.Now().Add(d) }
 }
 
-// ear keeps what a bus has heard.
-type ear struct {
+// recorder records what a listener receives.
+type recorder struct {
 	nils atomic.Int64
 
 	mu       sync.Mutex // guards messages
 	messages []tiered.Message
 }
 
-// listen returns an ear that has heard the first nil.
-func listen(t testing.TB, b *Bus) *ear {
+// listen returns a recorder that has received the first nil.
+func listen(t testing.TB, b *Bus) *recorder {
 	t.Helper()
-	e := &ear{}
-	t.Cleanup(b.Listen(e.hear))
+	e := &recorder{}
+	t.Cleanup(b.Listen(e.receive))
 	eventually(t, "the first nil", func() bool { return e.nils.Load() == 1 })
 	return e
 }
 
-func (e *ear) hear(messages []tiered.Message) {
+func (e *recorder) receive(messages []tiered.Message) {
 	if messages == nil {
 		e.nils.Add(1)
 		return
@@ -85,14 +85,14 @@ func (e *ear) hear(messages []tiered.Message) {
 	e.messages = append(e.messages, messages...)
 }
 
-func (e *ear) all() []tiered.Message {
+func (e *recorder) all() []tiered.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]tiered.Message(nil), e.messages...)
 }
 
 // await returns the message on a key.
-func (e *ear) await(t testing.TB, key string) (found tiered.Message) {
+func (e *recorder) await(t testing.TB, key string) (found tiered.Message) {
 	t.Helper()
 	eventually(t, "message on "+key, func() bool {
 		for _, w := range e.all() {
@@ -118,8 +118,8 @@ func reset(key string) tiered.Message {
 	return tiered.Message{Kind: tiered.KeyReset, Policy: "p", Key: key}
 }
 
-// awaitWords publishes on a until e hears it, which may be about to connect.
-func awaitWords(t testing.TB, from *Bus, e *ear, key string) {
+// awaitMessage publishes until e receives the message: the buses may be connecting.
+func awaitMessage(t testing.TB, from *Bus, e *recorder, key string) {
 	t.Helper()
 	n := 0
 	eventually(t, "messages to flow again", func() bool {
