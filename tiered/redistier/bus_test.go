@@ -94,7 +94,7 @@ func TestManyMessages(t *testing.T) {
 	messages[17].Key = strings.Repeat("k", 257)
 	messages[4000].Policy = ""
 	err := a.Publish(t.Context(), messages)
-	if err == nil || !strings.Contains(err.Error(), "name of 0 bytes") {
+	if err == nil || !strings.Contains(err.Error(), "policy name of a message has 0 bytes") {
 		t.Errorf("error %v", err)
 	}
 	messages = slices.Delete(slices.Delete(messages, 4000, 4001), 17, 18)
