@@ -14,8 +14,8 @@ type timely struct{ *memstore.Table }
 
 func (timely) Timeout() time.Duration { return time.Millisecond }
 
-// No decision allocates memory: not by a denial that is known, a lease, a copy or a
-// store that does not.
+// No decision allocates memory: neither by a cached denial, a lease or an allowance, nor by a
+// store that does not allocate.
 func TestTakeDoesNotAllocate(t *testing.T) {
 	plenty := weir.Limit{Rate: 100_000_000, Per: weir.Every(time.Second)}
 	scarce := weir.Limit{Rate: 1, Per: weir.Every(time.Hour)}

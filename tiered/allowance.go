@@ -4,44 +4,42 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// An allowance is what this node may grant of a key without asking the store: at most
-// cap units (see maxUnsynced), and no more than remained when the store last replied. It
-// never grows between two replies.
+// An allowance is the number of units of a key that this node may grant without calling the
+// store: at most cap units (see maxUnsynced), and no more than remained when the store last
+// replied. It never grows between two replies.
 //
-// Units granted from it are unsynced: the store learns of them with the next call for the
-// key, which charges them unconditionally before it decides anything else
-// (weir.Batch.Used). From the moment such a call is sent until it ends they are in flight.
-// At any time
+// Units granted from it are unsynced until the next call for the key, which charges them
+// unconditionally before anything else is decided (weir.Batch.Used). While such a call lasts
+// they are in flight. At any time
 //
 //	left + unsynced + inFlight ≤ cap
 //
-// so the nodes of a fleet together grant at most cap units each that the store does not
-// know of. That is the whole bound of Async mode; nothing else depends on how calls and
-// replies interleave.
+// so each node of a fleet has granted at most cap units that the store has not charged. The bound
+// of Async mode follows from this alone, however calls and replies interleave.
 //
 // sent counts the calls to the store that charge the key. A reply becomes the allowance
-// only if no later call was sent, because it does not know what that one charged.
+// only if no later call was sent, because it does not include the charges of that call.
 //
 // All fields are guarded by the entry's mu.
 type allowance struct {
 	left  int64
-	until weir.Instant // left is void from then on
-	plan  *plan        // of the units; nil if there never were any
-	state keyState     // what the store replied, less what was granted since
+	until weir.Instant // left is invalid from then on
+	plan  *plan        // under which left was granted; nil if there was no reply yet
+	state keyState     // the store's last reply, less the units granted since
 
 	unsynced int64 // granted from left, or recorded while the store was unavailable
 	inFlight int64
-	shared   int64 // granted by this node's share of an outage; see unpaid
+	shared   int64 // granted by this node's share while the breaker was open; see unitsToCharge
 	sent     uint64
-	listed   bool // among those with something to flush
+	listed   bool // in the list of entries to flush
 
-	asking  bool   // a call is under way that callers wait for
-	waiting []*ask // callers that go with the next one, in order
+	calling bool      // a call that callers wait for is in flight
+	waiting []*waiter // callers whose charges the next call carries, in order
 }
 
-// keyState is what the store last replied about a key.
+// keyState is the last known state of a key in the store.
 type keyState struct {
-	limits    uint64 // fingerprint of the limits it is about; 0 if there was no reply
+	limits    uint64 // fingerprint of the limits that it refers to; 0 if there was no reply
 	by        uint8
 	remaining int64
 	limit     int64
@@ -49,39 +47,39 @@ type keyState struct {
 	at        weir.Instant
 }
 
-// keyStateOf returns the state that a decision reports, which came at now.
+// keyStateOf returns the state that a decision received at now reports.
 func keyStateOf(pl *plan, d weir.Decision, now weir.Instant) keyState {
 	return keyState{limits: pl.limits, by: d.By, remaining: d.Remaining, limit: d.Limit, resetAt: after(now, d.ResetAfter), at: now}
 }
 
-// used says whether there is usage to flush.
+// used reports whether there is usage to flush.
 func (a *allowance) used() bool { return a.unsynced > 0 || a.shared > 0 }
 
-// idle says whether the allowance may be forgotten: the store knows of every unit.
+// idle reports whether the allowance may be dropped: the store has charged every unit.
 func (a *allowance) idle() bool {
-	return !a.used() && a.inFlight == 0 && !a.asking && len(a.waiting) == 0 && !a.listed
+	return !a.used() && a.inFlight == 0 && !a.calling && len(a.waiting) == 0 && !a.listed
 }
 
-// valid says whether left may be granted under pl at now.
+// valid reports whether left may be granted under pl at now.
 func (a *allowance) valid(pl *plan, now weir.Instant) bool {
-	return now < a.until && a.plan.limits == pl.limits && a.plan.epoch == pl.family.epoch.Load()
+	return now < a.until && a.plan.limits == pl.limits && a.plan.epoch == pl.history.epoch.Load()
 }
 
-// void ends the allowance. What was granted from it stays to be flushed.
+// void ends the allowance. Its unsynced usage is still flushed.
 func (a *allowance) void() { a.left, a.until = 0, 0 }
 
-// spendLocked answers a charge from the key's allowance, if that suffices. It requires the
+// spendLocked decides a charge by the key's allowance, if that suffices. It requires the
 // entry's mu.
 func (t *Limiter) spendLocked(c *call, now weir.Instant) (weir.Decision, bool) {
 	e, a := c.entry, &c.entry.allowance
-	if !a.valid(c.plan, now) || c.cost > a.left || t.closed.Load() { // then nobody would flush it
+	if !a.valid(c.plan, now) || c.cost > a.left || t.closed.Load() { // after Close usage is not flushed
 		return weir.Decision{}, false
 	}
 	a.left -= c.cost
 	a.unsynced += c.cost
 	a.state.remaining = max(0, a.state.remaining-c.cost)
 	if c.cost > 0 {
-		e.denial.Store(nil) // which did not know of these units
+		e.denial.Store(nil) // the denial does not include these units
 		e.usagePlan = c.plan
 		t.listLocked(e)
 	}
@@ -92,15 +90,15 @@ func (t *Limiter) spendLocked(c *call, now weir.Instant) (weir.Decision, bool) {
 	}, true
 }
 
-// spendAllowance is spendLocked for who does not hold the lock.
+// spendAllowance locks the entry and calls spendLocked.
 func (t *Limiter) spendAllowance(c *call) (weir.Decision, bool) {
 	c.entry.mu.Lock()
 	defer c.entry.mu.Unlock()
 	return t.spendLocked(c, c.now)
 }
 
-// maxUnsynced is the cap: how many units of a key this node may have granted without the
-// store's knowledge.
+// maxUnsynced returns the cap: how many units of a key this node may have granted that the
+// store has not charged.
 func (t *Limiter) maxUnsynced(pl *plan) int64 {
 	if t.config.MaxUnsynced > 0 {
 		return t.config.MaxUnsynced

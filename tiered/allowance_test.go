@@ -50,7 +50,7 @@ func (s *polite) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	return b.Decisions[0], err
 }
 
-// Partition says on which of two parts a key lies.
+// Partition returns on which of two partitions a key lies.
 func (s *polite) Partition(_ *weir.Policy, key string) int { return min(1, strings.Count(key, "/")) }
 
 func (s *polite) Partitions() int { return 2 }
@@ -107,7 +107,7 @@ func TestLeavingLosesNothing(t *testing.T) {
 		for range 40 {
 			leaves, cancel := context.WithCancel(ctx)
 			time.AfterFunc(time.Millisecond/2, func() {
-				if l.Stats().Owed == 5 {
+				if l.Stats().Unsynced == 5 {
 					cancel()
 				}
 			})
@@ -143,7 +143,7 @@ func TestSharesAreChargedLater(t *testing.T) {
 		time.Sleep(time.Second)
 		failing.Store(false)
 		time.Sleep(3 * time.Second)
-		if left := store.remaining(t, p, "k"); left != 50 || l.Stats().Owed != 0 {
+		if left := store.remaining(t, p, "k"); left != 50 || l.Stats().Unsynced != 0 {
 			t.Errorf("%d remain, want 50: %+v", left, l.Stats())
 		}
 	})
@@ -228,7 +228,7 @@ func TestEvictedKeysAreFlushed(t *testing.T) {
 		s.failing.Store(false)
 		breakStore(t, store, l, p)
 		heal(t, store, l)
-		if left := store.remaining(t, p, "k"); left != 1 || l.Stats().Owed != 0 {
+		if left := store.remaining(t, p, "k"); left != 1 || l.Stats().Unsynced != 0 {
 			t.Errorf("%d remain, want 1: %+v", left, l.Stats())
 		}
 	})
@@ -248,7 +248,7 @@ func (s *failsLate) Take(ctx context.Context, p *weir.Policy, key string, cost i
 	return s.flaky.Take(ctx, p, key, cost)
 }
 
-// Close loses nothing of a flush that is under way.
+// Close does not lose usage that is in flight.
 func TestCloseWaitsForAFlush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, l, p := asyncTest(t, 1000, tiered.Config{MaxUnsynced: 10})
@@ -261,8 +261,8 @@ func TestCloseWaitsForAFlush(t *testing.T) {
 	})
 }
 
-// A part that hangs keeps Close from flushing no other, and lasts two seconds at most.
-func TestCloseWithAPartThatHangs(t *testing.T) {
+// If a partition hangs, Close still flushes the others, and takes two seconds at most.
+func TestCloseWithAHangingPartition(t *testing.T) {
 	for range 10 { // Close comes at some moment of the flush
 		synctest.Test(t, func(t *testing.T) {
 			store, l, p := asyncTest(t, 1000, tiered.Config{MaxUnsynced: 10})

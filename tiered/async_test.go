@@ -20,14 +20,14 @@ func async(t testing.TB, store *flaky, c tiered.Config) *tiered.Limiter {
 	return newTier(t, c)
 }
 
-// A busy key is decided on the copy, and the store knows of it after a flush.
+// A busy key is decided by its allowance, and a flush charges the store.
 func TestAsyncTellsTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		store.takes = 2 * time.Millisecond
 		l, p := async(t, store, tiered.Config{}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
 		began := time.Now()
-		take(t, l, p, "k", 1) // a key that nobody knows is asked for
+		take(t, l, p, "k", 1) // a key without an allowance calls the store
 		if waited := time.Since(began); waited != store.takes {
 			t.Errorf("the first took %v", waited)
 		}
@@ -42,20 +42,20 @@ func TestAsyncTellsTheStore(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 1000-201 {
 			t.Errorf("%d remain in the store, want 799", left)
 		}
-		if s := l.Stats(); s.Async != 200 || s.Store != 1 || s.Owed != 0 || s.StoreCalls > 7 {
+		if s := l.Stats(); s.Async != 200 || s.Store != 1 || s.Unsynced != 0 || s.StoreCalls > 7 {
 			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// At the cap of units that the store does not know of, it is asked.
+// When the unsynced usage is at its cap, the store is called.
 func TestAsyncIsCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		l, p := async(t, store, tiered.Config{MaxUnsynced: 10}), newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 1000})
 		take(t, l, p, "k", 1)
 		takeMany(t, l, p, "k", 25)
-		if s := l.Stats(); s.Async != 23 || s.Owed != 3 || s.Store != 3 || s.StoreCalls != 3 {
+		if s := l.Stats(); s.Async != 23 || s.Unsynced != 3 || s.Store != 3 || s.StoreCalls != 3 {
 			t.Errorf("stats %+v", s)
 		}
 		time.Sleep(55 * time.Millisecond)
@@ -65,8 +65,8 @@ func TestAsyncIsCapped(t *testing.T) {
 	})
 }
 
-// What other nodes take is in the copy after the next flush, and what is reset, too.
-func TestCopyFollowsTheStore(t *testing.T) {
+// The allowance after a flush includes charges and resets of other nodes.
+func TestAllowanceFollowsTheStore(t *testing.T) {
 	for name, limit := range map[string]weir.Limit{
 		"gcra":    {Rate: 1, Per: weir.Every(time.Hour), Burst: 100},
 		"fixed":   {Rate: 100, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow},
@@ -89,7 +89,7 @@ func TestCopyFollowsTheStore(t *testing.T) {
 				if _, err := store.table.Take(ctx, p, "k", 20); err != nil { // another node
 					t.Fatal(err)
 				}
-				for range 5 { // until the flush is over: the copy may lag
+				for range 5 { // until the flush is over: the allowance may lag
 					step()
 					used++
 				}
@@ -110,7 +110,7 @@ func TestCopyFollowsTheStore(t *testing.T) {
 	}
 }
 
-// Of several limits each has a copy.
+// The allowance is within each of several limits.
 func TestAsyncSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
@@ -134,7 +134,7 @@ func TestAsyncSeveralLimits(t *testing.T) {
 }
 
 // Two nodes that are hit at once admit what the formula says at most.
-func TestAsyncOvershootIsOwed(t *testing.T) {
+func TestAsyncExcessIsCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		p := newPolicy(t, weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 100})
@@ -151,14 +151,14 @@ func TestAsyncOvershootIsOwed(t *testing.T) {
 		time.Sleep(60 * time.Millisecond)
 		d, err := weir.Peek(ctx, store, p, "k", 1)
 		if err != nil || d.Allowed || d.RetryAfter < time.Duration(admitted-38-1)*100*time.Millisecond {
-			t.Errorf("then: %v; want the overshoot of %d to be owed", d, admitted-38)
+			t.Errorf("then: %v; want the excess of %d to be charged", d, admitted-38)
 		}
 	})
 }
 
-// The store is told what the copy has granted before it is asked by a batch, and the copy does
-// not grant what a batch has taken.
-func TestBatchesKnowTheCopy(t *testing.T) {
+// A batch carries the unsynced usage of its keys, and the allowance does not grant units that a
+// batch has taken.
+func TestBatchesCarryUsage(t *testing.T) {
 	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll", weir.ReserveAll: "ReserveAll", weir.DebitEach: "DebitEach"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestBatchesKnowTheCopy(t *testing.T) {
 				l := async(t, store, tiered.Config{MaxUnsynced: 10})
 				p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: 100})
 				take(t, l, p, "k", 70)
-				takeMany(t, l, p, "k", 5) // by the copy: 25 are left, and the store says 30
+				takeMany(t, l, p, "k", 5) // by the allowance: 25 are left, and 30 in the store
 				do := func(cost int64) weir.Decision {
 					b := weir.Batch{Op: op, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: cost}, {Policy: p, Key: "other", Cost: 1}}}
 					if op == weir.ReserveAll {
@@ -197,9 +197,9 @@ func TestBatchesKnowTheCopy(t *testing.T) {
 	}
 }
 
-// Batches that are all or nothing and charge the same key ask the store at once, and the first of
-// them carries the usage.
-func TestBatchesAskTogether(t *testing.T) {
+// Batches that are all or nothing and charge the same key call the store concurrently, and the
+// first of them carries the usage.
+func TestConcurrentBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		store.takes = 2 * time.Millisecond
@@ -234,8 +234,8 @@ func TestBatchesAskTogether(t *testing.T) {
 	})
 }
 
-// However busy batches keep a key while the store is given up: that it is back is noticed.
-func TestBatchesLetTheStoreReturn(t *testing.T) {
+// The breaker closes after an outage, even if batches charge a key all the time.
+func TestBreakerClosesUnderBatches(t *testing.T) {
 	for op, name := range map[weir.Op]string{weir.TakeEach: "TakeEach", weir.TakeAll: "TakeAll"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -259,8 +259,8 @@ func TestBatchesLetTheStoreReturn(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if s := l.Stats(); s.Open > 0 {
-					t.Errorf("the store is back and still given up: %+v", s)
+				if s := l.Stats(); s.OpenBreakers > 0 {
+					t.Errorf("the store is available and the breaker still open: %+v", s)
 				}
 			})
 		})
@@ -284,8 +284,8 @@ func (l slow) Do(ctx context.Context, b *weir.Batch) error {
 	return l.Limiter.Do(ctx, b)
 }
 
-// A charge that is more than any copy may grant reaches the store, however busy the key is.
-func TestGreatChargesAreAsked(t *testing.T) {
+// A charge that exceeds the greatest allowance calls the store, however busy the key is.
+func TestLargeChargesCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		store.takes = 2 * time.Millisecond
@@ -314,8 +314,8 @@ func TestGreatChargesAreAsked(t *testing.T) {
 	})
 }
 
-// One node alone grants what there is, and never more, whatever it is asked for at the same time,
-// and the store knows of all of it in the end.
+// One node alone grants all available units, and never more, whatever calls are concurrent, and
+// the store is charged for all of them in the end.
 func TestOneNodeExceedsNothing(t *testing.T) {
 	for seed := range uint64(150) {
 		synctest.Test(t, func(t *testing.T) {
@@ -363,7 +363,7 @@ func TestOneNodeExceedsNothing(t *testing.T) {
 					t.Errorf("seed %d, key %s: %d of %d units were admitted, and the store says that %d remain", seed, key, n, burst, left)
 				}
 			}
-			if s := l.Stats(); s.Fallback != 0 || s.Owed != 0 {
+			if s := l.Stats(); s.Fallback != 0 || s.Unsynced != 0 {
 				t.Errorf("seed %d: stats %+v", seed, s)
 			}
 		})

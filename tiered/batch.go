@@ -12,20 +12,21 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Do carries out a batch.
+// Do executes a batch.
 //
-// TakeEach decides each charge as Take does, and asks the store once for all that it
-// must be asked for. TakeAll and ReserveAll with several charges are the store's; only
-// that one of them is denied may be known here, and then the others are reported as not
-// taken. In Async mode the call carries what this node has granted of the keys. While the
-// store is unavailable, they are decided as OnError says, all or none.
+// TakeEach decides each charge as Take does, with one call per partition for all charges that
+// need the store. TakeAll and ReserveAll with several charges are decided by the store, unless
+// a cached denial answers one of them; then the others are reported as not taken. In Async mode
+// the call carries the unsynced usage of the keys. While the store is unavailable, OnError
+// decides them, all or none.
 //
-// PeekEach asks the store, adds what is leased here and subtracts unsynced usage; while the
-// store is unavailable, it says what OnError would. ResetEach is published to the other
-// nodes. It, and Renew and Settle of what the store holds, return an error if the store is
-// unavailable. DebitEach is recorded then, and the store charged when it is back, unless it
-// may have been charged; its decisions say how this node's share stands, and those of
-// policies that fail closed have Reason StoreDown.
+// PeekEach calls the store, adds the units that this node has leased and subtracts its
+// unsynced usage; while the store is unavailable, it returns what OnError would decide.
+// ResetEach is published to the other nodes. While the store is unavailable, ResetEach, and
+// Renew and Settle of reservations in the store, return an error, whereas DebitEach is
+// recorded: the store is charged when it is available again, unless it may have been charged
+// already. The decisions of a recorded DebitEach report the state of this node's share, and
+// those of policies that fail closed have Reason StoreDown.
 func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {
 		return err
@@ -33,7 +34,7 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if b.Used != nil { // what this node has used is all that a tier carries
+	if b.Used != nil { // only the tier itself sends usage
 		return storeapi.ErrUsed
 	}
 	if len(b.Charges) == 0 {
@@ -55,8 +56,8 @@ func (t *Limiter) Do(ctx context.Context, b *weir.Batch) error {
 	return t.debitEach(ctx, b)
 }
 
-// takeEach answers at once what can be, and has the store asked for the rest: one part
-// at a time, since parts fail independently.
+// takeEach decides what it can without the store, and calls the store for the rest: once for
+// each partition, since partitions fail independently.
 func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 	var rest map[*breaker][]call
 	for i, charge := range b.Charges {
@@ -68,7 +69,7 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 		}
 		if len(b.Charges) == 1 {
 			var err error
-			b.Decisions[i], err = t.ask(ctx, &c)
+			b.Decisions[i], err = t.callStore(ctx, &c)
 			return err
 		}
 		if rest == nil {
@@ -78,16 +79,16 @@ func (t *Limiter) takeEach(ctx context.Context, b *weir.Batch) error {
 		rest[br] = append(rest[br], c)
 	}
 	for _, calls := range rest {
-		if err := t.askEach(ctx, b, calls); err != nil {
+		if err := t.callStoreEach(ctx, b, calls); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// askEach asks the store for some charges of a batch, all on one part. If one of them is bad,
-// each is asked for by itself.
-func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) error {
+// callStoreEach has the store decide some charges of a batch, all on one partition. If the state
+// of one key is unreadable, each charge gets a call of its own.
+func (t *Limiter) callStoreEach(ctx context.Context, b *weir.Batch, calls []call) error {
 	s := t.newSync(weir.Batch{Op: weir.TakeEach}, calls)
 	err := t.carry(ctx, s)
 	for i := range calls {
@@ -99,10 +100,10 @@ func (t *Limiter) askEach(ctx context.Context, b *weir.Batch, calls []call) erro
 			*d = s.batch.Decisions[i]
 		case errors.Is(err, weir.ErrState):
 			var bad error
-			if *d, bad = t.ask(ctx, c); bad != nil {
+			if *d, bad = t.callStore(ctx, c); bad != nil {
 				return bad
 			}
-		case isAway(err):
+		case isUnavailable(err):
 			c.why = err
 			*d = t.fallback(weir.TakeEach, c)
 		default:
@@ -137,14 +138,14 @@ func (t *Limiter) takeAll(ctx context.Context, b *weir.Batch) error {
 		return nil
 	case errors.Is(err, weir.ErrState):
 		t.counts.unreadable.Add(int64(len(calls)))
-	case !isAway(err):
+	case !isUnavailable(err):
 		return err
 	}
 	return t.fallbackAll(b, calls, err)
 }
 
-// notTaken says of a charge that fits, as far as is known here, that it was not made because
-// another was refused. Of a key of which nothing is known it says that it is unused.
+// notTaken returns the decision on a charge that was not made because another one of the batch
+// was denied. It estimates Remaining from the last known state; a key without one counts as unused.
 func (c *call) notTaken() weir.Decision {
 	d := weir.Decision{Limit: c.plan.capacity, Remaining: c.plan.capacity, Estimate: true}
 	if c.entry != nil {
@@ -161,9 +162,9 @@ func (c *call) notTaken() weir.Decision {
 	return d
 }
 
-// peekEach asks the store, adds what this node has leased, and subtracts its unsynced usage.
-// A lease that comes or goes meanwhile is left out: nobody knows whether the store has
-// counted it.
+// peekEach calls the store, adds the units that this node has leased, and subtracts its unsynced
+// usage. A lease that begins or ends during the call is ignored, because the reply may or may
+// not include it.
 func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 	calls := t.beginAll(b.Charges)
 	before := make([]*lease, len(calls))
@@ -176,7 +177,7 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 	for i := range calls {
 		c, l, d := &calls[i], before[i], &b.Decisions[i]
 		switch {
-		case isAway(err) || errors.Is(err, weir.ErrState):
+		case isUnavailable(err) || errors.Is(err, weir.ErrState):
 			*d = t.fallback(weir.PeekEach, c)
 			continue
 		case err != nil:
@@ -189,7 +190,7 @@ func (t *Limiter) peekEach(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// subtractUsage subtracts unsynced usage from what the store said.
+// subtractUsage subtracts unsynced usage from the store's decision.
 func (t *Limiter) subtractUsage(c *call, d *weir.Decision) {
 	if !c.find(t) {
 		return
@@ -200,7 +201,7 @@ func (t *Limiter) subtractUsage(c *call, d *weir.Decision) {
 	if used == 0 {
 		return
 	}
-	missing := max(0, used+c.cost-d.Remaining) // as Remaining is before the charge, of a Peek that fits after it
+	missing := max(0, used+c.cost-d.Remaining) // Remaining is before the charge if it was denied, and after it if it fits
 	if d.Allowed {
 		missing = max(0, used-d.Remaining)
 	}
@@ -220,7 +221,7 @@ func (t *Limiter) subtractUsage(c *call, d *weir.Decision) {
 	}
 }
 
-// addTo adds what is left of the lease to what the store said.
+// addTo adds the units left of the lease to the store's decision.
 func (l *lease) addTo(d *weir.Decision, cost int64) {
 	left := int64(l.word.Load() & leftMask)
 	d.Remaining, d.Estimate = min(d.Limit, d.Remaining+left), true
@@ -229,7 +230,7 @@ func (l *lease) addTo(d *weir.Decision, cost int64) {
 	}
 }
 
-// resetEach has the store forget, then this node, then the others.
+// resetEach resets keys in the store, then on this node, and then publishes that.
 func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 	ended := t.changing(b.Charges)
 	err := t.do(ctx, b)
@@ -237,20 +238,20 @@ func (t *Limiter) resetEach(ctx context.Context, b *weir.Batch) error {
 	if err != nil {
 		return err
 	}
-	list := make([]Word, 0, len(b.Charges))
+	list := make([]Message, 0, len(b.Charges))
 	for _, c := range b.Charges {
 		pl := t.planOf(c.Policy)
-		if e := t.table.find(pl.family, c.Key, t.table.hash(pl.family, c.Key)); e != nil {
+		if e := t.table.find(pl.history, c.Key, t.table.hash(pl.history, c.Key)); e != nil {
 			t.forget(pl, e)
 		}
-		list = append(list, Word{Kind: WasReset, Policy: c.Policy.Name(), Key: c.Key})
+		list = append(list, Message{Kind: KeyReset, Policy: c.Policy.Name(), Key: c.Key})
 	}
-	t.announce(ctx, list...)
+	t.publishNow(ctx, list...)
 	return nil
 }
 
-// forget makes this node's share of a key unused, and discards its unsynced usage, which
-// was before the reset.
+// forget resets this node's share of a key, and discards its unsynced usage, which precedes the
+// reset.
 func (t *Limiter) forget(pl *plan, e *entry) {
 	e.mu.Lock()
 	e.state = keyState{}
@@ -258,37 +259,37 @@ func (t *Limiter) forget(pl *plan, e *entry) {
 	e.allowance.void()
 	e.mu.Unlock()
 	if s := t.shareOf(pl); s.policy != nil {
-		_ = weir.Reset(context.Background(), t.config.Local, s.policy, e.key) // Local decides next, and says what is wrong
+		_ = weir.Reset(context.Background(), t.config.Local, s.policy, e.key) // the next decision by Local reports the problem
 	}
 }
 
-// debitEach charges the store or, if it is unavailable, records the units for later.
+// debitEach charges the store or, if that is unavailable, records the units as unsynced usage.
 func (t *Limiter) debitEach(ctx context.Context, b *weir.Batch) error {
 	calls := t.beginAll(b.Charges)
 	ended := t.changing(b.Charges)
 	err := t.do(ctx, b)
 	ended()
-	away := isAway(err)
-	charged := err == nil || errors.Is(err, weir.ErrUnknown) // or it may have been, and nothing is charged twice
+	unavailable := isUnavailable(err)
+	charged := err == nil || errors.Is(err, weir.ErrUnknown) // if the outcome is unknown, it counts as charged, so that nothing is charged twice
 	for i := range calls {
 		c := &calls[i]
 		if charged {
 			t.chargedElsewhere(c, c.cost)
-		} else if away {
+		} else if unavailable {
 			t.record(c, c.cost, 0)
 		}
-		if away {
+		if unavailable {
 			b.Decisions[i] = t.fallback(weir.DebitEach, c)
 		}
 	}
-	if away {
+	if unavailable {
 		return nil
 	}
 	return err
 }
 
-// chargedElsewhere lowers the allowance of a key by units that the store was charged for
-// otherwise, and keeps replies from raising it that do not know of them.
+// chargedElsewhere reduces the allowance of a key by units that the store was charged outside
+// of it. Replies to earlier calls, which do not include these units, no longer set the allowance.
 func (t *Limiter) chargedElsewhere(c *call, units int64) {
 	if !c.find(t) {
 		return
@@ -304,36 +305,35 @@ func (t *Limiter) chargedElsewhere(c *call, units int64) {
 func (e *entry) voidAllowance() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.allowance.sent++ // replies that are under way do not know why
+	e.allowance.sent++ // replies to earlier calls must not set it again
 	e.allowance.void()
 }
 
-// Set puts new in force wherever old was, on all nodes. It returns an error if the
-// store is away.
+// Set puts new in force wherever old was, on all nodes. It returns an error if the store is
+// unavailable.
 func (t *Limiter) Set(ctx context.Context, old, new *weir.Policy) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := t.store.Set(within, old, new); err != nil {
 		return err
 	}
-	f := t.familyOf(new.Name())
-	f.replaced(old, new)
-	t.wakeUp() // allowances are void, and usage is flushed
-	t.announce(ctx, Word{Kind: WasSet, Policy: new.Name()})
+	t.historyOf(new.Name()).replaced(old, new)
+	t.wakeUp() // allowances are void, and their usage is to be flushed
+	t.publishNow(ctx, Message{Kind: PolicyChanged, Policy: new.Name()})
 	return nil
 }
 
-// receipts are those of reservations that were made while the store was away. They are
-// Local's, and settled there.
+// receipts are the receipts of reservations that were made in Local while the store was
+// unavailable. They are settled there.
 type receipts struct {
 	mu   sync.Mutex // guards the field below
 	open map[[16]byte]weir.Instant
 }
 
-// mostReceipts bounds them.
+// mostReceipts bounds the receipts.
 const mostReceipts = 100_000
 
-// keep remembers a receipt of Local's, if there is room.
+// keep adds a receipt of Local, if there is room.
 func (r *receipts) keep(of weir.Receipt, now weir.Instant) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -348,7 +348,7 @@ func (r *receipts) keep(of weir.Receipt, now weir.Instant) {
 	}
 }
 
-// has says whether a receipt is Local's.
+// has reports whether a receipt is of Local.
 func (r *receipts) has(id [16]byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,38 +10,39 @@ import (
 )
 
 const (
-	// A part of the store is given up after so many failures in a row, or if half
-	// of the last twenty calls failed.
+	// A breaker opens after breakAfter failures in a row, or if half of the last
+	// breakWindow calls failed.
 	breakAfter  = 5
 	breakWindow = 20
 	lastCalls   = 1<<breakWindow - 1 // of breaker.results
 
-	// probeEvery is how often a part that was given up is tried, give or take a
-	// quarter: so that a fleet does not do it in step.
+	// probeEvery is the interval between probes of a partition whose breaker is open. It
+	// varies by a quarter, so that the nodes of a fleet do not probe in step.
 	probeEvery = 250 * time.Millisecond
 
-	// hurryEvery is how often it is tried at most, if others have come back.
-	hurryEvery = probeEvery / 10
+	// minProbeInterval is the least time between two probes of a partition, when the
+	// recovery of another partition requests one.
+	minProbeInterval = probeEvery / 10
 )
 
-func newBreaker(part int) *breaker {
-	return &breaker{part: part, hurry: make(chan struct{}, 1)}
+func newBreaker(partition int) *breaker {
+	return &breaker{partition: partition, probeSoon: make(chan struct{}, 1)}
 }
 
-// A breaker remembers how the last calls to a part of the store went, and says
-// when it is to be given up.
+// A breaker is the circuit breaker of one partition of the store. It records the results of
+// the last calls, and opens when too many of them failed.
 //
-// Calls look at open alone, and those that succeed at trouble: it is 0 unless one of
-// the last twenty calls failed, so in good times nobody takes the lock. All
-// are written under mu.
+// Calls read open, and successful ones also trouble, which is 0 unless one of the last
+// twenty calls failed. So calls to a healthy partition do not take the lock. Both are
+// written under mu.
 type breaker struct {
-	part    int           // set by New, like hurry
-	hurry   chan struct{} // another part has come back; has room for one
-	open    atomic.Bool
-	trouble atomic.Int32
-	outage  atomic.Uint64 // counts how often it was opened
+	partition int           // set by newBreaker, like probeSoon
+	probeSoon chan struct{} // requests a probe, because another partition has recovered; has room for one
+	open      atomic.Bool
+	trouble   atomic.Int32
+	outage    atomic.Uint64 // number of times the breaker opened
 
-	unflushed unflushed // entries of the part with something to flush
+	unflushed unflushed // entries of the partition with usage to flush
 
 	mu      sync.Mutex // guards the fields below
 	results uint32     // of the last calls, the latest lowest; 1 is a failure
@@ -49,7 +50,7 @@ type breaker struct {
 	opened  weir.Instant
 }
 
-// succeeded notes a call that the store has answered.
+// succeeded records a call that the store answered.
 func (b *breaker) succeeded() {
 	if b.trouble.Load() == 0 {
 		return
@@ -65,13 +66,13 @@ func (b *breaker) succeeded() {
 	}
 }
 
-// failed notes a call that the store has not answered. It says whether that opens the
+// failed records a call that the store did not answer. It reports whether that opened the
 // breaker.
 func (b *breaker) failed(now weir.Instant) (opened bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.open.Load() {
-		return false // it was sent before
+		return false // the call was sent before the breaker opened
 	}
 	b.results = b.results<<1 | 1
 	b.row++
@@ -85,7 +86,7 @@ func (b *breaker) failed(now weir.Instant) (opened bool) {
 	return true
 }
 
-// close is for a part that answers again.
+// close closes the breaker, because the partition answers again.
 func (b *breaker) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +95,7 @@ func (b *breaker) close() {
 	b.open.Store(false)
 }
 
-// openFor returns for how long the part has been given up; 0 if it is not.
+// openFor returns how long the breaker has been open; 0 if it is closed.
 func (b *breaker) openFor(now weir.Instant) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,52 +6,52 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Bus carries word between the nodes of a fleet, and counts them. Package
-// redistier has one over Redis. All methods may be called by any number of
+// A Bus carries messages between the nodes of a fleet, and counts the nodes. Package
+// redistier implements one over Redis. All methods may be called by any number of
 // goroutines.
 //
-// Word is a hint: it may be lost, come twice or late, and a node is right without
-// it, only slower to notice.
+// Messages are hints. They may be lost, delayed or delivered twice; a node that misses
+// one stays correct and only notices the change later.
 type Bus interface {
-	// Publish tells all other nodes. It may lose words, and says so by an error
-	// if it knows. The words are the caller's again when it returns.
-	Publish(ctx context.Context, words []Word) error
+	// Publish sends messages to all other nodes. It returns an error if it knows that
+	// some were lost. The slice belongs to the caller again when Publish returns.
+	Publish(ctx context.Context, messages []Message) error
 
-	// Listen has heard called with what other nodes publish, by one goroutine at
-	// a time, and with nil when words may have been lost: what was believed
-	// because nobody had said otherwise is believed no longer. heard must be
-	// quick; it may keep the words' strings, not the words. stop returns when heard is
-	// not running and will not be called.
-	Listen(heard func(words []Word)) (stop func())
+	// Listen has receive called with the messages of other nodes, from one goroutine at
+	// a time. A nil slice means that messages may have been lost, so everything that
+	// was cached on the assumption that no message arrived must be dropped. receive must
+	// return quickly; it may keep the strings of the messages, but not the slice. stop
+	// returns once receive is not running and will not be called again.
+	Listen(receive func(messages []Message)) (stop func())
 
-	// Nodes returns how many nodes are alive, this one included, as last counted;
-	// 0 if that was never known.
+	// Nodes returns the number of live nodes at the last count, this one included; 0 if
+	// they were never counted.
 	Nodes() int
 }
 
-// A Word is one thing that a node tells the others.
-type Word struct {
-	Kind   WordKind
-	Policy string // its name
-	Key    string // for Denied and WasReset
+// A Message is one event that a node publishes to the others.
+type Message struct {
+	Kind   MessageKind
+	Policy string // name of the policy
+	Key    string // of KeyDenied and KeyReset
 
-	// The rest is for Denied.
+	// The remaining fields are set for KeyDenied only.
 
-	Limits    uint64       // which numbers the policy had: equal on all nodes for equal limits
-	Cost      int64        // the least that was refused
-	Until     weir.Instant // by the clock of whoever reads it, never later than it is true
+	Limits    uint64       // fingerprint of the policy's limits, equal on all nodes for equal limits
+	Cost      int64        // the lowest cost that was denied
+	Until     weir.Instant // end of the denial by the receiver's clock, never later than it is valid
 	By        uint8        // as in weir.Decision, like the next three
 	Limit     int64
 	Remaining int64
-	ResetAt   weir.Instant // by the reader's clock
+	ResetAt   weir.Instant // by the receiver's clock
 }
 
-// WordKind is what a Word is about.
-type WordKind uint8
+// MessageKind is the kind of event that a Message reports.
+type MessageKind uint8
 
-// The kinds of words.
+// The kinds of messages.
 const (
-	Denied   WordKind = iota + 1 // Key has no room for Cost before Until
-	WasReset                     // Key was reset
-	WasSet                       // Policy has other limits
+	KeyDenied     MessageKind = iota + 1 // Key has no room for Cost before Until
+	KeyReset                             // Key was reset
+	PolicyChanged                        // Policy has new limits
 )

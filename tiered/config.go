@@ -11,13 +11,13 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// Mode is how often the store is asked.
+// Mode is how often the store is called.
 type Mode uint8
 
-// The modes. The package comment tells when to use which, and their bounds.
+// The modes. The package comment says when to use which, and states their bounds.
 const (
 	Exact  Mode = iota // for every charge that the deny cache does not answer
-	Leased             // for blocks of units, which are then spent here
+	Leased             // for blocks of units, which are then spent locally
 	Async              // when an allowance is used up or has expired; usage is flushed in the background
 )
 
@@ -38,7 +38,7 @@ func ParseMode(name string) (Mode, error) {
 			return Mode(i), nil
 		}
 	}
-	return 0, fmt.Errorf("tiered: no mode is called %q; there are %q", name, modeNames[:])
+	return 0, fmt.Errorf("tiered: unknown mode %q: must be one of %q", name, modeNames[:])
 }
 
 // MarshalText returns String.
@@ -54,70 +54,71 @@ func (m *Mode) UnmarshalText(text []byte) (err error) {
 type Config struct {
 	// Store is the limiter that all nodes share. It must be set.
 	//
-	// Partitioned, Timed, Patient and PolicyTracker are what a store may be able to do
-	// besides deciding.
+	// A store may implement the optional interfaces Partitioned, Timed, Patient and
+	// PolicyTracker.
 	Store weir.Limiter
 
-	// Local keeps this node's shares while the store is unavailable. It must be set
-	// and used by nothing else; package memstore has one. How many keys it tells apart should be about MaxKeys.
+	// Local holds the state of this node's shares, by which it decides while the store
+	// is unavailable. It must be set and used by nothing else; package memstore has one.
+	// Its capacity should be about MaxKeys.
 	Local weir.Limiter
 
-	// Bus connects this node to the others. The default is none: then denials,
-	// resets and changed limits are felt here only when MaxDeny is over, and
-	// Nodes must be told.
+	// Bus connects this node to the others. The default is none: then this node notices
+	// resets and changed limits of other nodes only after MaxDeny, and Nodes must be
+	// set.
 	Bus Bus
 
-	// Mode is how often the store is asked. The default is Exact.
+	// Mode is how often the store is called. The default is Exact.
 	Mode Mode
 
-	// OnError is what limits do that do not say it themselves while the store
-	// cannot be asked. The default is weir.FailLocal.
+	// OnError says how to decide while the store is unavailable, for limits that do not
+	// set it themselves. The default is weir.FailLocal.
 	OnError weir.OnError
 
-	// Nodes is how many nodes share the store, for their shares while it is away
-	// and for the size of leases. The default, 0, is what Bus counts, or 1.
+	// Nodes is the number of nodes that share the store. It determines this node's share
+	// while the store is unavailable, and the size of leases. The default, 0, is the
+	// number that Bus counts, or 1 without a Bus.
 	Nodes int
 
-	// Timeout is how long a decision of the store may take. A batch that the store
-	// needs several rounds for, one after the other, has that much for each, at most
-	// four times. A caller whose own
-	// deadline is less than 5 ms after that has it end 5 ms before the deadline.
-	// The default is 10 ms.
+	// Timeout bounds a decision of the store. A batch that needs several round trips,
+	// one after the other, has that much for each, at most four times. If the caller's
+	// deadline is less than 5 ms after that, the call ends 5 ms before the deadline, or
+	// after half the time left if that is later. The default is 10 ms.
 	Timeout time.Duration
 
-	// MaxInFlight bounds the calls to the store that may be under way at once.
-	// Beyond it, charges are decided as OnError says. The default is 10,000.
+	// MaxInFlight bounds the calls to the store that are in flight at once. Beyond it,
+	// charges are decided by OnError. The default is 10,000.
 	MaxInFlight int
 
-	// MaxKeys bounds the keys of which something is known here: denials, leases,
-	// allowances and unsynced usage. Others are asked for one by one. The default is 131,072,
-	// which take about 40 MB if all are in use.
+	// MaxKeys bounds the keys for which this node holds denials, leases, allowances or
+	// unsynced usage. Charges of other keys call the store one by one. The default is
+	// 131,072, which take about 40 MB if all are in use.
 	MaxKeys int
 
-	// MaxDeny is how long a denial is believed at most, because refunds on other
-	// nodes are not told. The default is 1 s.
+	// MaxDeny bounds how long a denial is cached, because refunds on other nodes are not
+	// published. The default is 1 s.
 	MaxDeny time.Duration
 
-	// LeaseTTL is how long a lease lasts. A node that crashes strands its leases
-	// that long. The default is 5 s, the least 100 ms.
+	// LeaseTTL is how long a lease lasts. The leased units of a node that crashes are
+	// unavailable for that long. The default is 5 s, the minimum 100 ms.
 	LeaseTTL time.Duration
 
 	// FlushEvery is how often Async flushes unsynced usage. The default is 50 ms.
 	FlushEvery time.Duration
 
-	// MaxUnsynced bounds the units of a key that Async grants without the store's
-	// knowledge, those of a flush under way included. The default is a tenth of what the policy admits at
-	// once, divided by the number of nodes, and at least 1.
+	// MaxUnsynced bounds the unsynced usage of a key in Async mode: the units that this
+	// node has granted and the store has not acknowledged. The default is a tenth of what
+	// the policy admits at once, divided by the number of nodes, and at least 1.
 	MaxUnsynced int64
 
-	// OnUnreadable, unless it is nil, is called when the store cannot read what is stored
-	// of a key (weir.ErrState), once for each key: the key is named by a hash. Such a key
-	// is decided as OnError says, and the store goes on serving others. It must be quick.
+	// OnUnreadable, unless it is nil, is called once for each key whose stored state the
+	// store cannot read (weir.ErrState). keyHash identifies the key without revealing it.
+	// Charges of the key are decided by OnError. OnUnreadable must return quickly.
 	OnUnreadable func(policy, keyHash string, err error)
 
-	// OnBreaker, unless it is nil, is called when a part of the store is given
-	// up, and when it is back. It must be quick.
-	OnBreaker func(part int, open bool, why error)
+	// OnBreaker, unless it is nil, is called when the breaker of a partition of the store
+	// opens, with the error that opened it, and when it closes. It must return quickly.
+	OnBreaker func(partition int, open bool, why error)
 
 	// Now and Random are for tests. The defaults are weir.Now and a random number
 	// from 0 to 1.
@@ -138,7 +139,7 @@ const (
 	mostKeys      = 1 << 26
 )
 
-// Validate returns everything that is wrong with the configuration.
+// Validate returns all errors in the configuration, joined.
 func (c Config) Validate() error {
 	var problems []error
 	wrong := func(bad bool, format string, args ...any) {
@@ -148,8 +149,8 @@ func (c Config) Validate() error {
 	}
 	wrong(c.Store == nil, "Store: must be set")
 	wrong(c.Local == nil, "Local: must be set")
-	wrong(c.Mode > Async, "Mode %d: is not one of %q", uint8(c.Mode), modeNames[:])
-	wrong(c.OnError > weir.FailClosed, "OnError %d: is not one that weir knows", uint8(c.OnError))
+	wrong(c.Mode > Async, "Mode %d: must be one of %q", uint8(c.Mode), modeNames[:])
+	wrong(c.OnError > weir.FailClosed, "OnError %d: unknown value", uint8(c.OnError))
 	wrong(c.Nodes < 0, "Nodes %d: must not be negative", c.Nodes)
 	wrong(c.Timeout < 0, "Timeout %v: must not be negative", c.Timeout)
 	wrong(c.MaxInFlight < 0, "MaxInFlight %d: must not be negative", c.MaxInFlight)
@@ -162,8 +163,8 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// withDefaults returns a valid Config without zero values that have a meaning,
-// except Nodes and MaxUnsynced.
+// withDefaults replaces zero values of a valid Config by their defaults, except those of
+// Nodes and MaxUnsynced, which are computed when they are used.
 func (c Config) withDefaults() Config {
 	c.OnError = cmp.Or(c.OnError, weir.FailLocal)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)

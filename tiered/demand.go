@@ -6,17 +6,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// How leases are sized. A block lasts for about leaseSpan, so that a busy key renews
-// ten times a second and a crash strands a tenth of a second's worth. It is no more
-// than burst / (carve × nodes), so that all nodes together hold at most a quarter of
-// the burst, and never more than half of a node's share of what remains. A block that
-// is spent sooner is followed by one of up to growth times its size.
+// How leases are sized. A block lasts for about leaseSpan, so that the lease of a busy key is
+// renewed ten times a second and a crash forfeits a tenth of a second's demand. It is at most
+// burst / (carve × nodes), so that all nodes together hold at most a quarter of the
+// burst, and at most half of a node's share of the remaining units. A block that is spent
+// sooner is followed by one of up to growth times its size.
 //
-// For the store, to lend and to settle is as much work as some fifty plain charges. So
-// a key gets a block of leastBlock charges or more, and none if it would not spend that
-// much before it expires. Near the limit, where what remains allows only blocks of less
-// than half of that, the store is asked for each charge. A small burst may be lent in
-// blocks of leastUse charges: that spares callers the way to the store, not the store.
+// Reserving and settling a lease costs the store as much as about fifty plain charges. So a
+// key gets a block of leastBlock charges or more, and none if it would not spend that
+// many before the lease expires. Near the limit, where the remaining units allow only blocks of
+// less than half of that, the store is called for each charge. If the burst is small, blocks may
+// be as small as leastUse charges: that saves callers round trips, but saves the store no work.
 const (
 	leaseSpan  = 100 * time.Millisecond
 	carve      = 4
@@ -25,9 +25,9 @@ const (
 	growth     = 8
 )
 
-// blockSize returns how many units to lease, or 0 if it is not worth it: perSecond is
-// the demand, last the size of the last block, carved what may be held of the burst, and
-// room what may be held of what remains.
+// blockSize returns how many units to lease, or 0 if a lease is not worthwhile. perSecond is
+// the demand, last the size of the last block, carved the maximum with respect to the burst,
+// and room the maximum with respect to the remaining units.
 func blockSize(perSecond float64, last, cost, carved, room int64) int64 {
 	cost = max(1, cost)
 	least := leastBlock * cost
@@ -45,22 +45,22 @@ func blockSize(perSecond float64, last, cost, carved, room int64) int64 {
 	return n
 }
 
-// demand is how much of a key is asked for.
+// demand is the measured demand for a key.
 type demand struct {
-	since weir.Instant // when the store was first asked lately, while there was no lease
-	units int64        // that it was asked for since
+	since weir.Instant // when counting of store calls without a lease began
+	units int64        // charged since then
 	calls int
 
 	block     int64 // the size of the last lease
 	perSecond float64
-	ended     weir.Instant // when it was spent
+	ended     weir.Instant // when the last lease was spent
 
-	leasing bool         // somebody is getting a lease
-	exactly weir.Instant // before that it is not tried: the last one did not fit
+	leasing bool         // a lease is being requested
+	exactly weir.Instant // no lease is requested before that, because the last one did not fit
 }
 
-// asked notes a charge that is asked of the store.
-func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
+// observe counts a charge that calls the store.
+func (m *demand) observe(cost int64, now weir.Instant, ttl time.Duration) {
 	if now.Sub(m.since) > ttl || m.since == 0 {
 		m.since, m.units, m.calls = now, 0, 0
 	}
@@ -68,8 +68,8 @@ func (m *demand) asked(cost int64, now weir.Instant, ttl time.Duration) {
 	m.calls++
 }
 
-// rate returns the demand per second and, if there was a lease just now, its size. It
-// returns false if too little is known.
+// rate returns the demand per second and, if a lease has just ended, its size. known is false
+// if there were too few calls to tell.
 func (m *demand) rate(now weir.Instant) (perSecond float64, block int64, known bool) {
 	if now.Sub(m.ended) < leaseSpan && m.block > 0 {
 		return m.perSecond, m.block, true
@@ -77,14 +77,14 @@ func (m *demand) rate(now weir.Instant) (perSecond float64, block int64, known b
 	return float64(m.units) / max(1e-9, now.Sub(m.since).Seconds()), 0, m.calls >= leastCalls
 }
 
-// worthLeasing returns how many units to lease for a key that has no lease which
-// suffices; 0 means none. If it returns more, the caller is the one who leases.
+// worthLeasing returns how many units to lease for a key whose lease, if any, does not
+// suffice; 0 means none. If it returns more, the caller must request the lease.
 func (t *Limiter) worthLeasing(c *call) int64 {
 	now, e := c.now, c.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	m := &e.demand
-	m.asked(c.cost, now, t.config.LeaseTTL)
+	m.observe(c.cost, now, t.config.LeaseTTL)
 	c.busy = m.calls >= leastCalls-1 || m.block > 0
 	if m.leasing || now < m.exactly || e.state.limits != c.plan.limits || t.closed.Load() {
 		return 0
@@ -96,12 +96,11 @@ func (t *Limiter) worthLeasing(c *call) int64 {
 	return t.blockLocked(e, c.plan, perSecond, block, c.cost)
 }
 
-// leastCalls is how many charges of a key must have been asked of the store for its
-// demand to be known.
+// leastCalls is the number of store calls for a key after which its demand is known.
 const leastCalls = 8
 
-// blockLocked returns how many units to lease, as blockSize does, where this node may hold a
-// part of the burst and a part of what remains. If there are any, leasing is set.
+// blockLocked returns how many units to lease, given the burst, the remaining units and the
+// number of nodes. It sets leasing if there are any. It requires e.mu.
 func (t *Limiter) blockLocked(e *entry, pl *plan, perSecond float64, last, cost int64) int64 {
 	nodes, st := int64(t.nodes()), e.state
 	back := int64(float64(t.now().Sub(st.at)) * pl.perNano[st.by])

@@ -8,28 +8,28 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A denial is that a key has no room. It is written once.
+// A denial is a cached denial of a key. It is immutable.
 type denial struct {
 	keyState
-	epoch   uint64       // of the family
-	cost    int64        // the least that was refused
-	until   weir.Instant // it answers before that: counted from before the store was asked
-	retryAt weir.Instant // what callers are told: counted from when the answer came
+	epoch   uint64       // of the policyHistory
+	cost    int64        // the lowest cost that was denied
+	until   weir.Instant // end of the denial, counted from before the store was called
+	retryAt weir.Instant // end of RetryAfter, counted from the reply
 	reason  weir.Reason
-	never   bool // waiting cannot help
+	never   bool // the cost never fits
 	held    bool // reservations were open
 }
 
-// denied returns the refusal of the charge at now if it is known.
+// denied returns the denial of the charge at now, if it is cached.
 //
-// Of a larger cost than was refused it is known only under a single GCRA limit. With several,
-// another may refuse the larger cost for longer.
+// A denial answers a larger cost only under a single GCRA limit. Of several limits, another one
+// may deny the larger cost for longer.
 func (c *call) denied(now weir.Instant) (weir.Decision, bool) {
 	if c.entry == nil {
 		return weir.Decision{}, false
 	}
 	pl, cost, n := c.plan, c.cost, c.entry.denial.Load()
-	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.family.epoch.Load() {
+	if n == nil || now >= n.until || n.limits != pl.limits || n.epoch != pl.history.epoch.Load() {
 		return weir.Decision{}, false
 	}
 	if cost < n.cost || cost > n.cost && !n.never && !pl.single {
@@ -50,8 +50,8 @@ func (c *call) denied(now weir.Instant) (weir.Decision, bool) {
 	return d, true
 }
 
-// takes returns how long so many units of a single GCRA limit take to come back, rounded up. Together with
-// a time that is remembered it is a duration.
+// takes returns how long a single GCRA limit needs to replenish units, rounded up. The result is
+// capped such that adding it to a cached RetryAfter does not overflow.
 func (pl *plan) takes(units int64) time.Duration {
 	const longest = math.MaxInt64 - uint64(farAway)
 	l := pl.force.Limits()[0]
@@ -66,16 +66,16 @@ func (pl *plan) takes(units int64) time.Duration {
 	return time.Duration(min(q, longest))
 }
 
-// maxHeldDeny is how long the refusal of a key with open reservations is cached at most.
-// Another node may end one at any moment, and this node does not learn of it.
+// maxHeldDeny bounds how long a denial of a key with open reservations is cached. Another node
+// may settle one at any time, and this node is not notified.
 const maxHeldDeny = time.Millisecond
 
-// worthTelling is how long a denial must last for other nodes to be told: word takes
-// some milliseconds to reach them.
-const worthTelling = 20 * time.Millisecond
+// minPublishedDenial is how long a denial must last to be published: a message takes some
+// milliseconds to reach the other nodes.
+const minPublishedDenial = 20 * time.Millisecond
 
-// refused caches a refusal of the store, in reply to a call that was sent at c.now, when
-// the key was at generation c.gen.
+// refused caches a denial by the store, in reply to a call that was sent at c.now when the key
+// was at generation c.gen.
 func (t *Limiter) refused(c *call, d weir.Decision) {
 	pl, e := c.plan, c.entry
 	if c.cost == 0 || d.Reason != weir.Exhausted && d.Reason != weir.TooCostly {
@@ -87,7 +87,7 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		until: c.now.Add(t.config.MaxDeny), retryAt: after(now, d.RetryAfter),
 		reason: d.Reason, never: d.RetryAfter == weir.Never, held: d.Held,
 	}
-	if d.Held || pl.force.ReserveOnly() { // a daemon behind package client does not say Held
+	if d.Held || pl.force.ReserveOnly() { // a daemon behind package client does not set Held
 		n.until = c.now.Add(min(t.config.MaxDeny, maxHeldDeny))
 	}
 	whole := after(c.now, d.RetryAfter)
@@ -96,7 +96,7 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		return
 	}
 	e.denial.Store(n)
-	if t.table.generation(pl.family, e.hash) != c.gen { // it may have been dropped before it was there
+	if t.table.generation(pl.history, e.hash) != c.gen { // a change before the Store above may have found nothing to drop
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
@@ -104,29 +104,29 @@ func (t *Limiter) refused(c *call, d weir.Decision) {
 		e.denial.CompareAndSwap(n, nil)
 		return
 	}
-	if t.config.Bus != nil && !n.never && !n.held && n.until.Sub(now) >= worthTelling {
-		t.tell(e, n, whole)
+	if t.config.Bus != nil && !n.never && !n.held && n.until.Sub(now) >= minPublishedDenial {
+		t.queueDenial(e, n, whole)
 	}
 }
 
-// changed notes a change of a key's state: what is cached of it is dropped, also if a
-// reply is just being cached.
-func (t *Limiter) changed(f *family, key string) *entry {
-	h := t.table.hash(f, key)
+// changed records a change of a key's state. It drops the cached denial, and keeps a reply from
+// being cached whose call began before the change.
+func (t *Limiter) changed(ph *policyHistory, key string) *entry {
+	h := t.table.hash(ph, key)
 	t.table.changed(h)
-	e := t.table.find(f, key, h)
+	e := t.table.find(ph, key, h)
 	if e != nil {
 		e.denial.Store(nil)
 	}
 	return e
 }
 
-// changing notes that a call is about to be sent which changes keys otherwise than by an
-// admitted charge. The returned function notes that it has ended.
+// changing records that a call is about to be sent that changes keys in other ways than by an
+// admitted charge. The returned function must be called when that call has ended.
 func (t *Limiter) changing(charges []weir.Charge) (ended func()) {
 	note := func() {
 		for i := range charges {
-			t.changed(t.planOf(charges[i].Policy).family, charges[i].Key)
+			t.changed(t.planOf(charges[i].Policy).history, charges[i].Key)
 		}
 	}
 	note()

@@ -13,9 +13,9 @@ import (
 
 func perSecond(n int64) weir.Limit { return weir.Limit{Rate: n, Per: weir.Every(time.Second)} }
 
-// A key of one per second that is asked for a hundred thousand times a second costs
-// about one call per second.
-func TestDeniedKeyIsNotAskedFor(t *testing.T) {
+// A key of one per second with a demand of a hundred thousand per second takes about one store
+// call per second.
+func TestDeniedKeyDoesNotCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		l, p := newTier(t, tiered.Config{Store: store}), newPolicy(t, perSecond(1))
@@ -29,7 +29,7 @@ func TestDeniedKeyIsNotAskedFor(t *testing.T) {
 			t.Errorf("%d of %d were admitted in 3 s, want 3", admitted, asked)
 		}
 		if n := store.count(); n > 6 {
-			t.Errorf("the store was asked %d times for %d decisions, want at most 6", n, asked)
+			t.Errorf("the store was called %d times for %d decisions, want at most 6", n, asked)
 		}
 		if s := l.Stats(); s.Decisions() != int64(asked) || s.DenyCache < int64(asked)-6 {
 			t.Errorf("stats %+v", s)
@@ -37,9 +37,9 @@ func TestDeniedKeyIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// Who waits as long as he was told by the cache is admitted, and who waits a nanosecond
-// less is not.
-func TestCachedDenialTellsWhen(t *testing.T) {
+// A caller that waits for RetryAfter of a cached denial is admitted, and one that waits a
+// nanosecond less is not.
+func TestCachedDenialRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := newTier(t, tiered.Config{}), newPolicy(t, weir.Limit{Rate: 7, Per: weir.Every(time.Second), Burst: 5})
 		take(t, l, p, "k", 5)
@@ -69,52 +69,52 @@ func TestCachedDenialTellsWhen(t *testing.T) {
 	})
 }
 
-// A denial says nothing about lower costs, other numbers, and times after MaxDeny or
-// after what the store said, counted from before it was asked.
+// A cached denial does not apply to lower costs, other limits, and times after MaxDeny or after
+// RetryAfter, counted from before the store was called.
 func TestDenialIsNotStretched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		store.takes = 8 * time.Millisecond
 		l, p := newTier(t, tiered.Config{Store: store, MaxDeny: 300 * time.Millisecond}), newPolicy(t, perSecond(10))
-		asks := func(what string, want bool, p *weir.Policy, cost int64) {
+		call := func(what string, want bool, p *weir.Policy, cost int64) {
 			t.Helper()
 			before := store.count()
 			take(t, l, p, "k", cost)
 			if asked := store.count() > before; asked != want {
-				t.Errorf("%s: the store was asked: %t", what, asked)
+				t.Errorf("%s: the store was called: %t", what, asked)
 			}
 		}
 		take(t, l, p, "k", 9)
-		asks("too much", true, p, 5)
-		asks("the same", false, p, 5)
-		asks("more", false, p, 7)
-		asks("less", true, p, 4)
-		asks("what is less and was refused", false, p, 4)
+		call("too much", true, p, 5)
+		call("the same", false, p, 5)
+		call("more", false, p, 7)
+		call("less", true, p, 4)
+		call("what is less and was refused", false, p, 4)
 		other, err := p.With(perSecond(11))
 		if err != nil {
 			t.Fatal(err)
 		}
-		asks("other numbers", true, other, 5)
+		call("other limits", true, other, 5)
 
 		take(t, l, p, "k", 10) // one remains, or two: another second or so
 		time.Sleep(280 * time.Millisecond)
-		asks("within MaxDeny", false, p, 10)
+		call("within MaxDeny", false, p, 10)
 		time.Sleep(15 * time.Millisecond)
-		asks("beyond MaxDeny, counted from before asking", true, p, 10)
+		call("beyond MaxDeny, counted from before the call", true, p, 10)
 
 		for take(t, l, p, "j", 1).Allowed {
 		}
 		d := take(t, l, p, "j", 1)
-		time.Sleep(d.RetryAfter - store.takes) // it was refused 4 ms after it was asked for, and told 4 ms later
+		time.Sleep(d.RetryAfter - store.takes) // the store denied it after 4 ms, and the reply took 4 ms
 		before := store.count()
 		take(t, l, p, "j", 1)
 		if store.count() == before {
-			t.Error("a denial was counted from when it was told")
+			t.Error("a denial was counted from the reply")
 		}
 	})
 }
 
-// What changes a key drops its denial, also one that is just being told.
+// A change of a key drops its denial, also one whose reply is in flight.
 func TestDenialIsDropped(t *testing.T) {
 	raised := func(t *testing.T, p *weir.Policy) *weir.Policy {
 		q, err := p.With(perSecond(100))
@@ -148,14 +148,14 @@ func TestDenialIsDropped(t *testing.T) {
 				}
 				take(t, l, p, "k", 5)
 				store.set(func(f *flaky) { f.late = 8 * time.Millisecond })
-				var told sync.WaitGroup
-				told.Go(func() { take(t, l, p, "k", 3) }) // decided before the change, told after it
+				var replied sync.WaitGroup
+				replied.Go(func() { take(t, l, p, "k", 3) }) // decided before the change, replied after it
 				time.Sleep(time.Millisecond)
 				store.set(func(f *flaky) { f.late = 0 })
 				if err := change(t, l, p, r); err != nil {
 					t.Fatal(err)
 				}
-				told.Wait()
+				replied.Wait()
 				if d := take(t, l, p, "k", 5); !d.Allowed {
 					t.Errorf("after the change: %v", d)
 				}
@@ -165,7 +165,7 @@ func TestDenialIsDropped(t *testing.T) {
 }
 
 // Two nodes: what one does is felt on the other.
-func TestNodesHearEachOther(t *testing.T) {
+func TestNodesShareDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, bus := newFlaky(t), &wire{}
 		a := newTier(t, tiered.Config{Store: store, Bus: bus.join()})
@@ -177,7 +177,7 @@ func TestNodesHearEachOther(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		before := store.count()
 		if d := take(t, b, p, "k", 1); d.Allowed || d.RetryAfter <= 5*time.Second || store.count() != before {
-			t.Errorf("b: %v, after %d calls; want a denial that it was told of", d, store.count()-before)
+			t.Errorf("b: %v, after %d calls; want the published denial", d, store.count()-before)
 		}
 		if err := weir.Reset(ctx, a, p, "k"); err != nil {
 			t.Fatal(err)
@@ -197,20 +197,20 @@ func TestNodesHearEachOther(t *testing.T) {
 		if !take(t, a, p, "k", 1).Allowed {
 			t.Error("a raised limit on b is not felt on a")
 		}
-		if s := a.Stats(); s.Nodes != 2 || s.Published < 2 || s.Heard < 2 {
+		if s := a.Stats(); s.Nodes != 2 || s.Published < 2 || s.Received < 2 {
 			t.Errorf("stats %+v", s)
 		}
 	})
 }
 
-// A store that learns of a Set later than a node is told by it: its old denial would be
-// believed again.
-func TestStoreIsToldOfSets(t *testing.T) {
+// A node notifies the store of a Set on another node. Otherwise a store that notices it later than
+// the node would deny by the old limits, and the node would cache that.
+func TestStoreIsNotifiedOfSets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, bus := newFlaky(t), &wire{}
-		told := &toldStore{flaky: store}
+		notified := &notifiedStore{flaky: store}
 		a := newTier(t, tiered.Config{Store: store, Bus: bus.join()})
-		b := newTier(t, tiered.Config{Store: told, Bus: bus.join()})
+		b := newTier(t, tiered.Config{Store: notified, Bus: bus.join()})
 		p := newPolicy(t, weir.Limit{Rate: 10, Per: weir.Every(time.Minute)})
 		takeMany(t, b, p, "warm", 1)
 		more, err := p.With(weir.Limit{Rate: 20, Per: weir.Every(time.Minute)})
@@ -221,21 +221,21 @@ func TestStoreIsToldOfSets(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if want := []string{p.Name()}; !slices.Equal(told.policies, want) {
-			t.Errorf("the store was told of %q, want %q", told.policies, want)
+		if want := []string{p.Name()}; !slices.Equal(notified.policies, want) {
+			t.Errorf("the store was notified of %q, want %q", notified.policies, want)
 		}
 	})
 }
 
-// toldStore notes what it is told.
-type toldStore struct {
+// notifiedStore records the notifications that it gets.
+type notifiedStore struct {
 	*flaky
 	policies []string
 }
 
-func (s *toldStore) Changed(policy string) { s.policies = append(s.policies, policy) }
+func (s *notifiedStore) Changed(policy string) { s.policies = append(s.policies, policy) }
 
-// The table of what is known is bounded, and forgets what was not asked for lately.
+// The table is bounded, and evicts keys that were not used lately.
 func TestKnowledgeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)

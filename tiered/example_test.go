@@ -57,10 +57,10 @@ func ExampleNew() {
 	// the store was called for less than one in fifty: true
 }
 
-// Limits may fail in ways of their own.
+// Each limit may set its own OnError.
 func ExampleConfig_onError() {
-	// While the store is away, everybody gets a share of the rate, and nobody is
-	// charged beyond the budget.
+	// By itself, the first limit would admit each node's share while the store is
+	// unavailable. The budget fails closed, and so decides for both.
 	_, err := weir.NewPolicy("api",
 		weir.Limit{Name: "burst", Rate: 100, Per: weir.Every(time.Second), OnError: weir.FailLocal},
 		weir.Limit{Name: "budget", Rate: 1_000_000, Per: weir.Calendar(weir.Month, time.UTC), OnError: weir.FailClosed},

@@ -9,10 +9,10 @@ import (
 // BlockSize is blockSize.
 var BlockSize = blockSize
 
-// Crowd is crowd.
-type Crowd = crowd
+// AdmissionSketch is admissionSketch.
+type AdmissionSketch = admissionSketch
 
-// Came is came.
-func (c *crowd) Came(hash uint64, now weir.Instant, ttl time.Duration) (int, weir.Instant) {
-	return c.came(hash, now, ttl)
+// Observe is observe.
+func (s *admissionSketch) Observe(hash uint64, now weir.Instant, ttl time.Duration) (int, weir.Instant) {
+	return s.observe(hash, now, ttl)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// A share is what one of so many nodes may admit by itself while the store is away:
-// rate/nodes and burst/nodes of each limit that goes on then, but at least one unit at
-// a time. Its state is in Local and persists from outage to outage.
+// A share is the policy by which one of several nodes decides alone while the store is
+// unavailable: rate/nodes and burst/nodes of each limit that fails local, but at least one
+// unit. Its state is in Local and persists from outage to outage.
 type share struct {
 	nodes  int
 	policy *weir.Policy // nil if it cannot be represented
-	at     []int        // for each limit of the policy its place in the share's, or -1
+	at     []int        // for each limit of the original policy its index in the share's, or -1
 }
 
 // shareOf returns this node's share under pl.
@@ -49,12 +49,11 @@ func newShare(pl *plan, nodes int) *share {
 		s.at[i] = len(limits)
 		limits = append(limits, l)
 	}
-	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.family.id), limits...)
+	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.history.id), limits...)
 	return s
 }
 
-// withoutStore decides about a charge as OnError says, unless this node's share decides: that
-// is c.share then.
+// withoutStore decides a charge by OnError. If this node's share must decide, it sets c.share.
 func (t *Limiter) withoutStore(c *call) weir.Decision {
 	pl, s := c.plan, t.shareOf(c.plan)
 	switch {
@@ -66,10 +65,10 @@ func (t *Limiter) withoutStore(c *call) weir.Decision {
 	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: pl.capacity, Remaining: pl.capacity, Estimate: true}
 }
 
-// fallback is TakeEach, PeekEach or DebitEach of a charge while the store is away. A debit
-// is charged to this node's share, too, lest that grant what was used already. It is
-// recorded, or may have been made, so it is Allowed also where everything is refused
-// meanwhile.
+// fallback executes TakeEach, PeekEach or DebitEach of a charge while the store is unavailable. A
+// debit is charged to this node's share, too, so that the share does not grant those units again.
+// Its decision is always Allowed, even if the policy fails closed, because the debit is recorded
+// or may have been made.
 func (t *Limiter) fallback(op weir.Op, c *call) weir.Decision {
 	d := t.withoutStore(c)
 	if c.share != nil {
@@ -89,7 +88,7 @@ func (t *Limiter) fallback(op weir.Op, c *call) weir.Decision {
 	return d
 }
 
-// onShare carries out an operation on the share of a key.
+// onShare executes an operation on the share of a key.
 func (t *Limiter) onShare(op weir.Op, c *call) (weir.Decision, error) {
 	if op == weir.TakeEach {
 		return t.config.Local.Take(context.Background(), c.share.policy, c.key, c.cost)
@@ -101,13 +100,13 @@ func (t *Limiter) onShare(op weir.Op, c *call) (weir.Decision, error) {
 	return b.Decisions[0], nil
 }
 
-// ofShare returns the charge as one of the share.
+// ofShare returns the charge under the policy of the share.
 func (c *call) ofShare() weir.Charge {
 	return weir.Charge{Policy: c.share.policy, Key: c.key, Cost: c.cost}
 }
 
-// fallbackAll is TakeAll and ReserveAll while the store is away, because of why: all charges
-// fit this node's shares, or none is made.
+// fallbackAll executes TakeAll and ReserveAll while the store is unavailable, for the reason why.
+// Either all charges fit this node's shares, or none is made.
 func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
 	t.counts.fallback.Add(int64(len(calls)))
 	local := weir.Batch{Op: b.Op, TTL: b.TTL}
@@ -131,11 +130,11 @@ func (t *Limiter) fallbackAll(b *weir.Batch, calls []call, why error) error {
 	return nil
 }
 
-// report writes what Local decided about the shares into the batch.
+// report copies Local's decisions on the shares to the batch.
 func (t *Limiter) report(b, local *weir.Batch, calls []call) {
 	allowed, at := local.Allowed(), 0
 	for i := range calls {
-		c, r := &calls[i], weir.Receipt{ID: t.nobody, Units: calls[i].cost, Expiry: calls[i].now.Add(compiled.DefaultTTL)}
+		c, r := &calls[i], weir.Receipt{ID: t.failOpenID, Units: calls[i].cost, Expiry: calls[i].now.Add(compiled.DefaultTTL)}
 		if c.share != nil {
 			b.Decisions[i] = c.shared(local.Decisions[at], nil)
 			if b.Op == weir.ReserveAll && allowed {
@@ -156,7 +155,8 @@ func (t *Limiter) report(b, local *weir.Batch, calls []call) {
 	}
 }
 
-// notCharged notes of the charges that fit that another one of the batch was refused.
+// notCharged marks the charges that fit as not charged, because another one of the batch was
+// denied.
 func notCharged(b *weir.Batch) {
 	for i := range b.Decisions {
 		if d := &b.Decisions[i]; d.Allowed {
@@ -165,15 +165,17 @@ func notCharged(b *weir.Batch) {
 	}
 }
 
-// grantedHere notes units that the store is to be charged for: all of them if it is
-// available, and only has not answered in time; none if it may have charged them already,
-// or cannot, lest anybody be charged twice. Less than nothing were given back.
+// grantedHere records units that were granted without the store, so that it is charged for them
+// later. Units of an unknown outcome are only counted, because the store may have charged them
+// and nothing is charged twice; units that cannot be charged are ignored. If the breaker is
+// closed the store is charged for all units, otherwise for those that unitsToCharge returns.
+// Negative units are a refund.
 func (t *Limiter) grantedHere(c *call, units int64) {
 	switch {
 	case errors.Is(c.why, weir.ErrUnknown):
 		t.counts.unknownUnits.Add(max(0, units))
-	case units == 0 || c.share == nil: // what fails open is not counted
-	case errors.Is(c.why, weir.ErrState) || c.plan.force.ReserveOnly(): // slots are held, not owed
+	case units == 0 || c.share == nil: // units that failed open are not recorded
+	case errors.Is(c.why, weir.ErrState) || c.plan.force.ReserveOnly(): // the key is unreadable, or slots, which are released and not charged
 	case units > 0 && !t.breakerOf(c.plan.policy, c.key).open.Load():
 		t.record(c, units, 0)
 	default:
@@ -181,13 +183,13 @@ func (t *Limiter) grantedHere(c *call, units int64) {
 	}
 }
 
-// storeDown is the refusal of a limit that fails closed.
+// storeDown returns the denial of a limit that fails closed.
 func storeDown() weir.Decision {
 	return weir.Decision{Reason: weir.StoreDown, RetryAfter: probeEvery, ResetAfter: probeEvery, Estimate: true}
 }
 
-// shared returns a decision of the share as one of the policy. A cost that only the
-// whole fleet has room for must wait for the store.
+// shared converts a decision of the share to one of the original policy. A cost that exceeds
+// the share but not the policy is denied with StoreDown: only the store can admit it.
 func (c *call) shared(d weir.Decision, err error) weir.Decision {
 	if err != nil || d.Reason == weir.TooCostly && d.Limit < c.plan.capacity {
 		return storeDown()
@@ -197,8 +199,8 @@ func (c *call) shared(d weir.Decision, err error) weir.Decision {
 	return d
 }
 
-// seed lets the share of a key begin an outage no fuller than the store last said:
-// what was used there is used in each node's share, too, by a fraction.
+// seed initializes the share of a key at its first use in an outage from the last known state in
+// the store: of the units in use there, each node's share gets its fraction.
 func (t *Limiter) seed(c *call) {
 	if !c.needEntry(t) {
 		return
@@ -228,17 +230,17 @@ func (t *Limiter) seed(c *call) {
 	}
 	if missing > 0 {
 		share.cost = int64(min(math.Ceil(missing-little), float64(weir.MaxCost)))
-		_, _ = t.onShare(weir.DebitEach, &share) // Local decides next, and says what is wrong
+		_, _ = t.onShare(weir.DebitEach, &share) // the next decision by Local reports the problem
 	}
 }
 
-// little is what may come back of slow limits while a reply is on its way.
+// little is a tolerance, in units: what slow limits replenish while a reply is in flight.
 const little = 1e-3
 
-// usedOf returns how many units are in use after d, of a limit of which perNano units
-// come back in a nanosecond, or 0 if it is a window. The time until it is as if unused
-// tells that to a fraction, and beyond the limit; but where units are held, it tells
-// when the last hold expires.
+// usedOf returns how many units of a limit are in use after d. perNano is the number of units
+// that are replenished per nanosecond; 0 for a window. ResetAfter gives the result as a fraction,
+// and above the limit, too; but while units are reserved, it is when the last reservation
+// expires, so it is only used where it agrees with Remaining, or nothing remains.
 func usedOf(perNano float64, d weir.Decision) float64 {
 	used := float64(d.Limit - d.Remaining)
 	if perNano > 0 && d.ResetAfter != weir.Never {
@@ -249,13 +251,13 @@ func usedOf(perNano float64, d weir.Decision) float64 {
 	return used
 }
 
-// settleOrRenew has reservations settled or renewed by whoever made them.
+// settleOrRenew settles or renews reservations where they were made: in the store or in Local.
 func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 	var here, there []int
 	sub := weir.Batch{Op: b.Op, TTL: b.TTL} // for the store
 	for i, r := range b.Receipts {
 		switch {
-		case r.ID == t.nobody:
+		case r.ID == t.failOpenID:
 			if b.Op == weir.Renew {
 				b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted, Estimate: true}
 			}
@@ -282,9 +284,9 @@ func (t *Limiter) settleOrRenew(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// settleThere has the store settle or renew reservations. Whatever was refused because of
-// them may be admitted now, also if a hold was committed in full: a slot is free, or its
-// expiry has changed.
+// settleThere settles or renews reservations in the store. Charges that were denied because of
+// them may be admitted afterwards, even if a reservation was committed in full: a slot is free,
+// or its expiry has changed.
 func (t *Limiter) settleThere(ctx context.Context, b *weir.Batch) error {
 	calls := t.beginAll(b.Charges)
 	defer t.changing(b.Charges)()
@@ -299,7 +301,7 @@ func (t *Limiter) settleThere(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// settleHere settles or renews what Local holds, and changes the unsynced usage accordingly.
+// settleHere settles or renews a reservation in Local, and adjusts the unsynced usage.
 func (t *Limiter) settleHere(b *weir.Batch, i int) error {
 	c := t.begin(b.Charges[i])
 	c.share = t.shareOf(c.plan)

@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// What each kind of limit does while the store is away.
+// What each OnError decides while the store is unavailable.
 func TestOnError(t *testing.T) {
 	with := func(o weir.OnError, l weir.Limit) weir.Limit {
 		l.OnError = o
@@ -52,7 +52,7 @@ func TestOnError(t *testing.T) {
 					t.Errorf("the last: %+v", d)
 				}
 				if n := store.count(); n != calls {
-					t.Errorf("the store was called %d times after it was given up", n-calls)
+					t.Errorf("the store was called %d times after the breaker opened", n-calls)
 				}
 				if d, err := weir.Peek(ctx, l, p, "k", 1); err != nil || d.Reason != tt.reason || !d.Estimate {
 					t.Errorf("peek: %+v, error %v", d, err)
@@ -94,7 +94,7 @@ func TestOutageContinues(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 20 {
 			t.Errorf("%d remain in the store, want 20", left)
 		}
-		if s := l.Stats(); s.Owed != 0 || s.Lost != 0 || s.Opened != 1 || s.Closed != 1 {
+		if s := l.Stats(); s.Unsynced != 0 || s.Lost != 0 || s.Opened != 1 || s.Closed != 1 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -122,8 +122,8 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// A call that the store does not answer is decided within the time-out, or 5 ms before
-// the caller's deadline, and asked once.
+// A call that the store does not answer is decided within the timeout, or 5 ms before the
+// caller's deadline, and not retried.
 func TestDeadlines(t *testing.T) {
 	for _, tt := range []struct{ caller, want time.Duration }{
 		{0, 10 * time.Millisecond},
@@ -168,7 +168,7 @@ func TestCallerLeaves(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		}
-		if s := l.Stats(); s.Open != 0 || s.Unknown != 10 || s.Failures != 0 {
+		if s := l.Stats(); s.OpenBreakers != 0 || s.Unknown != 10 || s.Failures != 0 {
 			t.Errorf("stats %+v", s)
 		}
 	})
@@ -200,7 +200,7 @@ func TestBreaker(t *testing.T) {
 					})
 					take(t, l, p, "k", 1)
 				}
-				if open := l.Stats().Open == 1; open != tt.open {
+				if open := l.Stats().OpenBreakers == 1; open != tt.open {
 					t.Errorf("open: %t, want %t", open, tt.open)
 				}
 			})
@@ -214,17 +214,17 @@ func TestProbeWrites(t *testing.T) {
 		store := newFlaky(t)
 		var events []string
 		var mu sync.Mutex
-		l := newTier(t, tiered.Config{Store: store, OnBreaker: func(part int, open bool, why error) {
+		l := newTier(t, tiered.Config{Store: store, OnBreaker: func(partition int, open bool, why error) {
 			mu.Lock()
 			defer mu.Unlock()
-			events = append(events, fmt.Sprint(part, open, why))
+			events = append(events, fmt.Sprint(partition, open, why))
 		}})
 		p := newPolicy(t, perSecond(1000))
 		breakStore(t, store, l, p)
 		probed := store.count()
 		store.set(func(f *flaky) { f.down, f.full = nil, true })
 		time.Sleep(2 * time.Second)
-		if s := l.Stats(); s.Open != 1 {
+		if s := l.Stats(); s.OpenBreakers != 1 {
 			t.Error("it is taken for back while nothing can be written")
 		}
 		if n := store.count() - probed; n < 6 || n > 11 {
@@ -242,22 +242,22 @@ func TestProbeWrites(t *testing.T) {
 	})
 }
 
-// parted is a store of parts, each with its keys.
-type parted struct{ *flaky }
+// partitioned is a store of 8 partitions. The first character of a key selects its partition.
+type partitioned struct{ *flaky }
 
-func (parted) Partitions() int { return 8 }
+func (partitioned) Partitions() int { return 8 }
 
-func (parted) Rounds(*weir.Batch) int { return 1 }
+func (partitioned) Rounds(*weir.Batch) int { return 1 }
 
-func (parted) Partition(_ *weir.Policy, key string) int { return int(key[0] - '0') }
+func (partitioned) Partition(_ *weir.Policy, key string) int { return int(key[0] - '0') }
 
-// A part that is back has the others tried soon, and none of them more often than that.
-func TestPartsComeBackTogether(t *testing.T) {
+// When a partition recovers the others are probed soon, and none of them more often than that.
+func TestPartitionsRecoverTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
 		var mu sync.Mutex
 		var closed []time.Time
-		l := newTier(t, tiered.Config{Store: parted{store}, OnBreaker: func(_ int, open bool, _ error) {
+		l := newTier(t, tiered.Config{Store: partitioned{store}, OnBreaker: func(_ int, open bool, _ error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !open {
@@ -266,23 +266,23 @@ func TestPartsComeBackTogether(t *testing.T) {
 		}})
 		p := newPolicy(t, perSecond(1000))
 		store.set(func(f *flaky) { f.down = errDown })
-		for part := range 8 {
+		for partition := range 8 {
 			for range 5 {
-				take(t, l, p, fmt.Sprint(part), 1)
+				take(t, l, p, fmt.Sprint(partition), 1)
 			}
-			time.Sleep(time.Duration(part) * 7 * time.Millisecond) // out of step
+			time.Sleep(time.Duration(partition) * 7 * time.Millisecond) // out of step
 		}
 		time.Sleep(10 * time.Second)
 		before := store.count()
 		time.Sleep(10 * time.Second)
 		if n := store.count() - before; n < 8*32 || n > 8*54 {
-			t.Errorf("8 parts were tried %d times in 10 s, want each every 188 to 312 ms", n)
+			t.Errorf("8 partitions were probed %d times in 10 s, want each every 188 to 312 ms", n)
 		}
 		heal(t, store, l)
 		mu.Lock()
 		defer mu.Unlock()
 		if len(closed) != 8 {
-			t.Fatalf("%d parts came back, want 8", len(closed))
+			t.Fatalf("%d partitions recovered, want 8", len(closed))
 		}
 		if took := closed[7].Sub(closed[0]); took > 25*time.Millisecond {
 			t.Errorf("they came back within %v, want 25 ms", took)
@@ -290,39 +290,39 @@ func TestPartsComeBackTogether(t *testing.T) {
 	})
 }
 
-// toldParts notes how many debts each part was told of.
-type toldParts struct {
-	parted
-	told *[8]atomic.Int64
+// flushCounter counts the keys whose usage was flushed, by partition.
+type flushCounter struct {
+	partitioned
+	flushed *[8]atomic.Int64
 }
 
-func (s toldParts) Do(ctx context.Context, b *weir.Batch) error {
-	err := s.parted.Do(ctx, b)
+func (s flushCounter) Do(ctx context.Context, b *weir.Batch) error {
+	err := s.partitioned.Do(ctx, b)
 	if err == nil {
 		for i := range b.Used {
-			s.told[s.Partition(b.Charges[i].Policy, b.Charges[i].Key)].Add(1)
+			s.flushed[s.Partition(b.Charges[i].Policy, b.Charges[i].Key)].Add(1)
 		}
 	}
 	return err
 }
 
-// A part is told everything that it missed before it counts as back, also if others come
-// back at that moment.
-func TestPartsAreToldFirst(t *testing.T) {
+// All usage of a partition is flushed before its breaker closes, also if others recover at the
+// same time.
+func TestPartitionsAreFlushedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const keys = 4000 // of each part
-		store := toldParts{parted{newFlaky(t)}, new([8]atomic.Int64)}
+		const keys = 4000 // of each partition
+		store := flushCounter{partitioned{newFlaky(t)}, new([8]atomic.Int64)}
 		store.takes = 400 * time.Microsecond
-		l := newTier(t, tiered.Config{Store: store, OnBreaker: func(part int, open bool, _ error) {
-			if n := store.told[part].Load(); !open && n < keys {
-				t.Errorf("part %d is back, and was told of %d of %d debts", part, n, keys)
+		l := newTier(t, tiered.Config{Store: store, OnBreaker: func(partition int, open bool, _ error) {
+			if n := store.flushed[partition].Load(); !open && n < keys {
+				t.Errorf("the breaker of partition %d closed after %d of %d keys were flushed", partition, n, keys)
 			}
 		}})
 		p := newPolicy(t, weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)})
 		store.set(func(f *flaky) { f.down = errDown })
 		for i := range keys {
-			for part := range 8 {
-				take(t, l, p, fmt.Sprint(part, "-", i), 1)
+			for partition := range 8 {
+				take(t, l, p, fmt.Sprint(partition, "-", i), 1)
 			}
 		}
 		heal(t, store.flaky, l)
@@ -346,8 +346,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	})
 }
 
-// A reservation that was made while the store was away is settled by who made it, and
-// the store is charged what was used.
+// A reservation that was made while the store was unavailable is settled in Local, and the store
+// is charged for the units that were used.
 func TestReserveInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFlaky(t)
@@ -468,7 +468,7 @@ func TestUnknownIsNotChargedTwice(t *testing.T) {
 		if left := store.remaining(t, p, "k"); left != 92 {
 			t.Errorf("%d remain of 100 after three calls and a debit of 5, want 92", left)
 		}
-		if s := l.Stats(); s.Unknown != 4 || s.Owed != 0 {
+		if s := l.Stats(); s.Unknown != 4 || s.Unsynced != 0 {
 			t.Errorf("stats %+v", s)
 		}
 	})

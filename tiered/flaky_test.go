@@ -15,7 +15,7 @@ import (
 
 var errDown = errors.New("connection refused")
 
-// flaky is a store whose answers take a while, and that can be away.
+// flaky is a store with slow replies that can be made unavailable.
 type flaky struct {
 	table *memstore.Table
 	takes time.Duration // there and back
@@ -133,8 +133,8 @@ func breakStore(t testing.TB, f *flaky, l *tiered.Limiter, p *weir.Policy) {
 	for i := range 5 {
 		take(t, l, p, fmt.Sprint("breaks", i), 1)
 	}
-	if s := l.Stats(); s.Open != 1 {
-		t.Fatalf("%d parts are given up after 5 failures, want 1", s.Open)
+	if s := l.Stats(); s.OpenBreakers != 1 {
+		t.Fatalf("%d breakers are open after 5 failures, want 1", s.OpenBreakers)
 	}
 }
 
@@ -143,20 +143,20 @@ func heal(t testing.TB, f *flaky, l *tiered.Limiter) {
 	t.Helper()
 	f.set(func(f *flaky) { f.down, f.hangs, f.full = nil, false, false })
 	time.Sleep(time.Second) // of virtual time
-	if s := l.Stats(); s.Open != 0 {
-		t.Fatalf("%d parts are given up a second after they are back", s.Open)
+	if s := l.Stats(); s.OpenBreakers != 0 {
+		t.Fatalf("%d breakers are open a second after the store is available", s.OpenBreakers)
 	}
 }
 
-// wire is a bus within a test: all who are on it hear each other after a millisecond.
+// wire is a bus within a test. Messages take a millisecond.
 type wire struct {
 	mu   sync.Mutex // guards the field below
 	ends []*end
 }
 
 type end struct {
-	wire  *wire
-	heard func([]tiered.Word)
+	wire    *wire
+	receive func([]tiered.Message)
 }
 
 func (w *wire) join() *end {
@@ -167,26 +167,26 @@ func (w *wire) join() *end {
 	return e
 }
 
-func (e *end) Publish(_ context.Context, words []tiered.Word) error {
+func (e *end) Publish(_ context.Context, messages []tiered.Message) error {
 	time.Sleep(time.Millisecond)
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
 	for _, other := range e.wire.ends {
-		if other != e && other.heard != nil {
-			other.heard(words)
+		if other != e && other.receive != nil {
+			other.receive(messages)
 		}
 	}
 	return nil
 }
 
-func (e *end) Listen(heard func([]tiered.Word)) (stop func()) {
+func (e *end) Listen(receive func([]tiered.Message)) (stop func()) {
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
-	e.heard = heard
+	e.receive = receive
 	return func() {
 		e.wire.mu.Lock()
 		defer e.wire.mu.Unlock()
-		e.heard = nil
+		e.receive = nil
 	}
 }
 

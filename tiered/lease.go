@@ -10,38 +10,38 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A lease is a block of units that the store holds for this node, and that are spent
-// here. What it holds is carved out of the burst in the store, which is why spending it
-// at any time before it expires keeps the bound.
+// A lease is a block of units that the store has reserved for this node, which spends them
+// locally. The reservation occupies its units in the store, so spending them at any time before
+// it expires keeps the bound of the limit.
 //
 // word: charges (32) | units left (32)
 //
-// Spending is a compare-and-swap that lowers one and raises the other. retire swaps the
-// units for 0: from then on nobody can spend, and what was left is known exactly.
+// Spending is a compare-and-swap that subtracts units and adds a charge. retire swaps the word
+// for 0: from then on nothing can be spent, and the number of units left is known exactly.
 type lease struct {
 	entry   *entry // set by lend, like everything up to word
 	plan    *plan
 	receipt weir.Receipt
 	units   int64
 	began   weir.Instant
-	until   weir.Instant // no unit is spent after that
-	low     uint64       // with less it is renewed
-	told    keyState     // what the store said besides
+	until   weir.Instant // no unit is spent from then on
+	low     uint64       // with fewer units it is renewed
+	state   keyState     // of the key, after the store's reply
 
 	word     atomic.Uint64
 	renewing atomic.Bool
-	seen     uint64 // the word when the sweeper last came by; the sweeper's
-	spent    int64  // units, once it has ended; set by giveBack
+	seen     uint64 // the word at the last sweep; used by sweep alone
+	spent    int64  // units spent, once the lease has ended; set by giveBack
 }
 
 const leftMask = 1<<32 - 1
 
-// usable says whether the lease serves calls under pl at now.
+// usable reports whether the lease may be spent under pl at now.
 func (l *lease) usable(pl *plan, now weir.Instant) bool {
-	return l.plan.limits == pl.limits && now < l.until && l.plan.epoch == pl.family.epoch.Load()
+	return l.plan.limits == pl.limits && now < l.until && l.plan.epoch == pl.history.epoch.Load()
 }
 
-// spend takes cost units, or returns false if that many are not left.
+// spend spends cost units, or returns false if fewer are left.
 func (l *lease) spend(cost int64) (left uint64, ok bool) {
 	for {
 		word := l.word.Load()
@@ -54,27 +54,27 @@ func (l *lease) spend(cost int64) (left uint64, ok bool) {
 	}
 }
 
-// retire ends the spending. It returns the units that were left and how many charges
-// there were; only the first call does.
+// retire ends the spending. The first call returns the units left and the number of
+// charges, later ones 0.
 func (l *lease) retire() (left, charges int64) {
 	word := l.word.Swap(0)
 	return int64(word & leftMask), int64(word >> 32)
 }
 
-// serves says whether a charge of cost could be spent.
+// serves reports whether the lease suffices for a charge of cost.
 func (l *lease) serves(pl *plan, cost int64, now weir.Instant) bool {
 	return l.usable(pl, now) && l.word.Load()&leftMask >= uint64(cost)
 }
 
-// decision is the answer to a charge that was spent.
+// decision returns the decision on a charge that was spent.
 func (l *lease) decision(left uint64, now weir.Instant) weir.Decision {
 	return weir.Decision{
-		Allowed: true, Reason: weir.Admitted, By: l.told.by, Limit: l.told.limit,
-		Remaining: min(l.told.limit, l.told.remaining+int64(left)), ResetAfter: max(0, l.told.resetAt.Sub(now)), Estimate: true,
+		Allowed: true, Reason: weir.Admitted, By: l.state.by, Limit: l.state.limit,
+		Remaining: min(l.state.limit, l.state.remaining+int64(left)), ResetAfter: max(0, l.state.resetAt.Sub(now)), Estimate: true,
 	}
 }
 
-// spendLease answers from the key's lease, if it has one that suffices.
+// spendLease decides a charge by the key's lease, if that suffices.
 func (t *Limiter) spendLease(c *call) (weir.Decision, bool) {
 	l := c.entry.lease.Load()
 	if l == nil || !l.usable(c.plan, c.now) {
@@ -91,8 +91,8 @@ func (t *Limiter) spendLease(c *call) (weir.Decision, bool) {
 	return l.decision(left, c.now), true
 }
 
-// exhausted ends a lease that did not suffice: until the store is told, what was spent of
-// it does not come back. How fast it was spent is remembered for the next.
+// exhausted ends a lease that did not suffice: the store does not replenish its units before
+// it is settled. The rate at which it was spent is recorded to size the next lease.
 func (t *Limiter) exhausted(l *lease, now weir.Instant) {
 	perSecond := l.perSecond(now)
 	if !t.end(l) {
@@ -104,8 +104,8 @@ func (t *Limiter) exhausted(l *lease, now weir.Instant) {
 	m.block, m.perSecond, m.ended = l.units, perSecond, now
 }
 
-// takeLeased is for a charge that no lease answers: it gets a lease if the key is worth
-// it, or asks for this charge alone.
+// takeLeased decides a charge for which no lease suffices. It requests a lease if that is
+// worthwhile, and otherwise has the store decide this charge alone.
 func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error) {
 	n := int64(0)
 	if t.worthEntry(c) {
@@ -119,31 +119,31 @@ func (t *Limiter) takeLeased(ctx context.Context, c *call) (weir.Decision, error
 	defer cancel()
 	l, err := t.lend(c.plan, c.entry, n, func(b *weir.Batch) error { return t.doBy(t.store, ctx, c.within, b, nil) })
 	switch {
-	case isAway(err):
-		return t.away(c, nil) // the units of a lease that may have been lent are forfeited, not charged for this
+	case isUnavailable(err):
+		return t.unavailable(c, nil) // if the store did reserve the lease, its units are forfeited: this charge did not use them
 	case err != nil:
 		return weir.Decision{}, err
-	case l == nil: // so much does not fit: the key is near its limit
+	case l == nil: // the block does not fit: the key is near its limit
 		return t.take(ctx, c)
 	}
-	left, _ := l.spend(c.cost) // nobody else has it yet, and it is for several
+	left, _ := l.spend(c.cost) // it suffices: the lease is not installed yet, and is for several charges
 	d := l.decision(left, l.began)
 	t.install(l)
 	return d, nil
 }
 
-// leaseLasts is how long a lease is spent: some time before it expires, because clocks
-// differ and what is left must be given back.
+// leaseLasts returns how long a lease may be spent. That is less than its TTL, because clock
+// rates differ and settling it takes time.
 func (t *Limiter) leaseLasts() time.Duration { return t.config.LeaseTTL - t.config.LeaseTTL/8 }
 
-// perSecond returns how fast a lease is spent.
+// perSecond returns the rate at which a lease is spent.
 func (l *lease) perSecond(now weir.Instant) float64 {
 	spent := l.units - int64(l.word.Load()&leftMask)
 	return float64(spent) / max(1e-9, now.Sub(l.began).Seconds())
 }
 
-// lend gets a lease of n units from the store, for the caller who has set leasing. It
-// returns nil if they do not fit.
+// lend reserves a lease of n units in the store by do, and clears leasing, which the caller has
+// set. It returns nil if the units do not fit.
 func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) (*lease, error) {
 	b := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{{Policy: pl.policy, Key: e.key, Cost: n}}, TTL: t.config.LeaseTTL}
 	sent := t.now()
@@ -163,17 +163,17 @@ func (t *Limiter) lend(pl *plan, e *entry, n int64, do func(*weir.Batch) error) 
 	}
 	t.table.changed(e.hash)
 	l := &lease{
-		entry: e, plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), told: e.state,
+		entry: e, plan: pl, receipt: b.Receipts[0], units: n, low: uint64(n / 4), state: e.state,
 		began: sent, until: sent.Add(t.leaseLasts()),
 	}
 	l.word.Store(uint64(n))
 	return l, nil
 }
 
-// install puts a lease in force. What it replaces is given back. While it was on its way,
-// the store may have refused a charge because these units were held: that is no longer
-// true of this node. refused looks at the lease after it has stored the denial, and here
-// the denial goes after the lease is there, so one of the two sees the other.
+// install makes l the lease of its key, and ends the one that it replaces. While l was being
+// reserved, the store may have denied a charge because its units were held; such a denial
+// does not apply to this node. refused stores the denial before it loads the lease, and
+// install stores the lease before it clears the denial, so one of them sees the other.
 func (t *Limiter) install(l *lease) {
 	if old := l.entry.lease.Swap(l); old != nil {
 		t.giveBack(old)
@@ -189,7 +189,7 @@ func (t *Limiter) install(l *lease) {
 	}
 }
 
-// end ends a lease, unless it is no longer in force.
+// end ends a lease. It returns false if the lease has ended already.
 func (t *Limiter) end(l *lease) bool {
 	if !l.entry.lease.CompareAndSwap(l, nil) {
 		return false
@@ -198,7 +198,7 @@ func (t *Limiter) end(l *lease) bool {
 	return true
 }
 
-// giveBack has the store told of a lease that is no longer in force.
+// giveBack queues a lease that has ended to be settled.
 func (t *Limiter) giveBack(l *lease) {
 	left, charges := l.retire()
 	l.spent = l.units - left
@@ -213,12 +213,12 @@ func (t *Limiter) giveBack(l *lease) {
 	t.wakeUp()
 }
 
-// mostEnded bounds the leases that wait to be settled. Beyond it they are left to
-// expire, which counts as spending them.
+// mostEnded bounds the leases that wait to be settled. Others are left to expire, so all
+// their units count as spent.
 const mostEnded = 1 << 17
 
-// renew starts to get the lease that follows l, in the background, unless somebody else
-// does or too many are at it.
+// renew requests the lease that follows l in the background, unless that is in progress or too
+// many renewals are.
 func (t *Limiter) renew(l *lease) {
 	if !l.renewing.CompareAndSwap(false, true) {
 		return
@@ -233,7 +233,7 @@ func (t *Limiter) renew(l *lease) {
 	})
 }
 
-// mostRenewals bounds the leases that are being renewed at once.
+// mostRenewals bounds the concurrent renewals.
 const mostRenewals = 64
 
 func (t *Limiter) renewNow(l *lease) {
@@ -244,31 +244,30 @@ func (t *Limiter) renewNow(l *lease) {
 	}
 	e.mu.Unlock()
 	if n == 0 {
-		return // what is left is spent, and then the store is asked
+		return // the rest of the lease is spent, and then the store is called
 	}
-	ask := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b, nil) }
-	if next, err := t.lend(l.plan, e, n, ask); err == nil && next != nil {
+	do := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b, nil) }
+	if next, err := t.lend(l.plan, e, n, do); err == nil && next != nil {
 		t.install(next)
 	}
 }
 
-// leases are those of all keys.
+// leases are the leases of all keys.
 type leases struct {
 	mu     sync.Mutex // guards the fields below
-	live   []*lease   // in force, and some that were replaced since sweep came by
-	ended  []*lease   // the store is to be told of
-	closed bool       // no new ones
+	live   []*lease   // in force, and some that were replaced since the last sweep
+	ended  []*lease   // to be settled
+	closed bool       // new leases are ended at once
 }
 
-// any says whether there are leases to look after.
+// any reports whether there are leases to maintain.
 func (l *leases) any() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.live) > 0 || len(l.ended) > 0
 }
 
-// sweep gives back leases that expire soon, or were not used since it last came by, or
-// all.
+// sweep ends leases that expire soon or were not used since the last sweep, or all of them.
 func (t *Limiter) sweep(all bool) {
 	t.leases.mu.Lock()
 	live := t.leases.live
@@ -287,7 +286,7 @@ func (t *Limiter) sweep(all bool) {
 	t.leases.live = append(live, t.leases.live...)
 }
 
-// idle says whether nothing was spent since it was last asked.
+// idle reports whether nothing was spent since its last call.
 func (l *lease) idle() bool {
 	word := l.word.Load()
 	defer func() { l.seen = word }()
@@ -296,23 +295,23 @@ func (l *lease) idle() bool {
 
 func (t *Limiter) sweepEvery() time.Duration { return t.config.LeaseTTL / 8 }
 
-// settleBatch is how many leases the store is told of at once.
+// settleBatch is how many leases one call settles.
 const settleBatch = 64
 
-// settle tells the store what was spent of leases that have ended. If it does not
-// answer, they expire there, which counts as spending them whole.
+// settle settles the leases that have ended, which reports to the store what was spent. If the
+// store does not answer, they expire there, and all their units count as spent.
 func (t *Limiter) settle(ctx context.Context) {
 	t.leases.mu.Lock()
 	list := t.leases.ended
 	t.leases.ended = nil
 	t.leases.mu.Unlock()
-	parts := map[*breaker][]*lease{}
+	byPartition := map[*breaker][]*lease{}
 	for _, l := range list {
 		b := t.breakerOf(l.plan.policy, l.entry.key)
-		parts[b] = append(parts[b], l)
+		byPartition[b] = append(byPartition[b], l)
 	}
-	for _, part := range parts {
-		for some := range slices.Chunk(part, settleBatch) {
+	for _, leases := range byPartition {
+		for some := range slices.Chunk(leases, settleBatch) {
 			t.settleSome(ctx, some)
 		}
 	}

@@ -102,7 +102,7 @@ func TestIdleLeaseGoesBack(t *testing.T) {
 	})
 }
 
-// A node that is gone without a word strands no more than its lease, which counts as
+// A node that crashes forfeits no more than its lease, which counts as
 // spent when it expires.
 func TestCrashForfeitsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestNotLeased(t *testing.T) {
 	}
 }
 
-// Near the limit the last units are found by asking the store for each: none is left
+// Near the limit the last units are taken from the store one by one: none is left
 // over and none is granted twice.
 func TestLeasedToTheLastUnit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

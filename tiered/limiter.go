@@ -15,40 +15,40 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Limiter is a weir.Limiter in front of one that all nodes share. Make one with New,
-// and Close it: leases are given back then. All methods may be called by any number of
-// goroutines.
+// Limiter is a weir.Limiter in front of a store that all nodes share. Make one with New,
+// and call Close to settle its leases and flush its usage. All methods may be called by any
+// number of goroutines.
 type Limiter struct {
-	config   Config // set by New, like everything up to renewals
-	store    *store
-	breakers []*breaker
-	table    *table
-	crowd    *crowd // for Leased; otherwise nil
-	unlisten func()
-	ctx      context.Context // of what runs in the background
-	cancel   context.CancelFunc
-	nobody   [16]byte      // the receipt of what failed open
-	renewals chan struct{} // holds one for each renewal under way
+	config     Config // set by New, like everything up to renewals
+	store      *store
+	breakers   []*breaker
+	table      *table
+	sketch     *admissionSketch // of Leased mode; otherwise nil
+	unlisten   func()
+	ctx        context.Context // of background goroutines
+	cancel     context.CancelFunc
+	failOpenID [16]byte      // ID in the receipts of reservations that failed open
+	renewals   chan struct{} // holds one element for each lease renewal in progress
 
-	families sync.Map // name → *family
-	named    atomic.Int64
-	plans    [plans]atomic.Pointer[plan]
+	histories sync.Map // name → *policyHistory
+	named     atomic.Int64
+	plans     [plans]atomic.Pointer[plan]
 
 	leases   leases
-	wake     chan struct{} // holds one if the maintenance loop has something to do
-	words    chan Word     // denials that the other nodes are to be told
+	wake     chan struct{} // wakes the maintenance loop; has room for one
+	denials  chan Message  // denials to publish
 	receipts receipts
 	counts   counts
 
-	wg     sync.WaitGroup // of what runs in the background
-	mu     sync.Mutex     // held when closed is set, and when something new is to run in the background
-	closed atomic.Bool    // nothing new runs in the background, and no allowances are used
-	once   sync.Once      // of Close
+	wg     sync.WaitGroup // of background goroutines
+	mu     sync.Mutex     // held while closed is set or a background goroutine is started
+	closed atomic.Bool    // no background goroutine starts any more, and no allowance is used
+	once   sync.Once      // guards Close
 }
 
 var _ weir.Limiter = (*Limiter)(nil)
 
-// New returns a Limiter. It asks nobody anything yet.
+// New returns a Limiter. It does not call the store.
 func New(c Config) (*Limiter, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -56,26 +56,26 @@ func New(c Config) (*Limiter, error) {
 	c = c.withDefaults()
 	t := &Limiter{config: c, store: newStore(c), table: newTable(c.MaxKeys), renewals: make(chan struct{}, mostRenewals)}
 	if c.Mode == Leased {
-		t.crowd = new(crowd)
+		t.sketch = new(admissionSketch)
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.wake = make(chan struct{}, 1)
-	for i := range t.store.parts {
+	for i := range t.store.partitions {
 		t.breakers = append(t.breakers, newBreaker(i))
 	}
-	_, _ = rand.Read(t.nobody[:]) // it never fails
+	_, _ = rand.Read(t.failOpenID[:]) // it never fails
 	t.background(t.maintain)
 	if c.Bus != nil {
-		t.words = make(chan Word, mostWords)
-		t.unlisten = c.Bus.Listen(t.heard)
+		t.denials = make(chan Message, maxQueuedDenials)
+		t.unlisten = c.Bus.Listen(t.receive)
 		t.background(t.publish)
 	}
 	return t, nil
 }
 
-// Close ends what runs in the background, gives leases back, and flushes unsynced usage.
-// It takes two seconds at most. It closes neither Store nor Local nor Bus. Calls after Close
-// are still answered, without leases and allowances.
+// Close stops the background goroutines, settles leases, and flushes unsynced usage. It takes
+// two seconds at most. It does not close Store, Local or Bus. Calls after Close are still
+// decided, without leases and allowances.
 func (t *Limiter) Close() {
 	t.once.Do(func() {
 		if t.unlisten != nil {
@@ -88,7 +88,7 @@ func (t *Limiter) Close() {
 		t.wg.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 		defer cancel()
-		for again := true; again; { // a caller may have got a lease, or listed its key, meanwhile
+		for again := true; again; { // a concurrent call may have got a lease, or recorded usage
 			t.sweep(true)
 			t.settle(ctx)
 			again = t.flush() && t.busy() && ctx.Err() == nil
@@ -96,11 +96,12 @@ func (t *Limiter) Close() {
 	})
 }
 
-// closeGrace is how long Close goes on to give leases back and to flush, after what was under
-// way.
+// closeGrace bounds how long Close settles leases and flushes usage after the background
+// goroutines have ended.
 const closeGrace = time.Second
 
-// background runs do until it returns, unless the limiter is closing.
+// background runs do in a goroutine that Close waits for. It returns false if the limiter is
+// closing.
 func (t *Limiter) background(do func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,15 +112,15 @@ func (t *Limiter) background(do func()) bool {
 	return true
 }
 
-// finish runs do, which ends soon, also if the limiter is closing.
+// finish runs do in a goroutine, even if the limiter is closing. do must end soon.
 func (t *Limiter) finish(do func()) {
 	if !t.background(do) {
 		go do()
 	}
 }
 
-// maintain flushes unsynced usage every FlushEvery, settles leases that have ended, and
-// gives back those that are not used. While there is nothing to do it sleeps.
+// maintain is the maintenance loop. It flushes unsynced usage every FlushEvery, ends unused
+// leases, and settles those that have ended. It sleeps while there is nothing to do.
 func (t *Limiter) maintain() {
 	swept := t.now()
 	for {
@@ -141,7 +142,7 @@ func (t *Limiter) maintain() {
 	}
 }
 
-// sleep waits for some time. It returns false if the limiter is closed.
+// sleep waits for d. It returns false if the limiter is closed meanwhile.
 func (t *Limiter) sleep(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -153,15 +154,15 @@ func (t *Limiter) sleep(d time.Duration) bool {
 	}
 }
 
-// busy says whether there is something to maintain.
+// busy reports whether the maintenance loop has something to do.
 func (t *Limiter) busy() bool {
 	return t.leases.any() || slices.ContainsFunc(t.breakers, (*breaker).flushable)
 }
 
-// wakeUp has the maintenance loop run.
+// wakeUp wakes the maintenance loop.
 func (t *Limiter) wakeUp() { offer(t.wake) }
 
-// offer sends if there is room, and says whether there was.
+// offer sends without blocking. It reports whether there was room.
 func offer(to chan struct{}) bool {
 	select {
 	case to <- struct{}{}:
@@ -173,7 +174,7 @@ func offer(to chan struct{}) bool {
 
 func (t *Limiter) now() weir.Instant { return t.config.Now() }
 
-// nodes returns how many nodes there are.
+// nodes returns the number of nodes.
 func (t *Limiter) nodes() int {
 	switch {
 	case t.config.Nodes > 0:
@@ -184,40 +185,40 @@ func (t *Limiter) nodes() int {
 	return 1
 }
 
-// A call is one charge on its way to a decision.
+// A call is one charge that is being decided.
 type call struct {
 	plan  *plan
 	key   string
 	cost  int64
 	hash  uint64
-	entry *entry // nil if nothing is known of the key
+	entry *entry // nil if the key has none
 	now   weir.Instant
 
-	// busy says that the key is asked for so often that it may be leased soon.
+	// busy says that the key is used so often that it may be leased soon.
 	busy bool
 
-	// why is why the store has not decided: weir.ErrUnknown if it may have charged for it
-	// all the same, weir.ErrState if it cannot be charged for it later.
+	// why is the reason that the store did not decide. It is weir.ErrUnknown if the store
+	// may have charged the call, and weir.ErrState if it cannot be charged later.
 	why error
 
-	share *share // of the plan, if that decides
-	place int    // in the caller's batch
+	share *share // this node's share, if that decides
+	place int    // index in the caller's batch
 
 	// gen is the generation of the key before the store was called.
 	gen generation
 
-	// within is the context of calls to the store, for a charge that may need several;
-	// nil if it needs one.
+	// within is the context of all calls to the store for a charge that may need
+	// several; nil if it needs one.
 	within context.Context
 }
 
-// begin looks up what is known of a charge.
+// begin looks up the plan and the entry of a charge.
 func (t *Limiter) begin(c weir.Charge) call {
 	pl := t.planOf(c.Policy)
-	h := t.table.hash(pl.family, c.Key)
+	h := t.table.hash(pl.history, c.Key)
 	return call{
-		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.family, c.Key, h),
-		now: t.now(), gen: t.table.generation(pl.family, h),
+		plan: pl, key: c.Key, cost: c.Cost, hash: h, entry: t.table.find(pl.history, c.Key, h),
+		now: t.now(), gen: t.table.generation(pl.history, h),
 	}
 }
 
@@ -229,26 +230,26 @@ func (t *Limiter) beginAll(charges []weir.Charge) []call {
 	return calls
 }
 
-// find looks for the entry again, unless there was one: it may have been added meanwhile.
+// find looks up the entry again if there was none: it may have been added meanwhile.
 func (c *call) find(t *Limiter) bool {
 	if c.entry == nil {
-		c.entry = t.table.find(c.plan.family, c.key, c.hash)
+		c.entry = t.table.find(c.plan.history, c.key, c.hash)
 	}
 	return c.entry != nil
 }
 
-// needEntry makes an entry for the key unless there is one. It returns false if there
-// is no room.
+// needEntry adds an entry for the key unless there is one. It returns false if the table is
+// full.
 func (c *call) needEntry(t *Limiter) bool {
 	if c.entry == nil {
-		c.entry = t.table.add(c.plan.family, c.key, c.hash)
+		c.entry = t.table.add(c.plan.history, c.key, c.hash)
 	}
 	return c.entry != nil
 }
 
 // Take charges cost units to key under p if they fit all of p's limits, and nothing
-// otherwise. It returns an error for bad input and if ctx ends, otherwise a decision:
-// the store's or, if that is away, what the limits' OnError says.
+// otherwise. It returns an error if an argument is invalid or ctx ends, otherwise a decision:
+// the store's or, if that is unavailable, that of the limits' OnError.
 func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
@@ -260,10 +261,10 @@ func (t *Limiter) Take(ctx context.Context, p *weir.Policy, key string, cost int
 	if err := ctx.Err(); err != nil {
 		return weir.Decision{}, err
 	}
-	return t.ask(ctx, &c)
+	return t.callStore(ctx, &c)
 }
 
-// atOnce answers from what this node knows or holds.
+// atOnce decides a charge by the deny cache, a lease or an allowance, if it can.
 func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 	if d, ok := c.denied(c.now); ok {
 		t.counts.denyCache.Add(1)
@@ -279,11 +280,11 @@ func (t *Limiter) atOnce(c *call) (weir.Decision, bool) {
 	return weir.Decision{}, false
 }
 
-// ask is for a charge that is not answered at once.
-func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
+// callStore decides a charge that atOnce could not.
+func (t *Limiter) callStore(ctx context.Context, c *call) (weir.Decision, error) {
 	switch {
 	case t.breakerOf(c.plan.policy, c.key).open.Load():
-		return t.away(c, errOpen)
+		return t.unavailable(c, errOpen)
 	case t.config.Mode == Leased && c.plan.leasable && c.cost > 0:
 		return t.takeLeased(ctx, c)
 	case c.plan.async && !t.closed.Load():
@@ -292,14 +293,14 @@ func (t *Limiter) ask(ctx context.Context, c *call) (weir.Decision, error) {
 	return t.take(ctx, c)
 }
 
-// take asks the store for one charge or, if it is unavailable, decides without.
+// take has the store decide one charge or, if it is unavailable, OnError.
 func (t *Limiter) take(ctx context.Context, c *call) (weir.Decision, error) {
 	d, err := t.storeTake(ctx, c)
 	return t.decided(c, d, err)
 }
 
-// decided returns the store's decision or, if the error is not the caller's own doing, what
-// OnError says.
+// decided returns the store's decision or, if the store failed, that of OnError. Errors that the
+// caller caused are returned.
 func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, error) {
 	switch {
 	case err == nil:
@@ -307,15 +308,15 @@ func (t *Limiter) decided(c *call, d weir.Decision, err error) (weir.Decision, e
 		return d, nil
 	case errors.Is(err, weir.ErrState):
 		t.reportUnreadable(c, err)
-		return t.away(c, err)
-	case isAway(err):
-		return t.away(c, err)
+		return t.unavailable(c, err)
+	case isUnavailable(err):
+		return t.unavailable(c, err)
 	}
 	return weir.Decision{}, err
 }
 
-// away is for a charge that the store cannot be asked for, because of why.
-func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
+// unavailable decides a charge by OnError, because the store did not: why says the reason.
+func (t *Limiter) unavailable(c *call, why error) (weir.Decision, error) {
 	c.why = why
 	if c.plan.force.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
@@ -323,7 +324,8 @@ func (t *Limiter) away(c *call, why error) (weir.Decision, error) {
 	return t.fallback(weir.TakeEach, c), nil
 }
 
-// reportUnreadable notes that the store cannot read the state of a key, and reports it once.
+// reportUnreadable counts that the store cannot read the state of a key, and calls
+// OnUnreadable once for the key.
 func (t *Limiter) reportUnreadable(c *call, err error) {
 	t.counts.unreadable.Add(1)
 	if !c.needEntry(t) {
@@ -338,15 +340,15 @@ func (t *Limiter) reportUnreadable(c *call, err error) {
 	}
 }
 
-// keyHash names a key in logs, which show no keys.
+// keyHash returns a hash that identifies a key in logs, which do not contain keys.
 func keyHash(key string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key)) // it never fails
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// learn remembers what the store replied to a charge that was sent at c.now, if it may be
-// of use. If the charge was admitted, c.gen is the generation after it.
+// learn caches the store's reply to a charge that was sent at c.now, if it is worth an entry.
+// If the charge was admitted, it sets c.gen to the generation after it.
 func (t *Limiter) learn(c *call, d weir.Decision) {
 	if d.Allowed && c.cost > 0 {
 		t.admitted(c)
@@ -364,7 +366,7 @@ func (t *Limiter) learn(c *call, d weir.Decision) {
 	}
 }
 
-// admitted notes that the store admitted a charge, after which no earlier refusal is right.
+// admitted records that the store admitted a charge, which invalidates earlier denials.
 func (t *Limiter) admitted(c *call) {
 	own := c.gen.changes + 1
 	if t.table.changed(c.hash) == own {
@@ -375,9 +377,9 @@ func (t *Limiter) admitted(c *call) {
 	}
 }
 
-// remembers says whether it is worth remembering that a charge was admitted: for a lease,
-// and in case the store becomes unavailable. A key that has used less than a quarter is
-// taken for unused then.
+// remembers reports whether the state after an admitted charge is worth an entry: for a lease,
+// and to seed the share if the store becomes unavailable. A share regards a key without an
+// entry as unused, so keys that have used less than a quarter need none.
 func (t *Limiter) remembers(c *call, d weir.Decision) bool {
 	return c.entry != nil || c.busy || d.Remaining < d.Limit-d.Limit/4
 }

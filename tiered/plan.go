@@ -14,101 +14,102 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// farAway is further than anything that is remembered.
+// farAway is longer than anything is cached.
 const farAway = 365 * 24 * time.Hour
 
-// A family is the policies of one name, whose limits share their state.
-type family struct {
-	name string // set once, like the next two
-	id   int    // names its rows in Local
+// A policyHistory is the set of policies of one name, old and new, that callers pass. They share
+// the state of their keys. For each it records which policy is in force.
+type policyHistory struct {
+	name string // set once, like id and salt
+	id   int    // distinguishes its shares in Local
 	salt uint64
 
-	// epoch changes when a limit is set: denials, leases and allowances of before
-	// are void.
+	// epoch is incremented when limits change. Denials, leases and allowances of earlier
+	// epochs are void.
 	epoch atomic.Uint64
 
 	mu       sync.Mutex         // guards the field below
-	policies map[uint64]version // by the fingerprint of what callers bring
+	policies map[uint64]version // by the fingerprint of the policy that callers pass
 }
 
-// A version is a policy that callers bring, and what decides instead: nil if nothing does.
-type version struct{ brought, force *weir.Policy }
+// A version is a policy that callers pass, and the one in force for it: nil if it is the same.
+type version struct{ passed, force *weir.Policy }
 
-// mostVersions bounds the policies of one name that are told apart.
+// mostVersions bounds the versions of a policyHistory.
 const mostVersions = 256
 
-// replaced puts new in force wherever old was.
-func (f *family) replaced(old, new *weir.Policy) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	from := f.forceLocked(old)
-	f.putLocked(old, new)
-	f.putLocked(from, new)
-	f.putLocked(new, new)
-	for _, v := range f.policies {
+// replaced records that new is in force wherever old was.
+func (h *policyHistory) replaced(old, new *weir.Policy) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	from := h.forceLocked(old)
+	h.putLocked(old, new)
+	h.putLocked(from, new)
+	h.putLocked(new, new)
+	for _, v := range h.policies {
 		if v.force != nil && fingerprint(v.force) == fingerprint(from) {
-			f.putLocked(v.brought, new)
+			h.putLocked(v.passed, new)
 		}
 	}
-	f.epoch.Add(1)
+	h.epoch.Add(1)
 }
 
-// follow looks up what is in force for the policies that callers bring. It says whether
-// that has changed.
-func (f *family) follow(current func(p *weir.Policy) *weir.Policy) (changed bool) {
-	f.mu.Lock()
-	list := slices.Collect(maps.Values(f.policies))
-	f.mu.Unlock()
+// refresh looks up which policies are in force for those that callers pass. It reports
+// whether one has changed.
+func (h *policyHistory) refresh(current func(p *weir.Policy) *weir.Policy) (changed bool) {
+	h.mu.Lock()
+	list := slices.Collect(maps.Values(h.policies))
+	h.mu.Unlock()
 	for _, v := range list {
-		in := current(v.brought)
+		in := current(v.passed)
 		if in == nil {
 			continue
 		}
-		f.mu.Lock()
-		if fingerprint(f.forceLocked(v.brought)) != fingerprint(in) {
-			f.putLocked(v.brought, in)
+		h.mu.Lock()
+		if fingerprint(h.forceLocked(v.passed)) != fingerprint(in) {
+			h.putLocked(v.passed, in)
 			changed = true
 		}
-		f.mu.Unlock()
+		h.mu.Unlock()
 	}
 	return changed
 }
 
-// bring notes that callers bring p, and returns what decides for them, as far as this node
+// use records that callers pass p, and returns the policy in force for it, as far as this node
 // knows.
-func (f *family) bring(p *weir.Policy) *weir.Policy {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	in := f.forceLocked(p)
-	f.putLocked(p, in)
+func (h *policyHistory) use(p *weir.Policy) *weir.Policy {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	in := h.forceLocked(p)
+	h.putLocked(p, in)
 	return in
 }
 
-func (f *family) forceLocked(p *weir.Policy) *weir.Policy {
-	if in := f.policies[fingerprint(p)].force; in != nil {
+func (h *policyHistory) forceLocked(p *weir.Policy) *weir.Policy {
+	if in := h.policies[fingerprint(p)].force; in != nil {
 		return in
 	}
 	return p
 }
 
-// putLocked puts in in force for those who bring p. If there are too many policies, those that
-// decide themselves are forgotten, and then all: nobody should still bring what was replaced
-// long ago.
-func (f *family) putLocked(p, in *weir.Policy) {
-	v := version{brought: p, force: in}
+// putLocked records that in is in force for callers that pass p. If there are too many versions,
+// it drops those that are in force themselves, and then all: callers should not pass policies
+// that were replaced long ago.
+func (h *policyHistory) putLocked(p, in *weir.Policy) {
+	v := version{passed: p, force: in}
 	if fingerprint(p) == fingerprint(in) {
 		v.force = nil
 	}
-	if _, known := f.policies[fingerprint(p)]; !known && len(f.policies) >= mostVersions {
-		maps.DeleteFunc(f.policies, func(_ uint64, v version) bool { return v.force == nil })
-		if len(f.policies) >= mostVersions {
-			clear(f.policies)
+	if _, known := h.policies[fingerprint(p)]; !known && len(h.policies) >= mostVersions {
+		maps.DeleteFunc(h.policies, func(_ uint64, v version) bool { return v.force == nil })
+		if len(h.policies) >= mostVersions {
+			clear(h.policies)
 		}
 	}
-	f.policies[fingerprint(p)] = v
+	h.policies[fingerprint(p)] = v
 }
 
-// fingerprint tells limits apart, on all nodes alike.
+// fingerprint returns a hash of the limits of a policy, equal on all nodes.
 func fingerprint(p *weir.Policy) uint64 {
 	h := fnv.New64a()
 	for _, l := range p.Limits() {
@@ -117,32 +118,32 @@ func fingerprint(p *weir.Policy) uint64 {
 	return h.Sum64() | 1 // never 0
 }
 
-// A plan is what follows from a policy, worked out once.
+// A plan is a policy with everything that is computed from it.
 type plan struct {
-	policy   *weir.Policy // as callers bring it
-	force    *weir.Policy // what decides, as far as this node knows
-	family   *family
-	epoch    uint64 // of the family, when it was made
+	policy   *weir.Policy // as passed by callers
+	force    *weir.Policy // the policy in force, as far as this node knows
+	history  *policyHistory
+	epoch    uint64 // of the history, when the plan was made
 	limits   uint64 // fingerprint
 	capacity int64
 	leasable bool
-	perNano  []float64 // how many units of each limit come back in a nanosecond; 0 for windows
+	perNano  []float64 // units of each limit that are replenished per nanosecond; 0 for windows
 	single   bool      // one limit, GCRA
 	async    bool      // keys may have an allowance
 
-	// While the store is away:
+	// For decisions while the store is unavailable:
 	failsClosed bool
-	failLocal   []int // places of the limits that go on with this node's share
+	failLocal   []int // indexes of the limits that apply to this node's share
 	share       atomic.Pointer[share]
 }
 
-// plans is how many plans are remembered, each policy having one place.
+// plans is the number of cached plans. A policy always uses the same slot.
 const plans = 1024
 
 // planOf returns the plan of p.
 func (t *Limiter) planOf(p *weir.Policy) *plan {
 	at := &t.plans[p.Compiled().Serial%plans]
-	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.family.epoch.Load() {
+	if pl := at.Load(); pl != nil && pl.policy == p && pl.epoch == pl.history.epoch.Load() {
 		return pl
 	}
 	pl := t.newPlan(p)
@@ -150,22 +151,22 @@ func (t *Limiter) planOf(p *weir.Policy) *plan {
 	return pl
 }
 
-// familyOf returns the family of that name.
-func (t *Limiter) familyOf(name string) *family {
-	if f, ok := t.families.Load(name); ok {
-		return f.(*family)
+// historyOf returns the policyHistory of a policy name.
+func (t *Limiter) historyOf(name string) *policyHistory {
+	if h, ok := t.histories.Load(name); ok {
+		return h.(*policyHistory)
 	}
-	f, _ := t.families.LoadOrStore(name, &family{
+	h, _ := t.histories.LoadOrStore(name, &policyHistory{
 		name: name, id: int(t.named.Add(1)), salt: rand.Uint64(), policies: map[uint64]version{},
 	})
-	return f.(*family)
+	return h.(*policyHistory)
 }
 
 func (t *Limiter) newPlan(p *weir.Policy) *plan {
-	f := t.familyOf(p.Name())
-	epoch := f.epoch.Load()
-	in := f.bring(p)
-	pl := &plan{policy: p, force: in, family: f, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
+	h := t.historyOf(p.Name())
+	epoch := h.epoch.Load()
+	in := h.use(p)
+	pl := &plan{policy: p, force: in, history: h, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
 		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
 		pl.leasable = pl.leasable && smooth

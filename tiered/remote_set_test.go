@@ -17,7 +17,7 @@ type remoteSet struct {
 	old, new *weir.Policy
 }
 
-// newRemoteSet has one node replace old by new, and the other hear of it.
+// newRemoteSet has one node replace old by new, and the other receive the message.
 func newRemoteSet(t *testing.T, mode tiered.Mode, old, new weir.Limit) *remoteSet {
 	t.Helper()
 	bus, store := &wire{}, newFlaky(t)
@@ -68,8 +68,7 @@ func TestRemoteSetRaisesShare(t *testing.T) {
 	})
 }
 
-// What a node admits on its own between two calls to the store is a part of the limit that
-// is in force, not of the one before.
+// An allowance is bounded by the limit in force, not by the one before.
 func TestRemoteSetChangesCachedState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newRemoteSet(t, tiered.Async, perHour(1000), perHour(10))
@@ -83,10 +82,10 @@ func TestRemoteSetChangesCachedState(t *testing.T) {
 	})
 }
 
-// A lease is a part of the limit that is in force: a node holds no more than it would if it
+// A lease is bounded by the limit in force: a node holds no more than it would if it
 // had changed the limit itself.
 func TestRemoteSetChangesLeases(t *testing.T) {
-	var most [2]int64 // by whether the node was told by the other
+	var most [2]int64 // by whether the Set was on the other node
 	for remote := range most {
 		synctest.Test(t, func(t *testing.T) {
 			const high, low = 1_000_000, 4000

@@ -11,42 +11,44 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// answerTime is what a caller with a deadline needs after the store was given up.
+// answerTime is the time that is left until a caller's deadline when its call to the store
+// ends.
 const answerTime = 5 * time.Millisecond
 
-// store is the limiter that all nodes share, and what is known about it.
+// store is Config.Store with its optional interfaces.
 type store struct {
 	weir.Limiter
-	parts   int
-	partOf  func(p *weir.Policy, key string) int // nil if there is one part
-	timeout time.Duration
-	timely  bool         // it ends calls by itself within timeout
-	patient weir.Limiter // the same, for calls that nobody waits for
+	partitions  int
+	partitionOf func(p *weir.Policy, key string) int // nil if there is one partition
+	timeout     time.Duration
+	timely      bool         // the store ends calls within timeout itself
+	patient     weir.Limiter // the store with a longer timeout, for calls that no caller waits for
 
-	// changed tells the store that a policy was set elsewhere. One that learns of that by
-	// itself may do so later than this node, and its old denial would be believed again.
+	// changed notifies the store that another node has changed a policy. Otherwise the
+	// store might notice later than this node, which would then cache denials under the
+	// old limits.
 	changed func(policy string)
 
-	// current returns what is in force for those who bring p, as the store knows it; nil
-	// if it cannot say.
+	// current returns the policy that the store has in force for callers that pass p; nil
+	// if it is unknown.
 	current func(ctx context.Context, p *weir.Policy) *weir.Policy
 
-	// rounds returns how many calls a batch needs one after the other.
+	// rounds returns the number of consecutive round trips of a batch.
 	rounds func(b *weir.Batch) int
 
-	max   int64
-	under atomic.Int64 // calls under way
+	max      int64
+	inFlight atomic.Int64 // calls in flight
 }
 
 func newStore(c Config) *store {
 	s := &store{
-		Limiter: c.Store, patient: c.Store, parts: 1, timeout: c.Timeout, max: int64(c.MaxInFlight),
+		Limiter: c.Store, patient: c.Store, partitions: 1, timeout: c.Timeout, max: int64(c.MaxInFlight),
 		changed: func(string) {},
 		current: func(context.Context, *weir.Policy) *weir.Policy { return nil },
 		rounds:  func(*weir.Batch) int { return 1 },
 	}
 	if p, ok := c.Store.(Partitioned); ok && p.Partitions() > 1 {
-		s.parts, s.partOf, s.rounds = p.Partitions(), p.Partition, p.Rounds
+		s.partitions, s.partitionOf, s.rounds = p.Partitions(), p.Partition, p.Rounds
 	}
 	if timed, ok := c.Store.(Timed); ok {
 		s.timely = timed.Timeout() <= c.Timeout
@@ -60,7 +62,8 @@ func newStore(c Config) *store {
 	return s
 }
 
-// within returns the context of a call to the store that takes so many rounds.
+// within returns the context of a call to the store that takes the given number of round
+// trips.
 func (s *store) within(ctx context.Context, rounds int) (context.Context, context.CancelFunc) {
 	own := s.budget(ctx, rounds)
 	if s.timely && own == s.timeout*time.Duration(rounds) {
@@ -69,8 +72,8 @@ func (s *store) within(ctx context.Context, rounds int) (context.Context, contex
 	return context.WithTimeout(ctx, own)
 }
 
-// budget returns how long the store has for a caller: the time-out for each of so many
-// rounds, one after the other, but some time less than the caller.
+// budget returns how long a call to the store may take: the timeout for each round trip, but
+// less than the time until the caller's deadline.
 func (s *store) budget(ctx context.Context, rounds int) time.Duration {
 	most := s.timeout * time.Duration(min(rounds, maxRounds))
 	deadline, has := ctx.Deadline()
@@ -81,46 +84,48 @@ func (s *store) budget(ctx context.Context, rounds int) time.Duration {
 	return min(most, max(left-answerTime, left/2))
 }
 
-// maxRounds bounds the rounds of which each has its time-out.
+// maxRounds bounds the round trips that extend the timeout of a call.
 const maxRounds = 4
 
-// An awayError says that the store could not be asked, and why.
-type awayError struct{ err error }
+// An unavailableError says that the store did not decide, and why.
+type unavailableError struct{ err error }
 
-func (e *awayError) Error() string { return fmt.Sprintf("tiered: the store is away: %v", e.err) }
+func (e *unavailableError) Error() string {
+	return fmt.Sprintf("tiered: the store is unavailable: %v", e.err)
+}
 
-// Is says that the store is unavailable.
-func (e *awayError) Is(target error) bool { return target == weir.ErrUnavailable }
+// Is matches weir.ErrUnavailable.
+func (e *unavailableError) Is(target error) bool { return target == weir.ErrUnavailable }
 
-// Unwrap returns why.
-func (e *awayError) Unwrap() error { return e.err }
+// Unwrap returns the cause.
+func (e *unavailableError) Unwrap() error { return e.err }
 
 var (
-	errOpen    = &awayError{errors.New("the breaker is open")}
-	errBusy    = &awayError{weir.ErrBusy}
-	errNotSent = &awayError{errors.New("it was not sent")}
+	errOpen    = &unavailableError{errors.New("the breaker is open")}
+	errBusy    = &unavailableError{weir.ErrBusy}
+	errNotSent = &unavailableError{errors.New("the call was not sent")}
 )
 
-func isAway(err error) bool {
-	_, ok := err.(*awayError)
+func isUnavailable(err error) bool {
+	_, ok := err.(*unavailableError)
 	return ok
 }
 
-// breakerOf returns the breaker of a key's part.
+// breakerOf returns the breaker of a key's partition.
 func (t *Limiter) breakerOf(p *weir.Policy, key string) *breaker {
-	if t.store.partOf == nil {
+	if t.store.partitionOf == nil {
 		return t.breakers[0]
 	}
-	return t.breakers[t.store.partOf(p, key)]
+	return t.breakers[t.store.partitionOf(p, key)]
 }
 
-// enter is the way to the store. Unless it returns an error, leave is the way back.
+// enter starts a call to the store. Unless it returns an error, leave must follow.
 func (t *Limiter) enter(b *breaker) error {
 	if b.open.Load() {
 		return errOpen
 	}
-	if t.store.under.Add(1) > t.store.max {
-		t.store.under.Add(-1)
+	if t.store.inFlight.Add(1) > t.store.max {
+		t.store.inFlight.Add(-1)
 		t.counts.busy.Add(1)
 		return errBusy
 	}
@@ -128,17 +133,18 @@ func (t *Limiter) enter(b *breaker) error {
 	return nil
 }
 
-// leave judges how a call ended. Its error is err if that is the caller's own doing,
-// or says that the store is away. Of a call that was late the breaker has been told.
+// leave ends a call to the store and records its result in the breaker, unless the call was
+// late: then its failure has been recorded. It returns err if the caller caused it, and
+// an unavailableError if the store failed.
 func (t *Limiter) leave(ctx context.Context, b *breaker, err error, late bool) error {
-	t.store.under.Add(-1)
+	t.store.inFlight.Add(-1)
 	if errors.Is(err, weir.ErrUnknown) && !late {
 		t.counts.unknown.Add(1)
 	}
 	switch {
 	case err == nil || aboutOne(err):
 		if !late {
-			b.succeeded() // it has answered
+			b.succeeded() // the store has answered
 		}
 		return err
 	case ctx.Err() != nil:
@@ -146,10 +152,10 @@ func (t *Limiter) leave(ctx context.Context, b *breaker, err error, late bool) e
 	case !late:
 		t.storeFailed(b, err)
 	}
-	return &awayError{err}
+	return &unavailableError{err}
 }
 
-// storeFailed notes that the store did not answer.
+// storeFailed records that the store did not answer.
 func (t *Limiter) storeFailed(b *breaker, err error) {
 	t.counts.failures.Add(1)
 	if b.failed(t.now()) {
@@ -157,10 +163,10 @@ func (t *Limiter) storeFailed(b *breaker, err error) {
 	}
 }
 
-// isInput says whether an error is about what was asked, not about who was asked.
+// isInput reports whether an error is about the arguments of a call, not about the store.
 func isInput(err error) bool { return errors.Is(err, weir.ErrInvalid) }
 
-// storeTake has the store decide about one charge, and remembers what it said.
+// storeTake has the store decide a charge, and caches its reply.
 func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error) {
 	b := t.breakerOf(c.plan.policy, c.key)
 	if err := t.enter(b); err != nil {
@@ -179,27 +185,27 @@ func (t *Limiter) storeTake(ctx context.Context, c *call) (weir.Decision, error)
 	return d, err
 }
 
-// do has the store carry out a batch for a caller.
+// do has the store execute a batch for a caller.
 func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
 	within, cancel := t.store.within(ctx, t.store.rounds(batch))
 	defer cancel()
 	return t.doBy(t.store, ctx, within, batch, nil)
 }
 
-// doPatiently has the store carry out a batch for which it has more time. late is nil, or set
-// when a caller has stopped waiting for it and the breaker has counted that as a failure.
+// doPatiently has the store execute a batch with the longer timeout. late is nil, or true once a
+// caller has stopped waiting for the batch and the breaker has counted that as a failure.
 func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch, late *atomic.Bool) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return t.doBy(t.store.patient, ctx, within, batch, late)
 }
 
-// patience is how long the store has for what no caller waits for: units that it may
-// or may not have got are lost, so a slow answer is better than none.
+// patience is the timeout of calls that no caller waits for. Units whose charge has an
+// unknown outcome are lost, so a late reply is better than none.
 const patience = time.Second
 
-// doBy has the store, or its patient form, carry out a batch whose charges lie on one part;
-// if they lie on several, the first one's breaker stands for all.
+// doBy has the store, or its patient form, execute a batch whose charges lie on one partition.
+// If they lie on several, the breaker of the first charge is used.
 func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.Batch, late *atomic.Bool) error {
 	b := t.breakerOf(batch.Charges[0].Policy, batch.Charges[0].Key)
 	if err := t.enter(b); err != nil {
@@ -209,17 +215,17 @@ func (t *Limiter) doBy(l weir.Limiter, ctx, within context.Context, batch *weir.
 	return t.leave(ctx, b, err, late != nil && late.Load())
 }
 
-// opened is called when a part was given up.
+// opened is called when a breaker has opened.
 func (t *Limiter) opened(b *breaker, why error) {
 	t.counts.opened.Add(1)
 	if t.config.OnBreaker != nil {
-		t.config.OnBreaker(b.part, true, why)
+		t.config.OnBreaker(b.partition, true, why)
 	}
 	t.background(func() { t.probe(b) })
 }
 
-// probe tries a part that was given up until it answers, and has told it what it
-// missed.
+// probe probes a partition until it answers and all usage that was recorded during the outage
+// is flushed to it. Then it closes the breaker.
 func (t *Limiter) probe(b *breaker) {
 	timer := time.NewTimer(t.probeAfter())
 	defer timer.Stop()
@@ -229,17 +235,17 @@ func (t *Limiter) probe(b *breaker) {
 		case <-t.ctx.Done():
 			return
 		case <-timer.C:
-		case <-b.hurry:
-			timer.Reset(hurryEvery - time.Since(tried))
+		case <-b.probeSoon:
+			timer.Reset(minProbeInterval - time.Since(tried))
 			continue
 		}
 		tried = time.Now()
-		if t.answers(b) && t.flushPart(b, t.sendToProbed) {
+		if t.answers(b) && t.flushPartition(b, t.sendToProbed) {
 			b.close()
 			t.counts.closed.Add(1)
-			t.hurryOthers()
+			t.probeOthers()
 			if t.config.OnBreaker != nil {
-				t.config.OnBreaker(b.part, false, nil)
+				t.config.OnBreaker(b.partition, false, nil)
 			}
 			return
 		}
@@ -247,12 +253,12 @@ func (t *Limiter) probe(b *breaker) {
 	}
 }
 
-// hurryOthers has the parts that are still given up tried now: often several lie on one
-// server, and are back together.
-func (t *Limiter) hurryOthers() {
+// probeOthers has the other partitions with an open breaker probed soon: often several lie on
+// one server and recover together.
+func (t *Limiter) probeOthers() {
 	for _, b := range t.breakers {
 		if b.open.Load() {
-			offer(b.hurry)
+			offer(b.probeSoon)
 		}
 	}
 }
@@ -261,9 +267,9 @@ func (t *Limiter) probeAfter() time.Duration {
 	return time.Duration(float64(probeEvery) * (0.75 + t.config.Random()/2))
 }
 
-// answers asks a part whether it works, by a reservation of nothing: a change that changes
-// nothing, so that a server which can only be read does not pass. The key is the tier's own,
-// because what is stored of a user's key may be unreadable.
+// answers reports whether a partition works. It reserves 0 units, which is a write without
+// an effect, so that a read-only replica does not pass. The key is the tier's own, because the
+// stored state of a user's key may be unreadable.
 func (t *Limiter) answers(b *breaker) bool {
 	batch := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{t.probeOf(b)}, TTL: time.Second}
 	err := t.unguarded(t.store, t.store.timeout, &batch)
@@ -283,18 +289,18 @@ var probePolicy = func() *weir.Policy {
 	return p
 }()
 
-// probeOf returns the charge by which a part is probed: the first of some keys that lies
-// there.
+// probeOf returns the charge that probes a partition. Its key is the first of some candidates
+// that lies there.
 func (t *Limiter) probeOf(b *breaker) weir.Charge {
 	c := weir.Charge{Policy: probePolicy, Key: "0"}
 	const keys = 1 << 16
-	for i := 1; i < keys && t.store.partOf != nil && t.store.partOf(c.Policy, c.Key) != b.part; i++ {
+	for i := 1; i < keys && t.store.partitionOf != nil && t.store.partitionOf(c.Policy, c.Key) != b.partition; i++ {
 		c.Key = strconv.Itoa(i)
 	}
 	return c
 }
 
-// unguarded has the store, or its patient form, carry out a batch whatever the breaker says.
+// unguarded has the store, or its patient form, execute a batch even if the breaker is open.
 func (t *Limiter) unguarded(l weir.Limiter, timeout time.Duration, batch *weir.Batch) error {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()

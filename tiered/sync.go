@@ -12,12 +12,12 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A syncCall is a call to the store that carries unsynced usage of some keys, all on one
-// part, in Batch.Used. It has a deadline of its own, which is longer than callers wait: a
-// late reply is worth more than units of which nobody knows whether they were charged.
+// A syncCall is a call to the store that carries the unsynced usage of some keys, all on one
+// partition, in Batch.Used. It has a longer timeout than callers wait: a late reply is better
+// than units with an unknown outcome.
 type syncCall struct {
 	batch weir.Batch
-	calls []call // of callers: one for each charge, except of flushes
+	calls []call // of callers, one for each charge; none for flushes
 	keys  []syncKey
 
 	// late says that a caller has stopped waiting for the reply, and the breaker
@@ -30,13 +30,13 @@ type syncKey struct {
 	entry    *entry
 	plan     *plan
 	unsynced int64  // units that the call carries
-	shared   int64  // units that this node's share granted, of which it carries what unpaid says
-	sent     uint64 // the number of the call, among those for the key
-	place    int    // of the key's last charge in the batch, whose decision says what remains
+	shared   int64  // units that this node's share granted, of which it carries unitsToCharge
+	sent     uint64 // number of the call among those for the key
+	place    int    // index of the key's last charge in the batch, whose decision reports what remains
 }
 
-// newSync returns the call with the charges of a caller. One for whose key there is no room in
-// the table has nothing to carry.
+// newSync returns a call with the charges of a caller. In Async mode it carries the unsynced
+// usage of their keys; a key for which the table has no room has none.
 func (t *Limiter) newSync(b weir.Batch, calls []call) *syncCall {
 	s := &syncCall{batch: b, calls: slices.Clone(calls)}
 	for i := range s.calls {
@@ -61,7 +61,7 @@ func (s *syncCall) add(t *Limiter, e *entry, pl *plan, cost int64) {
 
 func (s *syncCall) addLocked(t *Limiter, e *entry, pl *plan, cost int64) {
 	place, used := len(s.batch.Charges), int64(0)
-	e.allowance.left = max(0, e.allowance.left-cost) // the store is about to charge that
+	e.allowance.left = max(0, e.allowance.left-cost) // this call charges it
 	i := slices.IndexFunc(s.keys, func(k syncKey) bool { return k.entry == e })
 	if i < 0 {
 		var k syncKey
@@ -73,13 +73,13 @@ func (s *syncCall) addLocked(t *Limiter, e *entry, pl *plan, cost int64) {
 	s.batch.Used = append(s.batch.Used, used)
 }
 
-// carries says whether there is usage in the call.
+// carries reports whether the call carries usage.
 func (s *syncCall) carries() bool {
 	return slices.ContainsFunc(s.batch.Used, func(units int64) bool { return units > 0 })
 }
 
-// beginSyncLocked moves a key's usage into flight. It returns how many units the store is
-// to charge for it.
+// beginSyncLocked marks a key's usage as in flight. It returns how many units the store is to
+// be charged. It requires e.mu.
 func (t *Limiter) beginSyncLocked(e *entry, pl *plan) (k syncKey, used int64) {
 	a := &e.allowance
 	a.sent++
@@ -89,14 +89,14 @@ func (t *Limiter) beginSyncLocked(e *entry, pl *plan) (k syncKey, used int64) {
 	a.shared = 0
 	used = k.unsynced
 	if k.shared > 0 {
-		used = min(used+min(k.shared, t.unpaid(pl, e, t.now())), weir.MaxCost)
+		used = min(used+min(k.shared, t.unitsToCharge(pl, e, t.now())), weir.MaxCost)
 	}
 	return k, used
 }
 
-// run sends the call and notes how it ended, for every key. If the error is about one of
-// several charges, nothing was charged: the usage is then sent key by key, and the caller
-// decides what becomes of the charges.
+// run sends the call and applies its result to every key. If the error is about one of several
+// charges, nothing was charged: run then sends the usage key by key, and leaves the charges to
+// the caller.
 func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 	if !s.carries() {
 		s.batch.Used = nil
@@ -105,7 +105,7 @@ func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 	generations := map[uint64]generation{}
 	for i := range s.calls {
 		c := &s.calls[i]
-		c.now, generations[c.hash] = sent, t.table.generation(c.plan.family, c.hash)
+		c.now, generations[c.hash] = sent, t.table.generation(c.plan.history, c.hash)
 	}
 	err := send(s)
 	if aboutOne(err) && len(s.batch.Charges) > 1 {
@@ -128,9 +128,9 @@ func (t *Limiter) run(s *syncCall, send func(*syncCall) error) error {
 	return err
 }
 
-// learnAll remembers what the store replied to a call, when the keys were at those generations.
-// In a batch that is all or nothing, a charge that was not made because another was refused
-// says little.
+// learnAll caches the store's decisions on a call that was sent when the keys were at the given
+// generations. It skips charges of an all-or-nothing batch that were not made because another
+// was denied.
 func (t *Limiter) learnAll(s *syncCall, generations map[uint64]generation) {
 	for i := range s.calls {
 		c, d := &s.calls[i], s.batch.Decisions[i]
@@ -141,24 +141,25 @@ func (t *Limiter) learnAll(s *syncCall, generations map[uint64]generation) {
 		case d.Allowed:
 			t.admitted(c)
 		}
-		generations[c.hash] = c.gen // the next charge of the key knows of this one
+		generations[c.hash] = c.gen // for the key's next charge in the call
 	}
 }
 
-// runAlone sends the usage of one key of a call that the store has refused to carry out.
+// runAlone sends the usage of one key of a call that the store has rejected.
 func (t *Limiter) runAlone(k *syncKey, send func(*syncCall) error) {
 	t.endSync(k, weir.Decision{}, 0, errNotSent)
 	one := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
 	one.add(t, k.entry, k.plan, 0)
-	_ = t.run(one, send) // which notes the error
+	_ = t.run(one, send) // run has recorded the error
 }
 
-// send has the store carry out the call, if the breaker lets it, and notes how that went.
+// send has the store execute the call, unless the breaker is open, and records the result in the
+// breaker.
 func (t *Limiter) send(s *syncCall) error {
 	return t.doPatiently(context.Background(), &s.batch, &s.late)
 }
 
-// sendToProbed is send for a part that is being probed: its breaker is still open.
+// sendToProbed is send for a partition that is being probed: its breaker is still open.
 func (t *Limiter) sendToProbed(s *syncCall) error {
 	err := t.unguarded(t.store.patient, patience, &s.batch)
 	if errors.Is(err, weir.ErrUnknown) {
@@ -167,11 +168,11 @@ func (t *Limiter) sendToProbed(s *syncCall) error {
 	return err
 }
 
-// endSync notes how the call ended for a key; d is the decision on its last charge.
+// endSync applies the result of a call to a key; d is the decision on its last charge.
 //
 // After an unknown outcome the usage is not sent again, because the store may have charged
-// it. An error about the key or the input would come again, so that usage is dropped, too.
-// What was certainly not charged stays unsynced.
+// it. After an error about the key or the arguments, which would recur, the usage is dropped,
+// too. Usage that was certainly not charged stays unsynced.
 func (t *Limiter) endSync(k *syncKey, d weir.Decision, sent weir.Instant, err error) {
 	e, a := k.entry, &k.entry.allowance
 	e.mu.Lock()
@@ -193,9 +194,10 @@ func (t *Limiter) endSync(k *syncKey, d weir.Decision, sent weir.Instant, err er
 	t.listLocked(e)
 }
 
-// installLocked makes a reply the key's allowance, unless a later call was sent. What was
-// granted since the call was sent is not part of what remains. A refusal by one of several
-// limits says nothing about what remains of the others.
+// installLocked makes a reply the key's allowance, unless a later call was sent. Units granted
+// since the call was sent are subtracted from what remains. A denial by one of several limits
+// does not report what remains of the others, so it gives no allowance. It requires the entry's
+// mu.
 func (t *Limiter) installLocked(k *syncKey, d weir.Decision, sent weir.Instant) {
 	a := &k.entry.allowance
 	if !k.plan.async || a.sent != k.sent || k.entry.gone || t.closed.Load() {
@@ -211,15 +213,15 @@ func (t *Limiter) installLocked(k *syncKey, d weir.Decision, sent weir.Instant) 
 	a.state.remaining = max(0, d.Remaining-a.unsynced-a.inFlight)
 }
 
-// carry runs a call for a caller, who waits no longer than for any other call to the
-// store. If that was not long enough, the batch belongs to the call, and its outcome is
-// unknown to the caller. What it takes then counts as used; what it reserves is given back.
+// carry runs a call for a caller, which waits no longer than for any other call to the store. If
+// the call takes longer, its outcome is unknown to the caller, and the call continues with the
+// batch: units that it takes count as used, and reservations that it makes are canceled.
 func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 	if !s.carries() || t.closed.Load() { // it need not outlive the caller
 		return t.run(s, func(s *syncCall) error { return t.do(ctx, &s.batch) })
 	}
-	w := &ask{with: s, done: make(chan struct{})}
-	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key) // the batch is the call's from here on
+	w := &waiter{with: s, done: make(chan struct{})}
+	b := t.breakerOf(s.batch.Charges[0].Policy, s.batch.Charges[0].Key) // the goroutine below owns the batch
 	budget := t.store.budget(ctx, t.store.rounds(&s.batch))
 	t.finish(func() {
 		err := t.run(s, t.send)
@@ -231,7 +233,7 @@ func (t *Limiter) carry(ctx context.Context, s *syncCall) error {
 	return t.outcome(ctx, w, b)
 }
 
-// undo cancels reservations that a call has made for a caller who left before the reply.
+// undo cancels reservations that a call has made for a caller that left before the reply.
 func (t *Limiter) undo(s *syncCall) {
 	if s.batch.Op != weir.ReserveAll || !s.batch.Allowed() {
 		return
@@ -241,25 +243,24 @@ func (t *Limiter) undo(s *syncCall) {
 		c.Cost = 0
 		b.Charges = append(b.Charges, c)
 	}
-	_ = t.doPatiently(context.Background(), &b, nil) // else they expire
+	_ = t.doPatiently(context.Background(), &b, nil) // after an error they expire
 }
 
-// aboutOne says whether an error is about one key or its charge, so that others in the
-// same call need not suffer from it. Nothing was charged.
+// aboutOne reports whether an error is about one key or its charge, so that the others in the
+// same call can be retried without it. Nothing was charged.
 func aboutOne(err error) bool { return isInput(err) || errors.Is(err, weir.ErrState) }
 
-// Flushing. Entries with usage that the store does not know of are listed by the part of
-// the store on which they lie. The maintenance loop flushes all lists every FlushEvery,
-// except those of parts whose breaker is open: these are flushed when the part answers
-// again, before its breaker closes.
+// Flushing. Entries with unsynced usage are listed by partition. The maintenance loop flushes
+// all lists every FlushEvery, except those of partitions whose breaker is open: they are flushed
+// when the partition answers again, before its breaker closes.
 
-// unflushed lists the entries of one part with something to flush.
+// unflushed lists the entries of one partition with usage to flush.
 type unflushed struct {
 	mu   sync.Mutex // guards the field below
 	list []*entry
 }
 
-// listLocked has the entry flushed, if it has usage. It requires e.mu.
+// listLocked lists the entry to be flushed, if it has usage. It requires e.mu.
 func (t *Limiter) listLocked(e *entry) {
 	if e.allowance.listed || !e.allowance.used() {
 		return
@@ -272,30 +273,30 @@ func (t *Limiter) listLocked(e *entry) {
 	t.wakeUp()
 }
 
-// take takes up to n entries off the list.
+// take removes up to n entries from the list and returns them.
 func (u *unflushed) take(n int) []*entry {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	n = min(n, len(u.list))
 	list := u.list[:n:n]
 	if u.list = u.list[n:]; len(u.list) == 0 {
-		u.list = nil // with the entries that it was
+		u.list = nil // releases the array
 	}
 	return list
 }
 
-// len returns how many entries are listed.
+// len returns the number of listed entries.
 func (u *unflushed) len() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return len(u.list)
 }
 
-// flushable says whether a part has something to flush. One whose breaker is open waits for
-// its probe.
+// flushable reports whether a partition has usage to flush and its breaker is closed. While the
+// breaker is open, probe flushes.
 func (b *breaker) flushable() bool { return !b.open.Load() && b.unflushed.len() > 0 }
 
-// units returns how many units are unsynced, those in flight included.
+// units returns the number of unsynced units, including those in flight.
 func (u *unflushed) units() (sum int64) {
 	u.mu.Lock()
 	list := slices.Clone(u.list)
@@ -311,8 +312,8 @@ func (u *unflushed) units() (sum int64) {
 // flushBatch is how many keys one call flushes.
 const flushBatch = 256
 
-// flush sends the usage of all parts whose breaker is closed, all at once, so that one
-// that hangs delays no other. It says whether all have answered.
+// flush sends the usage of all partitions whose breaker is closed, concurrently, so that one that
+// hangs delays no other. It reports whether all have answered.
 func (t *Limiter) flush() bool {
 	var (
 		all    sync.WaitGroup
@@ -321,7 +322,7 @@ func (t *Limiter) flush() bool {
 	for _, b := range t.breakers {
 		if b.flushable() {
 			all.Go(func() {
-				if !t.flushPart(b, t.send) {
+				if !t.flushPartition(b, t.send) {
 					failed.Store(true)
 				}
 			})
@@ -331,11 +332,11 @@ func (t *Limiter) flush() bool {
 	return !failed.Load()
 }
 
-// flushPart sends the usage of one part. It returns false at the first call that the
-// store did not answer; what was not sent stays listed.
-func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
+// flushPartition sends the usage of one partition. It returns false at the first call that the
+// store does not answer; usage that was not sent stays listed.
+func (t *Limiter) flushPartition(b *breaker, send func(*syncCall) error) bool {
 	u := &b.unflushed
-	for left := u.len(); left > 0; left -= flushBatch { // what is listed meanwhile has time
+	for left := u.len(); left > 0; left -= flushBatch { // entries listed meanwhile wait for the next flush
 		s := t.flushCall(u.take(min(left, flushBatch)))
 		if len(s.keys) == 0 {
 			continue
@@ -347,14 +348,14 @@ func (t *Limiter) flushPart(b *breaker, send func(*syncCall) error) bool {
 	return true
 }
 
-// flushCall returns the call that flushes some entries. A charge of nothing asks what
-// remains.
+// flushCall returns the call that flushes some entries. The cost of its charges is 0: their
+// decisions report what remains.
 func (t *Limiter) flushCall(list []*entry) *syncCall {
 	s := &syncCall{batch: weir.Batch{Op: weir.TakeEach}}
 	for _, e := range list {
 		e.mu.Lock()
 		e.allowance.listed = false
-		if e.allowance.used() { // else another call has carried it
+		if e.allowance.used() { // otherwise another call has carried the usage
 			s.addLocked(t, e, e.usagePlan, 0)
 		}
 		e.mu.Unlock()
@@ -362,9 +363,10 @@ func (t *Limiter) flushCall(list []*entry) *syncCall {
 	return s
 }
 
-// record notes units that were granted or debited here without the store, which is charged
-// for them when it is next called, unless there is no room. Those that this node's share
-// granted while the breaker was open are shared; less than nothing was given back.
+// record records units that were granted or debited without the store, which is charged for
+// them by the next call. If the table is full, they are not charged but counted as forgiven.
+// shared are units that this node's share granted while the breaker was open; negative units are
+// a refund.
 func (t *Limiter) record(c *call, unsynced, shared int64) {
 	if !c.needEntry(t) {
 		t.counts.forgiven.Add(max(0, unsynced+shared))
@@ -379,17 +381,19 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 	t.listLocked(c.entry)
 }
 
-// unpaid returns how many units of a share the store has to be charged for at most.
+// unitsToCharge returns the maximum of units granted by a share that the store must be charged
+// for after an outage.
 //
-// While the store is unavailable, its rate goes on and nobody uses it: that pays for what
-// the shares grant at their rate. What they have granted beyond is still in use in the
-// share. But nodes notice one after the other that the store is back, and the first of
-// them use the whole rate; so for the last of the time, as long as that may take, nothing
-// is paid. Were all charged that a share granted, a busy fleet would be refused for as long
-// again as the store was unavailable.
+// While the store is unavailable, it continues to replenish units that nobody uses. They cover
+// what the shares grant at their rate; units granted beyond that are still in use in the
+// share. But nodes detect the recovery one after the other, and the first of them use the full
+// rate; so units that were granted at the end of the outage, for as long as that may take, are
+// not covered. If all units of a share were charged, a busy fleet would be denied for as long
+// again as the outage lasted.
 //
-// Of several limits one may still count what another has forgotten: then all is charged.
-func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
+// With several limits, one may still count units that another has replenished, so all units are
+// charged.
+func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 	s := pl.share.Load()
 	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
 		return weir.MaxCost
@@ -403,6 +407,6 @@ func (t *Limiter) unpaid(pl *plan, e *entry, now weir.Instant) int64 {
 	return int64(math.Ceil(usedOf(perNano, d) + perNano*float64(min(open, stagger))))
 }
 
-// stagger is how long it may take until all nodes have noticed that the store is back:
-// the longest time between two probes, and two calls that time out.
+// stagger is how long it may take until all nodes have detected that the store is available
+// again: the longest time between two probes, and two calls that time out.
 const stagger = probeEvery + probeEvery/4 + 100*time.Millisecond

@@ -1,14 +1,14 @@
 package weirprom
 
-// Backend is who decided.
+// Backend is what made a decision.
 type Backend uint8
 
 // The backends. Their names are values of the label backend.
 const (
-	Memory Backend = iota // this process is the only one that counts
-	Redis                 // the store that all nodes share was asked
-	Local                 // this node decided for all: a lease, a known denial, its copy, its share
-	None                  // no limit was looked at: a block, an exemption, a bad request
+	Memory Backend = iota // this process's table, shared with no other process
+	Redis                 // the store that all nodes share
+	Local                 // this node without the store: a cached denial, a lease, an allowance or its share
+	None                  // no limit was evaluated: a block, an exemption, a bad request
 
 	backends = iota
 )

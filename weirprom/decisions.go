@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// How many series there can be. A process is given 2,000. Of these, 200 are for the
+// The maximum number of series. A process may have 2,000. Of these, 200 are for the
 // other collectors of this package (about 40), the Go runtime's and the process's (about
 // 60) and whatever the program adds, and 1,800 for decisions:
 //
@@ -25,8 +25,8 @@ import (
 //	                                                              1,800
 //
 // Most policies need two or three combinations: admitted and exhausted, from one backend
-// or two. Those that need more take from the 244, and when these are gone, from then on
-// count new combinations under reason other.
+// or two. Policies that need more take from the 244; when these are used up, new combinations
+// are counted under reason other.
 const (
 	maxSeries      = 1_800
 	maxPolicies    = 200
@@ -38,10 +38,10 @@ const (
 
 var classicBuckets = [...]float64{100e-6, 1e-3, 10e-3, 100e-3}
 
-// other is the label of what has no place of its own.
+// other is the label value of everything without a series of its own.
 const other = "other"
 
-// maxLabel is how many bytes of a policy's name are kept.
+// maxLabel bounds the bytes of a policy's name in a label.
 const maxLabel = 128
 
 // The values of the label decision.
@@ -55,18 +55,18 @@ const (
 
 var outcomeNames = [outcomes]string{"allowed", "denied", "shadow_denied"}
 
-// reasons is how many reasons weir has. Later ones are counted as other.
+// reasons is the number of reasons that are known here. Others are counted as other.
 const reasons = int(weir.Blocked) + 1
 
 // Options are settings of Decisions that most callers leave alone.
 type Options struct {
-	// MaxPolicies is how many policies are told apart. Those beyond it share the label
-	// value "other". The default is 200, which is also the most.
+	// MaxPolicies bounds the policies with a label value of their own. The others share the
+	// label value "other". The default is 200, which is also the maximum.
 	MaxPolicies int
 }
 
-// Decisions counts decisions and the time they took. Its methods may be called at the
-// same time. It is a prometheus.Collector.
+// Decisions is a prometheus.Collector that counts decisions and the time they took. Its methods
+// may be called concurrently.
 type Decisions struct {
 	total       *prometheus.CounterVec   // set by NewDecisions
 	seconds     *prometheus.HistogramVec // set by NewDecisions
@@ -75,21 +75,21 @@ type Decisions struct {
 
 	mu       sync.Mutex // guards the fields below, and PolicyDecisions.own
 	policies map[string]*PolicyDecisions
-	shared   int // series that are left for any policy
+	shared   int // series left for any policy
 }
 
 var _ prometheus.Collector = (*Decisions)(nil)
 
-// NewDecisions returns counters of nothing.
+// NewDecisions returns a Decisions without any observations.
 func NewDecisions(o Options) *Decisions {
 	d := &Decisions{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_decisions_total",
-			Help: "Decisions, by policy, what was decided, why, and who decided.",
+			Help: "Decisions, by policy, decision, reason and the backend that decided.",
 		}, []string{"policy", "decision", "reason", "backend"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:                            "weir_decision_seconds",
-			Help:                            "Time that decisions took, by policy. Of those in a pipeline one is timed.",
+			Help:                            "Time that decisions took, by policy. Of a pipeline one decision is timed.",
 			Buckets:                         classicBuckets[:],
 			NativeHistogramBucketFactor:     1.1,
 			NativeHistogramMaxBucketNumber:  160, // 20 powers of two: 1 µs to 1 s
@@ -106,9 +106,9 @@ func NewDecisions(o Options) *Decisions {
 	return d
 }
 
-// Policy returns the counters of a policy. It takes a lock: ask once for each policy, and
-// keep the answer. Of the name 128 bytes are used; characters that cannot be printed
-// become _.
+// Policy returns the counters of a policy. It takes a lock, so call it once for each policy and
+// keep the result. The label has the first 128 bytes of the name; characters that cannot be
+// printed become _.
 func (d *Decisions) Policy(name string) *PolicyDecisions {
 	label := clean(name)
 	d.mu.Lock()
@@ -139,23 +139,23 @@ func (d *Decisions) Collect(to chan<- prometheus.Metric) {
 	d.seconds.Collect(to)
 }
 
-// PolicyDecisions counts the decisions of one policy. Observe may be called at the same
-// time. A nil one counts nothing.
+// PolicyDecisions counts the decisions of one policy. Its methods may be called concurrently. A
+// nil *PolicyDecisions counts nothing.
 type PolicyDecisions struct {
 	all     *Decisions // set by Policy
 	label   string     // set by Policy
 	seconds prometheus.Observer
 
-	// counters are found here without a lookup of labels. Each is nil until it is
-	// needed; whoever finds it nil sets it under all.mu, to a counter that no other
-	// combination has or to the one with reason other. It does not change after that.
+	// counters caches counters, so that Observe needs no lookup of labels. Each is nil until
+	// its first use, which sets it under all.mu: to a counter of its own, or to the one with
+	// reason other. It does not change after that.
 	counters [outcomes][reasons + 1][backends + 1]atomic.Pointer[prometheus.Counter]
 
-	own int // series of its own that it has; all.mu guards it
+	own int // number of own series in use; guarded by all.mu
 }
 
-// Observe counts a decision that took so long or, if that is negative, was not timed. shadow
-// says that a refusal is not carried out.
+// Observe counts a decision and how long it took; a negative time means that it was not timed.
+// shadow says that a denial is not enforced.
 func (p *PolicyDecisions) Observe(backend Backend, dec weir.Decision, shadow bool, took time.Duration) {
 	if p == nil {
 		return
@@ -166,7 +166,7 @@ func (p *PolicyDecisions) Observe(backend Backend, dec weir.Decision, shadow boo
 	}
 }
 
-// ObserveMany counts n decisions that are alike and were not timed.
+// ObserveMany counts n equal decisions that were not timed.
 func (p *PolicyDecisions) ObserveMany(backend Backend, dec weir.Decision, shadow bool, n int) {
 	if p == nil {
 		return
@@ -191,12 +191,12 @@ func (p *PolicyDecisions) counter(outcome, reason, backend int) prometheus.Count
 	return p.firstOf(outcome, reason, backend)
 }
 
-// firstOf finds the counter of a combination that is met for the first time.
+// firstOf returns the counter of a combination at its first use.
 func (p *PolicyDecisions) firstOf(outcome, reason, backend int) prometheus.Counter {
 	p.all.mu.Lock()
 	defer p.all.mu.Unlock()
 	at := &p.counters[outcome][reason][backend]
-	if c := at.Load(); c != nil { // somebody was faster
+	if c := at.Load(); c != nil { // another goroutine was faster
 		return *c
 	}
 	if reason == reasons || backend == backends || !p.roomLocked() {
@@ -207,7 +207,7 @@ func (p *PolicyDecisions) firstOf(outcome, reason, backend int) prometheus.Count
 	return c
 }
 
-// roomLocked takes a series, its own first. It requires p.all.mu.
+// roomLocked allocates a series: one of the policy's own, or a shared one. It requires p.all.mu.
 func (p *PolicyDecisions) roomLocked() bool {
 	switch {
 	case p.own < ownSeries:
@@ -227,8 +227,7 @@ func reasonName(reason int) string {
 	return weir.Reason(reason).String()
 }
 
-// clean makes a label value of a name: text of a bounded length that does not disturb
-// what prints it.
+// clean converts a name to a label value: printable text of bounded length.
 func clean(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

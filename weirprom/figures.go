@@ -2,7 +2,7 @@ package weirprom
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// figures are numbers that are read from a snapshot S when somebody asks.
+// figures is a collector of metrics that are read from a snapshot S at each scrape.
 type figures[S any] struct {
 	read func() S
 	list []figure[S]
@@ -27,8 +27,7 @@ func (f *figures[S]) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// counter adds a number that only grows, gauge one that comes and goes. label is none or a
-// name and its value.
+// counter adds a counter, gauge a gauge. label is empty, or a name and its value.
 func (f *figures[S]) counter(name, help string, value func(S) float64, label ...string) {
 	f.list = append(f.list, figure[S]{newDesc(name, help, label), prometheus.CounterValue, value})
 }
@@ -45,10 +44,10 @@ func newDesc(name, help string, label []string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, nil, labels)
 }
 
-// forgiven is the name and help of the one figure that tables and a tier share. Their
-// label values differ, so all can be registered, and the sum is what the limits gave
-// away.
+// forgiven is the name and help of the one metric that tables and a tier share. Their
+// label values differ, so all can be registered, and the sum is how many units were admitted
+// beyond the limits.
 const (
 	forgiven     = "weir_forgiven_units_total"
-	forgivenHelp = "Units let through beyond the limits because there was no room to remember them, by cause."
+	forgivenHelp = "Units admitted beyond the limits because there was no room to record them, by cause."
 )

@@ -44,8 +44,8 @@ func everything() []prometheus.Collector {
 		NewTier(func() tiered.Stats {
 			return tiered.Stats{
 				DenyCache: 201, Lease: 202, Store: 203, Async: 204, Fallback: 205, StoreCalls: 206, Failures: 207, Unknown: 208,
-				Busy: 209, Open: 210, Parts: 211, Opened: 212, Closed: 213, Leases: 214, Forfeited: 215, Owed: 216, Lost: 217,
-				Forgiven: 218, Keys: 219, Nodes: 220, Published: 221, Heard: 222, Unpublished: 223, UnknownUnits: 224, Unreadable: 225,
+				Busy: 209, OpenBreakers: 210, Partitions: 211, Opened: 212, Closed: 213, Leases: 214, Forfeited: 215, Unsynced: 216, Lost: 217,
+				Forgiven: 218, Keys: 219, Nodes: 220, Published: 221, Received: 222, Unpublished: 223, UnknownUnits: 224, Unreadable: 225,
 			}
 		}),
 		NewThrottle(func() ThrottleStats { return ThrottleStats{Keys: 301, Evicted: 302, Forgiven: 303, Overflowed: 304} }),

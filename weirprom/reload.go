@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Reload tells whether what runs is what was configured. Its methods may be called at the
-// same time. Before the first call it has succeeded in nothing. It is a
-// prometheus.Collector.
+// Reload is a prometheus.Collector of configuration reloads: whether the configuration in force
+// is the last one that was read. Its methods may be called concurrently. Before the first
+// call it reports no success.
 type Reload struct {
 	mu                  sync.Mutex // guards the fields below
 	last                bool       // the last attempt succeeded
@@ -22,7 +22,7 @@ var _ prometheus.Collector = (*Reload)(nil)
 // NewReload returns a Reload without attempts. Loading at the start is the first.
 func NewReload() *Reload { return &Reload{} }
 
-// Succeeded notes that a configuration came into force.
+// Succeeded records that a configuration came into force.
 func (r *Reload) Succeeded(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -30,7 +30,7 @@ func (r *Reload) Succeeded(at time.Time) {
 	r.successes++
 }
 
-// Failed notes that a configuration was refused, and the one before goes on.
+// Failed records that a configuration was rejected, and the one before stays in force.
 func (r *Reload) Failed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,7 +40,7 @@ func (r *Reload) Failed() {
 
 var (
 	reloadLast = prometheus.NewDesc("weir_config_last_reload_successful",
-		"Whether the last configuration that was read came into force (1) or was refused (0).", nil, nil)
+		"Whether the last configuration that was read came into force (1) or was rejected (0).", nil, nil)
 	reloadAt = prometheus.NewDesc("weir_config_last_reload_success_timestamp_seconds",
 		"When the configuration in force came into force.", nil, nil)
 	reloads = prometheus.NewDesc("weir_config_reloads_total",

@@ -74,11 +74,11 @@ type bus struct {
 	*redistier.Bus // set by connect
 
 	mu    sync.Mutex // guards the field below, and is held while that is called
-	heard func(words []tiered.Word)
+	heard func(words []tiered.Message)
 }
 
 // Listen is that of tiered.Bus.
-func (b *bus) Listen(heard func(words []tiered.Word)) (stop func()) {
+func (b *bus) Listen(heard func(words []tiered.Message)) (stop func()) {
 	b.mu.Lock()
 	b.heard = heard
 	b.mu.Unlock()
@@ -92,7 +92,7 @@ func (b *bus) Listen(heard func(words []tiered.Word)) (stop func()) {
 }
 
 // deliver hands words to the tier, if there is one yet and still.
-func (b *bus) deliver(words []tiered.Word) {
+func (b *bus) deliver(words []tiered.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.heard != nil {
@@ -102,7 +102,7 @@ func (b *bus) deliver(words []tiered.Word) {
 
 // changed tells this daemon's tier that a policy has other limits.
 func (b *bus) changed(policy string) {
-	b.deliver([]tiered.Word{{Kind: tiered.WasSet, Policy: policy}})
+	b.deliver([]tiered.Message{{Kind: tiered.PolicyChanged, Policy: policy}})
 }
 
 // limitsText returns limits for people: "10 per 1m0s, hourly 100 per 1h0m0s".

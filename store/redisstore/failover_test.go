@@ -58,13 +58,13 @@ func TestHeirIsToldAll(t *testing.T) {
 
 	heir := cluster.ReplicaOf(cluster.Masters()[2])
 	cluster.Masters()[2].Kill()
-	eventually(t, "some parts are given up", func() bool { return l.Stats().Open > 0 && l.Stats().Owed > 100 })
+	eventually(t, "some parts are given up", func() bool { return l.Stats().OpenBreakers > 0 && l.Stats().Unsynced > 100 })
 	eventually(t, "there is an heir", func() bool { return strings.Contains(heir.MustDo("INFO", "replication").Text, "role:master") })
-	owed := l.Stats().Owed
-	eventually(t, "all parts are back", func() bool { return l.Stats().Open == 0 })
+	owed := l.Stats().Unsynced
+	eventually(t, "all parts are back", func() bool { return l.Stats().OpenBreakers == 0 })
 	stop.Store(true)
 	callers.Wait()
-	eventually(t, "nothing is owed", func() bool { return l.Stats().Owed == 0 })
+	eventually(t, "nothing is owed", func() bool { return l.Stats().Unsynced == 0 })
 	if lost := l.Stats().Lost; lost > 0 {
 		t.Errorf("of %d units or so that were granted alone, the heir may not have been told %d", owed, lost)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// overshoot is what Async may admit of a key beyond a limit: Σᵢ min(b, dᵢ(τ+ρ)), and what was
-// lost on its way to the store.
+// overshoot returns what Async may admit of a key beyond a limit: Σᵢ min(b, dᵢ(τ+ρ)), and usage that
+// was lost on its way to the store.
 func (c *checker) overshoot(key string) float64 {
 	if c.s.Mode != tiered.Async {
 		return 0
@@ -20,9 +20,9 @@ func (c *checker) overshoot(key string) float64 {
 	return Overshoot(c.b, demand) + c.unsynced(key)
 }
 
-// unsyncedFor is how long a unit may be granted before the store's answer to the flush that
-// tells of it: τ+ρ, and ρ more since the flush waits for the one in flight. A flush without
-// an answer is waited for.
+// unsyncedFor returns how long a unit may be unsynced, from its grant to the reply to its flush:
+// τ+ρ, and ρ more since the flush waits for the one in flight. If calls may fail, the timeout of
+// flushes is added instead.
 func (c *checker) unsyncedFor() time.Duration {
 	if c.troubled() {
 		return c.s.FlushEvery + 2*flushTimeout
@@ -30,7 +30,7 @@ func (c *checker) unsyncedFor() time.Duration {
 	return c.s.FlushEvery + 2*c.roundTrip()
 }
 
-// demand returns the most units of a key that a node was asked for within w.
+// demand returns the greatest demand for a key on a node within w, in units.
 func (c *checker) demand(node int, key string, w time.Duration) float64 {
 	var (
 		window    []Call
@@ -51,11 +51,11 @@ func (c *checker) demand(node int, key string, w time.Duration) float64 {
 	return most
 }
 
-// promptness checks, for each key of each node, that no more than b units were granted without
-// the store's knowledge at any time, and none for longer than unsyncedFor.
+// promptness checks, for each key of each node, that no more than b units were unsynced at any
+// time, and none for longer than unsyncedFor.
 func (c *checker) promptness() {
 	if c.s.Mode != tiered.Async || c.troubled() || c.resets() > 0 || c.s.Others > 0 {
-		return // others may have told the store, too
+		return // other operations may have charged the store, too
 	}
 	for node := range c.s.Nodes {
 		for k := range c.s.Keys {
@@ -73,17 +73,17 @@ func (c *checker) prompt(node int, key string) {
 			granted = append(granted, g)
 		}
 	}
-	unsynced, late := 0.0, 0.0 // up to the same op, but late leaves out the grants of the last moments
+	unsynced, late := 0.0, 0.0 // up to the same op, but late leaves out grants that are younger than unsyncedFor
 	first, firstLate := 0, 0
 	until := func(at time.Duration) {
 		for ; first < len(granted) && granted[first].At <= at; first++ {
 			if unsynced += float64(granted[first].Units); unsynced > c.b {
-				c.wrong("key %s: node %d has granted %.0f units without the store's knowledge, more than %.0f, at %v", key, node, unsynced, c.b, granted[first].At)
+				c.wrong("key %s: node %d has %.0f unsynced units, more than %.0f, at %v", key, node, unsynced, c.b, granted[first].At)
 			}
 		}
 		for ; firstLate < len(granted) && granted[firstLate].At <= at-c.unsyncedFor(); firstLate++ {
 			if late += float64(granted[firstLate].Units); late > 0 {
-				c.wrong("key %s: node %d has granted units at %v that the store did not know of %v later", key, node, granted[firstLate].At, c.unsyncedFor())
+				c.wrong("key %s: node %d has granted units at %v that are still unsynced %v later", key, node, granted[firstLate].At, c.unsyncedFor())
 			}
 		}
 	}
@@ -97,8 +97,8 @@ func (c *checker) prompt(node int, key string) {
 	until(c.s.Length + calm)
 }
 
-// Overshoot is Σᵢ min(b, dᵢ): b is the cap on units that the store does not know of, those in
-// flight included, and dᵢ what node i is asked for within a flush interval and a round trip.
+// Overshoot returns Σᵢ min(b, dᵢ): b is the cap on unsynced units, including those in flight, and
+// dᵢ the demand on node i within a flush interval and a round trip.
 func Overshoot(b float64, demand []float64) (sum float64) {
 	for _, d := range demand {
 		sum += min(b, d)

@@ -9,16 +9,16 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// What tiered does by itself, as its documentation tells.
+// Constants of package tiered, as documented there.
 const (
 	probeEvery   = 250 * time.Millisecond
 	probeJitter  = 4 // a quarter more or less
 	flushTimeout = time.Second
-	answerTime   = 5 * time.Millisecond // what callers with a deadline keep
+	answerTime   = 5 * time.Millisecond // time left until a caller's deadline
 )
 
-// Check compares what happened with what package tiered promises, and returns all that
-// is wrong. The package comment lists the promises.
+// Check checks a result against the guarantees of package tiered, which the package comment lists,
+// and returns all violations.
 func Check(s Scenario, r Result) (problems []error) {
 	c := newChecker(s, r)
 	c.calls()
@@ -39,7 +39,7 @@ type checker struct {
 	s        Scenario
 	r        Result
 	limits   []measure // each the largest that was in force
-	b        float64   // the units of a key that a node may have granted without the store's knowledge
+	b        float64   // maximum of unsynced units of a key on a node
 	problems []error
 }
 
@@ -54,7 +54,7 @@ func newChecker(s Scenario, r Result) *checker {
 	return c
 }
 
-// wrong notes a problem, so many of a kind at most.
+// wrong records a problem, up to a maximum.
 func (c *checker) wrong(format string, args ...any) {
 	const most = 20
 	if len(c.problems) < most {
@@ -85,21 +85,20 @@ func (c *checker) calls() {
 		case c.s.OnError != weir.FailLocal && call.By == ByShare:
 			c.wrong("limits that fail %v have no shares: %v", c.s.OnError, call)
 		case c.s.OnError != weir.FailOpen && call.By == ByNobody:
-			c.wrong("admitted by nobody: %v", call)
+			c.wrong("admitted by a policy that does not fail open: %v", call)
 		case c.s.Mode == tiered.Exact && call.By == ByNode && call.grants():
 			c.wrong("admitted without the store: %v", call)
 		case c.healthy() && (call.By == ByShare || call.Decision.Reason == weir.StoreDown):
-			c.wrong("the store is healthy, and was not asked: %v", call)
+			c.wrong("the store is healthy, and was not called: %v", call)
 		}
 	}
 }
 
-// roundTrip is the longest that the store takes to answer.
+// roundTrip returns the longest round trip to the store.
 func (c *checker) roundTrip() time.Duration { return 2 * c.s.Latency.Max }
 
-// roundTrips is for how many calls to the store, one after the other, a decision waits at
-// most: for a lease that does not fit, or for the call of another caller for the same key, and
-// for its own.
+// roundTrips returns the maximum of consecutive store calls that a decision waits for: one for a
+// lease that does not fit, or the call of another caller for the same key, and its own.
 func (c *checker) roundTrips() time.Duration {
 	if c.s.Mode == tiered.Exact {
 		return 1
@@ -121,7 +120,7 @@ func (c *checker) stats() {
 	}
 	for i, n := range calls {
 		if c.crashed(i) {
-			continue // nobody was told of its last decisions
+			continue // its last decisions reached no caller
 		}
 		if got := c.r.Stats[i].Decisions(); got < n || got > n+peeks[i] {
 			c.wrong("node %d made %d decisions and counted %d: %+v", i, n, got, c.r.Stats[i])
@@ -134,7 +133,7 @@ func (c *checker) stats() {
 
 func (c *checker) crashed(node int) bool { return names(c.s.Crashes, node) }
 
-// closed says whether a node was closed before the end. It does not look for the store any more.
+// closed reports whether a node was closed before the end. It no longer probes the store.
 func (c *checker) closed(node int) bool { return names(c.s.Closes, node) }
 
 func names(list []Crash, node int) bool {
@@ -150,7 +149,7 @@ func (c *checker) key(key string, limit int) {
 	for _, g := range c.r.Grants(key) {
 		switch g.By {
 		case ByNobody:
-			continue // without a bound
+			continue // fail open has no bound
 		case ByShare:
 			shares[g.Node] = append(shares[g.Node], c.byNodesClock(g))
 		default:
@@ -163,14 +162,14 @@ func (c *checker) key(key string, limit int) {
 		c.bound(key, limit, fmt.Sprintf("node %d's share", i), share.excess(list), c.resets()*share.capacity)
 	}
 	allowed := c.forgiven(key, &m) + c.unknown(key) + c.resets()*m.capacity + (1+c.resets())*c.overshoot(key)
-	c.bound(key, limit, "what the store knew of", m.excess(known), allowed)
+	c.bound(key, limit, "all but shares", m.excess(known), allowed)
 	if c.s.OnError == weir.FailLocal && c.troubled() {
 		allowed += c.local(&m) + c.unsynced(key)
 	}
 	c.bound(key, limit, "all", m.excess(all), allowed)
 }
 
-// byNodesClock returns a grant at the time that the node took it for.
+// byNodesClock returns a grant with the time by the node's clock.
 func (c *checker) byNodesClock(g Grant) Grant {
 	g.At = c.s.read(g.Node, g.At).Sub(c.s.Begin)
 	g.From = g.At
@@ -218,13 +217,13 @@ func (c *checker) resets() (n float64) {
 	return n
 }
 
-// troubled says whether calls may have gone without an answer.
+// troubled reports whether calls may have had no reply.
 func (c *checker) troubled() bool { return c.lossy() || len(c.s.Outages) > 0 }
 
-// healthy says that every call of a node that lives was answered in time.
+// healthy reports whether every call of a live node was answered in time.
 func (c *checker) healthy() bool { return !c.troubled() }
 
-// lossy says whether an answer may be lost, or come too late.
+// lossy reports whether a reply may be lost or late.
 func (c *checker) lossy() bool {
 	time := c.s.Timeout // for all calls to the store that a decision takes
 	if d := c.s.Deadline; d > 0 {
@@ -233,14 +232,14 @@ func (c *checker) lossy() bool {
 	return c.s.lossy() || c.roundTrips()*c.roundTrip() >= time
 }
 
-// notice is how long after the store is back a node usually notices, and has sent it
-// what it was not told of.
+// notice returns how long after a recovery a node usually has detected it and flushed its
+// unsynced usage.
 func (c *checker) notice() time.Duration {
 	return probeEvery + probeEvery/probeJitter + 4*c.s.Timeout + c.s.FlushEvery
 }
 
-// stagger is how long after the store is back the last node has noticed, if answers
-// hang or are lost.
+// stagger returns how long after a recovery the last node has detected it, if replies hang or
+// are lost.
 func (c *checker) stagger() time.Duration {
 	w := c.notice()
 	for _, o := range c.s.Outages {
@@ -254,9 +253,10 @@ func (c *checker) stagger() time.Duration {
 	return w
 }
 
-// local is what all shares together may admit beyond a limit. For a rate and a burst it is a
-// burst, another that the store has while the last node has yet to notice that it is back, or what
-// that node admits meanwhile if it is more; and what a wrong count and partitions add.
+// local returns what all shares together may admit beyond a limit. For a rate and a burst it is a
+// burst, another one that the store admits before the last node has detected the recovery, or what
+// that node admits meanwhile if it is more; and what a wrong node count and outages of single
+// nodes add.
 func (c *checker) local(m *measure) float64 {
 	n, share := float64(c.s.Nodes), m.shared(c.s.counted())
 	switch m.algorithm {
@@ -282,7 +282,7 @@ func (c *checker) local(m *measure) float64 {
 	return e + over*(longest+c.notice()).Seconds() + share.rate*alone.Seconds()
 }
 
-// forgiven is what failovers may have forgiven of a key.
+// forgiven returns the charges of a key that failovers may have lost.
 func (c *checker) forgiven(key string, m *measure) (sum float64) {
 	for _, o := range c.s.Failovers {
 		charged, debited := 0.0, false
@@ -311,8 +311,8 @@ func (c *checker) forgiven(key string, m *measure) (sum float64) {
 	return sum
 }
 
-// unknown is what shares have admitted of charges whose outcome nobody knows: the store is
-// not told of them, lest somebody be charged twice.
+// unknown returns what shares have admitted of charges with an unknown outcome. The store is not
+// charged for them, because nothing is charged twice.
 func (c *checker) unknown(key string) (sum float64) {
 	if !c.troubled() {
 		return 0
@@ -325,8 +325,8 @@ func (c *checker) unknown(key string) (sum float64) {
 	return sum
 }
 
-// unsynced is the usage that the store has missed or was late to learn: sent and lost, or carried
-// out after the node had stopped waiting, or granted by a node that crashed.
+// unsynced returns the usage that the store was never or belatedly charged for: lost on its way,
+// executed after the node had stopped waiting, or granted by a node that crashed.
 func (c *checker) unsynced(key string) (sum float64) {
 	stopped := slices.ContainsFunc(c.s.Outages, func(o Outage) bool { return o.Kind == Stop })
 	for _, op := range c.r.Ops {
@@ -344,7 +344,8 @@ func (c *checker) unsynced(key string) (sum float64) {
 	return sum
 }
 
-// unsent is what a node has granted by itself, or was told to debit, and never sent to the store.
+// unsent returns what a node has granted by itself, or recorded as a debit, and never sent to the
+// store.
 func (c *checker) unsent(node int, key string) (sum float64) {
 	for _, call := range c.r.Calls {
 		own := call.grants() && (call.By == ByShare || c.s.Mode == tiered.Async && call.By == ByNode)
@@ -361,24 +362,24 @@ func (c *checker) unsent(node int, key string) (sum float64) {
 	return sum
 }
 
-// flushed checks that the store was sent once everything that nodes granted by themselves.
+// flushed checks that all units that nodes granted by themselves were sent to the store once.
 func (c *checker) flushed() {
 	if c.resets() > 0 {
-		return // it is forgotten
+		return // a reset discards unsynced usage
 	}
 	for i := range c.s.Nodes {
 		if c.crashed(i) {
 			continue
 		}
 		left := c.unsent(i, "") - unsyncedStat(c.r.Stats[i])
-		if left > c.paid()+c.unknown("")+1e-9 || left < -c.guessed(i)-1e-9 {
-			c.wrong("node %d has granted %.0f units by itself that were never sent to the store, %.0f of them paid for by the rate (negative: sent twice): %+v", i, left, c.paid(), c.r.Stats[i])
+		if left > c.covered()+c.unknown("")+1e-9 || left < -c.guessed(i)-1e-9 {
+			c.wrong("node %d has granted %.0f units by itself that were never sent to the store, %.0f of them covered by the rate (negative: sent twice): %+v", i, left, c.covered(), c.r.Stats[i])
 		}
 	}
 }
 
-// guessed is what a node may have granted by itself although the store seems to have: callers
-// that waited too long have left charges behind that look like those of others.
+// guessed returns what a node may have granted by itself although it is attributed to the store:
+// charges of callers that have left look like those of others.
 func (c *checker) guessed(node int) (sum float64) {
 	for _, call := range c.r.Calls {
 		if call.Node == node && call.Guessed && c.troubled() {
@@ -388,32 +389,32 @@ func (c *checker) guessed(node int) (sum float64) {
 	return sum
 }
 
-// unsyncedStat is what a node says it has not sent, and will not send.
-func unsyncedStat(s tiered.Stats) float64 { return float64(s.Owed + s.Forgiven) }
+// unsyncedStat returns the units that a node reports as not sent.
+func unsyncedStat(s tiered.Stats) float64 { return float64(s.Unsynced + s.Forgiven) }
 
-// paid is how many units of a node's share were paid for by the rate while the store was
-// away, or seemed to be, so that it need not be told. Of windows, it is what was granted in
-// windows that are over.
-func (c *checker) paid() (sum float64) {
-	away := c.s.Length + c.stagger()
+// covered returns how many units of a node's share the rate covers while the store is unavailable,
+// or seems to be, so that they are not charged. For windows, it is what was granted in windows
+// that are over.
+func (c *checker) covered() (sum float64) {
+	outage := c.s.Length + c.stagger()
 	if !c.lossy() {
-		away = 0
+		outage = 0
 		for _, o := range c.s.Outages {
-			away += o.To - o.From + c.stagger()
+			outage += o.To - o.From + c.stagger()
 		}
 	}
 	for i := range c.limits {
 		m := c.limits[i].shared(c.s.counted())
-		units := m.rate * away.Seconds()
-		if !m.bursts() && away > 0 {
-			units = m.capacity * (2 + away.Seconds()/m.per.Seconds())
+		units := m.rate * outage.Seconds()
+		if !m.bursts() && outage > 0 {
+			units = m.capacity * (2 + outage.Seconds()/m.per.Seconds())
 		}
 		sum = max(sum, units*float64(c.s.Keys))
 	}
 	return sum
 }
 
-// recovery checks that nodes notice when the store is back.
+// recovery checks that nodes detect when the store is available again.
 func (c *checker) recovery() {
 	if c.lossy() || len(c.s.Outages) == 0 {
 		return
@@ -426,12 +427,12 @@ func (c *checker) recovery() {
 	for _, call := range c.r.Calls {
 		alone := call.By == ByShare || call.By == ByNobody || call.Decision.Reason == weir.StoreDown
 		if call.Start > back && alone && !c.closed(call.Node) {
-			c.wrong("the store is back since %v, and is not asked: %v", back, call)
+			c.wrong("the store is available since %v, and is not called: %v", back, call)
 		}
 	}
 	for i, st := range c.r.Before {
-		if !c.crashed(i) && !c.closed(i) && st.Open > 0 {
-			c.wrong("node %d does not use a store that is back: %+v", i, st)
+		if !c.crashed(i) && !c.closed(i) && st.OpenBreakers > 0 {
+			c.wrong("node %d has an open breaker although the store is available: %+v", i, st)
 		}
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// dice are the chances of one event. They follow from the seed and from what the event
-// is, not from the order in which goroutines come by.
+// dice is the random source of one event. It depends on the seed and the event, not on the order
+// in which goroutines run.
 type dice struct{ state uint64 }
 
 func throw(seed uint64, about ...uint64) dice {

@@ -1,5 +1,5 @@
-// Package fleettest lets a fleet of nodes, each a limiter of package tiered with a table
-// of its own, run over one model store in virtual time, and checks what they admitted.
+// Package fleettest simulates a fleet of nodes, each a tiered.Limiter with a table of its own,
+// over one model store in virtual time, and checks what they admitted.
 //
 //	s := fleettest.Draw(seed)
 //	for _, problem := range fleettest.Check(s, s.Run(t)) {
@@ -9,10 +9,10 @@
 // A Scenario says what happens: demand by Take and by batches, latency, requests and replies
 // that are lost or come twice, outages, failovers that lose writes, crashes, nodes that are closed,
 // clocks that differ and drift, messages that are lost, limits that change, keys that are evicted. Draw
-// makes one from a seed, with any algorithm in any mode. Whatever a scenario leaves to chance
-// follows from the seed and from what the event is, so a seed is the same run each time
-// as long as goroutines run one after the other, which the tests of this package see to; only which
-// keys are evicted depends on a hash that no two processes share.
+// makes one from a seed, with any algorithm in any mode. Random events are derived from the seed
+// and the event, so a seed gives the same run each time as long as goroutines run one after the
+// other, which the tests of this package ensure; only the choice of evicted keys depends on a
+// hash that differs between processes.
 //
 // # What Check checks
 //
@@ -22,32 +22,33 @@
 // the store decided, any other where the caller got it; in a batch it may have been decided as much
 // earlier as the batch took. Times are true: they are the simulator's, not a node's.
 //
-//   - Exact and Leased: what the store or a lease admitted has E = 0. Crashes change
+//   - Exact and Leased: E = 0 for units admitted by the store or a lease. Crashes change
 //     nothing. A failover adds at most what was charged while the replica lagged, no
 //     more than a burst unless usage was flushed meanwhile, and rate times what its clock is
 //     ahead.
 //   - Async: E is at most Σᵢ min(b, dᵢ(τ+ρ)), so N·b where demand is high: b is the cap on
-//     units that the store does not know of, those in flight included. Usage that was sent and
-//     whose outcome is unknown adds itself, and so does what a crashed node has not sent. A reset
-//     forgives what was admitted too much, so there may be as much again.
-//   - Async: no node has more than b units of a key that the store does not know of, and none
-//     for longer than a flush interval and two round trips.
+//     unsynced units, including those in flight. Flushed usage with an unknown outcome adds to E,
+//     and so does usage that a crashed node has not sent. A reset discards the excess, so the
+//     same excess may occur again.
+//   - Async: no node has more than b unsynced units of a key, and none for longer than a flush
+//     interval and two round trips.
 //   - A node's share: E = 0 with burst/nodes and rate/nodes, by its own clock. All together, for a
-//     rate and a burst: a burst of shares, and another burst or what comes back while nodes notice
-//     one after the other that the store is there, up to rate × 0.4 s, whichever is more. A wrong
+//     rate and a burst: a burst of shares, and another burst or what is replenished while nodes
+//     detect the recovery one after the other, up to rate × 0.4 s, whichever is more. A wrong
 //     count of nodes, and an outage for one node alone, add what the rates sum up to beyond the
 //     limit's. For windows: as much as shares admit in the node's windows that overlap one of the
 //     store's. Outages that repeat add nothing.
 //   - Fail open has no bound, but what the store decides has. Fail closed admits nothing
 //     by itself.
 //   - No unit that a node admits by itself is sent to the store twice. All are sent, or
-//     counted in Stats, but for what the rate has paid of a share while the store was away.
+//     counted in Stats, except units of a share that the rate covers while the store is
+//     unavailable.
 //   - Every call is decided, within Timeout, in Async mode within two of them since it may wait
 //     for the call of another caller first, and within its deadline. While the store is healthy, it
-//     takes at most one round trip in Exact mode and two in the others, and nobody falls
-//     back. Every decision is counted in Stats.
-//   - Once the store is back, nodes ask it again: within 0.4 s, and within 1.25 s if it
-//     hung, since a flush on its way is waited for.
+//     takes at most one round trip in Exact mode and two in the others, and no node falls
+//     back to OnError. Every decision is counted in Stats.
+//   - Once the store is available again, nodes call it within 0.4 s, and within 1.25 s if it
+//     hung, since they wait for a flush in flight.
 //   - Where demand exceeds the limit all the time and nothing fails, at least burst +
 //     rate·T is admitted, or the limit in each window, less 2 in a hundred, less 15 in a hundred
 //     for windows that slide or open with a charge; less a quarter of a burst for Leased, and b for

@@ -16,7 +16,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "run this seed only")
 	fromFlag  = flag.Uint64("from", 1, "the first seed")
 	countFlag = flag.Int("seeds", 0, "how many seeds to run")
-	traceFlag = flag.Bool("calls", false, "print all calls and what the store was told")
+	traceFlag = flag.Bool("calls", false, "print all calls and store operations")
 )
 
 // TestMain has goroutines run one after the other, so that a seed is the same run each
@@ -53,8 +53,8 @@ func (n tally) of(s Scenario, r Result) {
 	kind := strings.Fields(s.Kind())
 	n["seeds "+kind[0]+" "+kind[1]]++
 	n["seeds "+kind[0]+" "+kind[2]]++
-	for _, word := range kind[3:] {
-		n["seeds with "+word]++
+	for _, label := range kind[3:] {
+		n["seeds with "+label]++
 	}
 	for _, c := range r.Calls {
 		if !c.takes() {

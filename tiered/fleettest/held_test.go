@@ -159,7 +159,7 @@ func admits(t *testing.T, f *fleet, node int) bool {
 }
 
 // A node is refused because the reservation of another is open. That is settled, and 10 ms later
-// the first asks again and is admitted, and so is a third, which may have heard of the refusal.
+// the first asks again and is admitted, and so is a third, which may have received the denial.
 func TestSettledElsewhere(t *testing.T) {
 	for _, bus := range []bool{false, true} {
 		eachSettling(t, func(t *testing.T, s Scenario, how settling) {

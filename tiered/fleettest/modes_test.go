@@ -52,7 +52,7 @@ func outcomes(r Result) (list []string) {
 }
 
 // Check notices a store that lends units without holding them, one that admits
-// everything, and one that forgets debts.
+// everything, and one that drops flushed usage.
 func TestCheckNotices(t *testing.T) {
 	saturated := func(s Scenario) Scenario {
 		s.Seed, s.Nodes, s.Keys, s.Length, s.OnError, s.Latency = 7, 3, 1, 3*time.Second, weir.FailLocal, Span{100 * time.Microsecond, time.Millisecond}
@@ -65,9 +65,9 @@ func TestCheckNotices(t *testing.T) {
 		scenario Scenario
 		store    func(int, weir.Limiter) weir.Limiter
 	}{
-		"lends without holding":   {Scenario{Mode: tiered.Leased, Limits: perSecond(400, 400)}, func(_ int, l weir.Limiter) weir.Limiter { return careless{l} }},
-		"admits everything":       {Scenario{Mode: tiered.Exact, Limits: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return generous{l} }},
-		"forgets what it is told": {Scenario{Mode: tiered.Async, Limits: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return forgetful{l} }},
+		"lends without holding": {Scenario{Mode: tiered.Leased, Limits: perSecond(400, 400)}, func(_ int, l weir.Limiter) weir.Limiter { return careless{l} }},
+		"admits everything":     {Scenario{Mode: tiered.Exact, Limits: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return generous{l} }},
+		"drops flushed usage":   {Scenario{Mode: tiered.Async, Limits: perSecond(100, 50)}, func(_ int, l weir.Limiter) weir.Limiter { return forgetful{l} }},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,16 +121,16 @@ func (l generous) Do(ctx context.Context, b *weir.Batch) error {
 type forgetful struct{ weir.Limiter }
 
 func (l forgetful) Do(ctx context.Context, b *weir.Batch) error {
-	told, used := b.Charges, b.Used
+	charges, used := b.Charges, b.Used
 	if b.Op == weir.DebitEach {
-		b.Charges = slices.Clone(told)
+		b.Charges = slices.Clone(charges)
 		for i := range b.Charges {
 			b.Charges[i].Cost = 0
 		}
 	}
 	b.Used = nil
 	err := l.Limiter.Do(ctx, b)
-	b.Charges, b.Used = told, used
+	b.Charges, b.Used = charges, used
 	return err
 }
 
@@ -160,8 +160,8 @@ func TestAsyncWorstCase(t *testing.T) {
 }
 
 // A key that is reset, or whose limit is raised, on one node is admitted on another as
-// soon as the word has come, and without it after MaxDeny.
-func TestWordComes(t *testing.T) {
+// soon as the message has arrived, and without it after MaxDeny.
+func TestMessagesArrive(t *testing.T) {
 	for _, bus := range []bool{true, false} {
 		for _, set := range []bool{true, false} {
 			for mode := range tiered.Async + 1 {
@@ -213,7 +213,7 @@ func TestUseAfterOutage(t *testing.T) {
 		for _, g := range r.Grants("a") {
 			per[min(9, g.At/time.Second)] += g.Units
 		}
-		t.Logf("%v: units admitted in each second: %d; the store is away from 2 to 5", mode, per)
+		t.Logf("%v: units admitted in each second: %d; the store is unavailable from 2 to 5", mode, per)
 		if during := per[2] + per[3] + per[4]; during < 3*rate-burst {
 			t.Errorf("%v: shares admitted only %d units in 3 s", mode, during)
 		}

@@ -47,8 +47,8 @@ func (d *direct) within(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, most)
 }
 
-// away decides while the store cannot be asked.
-func (d *direct) away(p *weir.Policy) weir.Decision {
+// unavailable decides while the store is unavailable.
+func (d *direct) unavailable(p *weir.Policy) weir.Decision {
 	d.count(func(s *tiered.Stats) { s.Fallback++ })
 	if d.c.OnError == weir.FailOpen {
 		return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: p.Capacity(), Remaining: p.Capacity()}
@@ -61,7 +61,7 @@ func (d *direct) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	defer cancel()
 	decision, err := d.c.Store.Take(within, p, key, cost)
 	if err != nil {
-		return d.away(p), nil
+		return d.unavailable(p), nil
 	}
 	d.count(func(s *tiered.Stats) { s.Store++ })
 	return decision, nil
@@ -72,7 +72,7 @@ func (d *direct) Do(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// do is Do, and returns why the store was away.
+// do is Do, and returns why the store was unavailable.
 func (d *direct) do(ctx context.Context, b *weir.Batch) error {
 	within, cancel := d.within(ctx)
 	defer cancel()
@@ -89,7 +89,7 @@ func (d *direct) do(ctx context.Context, b *weir.Batch) error {
 				d.count(func(s *tiered.Stats) { s.Forgiven += c.Cost })
 			}
 		default:
-			b.Decisions[i] = d.away(c.Policy)
+			b.Decisions[i] = d.unavailable(c.Policy)
 		}
 	}
 	return err
@@ -137,7 +137,7 @@ type allowed struct {
 
 type waiting struct {
 	cost     int64
-	decision chan weir.Decision // receives nothing if the store is away
+	decision chan weir.Decision // receives nothing if the store is unavailable
 }
 
 func newAllowing(fault string) func(tiered.Config) Node {
@@ -203,7 +203,7 @@ func (a *allowing) Stats() tiered.Stats {
 	a.km.Lock()
 	defer a.km.Unlock()
 	for _, k := range a.keys {
-		s.Owed += k.spent
+		s.Unsynced += k.spent
 	}
 	return s
 }
@@ -253,7 +253,7 @@ func (a *allowing) Take(ctx context.Context, p *weir.Policy, key string, cost in
 	a.km.Lock()
 	k.waiting = slices.DeleteFunc(k.waiting, func(o *waiting) bool { return o == w })
 	a.km.Unlock()
-	return a.away(p), nil
+	return a.unavailable(p), nil
 }
 
 // flyLocked starts a flight for a key, or has one follow the one under way.
@@ -343,7 +343,7 @@ func (a *allowing) Do(ctx context.Context, b *weir.Batch) error {
 	return a.doWithUsed(ctx, b)
 }
 
-// doWithUsed has the store do what no allowance can, after it was told what was spent.
+// doWithUsed has the store do what no allowance can, after it was charged for the unsynced usage.
 func (a *allowing) doWithUsed(ctx context.Context, b *weir.Batch) error {
 	a.km.Lock()
 	used := map[*allowed]int64{}

@@ -17,15 +17,15 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// Source is who decided about a call.
+// Source is what decided a call.
 type Source uint8
 
 // The sources.
 const (
 	ByStore  Source = iota // the store, for this call
-	ByNode                 // the node, on what it had heard, leased or copied
-	ByShare                // the node, on its share of the limit while the store was away
-	ByNobody               // the call was admitted because the store was away
+	ByNode                 // the node, by a cached denial, a lease or an allowance
+	ByShare                // the node, by its share of the limit while the store was unavailable
+	ByNobody               // the call was admitted because the store was unavailable and the policy fails open
 )
 
 // String returns one letter.
@@ -42,7 +42,7 @@ type Call struct {
 	At         time.Duration // when it was decided: End, or when the store did
 	From       time.Duration // At, unless it may have been decided earlier, as part of a batch
 	By         Source
-	Guessed    bool // that it was by the store: in a batch of several callers
+	Guessed    bool // By is a guess: the store decided a batch of several callers
 	Decision   weir.Decision
 	Err        error
 }
@@ -88,12 +88,12 @@ func (r Result) Grants(key string) (list []Grant) {
 	return list
 }
 
-// fleet is a run under way.
+// fleet is the state of a run.
 type fleet struct {
 	scenario Scenario
 	start    time.Time
 	store    *model
-	stops    []*stop
+	ports    []*busPort
 	nodes    []Node
 	policy   *weir.Policy
 
@@ -104,16 +104,16 @@ type fleet struct {
 
 func (f *fleet) now() time.Duration { return time.Since(f.start) }
 
-// crashed says whether a node is no more.
+// crashed reports whether a node has crashed.
 func (f *fleet) crashed(node int) bool {
 	return slices.ContainsFunc(f.scenario.Crashes, func(c Crash) bool { return c.Node == node && c.At <= f.now() })
 }
 
-// calm is how long a run goes on after the last call: so that nodes find the store
-// again, and tell it what they owe.
+// calm is how long a run continues after the last call, so that nodes detect that the store is
+// available and flush their unsynced usage.
 const calm = 1500 * time.Millisecond
 
-// Run lets the scenario happen, in virtual time.
+// Run runs the scenario in virtual time.
 func (s Scenario) Run(t *testing.T) (r Result) {
 	synctest.Test(t, func(*testing.T) { r = s.withDefaults().run() })
 	return r
@@ -123,7 +123,7 @@ func (s Scenario) run() (r Result) {
 	f := &fleet{scenario: s, start: time.Now(), policy: must(weir.NewPolicy("fleet", s.Limits...))}
 	f.store = newModel(f)
 	for i := range s.Nodes {
-		f.stops = append(f.stops, &stop{f: f, node: i})
+		f.ports = append(f.ports, &busPort{f: f, node: i})
 	}
 	for i := range s.Nodes {
 		time.Sleep(time.Duration(d(s.Seed, i)) + 1) // their tickers must not coincide
@@ -145,7 +145,7 @@ func (s Scenario) run() (r Result) {
 		n.Close()
 		r.Stats = append(r.Stats, f.nodes[i].Stats())
 	}
-	time.Sleep(calm) // what is still on its way arrives
+	time.Sleep(calm) // messages and calls in flight arrive
 	f.finish(&r)
 	return r
 }
@@ -179,7 +179,7 @@ func (f *fleet) newNode(i int) Node {
 		c.Store = s.Store(i, c.Store)
 	}
 	if s.Bus {
-		c.Bus = f.stops[i]
+		c.Bus = f.ports[i]
 	} else {
 		c.Nodes = s.counted()
 	}
@@ -189,7 +189,7 @@ func (f *fleet) newNode(i int) Node {
 	return must(tiered.New(c))
 }
 
-// watched is a node's table. It notes what was admitted on shares of the limit.
+// watched is a node's Local. It records what shares admitted.
 type watched struct {
 	weir.Limiter
 	f    *fleet
@@ -219,7 +219,7 @@ func (w *watched) Do(ctx context.Context, b *weir.Batch) error {
 	return err
 }
 
-// admitted notes a charge, unless it is to a copy of the store's state.
+// admitted records a charge of a share.
 func (w *watched) admitted(c weir.Charge) {
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
@@ -267,7 +267,7 @@ func (f *fleet) draw(node int, random *rand.Rand, most int64) func() {
 	if n := f.scenario.Batches; n > 0 && random.IntN(2) == 0 {
 		b := weir.Batch{Op: []weir.Op{weir.TakeEach, weir.TakeAll}[random.IntN(2)], Charges: []weir.Charge{first}}
 		if f.scenario.Saturated {
-			b.Op = weir.TakeEach // what is asked for together is refused together
+			b.Op = weir.TakeEach // all-or-nothing batches would leave units unused
 		}
 		for range random.IntN(n) {
 			if c := charge(); !slices.Contains(b.Charges, c) {
@@ -298,10 +298,10 @@ func (f *fleet) batch(node int, b *weir.Batch) []Call {
 	})
 }
 
-// timed has a caller make charges, and notes what came of them.
+// timed has a caller make charges, and records the result.
 func (f *fleet) timed(node int, op weir.Op, charges []weir.Charge, do func(context.Context) ([]weir.Decision, error)) (calls []Call) {
-	h := &heard{at: map[weir.Charge]time.Duration{}}
-	ctx := context.WithValue(context.Background(), heardKey{}, h)
+	seen := &storeDecisions{at: map[weir.Charge]time.Duration{}}
+	ctx := context.WithValue(context.Background(), storeDecisionsKey{}, seen)
 	if f.scenario.Deadline > 0 {
 		within, cancel := context.WithTimeout(ctx, f.scenario.Deadline)
 		defer cancel()
@@ -310,20 +310,20 @@ func (f *fleet) timed(node int, op weir.Op, charges []weir.Charge, do func(conte
 	start := f.now()
 	decisions, err := do(ctx)
 	end := f.now()
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
 	for i, c := range charges {
 		call := Call{
 			Node: node, Op: op, Of: len(charges), Key: c.Key, Cost: c.Cost,
 			Start: start, End: end, At: end, From: end, By: ByNode, Decision: decisions[i], Err: err,
 		}
-		if at, ok := h.at[c]; ok {
+		if at, ok := seen.at[c]; ok {
 			call.By, call.At, call.From = ByStore, at, at
 		}
 		calls = append(calls, call)
 	}
 	if f.crashed(node) {
-		return calls // nobody heard it
+		return calls // no caller got the decision
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -360,7 +360,7 @@ func (f *fleet) change(c Change) {
 	defer cancel()
 	n := f.nodes[c.Node]
 	if c.Set {
-		_ = n.Set(ctx, f.policy, f.raised()) // an error means that the store is away
+		_ = n.Set(ctx, f.policy, f.raised()) // an error means that the store is unavailable
 		return
 	}
 	for k := range f.scenario.Keys {

@@ -12,7 +12,7 @@ import (
 // A Scenario is a fleet and what happens to it. All times are counted from the start
 // of the run. Make one with Draw or by hand, and give it to Run.
 type Scenario struct {
-	Seed uint64 // of every chance that the fields below leave open
+	Seed uint64 // of all random choices that the fields below leave open
 
 	Nodes   int
 	Mode    tiered.Mode
@@ -54,17 +54,17 @@ type Scenario struct {
 	Outages   []Outage
 	Failovers []Failover
 	Crashes   []Crash
-	Closes    []Crash // nodes that are closed, and asked all the same
+	Closes    []Crash // nodes that are closed, and still called
 	Changes   []Change
 
 	// Deadline, unless it is 0, is how long callers say they wait.
 	Deadline time.Duration
 
-	// Saturated says that all nodes ask for more than the limit all the time.
+	// Saturated says that the demand on all nodes exceeds the limit all the time.
 	Saturated bool
 
-	// Store, unless it is nil, stands between the nodes and the model store: to
-	// show that Check notices a broken one.
+	// Store, unless it is nil, wraps the model store of a node: to show that Check detects
+	// a broken one.
 	Store func(node int, l weir.Limiter) weir.Limiter
 
 	// Node, unless it is nil, makes the nodes instead of tiered.New: to show that Check
@@ -98,14 +98,14 @@ type Phase struct {
 	Together  int     // calls come in groups of so many
 }
 
-// OutageKind is how the store is away.
+// OutageKind is how the store is unavailable.
 type OutageKind uint8
 
 // The kinds of outages.
 const (
-	Refuse OutageKind = iota // connections are refused; what is under way is reset
+	Refuse OutageKind = iota // connections are refused; calls in flight are reset
 	Hang                     // requests disappear
-	Stop                     // requests are carried out when the outage is over
+	Stop                     // requests are executed when the outage is over
 )
 
 // An Outage is a time in which the store cannot be reached, by all nodes or, if Node is
@@ -136,10 +136,10 @@ type Change struct {
 // Kind names what is special about the scenario, such as
 // "leased local gcra outage crash".
 func (s Scenario) Kind() string {
-	words := []string{s.Mode.String(), s.OnError.String(), s.algorithm()}
-	add := func(ok bool, word string) {
+	labels := []string{s.Mode.String(), s.OnError.String(), s.algorithm()}
+	add := func(ok bool, label string) {
 		if ok {
-			words = append(words, word)
+			labels = append(labels, label)
 		}
 	}
 	add(s.lossy(), "loss")
@@ -155,7 +155,7 @@ func (s Scenario) Kind() string {
 	add(s.Others > 0, "others")
 	add(s.MaxKeys > 0, "eviction")
 	add(len(s.Closes) > 0, "close")
-	return strings.Join(words, " ")
+	return strings.Join(labels, " ")
 }
 
 func (s Scenario) String() string {

@@ -14,18 +14,18 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// An Op is one charge of a call that the store has carried out, or that was lost on
-// its way there. What a batch brings as Used is a DebitEach of its own, before the charge.
+// An Op is one charge of a call that the store has executed, or that was lost before it
+// arrived. The Used of a batch is recorded as a DebitEach of its own, before the charge.
 type Op struct {
-	At       time.Duration // when it was carried out, or sent if it was lost
+	At       time.Duration // when it was executed, or sent if it was lost
 	Node     int
 	Op       weir.Op
 	Key      string
 	Units    int64
 	Allowed  bool
-	Lost     bool // it was never carried out, and the node cannot know
+	Lost     bool // it was never executed, and its outcome is unknown to the node
 	Twice    bool // it is the duplicate of another
-	Answered bool // the node has heard of it in time
+	Answered bool // the node received the reply in time
 }
 
 // model is the store that all nodes share.
@@ -49,10 +49,10 @@ func (m *model) config() memstore.Config {
 	return memstore.Config{MaxKeys: 1024, KeepKeys: true, Snapshots: true, Now: m.clock}
 }
 
-// clock is read with mu held.
+// clock requires mu.
 func (m *model) clock() weir.Instant { return m.f.scenario.instant(m.f.now() + m.ahead) }
 
-// save keeps the state for a failover to come.
+// save saves the state for a later failover.
 func (m *model) save() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,7 +60,7 @@ func (m *model) save() {
 	check(m.table.WriteSnapshot(m.saved))
 }
 
-// failOver goes back to what was saved.
+// failOver restores the saved state.
 func (m *model) failOver(ahead time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -68,8 +68,8 @@ func (m *model) failOver(ahead time.Duration) {
 	m.table = must(memstore.ReadSnapshot(m.saved, m.config()))
 }
 
-// carryOut has the table do something, and notes what for whom.
-func (m *model) carryOut(node int, c *carried) {
+// execute executes a call, and records its charges.
+func (m *model) execute(node int, c *inFlight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c.at = m.f.now()
@@ -83,25 +83,25 @@ func (m *model) carryOut(node int, c *carried) {
 	})
 }
 
-// again carries out the duplicate of a call, whose answer nobody waits for.
+// again executes the duplicate of a call, whose reply is discarded.
 func (m *model) again(node int, b weir.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	err := m.table.Do(context.Background(), &b)
-	m.noteLocked(node, &carried{batch: b}, func(op *Op, i int) {
+	m.noteLocked(node, &inFlight{batch: b}, func(op *Op, i int) {
 		op.Twice, op.Allowed = true, err == nil && (op.Op == weir.DebitEach || b.Decisions[i].Allowed)
 	})
 }
 
-// lost notes what never arrived.
-func (m *model) lost(node int, c *carried) {
+// lost records a call that never arrived.
+func (m *model) lost(node int, c *inFlight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.noteLocked(node, c, func(op *Op, _ int) { op.Lost = true })
 }
 
-// noteLocked notes each charge of a call, completed by add.
-func (m *model) noteLocked(node int, c *carried, add func(op *Op, i int)) {
+// noteLocked records each charge of a call, completed by add. It requires mu.
+func (m *model) noteLocked(node int, c *inFlight, add func(op *Op, i int)) {
 	note := func(i int, kind weir.Op, units int64) {
 		op := &Op{At: m.f.now(), Node: node, Op: kind, Key: c.batch.Charges[i].Key, Units: units}
 		add(op, i)
@@ -118,8 +118,8 @@ func (m *model) noteLocked(node int, c *carried, add func(op *Op, i int)) {
 	}
 }
 
-// answered notes that the answer has come, if the caller is still there.
-func (m *model) answered(c *carried) {
+// answered records that the reply has arrived, if the caller still waits.
+func (m *model) answered(c *inFlight) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, op := range c.ops {
@@ -127,32 +127,32 @@ func (m *model) answered(c *carried) {
 	}
 }
 
-// carried is a call on its way.
-type carried struct {
+// inFlight is a call in flight.
+type inFlight struct {
 	batch weir.Batch
 	set   []*weir.Policy // old and new, if it is a Set
-	at    time.Duration  // when it was carried out
+	at    time.Duration  // when it was executed
 	err   error
 	ops   []*Op
-	left  atomic.Bool // the caller waits no longer
+	left  atomic.Bool // the caller no longer waits
 }
 
 // request returns the batch as it was sent.
-func (c *carried) request() weir.Batch {
+func (c *inFlight) request() weir.Batch {
 	return weir.Batch{
 		Op: c.batch.Op, TTL: c.batch.TTL,
 		Charges: slices.Clone(c.batch.Charges), Used: slices.Clone(c.batch.Used), Receipts: slices.Clone(c.batch.Receipts),
 	}
 }
 
-// charges says whether the call is one that charges, and holds nothing.
-func (c *carried) charges() bool {
+// charges reports whether the call charges units, and reserves nothing.
+func (c *inFlight) charges() bool {
 	return c.set == nil && (c.batch.Op == weir.TakeEach || c.batch.Op == weir.TakeAll || c.batch.Op == weir.DebitEach)
 }
 
-// report has the caller learn what was decided.
-func (c *carried) report(ctx context.Context) {
-	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
+// report records in the context when the store decided.
+func (c *inFlight) report(ctx context.Context) {
+	if h, ok := ctx.Value(storeDecisionsKey{}).(*storeDecisions); ok {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for _, charge := range c.batch.Charges {
@@ -161,35 +161,35 @@ func (c *carried) report(ctx context.Context) {
 	}
 }
 
-// A link is the way of one node to the store.
+// A link is one node's connection to the store.
 type link struct {
 	f    *fleet
 	node int
 }
 
-// A timelyLink ends calls by itself.
+// A timelyLink is a link with a timeout of its own.
 type timelyLink struct {
 	*link
 	timeout time.Duration
 }
 
-// Timeout says how long a call may take.
+// Timeout implements tiered.Timed.
 func (l timelyLink) Timeout() time.Duration { return l.timeout }
 
 var _ weir.Limiter = (*link)(nil)
 
-// A heard is put into a caller's context, to learn what the store decided, and when. The
-// charges of a caller all differ. A node may go on with the call when the caller has left.
-type heard struct {
+// storeDecisions, in a caller's context, records which charges the store decided, and when. The
+// charges of a caller all differ. A node may continue the call when the caller has left.
+type storeDecisions struct {
 	mu sync.Mutex // guards the field below
 	at map[weir.Charge]time.Duration
 }
 
-type heardKey struct{}
+type storeDecisionsKey struct{}
 
 // Take implements weir.Limiter.
 func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
-	c := &carried{batch: weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}}}
+	c := &inFlight{batch: weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}}}
 	if err := l.call(ctx, c); err != nil {
 		return weir.Decision{}, err
 	}
@@ -199,7 +199,7 @@ func (l *link) Take(ctx context.Context, p *weir.Policy, key string, cost int64)
 
 // Do implements weir.Limiter.
 func (l *link) Do(ctx context.Context, b *weir.Batch) error {
-	c := &carried{batch: *b}
+	c := &inFlight{batch: *b}
 	c.batch = c.request()
 	if err := l.call(ctx, c); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (l *link) Do(ctx context.Context, b *weir.Batch) error {
 
 // Set implements weir.Limiter.
 func (l *link) Set(ctx context.Context, old, new *weir.Policy) error {
-	return l.call(ctx, &carried{set: []*weir.Policy{old, new}})
+	return l.call(ctx, &inFlight{set: []*weir.Policy{old, new}})
 }
 
 var errRefused = errors.New("fleettest: connection refused")
@@ -222,8 +222,8 @@ func unknown(err error) error {
 	return fmt.Errorf("fleettest: no answer: %w: %w", weir.ErrUnknown, err)
 }
 
-// call takes a call to the store and its answer back, unless something happens.
-func (l *link) call(ctx context.Context, c *carried) error {
+// call sends a call to the store and waits for the reply, subject to the faults of the scenario.
+func (l *link) call(ctx context.Context, c *inFlight) error {
 	s := &l.f.scenario
 	d := l.dice(c)
 	there, back := d.between(s.Latency), d.between(s.Latency)
@@ -263,8 +263,8 @@ func (l *link) call(ctx context.Context, c *carried) error {
 	}
 }
 
-// dice returns the chances of a call.
-func (l *link) dice(c *carried) dice {
+// dice returns the random source of a call.
+func (l *link) dice(c *inFlight) dice {
 	about := []uint64{uint64(l.node), uint64(l.f.now()), uint64(c.batch.Op)}
 	for _, charge := range c.batch.Charges {
 		about = append(about, hashOf(charge.Key), uint64(charge.Cost))
@@ -275,8 +275,8 @@ func (l *link) dice(c *carried) dice {
 	return throw(l.f.scenario.Seed, about...)
 }
 
-// arrive is when a request has reached where the store is.
-func (l *link) arrive(c *carried, answer chan<- error, loseReply bool, back time.Duration) {
+// arrive handles a request that has arrived at the store.
+func (l *link) arrive(c *inFlight, answer chan<- error, loseReply bool, back time.Duration) {
 	if o := l.f.outage(l.node, l.f.now()); o != nil {
 		switch o.Kind {
 		case Refuse:
@@ -287,9 +287,9 @@ func (l *link) arrive(c *carried, answer chan<- error, loseReply bool, back time
 			l.f.store.lost(l.node, c)
 			return
 		}
-		time.Sleep(o.To - l.f.now() + back/16) // and then it is carried out, for nobody
+		time.Sleep(o.To - l.f.now() + back/16) // then it is executed, and the caller has left
 	}
-	l.f.store.carryOut(l.node, c)
+	l.f.store.execute(l.node, c)
 	if loseReply {
 		return
 	}
@@ -304,7 +304,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// check panics on what cannot happen but by a mistake in this package.
+// check panics on errors that only a bug in this package can cause.
 func check(err error) {
 	if err != nil {
 		panic(err)

@@ -7,8 +7,8 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// use checks that no mode leaves more unused than it says, where all nodes ask for more
-// than the limit all the time and nothing goes wrong.
+// use checks that no mode leaves more units unused than documented, if the demand on all nodes
+// exceeds the limit all the time and nothing fails.
 func (c *checker) use() {
 	s := c.s
 	const least = 8 // with less burst, units are lost between calls that come at random
@@ -18,7 +18,7 @@ func (c *checker) use() {
 	}
 	for k := range s.Keys {
 		key := keyName(k)
-		got, due := c.used(key), 0.9*c.asked(key)
+		got, due := c.used(key), 0.9*c.demanded(key)
 		for i := range c.limits {
 			due = min(due, c.due(&c.limits[i]))
 		}
@@ -36,8 +36,8 @@ func (c *checker) used(key string) (sum float64) {
 	return sum
 }
 
-// asked returns the units of a key that were asked for.
-func (c *checker) asked(key string) (sum float64) {
+// demanded returns the demand for a key, in units.
+func (c *checker) demanded(key string) (sum float64) {
 	for _, call := range c.r.Calls {
 		if call.Key == key && call.takes() {
 			sum += float64(call.Cost)

@@ -140,15 +140,15 @@ func testLeased(t *testing.T) {
 	quit(rest)
 }
 
-// overshoot is the bound of Async: with remaining units at the last word of the store,
+// overshoot is the bound of Async: with remaining units at the last reply of the store,
 // within so long, on nodes whose demand is more than anything.
 func overshoot(l nodeLimit, remaining, unsynced int64, within time.Duration) float64 {
 	there := float64(remaining) + l.perNano()*float64(within)
 	return math.Max(0, fleetSize*math.Min(there, float64(unsynced))-there)
 }
 
-// The worst for Async: all nodes have the same copy of a full bucket, and then empty it
-// at the same moment. The excess is what the formula says, and not much less.
+// The worst case for Async: all nodes have an allowance from the same full bucket, and spend it at
+// the same time. The excess is what the formula says, and not much less.
 func TestFleetAsync(t *testing.T) {
 	redis := redistest.Start(t)
 	limit := nodeLimit{Rate: 1, Burst: 200, Per: time.Second}
@@ -161,7 +161,7 @@ func TestFleetAsync(t *testing.T) {
 	worst := 0.0
 	for round := range short(3, 20) {
 		key := string(rune('a' + round))
-		askAll(fleet, request{Do: "take", Key: key, Cost: 1}) // now all have a copy
+		askAll(fleet, request{Do: "take", Key: key, Cost: 1}) // now all have an allowance
 		at := time.Now().Add(20 * time.Millisecond)
 		askAll(fleet, request{Do: "load", Phases: []phase{
 			{From: at.UnixNano(), To: at.Add(200 * time.Millisecond).UnixNano(), Key: key, Goroutines: 4},
@@ -174,7 +174,7 @@ func TestFleetAsync(t *testing.T) {
 			t.Errorf("round %d: excess %.2f, want %.2f or less", round, e, bound)
 		}
 		worst = max(worst, e)
-		eventually(t, "nothing to be owed", func() bool { return owed(fleet) == 0 })
+		eventually(t, "all usage to be flushed", func() bool { return unsynced(fleet) == 0 })
 	}
 	if worst < bound/2 {
 		t.Errorf("excess %.1f at worst, which is far from %.1f: this was no test", worst, bound)
@@ -185,16 +185,16 @@ func TestFleetAsync(t *testing.T) {
 	quit(fleet)
 }
 
-func owed(fleet []*process) (units int64) {
+func unsynced(fleet []*process) (units int64) {
 	for _, r := range askAll(fleet, request{Do: "stats"}) {
-		units += r.Stats.Owed
+		units += r.Stats.Unsynced
 	}
 	return units
 }
 
-// What Async has granted too much is owed: it does not add up. For any remaining units
+// The excess of Async is charged, so that it does not accumulate. For any remaining units
 // and any time up to a flush and a round trip, the formula is at most (nodes − 1) × cap.
-func TestFleetAsyncOwes(t *testing.T) {
+func TestFleetAsyncExcessDoesNotAccumulate(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	limit := nodeLimit{Rate: 200, Burst: 200, Per: time.Second}

@@ -19,25 +19,25 @@ var (
 	// ErrClosed is returned by Publish after Close.
 	ErrClosed = errors.New("redistier: closed")
 
-	// ErrAway is returned by Publish, at once, while there is no connection. The
-	// words are lost.
-	ErrAway = errors.New("redistier: no connection to Redis")
+	// ErrUnavailable is returned by Publish, without waiting, while there is no
+	// connection. The messages are lost.
+	ErrUnavailable = errors.New("redistier: no connection to Redis")
 
-	// ErrBusy is returned by Publish, at once, while 256 others are waiting for the
-	// server. The words are lost.
-	ErrBusy = errors.New("redistier: too many words are under way")
+	// ErrBusy is returned by Publish, without waiting, while 256 other calls are waiting
+	// for the server. The messages are lost.
+	ErrBusy = errors.New("redistier: too many calls of Publish in flight")
 
-	// ErrNoClock is returned by Publish if denials were lost because it is not known
-	// yet what time it is by Redis's clock. The other words were sent.
-	ErrNoClock = errors.New("redistier: Redis's clock was not read yet")
+	// ErrNoClock is returned by Publish if denials were lost because no heartbeat has
+	// read Redis's clock yet. The other messages were sent.
+	ErrNoClock = errors.New("redistier: denials not published: Redis's clock has not been read yet")
 )
 
 const (
-	// publishTimeout bounds Publish for callers who do not.
+	// publishTimeout bounds Publish for callers without a deadline.
 	publishTimeout = time.Second
 
-	// maxPublishing is how many calls of Publish may wait. A connection holds 1,024
-	// commands, and the one too many waits without looking at its context.
+	// maxPublishing bounds the calls of Publish in flight. A connection queues 1,024
+	// commands; beyond that the client would block without honouring the context.
 	maxPublishing = 256
 )
 
@@ -47,20 +47,20 @@ type Bus struct {
 	config Config // set by New, like everything up to beating
 	id     nodeID
 	conn   *redisconn.Conn
-	end    context.CancelFunc // of follow
-	still  context.CancelFunc // of beat
+	end    context.CancelFunc // ends follow
+	still  context.CancelFunc // ends beat
 
 	following, beating sync.WaitGroup // of the goroutines
 
-	clock      clock
-	nodes      atomic.Int64
-	settled    time.Time     // heartbeat's: before that, nodes may rise only
-	shaken     atomic.Bool   // a heartbeat or the subscription has failed since the last count
-	again      chan struct{} // asks for a heartbeat now
-	subscribed atomic.Bool   // set and taken back by follow: there is a connection
-	publishing atomic.Int64  // calls of Publish that wait for the server
-	counts     counts
-	closing    sync.Once
+	clock       clock
+	nodes       atomic.Int64
+	risingUntil time.Time     // until then the node count may only rise; used by heartbeat alone
+	uncertain   atomic.Bool   // a heartbeat or the subscription has failed since the last count
+	beatNow     chan struct{} // requests a heartbeat now
+	subscribed  atomic.Bool   // there is a connection; written by follow
+	publishing  atomic.Int64  // calls of Publish that wait for the server
+	counts      counts
+	closing     sync.Once
 
 	mu        sync.Mutex // guards the fields below
 	closed    bool
@@ -80,7 +80,7 @@ func New(ctx context.Context, c Config) (*Bus, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{config: c, conn: conn, again: make(chan struct{}, 1), listeners: map[*listener]struct{}{}}
+	b := &Bus{config: c, conn: conn, beatNow: make(chan struct{}, 1), listeners: map[*listener]struct{}{}}
 	_, _ = rand.Read(b.id[:]) // it never fails
 	if err := b.start(ctx); err != nil {
 		b.stop()
@@ -103,7 +103,7 @@ func (b *Bus) start(ctx context.Context) error {
 			return fmt.Errorf("redistier: subscribe to %q: %w", b.config.channel(), err)
 		}
 	case <-ctx.Done():
-		return fmt.Errorf("redistier: subscribe to %q: gave up: %w", b.config.channel(), context.Cause(ctx))
+		return fmt.Errorf("redistier: subscribe to %q: %w", b.config.channel(), context.Cause(ctx))
 	}
 	if err := b.heartbeat(ctx); err != nil {
 		return err
@@ -119,9 +119,9 @@ func (b *Bus) stop() {
 	b.following.Wait()
 }
 
-// Close ends the heartbeats and all listeners, has the other nodes count one less, and
-// closes the connection. It takes a second or so if the server does not answer. heard of
-// Listen must not call it.
+// Close ends the heartbeats and all listeners, removes this node from the set of nodes, and
+// closes the connection. It takes about a second if the server does not answer. The receive
+// function of Listen must not call it.
 func (b *Bus) Close() {
 	b.closing.Do(func() {
 		for _, l := range b.shut() {
@@ -136,7 +136,7 @@ func (b *Bus) Close() {
 	})
 }
 
-// shut lets in no more listeners, and returns those there are.
+// shut marks the bus as closed, and returns its listeners.
 func (b *Bus) shut() (all []*listener) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,26 +147,27 @@ func (b *Bus) shut() (all []*listener) {
 	return all
 }
 
-// Nodes returns how many nodes are alive, this one included, as of the last heartbeat
-// that was answered.
+// Nodes returns the number of live nodes, this one included, as of the last heartbeat that
+// was answered.
 func (b *Bus) Nodes() int { return int(b.nodes.Load()) }
 
-// Publish tells all other nodes. It ends with ctx, and after a second at most. An error
-// means that some words or all of them were lost, or may have been.
-func (b *Bus) Publish(ctx context.Context, words []tiered.Word) error {
-	if len(words) == 0 {
+// Publish sends messages to all other nodes. It returns when ctx ends, and after a second at
+// most. An error means that some or all messages were lost, or may have been.
+func (b *Bus) Publish(ctx context.Context, messages []tiered.Message) error {
+	if len(messages) == 0 {
 		return nil
 	}
-	messages, counts, encoding := b.encode(words)
+	payloads, counts, encoding := b.encode(messages)
 	var sent int64
-	err := b.send(ctx, messages, func(i int) { sent += counts[i] })
+	err := b.send(ctx, payloads, func(i int) { sent += counts[i] })
 	b.counts.published.Add(sent)
-	b.counts.lost.Add(int64(len(words)) - sent)
+	b.counts.lost.Add(int64(len(messages)) - sent)
 	return errors.Join(err, encoding)
 }
 
-// encode returns messages with how many words are in each, and why some are in none.
-func (b *Bus) encode(words []tiered.Word) (messages []string, counts []int64, err error) {
+// encode returns payloads and the number of messages in each. err says why a message could
+// not be encoded.
+func (b *Bus) encode(messages []tiered.Message) (payloads []string, counts []int64, err error) {
 	now := b.config.Now()
 	sent, known := b.clock.toRedis(now)
 	if !known {
@@ -175,41 +176,41 @@ func (b *Bus) encode(words []tiered.Word) (messages []string, counts []int64, er
 	buf, count := appendHeader(nil, b.id, sent), int64(0)
 	finish := func() {
 		if count > 0 {
-			messages, counts = append(messages, string(buf)), append(counts, count)
+			payloads, counts = append(payloads, string(buf)), append(counts, count)
 		}
 		buf, count = buf[:headerBytes], 0
 	}
-	for i := range words {
-		w := &words[i]
-		problem := checkWord(w)
-		if problem == nil && w.Kind == tiered.Denied && !known {
+	for i := range messages {
+		m := &messages[i]
+		problem := checkMessage(m)
+		if problem == nil && m.Kind == tiered.KeyDenied && !known {
 			problem = ErrNoClock
 		}
 		if problem != nil {
-			err = problem // the last of them will do
+			err = problem // reporting the last one suffices
 			continue
 		}
-		if len(buf)+maxWordBytes > maxMessageBytes {
+		if len(buf)+maxMessageBytes > maxPayloadBytes {
 			finish()
 		}
-		buf, count = appendWord(buf, w, now), count+1
+		buf, count = appendMessage(buf, m, now), count+1
 	}
 	finish()
-	return messages, counts, err
+	return payloads, counts, err
 }
 
-// send publishes messages and calls sent with the places of those that the server has
-// taken. They go to the node with the set of nodes, where this one has subscribed, as
-// most others have.
-func (b *Bus) send(ctx context.Context, messages []string, sent func(i int)) error {
-	if len(messages) == 0 {
+// send publishes payloads, and calls sent with the index of each that the server accepted.
+// In a Cluster they go to the node that holds the set of nodes, where this Bus, like most
+// others, is subscribed.
+func (b *Bus) send(ctx context.Context, payloads []string, sent func(i int)) error {
+	if len(payloads) == 0 {
 		return nil
 	}
 	if b.isClosed() {
 		return ErrClosed
 	}
 	if !b.subscribed.Load() {
-		return ErrAway
+		return ErrUnavailable
 	}
 	defer b.publishing.Add(-1)
 	if b.publishing.Add(1) > maxPublishing {
@@ -218,7 +219,7 @@ func (b *Bus) send(ctx context.Context, messages []string, sent func(i int)) err
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	var problem error
-	for i, r := range b.conn.Client.DoMulti(ctx, b.publishCommands(messages)...) {
+	for i, r := range b.conn.Client.DoMulti(ctx, b.publishCommands(payloads)...) {
 		if err := r.Error(); err != nil {
 			problem = fmt.Errorf("redistier: publish: %w", err)
 			continue
@@ -228,9 +229,9 @@ func (b *Bus) send(ctx context.Context, messages []string, sent func(i int)) err
 	return problem
 }
 
-func (b *Bus) publishCommands(messages []string) (all []rueidis.Completed) {
-	for _, m := range messages {
-		all = append(all, b.conn.Client.B().Publish().Channel(b.config.channel()).Message(m).Build().SetSlot(b.config.nodesKey()))
+func (b *Bus) publishCommands(payloads []string) (all []rueidis.Completed) {
+	for _, p := range payloads {
+		all = append(all, b.conn.Client.B().Publish().Channel(b.config.channel()).Message(p).Build().SetSlot(b.config.nodesKey()))
 	}
 	return all
 }

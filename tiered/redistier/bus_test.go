@@ -34,12 +34,12 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Nodes hear each other and not themselves, nor those with another prefix or database.
-func TestWords(t *testing.T) {
+// Nodes receive each other's messages, but not their own, nor those of another prefix or database.
+func TestMessages(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	var all []*Bus
-	var ears []*ear
+	var recorders []*recorder
 	for range 3 {
 		all = append(all, open(t, Config{Redis: server(addr)}))
 	}
@@ -47,59 +47,59 @@ func TestWords(t *testing.T) {
 	second.DB = 1
 	all = append(all, open(t, Config{Redis: server(addr), Prefix: "other:"}), open(t, Config{Redis: second}))
 	for _, b := range all {
-		ears = append(ears, listen(t, b))
+		recorders = append(recorders, listen(t, b))
 	}
 	also := listen(t, all[1]) // the same bus
-	words := []tiered.Word{
+	messages := []tiered.Message{
 		reset("a"), reset("\x00{}ü"),
-		{Kind: tiered.WasSet, Policy: "p"},
-		{Kind: tiered.Denied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
+		{Kind: tiered.PolicyChanged, Policy: "p"},
+		{Kind: tiered.KeyDenied, Policy: "p", Key: "b", Limits: 1 << 63, Cost: 7, By: 2, Limit: 10, Remaining: 3, Until: weir.Now() + 1e9, ResetAt: weir.Now() + 2e9},
 	}
-	publish(t, all[0], words...)
-	for _, e := range []*ear{ears[1], ears[2], also} {
+	publish(t, all[0], messages...)
+	for _, e := range []*recorder{recorders[1], recorders[2], also} {
 		e.await(t, "b")
 		got := e.all()
 		last := &got[len(got)-1]
-		last.Until, last.ResetAt = words[3].Until, words[3].ResetAt // TestClocksDiffer
-		if diff := cmp.Diff(words, got); diff != "" {
+		last.Until, last.ResetAt = messages[3].Until, messages[3].ResetAt // TestClocksDiffer
+		if diff := cmp.Diff(messages, got); diff != "" {
 			t.Error(diff)
 		}
 	}
 	publish(t, all[2], reset("c"))
-	ears[0].await(t, "c")
-	ears[1].await(t, "c")
+	recorders[0].await(t, "c")
+	recorders[1].await(t, "c")
 	for i, want := range []int{1, 5, 4, 0, 0} {
-		if got := ears[i].all(); len(got) != want {
-			t.Errorf("bus %d has heard %v, want %d words", i, got, want)
+		if got := recorders[i].all(); len(got) != want {
+			t.Errorf("bus %d has received %v, want %d messages", i, got, want)
 		}
 	}
-	if got, want := all[1].Stats(), (Stats{Heard: 5, Subscriptions: 1}); got != want {
+	if got, want := all[1].Stats(), (Stats{Received: 5, Subscriptions: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
-	if got, want := all[0].Stats(), (Stats{Published: 4, Heard: 1, Subscriptions: 1}); got != want {
+	if got, want := all[0].Stats(), (Stats{Published: 4, Received: 1, Subscriptions: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 }
 
-// The words of one call may need several messages, and those that cannot be sent are told.
-func TestManyWords(t *testing.T) {
+// The messages of one call may need several payloads, and those that cannot be sent are reported.
+func TestManyMessages(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
 	e := listen(t, b)
-	var words []tiered.Word
+	var messages []tiered.Message
 	for i := range 5000 {
-		words = append(words, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
+		messages = append(messages, reset(fmt.Sprint(strings.Repeat("k", 200), i)))
 	}
-	words[17].Key = strings.Repeat("k", 257)
-	words[4000].Policy = ""
-	err := a.Publish(t.Context(), words)
-	if err == nil || !strings.Contains(err.Error(), "name of 0 bytes") {
+	messages[17].Key = strings.Repeat("k", 257)
+	messages[4000].Policy = ""
+	err := a.Publish(t.Context(), messages)
+	if err == nil || !strings.Contains(err.Error(), "policy name of a message has 0 bytes") {
 		t.Errorf("error %v", err)
 	}
-	words = slices.Delete(slices.Delete(words, 4000, 4001), 17, 18)
-	e.await(t, words[len(words)-1].Key)
-	if diff := cmp.Diff(words, e.all()); diff != "" {
+	messages = slices.Delete(slices.Delete(messages, 4000, 4001), 17, 18)
+	e.await(t, messages[len(messages)-1].Key)
+	if diff := cmp.Diff(messages, e.all()); diff != "" {
 		t.Error(diff)
 	}
 	if s := a.Stats(); s.Published != 4998 || s.Lost != 2 {
@@ -123,7 +123,7 @@ func TestClocksDiffer(t *testing.T) {
 			known := longest(from) + longest(to)
 			truth := weir.Now().Add(time.Second)
 			key := fmt.Sprint(i)
-			publish(t, from, tiered.Word{Kind: tiered.Denied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
+			publish(t, from, tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: key, Until: truth.Add(skew), ResetAt: truth.Add(skew + time.Second)})
 			w := e.await(t, key)
 			early := truth.Add(-skew).Sub(w.Until)
 			least, most = min(least, early), max(most, early)
@@ -167,7 +167,7 @@ func TestClockIsUnknown(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: time.Minute}), open(t, Config{Redis: server(addr), Every: time.Minute})
 	e := listen(t, b)
-	denial := tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "k", Until: weir.Now() + 1e9}
+	denial := tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "k", Until: weir.Now() + 1e9}
 
 	r := a.clock.readings[0]
 	r.time = r.time.Add(time.Second)
@@ -175,10 +175,10 @@ func TestClockIsUnknown(t *testing.T) {
 	publish(t, a, denial, reset("1"))
 	e.await(t, "1")
 	if s := b.Stats(); s.Lost != 1 || len(e.all()) != 1 {
-		t.Errorf("a denial from the future: %+v, heard %v; want it lost", s, e.all())
+		t.Errorf("a denial from the future: %+v, received %v; want it lost", s, e.all())
 	}
 	a.clock.forget()
-	if err := a.Publish(t.Context(), []tiered.Word{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
+	if err := a.Publish(t.Context(), []tiered.Message{denial, reset("2")}); !errors.Is(err, ErrNoClock) {
 		t.Errorf("error %v, want ErrNoClock", err)
 	}
 	e.await(t, "2")
@@ -189,7 +189,7 @@ func TestClockIsUnknown(t *testing.T) {
 	publish(t, a, denial, reset("3"))
 	e.await(t, "3")
 	if a, b := a.Stats(), b.Stats(); a.Lost != 1 || b.Lost != 2 || len(e.all()) != 3 {
-		t.Errorf("stats %+v and %+v, heard %v; want 1 and 2 lost", a, b, e.all())
+		t.Errorf("stats %+v and %+v, received %v; want 1 and 2 lost", a, b, e.all())
 	}
 }
 
@@ -244,14 +244,14 @@ func TestCountAfterTrouble(t *testing.T) {
 		{0, false, 3, 3},
 		{1000, false, 2, 2},
 		{2000, false, 5, 5},
-		{9000, true, 1, 5}, // the server was away, and has forgotten everybody
+		{9000, true, 1, 5}, // the server was unavailable, and has lost its data
 		{9100, false, 2, 5},
 		{9200, false, 6, 6},
 		{10999, false, 4, 6},
 		{11000, false, 4, 4},
 		{12000, false, 1, 1},
 	} {
-		b.shaken.Store(step.trouble)
+		b.uncertain.Store(step.trouble)
 		b.counted(step.count, start.Add(step.after*time.Millisecond))
 		if got := b.Nodes(); got != step.want {
 			t.Errorf("after %d ms, at a count of %d: %d nodes, want %d", step.after, step.count, got, step.want)
@@ -259,7 +259,7 @@ func TestCountAfterTrouble(t *testing.T) {
 	}
 }
 
-// A node that was heard of in the future, by another server's clock, dies like others.
+// A node whose last heartbeat is in the future, by another server's clock, expires like others.
 func TestNodesOfAnotherClock(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -271,13 +271,13 @@ func TestNodesOfAnotherClock(t *testing.T) {
 	awaitNodes(t, 1, b)
 }
 
-// Other messages on the channel are counted, and that is all.
+// Other payloads on the channel are counted, and that is all.
 func TestDamagedMessages(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	a, b := open(t, Config{Redis: server(redis.Addr())}), open(t, Config{Redis: server(redis.Addr())})
 	e := listen(t, b)
-	bad := []string{"", "hello", "\x01", strings.Repeat("\xff", 100), "\x02" + encoded(reset("k"))[1:], encoded(reset("k")) + "\x02", strings.Repeat("x", maxMessageBytes+1)}
+	bad := []string{"", "hello", "\x01", strings.Repeat("\xff", 100), "\x02" + encoded(reset("k"))[1:], encoded(reset("k")) + "\x02", strings.Repeat("x", maxPayloadBytes+1)}
 	for _, text := range bad {
 		if got := redis.MustDo("PUBLISH", "weir:tier", text).Text; got != "2" {
 			t.Errorf("%d bytes were received by %s clients, want 2", len(text), got)
@@ -285,19 +285,19 @@ func TestDamagedMessages(t *testing.T) {
 	}
 	publish(t, a, reset("good"))
 	e.await(t, "good")
-	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Heard != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
-		t.Errorf("stats %+v, heard %v, want %d damaged and 1 heard", s, e.all(), len(bad))
+	if s := b.Stats(); s.Damaged != int64(len(bad)) || s.Received != 1 || len(e.all()) != 1 || e.nils.Load() != 1 {
+		t.Errorf("stats %+v, received %v, want %d damaged and 1 received", s, e.all(), len(bad))
 	}
 }
 
-// stop ends a listener, Close the others, and nothing is heard then.
+// stop ends a listener, Close the others, and they receive nothing afterwards.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
-	var first, second ear
-	stop := b.Listen(first.hear)
-	stopSecond := b.Listen(second.hear)
+	var first, second recorder
+	stop := b.Listen(first.receive)
+	stopSecond := b.Listen(second.receive)
 	publish(t, a, reset("1"))
 	first.await(t, "1")
 	stop()
@@ -311,29 +311,29 @@ func TestStop(t *testing.T) {
 	b.Close()
 	stopSecond()
 	publish(t, a, reset("3"))
-	b.Listen(func([]tiered.Word) { t.Error("a listener after Close is called") })()
+	b.Listen(func([]tiered.Message) { t.Error("a listener after Close is called") })()
 	if got := second.all(); len(got) != 2 {
 		t.Errorf("after Close: %v", got)
 	}
-	if err := b.Publish(t.Context(), []tiered.Word{reset("4")}); !errors.Is(err, ErrClosed) {
+	if err := b.Publish(t.Context(), []tiered.Message{reset("4")}); !errors.Is(err, ErrClosed) {
 		t.Errorf("publish after Close: %v", err)
 	}
 }
 
-// A listener that does not come back holds up nobody, and hears nil for what it missed.
+// A listener that blocks delays no other, and receives nil for the messages it missed.
 func TestSlowListener(t *testing.T) {
 	t.Parallel()
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond}), open(t, Config{Redis: server(addr), Every: 50 * time.Millisecond})
-	hold, slow := make(chan struct{}), ear{}
-	defer b.Listen(func(words []tiered.Word) { <-hold; slow.hear(words) })()
+	hold, slow := make(chan struct{}), recorder{}
+	defer b.Listen(func(messages []tiered.Message) { <-hold; slow.receive(messages) })()
 	fast := listen(t, b)
-	words := make([]tiered.Word, 1000)
-	for i := range words {
-		words[i] = reset("k")
+	messages := make([]tiered.Message, 1000)
+	for i := range messages {
+		messages[i] = reset("k")
 	}
-	for range maxQueued/len(words) + 1 {
-		publish(t, a, words...)
+	for range maxQueued/len(messages) + 1 {
+		publish(t, a, messages...)
 	}
 	publish(t, a, reset("last"))
 	fast.await(t, "last")
@@ -342,34 +342,34 @@ func TestSlowListener(t *testing.T) {
 	close(hold)
 	slow.await(t, "last")
 	if got := len(slow.all()); got > maxQueued/2 || slow.nils.Load() < 1 || b.Stats().Lost == 0 {
-		t.Errorf("the slow one has heard %d words, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
+		t.Errorf("the slow one has received %d messages, %d nils; stats %+v", got, slow.nils.Load(), b.Stats())
 	}
 	if b.Stats().FailedHeartbeats != 0 {
 		t.Errorf("heartbeats failed: %+v", b.Stats())
 	}
 }
 
-// How long words take.
+// How long messages take.
 func TestLatency(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	a, b := open(t, Config{Redis: server(addr)}), open(t, Config{Redis: server(addr)})
-	heard := make(chan weir.Instant, 1)
-	defer b.Listen(func(words []tiered.Word) {
-		if words != nil {
-			heard <- weir.Now()
+	received := make(chan weir.Instant, 1)
+	defer b.Listen(func(messages []tiered.Message) {
+		if messages != nil {
+			received <- weir.Now()
 		}
 	})()
 	var took []time.Duration
 	for i := range 1000 {
 		began := weir.Now()
 		publish(t, a, reset(fmt.Sprint(i)))
-		took = append(took, (<-heard).Sub(began))
+		took = append(took, (<-received).Sub(began))
 	}
 	slices.Sort(took)
-	t.Logf("from Publish to heard, 1,000 words one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
+	t.Logf("from Publish to receive, 1,000 messages one by one: p50 %v, p99 %v, slowest %v", took[500], took[990], took[999])
 }
 
-// leastRights returns what doc.go tells.
+// leastRights returns the rights that doc.go lists.
 func leastRights(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("doc.go")
@@ -381,11 +381,11 @@ func leastRights(t *testing.T) string {
 			return "~weir:*" + " " + strings.TrimSpace(rights)
 		}
 	}
-	t.Fatal("doc.go tells no rights")
+	t.Fatal("doc.go lists no rights")
 	return ""
 }
 
-// What doc.go tells operators to allow is enough.
+// The rights that doc.go lists suffice.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -414,7 +414,7 @@ func TestLeastRights(t *testing.T) {
 		redis.MustDo("ACL", "SETUSER", "weir", "+"+right)
 	}
 	redis.MustDo("ACL", "SETUSER", "weir", "-publish")
-	if err := b.Publish(t.Context(), []tiered.Word{reset("k")}); err == nil || b.Stats().Lost != 1 {
+	if err := b.Publish(t.Context(), []tiered.Message{reset("k")}); err == nil || b.Stats().Lost != 1 {
 		t.Errorf("publish without the right: error %v, stats %+v", err, b.Stats())
 	}
 }

@@ -73,8 +73,8 @@ func TestNeverLater(t *testing.T) {
 			t.Fatalf("it was sent at %d by Redis's clock, and is said to have been at %d", server.at(real), sent)
 		}
 		lasts := time.Duration(rapid.Int64Range(0, int64(10*time.Second)).Draw(t, "lasts"))
-		w := tiered.Word{Kind: tiered.Denied, Policy: "p", Until: from.at(real + lasts), ResetAt: from.at(real + 2*lasts)}
-		m, err := decode(string(appendWord(appendHeader(nil, me, sent), &w, from.at(real))))
+		w := tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Until: from.at(real + lasts), ResetAt: from.at(real + 2*lasts)}
+		m, err := decode(string(appendMessage(appendHeader(nil, me, sent), &w, from.at(real))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,8 +84,8 @@ func TestNeverLater(t *testing.T) {
 		if !known || made > to.at(real) {
 			t.Fatalf("it was made at %d, and now it is %d", made, to.at(real))
 		}
-		m.settle(made)
-		early := truth.Sub(m.words[0].Until)
+		m.localize(made)
+		early := truth.Sub(m.messages[0].Until)
 		if most := 2*widest + 20*time.Millisecond; early < 0 || early > most {
 			t.Fatalf("it ends %v early, want from 0 to %v", early, most)
 		}

@@ -18,13 +18,13 @@ type Config struct {
 	// connection of its own, so that messages do not queue behind decisions.
 	Redis redisstore.Server
 
-	// Prefix is how the names of the key and the channel begin. It must be the
-	// store's. The default is "weir:". It must not have braces in it.
+	// Prefix is the prefix of the key and the channel. It must be the store's and must
+	// not contain braces. The default is "weir:".
 	Prefix string
 
-	// Every is the time between heartbeats, by which nodes are counted and clocks
-	// compared, between 10 ms and 1 min. It must be the same on all nodes: who is silent
-	// for 3.5 × Every is not counted. The default is 2 s.
+	// Every is the interval between heartbeats, which count nodes and compare clocks. It
+	// is between 10 ms and 1 min, and must be the same on all nodes: a node without a
+	// heartbeat for 3.5 × Every is not counted. The default is 2 s.
 	Every time.Duration
 
 	// Now is for tests. The default is weir.Now.
@@ -75,7 +75,8 @@ func (c Config) withDefaults() Config {
 
 func (c Config) nodesKey() string { return c.Prefix + "nodes" }
 
-// channel tells databases apart, which Redis's channels do not.
+// channel returns the Pub/Sub channel. Redis's channels are shared by all databases, so the
+// name contains the database.
 func (c Config) channel() string {
 	if c.Redis.DB == 0 {
 		return c.Prefix + "tier"
@@ -83,7 +84,7 @@ func (c Config) channel() string {
 	return fmt.Sprintf("%stier:%d", c.Prefix, c.Redis.DB)
 }
 
-// A Store over Redis can do all that a tier may ask of it.
+// A redisstore.Store implements all optional interfaces of a tier's store.
 var _ interface {
 	tiered.Partitioned
 	tiered.Timed

@@ -1,5 +1,5 @@
-// Package redistier is a tiered.Bus over Redis: nodes tell each other which keys are
-// denied, what was reset and which limits were changed, and count each other.
+// Package redistier implements tiered.Bus with Redis Pub/Sub: nodes publish which keys are
+// denied, which were reset and which policies have changed, and heartbeats count the nodes.
 //
 //	bus, err := redistier.New(ctx, redistier.Config{
 //		Redis: redisstore.Server{Addrs: []string{"127.0.0.1:6379"}},
@@ -7,50 +7,53 @@
 //	defer bus.Close()
 //	limiter, err := tiered.New(tiered.Config{Store: store, Local: local, Bus: bus})
 //
-// A node alone needs none, and one that may take Config.MaxDeny of package tiered to
-// notice a reset does not either.
+// A single node needs no bus. Neither does a fleet that may take tiered.Config.MaxDeny to
+// notice a reset, and whose size is set in tiered.Config.Nodes.
 //
 // # In Redis
 //
-//	weir:tier    the channel for words; weir:tier:2 if they are of database 2
-//	weir:nodes   who is alive: a sorted set of nodes by when they were last heard of
+//	weir:tier    the Pub/Sub channel; weir:tier:2 for database 2
+//	weir:nodes   the live nodes: a sorted set by the time of the last heartbeat
 //
-// A Bus has one connection, to the server or, in a Cluster, to the node with
-// weir:nodes, and the cluster's own bus takes words to the others. A denial takes
-// about 30 bytes besides its policy and key, and the words of a Publish go together.
+// A Bus has one connection: to the server or, in a Cluster, to the node that holds
+// weir:nodes; the cluster bus forwards messages to the other nodes. A denial takes
+// about 30 bytes besides its policy and key, and the messages of a Publish are sent
+// together.
 //
 // # Guarantees
 //
-//   - A denial that is heard ends no later, by the reader's clock, than it does by the
-//     publisher's. Their clocks may differ as they like, as long as none of them and
-//     Redis's runs faster than another by more than 200 ppm. It ends earlier by the
-//     time of two heartbeats' round trips at most, and 200 ppm.
-//   - A node does not hear itself.
-//   - A listener hears nil when its subscription has begun, and when it has begun
-//     again after it was lost, from then on everything. A server that is silent is
-//     found by the next heartbeat, and given up Server.Timeout after that.
-//   - A node that ends by Close is not counted by the next heartbeat of the others, one that
-//     dies 3.5 × Config.Every later. While Redis is away, the last count stays. In the
-//     first 2 × Config.Every after that it may rise only, since a server that has lost
-//     its memory has to be told by everybody first that they are alive.
+//   - A received denial ends no later by the receiver's clock than by the publisher's.
+//     The clocks may have any offset, as long as their rates and that of Redis's clock
+//     differ by 200 ppm at most. It ends earlier by two heartbeats' round trips at most,
+//     and 200 ppm.
+//   - A node does not receive its own messages.
+//   - A listener receives nil when the subscription begins, and when it begins again
+//     after it was lost; from then on it receives all messages. A server that does not
+//     respond is detected by the next heartbeat, and the connection closed
+//     Server.Timeout later.
+//   - A node that calls Close is no longer counted by the next heartbeat of the others; one
+//     that crashes is no longer counted after 3.5 × Config.Every. While Redis is
+//     unavailable, the last count remains. In the first 2 × Config.Every after that the
+//     count may only rise, because a server that has lost its data must first receive
+//     a heartbeat from every node.
 //   - Publish, heartbeats and listeners do not wait for each other. A listener that
-//     falls behind by 65,536 words hears nil in their place.
+//     falls behind by 65,536 messages receives nil in their place.
 //
 // # What it does not promise
 //
-// Words are lost while there is no connection, and with a server that fails; Redis keeps
-// none. Words of one node are in order only if the second was published after the
-// first had returned.
+// Messages are lost while there is no connection, and when a server fails; Redis does not
+// store them. Two messages of a node are in order only if the Publish of the first had
+// returned before that of the second began.
 //
-// If a server's clock is set forward, or one takes over whose clock is ahead, a denial
-// on the way at that moment may end later than it is true, by the time it was on the
-// way: those that would by more are seen to come from the future, and dropped.
+// If a server's clock is set forward, or a replica whose clock is ahead is promoted, a
+// denial in flight at that moment may end too late, by its time in flight at most. A
+// larger step makes the denial appear to come from the future, and it is dropped.
 //
 // # Rights
 //
-// A user with no more rights than these will do, besides those that the store wants:
+// A Redis user needs these rights, besides those for the store:
 //
 //	~weir:* &weir:tier* -@all +hello +ping +info +client +eval +evalsha +time +pexpire +zadd +zrangebyscore +zrem +publish +subscribe
 //
-// A cluster takes +cluster and +asking in addition, for finding the nodes.
+// A cluster requires +cluster and +asking in addition, to find its nodes.
 package redistier

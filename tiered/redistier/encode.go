@@ -14,89 +14,90 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// A message is what Redis carries: some words of one node.
+// A payload is what is published to Redis: one or more messages of a node.
 //
-//	version (1 byte) · node (8) · sent (8) · words, to the end
+//	version (1 byte) · node (8) · sent (8) · messages, to the end
 //
 // sent is when it was made, by Redis's clock, in nanoseconds, or 0 if that is unknown;
-// then it has no denials. Numbers of fixed size have their greatest byte first. A word is
+// then it contains no denials. Numbers of fixed size are big-endian. A message is
 //
-//	head · policy · key unless it is WasSet · the rest if it is Denied
+//	head · policy · key unless the kind is PolicyChanged · the rest if it is KeyDenied
 //	head:     kind (2 bits) | until (2) | reset at (2) | 0 (2)
 //	policy:   length (1 byte), bytes
 //	key:      length (varint), bytes
 //	the rest: limits (8 bytes) · by (1) · cost · limit · remaining · until · reset at (varints)
 //
-// An instant is the nanoseconds from sent to it, so that one translation is enough for
-// all. Two instants are none: 0 and algo.Never are told by the head, and take no bytes.
+// An instant is encoded as the nanoseconds from sent to it, so that one clock conversion
+// serves all. The special instants 0 and algo.Never are encoded in the head and take no
+// more bytes.
 //
-// Each message has one form, and everything else is damage: no varint is longer than it
-// must be, and there is nothing after the last word.
+// The encoding is canonical, and anything else is rejected as damaged: varints have their
+// shortest form, and nothing follows the last message.
 const (
 	version     = 1
 	headerBytes = 1 + 8 + 8
 
-	maxPolicyBytes = 128
-	maxVarint      = binary.MaxVarintLen64
-	maxWordBytes   = 1 + 1 + maxPolicyBytes + 2 + weir.MaxKeyBytes + 8 + 1 + 5*maxVarint
+	maxPolicyBytes  = 128
+	maxVarint       = binary.MaxVarintLen64
+	maxMessageBytes = 1 + 1 + maxPolicyBytes + 2 + weir.MaxKeyBytes + 8 + 1 + 5*maxVarint
 
-	// maxMessageBytes is about a thousand words: it delays others on the connection
-	// by less than a millisecond.
-	maxMessageBytes = 64 << 10
+	// maxPayloadBytes is the size of about a thousand messages. A payload of that size
+	// delays others on the connection by less than a millisecond.
+	maxPayloadBytes = 64 << 10
 )
 
-// How a head tells an instant.
+// How a head encodes an instant.
 const (
 	instantZero  = 0
 	instantNever = 1
 	instantGiven = 2
 )
 
-// nodeID is a node's, drawn at random.
+// A nodeID identifies a node. It is random.
 type nodeID [8]byte
 
-// appendHeader begins a message.
+// appendHeader begins a payload.
 func appendHeader(to []byte, from nodeID, sent weir.Instant) []byte {
 	to = append(to, version)
 	to = append(to, from[:]...)
 	return binary.BigEndian.AppendUint64(to, uint64(sent)) //nolint:gosec // and back
 }
 
-// checkWord says why a word cannot be encoded.
-func checkWord(w *tiered.Word) error {
+// checkMessage returns an error if a message cannot be encoded.
+func checkMessage(m *tiered.Message) error {
 	switch {
-	case w.Kind < tiered.Denied || w.Kind > tiered.WasSet:
-		return fmt.Errorf("redistier: word of kind %d: there is none", w.Kind)
-	case w.Policy == "" || len(w.Policy) > maxPolicyBytes:
-		return fmt.Errorf("redistier: word on a policy with a name of %d bytes: it must have 1 to %d", len(w.Policy), maxPolicyBytes)
+	case m.Kind < tiered.KeyDenied || m.Kind > tiered.PolicyChanged:
+		return fmt.Errorf("redistier: message has unknown kind %d", m.Kind)
+	case m.Policy == "" || len(m.Policy) > maxPolicyBytes:
+		return fmt.Errorf("redistier: policy name of a message has %d bytes: must be 1 to %d", len(m.Policy), maxPolicyBytes)
 	}
-	return storeapi.CheckKey(w.Key)
+	return storeapi.CheckKey(m.Key)
 }
 
-// appendWord adds a word to a message that is made at now, by the clock of the word's
-// instants. The word must be one that checkWord likes.
-func appendWord(to []byte, w *tiered.Word, now weir.Instant) []byte {
-	head := byte(w.Kind)
-	if w.Kind == tiered.Denied {
-		head |= instantTag(w.Until)<<2 | instantTag(w.ResetAt)<<4
+// appendMessage appends a message to a payload that is made at now, by the clock of the
+// message's instants. The message must have passed checkMessage.
+func appendMessage(to []byte, m *tiered.Message, now weir.Instant) []byte {
+	head := byte(m.Kind)
+	if m.Kind == tiered.KeyDenied {
+		head |= instantTag(m.Until)<<2 | instantTag(m.ResetAt)<<4
 	}
-	to = append(to, head, byte(len(w.Policy)))
-	to = append(to, w.Policy...)
-	if w.Kind == tiered.WasSet {
+	to = append(to, head, byte(len(m.Policy)))
+	to = append(to, m.Policy...)
+	if m.Kind == tiered.PolicyChanged {
 		return to
 	}
-	to = binary.AppendUvarint(to, uint64(len(w.Key)))
-	to = append(to, w.Key...)
-	if w.Kind != tiered.Denied {
+	to = binary.AppendUvarint(to, uint64(len(m.Key)))
+	to = append(to, m.Key...)
+	if m.Kind != tiered.KeyDenied {
 		return to
 	}
-	to = binary.BigEndian.AppendUint64(to, w.Limits)
-	to = append(to, w.By)
-	to = binary.AppendVarint(to, w.Cost)
-	to = binary.AppendVarint(to, w.Limit)
-	to = binary.AppendVarint(to, w.Remaining)
-	to = appendInstant(to, w.Until, now)
-	return appendInstant(to, w.ResetAt, now)
+	to = binary.BigEndian.AppendUint64(to, m.Limits)
+	to = append(to, m.By)
+	to = binary.AppendVarint(to, m.Cost)
+	to = binary.AppendVarint(to, m.Limit)
+	to = binary.AppendVarint(to, m.Remaining)
+	to = appendInstant(to, m.Until, now)
+	return appendInstant(to, m.ResetAt, now)
 }
 
 func instantTag(i weir.Instant) byte {
@@ -116,54 +117,54 @@ func appendInstant(to []byte, i, now weir.Instant) []byte {
 	return binary.AppendVarint(to, saturated(int64(i), -int64(now)))
 }
 
-// message is one that has come. Until and ResetAt of its words count from when it was
-// made, and have to be translated by settle.
-type message struct {
-	from  nodeID
-	sent  weir.Instant // by Redis's clock, 0 = unknown
-	words []tiered.Word
-	given []byte // per word: the head
+// payload is a decoded payload. Until and ResetAt of its messages are relative to when it was
+// made; localize makes them instants of this node's clock.
+type payload struct {
+	from     nodeID
+	sent     weir.Instant // by Redis's clock, 0 = unknown
+	messages []tiered.Message
+	heads    []byte // per message
 }
 
-var errDamaged = errors.New("redistier: damaged message")
+var errDamaged = errors.New("redistier: damaged payload")
 
-// decodeHeader reads who has sent a message, and when, by Redis's clock.
-func decodeHeader(text string) (m message, words string, err error) {
-	if len(text) < headerBytes || len(text) > maxMessageBytes || text[0] != version {
-		return message{}, "", errDamaged
+// decodeHeader decodes the sender of a payload, and when it was sent by Redis's clock.
+func decodeHeader(text string) (p payload, messages string, err error) {
+	if len(text) < headerBytes || len(text) > maxPayloadBytes || text[0] != version {
+		return payload{}, "", errDamaged
 	}
-	copy(m.from[:], text[1:])
-	m.sent = weir.Instant(binary.BigEndian.Uint64([]byte(text[9:headerBytes]))) //nolint:gosec // as it was written
-	return m, text[headerBytes:], nil
+	copy(p.from[:], text[1:])
+	p.sent = weir.Instant(binary.BigEndian.Uint64([]byte(text[9:headerBytes]))) //nolint:gosec // as it was written
+	return p, text[headerBytes:], nil
 }
 
-// decode reads a message. Its words share no memory with it.
-func decode(text string) (message, error) {
-	m, rest, err := decodeHeader(text)
+// decode decodes a payload. The messages share no memory with text.
+func decode(text string) (payload, error) {
+	p, rest, err := decodeHeader(text)
 	if err != nil {
-		return message{}, err
+		return payload{}, err
 	}
 	d := decoder{rest: rest}
 	for len(d.rest) > 0 {
-		head, w := d.word()
-		if d.bad || w.Kind == tiered.Denied && m.sent == 0 {
-			return message{}, errDamaged
+		head, m := d.message()
+		if d.bad || m.Kind == tiered.KeyDenied && p.sent == 0 {
+			return payload{}, errDamaged
 		}
-		m.words, m.given = append(m.words, w), append(m.given, head)
+		p.messages, p.heads = append(p.messages, m), append(p.heads, head)
 	}
-	return m, nil
+	return p, nil
 }
 
-// settle translates the words' instants, if the message was made at made by this clock.
-// Clocks may drift apart until then, so what is ahead comes somewhat early.
-func (m *message) settle(made weir.Instant) {
-	for i, head := range m.given {
-		w := &m.words[i]
-		w.Until, w.ResetAt = settled(head>>2&3, w.Until, made), settled(head>>4&3, w.ResetAt, made)
+// localize converts the messages' instants to this node's clock, by which the payload was made
+// at made. Future instants are made earlier by the drift that clocks may have until then.
+func (p *payload) localize(made weir.Instant) {
+	for i, head := range p.heads {
+		m := &p.messages[i]
+		m.Until, m.ResetAt = localized(head>>2&3, m.Until, made), localized(head>>4&3, m.ResetAt, made)
 	}
 }
 
-func settled(tag byte, i, made weir.Instant) weir.Instant {
+func localized(tag byte, i, made weir.Instant) weir.Instant {
 	if tag != instantGiven {
 		return i
 	}
@@ -174,51 +175,52 @@ func settled(tag byte, i, made weir.Instant) weir.Instant {
 }
 
 // dropDenials removes the denials, and returns how many there were.
-func (m *message) dropDenials() int {
-	kept := m.words[:0]
-	for _, w := range m.words {
-		if w.Kind != tiered.Denied {
-			kept = append(kept, w)
+func (p *payload) dropDenials() int {
+	kept := p.messages[:0]
+	for _, m := range p.messages {
+		if m.Kind != tiered.KeyDenied {
+			kept = append(kept, m)
 		}
 	}
-	dropped := len(m.words) - len(kept)
-	m.words, m.given = kept, nil
+	dropped := len(p.messages) - len(kept)
+	p.messages, p.heads = kept, nil
 	return dropped
 }
 
-// decoder reads words. After damage, bad is set, and what it returns means nothing.
+// A decoder decodes messages. When it finds damage it sets bad, and its results are invalid.
 type decoder struct {
 	rest   string
 	bad    bool
-	policy string // the last word's
+	policy string // of the last message
 }
 
-func (d *decoder) word() (head byte, w tiered.Word) {
+func (d *decoder) message() (head byte, m tiered.Message) {
 	head = d.byte()
-	w.Kind = tiered.WordKind(head & 3)
+	m.Kind = tiered.MessageKind(head & 3)
 	until, resetAt := head>>2&3, head>>4&3
 	switch {
-	case w.Kind < tiered.Denied, until > instantGiven, resetAt > instantGiven, head>>6 != 0:
+	case m.Kind < tiered.KeyDenied, until > instantGiven, resetAt > instantGiven, head>>6 != 0:
 		d.bad = true
-	case w.Kind != tiered.Denied && until|resetAt != 0:
+	case m.Kind != tiered.KeyDenied && until|resetAt != 0:
 		d.bad = true
 	}
-	w.Policy = d.name()
-	if w.Kind == tiered.WasSet {
-		return head, w
+	m.Policy = d.name()
+	if m.Kind == tiered.PolicyChanged {
+		return head, m
 	}
-	w.Key = strings.Clone(d.take(d.size(weir.MaxKeyBytes)))
-	if w.Kind != tiered.Denied {
-		return head, w
+	m.Key = strings.Clone(d.take(d.size(weir.MaxKeyBytes)))
+	if m.Kind != tiered.KeyDenied {
+		return head, m
 	}
-	w.Limits = d.uint64()
-	w.By = d.byte()
-	w.Cost, w.Limit, w.Remaining = d.varint(), d.varint(), d.varint()
-	w.Until, w.ResetAt = d.instant(until), d.instant(resetAt)
-	return head, w
+	m.Limits = d.uint64()
+	m.By = d.byte()
+	m.Cost, m.Limit, m.Remaining = d.varint(), d.varint(), d.varint()
+	m.Until, m.ResetAt = d.instant(until), d.instant(resetAt)
+	return head, m
 }
 
-// name reads a policy's name. Words that follow each other mostly have the same.
+// name decodes the name of a policy. It reuses the string of the last message, which mostly
+// has the same name.
 func (d *decoder) name() string {
 	n := int(d.byte())
 	if n == 0 || n > maxPolicyBytes {
@@ -241,7 +243,7 @@ func (d *decoder) instant(tag byte) weir.Instant {
 	return weir.Instant(d.varint())
 }
 
-// take reads so many bytes.
+// take reads n bytes.
 func (d *decoder) take(n int) string {
 	if d.bad || n > len(d.rest) {
 		d.bad = true
@@ -293,7 +295,7 @@ func (d *decoder) uvarint() uint64 {
 	return u
 }
 
-// saturated returns a + b, or the nearer end of int64.
+// saturated returns a + b, clamped to the range of int64.
 func saturated(a, b int64) int64 {
 	sum := a + b
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// After a restart words flow again, listeners have heard nil, and nobody counts fewer nodes
+// After a restart messages flow again, listeners have received nil, and no node counts fewer nodes
 // because the server has forgotten them.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -26,8 +26,8 @@ func TestRestart(t *testing.T) {
 	redis.Kill()
 	eventually(t, "failed heartbeats", func() bool { return a.Stats().FailedHeartbeats > 1 && b.Stats().FailedHeartbeats > 1 })
 	began := time.Now()
-	if err := a.Publish(t.Context(), []tiered.Word{reset("lost")}); !errors.Is(err, ErrAway) || time.Since(began) > time.Second {
-		t.Errorf("publish to nobody: error %v after %v, want ErrAway at once", err, time.Since(began))
+	if err := a.Publish(t.Context(), []tiered.Message{reset("lost")}); !errors.Is(err, ErrUnavailable) || time.Since(began) > time.Second {
+		t.Errorf("publish to nobody: error %v after %v, want ErrUnavailable at once", err, time.Since(began))
 	}
 	if e.nils.Load() != 1 || a.Nodes() != 2 || b.Nodes() != 2 {
 		t.Errorf("in the outage: %d nils, %d and %d nodes; want 1, 2 and 2", e.nils.Load(), a.Nodes(), b.Nodes())
@@ -42,7 +42,7 @@ func TestRestart(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	publish(t, a, reset("again"), tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
+	publish(t, a, reset("again"), tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
 	e.await(t, "again")
 	e.await(t, "denied")
 	publish(t, b, reset("back"))
@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 	awaitNodes(t, 1, b)
 }
 
-// A server that is silent is given up, and found again; Publish ends with its context.
+// The connection to a silent server is closed, and opened again; Publish ends with its context.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -64,14 +64,14 @@ func TestSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	if err := b.Publish(ctx, []tiered.Word{reset("late")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
+	if err := b.Publish(ctx, []tiered.Message{reset("late")}); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Second {
 		t.Errorf("publish to a silent server: error %v after %v", err, time.Since(began))
 	}
-	eventually(t, "the subscription to be given up", func() bool { return !b.subscribed.Load() })
-	t.Logf("given up %v after it fell silent", time.Since(began).Round(time.Millisecond))
+	eventually(t, "the subscription to end", func() bool { return !b.subscribed.Load() })
+	t.Logf("the subscription ended %v after the server fell silent", time.Since(began).Round(time.Millisecond))
 	relay.Unblock()
 	eventually(t, "nil", func() bool { return e.nils.Load() >= 2 })
-	awaitWords(t, a, e, "again")
+	awaitMessage(t, a, e, "again")
 }
 
 // A connection that is cut is made again.
@@ -120,7 +120,7 @@ func TestNewGivesUp(t *testing.T) {
 	}
 }
 
-// After a failover words go by the new primary, whether the old one lives on or not.
+// After a failover messages go by the new primary, whether the old one lives on or not.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
@@ -143,30 +143,30 @@ func TestSentinel(t *testing.T) {
 }
 
 // wantPromoted waits until both nodes are at the new primary, and talk.
-func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *ear, how string) {
+func wantPromoted(t *testing.T, s *redistest.Sentinel, a, b *Bus, e *recorder, how string) {
 	t.Helper()
 	next, promoted := s.WaitPromoted(), time.Now()
-	awaitWords(t, a, e, how)
-	t.Logf("the primary was %s: words flow again %v after the promotion", how, time.Since(promoted).Round(time.Millisecond))
+	awaitMessage(t, a, e, how)
+	t.Logf("the primary was %s: messages flow again %v after the promotion", how, time.Since(promoted).Round(time.Millisecond))
 	eventually(t, "both nodes at the new primary", func() bool {
 		return next.MustDo("ZCARD", "weir:nodes").Text == "2" && next.MustDo("PUBSUB", "NUMSUB", "weir:tier").Items[1].Text == "2"
 	})
 	t.Logf("both are there %v after it; %d nils", time.Since(promoted).Round(time.Millisecond), e.nils.Load())
-	awaitWords(t, a, e, "then "+how)
+	awaitMessage(t, a, e, "then "+how)
 	awaitNodes(t, 2, a, b)
 	if e.nils.Load() < 2 {
 		t.Errorf("%d nils, want another one", e.nils.Load())
 	}
 }
 
-// Words cross a cluster, also after the node with the subscriptions was replaced.
+// Messages cross a cluster, also after the node with the subscriptions was replaced.
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	c := Config{Redis: redisstore.Server{Addrs: cluster.Addrs()[:1], Timeout: time.Second, DialTimeout: time.Second}, Every: 200 * time.Millisecond}
 	a, b := open(t, c), open(t, c)
 	e := listen(t, b)
-	publish(t, a, reset("before"), tiered.Word{Kind: tiered.Denied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
+	publish(t, a, reset("before"), tiered.Message{Kind: tiered.KeyDenied, Policy: "p", Key: "denied", Until: weir.Now() + 1e9})
 	e.await(t, "before")
 	e.await(t, "denied")
 	awaitNodes(t, 2, a, b)
@@ -180,8 +180,8 @@ func TestCluster(t *testing.T) {
 	old.Kill()
 	killed := time.Now()
 	eventually(t, "nil", func() bool { return e.nils.Load() >= 2 })
-	awaitWords(t, a, e, "after")
-	t.Logf("words flow again %v after the master was killed", time.Since(killed).Round(time.Millisecond))
+	awaitMessage(t, a, e, "after")
+	t.Logf("messages flow again %v after the master was killed", time.Since(killed).Round(time.Millisecond))
 	cluster.WaitOK()
 	next := cluster.MasterOf("weir:nodes")
 	eventually(t, "both nodes at the new master", func() bool { return next.MustDo("ZCARD", "weir:nodes").Text == "2" })

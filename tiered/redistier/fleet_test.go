@@ -199,7 +199,7 @@ func sumStats(fleet []*process) (sum tiered.Stats) {
 }
 
 func decidedOn(s tiered.Stats) string {
-	return fmt.Sprintf("decided on the deny cache %d, leases %d, the store %d, copies %d, fallback %d; store calls %d, unknown %d, forfeited leases %d",
+	return fmt.Sprintf("decided by the deny cache %d, leases %d, the store %d, allowances %d, fallback %d; store calls %d, unknown %d, forfeited leases %d",
 		s.DenyCache, s.Lease, s.Store, s.Async, s.Fallback, s.StoreCalls, s.Unknown, s.Forfeited)
 }
 

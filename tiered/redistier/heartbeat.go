@@ -25,14 +25,15 @@ var heartbeatSHA = func() string {
 }()
 
 const (
-	// leaveTimeout is how long Close waits for the server to forget the node.
+	// leaveTimeout is how long Close waits for the server to remove the node.
 	leaveTimeout = 300 * time.Millisecond
 
-	// keepFactor is how many heartbeats the set of nodes outlives the last node's.
+	// keepFactor is after how many intervals without a heartbeat the set of nodes expires.
 	keepFactor = 10
 )
 
-// silence returns after how long without a heartbeat a node is dead: three may be lost.
+// silence returns how long a node may go without a heartbeat and still counts as alive:
+// three may be lost.
 func silence(every time.Duration) time.Duration { return every * 7 / 2 }
 
 // beat sends heartbeats until ctx ends.
@@ -42,53 +43,53 @@ func (b *Bus) beat(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-		case <-b.again:
+		case <-b.beatNow:
 		case <-ctx.Done():
 			return
 		}
-		_ = b.heartbeat(ctx) // it is counted
+		_ = b.heartbeat(ctx) // Stats counts the error
 	}
 }
 
-// heartbeat tells Redis that this node is alive, counts the nodes and reads Redis's
+// heartbeat records in Redis that this node is alive, counts the nodes and reads Redis's
 // clock. It is called by New, and then by beat only.
 func (b *Bus) heartbeat(ctx context.Context) error {
 	r := b.config.Redis
 	ctx, cancel := context.WithTimeout(ctx, r.DialTimeout+r.Timeout) // it may have to connect
 	defer cancel()
-	nodes, at, err := b.ask(ctx, true)
+	nodes, at, err := b.runScript(ctx, true)
 	if isUnknownScript(err) {
-		nodes, at, err = b.ask(ctx, false)
+		nodes, at, err = b.runScript(ctx, false)
 	}
 	if err != nil {
-		if !errors.Is(ctx.Err(), context.Canceled) { // which is Close
+		if !errors.Is(ctx.Err(), context.Canceled) { // canceled by Close
 			b.counts.failed.Add(1)
 		}
-		b.shaken.Store(true)
+		b.uncertain.Store(true)
 		return fmt.Errorf("redistier: heartbeat: %w", err)
 	}
-	if at.after.Sub(at.before) >= b.config.Every { // the other nodes' may have been held up, too
-		b.shaken.Store(true)
+	if at.after.Sub(at.before) >= b.config.Every { // the heartbeats of other nodes may have been delayed, too
+		b.uncertain.Store(true)
 	}
 	b.clock.add(at)
 	b.counted(nodes, time.Now())
 	return nil
 }
 
-// counted notes a count. After trouble the server may not know yet who is alive, so that
-// for two heartbeats the count only rises.
+// counted stores a node count. After a failure the server may not have received every node's
+// heartbeat yet, so for two intervals the count may only rise.
 func (b *Bus) counted(nodes int64, now time.Time) {
-	if b.shaken.Swap(false) {
-		b.settled = now.Add(2 * b.config.Every)
+	if b.uncertain.Swap(false) {
+		b.risingUntil = now.Add(2 * b.config.Every)
 	}
-	if now.Before(b.settled) {
+	if now.Before(b.risingUntil) {
 		nodes = max(nodes, b.nodes.Load())
 	}
 	b.nodes.Store(nodes)
 }
 
-// ask executes the script: by its name, or with its text.
-func (b *Bus) ask(ctx context.Context, named bool) (nodes int64, at reading, err error) {
+// runScript runs the heartbeat script: by its hash if named, otherwise by its text.
+func (b *Bus) runScript(ctx context.Context, named bool) (nodes int64, at reading, err error) {
 	at.before = b.config.Now()
 	answer, err := b.conn.Client.Do(ctx, b.heartbeatCommand(named)).ToArray()
 	at.after = b.config.Now()
@@ -112,11 +113,11 @@ func (b *Bus) heartbeatCommand(named bool) rueidis.Completed {
 	return b.conn.Client.B().Eval().Script(heartbeatText).Numkeys(1).Key(b.config.nodesKey()).Arg(args...).Build()
 }
 
-// parseHeartbeat reads how many nodes there are, and TIME: seconds and microseconds.
+// parseHeartbeat parses the number of nodes, and TIME: seconds and microseconds.
 func parseHeartbeat(answer []rueidis.RedisMessage) (nodes int64, at weir.Instant, err error) {
 	var numbers [3]int64
 	if len(answer) != len(numbers) {
-		return 0, 0, fmt.Errorf("the script has returned %d numbers, not %d", len(answer), len(numbers))
+		return 0, 0, fmt.Errorf("the heartbeat script returned %d numbers, want %d", len(answer), len(numbers))
 	}
 	for i := range answer {
 		if numbers[i], err = answer[i].AsInt64(); err != nil {
@@ -126,7 +127,7 @@ func parseHeartbeat(answer []rueidis.RedisMessage) (nodes int64, at weir.Instant
 	return numbers[0], weir.Instant(numbers[1]*int64(time.Second) + numbers[2]*int64(time.Microsecond)), nil
 }
 
-// leave has Redis forget this node, if it can be reached.
+// leave removes this node from the set of nodes, if Redis can be reached.
 func (b *Bus) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
@@ -136,7 +137,7 @@ func (b *Bus) leave() {
 // member is the node's name in the set of nodes.
 func (b *Bus) member() string { return hex.EncodeToString(b.id[:]) }
 
-// isUnknownScript says whether the server did not know a script, and so did nothing.
+// isUnknownScript reports whether the server did not run a script because it is not cached.
 func isUnknownScript(err error) bool {
 	r, ok := rueidis.IsRedisErr(err)
 	return ok && strings.HasPrefix(r.Error(), "NOSCRIPT")

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// retryEvery is how long it takes on average until a subscription that was lost is
-	// tried again. It varies by a half, so that a fleet does not come all at once.
+	// retryEvery is the average delay before a lost subscription is retried. It varies
+	// by a half, so that the nodes of a fleet do not reconnect all at once.
 	retryEvery = 100 * time.Millisecond
 
-	// maxQueued is how many words may wait for a listener.
+	// maxQueued bounds the messages that wait for a listener.
 	maxQueued = 1 << 16
 )
 
-// Listen has heard called with what other nodes publish from now on, by a goroutine of its
-// own: see tiered.Bus. It is called with nil at first, and each time when a subscription
-// that was lost has begun again. heard must call neither stop nor Close. After Close
-// it is not called any more, and stop does nothing.
-func (b *Bus) Listen(heard func(words []tiered.Word)) (stop func()) {
-	l := &listener{heard: heard, counts: &b.counts, wake: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{})}
-	l.lose()
+// Listen has receive called with the messages that other nodes publish from now on, from a
+// goroutine of its own: see tiered.Bus. It is called with nil first, and whenever a lost
+// subscription has begun again. receive must call neither stop nor Close. After Close it is
+// not called, and stop does nothing.
+func (b *Bus) Listen(receive func(messages []tiered.Message)) (stop func()) {
+	l := &listener{receive: receive, counts: &b.counts, wake: make(chan struct{}, 1), end: make(chan struct{}), ended: make(chan struct{})}
+	l.markLost()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -42,8 +42,8 @@ func (b *Bus) Listen(heard func(words []tiered.Word)) (stop func()) {
 	}
 }
 
-// follow keeps the subscription until ctx ends. begun, which has room for one, gets nil
-// when it has begun, or why it did not: then follow gives up.
+// follow keeps the subscription alive until ctx ends. It sends nil to begun, which has room
+// for one, when the first subscription has begun, or the error if it failed, and returns then.
 func (b *Bus) follow(ctx context.Context, begun chan<- error) {
 	for {
 		err := b.subscribe(ctx, begun)
@@ -61,8 +61,9 @@ func (b *Bus) follow(ctx context.Context, begun chan<- error) {
 	}
 }
 
-// subscribe listens until the connection is lost or ctx ends. The connection is that of
-// heartbeats and Publish, and is closed if these get no answer; so it does not stay deaf for long.
+// subscribe receives payloads until the connection is lost or ctx ends. Heartbeats and Publish
+// use the same connection and close it if they get no reply, so a dead connection is
+// detected soon.
 func (b *Bus) subscribe(ctx context.Context, begun chan<- error) error {
 	defer b.subscribed.Store(false)
 	ctx = rueidis.WithOnSubscriptionHook(ctx, func(s rueidis.PubSubSubscription) {
@@ -71,12 +72,12 @@ func (b *Bus) subscribe(ctx context.Context, begun chan<- error) error {
 		}
 	})
 	cmd := b.conn.Client.B().Subscribe().Channel(b.config.channel()).Build().SetSlot(b.config.nodesKey())
-	return b.conn.Client.Receive(ctx, cmd, func(m rueidis.PubSubMessage) { b.hear(m.Message) })
+	return b.conn.Client.Receive(ctx, cmd, func(m rueidis.PubSubMessage) { b.deliver(m.Message) })
 }
 
-// begin notes that the server has confirmed a subscription. If it is not the first, words
-// may have been lost, the server may be another one, with another clock, and what it
-// knows of the nodes may be old.
+// begin records that the server has confirmed a subscription. If it is not the first,
+// messages may have been lost, and the server may be another one with another clock and an
+// outdated set of nodes.
 func (b *Bus) begin(begun chan<- error) {
 	b.subscribed.Store(true)
 	if b.counts.subscriptions.Add(1) == 1 {
@@ -84,44 +85,45 @@ func (b *Bus) begin(begun chan<- error) {
 		return
 	}
 	b.clock.forget()
-	b.shaken.Store(true)
+	b.uncertain.Store(true)
 	select {
-	case b.again <- struct{}{}:
-	default: // it is asked for already
+	case b.beatNow <- struct{}{}:
+	default: // one is requested already
 	}
-	b.each((*listener).lose)
+	b.each((*listener).markLost)
 }
 
-// hear gives a message to the listeners. The goroutine is the one that reads replies, too.
-func (b *Bus) hear(text string) {
+// deliver decodes a payload and queues its messages for all listeners. It runs on the
+// goroutine that reads replies, so it must not block.
+func (b *Bus) deliver(text string) {
 	head, _, err := decodeHeader(text)
 	if err == nil && head.from == b.id {
 		return
 	}
-	m, err := decode(text)
+	p, err := decode(text)
 	if err != nil {
 		b.counts.damaged.Add(1)
 		return
 	}
-	b.counts.heard.Add(int64(len(m.words)))
-	b.translate(&m)
-	if len(m.words) > 0 {
-		b.each(func(l *listener) { l.add(m.words) })
+	b.counts.received.Add(int64(len(p.messages)))
+	b.translate(&p)
+	if len(p.messages) > 0 {
+		b.each(func(l *listener) { l.add(p.messages) })
 	}
 }
 
-// translate turns a message's instants into this clock's. A message that was made later
-// than now is by another clock than the one read here: then nobody knows when its
-// denials end. If the clocks differ by less than it was on the way, that is not seen, and so
-// denials are too late by that at most.
-func (b *Bus) translate(m *message) {
+// translate converts the instants of a payload to this node's clock. A payload that appears
+// to come from the future was made by another Redis clock than the one read here, so the end
+// of its denials is unknown and they are dropped. A clock difference that is less than the
+// payload's time in flight is not detected; denials then end too late by that time at most.
+func (b *Bus) translate(p *payload) {
 	now := b.config.Now()
-	made, known := b.clock.fromRedis(m.sent, now)
+	made, known := b.clock.fromRedis(p.sent, now)
 	if !known || made > now {
-		b.counts.lost.Add(int64(m.dropDenials()))
+		b.counts.lost.Add(int64(p.dropDenials()))
 		return
 	}
-	m.settle(made)
+	p.localize(made)
 }
 
 func (b *Bus) each(do func(*listener)) {
@@ -132,39 +134,39 @@ func (b *Bus) each(do func(*listener)) {
 	}
 }
 
-// listener calls one heard. Words wait in its queue, so that a heard that is slow holds
-// up nobody else.
+// A listener calls one receive function. Messages wait in its queue, so that a slow receive
+// delays no other listener.
 type listener struct {
-	heard  func([]tiered.Word) // set by Listen, like everything up to ended
-	counts *counts
-	wake   chan struct{} // there is something to tell
-	end    chan struct{} // closed by stop
-	ended  chan struct{} // closed by run
-	once   sync.Once     // of stop
+	receive func([]tiered.Message) // set by Listen, like everything up to ended
+	counts  *counts
+	wake    chan struct{} // there is something to deliver
+	end     chan struct{} // closed by stop
+	ended   chan struct{} // closed by run
+	once    sync.Once     // of stop
 
 	mu     sync.Mutex // guards the fields below
-	lost   bool       // words may have been lost before those in queue
-	queue  [][]tiered.Word
-	queued int // words in queue
+	lost   bool       // messages may have been lost before those in queue
+	queue  [][]tiered.Message
+	queued int // messages in queue
 }
 
-// add queues words. Those that are too many are lost, with all that wait: who has missed
-// some has to start afresh.
-func (l *listener) add(words []tiered.Word) {
+// add queues messages. If the queue is full, all queued messages are dropped and receive
+// gets nil instead: a listener that has missed some must drop its cached state in any case.
+func (l *listener) add(messages []tiered.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queued+len(words) > maxQueued {
+	if l.queued+len(messages) > maxQueued {
 		l.counts.lost.Add(int64(l.queued))
 		l.lost, l.queue, l.queued = true, nil, 0
 	}
-	l.queue = append(l.queue, words)
-	l.queued += len(words)
+	l.queue = append(l.queue, messages)
+	l.queued += len(messages)
 	l.wakeUp()
 }
 
-// lose notes that words may have been lost. Those that wait came before, and are told
-// no more: nil makes up for them.
-func (l *listener) lose() {
+// markLost has receive called with nil, because messages may have been lost. Queued messages
+// are older and are dropped: nil supersedes them.
+func (l *listener) markLost() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts.lost.Add(int64(l.queued))
@@ -175,11 +177,11 @@ func (l *listener) lose() {
 func (l *listener) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
-	default: // it is awake
+	default: // it is running already
 	}
 }
 
-// run calls heard until stop.
+// run calls receive until stop.
 func (l *listener) run() {
 	defer close(l.ended)
 	for {
@@ -190,18 +192,18 @@ func (l *listener) run() {
 		}
 		lost, queue := l.take()
 		if lost && !l.stopped() {
-			l.heard(nil)
+			l.receive(nil)
 		}
-		for _, words := range queue {
+		for _, messages := range queue {
 			if l.stopped() {
 				return
 			}
-			l.heard(words)
+			l.receive(messages)
 		}
 	}
 }
 
-func (l *listener) take() (lost bool, queue [][]tiered.Word) {
+func (l *listener) take() (lost bool, queue [][]tiered.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lost, queue = l.lost, l.queue
@@ -218,7 +220,7 @@ func (l *listener) stopped() bool {
 	}
 }
 
-// stop returns when heard is not running and will not be called.
+// stop returns once receive is not running and will not be called again.
 func (l *listener) stop() {
 	l.once.Do(func() { close(l.end) })
 	<-l.ended

@@ -58,43 +58,43 @@ func ahead(d time.Duration) func() weir.Instant {
 	return func() weir.Instant { return weir.Now().Add(d) }
 }
 
-// ear keeps what a bus has heard.
-type ear struct {
+// recorder records what a listener receives.
+type recorder struct {
 	nils atomic.Int64
 
-	mu    sync.Mutex // guards words
-	words []tiered.Word
+	mu       sync.Mutex // guards messages
+	messages []tiered.Message
 }
 
-// listen returns an ear that has heard the first nil.
-func listen(t testing.TB, b *Bus) *ear {
+// listen returns a recorder that has received the first nil.
+func listen(t testing.TB, b *Bus) *recorder {
 	t.Helper()
-	e := &ear{}
-	t.Cleanup(b.Listen(e.hear))
+	e := &recorder{}
+	t.Cleanup(b.Listen(e.receive))
 	eventually(t, "the first nil", func() bool { return e.nils.Load() == 1 })
 	return e
 }
 
-func (e *ear) hear(words []tiered.Word) {
-	if words == nil {
+func (e *recorder) receive(messages []tiered.Message) {
+	if messages == nil {
 		e.nils.Add(1)
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.words = append(e.words, words...)
+	e.messages = append(e.messages, messages...)
 }
 
-func (e *ear) all() []tiered.Word {
+func (e *recorder) all() []tiered.Message {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]tiered.Word(nil), e.words...)
+	return append([]tiered.Message(nil), e.messages...)
 }
 
-// await returns the word on a key.
-func (e *ear) await(t testing.TB, key string) (found tiered.Word) {
+// await returns the message on a key.
+func (e *recorder) await(t testing.TB, key string) (found tiered.Message) {
 	t.Helper()
-	eventually(t, "word on "+key, func() bool {
+	eventually(t, "message on "+key, func() bool {
 		for _, w := range e.all() {
 			if w.Key == key {
 				found = w
@@ -106,27 +106,27 @@ func (e *ear) await(t testing.TB, key string) (found tiered.Word) {
 	return found
 }
 
-// publish publishes words that are not lost.
-func publish(t testing.TB, b *Bus, words ...tiered.Word) {
+// publish publishes messages that are not lost.
+func publish(t testing.TB, b *Bus, messages ...tiered.Message) {
 	t.Helper()
-	if err := b.Publish(t.Context(), words); err != nil {
-		t.Fatalf("publish %v: %v", words, err)
+	if err := b.Publish(t.Context(), messages); err != nil {
+		t.Fatalf("publish %v: %v", messages, err)
 	}
 }
 
-func reset(key string) tiered.Word {
-	return tiered.Word{Kind: tiered.WasReset, Policy: "p", Key: key}
+func reset(key string) tiered.Message {
+	return tiered.Message{Kind: tiered.KeyReset, Policy: "p", Key: key}
 }
 
-// awaitWords publishes on a until e hears it, which may be about to connect.
-func awaitWords(t testing.TB, from *Bus, e *ear, key string) {
+// awaitMessage publishes until e receives the message: the buses may be connecting.
+func awaitMessage(t testing.TB, from *Bus, e *recorder, key string) {
 	t.Helper()
 	n := 0
-	eventually(t, "words to flow again", func() bool {
+	eventually(t, "messages to flow again", func() bool {
 		n++
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		if from.Publish(ctx, []tiered.Word{reset(fmt.Sprint(key, n))}) != nil {
+		if from.Publish(ctx, []tiered.Message{reset(fmt.Sprint(key, n))}) != nil {
 			return false
 		}
 		time.Sleep(5 * time.Millisecond)

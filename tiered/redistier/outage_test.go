@@ -25,7 +25,7 @@ func awaitAll(fleet []*process, what string, is func(tiered.Stats) bool) {
 	}
 }
 
-// Redis goes away under load, and comes back without its data. Every call gets an answer
+// Redis becomes unavailable under load, and restarts without its data. Every call gets an answer
 // in time, the nodes admit their shares, no goroutines are left over, and afterwards the
 // nodes share again.
 func TestFleetOutage(t *testing.T) {
@@ -44,15 +44,15 @@ func TestFleetOutage(t *testing.T) {
 	// they know nothing of that, and then it is full again in a server without data.
 	fleet[0].ask(request{Do: "take", Key: "worst", Cost: limit.Burst})
 	redis.Kill()
-	away := time.Now()
+	killed := time.Now()
 	askAll(fleet, forever("worst", 1))
-	awaitAll(fleet, "the store to be given up", func(s tiered.Stats) bool { return s.Open == 1 })
-	eventually(t, "the outage to last", func() bool { return time.Since(away) > short(2*time.Second, 15*time.Second) })
+	awaitAll(fleet, "the breaker to open", func(s tiered.Stats) bool { return s.OpenBreakers == 1 })
+	eventually(t, "the outage to last", func() bool { return time.Since(killed) > short(2*time.Second, 15*time.Second) })
 	in := askAll(fleet, request{Do: "peak"})
 	redis.Restart()
 	back := time.Now()
-	awaitAll(fleet, "the store to be back", func(s tiered.Stats) bool { return s.Open == 0 && s.Closed > 0 && s.Owed == 0 })
-	t.Logf("away for %v; all were back %v later", back.Sub(away).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
+	awaitAll(fleet, "the breaker to close", func(s tiered.Stats) bool { return s.OpenBreakers == 0 && s.Closed > 0 && s.Unsynced == 0 })
+	t.Logf("unavailable for %v; all breakers were closed %v later", back.Sub(killed).Round(time.Millisecond), time.Since(back).Round(time.Millisecond))
 	for i, p := range fleet {
 		was := before[i].Goroutines
 		after := p.await("goroutines to end", func(r reply) bool { return r.Goroutines <= was+5 }) // fewer is a matter of the moment
@@ -117,9 +117,9 @@ func TestFleetFlaps(t *testing.T) {
 	began := time.Now()
 	for range short(10, 30) {
 		relay.Block()
-		awaitAll(fleet, "the store to be given up", func(s tiered.Stats) bool { return s.Open == 1 })
+		awaitAll(fleet, "the breaker to open", func(s tiered.Stats) bool { return s.OpenBreakers == 1 })
 		relay.Unblock()
-		awaitAll(fleet, "the store to be back", func(s tiered.Stats) bool { return s.Open == 0 })
+		awaitAll(fleet, "the breaker to close", func(s tiered.Stats) bool { return s.OpenBreakers == 0 })
 	}
 	t.Logf("%d flaps took %v", short(10, 30), time.Since(began).Round(time.Millisecond))
 	askAll(fleet, request{Do: "stop"})
@@ -150,25 +150,25 @@ func TestFleetPartition(t *testing.T) {
 	awaitAll(fleet, "decisions", func(s tiered.Stats) bool { return s.Store > 20 })
 	relay.Block()
 	cut := time.Now()
-	fleet[0].await("the store to be given up", func(r reply) bool { return r.Stats.Open == 1 })
+	fleet[0].await("the breaker to open", func(r reply) bool { return r.Stats.OpenBreakers == 1 })
 	eventually(t, "the outage to last", func() bool { return time.Since(cut) > short(time.Second, 15*time.Second) })
 	relay.Unblock()
-	fleet[0].await("the store to be back", func(r reply) bool { return r.Stats.Open == 0 && r.Stats.Owed == 0 })
-	away := time.Since(cut)
-	eventually(t, "a second to pass", func() bool { return time.Since(cut) > away+time.Second })
+	fleet[0].await("the breaker to close", func(r reply) bool { return r.Stats.OpenBreakers == 0 && r.Stats.Unsynced == 0 })
+	outage := time.Since(cut)
+	eventually(t, "a second to pass", func() bool { return time.Since(cut) > outage+time.Second })
 	askAll(fleet, request{Do: "stop"})
 	waitLoad(fleet)
 
 	list := grants(fleet, "k")
-	e, alone := excess(limit, list), limit.perNano()*float64(away)/fleetSize
-	then := total(during(phase{From: cut.Add(away).UnixNano(), To: math.MaxInt64}, list))
+	e, alone := excess(limit, list), limit.perNano()*float64(outage)/fleetSize
+	then := total(during(phase{From: cut.Add(outage).UnixNano(), To: math.MaxInt64}, list))
 	most := float64(2*limit.Burst) + alone
 	if n := sumStats(fleet[1:]).Fallback; n > 0 { // the machine was busy, and answers came late for the others, too
 		t.Logf("the others made %d decisions without the store", n)
 		most += float64(n * fleetCost)
 	}
 	t.Logf("cut off for %v, in which a share of the rate is %.0f units: excess %.1f, at most %.0f; %d units in the second after that",
-		away.Round(time.Millisecond), alone, e, most, then)
+		outage.Round(time.Millisecond), alone, e, most, then)
 	if e > most+rounding(limit) {
 		t.Errorf("excess %.1f, want %.0f or less", e, most)
 	}

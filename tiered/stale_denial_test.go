@@ -45,7 +45,7 @@ func newClockedTier(t *testing.T, clock *clockAt, store weir.Limiter) *tiered.Li
 var burst5 = weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 5}
 
 // A charge that is admitted after a larger one was refused makes the cached denial stale:
-// the next refusal must tell the time and the remaining units as the store would.
+// the next denial must have the RetryAfter and Remaining of the store.
 func TestTakeUpdatesDenial(t *testing.T) {
 	clock := newClock()
 	l, p := newClockedTier(t, clock, newClockedTable(t, clock)), newPolicy(t, burst5)
@@ -75,7 +75,7 @@ func TestTakeUpdatesDenial(t *testing.T) {
 }
 
 // What ends or shortens a reservation ends a denial that was made while it was open: the
-// next refusal tells the store's new time, and whoever waits so long is admitted.
+// next denial has the store's new RetryAfter, and a caller that waits that long is admitted.
 func TestHoldEndsAfterDenial(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -137,7 +137,7 @@ func TestSlotIsFreeAfterDenial(t *testing.T) {
 	}
 }
 
-// Another node may end a reservation at any moment, and nobody is told: a denial that was
+// Another node may end a reservation at any time without notice: a denial that was
 // made while one is open is not cached for more than 10 ms.
 func TestHeldDenialIsShort(t *testing.T) {
 	for name, limit := range map[string]weir.Limit{

@@ -10,38 +10,38 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-func TestCrowd(t *testing.T) {
-	var c tiered.Crowd
-	const ttl, rivals = 5 * time.Second, 1 << 50 // the same word, another key
+func TestAdmissionSketch(t *testing.T) {
+	var s tiered.AdmissionSketch
+	const ttl, otherTag = 5 * time.Second, 1 << 50 // added to a hash: same slot, other tag
 	now := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
-	came := func(hash uint64, want int, since time.Duration) {
+	observe := func(hash uint64, want int, since time.Duration) {
 		t.Helper()
-		if n, at := c.Came(hash, now, ttl); n != want || now.Sub(at) != since {
+		if n, at := s.Observe(hash, now, ttl); n != want || now.Sub(at) != since {
 			t.Errorf("%d calls since %v ago, want %d and %v", n, now.Sub(at), want, since)
 		}
 	}
-	came(7, 1, 0)
+	observe(7, 1, 0)
 	now = now.Add(2 * time.Second)
-	came(7, 2, 2*time.Second)
-	came(8, 1, 0)
+	observe(7, 2, 2*time.Second)
+	observe(8, 1, 0)
 	now = now.Add(3 * time.Second)
-	came(7, 3, 5*time.Second)
-	came(7+rivals, 0, 0) // takes a call
-	came(7, 3, 5*time.Second)
+	observe(7, 3, 5*time.Second)
+	observe(7+otherTag, 0, 0) // decrements the count of the other key
+	observe(7, 3, 5*time.Second)
 	now = now.Add(time.Millisecond)
-	came(7, 1, 0) // too long ago
-	came(7+rivals, 0, 0)
-	came(7+rivals, 1, 0) // nobody's any more
-	came(7, 0, 0)
-	came(7, 1, 0)
+	observe(7, 1, 0) // the count has expired
+	observe(7+otherTag, 0, 0)
+	observe(7+otherTag, 1, 0) // the slot is free
+	observe(7, 0, 0)
+	observe(7, 1, 0)
 	for n := 2; n <= 300; n++ {
-		came(7, min(n, 256), 0)
+		observe(7, min(n, 256), 0)
 	}
 }
 
-// Of keys that are asked for once or twice nothing is kept, and a busy one among them is leased all
-// the same.
-func TestBusyKeyInACrowd(t *testing.T) {
+// Keys that are used once or twice get no entry, and a busy key among them gets a lease
+// nevertheless.
+func TestBusyKeyAmongRareKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := leased(t, tiered.Config{})
 		p := newPolicy(t, weir.Limit{Rate: 1, Per: weir.Every(time.Minute), Burst: 1_000_000})
@@ -58,7 +58,7 @@ func TestBusyKeyInACrowd(t *testing.T) {
 	})
 }
 
-// Calls that were counted in the crowd count: the eighth gets a lease.
+// Calls that the admission sketch counted are part of the demand: the eighth call gets a lease.
 func TestEighthCallIsLeased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := leased(t, tiered.Config{})
@@ -67,7 +67,7 @@ func TestEighthCallIsLeased(t *testing.T) {
 			take(t, l, p, "k", 1)
 		}
 		if s := l.Stats(); s.Store != 7 || s.Lease != 13 {
-			t.Errorf("%d of 20 asked of the store, %d leased, want 7 and 13", s.Store, s.Lease)
+			t.Errorf("%d of 20 decided by the store, %d leased, want 7 and 13", s.Store, s.Lease)
 		}
 	})
 }

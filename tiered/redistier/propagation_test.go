@@ -9,9 +9,9 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// What one node learns or changes is known to all. They believe denials for a minute, so
-// whatever is felt earlier they have heard from the bus.
-func TestFleetHears(t *testing.T) {
+// Denials and changes of one node reach all others. Denials are cached for up to a minute, so a
+// node that notices a change earlier has received it over the bus.
+func TestPropagation(t *testing.T) {
 	redis := redistest.Start(t)
 	limit := nodeLimit{Rate: 1, Burst: 10, Per: time.Hour}
 	fleet := startFleet(t, nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: patient, MaxDeny: time.Minute})
@@ -19,10 +19,10 @@ func TestFleetHears(t *testing.T) {
 
 	t.Run("denial", func(t *testing.T) { deny(t, fleet, "k") })
 	t.Run("reset", func(t *testing.T) {
-		wantFelt(t, fleet, func(key string) time.Duration { return fleet[0].ask(request{Do: "reset", Key: key}).Took })
+		wantPropagated(t, fleet, func(key string) time.Duration { return fleet[0].ask(request{Do: "reset", Key: key}).Took })
 	})
 	t.Run("set", func(t *testing.T) {
-		wantFelt(t, fleet, func(string) time.Duration {
+		wantPropagated(t, fleet, func(string) time.Duration {
 			limit.Burst += 10
 			return fleet[0].ask(request{Do: "set", Limit: limit}).Took
 		})
@@ -31,7 +31,7 @@ func TestFleetHears(t *testing.T) {
 }
 
 // deny has the first node empty a key, and sees to it that the others know: they refuse
-// it without asking the store.
+// it without calling the store.
 func deny(t *testing.T, fleet []*process, key string) {
 	t.Helper()
 	var before []tiered.Stats
@@ -42,23 +42,23 @@ func deny(t *testing.T, fleet []*process, key string) {
 	}
 	for i, p := range fleet[1:] {
 		was := before[i+1]
-		p.await("word of the denial", func(r reply) bool { return r.Stats.Heard > was.Heard })
+		p.await("message of the denial", func(r reply) bool { return r.Stats.Received > was.Received })
 		for range 5 {
 			if p.ask(request{Do: "take", Key: key, Cost: 1}).Allowed {
 				t.Errorf("node %d admits what node 0 was denied", p.place)
 			}
 		}
 		if s := p.stats(); s.DenyCache != was.DenyCache+5 || s.StoreCalls != was.StoreCalls {
-			t.Errorf("node %d: %d of 5 denials were known, and the store was called %d times; want 5 and 0",
+			t.Errorf("node %d: %d of 5 denials were cached, and the store was called %d times; want 5 and 0",
 				p.place, s.DenyCache-was.DenyCache, s.StoreCalls-was.StoreCalls)
 		}
 	}
 }
 
-// wantFelt denies a key everywhere, has the first node change that, and measures when
+// wantPropagated denies a key everywhere, has the first node change that, and measures when
 // each node admits it again. This must be within 100 ms of the beginning of the call; where
 // the machine was too busy, it is measured again, twenty times in all.
-func wantFelt(t *testing.T, fleet []*process, change func(key string) time.Duration) {
+func wantPropagated(t *testing.T, fleet []*process, change func(key string) time.Duration) {
 	t.Helper()
 	const most, tries = 100 * time.Millisecond, 20
 	for try := range tries {
@@ -72,14 +72,14 @@ func wantFelt(t *testing.T, fleet []*process, change func(key string) time.Durat
 			if r.At == 0 || r.Failed != "" {
 				t.Fatalf("node %d has never admitted it: %s", i, r.Failed)
 			}
-			felt := time.Unix(0, r.At).Sub(began)
-			worst = max(worst, felt)
-			t.Logf("try %d: node %d admits after %v", try+1, i, felt.Round(10*time.Microsecond))
+			after := time.Unix(0, r.At).Sub(began)
+			worst = max(worst, after)
+			t.Logf("try %d: node %d admits after %v", try+1, i, after.Round(10*time.Microsecond))
 		}
 		t.Logf("the call took %v", took.Round(10*time.Microsecond))
 		if worst <= most {
 			return
 		}
 	}
-	t.Errorf("it was felt later than %v in %d of %d measurements", most, tries, tries)
+	t.Errorf("the change took longer than %v in %d of %d measurements", most, tries, tries)
 }

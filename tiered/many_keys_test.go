@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/tiered"
 )
 
-// BenchmarkManyKeys asks for keys so rarely that none is leased.
+// BenchmarkManyKeys uses each key so rarely that none is leased.
 func BenchmarkManyKeys(b *testing.B) {
 	keys := make([]string, 100_000)
 	for i := range keys {
