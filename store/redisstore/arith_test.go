@@ -142,11 +142,11 @@ func drawSmall(t *rapid.T) smallCase {
 		if err != nil {
 			continue
 		}
-		a, b, err := parts(l)
+		a, b, err := rateTerms(l)
 		if err != nil {
 			continue
 		}
-		return smallCase{newSmall(&numbers{policy: p}, p.Limits()[0]), mostUnits(l).span(a, b).w}
+		return smallCase{newSmall(&compiledLimits{policy: p}, p.Limits()[0]), mostUnits(l).span(a, b).w}
 	}
 }
 

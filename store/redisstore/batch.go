@@ -180,7 +180,7 @@ func (s *Store) shares(c *call) [][]int {
 }
 
 // part returns the charges of one share as a call of its own.
-func (c *call) part(share []int) *call {
+func (c *call) subcall(share []int) *call {
 	p := &call{op: c.op, ttl: c.ttl, until: c.until, charges: make([]charge, len(share))}
 	for i, at := range share {
 		p.charges[i] = c.charges[at]
@@ -199,55 +199,55 @@ func (c *call) join(p *call, share []int) {
 	c.now = max(c.now, p.now)
 }
 
-// scatter sends all parts at once.
+// scatter sends all subcalls at once.
 func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error {
-	parts, errs := make([]*call, len(shares)), make([]error, len(shares))
+	subcalls, errs := make([]*call, len(shares)), make([]error, len(shares))
 	var all sync.WaitGroup
 	for i, share := range shares {
-		parts[i] = whole.part(share)
-		all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+		subcalls[i] = whole.subcall(share)
+		all.Go(func() { errs[i] = s.send(ctx, subcalls[i]) })
 	}
 	all.Wait()
-	if half(parts, errs) {
+	if half(subcalls, errs) {
 		for i, share := range shares {
 			if errs[i] != nil {
-				parts[i] = whole.part(share)
-				all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+				subcalls[i] = whole.subcall(share)
+				all.Go(func() { errs[i] = s.send(ctx, subcalls[i]) })
 			}
 		}
 		all.Wait()
 	}
-	if err := s.failure(parts, errs); err != nil {
+	if err := s.failure(subcalls, errs); err != nil {
 		return err
 	}
 	for i, share := range shares {
-		whole.join(parts[i], share)
+		whole.join(subcalls[i], share)
 	}
 	return nil
 }
 
-// half says whether some parts of a call have changed something, and others have not, for
+// half says whether some subcalls of a call have changed something, and others have not, for
 // sure: these are worth a second try, lest nobody know what the call did.
-func half(parts []*call, errs []error) bool {
+func half(subcalls []*call, errs []error) bool {
 	changed, failed := false, false
 	for i, err := range errs {
 		if errors.Is(err, weir.ErrUnknown) {
 			return false
 		}
-		changed = changed || err == nil && parts[i].changed()
+		changed = changed || err == nil && subcalls[i].changed()
 		failed = failed || err != nil
 	}
 	return changed && failed
 }
 
-// failure returns the first error of a call's parts. If another part has changed
+// failure returns the first error of a call's subcalls. If another part has changed
 // something, or may have, what the call did is unknown.
-func (s *Store) failure(parts []*call, errs []error) (first error) {
+func (s *Store) failure(subcalls []*call, errs []error) (first error) {
 	changed, unknown := false, false
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			changed = changed || parts[i].changed()
+			changed = changed || subcalls[i].changed()
 			continue
 		case first == nil:
 			first = err

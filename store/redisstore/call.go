@@ -24,10 +24,10 @@ type call struct {
 	outcomes []outcome
 	err      error
 
-	until weir.Instant     // when the caller leaves
-	since map[*numbers]int // where the script wants the past of a set to begin
-	at    int64            // µs: whose calendars to tell
-	newer int              // how often a row was of a later version
+	until weir.Instant            // when the caller leaves
+	since map[*compiledLimits]int // where the script wants the past of a set to begin
+	at    int64                   // µs: whose calendars to tell
+	newer int                     // how often a row was of a later version
 	tries int
 	small bool    // it was sent to small.lua
 	rows  [][]int // and these of its charges are to the same row
@@ -38,14 +38,14 @@ type call struct {
 // A charge is a row and what is done to it.
 type charge struct {
 	key  string
-	n    *numbers
+	n    *compiledLimits
 	cost int64
 	id   [16]byte // of a hold
 	at   int64    // µs: when it was charged, for a refund
 	used int64    // charged before anything is decided, whether it fits or not
 }
 
-// An outcome is what the script says of a charge: six numbers, for decisions whether
+// An outcome is what the script says of a charge: six values, for decisions whether
 // it fitted, by which limit, remaining, retry and reset after so many µs, and why not,
 // with the bit outcomeHeld if holds are open.
 type outcome [6]int64
@@ -116,7 +116,7 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 	if c.newer > 1 { // and looking again did not help: the record of that version is lost
 		b = append(b, `,"lost":true`...)
 	}
-	var sets []*numbers
+	var sets []*compiledLimits
 	places := make(map[string]int, len(c.charges)) // of keys
 	b = append(b, `,"charges":[`...)
 	for i := range c.charges {
@@ -135,8 +135,8 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 	b = append(bytes.TrimSuffix(b, comma), ']')
 	b = append(c.appendUsed(b), `,"sets":[`...)
 	for _, n := range sets {
-		since, asked := c.since[n]
-		if !asked {
+		since, requested := c.since[n]
+		if !requested {
 			since = n.version
 		}
 		b = append(b, n.set(c.at, since)...)
@@ -213,7 +213,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusOlder:
 		if c.since == nil {
-			c.since = map[*numbers]int{}
+			c.since = map[*compiledLimits]int{}
 		}
 		c.since[c.charges[reply[2]-1].n] = int(reply[3])
 		return false
@@ -232,14 +232,14 @@ func (c *call) decode(reply []int64) (done bool) {
 	return true
 }
 
-func (c *call) decodeOutcomes(numbers []int64) bool {
-	if len(numbers) != len(c.charges)*len(outcome{}) {
-		c.err = fmt.Errorf("redisstore: a script answered %d numbers for %d charges", len(numbers), len(c.charges))
+func (c *call) decodeOutcomes(values []int64) bool {
+	if len(values) != len(c.charges)*len(outcome{}) {
+		c.err = fmt.Errorf("redisstore: a script answered %d values for %d charges", len(values), len(c.charges))
 		return true
 	}
 	c.outcomes = make([]outcome, len(c.charges))
 	for i := range c.outcomes {
-		copy(c.outcomes[i][:], numbers[i*len(outcome{}):])
+		copy(c.outcomes[i][:], values[i*len(outcome{}):])
 	}
 	return true
 }
@@ -260,12 +260,12 @@ func (c *call) changed() bool {
 	return false
 }
 
-// renumber lets the charges be decided by what is in force now, for what callers have asked for:
+// resolveAgain lets the charges be decided by what is in force now, for what callers have asked for:
 // what was in force before may itself have been replaced, which says nothing about them.
-func (c *call) renumber(s *Store) error {
+func (c *call) resolveAgain(s *Store) error {
 	for i := range c.charges {
 		ch := &c.charges[i]
-		n, err := s.resolve(context.Background(), ch.n.asked)
+		n, err := s.resolve(context.Background(), ch.n.requested)
 		if err != nil {
 			return err
 		}

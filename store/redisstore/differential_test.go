@@ -277,7 +277,7 @@ func (d *duel) limit(a weir.Algorithm) weir.Limit {
 	}
 	if odd := l; d.oneIn(3) {
 		odd.Rate = one[int64](d, 60, 100, 250, 997, 1000, 3600)
-		if num, _, err := parts(odd); err == nil && num <= 1000 {
+		if num, _, err := rateTerms(odd); err == nil && num <= 1000 {
 			l = odd
 		}
 	}
@@ -422,12 +422,12 @@ func together(t testing.TB, s *Store, charges ...weir.Charge) []*request {
 		requests[i].n, requests[i].key, requests[i].cost = n, rowKey(n.rows, c.Key), c.Cost
 		requests[i].begin(weir.Now().Add(time.Minute))
 	}
-	l := s.lanes[0]
+	q := s.queues[0]
 	s.under.Add(int64(len(requests)))
-	l.mu.Lock()
-	l.queue = append(l.queue, requests...)
-	l.wake.Signal()
-	l.mu.Unlock()
+	q.mu.Lock()
+	q.waiting = append(q.waiting, requests...)
+	q.wake.Signal()
+	q.mu.Unlock()
 	for _, r := range requests {
 		<-r.done
 	}

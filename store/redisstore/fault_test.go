@@ -260,7 +260,7 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 		_, err := s.Take(context.Background(), p, "other", 1)
 		first <- err
 	}()
-	eventually(t, "a sender to be away", func() bool { return s.Stats().Commands > sent })
+	eventually(t, "a sender to wait for its reply", func() bool { return s.Stats().Commands > sent })
 	ctx, leave := context.WithCancel(context.Background())
 	answer := make(chan error, 1)
 	go func() {
@@ -268,10 +268,10 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 		answer <- err
 	}()
 	eventually(t, "the request to be queued", func() bool {
-		l := s.lanes[0]
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.queue) == 1
+		q := s.queues[0]
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting) == 1
 	})
 	leave()
 	if err := <-answer; !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
@@ -1029,10 +1029,10 @@ func clusterLosesAMaster(t *testing.T, cluster *redistest.Cluster, to Server, no
 // clusterKeys returns 50 keys, some of which share a lane although they lie on different
 // masters.
 func clusterKeys(s *Store, p *weir.Policy) (keys []string) {
-	shared := s.lanes[2*redisconn.Slots/3*clusterLanes/redisconn.Slots]
+	shared := s.queues[2*redisconn.Slots/3*clusterQueues/redisconn.Slots]
 	for i := 0; len(keys) < 50; i++ {
 		key := fmt.Sprint("k", i)
-		if len(keys) < 40 || s.laneOf(rowKey(s.rowPrefix(p.Name()), key)) == shared {
+		if len(keys) < 40 || s.queueOf(rowKey(s.rowPrefix(p.Name()), key)) == shared {
 			keys = append(keys, key)
 		}
 	}

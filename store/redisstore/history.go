@@ -280,7 +280,7 @@ func (h *history) past(since, version int) []byte {
 		if c.version <= since || c.version > version {
 			continue
 		}
-		n, err := h.store.newNumbers(c.new, h, c.version)
+		n, err := h.store.compileLimits(c.new, h, c.version)
 		if err != nil {
 			continue // Set has refused it; another program may not have
 		}
@@ -315,7 +315,7 @@ func (s *Store) Set(ctx context.Context, old, new *weir.Policy) error {
 		return err
 	}
 	h := s.historyOf(new.Name())
-	if _, err := s.newNumbers(new, h, 0); err != nil {
+	if _, err := s.compileLimits(new, h, 0); err != nil {
 		return err
 	}
 	ctx, cancel := s.withDeadline(ctx)

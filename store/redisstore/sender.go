@@ -13,12 +13,12 @@ import (
 
 // A sender sends what has gathered in a lane, and hands out the answers.
 type sender struct {
-	store  *Store
-	lane   *lane
-	place  int            // in the lane
-	client rueidis.Client // this sender's own
-	failed int64          // how many failures the store had seen when this client last answered
-	lost   lost           // of a cluster's: what failed
+	store    *Store
+	queue    *sendQueue
+	place    int            // in the lane
+	client   rueidis.Client // this sender's own
+	failed   int64          // how many failures the store had seen when this client last answered
+	failures recentFailures // of a cluster's: what failed
 
 	// Reused from one round to the next.
 	requests []*request
@@ -30,21 +30,21 @@ type sender struct {
 	keys     []string
 	args     []string
 	commands []rueidis.Completed
-	ways     []way // of commands
+	routes   []route // of commands
 }
 
 // A row is the requests for one key that take.lua serves with one run after the
 // other.
 type row struct {
 	key      string
-	n        *numbers
+	n        *compiledLimits
 	requests []*request
 }
 
 // A take is one call of take.lua: rows[from:to].
 type take struct {
 	from, to int
-	brief    int // so many numbers are said of each row; 0 = it depends
+	brief    int // values in the reply for each row; 0 = it depends
 }
 
 // A pending is a call, and who waits for it: one request with a call of
@@ -58,13 +58,13 @@ type pending struct {
 // slot. More would save little, and hold up others on the server.
 const rowsPerCall = 32
 
-func newSender(l *lane, place int, client rueidis.Client) *sender {
-	return &sender{store: l.store, lane: l, place: place, client: client, lost: lost{slots: map[uint16]bool{}}, places: map[string]int{}}
+func newSender(q *sendQueue, place int, client rueidis.Client) *sender {
+	return &sender{store: q.store, queue: q, place: place, client: client, failures: recentFailures{slots: map[uint16]bool{}}, places: map[string]int{}}
 }
 
 func (s *sender) run() {
 	for {
-		s.requests = s.lane.next(s.place, s.requests, len(s.rows))
+		s.requests = s.queue.next(s.place, s.requests, len(s.rows))
 		if len(s.requests) == 0 {
 			return
 		}
@@ -195,7 +195,7 @@ func (p *pending) takes() bool {
 	return len(p.requests) > 0 && p.requests[0].call == nil && p.tries == 0
 }
 
-// sendTakes sends all rows, those under the same numbers together.
+// sendTakes sends all rows, grouping rows with the same compiled limits.
 func (s *sender) sendTakes() {
 	if len(s.rows) == 0 {
 		return
@@ -216,8 +216,8 @@ func (s *sender) sendTakes() {
 	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
 		keys, args := s.encodeTake(&s.takes[i])
 		return takeScript.command(s.client.B(), named, keys, args)
-	}, func(i int, numbers []int64, err error) {
-		s.decodeTake(&s.takes[i], numbers, err)
+	}, func(i int, values []int64, err error) {
+		s.decodeTake(&s.takes[i], values, err)
 	})
 }
 
@@ -269,20 +269,20 @@ func eachRun(requests []*request, f func(units int64, run []*request)) {
 }
 
 // decodeTake hands out what take.lua answered.
-func (s *sender) decodeTake(t *take, numbers []int64, err error) {
+func (s *sender) decodeTake(t *take, values []int64, err error) {
 	var now int64
 	if err == nil {
-		now, numbers = numbers[0], numbers[1:]
+		now, values = values[0], values[1:]
 	}
 	for i := t.from; i < t.to; i++ {
 		row := &s.rows[i]
 		if err == nil && t.brief > 0 {
-			s.decodeBrief(row, now, numbers[:t.brief])
-			numbers = numbers[t.brief:]
+			s.decodeBrief(row, now, values[:t.brief])
+			values = values[t.brief:]
 			continue
 		}
 		if err == nil {
-			numbers = s.decodeRow(row, now, numbers)
+			values = s.decodeRow(row, now, values)
 			continue
 		}
 		for _, r := range row.requests {
@@ -302,17 +302,17 @@ func concernsOne(err error) bool {
 }
 
 // decodeBrief hands out the answer to the one request of a row, for one unit.
-func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
+func (s *sender) decodeBrief(row *row, now int64, values []int64) {
 	m, r := row.n.small, row.requests[0]
-	ahead := pair{w: numbers[0] >> 1}
-	if len(numbers) > 1 {
-		ahead.f = numbers[1]
+	ahead := pair{w: values[0] >> 1}
+	if len(values) > 1 {
+		ahead.f = values[1]
 	}
 	switch {
-	case numbers[0] < 0:
+	case values[0] < 0:
 		s.addToCall(r, true)
 		return
-	case numbers[0]&1 == 1:
+	case values[0]&1 == 1:
 		r.decision = m.admitted(m.plus(ahead, m.one))
 	default:
 		r.decision = m.refused(ahead, 1)
@@ -322,13 +322,13 @@ func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
 	}
 }
 
-func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) {
+func (s *sender) decodeRow(row *row, now int64, values []int64) (rest []int64) {
 	m := row.n.small
-	mine, ahead := numbers[0] >= 0, pair{numbers[0], numbers[1]}
-	numbers = numbers[2:]
+	mine, ahead := values[0] >= 0, pair{values[0], values[1]}
+	values = values[2:]
 	eachRun(row.requests, func(units int64, run []*request) {
-		admitted := int(numbers[0])
-		numbers = numbers[1:]
+		admitted := int(values[0])
+		values = values[1:]
 		for i, r := range run {
 			switch {
 			case !mine:
@@ -347,13 +347,13 @@ func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) 
 			}
 		}
 	})
-	return numbers
+	return values
 }
 
 // exchange sends n commands in one pipeline and calls answered with each answer. What
 // a server did not do because it does not know the script is sent again: the first
 // with the text, and then the others by name.
-func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) {
+func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) {
 	s.order = s.order[:0]
 	for i := range n {
 		s.order = append(s.order, i)
@@ -362,35 +362,35 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
 		cmd := command(due[0], false)
-		w := s.wayOf(cmd, weir.Now())
-		numbers, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
-		s.arrived(w, err)
-		answered(due[0], numbers, err)
+		w := s.routeOf(cmd, weir.Now())
+		values, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
+		s.noteReply(w, err)
+		answered(due[0], values, err)
 		due = s.pipeline(due[1:], command, answered)
 	}
 }
 
 // pipeline sends commands by name and returns those whose script was not known.
-func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) (unknown []int) {
+func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) (unknown []int) {
 	if len(places) == 0 {
 		return nil
 	}
-	s.commands, s.ways = s.commands[:0], s.ways[:0]
+	s.commands, s.routes = s.commands[:0], s.routes[:0]
 	now := weir.Now()
 	for _, i := range places {
 		cmd := command(i, true)
-		w := s.wayOf(cmd, now)
-		s.commands, s.ways = append(s.commands, w.send(cmd)), append(s.ways, w)
+		w := s.routeOf(cmd, now)
+		s.commands, s.routes = append(s.commands, w.send(cmd)), append(s.routes, w)
 	}
 	s.store.counts.commands.Add(int64(len(places)))
 	for k, r := range s.client.DoMulti(context.Background(), s.commands...) {
-		numbers, err := r.AsIntSlice()
-		s.arrived(s.ways[k], err)
+		values, err := r.AsIntSlice()
+		s.noteReply(s.routes[k], err)
 		if unknownScript(err) {
 			unknown = append(unknown, places[k])
 			continue
 		}
-		answered(places[k], numbers, err)
+		answered(places[k], values, err)
 	}
 	return unknown
 }
@@ -406,16 +406,16 @@ func (s *sender) sendCalls() {
 			}
 			script, keys, args := round[i].encode(s.store)
 			return script.command(s.client.B(), named, keys, args)
-		}, func(i int, numbers []int64, err error) {
-			s.answered(round[i], numbers, err)
+		}, func(i int, values []int64, err error) {
+			s.answered(round[i], values, err)
 		})
 	}
 }
 
 // answered takes the answer to a call.
-func (s *sender) answered(p *pending, numbers []int64, err error) {
+func (s *sender) answered(p *pending, values []int64, err error) {
 	p.err = err
-	if err == nil && !p.decode(numbers) {
+	if err == nil && !p.decode(values) {
 		if p.small { // it is do.lua's, as it is
 			s.calls = append(s.calls, p)
 			return
@@ -454,7 +454,7 @@ func (s *sender) again(p *pending) bool {
 		p.err = errChanging
 		return false
 	}
-	if p.err = p.renumber(s.store); p.err != nil {
+	if p.err = p.resolveAgain(s.store); p.err != nil {
 		return false
 	}
 	s.calls = append(s.calls, p)

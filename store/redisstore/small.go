@@ -19,14 +19,14 @@ type small struct {
 	most  pair // the same of the burst and all debt
 	cap   int64
 	one   pair   // how long a unit takes to come back
-	brief int    // how many numbers are said of a row that one unit is taken from; 0 = as of others
+	brief int    // values in the reply for a row from which one unit is taken; 0 = the general format
 	text  string // all of this for the script
 }
 
-func newSmall(n *numbers, l weir.Limit) *small {
-	a, b, err := parts(l)
+func newSmall(n *compiledLimits, l weir.Limit) *small {
+	a, b, err := rateTerms(l)
 	if err != nil {
-		return nil // newNumbers has said so
+		return nil // compileLimits has said so
 	}
 	m := &small{a: a, b: b, burst: units(l.Burst).span(a, b), cap: l.Burst}
 	m.most = mostUnits(l).span(a, b)
@@ -42,9 +42,9 @@ func newSmall(n *numbers, l weir.Limit) *small {
 	return m
 }
 
-// doubles appends numbers below 2^53 as the scripts read them.
-func doubles(b []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
+// doubles appends integers below 2^53 as the scripts read them.
+func doubles(b []byte, values ...int64) []byte {
+	for _, n := range values {
 		b = binary.BigEndian.AppendUint64(b, math.Float64bits(float64(n)))
 	}
 	return b

@@ -103,20 +103,20 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int, timeout
 	var held []*call
 	refused := false
 	for _, share := range shares {
-		part := holds.part(share)
-		part.until = timer.until(weir.Now())
+		sub := holds.subcall(share)
+		sub.until = timer.until(weir.Now())
 		if refused {
-			part.op = opPeek // nothing more is taken, but each is told how it stands
+			sub.op = opPeek // nothing more is taken, but each is told how it stands
 		}
-		if err := s.send(ctx, part); err != nil {
+		if err := s.send(ctx, sub); err != nil {
 			s.settleAll(held, 0)
 			return err
 		}
-		whole.join(part, share)
-		if part.op == opHold && part.allowed() {
-			held = append(held, part)
+		whole.join(sub, share)
+		if sub.op == opHold && sub.allowed() {
+			held = append(held, sub)
 		}
-		refused = refused || !part.allowed()
+		refused = refused || !sub.allowed()
 	}
 	if refused {
 		s.settleAll(held, 0)
@@ -162,7 +162,7 @@ func withIDs(charges []charge) []charge {
 // used.
 func (s *Store) settleAll(held []*call, used int64) {
 	for _, h := range held {
-		c := h.part(everyPlace(h))
+		c := h.subcall(everyPlace(h))
 		c.op = opSettle
 		for i := range c.charges {
 			c.charges[i].cost *= used
@@ -183,6 +183,6 @@ func everyPlace(c *call) []int {
 func (s *Store) sendAlone(c *call) {
 	r := newRequest()
 	r.call = c
-	r.begin(weir.Instant(algo.Never))           // nobody waits, so nobody leaves
-	_ = s.laneOf(c.charges[0].key).add(r, true) // once closed it cannot be sent, and the holds expire
+	r.begin(weir.Instant(algo.Never))            // nobody waits, so nobody leaves
+	_ = s.queueOf(c.charges[0].key).add(r, true) // once closed it cannot be sent, and the holds expire
 }

@@ -107,8 +107,8 @@ type Store struct {
 	evictors []Evictor
 	unwatch  func()
 	closings []func() // of the senders' clients
-	lanes    []*lane
-	patrol   *patrol
+	queues   []*sendQueue
+	sweeper  *timeoutSweeper
 	general  bool          // tests: only do.lua is used
 	skew     time.Duration // tests: by how much this process's clock is ahead
 	held     *heldKeys
@@ -117,8 +117,8 @@ type Store struct {
 	replaced  replaced
 	bindings  [cached]atomic.Pointer[binding]
 	requests  sync.Pool
-	answering atomic.Pointer[guide] // of a cluster: one that has answered, nil if none is known
-	under     atomic.Int64          // requests under way: queued, or sent and not answered
+	healthy   atomic.Pointer[healthyNode] // of a cluster: one that has answered, nil if none is known
+	under     atomic.Int64                // requests under way: queued, or sent and not answered
 	counts    counts
 	closing   sync.Once
 }
@@ -179,25 +179,25 @@ func (s *Store) start(ctx context.Context, c Config) error {
 		return err
 	}
 	s.counts.failures.Store(0) // the watch has begun, which is none
-	if err := s.startLanes(ctx); err != nil {
+	if err := s.startQueues(ctx); err != nil {
 		return err
 	}
-	s.patrol = newPatrol(s)
+	s.sweeper = newTimeoutSweeper(s)
 	return nil
 }
 
-// startLanes starts the senders.
-func (s *Store) startLanes(ctx context.Context) error {
+// startQueues starts the senders.
+func (s *Store) startQueues(ctx context.Context) error {
 	if s.cluster {
-		for _, key := range signposts(clusterLanes) {
-			l := newLane(s)
-			l.signpost = key
+		for _, key := range sampleKeys(clusterQueues) {
+			l := newSendQueue(s)
+			l.sampleKey = key
 			l.start(s.client)
-			s.lanes = append(s.lanes, l)
+			s.queues = append(s.queues, l)
 		}
 		return nil
 	}
-	l := newLane(s)
+	l := newSendQueue(s)
 	for range senders {
 		client, closing, err := s.conn.Direct(ctx)
 		if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) startLanes(ctx context.Context) error {
 		s.closings = append(s.closings, closing)
 		l.start(client)
 	}
-	s.lanes = []*lane{l}
+	s.queues = []*sendQueue{l}
 	return nil
 }
 
@@ -219,24 +219,24 @@ func (s *Store) closeAll() {
 	}
 }
 
-// clusterLanes is how many lanes serve a cluster, each its share of the slots, so that
+// clusterQueues is how many lanes serve a cluster, each its share of the slots, so that
 // a node which does not answer holds up only what lies on it, and at each end of its
 // slots what shares a lane with them: a sixty-fourth of all keys at most.
-const clusterLanes = 64
+const clusterQueues = 64
 
-// laneOf returns the lane for a row.
-func (s *Store) laneOf(key string) *lane { return s.lanes[s.place(key)] }
+// queueOf returns the lane for a row.
+func (s *Store) queueOf(key string) *sendQueue { return s.queues[s.queueIndexOf(key)] }
 
 // place returns which of the lanes is a row's.
-func (s *Store) place(key string) int {
-	if len(s.lanes) == 1 {
+func (s *Store) queueIndexOf(key string) int {
+	if len(s.queues) == 1 {
 		return 0
 	}
-	return placeOf(key, len(s.lanes))
+	return queueIndex(key, len(s.queues))
 }
 
-// placeOf returns which of n lanes has the slot of a key.
-func placeOf(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 }
+// queueIndex returns which of n lanes has the slot of a key.
+func queueIndex(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 }
 
 // Timeout returns how long a decision may take: Config.Timeout, or its default.
 func (s *Store) Timeout() time.Duration { return s.timeout }
@@ -256,25 +256,25 @@ func (p patient) Do(ctx context.Context, b *weir.Batch) error { return p.do(ctx,
 // Partitions returns how many parts the store has that fail on their own: 1 for one server,
 // and for a cluster as many as it takes that a node which hangs holds up little but
 // what lies on it. It never changes.
-func (s *Store) Partitions() int { return len(s.lanes) }
+func (s *Store) Partitions() int { return len(s.queues) }
 
 // Partition returns, from 0 to Partitions() - 1, the part on which what p counts for key lies. It
 // is always the same, in every process, and Redis is not asked.
 func (s *Store) Partition(p *weir.Policy, key string) int {
-	if len(s.lanes) == 1 {
+	if len(s.queues) == 1 {
 		return 0
 	}
-	return s.place(rowKey(s.rowsOf(p), key))
+	return s.queueIndexOf(rowKey(s.rowsOf(p), key))
 }
 
 // Close waits for decisions that are under way and for Config.OnReplaced, and closes the connections.
 func (s *Store) Close() {
 	s.closing.Do(func() {
 		s.replaced.close()
-		for _, l := range s.lanes {
+		for _, l := range s.queues {
 			l.close()
 		}
-		s.patrol.close()
+		s.sweeper.close()
 		s.unwatch()
 		s.closeAll()
 		s.conn.Close()
@@ -322,24 +322,24 @@ func (s *Store) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
 
 // A binding remembers which numbers a policy means.
 type binding struct {
-	policy  *weir.Policy
-	numbers *numbers
+	policy *weir.Policy
+	limits *compiledLimits
 }
 
 // cached is how many bindings are remembered, each policy having one place.
 const cached = 1024
 
 // bound returns the numbers in force for p if they are known, else nil.
-func (s *Store) bound(p *weir.Policy, now weir.Instant) *numbers {
+func (s *Store) bound(p *weir.Policy, now weir.Instant) *compiledLimits {
 	b := s.bindings[p.Compiled().Serial%cached].Load()
-	if b == nil || b.policy != p || b.numbers.version != b.numbers.history.version() || b.numbers.history.mayHaveChanged(now) {
+	if b == nil || b.policy != p || b.limits.version != b.limits.history.version() || b.limits.history.mayHaveChanged(now) {
 		return nil
 	}
-	return b.numbers
+	return b.limits
 }
 
 // resolve returns the numbers in force for p, and asks Redis if they may have changed.
-func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
+func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*compiledLimits, error) {
 	if n := s.bound(p, weir.Now()); n != nil {
 		return n, nil
 	}
@@ -353,12 +353,12 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 		return n, nil
 	}
 	in, last, version := h.inForce(p)
-	n, err := s.newNumbers(in, h, version)
+	n, err := s.compileLimits(in, h, version)
 	if err != nil {
 		return nil, err
 	}
 	h.note(p, last, version)
-	n.asked = p
+	n.requested = p
 	s.bindings[p.Compiled().Serial%cached].Store(&binding{p, n})
 	return n, nil
 }
@@ -403,7 +403,7 @@ func (s *Store) wait(ctx context.Context, r *request, deadline weir.Instant) err
 		key = r.call.charges[0].key
 	}
 	r.begin(deadline)
-	if err := s.laneOf(key).add(r, false); err != nil {
+	if err := s.queueOf(key).add(r, false); err != nil {
 		return err
 	}
 	if ctx.Done() == nil {

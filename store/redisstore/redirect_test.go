@@ -19,17 +19,17 @@ import (
 // charged once.
 func clusterRedirects(t *testing.T, cluster *redistest.Cluster, to Server) {
 	s := open(t, Config{Redis: to, Now: still})
-	for i, key := range signposts(len(s.lanes)) {
-		if got := s.laneOf(key); got != s.lanes[i] || got.signpost != key {
-			t.Fatalf("lane %d has the signpost %q, which is no key of it", i, got.signpost)
+	for i, key := range sampleKeys(len(s.queues)) {
+		if got := s.queueOf(key); got != s.queues[i] || got.sampleKey != key {
+			t.Fatalf("lane %d has the sampleKey %q, which is no key of it", i, got.sampleKey)
 		}
 	}
 	for _, p := range twoWays(t) {
 		charges := onThree(s, p, 1, 1, 1)
 		away := rowKey(s.rowPrefix(p.Name()), charges[2].Key) // on master 0
-		sender := newSender(s.laneOf(away), 0, s.client)
-		sender.arrived(way{slot: redisconn.Slot(away)}, io.ErrUnexpectedEOF)
-		s.answering.Store(&guide{key: rowKey(s.rowPrefix(p.Name()), charges[1].Key)})
+		sender := newSender(s.queueOf(away), 0, s.client)
+		sender.noteReply(route{slot: redisconn.Slot(away)}, io.ErrUnexpectedEOF)
+		s.healthy.Store(&healthyNode{key: rowKey(s.rowPrefix(p.Name()), charges[1].Key)})
 		before := redirections(cluster.Masters()[1])
 		n, err := s.resolve(context.Background(), p)
 		if err != nil {
@@ -68,48 +68,48 @@ func evalOf(key string) rueidis.Completed {
 // have failed in any case, the others if it had them since.
 func TestDetours(t *testing.T) {
 	s := &Store{cluster: true}
-	for _, key := range signposts(3) {
-		l := newLane(s)
-		l.signpost = key
-		s.lanes = append(s.lanes, l)
+	for _, key := range sampleKeys(3) {
+		l := newSendQueue(s)
+		l.sampleKey = key
+		s.queues = append(s.queues, l)
 	}
-	well, ill := newSender(s.lanes[0], 0, nil), newSender(s.lanes[1], 0, nil)
-	answer := func() *guide { // to a command for "a" that is sent now
-		first := well.wayOf(evalOf("a"), weir.Now())
-		well.arrived(first, nil)
-		return first.next
+	well, ill := newSender(s.queues[0], 0, nil), newSender(s.queues[1], 0, nil)
+	answer := func() *healthyNode { // to a command for "a" that is sent now
+		first := well.routeOf(evalOf("a"), weir.Now())
+		well.noteReply(first, nil)
+		return first.candidate
 	}
 	known := answer()
-	if known == nil || known.key != "a" || s.answering.Load() != known {
-		t.Fatalf("after an answer %v guides, want it", s.answering.Load())
+	if known == nil || known.key != "a" || s.healthy.Load() != known {
+		t.Fatalf("after an answer %v guides, want it", s.healthy.Load())
 	}
-	if w := well.wayOf(evalOf("b"), weir.Now()); w.by != nil || w.next != nil {
+	if w := well.routeOf(evalOf("b"), weir.Now()); w.via != nil || w.candidate != nil {
 		t.Errorf("while there is a guide it goes %+v, want straight, and looks for none", w)
 	}
-	if w := well.wayOf(evalOf("b"), weir.Now().Add(2*guideFor)); w.next == nil || w.next.key != "b" {
+	if w := well.routeOf(evalOf("b"), weir.Now().Add(2*healthyFor)); w.candidate == nil || w.candidate.key != "b" {
 		t.Error("a guide that answered long ago is kept")
 	}
 
-	ill.arrived(ill.wayOf(evalOf("c"), weir.Now()), io.EOF)
-	detour := ill.wayOf(evalOf("c"), weir.Now())
-	if detour.by != known || ill.wayOf(evalOf("d"), weir.Now()).by != nil {
+	ill.noteReply(ill.routeOf(evalOf("c"), weir.Now()), io.EOF)
+	redirected := ill.routeOf(evalOf("c"), weir.Now())
+	if redirected.via != known || ill.routeOf(evalOf("d"), weir.Now()).via != nil {
 		t.Error("with a guide of before, what has failed does not go by it, or its neighbours do")
 	}
-	if ill.arrived(detour, io.EOF); s.answering.Load() != nil {
+	if ill.noteReply(redirected, io.EOF); s.healthy.Load() != nil {
 		t.Error("a guide that failed is kept")
 	}
-	if ill.wayOf(evalOf("c"), weir.Now()).by == nil || ill.wayOf(evalOf("d"), weir.Now()).by != nil {
+	if ill.routeOf(evalOf("c"), weir.Now()).via == nil || ill.routeOf(evalOf("d"), weir.Now()).via != nil {
 		t.Error("without a guide, what has failed goes straight on, or its neighbours do not")
 	}
 	known = answer()
 	for _, key := range []string{"c", "d"} {
-		w := ill.wayOf(evalOf(key), weir.Now())
-		if sent := w.send(evalOf(key)); w.by != known || sent.Slot() != redisconn.Slot("a") {
+		w := ill.routeOf(evalOf(key), weir.Now())
+		if sent := w.send(evalOf(key)); w.via != known || sent.Slot() != redisconn.Slot("a") {
 			t.Errorf("%s goes %+v, want by way of a", key, w)
 		}
 	}
 
-	if w := ill.wayOf(evalOf("c"), weir.Now().Add(detourFor)); w.by != nil {
+	if w := ill.routeOf(evalOf("c"), weir.Now().Add(redirectFor)); w.via != nil {
 		t.Error("it goes on taking detours")
 	}
 }

@@ -119,22 +119,22 @@ func TestParts(t *testing.T) {
 		t.Errorf("one server: part %d of %d, timeout %v", one.Partition(p, "k"), one.Partitions(), one.Timeout())
 	}
 	many := &Store{cluster: true, prefix: "weir:"}
-	for range clusterLanes {
-		many.lanes = append(many.lanes, &lane{})
+	for range clusterQueues {
+		many.queues = append(many.queues, &sendQueue{})
 	}
-	if many.Partitions() != clusterLanes {
-		t.Errorf("a cluster: %d parts, want %d", many.Partitions(), clusterLanes)
+	if many.Partitions() != clusterQueues {
+		t.Errorf("a cluster: %d parts, want %d", many.Partitions(), clusterQueues)
 	}
 	seen := map[int]bool{}
 	for i := range 2000 {
 		key := fmt.Sprint("{k}%", i)
 		part := many.Partition(p, key)
-		if many.lanes[part] != many.laneOf(rowKey(many.rowPrefix(p.Name()), key)) {
+		if many.queues[part] != many.queueOf(rowKey(many.rowPrefix(p.Name()), key)) {
 			t.Fatalf("key %q: part %d is not its lane's", key, part)
 		}
 		seen[part] = true
 	}
-	if len(seen) != clusterLanes {
-		t.Errorf("2000 keys lie on %d parts of %d", len(seen), clusterLanes)
+	if len(seen) != clusterQueues {
+		t.Errorf("2000 keys lie on %d parts of %d", len(seen), clusterQueues)
 	}
 }

@@ -12,59 +12,59 @@ import (
 // as there is something under way it looks when the first will be late, and eight times in
 // a timeout at least: who came meanwhile may have less time than others, and so may wait
 // an eighth longer than he has.
-type patrol struct {
+type timeoutSweeper struct {
 	store *Store
 	work  chan struct{} // has room for one: there is something under way
 	stop  chan struct{}
-	run   sync.WaitGroup
+	wg    sync.WaitGroup
 }
 
-func newPatrol(s *Store) *patrol {
-	p := &patrol{store: s, work: make(chan struct{}, 1), stop: make(chan struct{})}
-	p.run.Go(p.walk)
-	return p
+func newTimeoutSweeper(s *Store) *timeoutSweeper {
+	w := &timeoutSweeper{store: s, work: make(chan struct{}, 1), stop: make(chan struct{})}
+	w.wg.Go(w.loop)
+	return w
 }
 
 // wake is called when something is under way after a while of nothing.
-func (p *patrol) wake() {
+func (w *timeoutSweeper) wake() {
 	select {
-	case p.work <- struct{}{}:
+	case w.work <- struct{}{}:
 	default:
 	}
 }
 
-func (p *patrol) close() {
-	close(p.stop)
-	p.run.Wait()
+func (w *timeoutSweeper) close() {
+	close(w.stop)
+	w.wg.Wait()
 }
 
-func (p *patrol) walk() {
-	most := max(time.Millisecond, p.store.timeout/8)
+func (w *timeoutSweeper) loop() {
+	most := max(time.Millisecond, w.store.timeout/8)
 	timer := time.NewTimer(most)
 	defer timer.Stop()
 	for {
-		if p.store.under.Load() == 0 {
+		if w.store.under.Load() == 0 {
 			select {
-			case <-p.work:
-			case <-p.stop:
+			case <-w.work:
+			case <-w.stop:
 				return
 			}
 		}
 		select {
 		case <-timer.C:
-			timer.Reset(p.look(most))
-		case <-p.stop:
+			timer.Reset(w.sweep(most))
+		case <-w.stop:
 			return
 		}
 	}
 }
 
 // look ends what is late, and returns when to look again.
-func (p *patrol) look(most time.Duration) time.Duration {
+func (w *timeoutSweeper) sweep(most time.Duration) time.Duration {
 	now := weir.Now()
 	first := now.Add(most)
-	for _, l := range p.store.lanes {
-		first = min(first, l.expire(now))
+	for _, q := range w.store.queues {
+		first = min(first, q.expire(now))
 	}
 	return max(first.Sub(now), most/8)
 }

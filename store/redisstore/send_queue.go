@@ -16,27 +16,27 @@ import (
 // out together: requests for one key as one call of a script, calls for different
 // keys in one pipeline. So a hot key costs the server one script for dozens of
 // decisions, and a slow server costs this process no goroutine.
-type lane struct {
-	store    *Store
-	signpost string // of a cluster's: some key on its slots
+type sendQueue struct {
+	store     *Store
+	sampleKey string // of a cluster's: some key on its slots
 
-	mu     sync.Mutex // guards the fields below
-	wake   sync.Cond  // there is work for a sender, or the lane was closed
-	queue  []*request
-	trips  []trip // by sender
-	away   int    // senders that wait for answers, and are not late
-	many   bool   // what was sent last was for many keys
-	most   int    // how many requests there were at once, of late
-	closed bool
+	mu       sync.Mutex // guards the fields below
+	wake     sync.Cond  // there is work for a sender, or the lane was closed
+	waiting  []*request
+	inFlight []inFlightBatch // by sender
+	busy     int             // senders that wait for answers, and are not late
+	many     bool            // what was sent last was for many keys
+	most     int             // how many requests there were at once, of late
+	closed   bool
 
 	senders sync.WaitGroup
 }
 
 // A trip is that of a sender to the server.
-type trip struct {
-	with  []*request // nil if it is here
-	began weir.Instant
-	late  bool // nobody should wait for it: the connection may be what is slow
+type inFlightBatch struct {
+	requests []*request // nil if it is here
+	began    weir.Instant
+	late     bool // nobody should wait for it: the connection may be what is slow
 }
 
 const (
@@ -45,107 +45,107 @@ const (
 
 	// senders is how many a lane has where there is one server, each with a connection of
 	// its own. One goes whenever something waits, the others if there is a crowd while it
-	// is away.
+	// is batch.
 	senders = 4
 
-	// crowdOfMany is how many must wait for a second sender if they want different keys:
-	// the server may as well begin. More than sendersOfMany at once gain nothing, since
+	// thresholdManyKeys is how many must wait for a second sender if they want different keys:
+	// the server may as well begin. More than sendersManyKeys at once gain nothing, since
 	// each has a pipeline full.
-	crowdOfMany   = 16
-	sendersOfMany = 2
+	thresholdManyKeys = 16
+	sendersManyKeys   = 2
 
-	// crowdOfOneMind is the same for callers who want the same keys. They are better off
+	// thresholdSameKeys is the same for callers who want the same keys. They are better off
 	// together, in fewer scripts, but not in one: they go by quarters, so that some are
 	// woken and come back while the server is busy with others. By halves, client and
 	// server would at times find nothing to do, and sleep; to wake a processor takes longer
 	// than a script.
-	crowdOfOneMind = 16
+	thresholdSameKeys = 16
 )
 
-func newLane(s *Store) *lane {
-	l := &lane{store: s}
-	l.wake.L = &l.mu
-	return l
+func newSendQueue(s *Store) *sendQueue {
+	q := &sendQueue{store: s}
+	q.wake.L = &q.mu
+	return q
 }
 
 // start starts one more sender.
-func (l *lane) start(client rueidis.Client) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.senders.Go(newSender(l, len(l.trips), client).run)
-	l.trips = append(l.trips, trip{})
+func (q *sendQueue) start(client rueidis.Client) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.senders.Go(newSender(q, len(q.inFlight), client).run)
+	q.inFlight = append(q.inFlight, inFlightBatch{})
 }
 
 // add queues a request. It is under way until a sender is done with it. What only gives
 // back must be added, however many there are.
-func (l *lane) add(r *request, must bool) error {
-	switch n := l.store.under.Add(1); {
-	case n > l.store.max && !must:
-		l.store.under.Add(-1)
-		l.store.counts.busy.Add(1)
+func (q *sendQueue) add(r *request, must bool) error {
+	switch n := q.store.under.Add(1); {
+	case n > q.store.max && !must:
+		q.store.under.Add(-1)
+		q.store.counts.busy.Add(1)
 		return errBusy
 	case n == 1:
-		l.store.patrol.wake()
+		q.store.sweeper.wake()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		l.store.under.Add(-1)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		q.store.under.Add(-1)
 		return errClosed
 	}
-	l.queue = append(l.queue, r)
-	if l.worthGoing() {
-		l.wake.Signal()
+	q.waiting = append(q.waiting, r)
+	if q.shouldSend() {
+		q.wake.Signal()
 	}
 	return nil
 }
 
-// worthGoing says whether a sender should go now. It requires l.mu.
-func (l *lane) worthGoing() bool {
-	return len(l.queue) >= l.crowd() || len(l.queue) > 0 && (l.away == 0 || l.closed)
+// shouldSend says whether a sender should go now. It requires q.mu.
+func (q *sendQueue) shouldSend() bool {
+	return len(q.waiting) >= q.sendThreshold() || len(q.waiting) > 0 && (q.busy == 0 || q.closed)
 }
 
-// crowd returns how many must wait for another sender to go. It requires l.mu.
-func (l *lane) crowd() int {
+// crowd returns how many must wait for another sender to go. It requires q.mu.
+func (q *sendQueue) sendThreshold() int {
 	switch {
-	case l.many && l.away < sendersOfMany:
-		return crowdOfMany
-	case l.many:
+	case q.many && q.busy < sendersManyKeys:
+		return thresholdManyKeys
+	case q.many:
 		return gather
 	}
-	return max(crowdOfOneMind, min(l.most/senders, gather))
+	return max(thresholdSameKeys, min(q.most/senders, gather))
 }
 
 // next returns requests for a sender, waiting for them if need be, or none when the lane
 // is closed and empty. The sender is away with them until it comes back for more, and
 // tells how many rows its last ones were about.
-func (l *lane) next(sender int, last []*request, rows int) []*request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if was := l.trips[sender]; was.with != nil {
-		l.many = isMany(rows, len(last))
+func (q *sendQueue) next(sender int, last []*request, rows int) []*request {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if was := q.inFlight[sender]; was.requests != nil {
+		q.many = isMany(rows, len(last))
 		if !was.late {
-			l.away--
+			q.busy--
 		}
-		l.trips[sender] = trip{}
+		q.inFlight[sender] = inFlightBatch{}
 		clear(last)
 	}
-	for !l.worthGoing() && !l.closed {
-		l.wake.Wait()
+	for !q.shouldSend() && !q.closed {
+		q.wake.Wait()
 	}
-	under := len(l.queue)
-	for i := range l.trips {
-		under += len(l.trips[i].with)
+	under := len(q.waiting)
+	for i := range q.inFlight {
+		under += len(q.inFlight[i].requests)
 	}
-	l.most = max(under, l.most-l.most/64-1)
-	n := min(len(l.queue), gather)
-	next := append(last[:0], l.queue[:n]...)
-	rest := copy(l.queue, l.queue[n:])
-	clear(l.queue[rest:])
-	l.queue = l.queue[:rest]
+	q.most = max(under, q.most-q.most/64-1)
+	n := min(len(q.waiting), gather)
+	next := append(last[:0], q.waiting[:n]...)
+	rest := copy(q.waiting, q.waiting[n:])
+	clear(q.waiting[rest:])
+	q.waiting = q.waiting[:rest]
 	if n > 0 {
-		l.trips[sender] = trip{with: next, began: weir.Now()}
-		l.away++
+		q.inFlight[sender] = inFlightBatch{requests: next, began: weir.Now()}
+		q.busy++
 	}
 	return next
 }
@@ -155,36 +155,36 @@ func isMany(rows, requests int) bool { return 2*rows > requests }
 
 // expire ends all requests whose time is over, and returns when that of the next will be.
 // Senders that are away for long are late from then on, and others need not wait for them.
-func (l *lane) expire(now weir.Instant) weir.Instant {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (q *sendQueue) expire(now weir.Instant) weir.Instant {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	first := weir.Instant(math.MaxInt64)
-	for _, r := range l.queue {
-		first = min(first, l.store.expire(r, now))
+	for _, r := range q.waiting {
+		first = min(first, q.store.expire(r, now))
 	}
-	for i := range l.trips {
-		away := &l.trips[i]
-		for _, r := range away.with {
-			first = min(first, l.store.expire(r, now))
+	for i := range q.inFlight {
+		batch := &q.inFlight[i]
+		for _, r := range batch.requests {
+			first = min(first, q.store.expire(r, now))
 		}
-		if away.with != nil && !away.late && now.Sub(away.began) >= l.store.timeout/4 {
-			away.late = true
-			l.away--
+		if batch.requests != nil && !batch.late && now.Sub(batch.began) >= q.store.timeout/4 {
+			batch.late = true
+			q.busy--
 		}
 	}
-	if l.worthGoing() {
-		l.wake.Signal()
+	if q.shouldSend() {
+		q.wake.Signal()
 	}
 	return first
 }
 
 // close lets the senders finish what is queued, and waits for them.
-func (l *lane) close() {
-	l.mu.Lock()
-	l.closed = true
-	l.wake.Broadcast()
-	l.mu.Unlock()
-	l.senders.Wait()
+func (q *sendQueue) close() {
+	q.mu.Lock()
+	q.closed = true
+	q.wake.Broadcast()
+	q.mu.Unlock()
+	q.senders.Wait()
 }
 
 // A request is what one caller wants: a Take, or a call. Its state says who may
@@ -199,7 +199,7 @@ func (l *lane) close() {
 // cannot move the next.
 type request struct {
 	// A Take, if call is nil.
-	n    *numbers
+	n    *compiledLimits
 	key  string // in memory
 	cost int64
 
@@ -232,7 +232,7 @@ func newRequest() *request { return &request{done: make(chan struct{}, 1)} }
 // allocation. That is safe because a request is used again only after an answer without an
 // error: then its command was written, and the sender, whose rows and places still have
 // the key, looks at neither before the next round makes them anew.
-func (r *request) ask(n *numbers, subject string, cost int64) {
+func (r *request) ask(n *compiledLimits, subject string, cost int64) {
 	r.memory = appendRowKey(r.memory[:0], n.rows, subject)
 	r.n, r.key, r.cost, r.call = n, unsafe.String(unsafe.SliceData(r.memory), len(r.memory)), cost, nil
 }

@@ -24,38 +24,38 @@ import (
 // of one that fails would be worse than none. So they take it only if the way was tried
 // after the failure.
 
-// detourFor is how long detours are taken after a failure: until the client has asked for the
+// redirectFor is how long detours are taken after a failure: until the client has asked for the
 // slots, and asked again if that was too early.
-const detourFor = 2 * time.Second
+const redirectFor = 2 * time.Second
 
 // A guide is a key whose master has answered a command.
-type guide struct {
+type healthyNode struct {
 	key  string
 	sent weir.Instant // the command
 }
 
-// guideFor is for how long a guide is good enough that no other is looked for.
-const guideFor = 100 * time.Millisecond
+// healthyFor is for how long a guide is good enough that no other is looked for.
+const healthyFor = 100 * time.Millisecond
 
 // A way is that of a command to a cluster's node.
-type way struct {
-	slot uint16
-	by   *guide // whose master redirects it; nil = it goes straight to its own
-	next *guide // what guides from its answer on; nil = as before
+type route struct {
+	slot      uint16
+	via       *healthyNode // whose master redirects it; nil = it goes straight to its own
+	candidate *healthyNode // what guides from its answer on; nil = as before
 }
 
 // lost is what a sender remembers of failures.
-type lost struct {
+type recentFailures struct {
 	at    weir.Instant    // the last
 	slots map[uint16]bool // that have failed of late; those of a lane at most
 }
 
-// signposts returns for each of n lanes a key on its slots.
-func signposts(n int) []string {
+// sampleKeys returns for each of n lanes a key on its slots.
+func sampleKeys(n int) []string {
 	keys := make([]string, n)
 	for i, missing := 0, n; missing > 0; i++ {
 		key := strconv.Itoa(i)
-		if at := placeOf(key, n); keys[at] == "" {
+		if at := queueIndex(key, n); keys[at] == "" {
 			keys[at] = key
 			missing--
 		}
@@ -63,59 +63,59 @@ func signposts(n int) []string {
 	return keys
 }
 
-// wayOf returns how a command is to go that is sent now, a call of a script.
-func (s *sender) wayOf(cmd rueidis.Completed, now weir.Instant) (w way) {
+// routeOf returns how a command is to go that is sent now, a call of a script.
+func (s *sender) routeOf(cmd rueidis.Completed, now weir.Instant) (w route) {
 	if !s.store.cluster {
 		return w
 	}
 	w.slot = cmd.Slot()
-	known := s.store.answering.Load()
-	if s.lost.at != 0 && now.Sub(s.lost.at) >= detourFor {
-		s.lost.at = 0
-		clear(s.lost.slots)
+	known := s.store.healthy.Load()
+	if s.failures.at != 0 && now.Sub(s.failures.at) >= redirectFor {
+		s.failures.at = 0
+		clear(s.failures.slots)
 	}
-	failed := s.lost.slots[w.slot]
+	failed := s.failures.slots[w.slot]
 	switch {
-	case s.lost.at != 0 && known != nil && (failed || known.sent > s.lost.at):
-		w.by = known
+	case s.failures.at != 0 && known != nil && (failed || known.sent > s.failures.at):
+		w.via = known
 	case failed: // it can hardly get worse
-		w.by = &guide{key: s.store.lanes[rand.IntN(len(s.store.lanes))].signpost}
+		w.via = &healthyNode{key: s.store.queues[rand.IntN(len(s.store.queues))].sampleKey}
 	}
-	if known != nil && now.Sub(known.sent) <= guideFor {
+	if known != nil && now.Sub(known.sent) <= healthyFor {
 		return w
 	}
-	w.next = &guide{sent: now}
-	if w.by != nil {
-		w.next.key = w.by.key // it has answered, if only to send the command elsewhere
+	w.candidate = &healthyNode{sent: now}
+	if w.via != nil {
+		w.candidate.key = w.via.key // it has answered, if only to send the command elsewhere
 	} else {
-		w.next.key = strings.Clone(cmd.Commands()[3]) // after the script's name and the number of keys
+		w.candidate.key = strings.Clone(cmd.Commands()[3]) // after the script's name and the number of keys
 	}
 	return w
 }
 
 // send returns a command that goes this way.
-func (w way) send(cmd rueidis.Completed) rueidis.Completed {
-	if w.by == nil {
+func (w route) send(cmd rueidis.Completed) rueidis.Completed {
+	if w.via == nil {
 		return cmd
 	}
-	return cmd.SetSlot(w.by.key)
+	return cmd.SetSlot(w.via.key)
 }
 
 // arrived notes what became of a command that was sent some way.
-func (s *sender) arrived(w way, err error) {
+func (s *sender) noteReply(w route, err error) {
 	if !s.store.cluster {
 		return
 	}
-	answering := &s.store.answering
+	healthy := &s.store.healthy
 	if _, answered := rueidis.IsRedisErr(err); err == nil || answered {
-		if w.next != nil {
-			answering.Store(w.next)
+		if w.candidate != nil {
+			healthy.Store(w.candidate)
 		}
 		return
 	}
-	s.lost.at = weir.Now()
-	s.lost.slots[w.slot] = true
-	if w.by != nil {
-		answering.CompareAndSwap(w.by, nil) // it may be what failed
+	s.failures.at = weir.Now()
+	s.failures.slots[w.slot] = true
+	if w.via != nil {
+		healthy.CompareAndSwap(w.via, nil) // it may be what failed
 	}
 }

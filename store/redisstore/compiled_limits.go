@@ -20,13 +20,13 @@ import (
 // Time there is counted in whole microseconds. A rate is a units per b µs in lowest
 // terms, so that a unit takes b/a µs to come back, and an instant of GCRA is a
 // pair w + f/a µs: exact for every rate, without a number above 2^53.
-type numbers struct {
-	policy  *weir.Policy // in force
-	asked   *weir.Policy // by callers; nil unless it is bound to that
-	history *history
-	version int    // of the history
-	fp      uint64 // tells sets of numbers of one policy apart; 48 bits
-	rows    string // how the keys of rows begin
+type compiledLimits struct {
+	policy    *weir.Policy // in force
+	requested *weir.Policy // by callers; nil unless it is bound to that
+	history   *history
+	version   int    // of the history
+	fp        uint64 // tells sets of numbers of one policy apart; 48 bits
+	rows      string // how the keys of rows begin
 
 	rules []string   // in JSON; a calendar's has a %s for its boundaries
 	cals  []calendar // of those rules that have one
@@ -41,17 +41,17 @@ type calendar struct {
 }
 
 const (
-	// limitOfParts bounds a and b: the scripts' arithmetic is exact below it.
-	limitOfParts = 1 << 51
+	// maxRateTerm bounds a and b: the scripts' arithmetic is exact below it.
+	maxRateTerm = 1 << 51
 
 	// maxLog bounds the rate of a sliding log. A row has every charge of its period
 	// in it, and a decision reads and writes the row while all others wait.
 	maxLog = 4096
 )
 
-// newNumbers compiles a policy, or says why Redis cannot keep it.
-func (s *Store) newNumbers(p *weir.Policy, h *history, version int) (*numbers, error) {
-	n := &numbers{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
+// compileLimits compiles a policy, or says why Redis cannot keep it.
+func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compiledLimits, error) {
+	n := &compiledLimits{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
 	for i, l := range p.Limits() {
 		text, err := n.rule(i, l)
 		if err != nil {
@@ -76,7 +76,7 @@ var kinds = map[weir.Algorithm]string{
 }
 
 // rule returns limit i in JSON.
-func (n *numbers) rule(i int, l weir.Limit) (string, error) {
+func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 	name, _ := json.Marshal(l.Name)
 	if isGCRA(l) {
 		return gcraText(string(name), l, n.policy.Compiled().Fills[i])
@@ -110,7 +110,7 @@ func missingUnits(l weir.Limit, fill algo.Fill) int64 {
 
 // gcraText returns a GCRA limit in JSON.
 func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
-	a, b, err := parts(l)
+	a, b, err := rateTerms(l)
 	if err != nil {
 		return "", err
 	}
@@ -125,13 +125,13 @@ func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
 }
 
 // parts returns a rate as a units per b µs, in lowest terms.
-func parts(l weir.Limit) (a, b int64, err error) {
+func rateTerms(l weir.Limit) (a, b int64, err error) {
 	num := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(1000))
 	den := big.NewInt(int64(l.Per.Duration()))
 	g := new(big.Int).GCD(nil, nil, num, den)
 	num.Div(num, g)
 	den.Div(den, g)
-	if num.Cmp(big.NewInt(limitOfParts)) >= 0 || den.Cmp(big.NewInt(limitOfParts)) >= 0 {
+	if num.Cmp(big.NewInt(maxRateTerm)) >= 0 || den.Cmp(big.NewInt(maxRateTerm)) >= 0 {
 		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; take rounder numbers", l.Rate, l.Per)
 	}
 	return num.Int64(), den.Int64(), nil
@@ -172,14 +172,14 @@ func (m amount) span(a, b int64) pair {
 }
 
 // set returns the numbers in JSON at an instant, with what was set since a version.
-func (n *numbers) set(now int64, since int) string {
+func (n *compiledLimits) set(now int64, since int) string {
 	if n.fixed != "" && since >= n.version {
 		return n.fixed
 	}
 	return n.setText(now, n.history.past(since, n.version))
 }
 
-func (n *numbers) setText(now int64, past []byte) string {
+func (n *compiledLimits) setText(now int64, past []byte) string {
 	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, compiled.MaxTTL.Microseconds())
 	if _, err := n.policy.Compiled().Expiry(int64(0), weir.NoExpiry); err == nil {
 		b = append(b, `,"endless":true`...)
