@@ -36,7 +36,7 @@ type model struct {
 // A pair is a policy's name and a key.
 type pair struct{ policy, key string }
 
-// A modelRow is a key's ledger, and the numbers it is written under. Its address is
+// A modelRow is a key's ledger, and the limits it is written under. Its address is
 // its identity: a key that was evicted and comes back has another.
 type modelRow struct {
 	policy *weir.Policy
@@ -613,7 +613,7 @@ func (m *model) renew(b *weir.Batch) error {
 	return nil
 }
 
-// Set is what Table.Set must do: all rows that are under old's numbers, or none.
+// Set is what Table.Set must do: all rows that are under old's limits, or none.
 func (m *model) Set(old, new *weir.Policy) error {
 	old = m.current(old)
 	if old.Same(new) {

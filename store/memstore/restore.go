@@ -61,7 +61,7 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 		return nil, err
 	}
 	now := int64(t.now())
-	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), clock: weir.Instant(now), now: now, v: &visit{t: t, now: now}, scratch: newBlock(1, 1, false)}
+	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), clock: weir.Instant(now), now: now, session: &lockSession{t: t, now: now}, scratch: newBlock(1, 1, false)}
 	defer l.unpin()
 	if err := l.header(); err != nil {
 		return nil, err
@@ -83,19 +83,19 @@ type loader struct {
 	r       *bufio.Reader
 	clock   weir.Instant // what it said
 	now     int64        // the same, or what the file says
-	v       *visit       // puts all rows
+	session *lockSession // puts all rows
 	buf     bytes.Buffer
 	at      int64 // bytes read
 	frames  int
 	ended   bool
 	keys    bool // rows have their keys
-	numbers []*numbers
+	limits  []*compiledLimits
 	holds   []loadedHold
 	scratch block // whose words a row is read from
 }
 
 type loadedHold struct {
-	numbers    *numbers
+	limits     *compiledLimits
 	h          uint64
 	id         [16]byte
 	hold       hold
@@ -186,7 +186,7 @@ func (l *loader) notBefore(at weir.Instant) error {
 	}
 	if int64(at) > l.now {
 		l.t.startAt(at)
-		l.now, l.v.now = int64(at), int64(at)
+		l.now, l.session.now = int64(at), int64(at)
 	}
 	return nil
 }
@@ -216,14 +216,14 @@ func (l *loader) next() error {
 	}
 	f := fields{data: body}
 	switch kind {
-	case frameNumbers:
-		return l.newNumbers(body)
+	case frameLimits:
+		return l.newCompiledLimits(body)
 	case frameRows:
 		for len(f.data) > 0 && !f.bad {
 			l.row(&f)
 		}
-	case frameBox:
-		l.box(&f)
+	case frameSpilled:
+		l.spilled(&f)
 	case frameOverflow:
 		l.overflow(&f)
 	case frameHold:
@@ -255,8 +255,8 @@ func (l *loader) end(f *fields, frames int) error {
 	return l.notBefore(weir.Instant(at))
 }
 
-func (l *loader) newNumbers(body []byte) error {
-	var s snapshotNumbers
+func (l *loader) newCompiledLimits(body []byte) error {
+	var s snapshotPolicy
 	if strictJSON(body, &s) != nil {
 		return l.damaged()
 	}
@@ -268,26 +268,26 @@ func (l *loader) newNumbers(body []byte) error {
 	if err != nil {
 		return badSnapshot("%v", err)
 	}
-	l.numbers = append(l.numbers, n)
+	l.limits = append(l.limits, n)
 	return nil
 }
 
 func (l *loader) unpin() {
-	for _, n := range l.numbers {
+	for _, n := range l.limits {
 		n.unpin()
 	}
 }
 
 // A head is what rows begin with.
 type head struct {
-	numbers *numbers
-	h       uint64
-	key     string
+	limits *compiledLimits
+	h      uint64
+	key    string
 }
 
 func (l *loader) head(f *fields) (h head) {
-	if i := f.uint(); i < uint64(len(l.numbers)) {
-		h.numbers = l.numbers[i]
+	if i := f.uint(); i < uint64(len(l.limits)) {
+		h.limits = l.limits[i]
 	} else {
 		f.bad = true
 	}
@@ -297,43 +297,43 @@ func (l *loader) head(f *fields) (h head) {
 }
 
 // belongs says whether the hash is the key's.
-func (l *loader) belongs(h head) bool { return h.h == l.t.hash.sum(h.key)^h.numbers.of.salt }
+func (l *loader) belongs(h head) bool { return h.h == l.t.hash.sum(h.key)^h.limits.of.salt }
 
 // row puts a row of words into the table.
 func (l *loader) row(f *fields) {
 	h := l.head(f)
-	if f.bad || h.numbers.logged {
+	if f.bad || h.limits.logged {
 		f.bad = true
 		return
 	}
-	if int(l.scratch.words) != h.numbers.words {
-		l.scratch = newBlock(h.numbers.words, 1, false)
+	if int(l.scratch.words) != h.limits.words {
+		l.scratch = newBlock(h.limits.words, 1, false)
 	}
 	at := place{&l.scratch, 0}
-	for i := range h.numbers.words {
+	for i := range h.limits.words {
 		word := f.word()
 		f.bad = f.bad || word == algo.Mark
 		at.block.word(0, i).Store(word)
 	}
 	first := at.block.word(0, 0).Load()
-	if h.numbers.isGCRA {
+	if h.limits.isGCRA {
 		f.bad = f.bad || first>>63 != 0
 	}
 	if f.bad {
 		return
 	}
-	ledger := l.v.scratch()
-	h.numbers.load(ledger, at, first)
+	ledger := l.session.scratch()
+	h.limits.load(ledger, at, first)
 	l.put(h, ledger, f)
 }
 
-func (l *loader) box(f *fields) {
+func (l *loader) spilled(f *fields) {
 	h := l.head(f)
 	if f.bad {
 		return
 	}
 	ledger := &algo.Ledger{}
-	if ledger.ReadBinary(h.numbers.policy.Compiled().Rules, f.data) != nil {
+	if ledger.ReadBinary(h.limits.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
 	}
@@ -349,20 +349,20 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 		h.key = ""
 	}
 	sh := &l.t.shards[h.h>>l.t.shift]
-	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok {
+	if _, ok := l.t.lookLocked(sh, h.limits.of, h.h, h.key); ok {
 		f.bad = true
 		return
 	}
-	r := row{shard: sh, of: h.numbers.of, h: h.h, key: h.key, numbers: h.numbers, ledger: ledger, scratch: ledger.Holds() == 0}
+	r := row{shard: sh, of: h.limits.of, h: h.h, key: h.key, limits: h.limits, ledger: ledger, scratch: ledger.Holds() == 0}
 	if l.asAbsent(&r) {
-		l.v.release(&r)
+		l.session.release(&r)
 		return
 	}
 	if sh.rows() >= maxRows {
 		l.trimShard(sh)
 	}
 	l.t.keys.Add(1)
-	l.v.write(&r, l.v.newPlace(&r))
+	l.session.write(&r, l.session.newPlace(&r))
 	if keys := l.t.keys.Load(); keys > l.t.maxKeys+l.t.maxKeys/4 {
 		l.trim()
 	}
@@ -371,16 +371,16 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 // asAbsent says whether a row decides like none. One with nothing in use does,
 // unless those who have none start with something in use.
 func (l *loader) asAbsent(r *row) bool {
-	return r.ledger.Unused(l.now) && r.ledger.Remembered() == 0 && l.t.absentUnused(r.numbers, l.now)
+	return r.ledger.Unused(l.now) && r.ledger.Remembered() == 0 && l.t.absentUnused(r.limits, l.now)
 }
 
 func (l *loader) overflow(f *fields) {
 	i := f.uint()
-	if i >= uint64(len(l.numbers)) || l.numbers[i].of.overflow.Load() != nil {
+	if i >= uint64(len(l.limits)) || l.limits[i].of.overflow.Load() != nil {
 		f.bad = true
 		return
 	}
-	n, ledger := l.numbers[i], &algo.Ledger{}
+	n, ledger := l.limits[i], &algo.Ledger{}
 	if ledger.ReadBinary(n.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
@@ -399,8 +399,8 @@ func (l *loader) hold(f *fields) {
 		return
 	}
 	l.holds = append(l.holds, loadedHold{
-		numbers: h.numbers, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
-		hold: hold{of: h.numbers.of, key: h.key, id: local},
+		limits: h.limits, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
+		hold: hold{of: h.limits.of, key: h.key, id: local},
 	})
 }
 
@@ -509,18 +509,18 @@ func (l *loader) leaveBehind(at place) {
 func (l *loader) putHold(h loadedHold) {
 	sh := &l.t.shards[h.h>>l.t.shift]
 	if h.inOverflow {
-		h.hold.overflow = h.numbers.of.overflow.Load()
-	} else if at, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.hold.key); ok {
-		h.hold.box = at.block.boxAt(at.slot)
+		h.hold.overflow = h.limits.of.overflow.Load()
+	} else if at, ok := l.t.lookLocked(sh, h.limits.of, h.h, h.hold.key); ok {
+		h.hold.spilled = at.block.spilledAt(at.slot)
 	}
-	if h.hold.overflow == nil && h.hold.box == nil {
+	if h.hold.overflow == nil && h.hold.spilled == nil {
 		return
 	}
 	ledger := (*algo.Ledger)(nil)
 	if h.inOverflow {
 		ledger = h.hold.overflow.ledger
 	} else {
-		ledger = h.hold.box.ledger
+		ledger = h.hold.spilled.ledger
 	}
 	l.t.restoreHoldLocked(sh, h.id, h.hold, ledger)
 }

@@ -315,7 +315,7 @@ func TestKeysAreNotInTheFile(t *testing.T) {
 	}
 }
 
-// Rows of one policy's name under several numbers.
+// Rows of one policy's name under several limits.
 func TestOverridesRestart(t *testing.T) {
 	c := newClock()
 	config := Config{Snapshots: true, Now: c.Now}
@@ -338,7 +338,7 @@ func TestOverridesRestart(t *testing.T) {
 		}
 	}
 	if n := table.registry.ids; n != 3 {
-		t.Errorf("%d sets of numbers", n)
+		t.Errorf("%d sets of limits", n)
 	}
 }
 
@@ -472,20 +472,20 @@ func TestOnErrorIsNoState(t *testing.T) {
 	closed := policy(t, "p", limit)
 	take(t, table, closed, "k", 3)
 	if d := take(t, table, plain, "k", 1); d.Remaining != 6 || table.registry.ids != 1 {
-		t.Errorf("%+v, %d sets of numbers", d, table.registry.ids)
+		t.Errorf("%+v, %d sets of limits", d, table.registry.ids)
 	}
 	data := written(t, table)
 	if bytes.Contains(data, []byte("OnError")) {
 		t.Errorf("%q", data)
 	}
 	wrote := bytes.Replace(frames(t, data)[1].body, []byte(`"MaxDebt":0`), []byte(`"MaxDebt":0,"OnError":"closed"`), 1)
-	for _, numbers := range [][]byte{frames(t, data)[1].body, wrote} {
+	for _, limits := range [][]byte{frames(t, data)[1].body, wrote} {
 		all := frames(t, data)
-		all[1].body = numbers
+		all[1].body = limits
 		table = restored(t, sealed(all), config)
 		for _, p := range []*weir.Policy{plain, closed} {
 			if d := take(t, table, p, "k", 0); d.Remaining != 6 || table.registry.ids != 1 {
-				t.Errorf("%s: %+v, %d sets of numbers", numbers, d, table.registry.ids)
+				t.Errorf("%s: %+v, %d sets of limits", limits, d, table.registry.ids)
 			}
 		}
 	}
@@ -615,7 +615,7 @@ func TestSnapshotsWhileOverflowing(t *testing.T) {
 	check(t, table)
 }
 
-// A restored table writes what it was restored from: the same numbers, hash, rows
+// A restored table writes what it was restored from: the same limits, hash, rows
 // and reservations.
 func TestRestartChangesNothing(t *testing.T) {
 	config := Config{Snapshots: true, Now: newClock().Now}

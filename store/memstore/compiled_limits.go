@@ -13,33 +13,33 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// numbers is one set of limits under one policy's name. A state means nothing
-// without the numbers it was written under, so every row has their id, and their
-// tag is mixed into its own: a row under other numbers is not found by mistake.
-type numbers struct {
+// limits is one set of limits under one policy's name. A state means nothing
+// without the limits it was written under, so every row has their id, and their
+// tag is mixed into its own: a row under other limits is not found by mistake.
+type compiledLimits struct {
 	id     uint16
 	policy *weir.Policy
 	of     *name
 	tag    uint64 // what turns a key's hash into a row's tag
 
 	words  int        // of a row's state, at least 1
-	logged bool       // a rule has a log, so the state is always in a box
+	logged bool       // a rule has a log, so the state is always spilled
 	word   *algo.Word // if the state is one word, else nil
 	isGCRA bool
 	gcra   algo.GCRA // if isGCRA; a copy, to save a step on the way
 
-	// inForce is the numbers that were set in place of these, or nil. Only
+	// inForce is the limits that were set in place of these, or nil. Only
 	// Set writes it, under registry.mu; a caller who has locked a shard and
-	// read nil may write rows under these numbers, because Set walks the
+	// read nil may write rows under these limits, because Set walks the
 	// shards afterwards.
-	inForce atomic.Pointer[numbers]
+	inForce atomic.Pointer[compiledLimits]
 
-	rows    atomic.Int64 // under these numbers, and numbers that forward to these; see collectLocked
+	rows    atomic.Int64 // under these limits, and limits that forward to these; see collectLocked
 	leaving atomic.Bool  // they may be forgotten, or have been
 }
 
-func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
-	n := &numbers{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Compiled().Word}
+func newCompiledLimits(id uint16, of *name, p *weir.Policy) *compiledLimits {
+	n := &compiledLimits{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Compiled().Word}
 	for _, r := range p.Compiled().Rules {
 		if r.Words() < 0 {
 			n.logged = true
@@ -57,12 +57,12 @@ func newNumbers(id uint16, of *name, p *weir.Policy) *numbers {
 }
 
 // pin counts one more row, unpin one less.
-func (n *numbers) pin()   { n.rows.Add(1) }
-func (n *numbers) unpin() { n.rows.Add(-1) }
+func (n *compiledLimits) pin()   { n.rows.Add(1) }
+func (n *compiledLimits) unpin() { n.rows.Add(-1) }
 
-// current says whether rows may be written under these numbers. The caller has
+// current says whether rows may be written under these limits. The caller has
 // locked the row's shard.
-func (n *numbers) current() bool { return n.inForce.Load() == nil && !n.leaving.Load() }
+func (n *compiledLimits) current() bool { return n.inForce.Load() == nil && !n.leaving.Load() }
 
 // A name is what is known of all policies of one name.
 type name struct {
@@ -70,42 +70,42 @@ type name struct {
 	salt uint64 // sets the keys of this name apart from those of others
 
 	// Guarded by registry.mu.
-	sets     map[uint64][]*numbers // by fingerprint
-	count    int                   // of sets
-	replaced []*numbers            // those with inForce set, the oldest first
+	sets     map[uint64][]*compiledLimits // by fingerprint
+	count    int                          // of sets
+	replaced []*compiledLimits            // those with inForce set, the oldest first
 
 	overflow atomic.Pointer[overflow] // nil until it was needed
 }
 
-// maxReplaced bounds how many sets of numbers a policy's replacements go back;
+// maxReplaced bounds how many sets of limits a policy's replacements go back;
 // who brings an older one is decided by that.
 const maxReplaced = 100
 
-// A binding remembers which numbers a policy means.
+// A binding remembers which limits a policy means.
 type binding struct {
-	policy  *weir.Policy
-	numbers *numbers
+	policy *weir.Policy
+	limits *compiledLimits
 }
 
 // cached is how many bindings are remembered, each policy having one place.
 const cached = 1024
 
-// lookup returns the numbers in force for p, as long as they are remembered.
-func (t *Table) lookup(p *weir.Policy) *numbers {
+// lookup returns the limits in force for p, as long as they are remembered.
+func (t *Table) lookup(p *weir.Policy) *compiledLimits {
 	if b := t.bindings[p.Compiled().Serial%cached].Load(); b != nil && b.policy == p {
-		return b.numbers
+		return b.limits
 	}
 	return nil
 }
 
-// resolve returns the numbers in force for p. If there is no room for them, it
+// resolve returns the limits in force for p. If there is no room for them, it
 // sweeps once, unless that was done just now.
-func (t *Table) resolve(p *weir.Policy) (*numbers, error) {
+func (t *Table) resolve(p *weir.Policy) (*compiledLimits, error) {
 	if n := t.lookup(p); n != nil {
 		return n, nil
 	}
 	n, err := t.resolveAs(p, fromCall)
-	if errors.Is(err, errNumbers) && t.sweep(fromCall) {
+	if errors.Is(err, errTooManySets) && t.sweep(fromCall) {
 		n, err = t.resolveAs(p, fromCall)
 	}
 	return n, err
@@ -122,10 +122,10 @@ func (t *Table) Current(_ context.Context, p *weir.Policy) *weir.Policy {
 }
 
 // resolveAs is resolve without a sweep, for one who asks.
-func (t *Table) resolveAs(p *weir.Policy, asker asker) (*numbers, error) {
+func (t *Table) resolveAs(p *weir.Policy, requester requester) (*compiledLimits, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
-	n, err := t.registerLocked(p, asker)
+	n, err := t.registerLocked(p, requester)
 	if err != nil {
 		return nil, err
 	}
@@ -136,8 +136,8 @@ func (t *Table) resolveAs(p *weir.Policy, asker asker) (*numbers, error) {
 	return n, nil
 }
 
-// registerLocked returns the numbers of p itself. It requires registry.mu.
-func (t *Table) registerLocked(p *weir.Policy, asker asker) (*numbers, error) {
+// registerLocked returns the limits of p itself. It requires registry.mu.
+func (t *Table) registerLocked(p *weir.Policy, requester requester) (*compiledLimits, error) {
 	print := t.fingerprint(p)
 	if nm := t.registry.names[p.Name()]; nm != nil {
 		for _, n := range nm.sets[print] {
@@ -146,12 +146,12 @@ func (t *Table) registerLocked(p *weir.Policy, asker asker) (*numbers, error) {
 			}
 		}
 	}
-	id, err := t.newIDLocked(p.Name(), asker) // which may forget the name
+	id, err := t.newIDLocked(p.Name(), requester) // which may forget the name
 	if err != nil {
 		return nil, err
 	}
 	nm := t.nameLocked(p.Name())
-	n := newNumbers(id, nm, p)
+	n := newCompiledLimits(id, nm, p)
 	nm.sets[print] = append(nm.sets[print], n)
 	nm.count++
 	t.registry.put(n)
@@ -161,7 +161,7 @@ func (t *Table) registerLocked(p *weir.Policy, asker asker) (*numbers, error) {
 func (t *Table) nameLocked(text string) *name {
 	nm := t.registry.names[text]
 	if nm == nil {
-		nm = &name{text: text, salt: t.hash.sum(text), sets: map[uint64][]*numbers{}}
+		nm = &name{text: text, salt: t.hash.sum(text), sets: map[uint64][]*compiledLimits{}}
 		t.registry.names[text] = nm
 	}
 	return nm
@@ -177,10 +177,10 @@ func (t *Table) fingerprint(p *weir.Policy) uint64 {
 	return sum
 }
 
-// registry is all numbers and names.
+// registry is all limits and names.
 type registry struct {
-	seed maphash.Seed                                      // of fingerprints
-	byID [256]atomic.Pointer[[256]atomic.Pointer[numbers]] // by high and low byte of the id; written under mu
+	seed maphash.Seed                                             // of fingerprints
+	byID [256]atomic.Pointer[[256]atomic.Pointer[compiledLimits]] // by high and low byte of the id; written under mu
 
 	setting sync.Mutex // held by Set all the time, taken before every other lock
 
@@ -202,29 +202,29 @@ func (r *registry) init() {
 	r.lookAt = 64
 }
 
-// at returns the numbers with an id that a row has.
-func (r *registry) at(id uint16) *numbers { return r.byID[id>>8].Load()[id&255].Load() }
+// at returns the limits with an id that a row has.
+func (r *registry) at(id uint16) *compiledLimits { return r.byID[id>>8].Load()[id&255].Load() }
 
-func (r *registry) put(n *numbers) {
+func (r *registry) put(n *compiledLimits) {
 	part := &r.byID[n.id>>8]
 	if part.Load() == nil {
-		part.Store(&[256]atomic.Pointer[numbers]{})
+		part.Store(&[256]atomic.Pointer[compiledLimits]{})
 	}
 	part.Load()[n.id&255].Store(n)
 }
 
 // newIDLocked returns an id that no row has. Whenever there are twice as many ids
-// as were needed at the last look, or no room, it looks for numbers that no row has.
-func (t *Table) newIDLocked(policy string, asker asker) (uint16, error) {
+// as were needed at the last look, or no room, it looks for limits that no row has.
+func (t *Table) newIDLocked(policy string, requester requester) (uint16, error) {
 	r := &t.registry
 	if len(r.free) == 0 && r.ids >= r.lookAt {
 		t.collectLocked()
 		r.lookAt = 2*r.inUse() + 64
 	}
-	err := r.roomLocked(policy, asker)
-	if err != nil && (asker == fromSet || r.collects.allows(t.now(), r.ids+len(t.shards))) {
+	err := r.roomLocked(policy, requester)
+	if err != nil && (requester == fromSet || r.collects.allows(t.now(), r.ids+len(t.shards))) {
 		t.collectLocked()
-		err = r.roomLocked(policy, asker)
+		err = r.roomLocked(policy, requester)
 	}
 	if err != nil {
 		return 0, err
@@ -238,7 +238,7 @@ func (t *Table) newIDLocked(policy string, asker asker) (uint16, error) {
 	return uint16(r.ids - 1), nil
 }
 
-// collectLocked frees the ids of numbers that no row has. Those that forward to
+// collectLocked frees the ids of limits that no row has. Those that forward to
 // others stay.
 //
 // A call may be about to write a row under them. So they are marked as leaving
@@ -247,7 +247,7 @@ func (t *Table) newIDLocked(policy string, asker asker) (uint16, error) {
 // have no row even then are forgotten.
 func (t *Table) collectLocked() {
 	t.registry.walks++
-	var leaving []*numbers
+	var leaving []*compiledLimits
 	for id := range t.registry.ids {
 		n := t.registry.at(uint16(id))
 		if n.inForce.Load() == nil && n.rows.Load() == 0 && n.leaving.CompareAndSwap(false, true) {
@@ -276,10 +276,10 @@ func (t *Table) forgetBindings() {
 	}
 }
 
-// forgetLocked takes numbers out of their name and frees their id.
-func (t *Table) forgetLocked(n *numbers) {
+// forgetLocked takes limits out of their name and frees their id.
+func (t *Table) forgetLocked(n *compiledLimits) {
 	print := t.fingerprint(n.policy)
-	rest := slices.DeleteFunc(n.of.sets[print], func(o *numbers) bool { return o == n })
+	rest := slices.DeleteFunc(n.of.sets[print], func(o *compiledLimits) bool { return o == n })
 	if n.of.sets[print] = rest; len(rest) == 0 {
 		delete(n.of.sets, print)
 	}

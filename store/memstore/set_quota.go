@@ -23,46 +23,46 @@ import (
 // in use: those rows decide like absent ones, so they are dropped. There are few such walks,
 // however many calls ask; between them, a call that finds no room is refused at once.
 
-// maxNumbers is how many sets of numbers may be in use at once; ids have 16 bits.
-const maxNumbers = 1 << 16
+// maxSets is how many sets of limits may be in use at once; ids have 16 bits.
+const maxSets = 1 << 16
 
 // reserved is how many ids are left to those who come before others.
-const reserved = maxNumbers / 16
+const reserved = maxSets / 16
 
-// An asker is who needs a set of numbers.
-type asker bool
+// An requester is who needs a set of limits.
+type requester bool
 
 const (
-	fromCall asker = false
-	fromSet  asker = true // or a snapshot
+	fromCall requester = false
+	fromSet  requester = true // or a snapshot
 )
 
-var errNumbers = errors.New("too many different sets of limits are in use")
+var errTooManySets = errors.New("too many different sets of limits are in use")
 
 // inUse returns how many ids are in use.
 func (r *registry) inUse() int { return r.ids - len(r.free) }
 
 // roomLocked returns an error unless there is room for one more set of a policy's name.
-func (r *registry) roomLocked(policy string, asker asker) error {
-	left := maxNumbers - r.inUse()
+func (r *registry) roomLocked(policy string, requester requester) error {
+	left := maxSets - r.inUse()
 	nm := r.names[policy]
 	switch {
-	case asker == fromSet && left > 0:
+	case requester == fromSet && left > 0:
 		return nil
-	case asker == fromSet:
-		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, compiled.ErrLimits, errNumbers, maxNumbers)
+	case requester == fromSet:
+		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, compiled.ErrLimits, errTooManySets, maxSets)
 	case nm == nil || nm.count == 0:
 		if left > reserved {
 			return nil
 		}
-		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, compiled.ErrLimits, errNumbers, r.inUse())
+		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, compiled.ErrLimits, errTooManySets, r.inUse())
 	}
 	brought := nm.count - len(nm.replaced)
 	if 4*brought < left-2*reserved {
 		return nil
 	}
 	return fmt.Errorf("memstore: policy %q: %w: %w: %d of this policy; let its calls bring fewer different limits",
-		policy, compiled.ErrLimits, errNumbers, brought)
+		policy, compiled.ErrLimits, errTooManySets, brought)
 }
 
 // A budget bounds what walks cost, a step being a look at one row, set or shard.
@@ -94,15 +94,15 @@ func (b *budget) walk(now weir.Instant, steps int) bool {
 // call it returns false if it is too early for that: only time makes rows unused.
 //
 // Rows may be charged meanwhile, and so stay; then their set stays, too.
-func (t *Table) sweep(asker asker) bool {
+func (t *Table) sweep(requester requester) bool {
 	r := &t.registry
 	r.sweeping.Lock()
 	defer r.sweeping.Unlock()
 	now := t.now()
-	if steps := int(t.keys.Load()) + maxNumbers + len(t.shards); asker == fromCall && !r.sweeps.due(now, steps) {
+	if steps := int(t.keys.Load()) + maxSets + len(t.shards); requester == fromCall && !r.sweeps.due(now, steps) {
 		return false
 	}
-	s := sweeper{t: t, now: int64(now), busy: make([]bool, maxNumbers), seen: make([]bool, maxNumbers)}
+	s := sweeper{t: t, now: int64(now), busy: make([]bool, maxSets), seen: make([]bool, maxSets)}
 	for i := range t.shards {
 		s.each(&t.shards[i], s.lookLocked)
 	}
@@ -158,7 +158,7 @@ func (s *sweeper) dropLocked(at place, now int64) {
 
 // absentUnused says whether a key without a row under n has nothing in use at now: it does
 // not start in an overflow row, nor less than full.
-func (t *Table) absentUnused(n *numbers, now int64) bool {
+func (t *Table) absentUnused(n *compiledLimits, now int64) bool {
 	return n.of.overflow.Load() == nil && algo.NewLedger(n.policy.Compiled().Rules, int64(t.epoch)).Unused(now)
 }
 
