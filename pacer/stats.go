@@ -37,7 +37,7 @@ func (p *Pacer) Stats() Stats {
 	now, due, idle := pl.time(), pl.due(next), p.idle.Load()
 	allotted := pl.allottedTo(next)
 	s := Stats{
-		Granted:   next - pl.first - p.spare.Load() - p.lanes.units() - p.expired,
+		Granted:   next - pl.first - p.spare.Load() - p.stripes.units() - p.expired,
 		Elapsed:   time.Duration(now - pl.started),
 		Allotted:  time.Duration(allotted - p.expiredTime),
 		Forfeited: time.Duration(due - lead - pl.started - allotted - idle + p.expiredTime),

@@ -91,15 +91,15 @@ func prepaidPolicy(limit weir.Limit) (*weir.Policy, error) {
 
 // Allow takes one unit and says whether it could.
 func (p *Limiter) Allow() bool {
-	l := p.stripe()
-	if l.credit.Add(-1) >= 0 {
+	s := p.stripe()
+	if s.credit.Add(-1) >= 0 {
 		return true
 	}
 	now := mono.Now()
 	if now < p.refusedUntil.Load() {
 		return false
 	}
-	return p.takeAt(l, weir.Instant(now), 1).Allowed
+	return p.takeAt(s, weir.Instant(now), 1).Allowed
 }
 
 // Take charges cost units if they fit, and none otherwise. Remaining and
@@ -122,13 +122,13 @@ func (p *Limiter) stripe() *stripe {
 }
 
 // takeAt takes cost units from the limit and, if there is plenty, prepays.
-func (p *Limiter) takeAt(l *stripe, now weir.Instant, cost int64) weir.Decision {
+func (p *Limiter) takeAt(s *stripe, now weir.Instant, cost int64) weir.Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cost == 1 && l.block > 0 && l.credit.Add(-1) >= 0 { // refilled meanwhile
+	if cost == 1 && s.block > 0 && s.credit.Add(-1) >= 0 { // refilled meanwhile
 		return p.decision(p.ledger.Peek(int64(now), 0), now)
 	}
-	p.reclaim(l, now)
+	p.reclaim(s, now)
 	v := p.ledger.Take(int64(now), cost)
 	if !v.OK && !v.TooCostly {
 		for i := range p.stripes {
@@ -140,7 +140,7 @@ func (p *Limiter) takeAt(l *stripe, now weir.Instant, cost int64) weir.Decision 
 		p.refusedUntil.Store(v.RetryAt)
 	}
 	if v.OK {
-		p.prepay(l, now, v.Remaining)
+		p.prepay(s, now, v.Remaining)
 	}
 	return p.decision(v, now)
 }
@@ -155,26 +155,26 @@ func (p *Limiter) decision(v algo.Verdict, now weir.Instant) weir.Decision {
 
 // reclaim settles a stripe's block: what was spent is charged as of now, the rest
 // is given back. It requires mu.
-func (p *Limiter) reclaim(l *stripe, now weir.Instant) {
-	if l.block == 0 {
+func (p *Limiter) reclaim(s *stripe, now weir.Instant) {
+	if s.block == 0 {
 		return
 	}
-	unspent := max(0, l.credit.Swap(0))
-	p.ledger.Settle(int64(now), l.hold, l.block-unspent)
-	l.block = 0
+	unspent := max(0, s.credit.Swap(0))
+	p.ledger.Settle(int64(now), s.hold, s.block-unspent)
+	s.block = 0
 }
 
 // prepay takes a block for a stripe: a fraction of what remains, so that near the
 // limit every unit is taken by itself. It requires mu.
-func (p *Limiter) prepay(l *stripe, now weir.Instant, remaining int64) {
+func (p *Limiter) prepay(s *stripe, now weir.Instant, remaining int64) {
 	block := min(maxBlock, remaining/int64(2*len(p.stripes)))
 	if block == 0 {
 		return
 	}
 	id, v := p.ledger.Reserve(int64(now), block, algo.Never)
 	if v.OK {
-		l.hold, l.block = id, block
-		l.credit.Store(block)
+		s.hold, s.block = id, block
+		s.credit.Store(block)
 	}
 }
 

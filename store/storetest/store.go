@@ -63,8 +63,8 @@ const (
 	// cannot be represented under the new limits.
 	CheckedSet Demand = "checked Set"
 
-	// RefusalsKeepNumbers: a call under other numbers that is refused, or
-	// costs nothing, leaves the key under the numbers it had. Without it the
+	// RefusalsKeepNumbers: a call under other limits that is refused, or
+	// costs nothing, leaves the key under the limits it had. Without it the
 	// units in use are converted, and stay so, whatever the outcome.
 	RefusalsKeepNumbers Demand = "refusals keep numbers"
 
