@@ -16,8 +16,8 @@ import (
 // stripe and does not start is late for all. Once starts come slowly again, the first
 // who looks at the clock gives what is in all stripes back.
 type stripes struct {
-	stripe  []stripe // set by newStripes; a power of two
-	shift uint8  // leaves the bits of a stripe's number
+	stripe []stripe // set by newStripes; a power of two
+	shift  uint8    // leaves the bits of a stripe's number
 
 	batch  atomic.Int64 // how many to take besides one's own
 	filled atomic.Bool  // there may be something in a stripe
@@ -36,8 +36,8 @@ type stripe struct {
 const (
 	stripeBits = 8
 	stripeMask = 1<<stripeBits - 1
-	maxBatch = 64
-	batchOf  = 16 // the part of what is due that may lie in one stripe
+	maxBatch   = 64
+	batchOf    = 16 // the part of what is due that may lie in one stripe
 )
 
 func newStripes() stripes {

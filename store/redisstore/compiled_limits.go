@@ -15,18 +15,18 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// numbers is one set of limits under one policy's name, as the scripts take it.
+// compiledLimits is one set of limits of a policy, in the form that the scripts take.
 //
-// Time there is counted in whole microseconds. A rate is a units per b µs in lowest
-// terms, so that a unit takes b/a µs to come back, and an instant of GCRA is a
+// The scripts count time in whole microseconds. A rate is a units per b µs in lowest
+// terms, so a unit is replenished in b/a µs, and an instant of GCRA is a
 // pair w + f/a µs: exact for every rate, without a number above 2^53.
 type compiledLimits struct {
 	policy    *weir.Policy // in force
-	requested *weir.Policy // by callers; nil unless it is bound to that
+	requested *weir.Policy // the policy of the call; set by resolve
 	history   *history
 	version   int    // of the history
-	fp        uint64 // tells sets of numbers of one policy apart; 48 bits
-	rows      string // how the keys of rows begin
+	fp        uint64 // fingerprint of the limits; 48 bits
+	rows      string // prefix of the rows' keys
 
 	rules []string   // in JSON; a calendar's has a %s for its boundaries
 	cals  []calendar // of those rules that have one
@@ -41,15 +41,15 @@ type calendar struct {
 }
 
 const (
-	// maxRateTerm bounds a and b: the scripts' arithmetic is exact below it.
+	// maxRateTerm bounds the terms a and b of a rate: the scripts' arithmetic is exact below it.
 	maxRateTerm = 1 << 51
 
-	// maxLog bounds the rate of a sliding log. A row has every charge of its period
-	// in it, and a decision reads and writes the row while all others wait.
+	// maxLog bounds the rate of a sliding log. A row contains every charge of its period,
+	// and a decision reads and writes the whole row while the server does nothing else.
 	maxLog = 4096
 )
 
-// compileLimits compiles a policy, or says why Redis cannot keep it.
+// compileLimits compiles a policy, or returns why its limits are not supported in Redis.
 func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compiledLimits, error) {
 	n := &compiledLimits{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
 	for i, l := range p.Limits() {
@@ -93,7 +93,7 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 		n.cals = append(n.cals, calendar{i, algo.NewCalendar(unit, zone)})
 		return head + `,"per":0,"cal":%s}`, nil
 	case per%time.Microsecond != 0:
-		return "", fmt.Errorf("per %v: Redis tells time in microseconds; a window must be a whole number of them", per)
+		return "", fmt.Errorf("per %v: Redis counts time in microseconds; a window must be a whole number of them", per)
 	case l.Algorithm == weir.SlidingLog && l.Rate > maxLog:
 		return "", fmt.Errorf("rate %d: a log in Redis has at most %d units; use a sliding window or GCRA", l.Rate, maxLog)
 	default:
@@ -101,7 +101,7 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 	}
 }
 
-// missingUnits returns how many units a window starts without, rounded up.
+// missingUnits returns how many units a window starts short of full, rounded up.
 func missingUnits(l weir.Limit, fill algo.Fill) int64 {
 	up := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(fill)))
 	up.Add(up, big.NewInt(algo.FillSteps-1))
@@ -124,7 +124,7 @@ func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
 	return text + "}", nil
 }
 
-// parts returns a rate as a units per b µs, in lowest terms.
+// rateTerms returns a rate as a units per b µs, in lowest terms.
 func rateTerms(l weir.Limit) (a, b int64, err error) {
 	num := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(1000))
 	den := big.NewInt(int64(l.Per.Duration()))
@@ -132,7 +132,7 @@ func rateTerms(l weir.Limit) (a, b int64, err error) {
 	num.Div(num, g)
 	den.Div(den, g)
 	if num.Cmp(big.NewInt(maxRateTerm)) >= 0 || den.Cmp(big.NewInt(maxRateTerm)) >= 0 {
-		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; take rounder numbers", l.Rate, l.Per)
+		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; use a rounder rate or period", l.Rate, l.Per)
 	}
 	return num.Int64(), den.Int64(), nil
 }
@@ -159,10 +159,10 @@ type amount struct {
 
 func units(n int64) amount { return amount{big.NewInt(n), 1} }
 
-// A pair is w + f/a µs, for the a that belongs to it.
+// A pair is w + f/a µs, where a is that of the rate.
 type pair struct{ w, f int64 }
 
-// span returns how long an amount takes to come back, rounded up.
+// span returns how long an amount takes to be replenished, rounded up.
 func (m amount) span(a, b int64) pair {
 	parts := new(big.Int).Mul(m.num, big.NewInt(b)) // in parts of 1/a µs
 	parts.Add(parts, big.NewInt(m.den-1))
@@ -171,7 +171,7 @@ func (m amount) span(a, b int64) pair {
 	return pair{w.Int64(), f.Int64()}
 }
 
-// set returns the numbers in JSON at an instant, with what was set since a version.
+// set returns the limits in JSON at an instant, with the changes since a version.
 func (n *compiledLimits) set(now int64, since int) string {
 	if n.fixed != "" && since >= n.version {
 		return n.fixed
@@ -203,9 +203,9 @@ func (n *compiledLimits) setText(now int64, past []byte) string {
 	return string(append(b, "]}"...))
 }
 
-// boundaries returns, in JSON, where the window of an instant begins and ends and
-// where the one behind it ends, so that a script that runs a little later
-// need not ask again.
+// boundaries returns, in JSON, the begin and end of the window of an instant and
+// the end of the next window, so that a script that runs a little later
+// need not request them again.
 func (c calendar) boundaries(now int64) string {
 	begin, end := c.algo.Bounds(c.algo.Number(now * 1000))
 	_, next := c.algo.Bounds(c.algo.Number(end))
@@ -223,7 +223,7 @@ func fingerprint(p *weir.Policy) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
 }
 
-// periodText tells periods apart also where two zones of one name are meant.
+// periodText returns a period as text that is unique also if two zones have the same name.
 func periodText(p weir.Period) string {
 	text := p.String()
 	if _, zone := p.Calendar(); zone != nil {

@@ -11,46 +11,47 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// When a master of a cluster fails, its slots get another one. The other nodes know it at
-// once, but the client asks them only at some moment of the next second, or later if there
-// are many. A sender does not wait for that: after a failure, its commands take a detour for
-// a while. They go to a master that gets answers, which redirects them to whoever has their
-// slot by now. That costs a round trip more; and while nobody has taken over, they fail as
-// they would have anyway.
+// When a master of a cluster fails, one of its replicas is promoted and takes over its slots.
+// The other nodes know the new master at once, but the client refreshes its slot table only at
+// a random time in the next second, or later if the cluster is large. A sender does not wait
+// for that: for a while after a failure, it sends its commands to a healthy node, which
+// redirects them (MOVED) to the current master of their slot. That costs one more round trip.
+// Until a replica is promoted, the commands fail as they would have without the redirect.
 //
-// A lane's slots are neighbours and mostly have the same master, so all of them take the
-// detour: were it those alone that have failed, each would have to fail once more after the
-// heir is there. But some may have another master that is well, and for these a detour by way
-// of one that fails would be worse than none. So they take it only if the way was tried
-// after the failure.
+// The slots of a send queue are contiguous and mostly have the same master, so the commands for
+// all of them are redirected: if only those for slots that have failed were, each slot would
+// have to fail once more after the promotion. But some slots may have another master, which is
+// healthy, and for these a redirect through a failing node would be worse than none. So slots
+// that have not failed are redirected only through a node that has replied to a command that
+// was sent after the failure.
 
-// redirectFor is how long detours are taken after a failure: until the client has asked for the
-// slots, and asked again if that was too early.
+// redirectFor is how long commands are redirected after a failure: until the client has refreshed
+// its slot table, twice if the first refresh came too early.
 const redirectFor = 2 * time.Second
 
-// A guide is a key whose master has answered a command.
+// A healthyNode is a master that has replied to a command, identified by the command's key.
 type healthyNode struct {
 	key  string
-	sent weir.Instant // the command
+	sent weir.Instant // when the command was sent
 }
 
-// healthyFor is for how long a guide is good enough that no other is looked for.
+// healthyFor is how long a healthy node is used before a more recent one replaces it.
 const healthyFor = 100 * time.Millisecond
 
-// A way is that of a command to a cluster's node.
+// A route says to which node of a cluster a command is sent.
 type route struct {
 	slot      uint16
-	via       *healthyNode // whose master redirects it; nil = it goes straight to its own
-	candidate *healthyNode // what guides from its answer on; nil = as before
+	via       *healthyNode // the node that redirects the command; nil = the master of slot
+	candidate *healthyNode // becomes the healthy node if a reply arrives; nil = no change
 }
 
-// lost is what a sender remembers of failures.
+// recentFailures are the failures of a sender in the last redirectFor.
 type recentFailures struct {
-	at    weir.Instant    // the last
-	slots map[uint16]bool // that have failed of late; those of a lane at most
+	at    weir.Instant    // of the last failure; 0 = none
+	slots map[uint16]bool // the slots that failed, all of one send queue
 }
 
-// sampleKeys returns for each of n lanes a key on its slots.
+// sampleKeys returns a key on the slots of each of n send queues.
 func sampleKeys(n int) []string {
 	keys := make([]string, n)
 	for i, missing := 0, n; missing > 0; i++ {
@@ -63,7 +64,7 @@ func sampleKeys(n int) []string {
 	return keys
 }
 
-// routeOf returns how a command is to go that is sent now, a call of a script.
+// routeOf returns the route of a command, a call of a script, that is sent now.
 func (s *sender) routeOf(cmd rueidis.Completed, now weir.Instant) (w route) {
 	if !s.store.cluster {
 		return w
@@ -78,7 +79,7 @@ func (s *sender) routeOf(cmd rueidis.Completed, now weir.Instant) (w route) {
 	switch {
 	case s.failures.at != 0 && known != nil && (failed || known.sent > s.failures.at):
 		w.via = known
-	case failed: // it can hardly get worse
+	case failed: // no healthy node is known: try any
 		w.via = &healthyNode{key: s.store.queues[rand.IntN(len(s.store.queues))].sampleKey}
 	}
 	if known != nil && now.Sub(known.sent) <= healthyFor {
@@ -86,14 +87,14 @@ func (s *sender) routeOf(cmd rueidis.Completed, now weir.Instant) (w route) {
 	}
 	w.candidate = &healthyNode{sent: now}
 	if w.via != nil {
-		w.candidate.key = w.via.key // it has answered, if only to send the command elsewhere
+		w.candidate.key = w.via.key // it has replied, if only with MOVED
 	} else {
 		w.candidate.key = strings.Clone(cmd.Commands()[3]) // after the script's name and the number of keys
 	}
 	return w
 }
 
-// send returns a command that goes this way.
+// send returns the command, addressed to the route's node.
 func (w route) send(cmd rueidis.Completed) rueidis.Completed {
 	if w.via == nil {
 		return cmd
@@ -101,7 +102,7 @@ func (w route) send(cmd rueidis.Completed) rueidis.Completed {
 	return cmd.SetSlot(w.via.key)
 }
 
-// arrived notes what became of a command that was sent some way.
+// noteReply records the result of a command that was sent by a route.
 func (s *sender) noteReply(w route, err error) {
 	if !s.store.cluster {
 		return
@@ -116,6 +117,6 @@ func (s *sender) noteReply(w route, err error) {
 	s.failures.at = weir.Now()
 	s.failures.slots[w.slot] = true
 	if w.via != nil {
-		healthy.CompareAndSwap(w.via, nil) // it may be what failed
+		healthy.CompareAndSwap(w.via, nil) // this node may be what failed
 	}
 }

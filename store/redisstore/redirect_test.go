@@ -36,7 +36,7 @@ func clusterRedirects(t *testing.T, cluster *redistest.Cluster, to Server) {
 			t.Fatal(err)
 		}
 		r := newRequest()
-		r.ask(n, charges[2].Key, 1)
+		r.setTake(n, charges[2].Key, 1)
 		r.begin(weir.Now().Add(time.Second))
 		sender.requests = []*request{r}
 		sender.sort()

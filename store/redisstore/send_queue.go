@@ -11,53 +11,53 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A lane is a queue of requests and the goroutines that send them, the only ones
-// of a Store. Whatever has gathered while a sender waited for its last answers goes
-// out together: requests for one key as one call of a script, calls for different
+// A sendQueue is a queue of requests and the goroutines that send them. All requests that
+// were queued while a sender waited for the replies to its last batch are sent together:
+// requests for one key as one call of a script, calls for different
 // keys in one pipeline. So a hot key costs the server one script for dozens of
-// decisions, and a slow server costs this process no goroutine.
+// decisions, and a slow server does not cost this process one goroutine per call.
 type sendQueue struct {
 	store     *Store
-	sampleKey string // of a cluster's: some key on its slots
+	sampleKey string // in a cluster: some key on the queue's slots
 
 	mu       sync.Mutex // guards the fields below
-	wake     sync.Cond  // there is work for a sender, or the lane was closed
+	wake     sync.Cond  // there is work for a sender, or the queue was closed
 	waiting  []*request
 	inFlight []inFlightBatch // by sender
-	busy     int             // senders that wait for answers, and are not late
-	many     bool            // what was sent last was for many keys
-	most     int             // how many requests there were at once, of late
+	busy     int             // senders with a batch in flight that is not late
+	many     bool            // the last batch was for many keys
+	most     int             // decaying maximum of the requests waiting or in flight
 	closed   bool
 
 	senders sync.WaitGroup
 }
 
-// A trip is that of a sender to the server.
+// An inFlightBatch is what a sender has sent and waits for.
 type inFlightBatch struct {
-	requests []*request // nil if it is here
+	requests []*request // nil if the sender has nothing in flight
 	began    weir.Instant
-	late     bool // nobody should wait for it: the connection may be what is slow
+	late     bool // other senders do not wait for it: its connection may be slow
 }
 
 const (
-	// gather is how many requests a sender takes at once.
+	// gather is the maximum number of requests in a batch.
 	gather = 512
 
-	// senders is how many a lane has where there is one server, each with a connection of
-	// its own. One goes whenever something waits, the others if there is a crowd while it
-	// is batch.
+	// senders is the number of senders of a queue where there is one server, each with a
+	// connection of its own. If no batch is in flight, a sender sends whatever waits; the
+	// others send only once a threshold of requests is waiting.
 	senders = 4
 
-	// thresholdManyKeys is how many must wait for a second sender if they want different keys:
-	// the server may as well begin. More than sendersManyKeys at once gain nothing, since
-	// each has a pipeline full.
+	// thresholdManyKeys is how many requests must wait for a second sender to send if they
+	// are for different keys: the server can start on them. More than sendersManyKeys batches
+	// at once gain nothing, since each fills a pipeline.
 	thresholdManyKeys = 16
 	sendersManyKeys   = 2
 
-	// thresholdSameKeys is the same for callers who want the same keys. They are better off
-	// together, in fewer scripts, but not in one: they go by quarters, so that some are
-	// woken and come back while the server is busy with others. By halves, client and
-	// server would at times find nothing to do, and sleep; to wake a processor takes longer
+	// thresholdSameKeys is the minimum for requests for the same keys. These are cheaper
+	// together, in fewer scripts, but not all in one: they are sent by quarters, so that some
+	// callers are woken and call again while the server executes the others. With halves,
+	// client and server would at times both be idle, and waking a processor takes longer
 	// than a script.
 	thresholdSameKeys = 16
 )
@@ -76,8 +76,8 @@ func (q *sendQueue) start(client rueidis.Client) {
 	q.inFlight = append(q.inFlight, inFlightBatch{})
 }
 
-// add queues a request. It is under way until a sender is done with it. What only gives
-// back must be added, however many there are.
+// add queues a request, which is in flight until a sender is done with it. With must, the
+// request is added beyond MaxInFlight, too: settlements and refunds are never refused.
 func (q *sendQueue) add(r *request, must bool) error {
 	switch n := q.store.under.Add(1); {
 	case n > q.store.max && !must:
@@ -100,12 +100,13 @@ func (q *sendQueue) add(r *request, must bool) error {
 	return nil
 }
 
-// shouldSend says whether a sender should go now. It requires q.mu.
+// shouldSend says whether a sender should send now. It requires q.mu.
 func (q *sendQueue) shouldSend() bool {
 	return len(q.waiting) >= q.sendThreshold() || len(q.waiting) > 0 && (q.busy == 0 || q.closed)
 }
 
-// crowd returns how many must wait for another sender to go. It requires q.mu.
+// sendThreshold returns how many requests must wait for another sender to send them. It
+// requires q.mu.
 func (q *sendQueue) sendThreshold() int {
 	switch {
 	case q.many && q.busy < sendersManyKeys:
@@ -116,9 +117,9 @@ func (q *sendQueue) sendThreshold() int {
 	return max(thresholdSameKeys, min(q.most/senders, gather))
 }
 
-// next returns requests for a sender, waiting for them if need be, or none when the lane
-// is closed and empty. The sender is away with them until it comes back for more, and
-// tells how many rows its last ones were about.
+// next returns the next batch for a sender, waiting for one if need be, or none when the queue
+// is closed and empty. The batch is in flight until the sender calls next again. last is the
+// sender's previous batch, and rows the number of rows it was for.
 func (q *sendQueue) next(sender int, last []*request, rows int) []*request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,8 +154,9 @@ func (q *sendQueue) next(sender int, last []*request, rows int) []*request {
 // isMany says whether requests were for many keys, rather than for the same.
 func isMany(rows, requests int) bool { return 2*rows > requests }
 
-// expire ends all requests whose time is over, and returns when that of the next will be.
-// Senders that are away for long are late from then on, and others need not wait for them.
+// expire ends all requests that have timed out, and returns when the next one will. A batch
+// that is in flight for a quarter of the timeout is late, and other senders no longer wait
+// for it.
 func (q *sendQueue) expire(now weir.Instant) weir.Instant {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,7 +180,7 @@ func (q *sendQueue) expire(now weir.Instant) weir.Instant {
 	return first
 }
 
-// close lets the senders finish what is queued, and waits for them.
+// close waits until the senders have sent everything that is queued.
 func (q *sendQueue) close() {
 	q.mu.Lock()
 	q.closed = true
@@ -187,16 +189,16 @@ func (q *sendQueue) close() {
 	q.senders.Wait()
 }
 
-// A request is what one caller wants: a Take, or a call. Its state says who may
-// touch it: until it is done the sender writes the answer, afterwards the caller
-// reads it. Whoever moves the state does what belongs to it.
+// A request is one caller's Take or call. Its state says who may access it: until the
+// request is done the sender writes the result, afterwards the caller reads it. The
+// goroutine that changes the state also performs the transition's work.
 //
-//	queued → sent → done       the usual way
+//	queued → sent → done       the usual order
 //	queued → withdrawn         the caller left before it was sent: nothing happened
-//	sent   → left              the caller left: what it took is given back
+//	sent   → left              the caller left: its charge is refunded
 //
-// Requests are used again, so a state counts the uses: who has looked at one use
-// cannot move the next.
+// Requests are reused, so the state includes a use counter: a goroutine that has loaded
+// the state of one use cannot change that of the next.
 type request struct {
 	// A Take, if call is nil.
 	n    *compiledLimits
@@ -209,10 +211,10 @@ type request struct {
 
 	state    atomic.Uint64 // use << 3 | one of the below
 	deadline atomic.Int64  // an Instant; written by the caller before it is queued
-	decision weir.Decision // the sender's answer, and so is err
+	decision weir.Decision // the result, written by the sender, as is err
 	err      error
-	late     error         // the patrol's, if it came first
-	done     chan struct{} // has room for one, so that nobody waits to say it
+	late     error         // the timeout sweeper's error, if it ended the request
+	done     chan struct{} // buffered, so that sending never blocks
 }
 
 const (
@@ -228,11 +230,11 @@ const (
 
 func newRequest() *request { return &request{done: make(chan struct{}, 1)} }
 
-// ask makes the request a Take. All its keys have the same memory, which spares each Take an
-// allocation. That is safe because a request is used again only after an answer without an
-// error: then its command was written, and the sender, whose rows and places still have
-// the key, looks at neither before the next round makes them anew.
-func (r *request) ask(n *compiledLimits, subject string, cost int64) {
+// setTake makes the request a Take. A request reuses the memory of its key, which saves each
+// Take an allocation. That is safe because a request is reused only after a reply without an
+// error: then its command was written, and the sender, whose rows and places still refer to
+// the key, reads neither before the next round rebuilds them.
+func (r *request) setTake(n *compiledLimits, subject string, cost int64) {
 	r.memory = appendRowKey(r.memory[:0], n.rows, subject)
 	r.n, r.key, r.cost, r.call = n, unsafe.String(unsafe.SliceData(r.memory), len(r.memory)), cost, nil
 }
@@ -244,7 +246,7 @@ func (r *request) begin(deadline weir.Instant) {
 	r.state.Store(r.state.Load()&^(oneUse-1) + oneUse + queued)
 }
 
-// outcome returns the error of a request that somebody has said to be done.
+// outcome returns the error of a request after a receive from done.
 func (r *request) outcome() error {
 	if r.state.Load()&(oneUse-1) == done {
 		return r.err
@@ -261,7 +263,7 @@ func (r *request) move(from, to uint64) bool {
 // take claims the request for a sender, unless its caller has left.
 func (r *request) take() bool { return r.move(queued, sent) }
 
-// answer gives the request back to its caller. It returns false if that has left.
+// answer returns the request to its caller. It returns false if the caller has left.
 func (r *request) answer() bool {
 	if !r.move(sent, done) {
 		return false
@@ -270,8 +272,8 @@ func (r *request) answer() bool {
 	return true
 }
 
-// leave is called by a caller who waits no longer. It returns how far the request
-// got: withdrawn, left, or done after all.
+// leave is called by a caller who stops waiting. It returns the request's final
+// state: withdrawn, left, or done.
 func (r *request) leave() uint64 {
 	if r.move(queued, withdrawn) {
 		return withdrawn

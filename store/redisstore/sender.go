@@ -11,14 +11,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A sender sends what has gathered in a lane, and hands out the answers.
+// A sender sends the requests of a send queue in batches, and delivers the replies.
 type sender struct {
 	store    *Store
 	queue    *sendQueue
-	place    int            // in the lane
+	place    int            // index in the queue
 	client   rueidis.Client // this sender's own
-	failed   int64          // how many failures the store had seen when this client last answered
-	failures recentFailures // of a cluster's: what failed
+	failed   int64          // the store's failure count when this client last replied
+	failures recentFailures // in a cluster
 
 	// Reused from one round to the next.
 	requests []*request
@@ -33,8 +33,7 @@ type sender struct {
 	routes   []route // of commands
 }
 
-// A row is the requests for one key that take.lua serves with one run after the
-// other.
+// A row is the requests for one key, which take.lua serves in order.
 type row struct {
 	key      string
 	n        *compiledLimits
@@ -47,15 +46,15 @@ type take struct {
 	brief    int // values in the reply for each row; 0 = it depends
 }
 
-// A pending is a call, and who waits for it: one request with a call of
-// its own, or several Takes from one key.
+// A pending is a call and the requests that wait for it: one request with a call of
+// its own, or several Takes.
 type pending struct {
 	*call
 	requests []*request
 }
 
-// rowsPerCall is how many rows one call of take.lua serves where they may lie on any
-// slot. More would save little, and hold up others on the server.
+// rowsPerCall is how many rows one call of take.lua serves, except in a cluster. More
+// would save little, and delay other commands on the server.
 const rowsPerCall = 32
 
 func newSender(q *sendQueue, place int, client rueidis.Client) *sender {
@@ -76,14 +75,14 @@ func (s *sender) run() {
 		s.sendCalls()
 		s.store.under.Add(int64(-len(s.requests)))
 		if isMany(len(s.rows), len(s.requests)) {
-			runtime.Gosched() // lets those who were just answered come back, to go out together
+			runtime.Gosched() // lets callers that just got their reply run, so that their next calls are sent together
 		}
 	}
 }
 
-// tryConnection makes sure that the connection is not one that broke while it was not
-// used: what is sent over such a one has an unknown outcome. That is worth a round trip
-// only if another call has failed since this client's last answer.
+// tryConnection pings the server, in case the connection broke while it was idle: a call that
+// is sent over a broken connection has an unknown outcome. That is worth a round trip
+// only if another call has failed since this client's last reply.
 func (s *sender) tryConnection() error {
 	failures := s.store.counts.failures.Load()
 	if failures == s.failed || s.store.cluster { // a cluster's client has many connections
@@ -93,7 +92,7 @@ func (s *sender) tryConnection() error {
 	defer cancel()
 	ping := s.client.B().Ping().Build().Pin()
 	err := s.client.Do(ctx, ping).Error()
-	if err != nil { // the first may only have found out; the second connects again
+	if err != nil { // the first may only have detected a broken connection; the second reconnects
 		err = s.client.Do(ctx, ping).Error()
 	}
 	if err == nil {
@@ -102,9 +101,9 @@ func (s *sender) tryConnection() error {
 	return err
 }
 
-// failAll answers everything that was not sent.
+// failAll ends all requests of the batch with an error before they are sent.
 func (s *sender) failAll(err error) {
-	err = fmt.Errorf("redisstore: not sent: %v", err) // whatever became of the ping, nothing was charged
+	err = fmt.Errorf("redisstore: not sent: %v", err) // %v, since ErrUnknown of the ping says nothing about the requests
 	for i := range s.rows {
 		for _, r := range s.rows[i].requests {
 			s.fail(r, err)
@@ -118,8 +117,8 @@ func (s *sender) failAll(err error) {
 	s.rows, s.calls = s.rows[:0], nil
 }
 
-// sort puts each request into the row of its key or, where take.lua does not serve
-// it, into a call.
+// sort adds each request to the row of its key or, if take.lua does not serve it, to
+// a call.
 func (s *sender) sort() {
 	s.rows, s.calls = s.rows[:0], s.calls[:0]
 	clear(s.places)
@@ -149,7 +148,7 @@ func (s *sender) sortTake(r *request) {
 	}
 }
 
-// spare returns the list of the row that was last in this place.
+// spare returns the request list of the row that was last at this index, for reuse.
 func (s *sender) spare() []*request {
 	if len(s.rows) < cap(s.rows) {
 		return s.rows[:len(s.rows)+1][len(s.rows)].requests[:0]
@@ -157,9 +156,9 @@ func (s *sender) spare() []*request {
 	return nil
 }
 
-// addToCall lets do.lua serve a Take, together with others: with those from the same
-// key or, where keys may lie on any slot, with any. A row that take.lua has passed on most
-// likely has holds.
+// addToCall adds a Take to a call of do.lua: in a cluster to one for the same key,
+// otherwise to any. passedOn says that take.lua could not serve the row, most likely because
+// it has holds.
 func (s *sender) addToCall(r *request, passedOn bool) {
 	ch := charge{key: r.key, n: r.n, cost: r.cost}
 	for _, p := range s.calls {
@@ -174,7 +173,7 @@ func (s *sender) addToCall(r *request, passedOn bool) {
 	s.calls = append(s.calls, p)
 }
 
-// addToSmallCall lets small.lua serve a Take from a row with holds, together with others from it.
+// addToSmallCall adds a Take from a row with holds to the call of small.lua for that row.
 func (s *sender) addToSmallCall(r *request) {
 	for _, p := range s.calls {
 		if p.takes() && !p.large && p.charges[0].key == r.key {
@@ -247,7 +246,7 @@ func (m *small) runs(requests []*request) string {
 	var b []byte
 	eachRun(requests, func(units int64, run []*request) {
 		if units == 0 || units > m.cap {
-			b = doubles(b, 0, 0, 0) // it is asked only how things are
+			b = doubles(b, 0, 0, 0) // nothing can be taken: only read the state
 			return
 		}
 		c := m.span(units)
@@ -268,7 +267,7 @@ func eachRun(requests []*request, f func(units int64, run []*request)) {
 	}
 }
 
-// decodeTake hands out what take.lua answered.
+// decodeTake delivers the reply of take.lua.
 func (s *sender) decodeTake(t *take, values []int64, err error) {
 	var now int64
 	if err == nil {
@@ -295,13 +294,13 @@ func (s *sender) decodeTake(t *take, values []int64, err error) {
 	}
 }
 
-// concernsOne says whether an error is about one row or policy, so that others need
-// not suffer from it. Nothing was done.
+// concernsOne says whether an error is about one row or policy, so that the other requests
+// of the call can be sent again without it. Nothing was changed.
 func concernsOne(err error) bool {
 	return errors.Is(err, errOverfull) || errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrState) || isState(err)
 }
 
-// decodeBrief hands out the answer to the one request of a row, for one unit.
+// decodeBrief delivers the reply to the only request of a row, for one unit.
 func (s *sender) decodeBrief(row *row, now int64, values []int64) {
 	m, r := row.n.small, row.requests[0]
 	ahead := pair{w: values[0] >> 1}
@@ -350,9 +349,9 @@ func (s *sender) decodeRow(row *row, now int64, values []int64) (rest []int64) {
 	return values
 }
 
-// exchange sends n commands in one pipeline and calls answered with each answer. What
-// a server did not do because it does not know the script is sent again: the first
-// with the text, and then the others by name.
+// exchange sends n commands in one pipeline and calls answered with each reply. Commands
+// that a server did not execute because it does not have the script are sent again: the first
+// with the script's text, and then the others by hash.
 func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) {
 	s.order = s.order[:0]
 	for i := range n {
@@ -370,7 +369,7 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 	}
 }
 
-// pipeline sends commands by name and returns those whose script was not known.
+// pipeline sends commands by hash and returns those whose script the server does not have.
 func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) (unknown []int) {
 	if len(places) == 0 {
 		return nil
@@ -395,7 +394,7 @@ func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.
 	return unknown
 }
 
-// sendCalls sends all calls, and sends again those that the script asks to.
+// sendCalls sends all calls, and sends calls again as requested by the script.
 func (s *sender) sendCalls() {
 	for len(s.calls) > 0 {
 		round := s.calls
@@ -412,11 +411,11 @@ func (s *sender) sendCalls() {
 	}
 }
 
-// answered takes the answer to a call.
+// answered handles the reply to a call.
 func (s *sender) answered(p *pending, values []int64, err error) {
 	p.err = err
 	if err == nil && !p.decode(values) {
-		if p.small { // it is do.lua's, as it is
+		if p.small { // small.lua could not serve it: do.lua will
 			s.calls = append(s.calls, p)
 			return
 		}
@@ -447,8 +446,8 @@ func (s *sender) answered(p *pending, values []int64, err error) {
 	}
 }
 
-// again sends a call again, changed as the script asked for. If it cannot, the call
-// has an error.
+// again sends a call again with what the script requested. If that is not possible, it sets
+// the call's error.
 func (s *sender) again(p *pending) bool {
 	if p.tries++; p.tries >= maxTries {
 		p.err = errChanging
@@ -461,19 +460,19 @@ func (s *sender) again(p *pending) bool {
 	return true
 }
 
-// fail answers a request with an error.
+// fail ends a request with an error.
 func (s *sender) fail(r *request, err error) {
 	r.err = s.store.failed(err)
 	if _, answered := rueidis.IsRedisErr(err); !answered {
 		s.store.counts.failures.Add(1)
 	}
-	unknown := errors.Is(r.err, weir.ErrUnknown) // the request is the caller's once it is answered
+	unknown := errors.Is(r.err, weir.ErrUnknown) // answer hands the request to the caller
 	if r.answer() && unknown {
 		s.store.counts.unknown.Add(1)
 	}
 }
 
-// giveBack undoes what was done for a caller who has left, as of the server's now.
+// giveBack refunds the charges of a caller who has left, as of the server's now.
 func (s *sender) giveBack(r *request, now int64) {
 	undo := r.undo(now)
 	if undo == nil {
@@ -507,7 +506,7 @@ func (r *request) undo(now int64) *call {
 		if r.call.outcomes[i][0] == 0 || ch.cost == 0 && undo.op == opRefund {
 			continue
 		}
-		ch.used = 0 // that stays
+		ch.used = 0 // debits are not refunded
 		if ch.at = now; undo.op == opSettle {
 			ch.cost = 0
 		}

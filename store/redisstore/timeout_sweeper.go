@@ -8,13 +8,13 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A patrol ends requests whose time is over, so that callers need no timer each. As long
-// as there is something under way it looks when the first will be late, and eight times in
-// a timeout at least: who came meanwhile may have less time than others, and so may wait
-// an eighth longer than he has.
+// A timeoutSweeper ends requests that have timed out, so that callers need no timer each. While
+// requests are in flight, it sleeps until the earliest deadline that it knows, but for an
+// eighth of the timeout at most: a request that is queued meanwhile may have an earlier
+// deadline, and so may time out that much too late.
 type timeoutSweeper struct {
 	store *Store
-	work  chan struct{} // has room for one: there is something under way
+	work  chan struct{} // buffered; receives when requests are in flight
 	stop  chan struct{}
 	wg    sync.WaitGroup
 }
@@ -25,7 +25,7 @@ func newTimeoutSweeper(s *Store) *timeoutSweeper {
 	return w
 }
 
-// wake is called when something is under way after a while of nothing.
+// wake is called when the number of requests in flight becomes 1.
 func (w *timeoutSweeper) wake() {
 	select {
 	case w.work <- struct{}{}:
@@ -59,7 +59,7 @@ func (w *timeoutSweeper) loop() {
 	}
 }
 
-// look ends what is late, and returns when to look again.
+// sweep ends the requests that have timed out, and returns the time until the next sweep.
 func (w *timeoutSweeper) sweep(most time.Duration) time.Duration {
 	now := weir.Now()
 	first := now.Add(most)
@@ -69,8 +69,8 @@ func (w *timeoutSweeper) sweep(most time.Duration) time.Duration {
 	return max(first.Sub(now), most/8)
 }
 
-// expire ends a request whose time is over, as if its caller had left. It returns when that
-// will be if it is not, and otherwise never.
+// expire ends a request that has timed out, as if its caller had left. It returns the
+// deadline if that is later than now, and otherwise the end of time.
 func (s *Store) expire(r *request, now weir.Instant) weir.Instant {
 	state := r.state.Load()
 	if deadline := r.deadline.Load(); deadline > int64(now) {
@@ -88,8 +88,7 @@ func (s *Store) expire(r *request, now weir.Instant) weir.Instant {
 	return math.MaxInt64
 }
 
-// gone counts a caller who did not wait for his answer, because of why, and returns his
-// error.
+// gone counts a caller who stopped waiting because of why, and returns the caller's error.
 func (s *Store) gone(state uint64, why error) error {
 	s.counts.timeouts.Add(1)
 	if state == withdrawn {

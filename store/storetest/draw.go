@@ -13,10 +13,10 @@ import (
 // A world is what a random case plays in: a few policies, each in several
 // versions and with overrides, and the length of the steps of its clock.
 type world struct {
-	grain    time.Duration // the clock moves in multiples of it
+	grain     time.Duration // the clock moves in multiples of it
 	histories []policyHistory
-	changes  bool // policies are set, and overrides brought
-	initial  bool // some limits do not start full
+	changes   bool // policies are set, and overrides brought
+	initial   bool // some limits do not start full
 }
 
 // A policyHistory is the policies of one name.

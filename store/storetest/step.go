@@ -23,7 +23,7 @@ type step struct {
 	edge    edge // of reach
 
 	history, from, to int  // of set: from one of the versions that were in force
-	again            bool // of set: with equal policies that are other objects
+	again             bool // of set: with equal policies that are other objects
 }
 
 type action uint8

@@ -66,9 +66,9 @@ func TestModelWithTimeByKey(t *testing.T) {
 // hooked is a store with some of its methods replaced.
 type hooked struct {
 	weir.Limiter
-	take func(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error)
-	do   func(ctx context.Context, b *weir.Batch) error
-	set  func(ctx context.Context, old, new *weir.Policy) error
+	take     func(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error)
+	do       func(ctx context.Context, b *weir.Batch) error
+	set      func(ctx context.Context, old, new *weir.Policy) error
 	reported func(weir.Decision) weir.Decision
 }
 
