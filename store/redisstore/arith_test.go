@@ -125,7 +125,7 @@ func smallLikeRationals(t *rapid.T) {
 	}
 }
 
-// smallCase is a small of numbers that were drawn.
+// smallCase is a small with random limits.
 type smallCase struct {
 	*small
 	most int64 // µs by which TAT may be ahead

@@ -59,7 +59,7 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 	}
 }
 
-// Who is told that a policy has changed asks for it before the next decision.
+// After Changed, a Store loads the policy's record before the next decision.
 func TestChanged(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr())})
