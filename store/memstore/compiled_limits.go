@@ -13,29 +13,29 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// limits is one set of limits under one policy's name. A state means nothing
+// compiledLimits is one set of limits of a policy. A state is meaningless
 // without the limits it was written under, so every row has their id, and their
-// tag is mixed into its own: a row under other limits is not found by mistake.
+// tag is mixed into the row's: a row under other limits is not found by mistake.
 type compiledLimits struct {
 	id     uint16
 	policy *weir.Policy
 	of     *name
-	tag    uint64 // what turns a key's hash into a row's tag
+	tag    uint64 // random; xor of a key's hash makes a row's tag
 
 	words  int        // of a row's state, at least 1
 	logged bool       // a rule has a log, so the state is always spilled
 	word   *algo.Word // if the state is one word, else nil
 	isGCRA bool
-	gcra   algo.GCRA // if isGCRA; a copy, to save a step on the way
+	gcra   algo.GCRA // if isGCRA; a copy, to save an indirection
 
-	// inForce is the limits that were set in place of these, or nil. Only
-	// Set writes it, under registry.mu; a caller who has locked a shard and
+	// inForce is the limits that replaced these, or nil. Only
+	// Set writes it, under registry.mu; a caller that has locked a shard and
 	// read nil may write rows under these limits, because Set walks the
 	// shards afterwards.
 	inForce atomic.Pointer[compiledLimits]
 
-	rows    atomic.Int64 // under these limits, and limits that forward to these; see collectLocked
-	leaving atomic.Bool  // they may be forgotten, or have been
+	rows    atomic.Int64 // rows under these limits, and limits that forward to these; see collectLocked
+	leaving atomic.Bool  // they may be dropped, or were dropped
 }
 
 func newCompiledLimits(id uint16, of *name, p *weir.Policy) *compiledLimits {
@@ -56,7 +56,7 @@ func newCompiledLimits(id uint16, of *name, p *weir.Policy) *compiledLimits {
 	return n
 }
 
-// pin counts one more row, unpin one less.
+// pin increments the number of rows, unpin decrements it.
 func (n *compiledLimits) pin()   { n.rows.Add(1) }
 func (n *compiledLimits) unpin() { n.rows.Add(-1) }
 
@@ -64,10 +64,10 @@ func (n *compiledLimits) unpin() { n.rows.Add(-1) }
 // locked the row's shard.
 func (n *compiledLimits) current() bool { return n.inForce.Load() == nil && !n.leaving.Load() }
 
-// A name is what is known of all policies of one name.
+// A name is the policy history of one name: all its sets of limits.
 type name struct {
 	text string
-	salt uint64 // sets the keys of this name apart from those of others
+	salt uint64 // makes the hashes of a key differ between names
 
 	// Guarded by registry.mu.
 	sets     map[uint64][]*compiledLimits // by fingerprint
@@ -77,20 +77,20 @@ type name struct {
 	overflow atomic.Pointer[overflow] // nil until it was needed
 }
 
-// maxReplaced bounds how many sets of limits a policy's replacements go back;
-// who brings an older one is decided by that.
+// maxReplaced bounds the replaced sets of limits that a name remembers. Calls with an
+// older set are decided by that set itself.
 const maxReplaced = 100
 
-// A binding remembers which limits a policy means.
+// A binding caches the limits in force for a policy.
 type binding struct {
 	policy *weir.Policy
 	limits *compiledLimits
 }
 
-// cached is how many bindings are remembered, each policy having one place.
+// cached is the number of bindings that are cached; a policy's serial number selects its slot.
 const cached = 1024
 
-// lookup returns the limits in force for p, as long as they are remembered.
+// lookup returns the limits in force for p if they are cached, else nil.
 func (t *Table) lookup(p *weir.Policy) *compiledLimits {
 	if b := t.bindings[p.Compiled().Serial%cached].Load(); b != nil && b.policy == p {
 		return b.limits
@@ -99,7 +99,7 @@ func (t *Table) lookup(p *weir.Policy) *compiledLimits {
 }
 
 // resolve returns the limits in force for p. If there is no room for them, it
-// sweeps once, unless that was done just now.
+// sweeps once, unless that was done recently.
 func (t *Table) resolve(p *weir.Policy) (*compiledLimits, error) {
 	if n := t.lookup(p); n != nil {
 		return n, nil
@@ -111,8 +111,8 @@ func (t *Table) resolve(p *weir.Policy) (*compiledLimits, error) {
 	return n, err
 }
 
-// Current returns the policy that decides for those who bring p: p itself, or what Set has
-// put in its place. It is nil if p cannot be counted.
+// Current returns the policy that decides calls with p: p itself, or its replacement by Set.
+// It is nil if there is no room for the limits of p.
 func (t *Table) Current(_ context.Context, p *weir.Policy) *weir.Policy {
 	n, err := t.resolve(p)
 	if err != nil {
@@ -121,7 +121,7 @@ func (t *Table) Current(_ context.Context, p *weir.Policy) *weir.Policy {
 	return n.policy
 }
 
-// resolveAs is resolve without a sweep, for one who asks.
+// resolveAs is resolve without a sweep, for a requester.
 func (t *Table) resolveAs(p *weir.Policy, requester requester) (*compiledLimits, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
@@ -191,8 +191,8 @@ type registry struct {
 	names    map[string]*name
 	ids      int      // ids in use or free
 	free     []uint16 // ids
-	lookAt   int      // how many ids call for a look for unused ones
-	collects budget   // of looks because there is no room
+	lookAt   int      // the number of ids at which unused ones are collected
+	collects budget   // of collections because there is no room
 	walks    int      // how often all sets or all rows were looked at, for tests
 }
 
@@ -213,8 +213,8 @@ func (r *registry) put(n *compiledLimits) {
 	part.Load()[n.id&255].Store(n)
 }
 
-// newIDLocked returns an id that no row has. Whenever there are twice as many ids
-// as were needed at the last look, or no room, it looks for limits that no row has.
+// newIDLocked returns an unused id. Whenever there are twice as many ids as were in use
+// after the last collection, or no room, it collects limits without rows.
 func (t *Table) newIDLocked(policy string, requester requester) (uint16, error) {
 	r := &t.registry
 	if len(r.free) == 0 && r.ids >= r.lookAt {
@@ -238,13 +238,13 @@ func (t *Table) newIDLocked(policy string, requester requester) (uint16, error) 
 	return uint16(r.ids - 1), nil
 }
 
-// collectLocked frees the ids of limits that no row has. Those that forward to
-// others stay.
+// collectLocked frees the ids of limits without rows. Limits that forward to
+// others are kept.
 //
-// A call may be about to write a row under them. So they are marked as leaving
-// first, which calls see when they have locked their shard; then every shard is
-// locked once, after which no call goes on that has not seen it; and those that
-// have no row even then are forgotten.
+// A call may be about to write a row under such limits. So they are marked as leaving
+// first, which calls check after they have locked their shard; then every shard is
+// locked once, after which every running call has seen the mark; and limits
+// that still have no row are dropped.
 func (t *Table) collectLocked() {
 	t.registry.walks++
 	var leaving []*compiledLimits
@@ -257,7 +257,7 @@ func (t *Table) collectLocked() {
 	t.forgetBindings()
 	for i := range t.shards {
 		t.shards[i].mu.Lock()
-		//lint:ignore SA2001 it was locked to wait for whoever had it
+		//lint:ignore SA2001 it was locked to wait for the current holder
 		t.shards[i].mu.Unlock()
 	}
 	for _, n := range leaving {
@@ -269,14 +269,14 @@ func (t *Table) collectLocked() {
 	}
 }
 
-// forgetBindings lets every policy be resolved again.
+// forgetBindings clears the cache, so that every policy is resolved again.
 func (t *Table) forgetBindings() {
 	for i := range t.bindings {
 		t.bindings[i].Store(nil)
 	}
 }
 
-// forgetLocked takes limits out of their name and frees their id.
+// forgetLocked removes limits from their name and frees their id.
 func (t *Table) forgetLocked(n *compiledLimits) {
 	print := t.fingerprint(n.policy)
 	rest := slices.DeleteFunc(n.of.sets[print], func(o *compiledLimits) bool { return o == n })

@@ -146,7 +146,7 @@ func TestWrongFiles(t *testing.T) {
 	refused(t, "text", []byte("# a snapshot\n"), c, "does not begin as one")
 	refused(t, "older", header(func(h *snapshotHeader) { h.Version = 0 }), c, "version 0, and only version 1")
 	refused(t, "newer", header(func(h *snapshotHeader) { h.Version = 2 }), c, "version 2, and only version 1")
-	refused(t, "hash key", header(func(h *snapshotHeader) { h.HashKey = h.HashKey[1:] }), c, "makes no sense")
+	refused(t, "hash key", header(func(h *snapshotHeader) { h.HashKey = h.HashKey[1:] }), c, "is invalid")
 	refused(t, "twice", append(bytes.Clone(data), data...), c, "something follows its end")
 	refused(t, "one more byte", append(bytes.Clone(data), 0), c, "something follows its end")
 	restored(t, header(func(h *snapshotHeader) { h.Written = c.Now().Add(maxAhead) }), Config{Now: c.Now})

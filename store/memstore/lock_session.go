@@ -8,17 +8,17 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// A lock session is one call's stay behind the locks: of the shards of its charges, in
-// the order of their addresses, so that no two calls wait for each other. It
+// A lockSession is a call that holds the locks of the shards of its charges, taken in
+// the order of their indices, so that calls do not deadlock. It
 // serves everything but the decision on a single word.
 //
-// While it lasts it has the states of its rows: other callers read the mark and
-// wait at the lock.
+// During the session, the states of its rows are out of the table: other callers read the
+// mark and wait for the lock.
 type lockSession struct {
 	t       *Table
 	now     int64
 	charges []charge
-	words   []found  // instead, if all is decided on words; see takeEach
+	words   []found  // instead of charges, if all are decided on words; see takeEach
 	order   []int    // the charges' shards
 	shards  []*shard // locked
 	rows    []row    // taken
@@ -26,14 +26,14 @@ type lockSession struct {
 	spare   []*algo.Ledger
 }
 
-// A charge is a weir.Charge, and where it leads.
+// A charge is a weir.Charge with its shard and row.
 type charge struct {
 	limits *compiledLimits
 	shard  int
 	h      uint64
 	key    string
 	cost   int64
-	row    int    // in lockSession.rows; -1 while it was not taken
+	row    int    // in lockSession.rows; -1 if not taken yet
 	over   bool   // it goes to the overflow row
 	expiry int64  // of its reservation
 	hold   uint64 // its reservation, in the row's ledger
@@ -56,7 +56,7 @@ func (t *Table) enter(now int64, charges []weir.Charge) (*lockSession, error) {
 		if ls.current() {
 			break
 		}
-		ls.unlock() // a policy was set meanwhile: ask again who is in force
+		ls.unlock() // a policy was set meanwhile: resolve again
 	}
 	ls.now = now
 	if now == 0 {
@@ -71,7 +71,7 @@ func (t *Table) enter(now int64, charges []weir.Charge) (*lockSession, error) {
 	return ls, nil
 }
 
-// charge finds out where a charge leads.
+// charge resolves the limits and shard of a charge.
 func (t *Table) charge(c *weir.Charge) (charge, error) {
 	n, err := t.resolve(c.Policy)
 	if err != nil {
@@ -119,7 +119,7 @@ func (ls *lockSession) unlock() {
 	}
 }
 
-// leave ends the lock session. All rows must have been put or dropped.
+// leave releases the locks. All rows must have been put or dropped.
 func (ls *lockSession) leave() {
 	if ls.over {
 		ls.t.overflowMu.Unlock()
@@ -128,7 +128,7 @@ func (ls *lockSession) leave() {
 	ls.forget()
 }
 
-// forget gives the session's memory back. It refers to callers' keys.
+// forget clears the session, which refers to callers' keys, and returns it to the pool.
 func (ls *lockSession) forget() {
 	clear(ls.rows)
 	clear(ls.charges)
@@ -179,9 +179,8 @@ func (ls *lockSession) change(c *charge, op weir.Op) (weir.Decision, error) {
 	}
 }
 
-// attempt makes a charge on a row's ledger if it fits or is a debit. If neither, or
-// if it takes nothing, nothing has changed: not even the limits that the row is
-// under.
+// attempt makes a charge on a row's ledger if it fits or is a debit. Otherwise, or
+// if the cost is 0, nothing is changed, not even the limits of the row.
 func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, error) {
 	if r.overflow != nil {
 		ls.t.overflowHits.Add(1)
@@ -219,7 +218,7 @@ func (ls *lockSession) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision 
 	var verdict algo.Verdict
 	c.hold, verdict = l.Reserve(ls.now, c.cost, c.expiry)
 	d := storeapi.Decision(verdict, now)
-	if !verdict.OK && l.Peek(ls.now, c.cost).OK { // then it was the number of holds
+	if !verdict.OK && l.Peek(ls.now, c.cost).OK { // the number of holds was the reason
 		d.Reason = weir.QueueFull
 	}
 	return d

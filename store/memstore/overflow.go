@@ -2,13 +2,13 @@ package memstore
 
 import "github.com/weirlimit/weir/algo"
 
-// An overflow is the row that all keys of a policy's name share which found no
-// place of their own. It is strict: what one of them uses, all have used. It
-// belongs to nobody, so Reset does not reach it.
+// An overflow is the row that all keys of a policy's name share which have no
+// row of their own. It is strict: units used by one of them count for all. Reset
+// does not affect it.
 //
-// A key that finds a place while the row is in use may have been charged there
-// before, so it starts with a copy of it. While the row has reservations open, no
-// new key gets a place: their settling belongs to that row.
+// A key that gets a row while the overflow row is in use may have been charged there
+// before, so it starts with a copy of it. While the overflow row has reservations open, no
+// new key gets a row: the reservations must be settled in the overflow row.
 //
 // All overflow rows are guarded by Table.overflowMu.
 type overflow struct {
@@ -24,8 +24,8 @@ func (ls *lockSession) lockOverflow() {
 	}
 }
 
-// startsInOverflow gives a key without a row what its policy's overflow row says
-// it may have used. It returns false if there is no such row in use.
+// startsInOverflow starts a key without a row with the usage of its policy's overflow
+// row. It returns false if there is no such row in use.
 func (ls *lockSession) startsInOverflow(r *row, trial bool) bool {
 	if r.of.overflow.Load() == nil {
 		return false
@@ -52,8 +52,8 @@ func (ls *lockSession) startsInOverflow(r *row, trial bool) bool {
 	return true
 }
 
-// intoOverflow lets a key that found no place be the overflow row, which n makes if
-// there is none.
+// intoOverflow charges a key without a row to the overflow row, which is created with the
+// limits n if there is none.
 func (ls *lockSession) intoOverflow(r *row, n *compiledLimits, trial bool) {
 	ls.lockOverflow()
 	o := r.of.overflow.Load()
@@ -66,11 +66,11 @@ func (ls *lockSession) intoOverflow(r *row, n *compiledLimits, trial bool) {
 	ls.takeOverflow(r, o, trial)
 }
 
-// takeOverflow lets r be the overflow row.
+// takeOverflow makes r refer to the overflow row.
 func (ls *lockSession) takeOverflow(r *row, o *overflow, trial bool) {
 	r.overflow, r.ledger, r.scratch = o, o.ledger, false
 	if trial {
-		r.ledger = o.ledger.Clone() // other keys of the lock session may ask what it was
+		r.ledger = o.ledger.Clone() // other keys of the session may need the original
 	}
 }
 

@@ -19,9 +19,9 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// ErrSnapshot is what errors of Load and ReadSnapshot wrap if the file itself is
-// at fault: damaged, cut short, of another version, or written more than two hours
-// later than the clock says. Whoever gets it starts with an empty table.
+// ErrSnapshot is wrapped by errors of Load and ReadSnapshot about the file itself:
+// it is damaged, truncated, of another version, or was written more than two hours
+// later than the current time. The caller may start with an empty table.
 var ErrSnapshot = errors.New("memstore: snapshot cannot be used")
 
 func badSnapshot(format string, args ...any) error {
@@ -39,21 +39,21 @@ func Load(file string, c Config) (*Table, error) {
 	return ReadSnapshot(f, c)
 }
 
-// ReadSnapshot returns the table that WriteSnapshot wrote, with what was in use
-// then less what has been paid off since. Config.Snapshots is understood. If there
-// are more keys than MaxKeys, those that use least stay behind, as Stats tells:
-// first those that would admit one unit now. Reservations go on, also beyond
+// ReadSnapshot returns the table that WriteSnapshot wrote, with the units in use
+// then less those replenished since. It implies Config.Snapshots. If there
+// are more keys than MaxKeys, those with the least usage are dropped, and Stats counts them:
+// first those that would admit one unit now. Reservations remain open, also beyond
 // MaxHolds.
 //
 // The time of a table never goes back, not even across a restart. If the clock is behind
-// the file, because it was set back, the table's time stands still until the clock has
-// caught up: what was used stays used, no window begins twice, and those of a calendar end
-// when the clock says so. Until then nothing is paid off, so a wait may take longer than
-// RetryAfter says by as much as the clock was behind. If the clock was set forward, that is
-// time that has passed: under a rate, it pays off what that rate yields meanwhile.
+// the file, because it was set back, the table's time does not advance until the clock has
+// caught up: used units stay used, no window begins twice, and calendar windows end
+// by the clock. Until then nothing is replenished, so a wait may take longer than
+// RetryAfter by as much as the clock was behind. If the clock was set forward, that counts as
+// time that has passed: units are replenished for it.
 //
-// Policies that were set in the place of others are forgotten: what
-// callers bring is in force again.
+// Replacements by Set are not restored: calls are decided by the limits of their policies
+// again.
 func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 	c.Snapshots = true
 	t, err := New(c)
@@ -81,8 +81,8 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 type loader struct {
 	t       *Table
 	r       *bufio.Reader
-	clock   weir.Instant // what it said
-	now     int64        // the same, or what the file says
+	clock   weir.Instant // the clock when loading began
+	now     int64        // clock, or the file's time if that is later
 	session *lockSession // puts all rows
 	buf     bytes.Buffer
 	at      int64 // bytes read
@@ -110,7 +110,7 @@ func (l *loader) frame() (kind byte, body []byte, err error) {
 	}
 	length := binary.LittleEndian.Uint32(head[:])
 	if length == 0 || length > maxFrame {
-		return 0, nil, badSnapshot("the frame at byte %d says that it has %d bytes", l.at, length)
+		return 0, nil, badSnapshot("the frame at byte %d claims to have %d bytes", l.at, length)
 	}
 	l.buf.Reset() // it grows with what is there, not with what is said to be
 	if _, err := io.CopyN(&l.buf, l.r, int64(length)); err != nil {
@@ -125,7 +125,7 @@ func (l *loader) frame() (kind byte, body []byte, err error) {
 	return b[0], b[1:], nil
 }
 
-// cut tells of a file that ends too early, or cannot be read.
+// cut returns the error for a file that ends too early, or cannot be read.
 func (l *loader) cut(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return badSnapshot("it is cut short at byte %d", l.at)
@@ -134,7 +134,7 @@ func (l *loader) cut(err error) error {
 }
 
 func (l *loader) damaged() error {
-	return badSnapshot("the frame before byte %d makes no sense", l.at)
+	return badSnapshot("the frame before byte %d is invalid", l.at)
 }
 
 // header reads the magic word and the first frame.
@@ -179,7 +179,7 @@ func (l *loader) begin(h snapshotHeader) error {
 	return nil
 }
 
-// notBefore has the table begin no earlier than at an instant of the file's writing.
+// notBefore makes the table's time begin no earlier than an instant in the file.
 func (l *loader) notBefore(at weir.Instant) error {
 	if ahead := at.Sub(l.clock); at > l.clock && (ahead > maxAhead || ahead < 0) {
 		return badSnapshot("it was written at %s, %v from now; was the clock set back?", at.Time().Format(time.RFC3339), ahead.Round(time.Second))
@@ -191,8 +191,8 @@ func (l *loader) notBefore(at weir.Instant) error {
 	return nil
 }
 
-// maxAhead is how far the clock may be behind a snapshot. Time stands still so long, and
-// beyond some length to forgive everyone is the lesser evil.
+// maxAhead is how far the clock may be behind a snapshot. The table's time does not advance
+// until the clock has caught up, and beyond this, losing all usage is the lesser evil.
 const maxAhead = 2 * time.Hour
 
 func strictJSON(data []byte, v any) error {
@@ -431,7 +431,7 @@ func (l *loader) heal(at place) {
 	}
 }
 
-// trim leaves behind what is too much for the table.
+// trim drops rows beyond the table's MaxKeys.
 func (l *loader) trim() {
 	l.leaveLeast(l.t.keys.Load()-l.t.maxKeys, func(f func(place)) {
 		for i := range l.t.shards {
@@ -440,7 +440,7 @@ func (l *loader) trim() {
 	})
 }
 
-// trimShard leaves behind what is too much for a shard. A file is in the order of
+// trimShard drops rows beyond what a shard can have. A file is in the order of
 // hashes: one of a larger table fills shard after shard, each with more rows than it
 // will have in the end, long before the table has too many.
 //
@@ -453,7 +453,7 @@ func (l *loader) trimShard(sh *shard) {
 // shardKept is less than maxRows, so that only every 128th row costs a look at them all.
 const shardKept = maxRows - maxRows/8
 
-// leaveLeast leaves behind so many of the rows, those that matter least.
+// leaveLeast drops excess rows, those of the least worth.
 func (l *loader) leaveLeast(excess int64, each func(func(place))) {
 	if excess <= 0 {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // A row is one key's state, taken out of the table by a lock session. Its ledger may be
-// tried and changed; put makes the change the key's state, drop forgets it.
+// changed; put writes the change to the table, drop discards it.
 type row struct {
 	shard *shard
 	of    *name
@@ -19,20 +19,20 @@ type row struct {
 
 	limits *compiledLimits  // those that ledger is under
 	ledger *algo.Ledger     // a scratch ledger, the spilled one or the overflow row's
-	before *algo.Checkpoint // what drop puts the ledger back to, if it is somebody's own and tried
+	before *algo.Checkpoint // what drop restores, if the ledger is shared and this is a trial
 
 	was      *compiledLimits // those that the row in the table is under; nil = there is none
 	word     uint64          // the row's first state word, if not spilled
 	spilled  *spilled        // the row's spilled state, or nil
 	overflow *overflow       // where the key is charged instead of a row of its own
-	scratch  bool            // ledger is nobody's own
-	admitted bool            // it has none in the table, and may have one
+	scratch  bool            // ledger belongs to the session, not to the table
+	admitted bool            // the key has no row, and may get one
 	changed  bool            // something was charged
-	endBy    int64           // holds that had no end were given this one; 0 = none were
+	endBy    int64           // expiry given to holds without one; 0 = none
 }
 
-// take takes a charge's state out of the table. With trial the ledger can be put back
-// as it was, wherever it is somebody's own.
+// take takes a charge's state out of the table. With trial, drop can restore a ledger that
+// belongs to the table.
 func (ls *lockSession) take(c *charge, trial bool) row {
 	r := row{shard: &ls.t.shards[c.shard], of: c.limits.of, h: c.h, key: c.key, limits: c.limits}
 	at, ok := ls.t.lookLocked(r.shard, r.of, r.h, r.key)
@@ -57,15 +57,15 @@ func (ls *lockSession) take(c *charge, trial bool) row {
 	return r
 }
 
-// try notes the state of a ledger that is somebody's own, for drop.
+// try saves the state of a ledger that belongs to the table, for drop.
 func (r *row) try(now int64) {
 	before := r.ledger.Checkpoint(now)
 	r.before = &before
 }
 
-// catchUp tells the ledger of the last grant on the row's word, which may be later
-// than the session's now: it needed no lock. A word that Set left behind may look
-// as if it were granted in times to come, so the clock has the last word.
+// catchUp advances the ledger to the last grant on the row's word, which may be later
+// than the session's now, since it needed no lock. A word that was converted by Set may look
+// as if it were granted in the future, so the clock is the upper bound.
 func (ls *lockSession) catchUp(r *row) {
 	if r.was.word == nil {
 		return
@@ -75,7 +75,7 @@ func (ls *lockSession) catchUp(r *row) {
 	}
 }
 
-// takeNew makes the state of a key that has no row, or lets it be the overflow row.
+// takeNew makes the state of a key that has no row, or uses the overflow row.
 func (ls *lockSession) takeNew(r *row, over, trial bool) {
 	if over {
 		ls.intoOverflow(r, r.limits, trial)
@@ -138,8 +138,8 @@ func (r *row) convert(n *compiledLimits, now int64) error {
 	return nil
 }
 
-// drop gives the state back as it was. A ledger that is somebody's own must have been
-// tried, or not been changed.
+// drop restores the state as it was. A ledger that belongs to the table must have been
+// saved by try, or not been changed.
 func (ls *lockSession) drop(r *row) {
 	if r.ledger != nil && r.before != nil {
 		r.ledger.Rollback(*r.before)
@@ -174,7 +174,7 @@ func (ls *lockSession) scratch() *algo.Ledger {
 	return &algo.Ledger{}
 }
 
-// release keeps the ledger for the next row, if it is nobody's own.
+// release keeps the ledger for the next row, if it belongs to the session.
 func (ls *lockSession) release(r *row) {
 	if r.scratch && len(ls.spare) < maxSpare {
 		ls.spare = append(ls.spare, r.ledger)
@@ -185,7 +185,7 @@ func (ls *lockSession) release(r *row) {
 // maxSpare bounds the ledgers that a lock session keeps for the next.
 const maxSpare = 16
 
-// admit gets a key without a row the right to one. It returns false if there is
+// admit reserves a row for a key that has none. It returns false if there is
 // no room.
 func (ls *lockSession) admit(r *row) bool {
 	if r.was != nil || r.overflow != nil || r.admitted {
@@ -195,8 +195,8 @@ func (ls *lockSession) admit(r *row) bool {
 	return r.admitted
 }
 
-// put makes the ledger the key's state. It returns false if the key has no row
-// and there is no room for one; then nothing has changed.
+// put writes the ledger to the table as the key's state. It returns false if the key has no
+// row and there is no room for one; then nothing has changed.
 func (ls *lockSession) put(r *row) bool {
 	ls.t.holdsEndBy(r)
 	switch {
@@ -215,8 +215,8 @@ func (ls *lockSession) put(r *row) bool {
 	return true
 }
 
-// holdsEndBy tells that holds of the row were given an end that had none, if any
-// were.
+// holdsEndBy updates the earliest expiry of all holds if holds of the row were given an
+// expiry.
 func (t *Table) holdsEndBy(r *row) {
 	if r.endBy != 0 && r.ledger != nil && r.ledger.Holds() > 0 {
 		t.expiresAt(r.endBy)

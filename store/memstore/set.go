@@ -9,14 +9,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Set puts new in force wherever old was, also for callers who bring another
-// policy with the same name and limits as old. If a key's units in use cannot be
-// represented under new, Set returns an error and old stays. Set does not fail because
-// calls have brought too many different limits: some room is left to it alone.
+// Set puts new in force wherever old was, also for calls with another
+// policy of the same name and limits as old. If a key's units in use cannot be
+// represented under new, Set returns an error and old stays in force. Set does not fail because
+// calls use too many different limits: some room is reserved for it.
 //
-// It looks at every row, shard by shard, while decisions go on. A key may be
-// charged beyond what new can represent after it was looked at; its calls then
-// return an error until enough of that is paid off.
+// Set checks every row, shard by shard, while decisions go on. A key may be
+// charged beyond what new can represent after it was checked; its calls then
+// return an error until enough units have been replenished.
 func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	if old.Name() != new.Name() {
 		return fmt.Errorf("memstore: set: policies %q and %q have different names", old.Name(), new.Name())
@@ -50,7 +50,7 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	t.replace(from, to)
 	for i := range t.shards {
-		_ = t.convertShard(now, i, from, to, (*lockSession).convert) // what fails stays for its next call to see
+		_ = t.convertShard(now, i, from, to, (*lockSession).convert) // the next call of the key returns the error
 	}
 	return t.convertOverflow(now, from, to, false)
 }
@@ -70,8 +70,8 @@ func (t *Table) resolvePinned(p *weir.Policy) (*compiledLimits, error) {
 	}
 }
 
-// makeRoom returns what find does. If all ids are in use, it first drops rows with nothing
-// in use, then forgets older replacements.
+// makeRoom returns the result of find. If all ids are in use, it first drops rows with nothing
+// in use, then older replacements.
 func (t *Table) makeRoom(find func() (*compiledLimits, error)) (*compiledLimits, error) {
 	n, err := find()
 	if errors.Is(err, errTooManySets) {
@@ -97,8 +97,8 @@ func (t *Table) register(p *weir.Policy) (*compiledLimits, error) {
 	return n, nil
 }
 
-// replace lets whoever means old mean new. There is one replacement for each set
-// of limits that was ever replaced, straight to the one in force.
+// replace puts new in force for old. There is one replacement for each set
+// of limits that was ever replaced, directly to the set in force.
 func (t *Table) replace(old, new *compiledLimits) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
@@ -118,8 +118,8 @@ func (t *Table) replace(old, new *compiledLimits) {
 	t.forgetBindings()
 }
 
-// forward lets n mean to, or itself if that is nil. What is forwarded to is not
-// forgotten.
+// forward puts to in force for n, or n itself if to is nil. Limits that others forward to are
+// pinned.
 func (n *compiledLimits) forward(to *compiledLimits) {
 	if to != nil {
 		to.pin()

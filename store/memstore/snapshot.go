@@ -15,7 +15,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A snapshot is a table in a file, so that a restart does not forgive everyone.
+// A snapshot is a table in a file, so that counters survive a restart.
 //
 // It begins with the magic word and continues in frames:
 //
@@ -23,10 +23,10 @@ import (
 //
 // The first is the header, the last the end, and in between every set of limits
 // comes before the first row that is under it, and overflow rows before all
-// others. A file without its end is refused, so one that was cut short never
-// passes for a smaller table. Rows are written shard by shard while decisions go
-// on: each row and its reservations are as they were at one moment, different rows
-// may be of different moments, at most as far apart as writing took.
+// others. A file without its end is refused, so a truncated file is never
+// loaded as a smaller table. Rows are written shard by shard while decisions go
+// on: each row and its reservations are as of one instant, different rows
+// may be as of different instants, at most as far apart as writing took.
 const (
 	magic           = "weirsnap"
 	snapshotVersion = 1
@@ -57,8 +57,8 @@ type snapshotPolicy struct {
 	Limits []snapshotLimit `json:"limits"`
 }
 
-// A snapshotLimit is a limit but for its OnError, which says nothing about how it
-// counts, and which those who wrote version 1 first did not know.
+// A snapshotLimit is a limit without its OnError, which does not affect the state, and
+// which the first writers of version 1 did not have.
 type snapshotLimit struct {
 	weir.Limit
 	OnError weir.OnError `json:",omitempty"` // hides the limit's, and is never written
@@ -83,14 +83,14 @@ func (s *snapshotPolicy) policyOf() (*weir.Policy, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrNoSnapshots is returned by WriteSnapshot and Save for a table that was not
-// made for it.
+// ErrNoSnapshots is returned by WriteSnapshot and Save for a table that was made without
+// Config.Snapshots.
 var ErrNoSnapshots = errors.New("memstore: the table was made without Snapshots, and its hash cannot be written to a file")
 
-// Save writes a snapshot to a file that only its owner can read: it has the key
-// of the hash. It takes the place of the file that was there only when all of it
-// is on the disk, so a process that dies meanwhile leaves the old one. One Save at
-// a time; others wait.
+// Save writes a snapshot to a file that only its owner can read, because it contains the key
+// of the hash. It replaces an existing file only when all of the new one
+// is on disk, so a process that dies meanwhile leaves the old one. Concurrent Saves run one
+// after the other.
 func (t *Table) Save(file string) (err error) {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -116,8 +116,8 @@ func (t *Table) Save(file string) (err error) {
 	return syncDir(filepath.Dir(file))
 }
 
-// createNew makes a file that nobody else can read. What has its name goes: it may
-// be open to others, or a link to somewhere else.
+// createNew creates a file that only its owner can read. It removes an existing file, which
+// may be readable by others, or a link.
 func createNew(file string) (*os.File, error) {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -125,7 +125,7 @@ func createNew(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// syncDir makes a rename last.
+// syncDir makes a rename durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -272,7 +272,7 @@ func (s *snapshotWriter) flushRows() {
 
 // head appends what rows begin with.
 func (s *snapshotWriter) head(b []byte, n *compiledLimits, h uint64, key string) []byte {
-	b = binary.AppendUvarint(b, s.number(n))
+	b = binary.AppendUvarint(b, s.indexOf(n))
 	b = binary.LittleEndian.AppendUint64(b, h)
 	return appendString(b, key)
 }
@@ -281,9 +281,9 @@ func appendString(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// number returns the number of a set of limits, and queues its frame if it has
+// indexOf returns the index of a set of limits, and queues its frame if it has
 // none yet.
-func (s *snapshotWriter) number(n *compiledLimits) uint64 {
+func (s *snapshotWriter) indexOf(n *compiledLimits) uint64 {
 	i, ok := s.index[n]
 	if ok {
 		return i
@@ -354,7 +354,7 @@ func (s *snapshotWriter) overflowsLocked() {
 	defer s.t.overflowMu.Unlock()
 	for _, nm := range s.t.registry.names {
 		if o := nm.overflow.Load(); o != nil {
-			body := binary.AppendUvarint(nil, s.number(o.limits))
+			body := binary.AppendUvarint(nil, s.indexOf(o.limits))
 			s.queue = append(s.queue, queued{frameOverflow, o.ledger.AppendBinary(body)})
 		}
 	}

@@ -24,9 +24,9 @@ type Config struct {
 	// MaxHolds bounds the open reservations. The default is 100,000.
 	MaxHolds int
 
-	// KeepKeys keeps whole keys, so that two of them are never taken for one.
-	// Without it a clash has the chance that doc.go tells. It costs the key's
-	// length and about 32 bytes per row, and the garbage collector walks them.
+	// KeepKeys stores whole keys, so that two keys never collide; see the package
+	// documentation for the chance of a collision without it. It costs the key's
+	// length and about 32 bytes per row, and the garbage collector scans them.
 	KeepKeys bool
 
 	// Snapshots lets the table be written to a file and restored from it. Its
@@ -163,8 +163,8 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	} else {
 		h = maphash.String(t.hash.seed, key) ^ n.of.salt
 	}
-	// The clock comes before the row: it takes so long that on a hot key the row's
-	// cache line would be another core's again by then.
+	// The clock is read before the row: reading it takes so long that another core would
+	// have the cache line of a hot row again by then.
 	var now int64
 	if t.clock == nil {
 		now = max(mono.Now(), t.floor)
@@ -242,7 +242,7 @@ func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, 
 	return t.takeSlowly(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})
 }
 
-// takeWord decides on the word of a key's row, or returns false if the state is elsewhere.
+// takeWord decides on the word of a key's row, or returns false if the state is not in it.
 func takeWord(n *compiledLimits, word *atomic.Uint64, now weir.Instant, cost int64) (weir.Decision, bool) {
 	for {
 		was := word.Load()
@@ -256,8 +256,8 @@ func takeWord(n *compiledLimits, word *atomic.Uint64, now weir.Instant, cost int
 	}
 }
 
-// takeSlowly is Take behind the lock, at now or, if that is 0, when the lock has
-// been taken.
+// takeSlowly is Take under the lock, at now or, if that is 0, at the time when the lock was
+// acquired.
 func (t *Table) takeSlowly(now weir.Instant, charges []weir.Charge) (weir.Decision, error) {
 	ls, err := t.enter(int64(now), charges)
 	if err != nil {
