@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Stats tells where all time since the start has gone. It is the document's view
+// Stats accounts for all time since the start. It is the document's view
 // of pools, with time for tokens: one slice is one unit. Nothing is made or lost:
 //
 //	Allotted + Active + Waiting + Forfeited + Idle − Ahead = Elapsed

@@ -8,13 +8,13 @@ import (
 )
 
 // stripes hold positions that are due already, taken several at a time, so that cores
-// which are all late do not fight for the counter's cache line with every start.
-// Nobody waits for such a position, so nobody is overtaken.
+// which are all late do not contend for the counter's cache line with every start.
+// No caller waits for such a position, so none is overtaken.
 //
-// A stripe is filled only while starts come so fast that nobody looks at the clock
-// each time, and with a small part of what is due: what one goroutine has in its
-// stripe and does not start is late for all. Once starts come slowly again, the first
-// who looks at the clock gives what is in all stripes back.
+// A stripe is filled only while starts are so fast that the clock is not read
+// each time, and with a small part of the due positions: a position that stays in a
+// stripe is late for all callers. Once starts are slow again, the first
+// call that reads the clock returns the positions of all stripes.
 type stripes struct {
 	stripe []stripe // set by newStripes; a power of two
 	shift  uint8    // leaves the bits of a stripe's number
@@ -30,7 +30,7 @@ type stripes struct {
 // Adding 1<<8 − 1 takes one. An empty word may have any first position.
 type stripe struct {
 	word atomic.Uint64
-	_    [120]byte // others' stripes are on other cache lines, also on those fetched along
+	_    [120]byte // padding: no two stripes share a cache line or an adjacent, prefetched one
 }
 
 const (
@@ -45,9 +45,9 @@ func newStripes() stripes {
 	return stripes{stripe: make([]stripe, 1<<n), shift: uint8(64 - n)}
 }
 
-// mine returns the stripe of the calling goroutine. Those that run at once have
-// different stacks, so the address of one tells them apart well enough; which stripe
-// it is matters to speed only.
+// mine returns the stripe of the calling goroutine. Goroutines that run at once have
+// different stacks, so the stack's address distinguishes them well enough; the choice of the
+// stripe affects speed only.
 func (ls *stripes) mine() *stripe {
 	var here byte
 	h := uint64(uintptr(unsafe.Pointer(&here))>>11) * 0x9E37_79B9_7F4A_7C15
@@ -102,7 +102,7 @@ func (p *Pacer) claimSome(st *stripe) int64 {
 		p.giveBack(rest)
 		return at
 	}
-	// Somebody may have emptied the stripes just before.
+	// Another goroutine may have emptied the stripes just before.
 	p.stripes.filled.Store(true)
 	if p.stripes.batch.Load() == 0 {
 		if rest := st.empty(); rest.n > 0 {
