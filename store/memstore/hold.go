@@ -173,8 +173,8 @@ func (t *Table) dropHoldLocked(sh *shard, id [16]byte) {
 	t.holds.fullUntil.Store(0)
 }
 
-// settledLocked notes that a reservation was settled, so that whoever settles it again
-// is told the outcome.
+// settledLocked notes that a reservation was settled, so that settling it again
+// returns the same outcome.
 func (t *Table) settledLocked(sh *shard, id [16]byte, h hold, until int64) {
 	h.settledUntil = until
 	sh.rest.holds[id] = h

@@ -15,7 +15,7 @@ import (
 
 // model is the slow, obvious table: an exact ledger for every pair of policy and
 // key that has a row, one more for every overflow row, and the rules of eviction
-// spelled out. It is told which rows the table has evicted in a step, and checks
+// spelled out. It gets the rows that the table has evicted in a step, and checks
 // that these were a right choice: which of equals goes is not in the rules.
 type model struct {
 	fail  func(format string, args ...any)
@@ -51,7 +51,7 @@ type modelHold struct {
 	expiry int64
 }
 
-// A modelPast is how a reservation was settled, which is told until its expiry.
+// A modelPast is how a reservation was settled, which is remembered until its expiry.
 type modelPast struct {
 	pair  pair
 	until int64

@@ -326,7 +326,7 @@ func (p *player) finish() {
 	}
 }
 
-// compareRow compares what a row says, asked under its own limits.
+// compareRow compares a row's decision under its own limits.
 func (p *player) compareRow(at pair, r *modelRow) {
 	where, ok := p.look(at)
 	if !ok {

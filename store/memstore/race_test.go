@@ -254,7 +254,7 @@ func TestRaceEverything(t *testing.T) {
 		})
 		t.Logf("%d shards: %d units granted, %+v", c.shards, x.granted.Load(), x.table.Stats())
 		if evicted := x.table.Stats().Evicted; evicted < 100 {
-			t.Errorf("only %d rows were evicted; there was to be a crowd", evicted)
+			t.Errorf("only %d rows were evicted; expected many", evicted)
 		}
 		conserved(t, x.table, x.granted.Load())
 	}

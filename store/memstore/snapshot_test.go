@@ -460,7 +460,7 @@ func TestRestartInFewerShards(t *testing.T) {
 	}
 }
 
-// What a limit does while a store is away is no part of its state: it is neither a
+// What a limit does while a store is unavailable is not part of its state: it is neither a
 // reason for a second row nor in a file, which those can read who do not know of it.
 func TestOnErrorIsNoState(t *testing.T) {
 	c := newClock()
@@ -505,8 +505,8 @@ func TestNoSnapshots(t *testing.T) {
 	}
 }
 
-// A crowd takes and reserves under two policies, until it is told to stop.
-type crowd struct {
+// callers take and reserve under two policies, until they are stopped.
+type callers struct {
 	table    *Table
 	policies []*weir.Policy
 	granted  []atomic.Int64 // by key: what is in use, or a few units more or less
@@ -514,15 +514,17 @@ type crowd struct {
 	wg       sync.WaitGroup
 }
 
-func (c *crowd) at(i int) (*weir.Policy, string) { return c.policies[i%len(c.policies)], fmt.Sprint(i) }
+func (c *callers) at(i int) (*weir.Policy, string) {
+	return c.policies[i%len(c.policies)], fmt.Sprint(i)
+}
 
-func (c *crowd) used(t testing.TB, table *Table, i int) int64 {
+func (c *callers) used(t testing.TB, table *Table, i int) int64 {
 	p, key := c.at(i)
 	d := take(t, table, p, key, 0)
 	return d.Limit - d.Remaining
 }
 
-func (c *crowd) start(n int) {
+func (c *callers) start(n int) {
 	for g := range n {
 		c.wg.Go(func() {
 			for i := g; !c.stop.Load(); i++ {
@@ -532,7 +534,7 @@ func (c *crowd) start(n int) {
 	}
 }
 
-func (c *crowd) act(i int) {
+func (c *callers) act(i int) {
 	p, key := c.at(i % len(c.granted))
 	granted := &c.granted[i%len(c.granted)]
 	switch {
@@ -557,7 +559,7 @@ func TestSnapshotsWhileDeciding(t *testing.T) {
 	const keys, workers = 300, 4
 	config := Config{MaxKeys: keys + 100, Snapshots: true, Now: newClock().Now}
 	table := newTable(t, config)
-	c := &crowd{table: table, granted: make([]atomic.Int64, keys), policies: []*weir.Policy{
+	c := &callers{table: table, granted: make([]atomic.Int64, keys), policies: []*weir.Policy{
 		policy(t, "word", perHour(1000)), policy(t, "wide", perHour(1000), named("b", perHour(1000))),
 	}}
 	for i := range keys { // so much that passing keys go first when the table is full

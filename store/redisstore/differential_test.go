@@ -88,7 +88,7 @@ func seeds(t *testing.T, n int) (list []uint64) {
 	return list
 }
 
-// A duel is a store and a book that are told the same.
+// A duel is a store and a book that execute the same steps.
 type duel struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -599,7 +599,7 @@ func (d *duel) toEdge(most time.Duration) time.Duration {
 }
 
 // same compares a decision with the exact one, whose durations are rounded up. With open holds
-// ResetAfter may be an upper bound; so of two limits with as much left another may be told of.
+// ResetAfter may be an upper bound; so of two limits with as much left the other may be reported.
 func (d *duel) same(c weir.Charge, i int, got, want weir.Decision) {
 	d.t.Helper()
 	if d.book.held(c) && got.Allowed == want.Allowed && got.Remaining == want.Remaining && (got.ResetAfter > want.ResetAfter || got.ResetAfter == weir.Never) {

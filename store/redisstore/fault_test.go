@@ -74,14 +74,14 @@ func TestScriptsAreForgotten(t *testing.T) {
 	for g := range 16 {
 		all.Go(func() {
 			for time.Now().Before(ended) {
-				asked := time.Now()
+				start := time.Now()
 				d, err := s.Take(context.Background(), policies[g%2], "k", 1)
 				if err != nil || !d.Allowed {
 					t.Errorf("take from %s: %v, error %v", policies[g%2].Name(), d, err)
 					return
 				}
 				taken[g%2].Add(1)
-				slowest.Store(max(slowest.Load(), int64(time.Since(asked))))
+				slowest.Store(max(slowest.Load(), int64(time.Since(start))))
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func repeat(n int, c weir.Charge) (list []weir.Charge) {
 	return list
 }
 
-// A caller that leaves while its call is on the way is told that the outcome is
+// A caller that leaves while its call is in flight gets an error that the outcome is
 // unknown, and what it took is given back.
 func TestCallerLeaves(t *testing.T) {
 	redis := redistest.Start(t)
@@ -363,11 +363,11 @@ func TestServerHangs(t *testing.T) {
 	for w := range workers {
 		all.Go(func() {
 			for i := range each {
-				asked := time.Now()
+				start := time.Now()
 				if _, err := s.Take(context.Background(), p, "k", 1); err == nil {
 					answered.Add(1)
 				}
-				took[w*each+i] = time.Since(asked)
+				took[w*each+i] = time.Since(start)
 				most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
 			}
 		})
@@ -413,11 +413,11 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			asked := time.Now()
+			start := time.Now()
 			_, err := s.Take(context.Background(), p, "k", 1)
 			switch {
-			case errors.Is(err, errBusy) && time.Since(asked) > time.Second:
-				t.Errorf("errBusy came after %v, want it at once", time.Since(asked))
+			case errors.Is(err, errBusy) && time.Since(start) > time.Second:
+				t.Errorf("errBusy came after %v, want it at once", time.Since(start))
 			case errors.Is(err, errBusy) && !errors.Is(err, weir.ErrUnknown):
 				busy.Add(1)
 			case errors.Is(err, errTimeout):
@@ -530,7 +530,7 @@ func TestServerLosesEverything(t *testing.T) {
 	}
 }
 
-// What one process sets, the others follow, also for keys that nobody has asked for
+// What one process sets, the others follow, also for keys that were not used
 // since, and as of the instant at which it was set.
 func TestOthersFollowASet(t *testing.T) {
 	redis := redistest.Start(t)
@@ -747,7 +747,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		Redis:   Server{Addrs: sentinel.SentinelAddrs(), Sentinel: sentinel.MasterName()},
 		Timeout: 200 * time.Millisecond,
 	})
-	failOver(t, sentinel, s, "asked", sentinel.Failover)
+	failOver(t, sentinel, s, "requested", sentinel.Failover)
 	if long {
 		sentinel.WaitPromoted()
 		sentinel.WaitInSync()
@@ -1068,14 +1068,14 @@ func (w *watchedKey) ask() error {
 
 func (w *watchedKey) run(ended *atomic.Bool) {
 	for !ended.Load() {
-		asked := time.Now()
+		start := time.Now()
 		if err := w.ask(); err != nil {
 			w.failures.Add(1)
 			w.firstError.CompareAndSwap(nil, &err)
 		} else {
-			w.lastOK.Store(asked.UnixNano())
+			w.lastOK.Store(start.UnixNano())
 		}
-		w.slowest.Store(max(w.slowest.Load(), int64(time.Since(asked))))
+		w.slowest.Store(max(w.slowest.Load(), int64(time.Since(start))))
 		time.Sleep(10 * time.Millisecond)
 	}
 }

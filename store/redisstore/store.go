@@ -28,7 +28,7 @@ type Config struct {
 	Prefix string
 
 	// Timeout is how long a decision may take; a call may exceed it by an eighth. The default
-	// is 100 ms. A batch that visits several slots of a cluster one after the other has this
+	// is 100 ms. A batch that uses several slots of a cluster one after the other has this
 	// long for each; see Store.Rounds. The caller's context may end the call earlier.
 	Timeout time.Duration
 

@@ -410,7 +410,7 @@ func heldRefusals(r *rig) {
 		r.wantHeld("two are held, under "+describe(p), r.do(weir.TakeAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
 		r.wantHeld("two are held, under "+describe(p), r.do(weir.ReserveAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
 		r.wantHeld("others' are held, under "+describe(p), r.take(p, "other", 1), weir.Exhausted, false)
-		r.wantHeld("two are held, asked under other limits of "+describe(p), r.take(r.with(p, p.Limits()...), "k", 1), weir.Exhausted, true)
+		r.wantHeld("two are held, decided under other limits of "+describe(p), r.take(r.with(p, p.Limits()...), "k", 1), weir.Exhausted, true)
 
 		r.wantSettled(long, weir.Settled{}, 1)
 		r.wantHeld("one is held, under "+describe(p), r.take(p, "k", 1), weir.Exhausted, true)

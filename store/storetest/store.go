@@ -40,8 +40,8 @@ type Options struct {
 	MaxHolds int
 }
 
-// Demand is something that the suite asks of a store and that a store may, for a
-// reason, not do. Everything without a Demand is asked of every store.
+// Demand is a requirement of the suite that a store may, for a
+// reason, not meet. Everything without a Demand is required of every store.
 type Demand string
 
 // The demands that Store.Without may name.
