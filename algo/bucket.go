@@ -1,7 +1,6 @@
 package algo
 
-// Bucket is GCRA seen as a token bucket: the same rule, the same word, another
-// way to tell it.
+// Bucket is GCRA described as a token bucket: the same rule and the same word.
 //
 // A bucket holds up to burst tokens and gains rate/per of them while it is not
 // full. A charge of c takes c tokens or, if there are fewer, is refused. With

@@ -41,7 +41,7 @@ func (u Unit) String() string {
 // because west of Greenwich it is still 2019 at Epoch.
 //
 // It costs one pointer and one window of 24 bytes. Everything is exact to the
-// nanosecond. Asking for the window that was asked for last is one atomic load
+// nanosecond. A lookup of the same window as the last one is one atomic load
 // and a few compares; any other instant costs one to four microseconds and one
 // allocation.
 //

@@ -7,7 +7,7 @@
 // # The rules
 //
 //	GCRA        rate and burst, never above burst + rate × time     one word
-//	Bucket      GCRA told as a token bucket; the same decisions      one word
+//	Bucket      GCRA as a token bucket; the same decisions           one word
 //	Fixed       so many per clock or calendar window                 one word
 //	Dual        so many per second and per minute together           one word
 //	Anchored    windows that open with the first charge              two words
@@ -15,8 +15,8 @@
 //	SlidingLog  a sliding window, exact                              a log
 //	Slots       so many at once: held, not spent                     one word
 //
-// Choose GCRA unless you know why not. Choose Fixed to tell people "so many a
-// day", Anchored for "so many within an hour of your first", Sliding to imitate a
+// Choose GCRA unless you know why not. Choose Fixed for limits that are published as
+// "so many a day", Anchored for "so many within an hour of your first", Sliding to imitate a
 // log cheaply, SlidingLog when a small limit must be exact, Dual for upstreams
 // that publish both limits, Slots for work in progress.
 //
@@ -30,12 +30,12 @@
 //
 // An instant is an int64 of Unix nanoseconds. No function reads a clock. A now
 // that is earlier than one the state has seen never frees anything. A forward
-// step of the clock forgives what that much time would have: at most
+// step of the clock replenishes units as if that time had passed: at most
 // min(burst, rate × step), once.
 //
 // # Ledger
 //
-// Ledger joins several rules for one key, all or nothing, with reservations
-// (holds), refunds, expiries and live changes of the rules. It is what weir's
-// limiters do under their lock.
+// Ledger combines several rules for one key, all or nothing, with reservations
+// (holds), refunds, expiries and live changes of the rules. weir's limiters use it
+// under their lock.
 package algo

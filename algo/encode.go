@@ -113,7 +113,7 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 	return nil
 }
 
-// A reader takes numbers from the front of data. Once it met something wrong, it
+// A reader takes integers from the front of data. Once it met something wrong, it
 // returns zeros.
 type reader struct {
 	data []byte

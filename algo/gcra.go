@@ -129,14 +129,14 @@ func (g *GCRA) Step(tat, t uint64, cost int64) (next uint64, ok bool) {
 // next.
 func (g *GCRA) RetryTick(next uint64) uint64 { return next - g.burst }
 
-// View is what there is to tell of a word at an instant.
+// View is the meaning of a word at an instant.
 type View struct {
 	Remaining int64 // units that fit
-	RetryAt   int64 // when the charge in question fits
-	ResetAt   int64 // when the key is as if unused
+	RetryAt   int64 // when the charge fits
+	ResetAt   int64 // when the key equals an unused one
 }
 
-// View tells of a word what a charge of cost would meet.
+// View returns the view of a word for a charge of cost.
 func (g *GCRA) View(tat uint64, now, cost int64) View {
 	t := g.Tick(now)
 	v := View{Remaining: g.Room(tat, t), RetryAt: now, ResetAt: now}
@@ -175,8 +175,8 @@ func (g *GCRA) ResetAt(tat uint64, now int64) int64 { return g.View(tat, now, 0)
 // than the word.
 func (g *GCRA) Heal(tat uint64, now int64) uint64 { return min(tat, g.Tick(now)+g.most) }
 
-// standing tells how a word stands at tick t. It is StandingOf in fewer steps, for
-// whoever compares many words.
+// standing returns the limit status of a word at tick t. It is a faster StandingOf, for
+// comparing many words.
 func (g *GCRA) standing(tat, t uint64) Standing {
 	if tat <= t {
 		return Standing{}

@@ -121,7 +121,7 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// TestSetLooksAtNoHold: a call that brings other numbers costs the same however many
+// TestSetLooksAtNoHold: a call that has other limits costs the same however many
 // holds are open.
 func TestSetLooksAtNoHold(t *testing.T) {
 	l := NewLedger([]Rule{must(t, gcraSpec(1_000_000, second, 1_000_000)), must(t, fixedSpec(1_000_000, hour))}, start)

@@ -71,11 +71,11 @@ func (l *Ledger) SetState(i int, s State) {
 	l.states[i] = s
 }
 
-// Last returns the greatest now that the ledger was given or told of.
+// Last returns the greatest now of all operations and SeenAt.
 func (l *Ledger) Last() int64 { return l.last }
 
-// SeenAt tells the ledger of a now that it was not given: the owner decided on
-// its own at that instant or later.
+// SeenAt advances the ledger to now, for an owner that has decided without the ledger at
+// that instant or later.
 func (l *Ledger) SeenAt(now int64) { l.last = max(l.last, now) }
 
 // Holds returns the number of open holds, expired ones that no operation has
@@ -200,17 +200,16 @@ func (l *Ledger) Take(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
-// Debit charges cost units to every rule whether they fit or not, and tells how the
-// tightest rule stands then. Slots cannot be owed: such a rule stays as it is.
+// Debit charges cost units to every rule whether they fit or not, and returns the
+// verdict of the tightest rule after that. Slots cannot be owed: such a rule is unchanged.
 func (l *Ledger) Debit(now, cost int64) Verdict {
 	now = l.advance(now)
 	l.charge(now, cost)
 	return l.tightest(now)
 }
 
-// fold makes expired holds part of the states, and writes down what a rule that
-// met a damaged state took it for: a refusal, which changes nothing else, would
-// meet it for ever.
+// fold adds expired holds to the states, and replaces a damaged state with the one that its
+// rule assumed for it: a refusal, which changes nothing else, would otherwise keep it.
 func (l *Ledger) fold(now int64) {
 	for i, r := range l.rules {
 		r.fold(&l.states[i], &l.holds, now)
@@ -235,7 +234,7 @@ func (l *Ledger) Peek(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
-// judge asks every rule. Refused, it reports the one to wait for longest.
+// judge evaluates every rule. If one refuses, it returns the refusal with the longest wait.
 func (l *Ledger) judge(now, cost int64) Verdict {
 	v := Verdict{OK: true}
 	if cost == 0 {
@@ -430,8 +429,8 @@ func (l *Ledger) rebook(now int64, from []int, booked []bool) {
 	}
 }
 
-// Standing tells how the rule that is used most stands at now. Open holds are
-// left out.
+// Standing returns the limit status of the rule with the largest share in use at now,
+// without open holds.
 func (l *Ledger) Standing(now int64) Standing {
 	now = max(now, l.last)
 	var most Standing

@@ -461,15 +461,15 @@ func (l *logModel) unused(now int64, _ []*holdModel) bool { return l.used(now, n
 
 func (l *logModel) charge(now, cost int64, _ []*holdModel) place {
 	now = l.moment(now)
-	l.crowd(now)
+	l.mergeYoungest(now)
 	e := &logEntry{now, cost}
 	l.entries = append(l.entries, e)
 	return place{entry: e}
 }
 
-// crowd moves the youngest entry to now if there are as many as the rate, which
+// mergeYoungest moves the youngest entry to now if there are as many as the rate, which
 // only an overrun or a lowered rate can bring about.
-func (l *logModel) crowd(now int64) {
+func (l *logModel) mergeYoungest(now int64) {
 	instants := map[int64]bool{}
 	youngest := int64(0)
 	for _, e := range l.entries {

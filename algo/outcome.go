@@ -38,7 +38,7 @@ func (p *outcomes) add(o outcome, now int64) {
 	p.list = append(p.list, o)
 }
 
-// find looks at all of them: only who settles a hold that is not open asks.
+// find searches all outcomes: it is only called for settling a hold that is not open.
 func (p *outcomes) find(id uint64) *outcome {
 	for i := range p.list {
 		if p.list[i].id == id {

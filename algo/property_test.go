@@ -25,7 +25,7 @@ func reached(t *rapid.T, kinds ...ruleKind) (*pair, *rapidSource) {
 
 var allKinds = []ruleKind{kindGCRA, kindGCRA, kindFixed, kindAnchored, kindSliding, kindLog, kindSlots}
 
-// TestRetryIsExact: waiting exactly as long as told is admitted, a nanosecond
+// TestRetryIsExact: a charge after exactly RetryAfter is admitted, a nanosecond
 // less is not; with holds, and with several rules.
 func TestRetryIsExact(t *testing.T) {
 	t.Parallel()
@@ -378,7 +378,7 @@ func TestClockBack(t *testing.T) {
 	}
 }
 
-// TestUnused: a ledger is unused when nothing in it can be told from a new one.
+// TestUnused: a ledger is unused when it equals a new one.
 func TestUnused(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,6 +1,6 @@
 package algo
 
-// State is what one rule remembers of one key: one word, or two for the
+// State is the state of one key under one rule: one word, or two for the
 // anchored and the sliding window, or a log. The zero value means never used.
 type State struct {
 	A, B uint64
@@ -37,12 +37,12 @@ type Rule interface {
 	admits(s *State, hs *Holds, now, cost int64) bool
 	// charge takes cost units whether they fit or not.
 	charge(s *State, hs *Holds, now, cost int64)
-	// fold makes holds that are over at now part of the state.
+	// fold adds holds that have expired at now to the state.
 	fold(s *State, hs *Holds, now int64)
 	// refund gives back units that were charged at at, and returns how many
 	// could be. The hold they belong to is still in hs.
 	refund(s *State, hs *Holds, at, now, units int64) int64
-	// reset forgets everything but the holds; i is the rule's place.
+	// reset clears everything but the holds; i is the rule's index.
 	reset(s *State, hs *Holds, i int, now int64)
 
 	remaining(s *State, hs *Holds, now int64) int64
@@ -61,22 +61,22 @@ type Rule interface {
 	adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error)
 }
 
-// Standing is how much of a rule is in use, for whoever must choose what to
-// forget.
+// Standing is the limit status of a key: how much of a rule is in use. Tables use it to
+// choose what to evict.
 type Standing struct {
 	Used  int64   // units, rounded up
 	Share float64 // of the capacity
 	Full  bool    // a charge of one unit would be refused
 }
 
-// StandingOf tells how a state without holds stands at now.
+// StandingOf returns the limit status of a state without holds at now.
 func StandingOf(r Rule, s State, now int64) Standing {
 	used := r.used(&s, &noHolds, now)
 	return Standing{Used: used, Share: float64(used) / float64(r.Capacity()), Full: !r.admits(&s, &noHolds, now, 1)}
 }
 
-// Join makes s tell of the rule that is used most, of several: it is full if one
-// of them is.
+// Join combines the status of several rules: the result is that of the rule with the largest
+// share in use, and is full if one of them is.
 func (s *Standing) Join(o Standing) {
 	full := s.Full || o.Full
 	if o.Share > s.Share {
@@ -85,7 +85,7 @@ func (s *Standing) Join(o Standing) {
 	s.Full = full
 }
 
-var noHolds Holds // nobody writes to it
+var noHolds Holds // never written
 
 // convert returns the state under rule that keeps the units used under old,
 // and whether they had to be booked anew at now.

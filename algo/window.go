@@ -54,7 +54,7 @@ func (w *windows) countBits() uint {
 //
 // It promises at most rate units in any one window, and so at most twice the
 // rate in an interval as long as a window that straddles an edge. Use GCRA
-// where that matters; use Fixed where people are told "1,000 a day, reset at
+// where that matters; use Fixed for limits published as "1,000 a day, reset at
 // midnight".
 //
 // It costs one word per key:

@@ -2,7 +2,7 @@ package algo
 
 // Word is how a policy's rules keep their whole state in one 64-bit word: one
 // GCRA, one fixed window, or one dual window be it half or whole. Then a decision
-// is a single compare-and-swap of that word, for whoever owns it.
+// is a single compare-and-swap of that word by its owner.
 //
 // A word is never Mark, so its owner may put that in its place to say that the
 // state is elsewhere.
@@ -78,8 +78,8 @@ func (w *Word) Take(word uint64, now, cost int64) (next uint64, ok bool) {
 	return w.dual.Take(word, now, cost)
 }
 
-// Verdict tells what the word says after Take returned ok or, given whether it
-// would, of a charge to come.
+// Verdict returns the verdict for a word after Take returned ok, or for a future charge,
+// where ok says whether it would be admitted.
 func (w *Word) Verdict(word uint64, now, cost int64, ok bool) Verdict {
 	if w.gcra == nil {
 		return w.windowVerdict(word, now, cost, ok)
@@ -102,7 +102,7 @@ func (w *Word) windowVerdict(word uint64, now, cost int64, ok bool) Verdict {
 			OK: ok, By: uint8(i), Limit: f.units,
 			Remaining: f.Remaining(s, now), RetryAt: f.RetryAt(s, now, cost), ResetAt: f.ResetAt(s, now),
 		}
-		if v.TooCostly = !ok && cost > f.units; i == 0 || v.tells(best) {
+		if v.TooCostly = !ok && cost > f.units; i == 0 || v.tighter(best) {
 			best = v
 		}
 	}
@@ -112,9 +112,9 @@ func (w *Word) windowVerdict(word uint64, now, cost int64, ok bool) Verdict {
 	return best
 }
 
-// tells says whether v rather than o tells of a charge: refused, the limit to
-// wait for longest does; admitted, the one with the least remaining.
-func (v Verdict) tells(o Verdict) bool {
+// tighter says whether v rather than o is the verdict on a charge: if refused, the one with
+// the longest wait; if admitted, the one with the least remaining.
+func (v Verdict) tighter(o Verdict) bool {
 	if !v.OK {
 		return v.RetryAt > o.RetryAt
 	}
@@ -174,7 +174,7 @@ func (w *Word) placeHalves() {
 	}
 }
 
-// Standing tells how much of the word's rules is in use at now.
+// Standing returns the limit status of the word's rules at now.
 func (w *Word) Standing(word uint64, now int64) (most Standing) {
 	if w.gcra != nil {
 		return w.gcra.standing(word, w.gcra.Tick(now))

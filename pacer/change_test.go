@@ -13,9 +13,9 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// crowd lets n goroutines wait, one after the other, and returns what collects when
+// waitAll lets n goroutines wait, one after the other, and returns what collects when
 // they started, in tenths of milliseconds since begin.
-func crowd(t *testing.T, p *Pacer, n int, begin weir.Instant) (starts func() []time.Duration) {
+func waitAll(t *testing.T, p *Pacer, n int, begin weir.Instant) (starts func() []time.Duration) {
 	var mu sync.Mutex
 	var got []time.Duration
 	var all sync.WaitGroup
@@ -50,7 +50,7 @@ func TestChangesWhileOthersWait(t *testing.T) {
 					begin := weir.Now()
 					p := newPacer(t, Config{Rate: 1, Mode: mode, BurstRatio: 2})
 					wait(t, p)
-					starts := crowd(t, p, 6, begin)
+					starts := waitAll(t, p, 6, begin)
 					change(p)
 					if got := fmt.Sprint(starts()); got != "[1s 2s 3s 4s 5s 6s]" {
 						t.Errorf("started at %s", got)
@@ -65,16 +65,16 @@ func TestChangesWhileOthersWait(t *testing.T) {
 // A restart lets those who wait begin one after the other, whatever came before it.
 func TestRestartWhileOthersWait(t *testing.T) {
 	for name, before := range map[string]func(*Pacer){
-		"nothing":  func(*Pacer) {},
-		"stopped":  func(p *Pacer) { p.Stop() },
-		"slower":   func(p *Pacer) { p.SetRate(5); p.SetRate(10) },
-		"given up": func(p *Pacer) { r := p.Reserve(); p.Reserve(); r.Cancel() },
+		"nothing":   func(*Pacer) {},
+		"stopped":   func(p *Pacer) { p.Stop() },
+		"slower":    func(p *Pacer) { p.SetRate(5); p.SetRate(10) },
+		"cancelled": func(p *Pacer) { r := p.Reserve(); p.Reserve(); r.Cancel() },
 	} {
 		for _, mode := range []Mode{Average, Strict, Burst} {
 			virtual(t, func(t *testing.T) {
 				p := newPacer(t, Config{Rate: 10, Mode: mode})
 				wait(t, p)
-				starts := crowd(t, p, 20, 0)
+				starts := waitAll(t, p, 20, 0)
 				before(p)
 				begin := weir.Now()
 				p.Restart()
@@ -126,7 +126,7 @@ func TestBacklogIsHeld(t *testing.T) {
 			p := newPacer(t, Config{Rate: 1000, Mode: Burst, BurstRatio: 2})
 			time.Sleep(time.Second)
 			begin := weir.Now()
-			starts := crowd(t, p, 100, begin)
+			starts := waitAll(t, p, 100, begin)
 			change(p)
 			got := starts()
 			atOnce := slices.IndexFunc(got, func(d time.Duration) bool { return d > 0 })

@@ -30,7 +30,7 @@ type Config struct {
 	// is older is forfeited. The default is one second, or Credit if that is more.
 	MaxDebt time.Duration
 
-	// IdleReset tells lateness from having nothing to do: if nobody has asked for
+	// IdleReset distinguishes lateness from idleness: if there was no call for
 	// longer than this, the time since then is idle, and nobody may catch up on it.
 	// The default, 0, counts all of it as lateness.
 	IdleReset time.Duration

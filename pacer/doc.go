@@ -1,5 +1,5 @@
-// Package pacer lets work start at a rate: for those who send, not for those who
-// are asked. A load test, a crawler, a batch job or a copy should go at 5,000 per
+// Package pacer starts work at a constant rate. It is for the sender of requests, not for
+// the receiver. A load test, a crawler, a batch job or a copy should run at 5,000 per
 // second, neither faster nor slower, and should know how late it is.
 //
 //	p, err := pacer.New(pacer.Config{Rate: 5000})
@@ -8,21 +8,21 @@
 //		…
 //	}
 //
-// To refuse what is too much, use a limiter of package weir instead: it decides at
-// once, per key, and forgives nothing.
+// To refuse excess requests, use a limiter of package weir instead: it decides
+// immediately, per key.
 //
 // # The schedule
 //
 // Unit n is due at start + n/Rate. A caller takes the next position with one
-// fetch-and-add and sleeps until its time. Nothing is accumulated but the position, so no
-// rounding adds up, from one in eleven days to 100 million per second and more; who
-// comes first starts first; and there is no goroutine that has to fill anything.
+// fetch-and-add and sleeps until its time. Nothing is accumulated but the position, so
+// rounding errors do not add up, from one in eleven days to 100 million per second and more;
+// callers start in the order of their calls; and there is no background goroutine.
 //
 // # Being late
 //
-// Callers are late because they had other things to do, or because the system woke
-// them late: a Go program with nothing to do wakes up to a millisecond after its
-// time, which at 10,000 per second is ten units. The [Mode] says what that is worth:
+// Callers are late because they were busy, or because the system woke
+// them late: an idle Go program may wake up to a millisecond after its
+// time, which at 10,000 per second is ten units. The [Mode] says how lateness is made up for:
 //
 //   - [Average], the default, makes it good at once, up to Config.Credit (10 ms).
 //     What is later is forfeited: the schedule moves.
@@ -32,8 +32,8 @@
 //
 // [Start.Wait] is how late each unit starts, and [Start.Scheduled] when it should
 // have: count response times from there, or a target that stalls looks better than
-// it is (coordinated omission). [Pacer.Stats] tells all lateness since the start,
-// and what became of it.
+// it is (coordinated omission). [Pacer.Stats] has the total lateness since the start,
+// and how much of it was made up for.
 //
 // # Bounds
 //
@@ -45,7 +45,7 @@
 //	1 + Rate × Δ                           in Strict
 //
 // and one more for each goroutine that the system stopped, for longer than the
-// credit, between its turn and its start. Whoever cancels has taken nothing.
+// credit, between its turn and its start. A cancelled call takes nothing.
 //
 // # Tolerances
 //
@@ -69,12 +69,12 @@
 //
 // # Changes
 //
-// SetRate, SetMode and SetBurstRatio take effect at once, also for those who wait for
-// a time to come. Who is late stays as late, to the nanosecond; those who stand in
-// line to make lateness good keep their times. Those who wait keep their order, but when the
+// SetRate, SetMode and SetBurstRatio take effect at once, also for callers that wait. A late
+// caller stays as late, to the nanosecond; callers that wait to make up for lateness
+// keep their times. Waiting callers keep their order, except when the
 // mode becomes Strict, and at a Restart. [Group] and [Spec] do the same from a
 // line of text, for one pacer or one for each goroutine.
 //
-// Source: the design notes of EngineBlock's rate limiter, with corrections: docs/pacing.md tells
-// which.
+// Source: the design notes of EngineBlock's rate limiter, with corrections that docs/pacing.md
+// lists.
 package pacer

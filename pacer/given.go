@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Positions that were taken but not used go back, so that a cancelled wait takes
-// nothing from those who come after. If nobody has taken a later position, the
-// counter steps back. Otherwise they are kept for the next callers: nobody who
-// waits already has to wait longer, and nobody's time changes.
+// Positions that were taken but not used are returned, so that a cancelled wait takes
+// nothing from later callers. If no later position was taken, the
+// counter is decremented. Otherwise the positions are kept for the next callers, and the times
+// of waiting callers do not change.
 
 // giveBack returns positions that were not used.
 func (p *Pacer) giveBack(s span) {
@@ -27,9 +27,9 @@ func (p *Pacer) giveBack(s span) {
 	}
 }
 
-// older exchanges a position for one before it that was given back, if there is one.
-// Who has the turn does so: when the mode becomes strict, everybody gives back, and
-// the first to get the turn may not be the first in line.
+// older exchanges a position for an earlier one that was returned, if there is one.
+// It is called by the holder of the turn: when the mode becomes strict, all waiting callers
+// return their positions, and the first to get the turn may not be the first in line.
 func (p *Pacer) older(s span) span {
 	if p.spare.Load() < s.n {
 		return s
@@ -103,7 +103,7 @@ func (p *Pacer) reuse(n int64) (span, bool) {
 	return span{}, false
 }
 
-// expireLocked drops the positions that were due before anybody may be late.
+// expireLocked drops the positions whose lateness exceeds the maximum.
 func (p *Pacer) expireLocked() {
 	pl := p.plan.Load()
 	now := pl.time()

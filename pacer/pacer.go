@@ -32,7 +32,7 @@ type Pacer struct {
 	// that may disagree for a moment: nobody starts before seen, which has passed.
 	seen    atomic.Int64
 	looked  atomic.Int64
-	stashed atomic.Int64 // how many units were in the lanes then
+	stashed atomic.Int64 // how many units were in the stripes then
 	quickTo atomic.Int64
 
 	// spare counts the units in given, so that calls look there only if there are any.
@@ -43,7 +43,7 @@ type Pacer struct {
 	turn     chan struct{}
 	returned chan struct{} // tells who has the turn that somebody gave a position back
 
-	lanes lanes // positions that were taken several at a time
+	stripes stripes // positions that were taken several at a time
 
 	idle atomic.Int64 // time that IdleReset took off the schedule
 
@@ -74,7 +74,7 @@ func New(c Config) (*Pacer, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	p := &Pacer{turn: make(chan struct{}, 1), returned: make(chan struct{}, 1), lanes: newLanes()}
+	p := &Pacer{turn: make(chan struct{}, 1), returned: make(chan struct{}, 1), stripes: newStripes()}
 	pl := newPlan(c.withDefaults())
 	pl.begin(0, mono.Now())
 	p.plan.Store(pl)
@@ -92,13 +92,13 @@ func (p *Pacer) Wait(ctx context.Context) (Start, error) {
 	if !pl.quick {
 		return p.wait(ctx, 1)
 	}
-	l := p.lanes.mine()
-	at, quick := l.take()
+	st := p.stripes.mine()
+	at, quick := st.take()
 	if !quick {
 		if p.spare.Load() != 0 {
 			return p.wait(ctx, 1)
 		}
-		at = p.claimSome(l)
+		at = p.claimSome(st)
 		quick = at < p.quickTo.Load()
 	}
 	// As knownLate, for one unit of the mode Average, inlined: this is all that is
@@ -251,7 +251,7 @@ func started(due, now int64) Start {
 func (p *Pacer) look(pl *plan, s span, fresh bool) (now, last int64) {
 	next := p.next.Load()
 	now = mono.Now()
-	before, first := p.seen.Swap(now), p.looked.Swap(next)-p.stashed.Swap(p.lanes.units())
+	before, first := p.seen.Swap(now), p.looked.Swap(next)-p.stashed.Swap(p.stripes.units())
 	fast := now-before <= min(next-first, 2*maxQuick)*fastest // no more: large steps of WaitN are not many starts
 	p.quickTo.Store(quickTo(p.quickTo.Load(), next, next-first, fast))
 	p.setBatch(pl, next, now, fast)

@@ -121,7 +121,7 @@ func TestShortSleeps(t *testing.T) {
 	}
 }
 
-// A caller who comes late is told how late, and gets what his mode makes good.
+// A late caller gets its lateness, and the start that the mode allows.
 func TestLateness(t *testing.T) {
 	const slice = 100 * time.Millisecond
 	for _, c := range []struct {
@@ -165,7 +165,7 @@ func TestLateness(t *testing.T) {
 	}
 }
 
-// What was asked for, when, and what came of it.
+// The calls, their times and their results.
 type trace struct {
 	starts []weir.Instant
 	t      *testing.T

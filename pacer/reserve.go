@@ -57,7 +57,7 @@ func (p *Pacer) tryGiven(n int64) (Start, bool) {
 	return Start{}, false
 }
 
-// try returns false if somebody was faster or another plan is being put in force.
+// try returns false if another caller took the position or another plan is being put in force.
 func (p *Pacer) try(n int64, turn bool) (s Start, done bool) {
 	pl, at := p.plan.Load(), p.next.Load()
 	if pl.stopped != 0 || pl.strict() && !turn {
@@ -88,8 +88,8 @@ type Reservation struct {
 	span  span
 }
 
-// Reserve takes the next unit and tells when it is due, without waiting. In the
-// mode Strict the caller has to keep that time: nobody else knows when it starts.
+// Reserve takes the next unit and returns when it is due, without waiting. In the
+// mode Strict the caller must start at that time: the pacer does not see when it starts.
 func (p *Pacer) Reserve() *Reservation {
 	r, _ := p.ReserveN(1)
 	return r

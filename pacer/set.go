@@ -64,7 +64,7 @@ func (p *Pacer) change(verb Verb, edit func(*Config)) error {
 	pl := newPlan(c)
 	p.replaceLocked(old, pl, verb, mono.Now())
 	p.plan.Store(pl)
-	p.emptyLanesLocked() // what was put there meanwhile
+	p.emptyStripesLocked() // what was put there meanwhile
 	close(old.changed)
 	return nil
 }
@@ -77,7 +77,7 @@ func (p *Pacer) replaceLocked(old, pl *plan, verb Verb, now int64) {
 		at = old.stopped
 	}
 	shift, peakShift := old.freeze()
-	p.emptyLanesLocked()
+	p.emptyStripesLocked()
 	next := p.next.Load()
 	if first := p.looked.Load() - p.stashed.Load(); first < next && !old.strict() { // as in look: these have just started
 		shift = max(shift, at-old.maxLate-old.unshifted(max(first, old.anchor)))

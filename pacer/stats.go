@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Stats tells where all time since the start has gone. It is the document's view
+// Stats accounts for all time since the start. It is the document's view
 // of pools, with time for tokens: one slice is one unit. Nothing is made or lost:
 //
 //	Allotted + Active + Waiting + Forfeited + Idle − Ahead = Elapsed
@@ -37,7 +37,7 @@ func (p *Pacer) Stats() Stats {
 	now, due, idle := pl.time(), pl.due(next), p.idle.Load()
 	allotted := pl.allottedTo(next)
 	s := Stats{
-		Granted:   next - pl.first - p.spare.Load() - p.lanes.units() - p.expired,
+		Granted:   next - pl.first - p.spare.Load() - p.stripes.units() - p.expired,
 		Elapsed:   time.Duration(now - pl.started),
 		Allotted:  time.Duration(allotted - p.expiredTime),
 		Forfeited: time.Duration(due - lead - pl.started - allotted - idle + p.expiredTime),

@@ -21,13 +21,13 @@ import (
 //
 // The bound is the same. Prepaid units are held, as a reservation's are: they
 // occupy room until they are spent, so spending them late grants nothing extra.
-// Credit is not stranded either: a caller who finds the limit used up first takes
-// back what is prepaid elsewhere and is refused only if that is not enough.
+// Credit is not stranded either: a call that finds the limit used up first reclaims
+// the unspent credit of all stripes and is refused only if that is not enough.
 //
-// Two things change. Callers are served by the credit next to them, not strictly
-// in the order of their arrival. And what was spent of a block counts as of when
-// the block is settled, because nothing notes when a unit is spent: after a rest
-// the burst is short by the spent part of the open blocks, at most half of it
+// Two things differ from weir.Single. Calls are served from the credit of their stripe, not
+// strictly in the order of their arrival. And the spent part of a block counts as of when
+// the block is settled, because the time at which a unit is spent is not recorded: after an
+// idle time the burst is short by the spent part of the open blocks, at most half of it
 // and 256 units for each of four blocks per processor.
 //
 // Use it where a profile shows that Allow on one limiter contends. It has only
@@ -47,12 +47,12 @@ type Limiter struct {
 	ledger *algo.Ledger // its holds are the stripes' blocks
 }
 
-// A stripe is the prepaid credit that a part of the goroutines spend from.
+// A stripe is the prepaid credit of a part of the goroutines.
 //
-// Protocol. Anybody subtracts from credit; a result below zero means that there
-// was none, and what is below zero has no meaning. The holder of mu replaces
-// credit with Swap, by which it learns exactly what of the block is unspent:
-// nobody can spend those units any more, nor have they been.
+// Protocol. Any goroutine subtracts from credit; a negative result means that there
+// was none, and negative values have no other meaning. The holder of mu replaces
+// credit with Swap, which returns exactly the unspent units of the block:
+// they were not spent, and no longer can be.
 type stripe struct {
 	credit atomic.Int64
 	hold   uint64 // the ledger's hold for the block
@@ -91,15 +91,15 @@ func prepaidPolicy(limit weir.Limit) (*weir.Policy, error) {
 
 // Allow takes one unit and says whether it could.
 func (p *Limiter) Allow() bool {
-	l := p.stripe()
-	if l.credit.Add(-1) >= 0 {
+	s := p.stripe()
+	if s.credit.Add(-1) >= 0 {
 		return true
 	}
 	now := mono.Now()
 	if now < p.refusedUntil.Load() {
 		return false
 	}
-	return p.takeAt(l, weir.Instant(now), 1).Allowed
+	return p.takeAt(s, weir.Instant(now), 1).Allowed
 }
 
 // Take charges cost units if they fit, and none otherwise. Remaining and
@@ -111,10 +111,10 @@ func (p *Limiter) Take(cost int64) weir.Decision {
 	return p.takeAt(p.stripe(), weir.Now(), cost)
 }
 
-// stripe returns the stripe of the calling goroutine. Go does not tell on which
+// stripe returns the stripe of the calling goroutine. Go does not expose on which
 // processor a goroutine runs, but goroutines that run at once have different
-// stacks, so the stack's address tells them apart well enough; which stripe
-// it is matters to speed only.
+// stacks, so the stack's address distinguishes them well enough; the choice of the
+// stripe affects speed only.
 func (p *Limiter) stripe() *stripe {
 	var here byte
 	h := uint64(uintptr(unsafe.Pointer(&here))>>11) * 0x9E37_79B9_7F4A_7C15
@@ -122,13 +122,13 @@ func (p *Limiter) stripe() *stripe {
 }
 
 // takeAt takes cost units from the limit and, if there is plenty, prepays.
-func (p *Limiter) takeAt(l *stripe, now weir.Instant, cost int64) weir.Decision {
+func (p *Limiter) takeAt(s *stripe, now weir.Instant, cost int64) weir.Decision {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if cost == 1 && l.block > 0 && l.credit.Add(-1) >= 0 { // refilled meanwhile
+	if cost == 1 && s.block > 0 && s.credit.Add(-1) >= 0 { // refilled meanwhile
 		return p.decision(p.ledger.Peek(int64(now), 0), now)
 	}
-	p.reclaim(l, now)
+	p.reclaim(s, now)
 	v := p.ledger.Take(int64(now), cost)
 	if !v.OK && !v.TooCostly {
 		for i := range p.stripes {
@@ -140,13 +140,13 @@ func (p *Limiter) takeAt(l *stripe, now weir.Instant, cost int64) weir.Decision 
 		p.refusedUntil.Store(v.RetryAt)
 	}
 	if v.OK {
-		p.prepay(l, now, v.Remaining)
+		p.prepay(s, now, v.Remaining)
 	}
 	return p.decision(v, now)
 }
 
-// decision is storeapi.Decision, but for the reset: blocks have no expiry to wait for,
-// so it is told without them.
+// decision is storeapi.Decision, except that ResetAt does not include the blocks, which
+// have no expiry.
 func (p *Limiter) decision(v algo.Verdict, now weir.Instant) weir.Decision {
 	gcra := p.policy.Compiled().Rules[0].(*algo.GCRA)
 	v.ResetAt = gcra.ResetAt(p.ledger.State(0).A, int64(now))
@@ -155,26 +155,26 @@ func (p *Limiter) decision(v algo.Verdict, now weir.Instant) weir.Decision {
 
 // reclaim settles a stripe's block: what was spent is charged as of now, the rest
 // is given back. It requires mu.
-func (p *Limiter) reclaim(l *stripe, now weir.Instant) {
-	if l.block == 0 {
+func (p *Limiter) reclaim(s *stripe, now weir.Instant) {
+	if s.block == 0 {
 		return
 	}
-	unspent := max(0, l.credit.Swap(0))
-	p.ledger.Settle(int64(now), l.hold, l.block-unspent)
-	l.block = 0
+	unspent := max(0, s.credit.Swap(0))
+	p.ledger.Settle(int64(now), s.hold, s.block-unspent)
+	s.block = 0
 }
 
 // prepay takes a block for a stripe: a fraction of what remains, so that near the
 // limit every unit is taken by itself. It requires mu.
-func (p *Limiter) prepay(l *stripe, now weir.Instant, remaining int64) {
+func (p *Limiter) prepay(s *stripe, now weir.Instant, remaining int64) {
 	block := min(maxBlock, remaining/int64(2*len(p.stripes)))
 	if block == 0 {
 		return
 	}
 	id, v := p.ledger.Reserve(int64(now), block, algo.Never)
 	if v.OK {
-		l.hold, l.block = id, block
-		l.credit.Store(block)
+		s.hold, s.block = id, block
+		s.credit.Store(block)
 	}
 }
 

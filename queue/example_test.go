@@ -11,7 +11,7 @@ import (
 )
 
 // Mail goes out at the pace that its receiver allows, in the order in which it came.
-// Who cannot wait so long is told at once.
+// A caller that cannot wait so long is refused at once.
 func ExampleNew() {
 	table, _ := memstore.New(memstore.Config{})
 	waiting, _ := queue.New(table, queue.Config{MaxPerKey: 100})

@@ -48,8 +48,8 @@ func drawScript(t *rapid.T, holds bool) script {
 	if holds {
 		ops = append(ops, "reserve", "reserve", "settle", "settle")
 	}
-	hurry := s.oneBucket() && s.wholeTurns() && !holds && rapid.Bool().Draw(t, "deadlines") // else a Queue may only guess who is too late
-	if !hurry {
+	deadlines := s.oneBucket() && s.wholeTurns() && !holds && rapid.Bool().Draw(t, "deadlines") // else a Queue may only guess who is too late
+	if !deadlines {
 		ops = append(ops, "set")
 	}
 	for range rapid.IntRange(5, 60).Draw(t, "steps") {
@@ -60,7 +60,7 @@ func drawScript(t *rapid.T, holds bool) script {
 			nr:   rapid.IntRange(0, 20).Draw(t, "nr"),
 		}
 		switch {
-		case step.do == "reserve" || step.do == "wait" && hurry && rapid.Bool().Draw(t, "hurry"):
+		case step.do == "reserve" || step.do == "wait" && deadlines && rapid.Bool().Draw(t, "deadlines"):
 			step.ttl = time.Duration(rapid.Int64Range(1, 20_000).Draw(t, "ttl"))*time.Millisecond + 1
 		case step.do == "settle":
 			step.cost = rapid.Int64Range(0, step.cost).Draw(t, "used")
@@ -169,9 +169,9 @@ type run struct {
 	wg   sync.WaitGroup
 }
 
-// step carries out one step and returns what it told, and RetryAfter if it tells
+// step executes one step and returns its result as text, and RetryAfter if it has
 // one.
-func (r *run) step(s script, step scriptStep) (told string, retry time.Duration) {
+func (r *run) step(s script, step scriptStep) (result string, retry time.Duration) {
 	switch step.do {
 	case "wait":
 		r.startWait(step)
@@ -308,7 +308,7 @@ func TestQueueEqualsSingle(t *testing.T) {
 }
 
 // 64 goroutines wait, leave, take, reserve, settle and set, on three keys. What
-// they were told was taken is what was taken, and not more than the limits allow.
+// their results say was taken is what was taken, and not more than the limits allow.
 func TestQueueRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := weir.Limit{Rate: 500, Per: weir.Every(time.Second), Burst: 20}

@@ -226,7 +226,7 @@ func TestQueueLetsDebitsThrough(t *testing.T) {
 		mustTake(t, q, p, "k", 5)
 		a, b := wait(t.Context(), q, p, "k", 2), wait(t.Context(), q, p, "k", 1)
 		synctest.Wait()
-		asked := store.takes.Load()
+		before := store.takes.Load()
 		debit := &weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 9}}}
 		if err := q.Do(t.Context(), debit); err != nil {
 			t.Fatal(err)
@@ -235,8 +235,8 @@ func TestQueueLetsDebitsThrough(t *testing.T) {
 			t.Errorf("a debit behind two who wait: %+v", d)
 		}
 		synctest.Wait()
-		if n := store.takes.Load() - asked; n != 0 {
-			t.Errorf("a debit woke those who wait: the limiter was asked %d times", n)
+		if n := store.takes.Load() - before; n != 0 {
+			t.Errorf("a debit woke those who wait: the limiter was called %d times", n)
 		}
 		if r := <-a; !r.granted(11 * time.Second) {
 			t.Errorf("first: %+v", r)

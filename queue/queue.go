@@ -13,53 +13,53 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Queue is a Limiter with Wait: a line, first come, first served, for each policy
-// name and key that somebody waits for. It works over any Limiter, also over one
+// Queue is a Limiter with Wait: a FIFO line of waiting callers for each policy name and
+// key. It works over any Limiter, also over one
 // in another process. All methods may be called by any number of goroutines.
 //
-// Nobody is overtaken. While others wait for a key, Take and the batches that
-// charge it are refused as Exhausted, however much room there is, and RetryAfter
-// counts the turns of those who wait; those whose turn has come go first. A cost
-// of 0 is admitted. While nobody waits at all, a call costs one atomic load more
-// than the limiter's own; while somebody does, also a look into a map under a lock.
+// No waiting caller is overtaken. While callers wait for a key, Take and the batches that
+// charge it are refused as Exhausted, however many units remain, and RetryAfter
+// includes the turns of the waiting callers; callers whose turn has come go first. A cost
+// of 0 is admitted. While there are no waiting callers at all, a call costs one atomic load more
+// than the limiter's own; otherwise also a map lookup under a lock.
 //
-// RetryAfter behind others is exact, without open reservations, for one limit of
-// GCRA or TokenBucket, and for most others as long as all the units that are waited
-// for fit at once. Otherwise it is an estimate at the limit's rate: who comes too
+// RetryAfter behind waiting callers is exact, without open reservations, for one limit of
+// GCRA or TokenBucket, and for most others as long as all the waited-for units
+// fit at once. Otherwise it is an estimate at the limit's rate: a caller that retries too
 // early is refused again.
 //
-// Charging happens at the turn, through the limiter's Take. Turns move when
-// something is settled, renewed, reset or set through the Queue. What others do to
-// the limiter is met when the head of the line asks next: after the time that it
-// was told, or when somebody behind it learns that there is room before.
+// Units are charged at the caller's turn, through the limiter's Take. Turns move when
+// something is settled, renewed, reset or set through the Queue. Changes made directly to
+// the limiter take effect when the head of the line tries again: after the RetryAfter that it
+// got, or when a caller behind it finds that there is room earlier.
 //
 // The order is that of this Queue: processes that share a store each have lines of
-// their own, and these compete. A line asks for one charge after the other, so over
-// a store that takes a millisecond to answer a key has at most a thousand turns a
-// second. Where there is only one key, and no other process, [Single] does better.
+// their own, and these compete. A line makes one charge after the other, so over
+// a store that takes a millisecond to reply a key has at most a thousand turns a
+// second. Where there is only one key, and no other process, use [weir.Single].
 type Queue struct {
 	limiter   weir.Limiter // set by New, like the next two
 	maxPerKey int
 	maxTotal  int64
 
-	// waiting counts those in all lines. It is written under mu. Calls read it
-	// alone before they ask the limiter: at 0 there is nobody to overtake. Who
-	// begins to wait just then came later.
+	// waiting is the number of waiting callers in all lines. It is written under mu. Calls
+	// read it without mu before they call the limiter: at 0 they overtake no caller. A caller
+	// that starts to wait just then arrived later.
 	waiting atomic.Int64
 
-	mu    sync.Mutex // guards the fields below and all lines; never held while the limiter is asked
+	mu    sync.Mutex // guards the fields below and all lines; never held during a call of the limiter
 	lines map[queueKey]*line
-	next  uint64 // numbers those who wait as they come
+	next  uint64 // sequence number of the next waiter
 }
 
 var _ weir.Limiter = (*Queue)(nil)
 
 // Config configures a Queue.
 type Config struct {
-	// MaxPerKey bounds how many wait for one policy and key. The default is 64.
+	// MaxPerKey bounds the waiting callers for one policy and key. The default is 64.
 	MaxPerKey int
 
-	// MaxTotal bounds how many wait for all keys together. The default is
+	// MaxTotal bounds the waiting callers for all keys together. The default is
 	// 10,000.
 	MaxTotal int
 }
@@ -90,19 +90,19 @@ func New(l weir.Limiter, c Config) (*Queue, error) {
 	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[queueKey]*line{}}, nil
 }
 
-// Waiting returns how many wait now, for all keys together.
+// Waiting returns the number of waiting callers, for all keys together.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
 // Wait takes cost units from key as soon as it is the caller's turn. Its error is nil
 // only if they were taken. A refusal is a *DeniedError, returned at once if the context's
-// deadline comes before the expected turn (TooLate), if too many wait (QueueFull) or if
+// deadline comes before the expected turn (TooLate), if too many callers wait (QueueFull) or if
 // waiting cannot help; the Decision is the same as in the error. Other errors are the
-// context's, or the limiter's if it could not decide. Nothing was taken then, as far as
-// the limiter knows: a call to a remote one that was cut short may have been carried out.
+// context's, or the limiter's if it could not decide. Then nothing was taken, except that
+// a call of a remote limiter that was cancelled may have been executed.
 //
-// Who leaves delays nobody. A turn that comes just before the deadline, or at the
-// very instant at which the context ends, is taken: for that the limiter has a tenth
-// of a second, by which Wait may return late.
+// A caller that leaves does not delay the others. If the turn comes just before the deadline,
+// or as the context ends, the limiter still has a tenth of a second to reply, so Wait may
+// return late by that much.
 func (q *Queue) Wait(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	d, err := q.wait(ctx, p, key, cost)
 	if err == nil {
@@ -140,8 +140,8 @@ func (q *Queue) wait(ctx context.Context, p *weir.Policy, key string, cost int64
 	return q.await(ctx, w)
 }
 
-// outcome says whether Wait is done with what the limiter answered, and how. What
-// is exhausted is waited for if it passes before the deadline.
+// outcome says whether Wait returns with the limiter's decision, and how. It waits on after
+// Exhausted if RetryAfter ends before the deadline.
 func outcome(ctx context.Context, d weir.Decision, err error) (weir.Decision, bool, error) {
 	if err != nil || d.Allowed || d.Reason != weir.Exhausted || d.RetryAfter == weir.Never {
 		return d, true, err
@@ -153,8 +153,8 @@ func outcome(ctx context.Context, d weir.Decision, err error) (weir.Decision, bo
 	return d, false, nil
 }
 
-// full refuses a charge that finds no place in line. Its RetryAfter is what it
-// would be with a place.
+// full refuses a charge because the line is full. Its RetryAfter is what it
+// would be with a place in line.
 func (q *Queue) full(ctx context.Context, c *weir.Charge) (weir.Decision, error) {
 	a, err := q.aheadOf(ctx, c)
 	if err != nil {
@@ -167,8 +167,8 @@ func (q *Queue) full(ctx context.Context, c *weir.Charge) (weir.Decision, error)
 	return d, err
 }
 
-// foresee ends the waiting of w at once if it stands behind others and its turn
-// would come too late or never. Where neither can be, it does not ask.
+// foresee refuses w at once if it is behind others and its turn would come too late
+// or never. If neither is possible, it does not call the limiter.
 func (q *Queue) foresee(ctx context.Context, w *waiter) (d weir.Decision, done bool, err error) {
 	if _, hurried := ctx.Deadline(); !hurried && w.charge.Cost <= w.charge.Policy.Capacity() {
 		return weir.Decision{}, false, nil
@@ -181,7 +181,7 @@ func (q *Queue) foresee(ctx context.Context, w *waiter) (d weir.Decision, done b
 	return outcome(ctx, d, err)
 }
 
-// await lets w sleep and ask by turns until it is done.
+// await alternates between sleeping and trying until w is done.
 func (q *Queue) await(ctx context.Context, w *waiter) (weir.Decision, error) {
 	for {
 		if d, done, err := q.act(ctx, w, q.turn(w)); done {
@@ -190,7 +190,7 @@ func (q *Queue) await(ctx context.Context, w *waiter) (weir.Decision, error) {
 	}
 }
 
-// act does what w has to do next, and says whether w is done then.
+// act performs the next step of w, and says whether w is done then.
 func (q *Queue) act(ctx context.Context, w *waiter, t turn) (weir.Decision, bool, error) {
 	switch {
 	case ctx.Err() != nil && !t.came:
@@ -201,11 +201,11 @@ func (q *Queue) act(ctx context.Context, w *waiter, t turn) (weir.Decision, bool
 		w.sleep(ctx, t.wait)
 		return weir.Decision{}, false, nil
 	}
-	return q.ask(ctx, w)
+	return q.try(ctx, w)
 }
 
-// ask asks the limiter for the head. Told to come back, it notes when.
-func (q *Queue) ask(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
+// try calls the limiter for the head. If the head has to wait on, try notes until when.
+func (q *Queue) try(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
 	live, cancel := withGrace(ctx)
 	defer cancel()
 	d, err := q.limiter.Take(live, w.charge.Policy, w.charge.Key, w.charge.Cost)
@@ -216,12 +216,12 @@ func (q *Queue) ask(ctx context.Context, w *waiter) (weir.Decision, bool, error)
 	return d, done, err
 }
 
-// turnGrace is how long the limiter has at least to answer the head.
+// turnGrace is the minimum time that the limiter has to reply to the head.
 const turnGrace = 100 * time.Millisecond
 
 // withGrace returns a context that ends with ctx or, if that is about to end or has
-// ended at the turn, after turnGrace. A call that is cut short may have taken
-// something, and nobody would know.
+// ended at the turn, after turnGrace. A call that is cancelled may have taken
+// units without a caller that uses them.
 func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if ctx.Err() == nil && (!ok || time.Until(deadline) >= turnGrace) {
@@ -236,7 +236,7 @@ func (q *Queue) reconsider(ctx context.Context, w *waiter) (weir.Decision, bool,
 	return d, err != nil || d.Reason == weir.TooCostly, err
 }
 
-// Take charges cost units to key if they fit and nobody waits for it.
+// Take charges cost units to key if they fit and no callers wait for it.
 func (q *Queue) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if q.waiting.Load() == 0 {
 		return q.limiter.Take(ctx, p, key, cost)
@@ -244,8 +244,8 @@ func (q *Queue) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	return q.takeBehind(ctx, p, key, cost)
 }
 
-// takeBehind is Take while somebody waits. It is apart so that Take needs no more
-// than a few words of stack.
+// takeBehind is Take while callers wait. It is a separate function so that Take needs
+// little stack.
 func (q *Queue) takeBehind(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if !q.busy(p, key) {
 		return q.limiter.Take(ctx, p, key, cost)
@@ -257,11 +257,11 @@ func (q *Queue) takeBehind(ctx context.Context, p *weir.Policy, key string, cost
 	return b.Decisions[0], nil
 }
 
-// Do carries out a batch. Charges that stand behind others are refused, and
-// PeekEach says so. A TakeAll or ReserveAll with such a charge is refused whole;
-// its other decisions are what Peek says of each alone. Settle and Renew wait for
-// nobody, so that no refund is lost behind a slow answer, and neither does
-// DebitEach, which asks no permission and so overtakes nobody.
+// Do executes a batch. Charges for keys with waiting callers are refused, also by
+// PeekEach. A TakeAll or ReserveAll with such a charge is refused as a whole;
+// its other decisions are those of a Peek of each charge alone. Settle and Renew are executed
+// at once, so that no refund is delayed by a slow reply, and so is
+// DebitEach, which is never refused.
 func (q *Queue) Do(ctx context.Context, b *weir.Batch) error {
 	switch {
 	case b.Op == weir.Settle || b.Op == weir.Renew || b.Op == weir.ResetEach:
@@ -272,8 +272,8 @@ func (q *Queue) Do(ctx context.Context, b *weir.Batch) error {
 	return q.doBehind(ctx, b)
 }
 
-// giveBack carries out a batch after which heads may go earlier than they were
-// told.
+// giveBack executes a batch that may let the heads of lines go earlier than their
+// RetryAfter said.
 func (q *Queue) giveBack(ctx context.Context, b *weir.Batch) error {
 	if b.Op == weir.ResetEach {
 		if err := q.letDueGo(ctx, b.Charges); err != nil {
@@ -281,11 +281,11 @@ func (q *Queue) giveBack(ctx context.Context, b *weir.Batch) error {
 		}
 	}
 	err := q.limiter.Do(ctx, b)
-	q.retry(b.Charges) // also after an error: it may have been carried out
+	q.retry(b.Charges) // also after an error: the batch may have been executed
 	return err
 }
 
-// Set puts new in force wherever old was, also for those who wait. Those whose
+// Set puts new in force wherever old was, also for waiting callers. Callers whose
 // cost can no longer fit are refused as TooCostly.
 func (q *Queue) Set(ctx context.Context, old, new *weir.Policy) error {
 	err := q.limiter.Set(ctx, old, new)
@@ -303,7 +303,7 @@ func (q *Queue) Set(ctx context.Context, old, new *weir.Policy) error {
 	return err
 }
 
-// doBehind carries out a batch that charges or peeks, while somebody waits.
+// doBehind executes a batch that charges or peeks, while callers wait.
 func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {
 		return err
@@ -332,13 +332,13 @@ func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// aheads returns whom each charge must not overtake, and how many charges there
-// are that must not.
+// aheads returns the waiting callers ahead of each charge, and the number of charges that
+// have any.
 func (q *Queue) aheads(ctx context.Context, charges []weir.Charge) (as []ahead, behind int, err error) {
 	as = make([]ahead, len(charges))
 	for i := range charges {
 		if charges[i].Cost == 0 {
-			continue // taking nothing overtakes nobody
+			continue // a cost of 0 overtakes no caller
 		}
 		if as[i], err = q.aheadOf(ctx, &charges[i]); err != nil {
 			return nil, 0, err
@@ -350,8 +350,8 @@ func (q *Queue) aheads(ctx context.Context, charges []weir.Charge) (as []ahead, 
 	return as, behind, nil
 }
 
-// checkServable returns the errors that the limiter returns when it is asked to
-// carry out the batch, but not when it is asked to peek.
+// checkServable returns the errors that the limiter returns for the batch, but not for
+// a peek.
 func checkServable(b *weir.Batch) error {
 	for _, c := range b.Charges {
 		switch b.Op {
@@ -383,8 +383,8 @@ func (q *Queue) peekBehind(ctx context.Context, b *weir.Batch, aheads []ahead) e
 	return nil
 }
 
-// takeOthers makes the charges of b that stand behind nobody. In the limiter's
-// batch the others cost nothing.
+// takeOthers makes the charges of b that are behind no waiting callers. In the limiter's
+// batch the others have cost 0.
 func (q *Queue) takeOthers(ctx context.Context, b *weir.Batch, aheads []ahead) error {
 	take := weir.Batch{Op: weir.TakeEach, Charges: slices.Clone(b.Charges)}
 	for i, a := range aheads {

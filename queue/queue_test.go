@@ -393,8 +393,8 @@ func TestQueueEndOfAll(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		if asked := store.takes.Load() - takes; asked != 0 {
-			t.Errorf("the limiter was asked %d times for those who left", asked)
+		if calls := store.takes.Load() - takes; calls != 0 {
+			t.Errorf("the limiter was called %d times for callers that left", calls)
 		}
 		checkEmpty(t, q)
 	})

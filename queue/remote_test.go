@@ -57,7 +57,7 @@ func pass(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// An error of the limiter is the answer to whom it was asked for. The next one is
+// An error of the limiter is returned to the caller that it was called for. The next one is
 // not concerned.
 func TestQueueLimiterFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,9 +165,9 @@ func TestQueueEndlessLine(t *testing.T) {
 		if _, err := r.Cancel(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		asked := time.Now()
-		if d := tryTake(t, q, p, "k", 1); d.Allowed || time.Since(asked) != 30*time.Millisecond {
-			t.Errorf("%+v after %v", d, time.Since(asked))
+		start := time.Now()
+		if d := tryTake(t, q, p, "k", 1); d.Allowed || time.Since(start) != 30*time.Millisecond {
+			t.Errorf("%+v after %v", d, time.Since(start))
 		}
 		wg.Wait()
 		checkEmpty(t, q)
@@ -193,9 +193,9 @@ func TestQueueHungLimiter(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		asked := time.Now()
-		if _, err := q.Take(short, p, "k", 1); !errors.Is(err, context.DeadlineExceeded) || time.Since(asked) != time.Second {
-			t.Errorf("take: %v after %v", err, time.Since(asked))
+		start := time.Now()
+		if _, err := q.Take(short, p, "k", 1); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("take: %v after %v", err, time.Since(start))
 		}
 		if r := <-wait(short, q, p, "k", 1); !errors.Is(r.err, context.DeadlineExceeded) || r.after != 0 {
 			t.Errorf("wait after that: %+v", r)
@@ -251,7 +251,7 @@ func TestQueueSharedStore(t *testing.T) {
 		}
 		synctest.Wait()
 		if q.Waiting() != 1 {
-			t.Fatal("nobody told the head, and yet it knows")
+			t.Fatal("the head was not notified, and still tries")
 		}
 		if d := tryTake(t, q, p, "held", 1); d.Allowed || d.RetryAfter != 1 {
 			t.Errorf("behind a head that could go: %+v", d)

@@ -10,58 +10,58 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A line is those of a Queue who wait for one key under policies of one name. It
-// exists only while somebody waits.
+// A line is the waiting callers of a Queue for one key under policies of one name. It
+// exists only while there are any.
 //
-// Only the head asks the limiter: from its own goroutine, with its own context and
-// its own timer. So a line needs no goroutine, and an answer that is slow to come
-// holds up nobody but those behind. The head asks when it comes to the front, when
-// the time is over that it was told, and when retry says that turns have moved. It
-// leaves when it is served or refused for good or its context ends; that wakes the
+// Only the head calls the limiter: from its own goroutine, with its own context and
+// its own timer. So a line needs no goroutine, and a slow reply delays only the
+// callers behind the head. The head calls when it comes to the front, when the
+// RetryAfter of its last call is over, and when retry says that turns have moved. It
+// leaves when it is admitted, refused finally, or its context ends; that wakes the
 // next one.
 //
-// Joining comes before asking, and who gives something back looks for lines
-// afterwards. So either the answer knows of what was given back, or retry meets
+// A caller joins its line before it calls the limiter, and a refund looks for lines
+// after it was made. So either the limiter's decision includes the refund, or retry finds
 // the head.
 //
 // Its fields and methods require the Queue's mu.
 type line struct {
 	key     queueKey
 	waiters []*waiter
-	moved   chan struct{} // closed when somebody left or the head was told to come back; nil if nobody looks
+	moved   chan struct{} // closed when a waiter left or the head was refused for now; nil if nothing listens
 }
 
 type queueKey struct{ policy, key string }
 
-// waiter is someone who waits in a line.
+// waiter is a waiting caller in a line.
 type waiter struct {
 	line   *line // set by join, like the next three
 	nr     uint64
 	charge weir.Charge
-	wake   chan struct{} // holds one: look at your turn again
+	wake   chan struct{} // buffered; receives when w must check its turn again
 
-	due   weir.Instant // of the head: when it asks, or askNow, or asking; requires mu
+	due   weir.Instant // of the head: when it tries, or tryNow, or trying; requires mu
 	doubt bool         // a Set may have made the cost too high; requires mu
 }
 
 const (
-	// askNow: the head has just come to the front, or turns have moved.
-	askNow weir.Instant = 0
+	// tryNow: the head has just come to the front, or turns have moved.
+	tryNow weir.Instant = 0
 
-	// asking: the limiter is being asked. retry writes askNow over it, as the
-	// answer may be older than what was given back, and must not be waited on.
-	asking weir.Instant = -1
+	// trying: a call of the limiter is running. retry overwrites it with tryNow, as the
+	// decision may be older than the refund, and its RetryAfter must not be used.
+	trying weir.Instant = -1
 )
 
-// retry has the head ask again.
+// retry makes the head try again.
 func (ln *line) retry() {
 	if len(ln.waiters) > 0 {
-		ln.waiters[0].due = askNow
+		ln.waiters[0].due = tryNow
 		ln.waiters[0].signal()
 	}
 }
 
-// doubtAbove has those reconsider whose cost is more than capacity.
+// doubtAbove makes the waiters whose cost exceeds capacity check it again.
 func (ln *line) doubtAbove(capacity int64) {
 	for _, w := range ln.waiters {
 		if w.charge.Cost > capacity {
@@ -71,8 +71,8 @@ func (ln *line) doubtAbove(capacity int64) {
 	}
 }
 
-// tell wakes those who look at the line.
-func (ln *line) tell() {
+// notify wakes the calls that watch the line.
+func (ln *line) notify() {
 	if ln.moved != nil {
 		close(ln.moved)
 		ln.moved = nil
@@ -103,7 +103,7 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// busy says whether somebody waits for key.
+// busy says whether callers wait for key.
 func (q *Queue) busy(p *weir.Policy, key string) bool {
 	if q.waiting.Load() == 0 || p == nil {
 		return false
@@ -133,7 +133,7 @@ func (q *Queue) join(c *weir.Charge) *waiter {
 	return w
 }
 
-// leave takes w out of its line, and lets the next one ask.
+// leave removes w from its line, and lets the next one try.
 func (q *Queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -145,19 +145,19 @@ func (q *Queue) leave(w *waiter) {
 	case len(ln.waiters) == 0:
 		delete(q.lines, ln.key)
 	case i == 0:
-		ln.waiters[0].signal() // its due is askNow already
+		ln.waiters[0].signal() // its due is tryNow already
 	}
-	ln.tell()
+	ln.notify()
 }
 
-// A turn is what someone in line does next.
+// A turn is the next step of a waiter.
 type turn struct {
 	doubt bool          // see whether the cost still fits
 	wait  time.Duration // sleep so long, if not 0; Never: until woken
-	came  bool          // ask, as the instant has come that was waited for
+	came  bool          // try, since the awaited instant has come
 }
 
-// turn returns what w does next. If that is to ask, w is taken to be asking.
+// turn returns the next step of w. If that is to try, w is marked as trying.
 func (q *Queue) turn(w *waiter) turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -171,26 +171,26 @@ func (q *Queue) turn(w *waiter) turn {
 	case w.due > now:
 		return turn{wait: w.due.Sub(now)}
 	}
-	t := turn{came: w.due > askNow}
-	w.due = asking
+	t := turn{came: w.due > tryNow}
+	w.due = trying
 	return t
 }
 
-// far is longer than anybody waits, and short enough to be added to an instant.
+// far is longer than any wait, and short enough to be added to an instant.
 const far = 100 * 365 * 24 * time.Hour
 
-// postpone notes that w, having asked, was told to come back. The time counts from
-// here, not from when the limiter was asked: so it is never too early.
+// postpone notes that w was refused and has to wait. The wait counts from
+// here, not from the call of the limiter, so it never ends too early.
 func (q *Queue) postpone(w *waiter, retryAfter time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.due == asking {
+	if w.due == trying {
 		w.due = weir.Now().Add(max(1, min(retryAfter, far)))
 	}
-	w.line.tell()
+	w.line.notify()
 }
 
-// retry has those ask again who head the lines of charges.
+// retry makes the heads of the lines of charges try again.
 func (q *Queue) retry(charges []weir.Charge) {
 	if q.waiting.Load() == 0 {
 		return
@@ -207,17 +207,17 @@ func (q *Queue) retry(charges []weir.Charge) {
 	}
 }
 
-// ahead is those whom a charge must not overtake, as they were at one instant.
+// ahead is the waiters that a charge must not overtake, as of one instant.
 type ahead struct {
-	line        *line         // nil: there is nobody
-	first, last uint64        // the numbers of the head and of the last one
+	line        *line         // nil: there are none
+	first, last uint64        // the sequence numbers of the head and of the last waiter
 	units       int64         // what all of them wait for
 	headUnits   int64         // what the head waits for
-	wait        time.Duration // until the head asks; 0: it is due
+	wait        time.Duration // until the head tries; 0: it is due
 	moved       chan struct{} // closed when that may have changed; nil unless the head is due
 }
 
-// letDueGo returns when nobody is due who waits for what is charged.
+// letDueGo returns when no waiter for the charged keys is due.
 func (q *Queue) letDueGo(ctx context.Context, charges []weir.Charge) error {
 	for i := range charges {
 		if _, err := q.aheadOf(ctx, &charges[i]); err != nil {
@@ -227,7 +227,7 @@ func (q *Queue) letDueGo(ctx context.Context, charges []weir.Charge) error {
 	return nil
 }
 
-// aheadOf returns those whom charge c must not overtake. Those who are due go
+// aheadOf returns the waiters that charge c must not overtake. Waiters that are due go
 // first.
 func (q *Queue) aheadOf(ctx context.Context, c *weir.Charge) (ahead, error) {
 	if c.Policy == nil || q.waiting.Load() == 0 {
@@ -236,9 +236,9 @@ func (q *Queue) aheadOf(ctx context.Context, c *weir.Charge) (ahead, error) {
 	return q.standBehind(ctx, queueKey{c.Policy.Name(), c.Key}, nil)
 }
 
-// standBehind returns those who wait for k, and before w unless that is nil. While
-// the head is due it lets them go first: until one is told to come back, or all
-// have gone who were there in the beginning.
+// standBehind returns the waiters for k, up to w unless that is nil. While
+// the head is due it lets them go first: until one is refused for now, or all waiters
+// that were there at the start have left.
 func (q *Queue) standBehind(ctx context.Context, k queueKey, w *waiter) (ahead, error) {
 	a := q.look(k, w)
 	for last := a.last; a.moved != nil && a.first <= last; a = q.look(k, w) {
@@ -251,8 +251,7 @@ func (q *Queue) standBehind(ctx context.Context, k queueKey, w *waiter) (ahead, 
 	return a, nil
 }
 
-// look returns those who wait for k, and before w unless that is nil, as they are
-// now.
+// look returns the current waiters for k, up to w unless that is nil.
 func (q *Queue) look(k queueKey, w *waiter) ahead {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -278,7 +277,7 @@ func (q *Queue) look(k queueKey, w *waiter) ahead {
 	return a
 }
 
-// expect says when a charge can be made behind those ahead of it.
+// expect returns when a charge can be made behind the waiters ahead of it.
 func (q *Queue) expect(ctx context.Context, c *weir.Charge, a ahead) (weir.Decision, error) {
 	d, err := weir.Peek(ctx, q.limiter, c.Policy, c.Key, a.peekCost(c))
 	if err != nil {
@@ -293,8 +292,8 @@ func (a ahead) peekCost(c *weir.Charge) int64 {
 	return max(c.Cost, min(a.units+c.Cost, c.Policy.Capacity()))
 }
 
-// behind makes the answer to charge c of what the limiter said to its peekCost.
-// RetryAfter is when c's turn is expected. There are two ways to tell.
+// behind makes the decision on charge c from the limiter's decision on its peekCost.
+// RetryAfter is when c's turn is expected. There are two estimates.
 //
 // By room: when c and all ahead of it fit at once, they have had their turns at the
 // latest. What exceeds the capacity comes after that, at the pace of the limit.
@@ -311,7 +310,7 @@ func (a ahead) peekCost(c *weir.Charge) int64 {
 // anything else it is a guess. Who comes too early is refused once more, with a
 // better one.
 func (q *Queue) behind(a ahead, c *weir.Charge, d weir.Decision) weir.Decision {
-	outdated := d.Reason == weir.TooCostly && c.Cost <= d.Limit // other numbers are in force than c brings
+	outdated := d.Reason == weir.TooCostly && c.Cost <= d.Limit // other limits are in force than those of c's policy
 	if a.line == nil || !outdated && (d.RetryAfter == weir.Never || !d.Allowed && d.Reason != weir.Exhausted) {
 		return d
 	}
@@ -323,7 +322,7 @@ func (q *Queue) behind(a ahead, c *weir.Charge, d weir.Decision) weir.Decision {
 		expected = byRate
 	}
 	if expected < a.wait {
-		q.retry([]weir.Charge{*c}) // there is room earlier than the head was told
+		q.retry([]weir.Charge{*c}) // there is room before the head's RetryAfter
 	}
 	d.Allowed, d.Reason, d.Remaining, d.RetryAfter = false, weir.Exhausted, 0, max(1, expected)
 	return d

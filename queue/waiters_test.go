@@ -68,7 +68,7 @@ func TestQueueRetryAfter(t *testing.T) {
 	}
 }
 
-// Callers who bring numbers that are no longer in force are told how long to wait,
+// Callers with limits that are no longer in force get the right RetryAfter,
 // not that it is of no use.
 func TestQueueOutdatedPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestQueueOutdatedPolicy(t *testing.T) {
 	})
 }
 
-// A limiter that says to come back in 292 years is asked once more, in 100.
+// A limiter that says to come back in 292 years is called once more, in 100.
 func TestQueueFarFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &never{}

@@ -9,8 +9,8 @@
 // returns the text, so a search for Reveal finds every place where it can leak.
 //
 // It does not protect memory: the text stays there until it is garbage collected, and
-// whoever can read the memory of the process can read it. So can printers that follow the
-// pointers of unexported fields, as cmp.Diff does in tests.
+// can be read by anything that can read the memory of the process. Printers that follow the
+// pointers of unexported fields, as cmp.Diff does in tests, print it, too.
 package secret
 
 import (

@@ -1,10 +1,10 @@
-// Package overrides keeps the overrides that operators set where all daemons that share the
-// counts find them.
+// Package overrides stores the overrides that operators set, for all daemons that share the
+// counters.
 //
 // In Redis they are the fields of one hash: a policy's name, a zero byte and a key, with the
-// override as JSON. One more field changes with every change; daemons look at it every
-// two seconds. The hash expires a minute after its last override, unless a later version of weir
-// has put something into it whose end nobody knows.
+// override as JSON. One more field is a version that changes with every write; daemons poll it
+// every two seconds. The hash expires a minute after its last override, unless it has fields of a
+// later version of weir, whose expiry is unknown.
 package overrides
 
 import (
@@ -33,8 +33,8 @@ type Redis struct {
 
 var _ server.Overrides = (*Redis)(nil)
 
-// How often a daemon looks whether something changed, and how often it looks at everything
-// whatever it thinks.
+// How often a daemon polls the version, and how often it reads everything even if the version
+// has not changed.
 const (
 	lookEvery   = 2 * time.Second
 	lookAtAll   = 5 // of these
@@ -73,9 +73,9 @@ func (r *Redis) Put(ctx context.Context, o server.Override) error {
 	return r.tidy(ctx)
 }
 
-// tidy removes what has ended, and has the hash end with the last one. If somebody changes
-// something meanwhile, it looks again: what it saw might have been renewed, or be no longer
-// the last.
+// tidy removes overrides that have ended, and sets the expiry of the hash to that of the last
+// one. If the hash changes meanwhile, tidy starts again: an override may have been renewed, or
+// added.
 func (r *Redis) tidy(ctx context.Context) error {
 	for {
 		seen, err := r.read(ctx)
@@ -195,12 +195,12 @@ func (r *Redis) read(ctx context.Context) (contents, error) {
 	return out, nil
 }
 
-// Watch calls changed at once, when somebody has changed something, and every ten seconds.
+// Watch calls changed at once, when the overrides were changed, and every ten seconds.
 func (r *Redis) Watch(ctx context.Context, changed func()) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	known := r.look(ctx, "")
-	changed() // what happened before the first look is not told otherwise
+	changed() // changes before the first poll are not detected otherwise
 	for n := 1; ; n++ {
 		select {
 		case <-ctx.Done():
@@ -215,7 +215,7 @@ func (r *Redis) Watch(ctx context.Context, changed func()) {
 	}
 }
 
-// look returns the version, or what was known before if Redis does not say.
+// look returns the version, or the last known one if Redis is unavailable.
 func (r *Redis) look(ctx context.Context, known string) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

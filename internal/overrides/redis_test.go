@@ -163,20 +163,20 @@ func TestWatch(t *testing.T) {
 		b.Watch(watching, func() { changed <- struct{}{} })
 	}()
 	defer func() { end(); <-ended }()
-	told := func(what string) {
+	notified := func(what string) {
 		t.Helper()
 		select {
 		case <-changed:
 		case <-time.After(8 * time.Second): // before it looks at everything
-			t.Fatalf("nobody was told of %s", what)
+			t.Fatalf("there was no notification of %s", what)
 		}
 	}
-	told("what there was")
+	notified("what there was")
 	for range 3 {
 		if err := a.Put(ctx, override("api", "alice", time.Time{}, weir.Limit{Rate: 1, Per: weir.Every(time.Second)})); err != nil {
 			t.Fatal(err)
 		}
-		told("a change")
+		notified("a change")
 	}
 }
 

@@ -19,10 +19,10 @@ import (
 type dialer struct {
 	ctx    context.Context
 	plain  dialFunc      // Config.Dial, set by Config.options; nil = package net's
-	polite bool          // others may run before who reads; set where one goroutine sends and receives
+	polite bool          // yield before reading; set where one goroutine sends and receives
 	most   time.Duration // of silence while a reply is due; 0 = the client sees to that
-	closed func()        // called when a connection is closed, nil = nobody cares
-	loose  atomic.Bool   // set once, when the client is open; nobody sets it back
+	closed func()        // called when a connection is closed; may be nil
+	loose  atomic.Bool   // set once, when the client is open; never reset
 }
 
 // dial is rueidis's ClientOption.DialCtxFn. It leaves settings.KeepAlive alone: for rueidis
@@ -101,9 +101,9 @@ func dial(ctx context.Context, addr string, plain dialFunc, timeout time.Duratio
 	return client, nil
 }
 
-// politeConn lets other goroutines run before it reads. Who has just written has an answer to wait
-// for, and they may have something to send meanwhile; afterwards the answer is often there,
-// and needs no waiting.
+// politeConn yields to other goroutines before it reads. After a write the reply takes a while,
+// and other goroutines may have something to send meanwhile; afterwards the reply has often
+// arrived, and the read does not block.
 type politeConn struct{ net.Conn }
 
 func (c politeConn) Read(b []byte) (int, error) {

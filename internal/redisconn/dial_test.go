@@ -128,7 +128,7 @@ func TestDialElsewhere(t *testing.T) {
 		}
 		c.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			if network != "tcp" || addr != "redis.invalid:6379" {
-				t.Errorf("asked for %s %s", network, addr)
+				t.Errorf("called for %s %s", network, addr)
 			}
 			return (&net.Dialer{}).DialContext(ctx, network, server.Addr())
 		}
@@ -143,7 +143,7 @@ func TestDialSocket(t *testing.T) {
 	wantWorks(t, open(t, Config{Addrs: []string{server.Socket()}, Dial: h.dial}), "key")
 	for _, call := range h.calls {
 		if want := "unix " + server.Socket(); call != want {
-			t.Errorf("the hook was asked for %q, want %q", call, want)
+			t.Errorf("the hook was called for %q, want %q", call, want)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func TestDialDefault(t *testing.T) {
 	}
 }
 
-// The errors of a hook are told as they are, and mean that nothing was sent.
+// The errors of a hook are returned as they are, and mean that nothing was sent.
 func TestDialFails(t *testing.T) {
 	t.Parallel()
 	tunnel := errors.New("the tunnel is closed")
@@ -198,7 +198,7 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
-// A hook is told when Open ends, and Open ends with it.
+// A hook's context ends with Open, and Open ends with it.
 func TestDialEndsWithOpen(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,36 +5,37 @@
 //	defer conn.Close()
 //	conn.Client.Do(ctx, …)
 //
-// It needs Redis 6.2 or later, or Valkey: one server, Sentinel, or Cluster. [Open] finds
-// out which, and says what is wrong where something is. It is no layer over the client:
-// commands go to [Conn.Client], a rueidis.Client with the settings that decisions need.
+// It needs Redis 6.2 or later, or Valkey: one server, Sentinel, or Cluster. [Open] detects
+// which, and returns an error that explains why it cannot connect. The package does not wrap
+// the client: commands go to [Conn.Client], a rueidis.Client with the settings that decisions
+// need.
 //
 // # What Client promises
 //
-// Nothing is sent twice. A decision charges, so a client that repeats a command after a
-// lost reply would charge twice; [IsUnknown] tells errors after which a command may have
-// been executed from those after which it has not. Only MOVED and ASK of a Cluster are
-// followed, since the node that says so has executed nothing, and EVALSHA after NOSCRIPT
-// is the caller's own affair.
+// No command is retried. A decision charges, so a client that repeats a command after a
+// lost reply would charge twice; [IsUnknown] distinguishes errors after which a command may
+// have been executed from those after which it was not. Only MOVED and ASK of a Cluster are
+// followed, since the node that replies so has executed nothing. Retrying EVALSHA after
+// NOSCRIPT is up to the caller.
 //
-// A reply that comes too late costs its caller only: the connection and the commands of
-// others on it stay. (rueidis would close it, and give the others the error of the one,
-// if it were not told to pipeline always.)
+// A late reply affects only its own command: the connection and the other commands on it
+// continue. (rueidis is configured to pipeline always; otherwise it would close the connection,
+// and the other commands would fail with the same error.)
 //
-// A connection that has died without a word is closed when nothing has come for
-// [Config.Timeout] after something was sent. Whoever waits on it gets an error then. One that
-// nobody uses is found by a ping, every 30 seconds.
+// A connection that has died silently is closed when nothing was received for
+// [Config.Timeout] after something was sent. Commands that wait on it get an error then. An
+// idle connection is checked by a ping every 30 seconds.
 //
 // # What Client does not promise
 //
 // Commands are spread over [Config.Conns] connections at random, so two of them are in
 // order only if the second is sent after the reply to the first.
 //
-// The context of a command ends the wait for its reply, with two exceptions. Who needs a
-// connection that somebody else is making waits for that, up to twice
-// [Config.DialTimeout]; and who finds 1,024 commands on a connection without a reply, also
-// those that nobody waits for any more, waits until one is answered or the connection
-// is given up. Where a deadline must hold, let a goroutine of its own send the command,
+// The context of a command ends the wait for its reply, with two exceptions. A command that
+// needs a connection which another command is dialing waits for that, up to twice
+// [Config.DialTimeout]. And a command on a connection with 1,024 pending replies, including
+// those of cancelled commands, waits until one arrives or the connection
+// is closed. Where a deadline must hold, send the command in a goroutine of its own,
 // bound the number of those in flight, and do not wait for it.
 //
 // A connection is made with the context of the command that needs it. If its deadline is
@@ -43,6 +44,6 @@
 //
 // # Changes
 //
-// [Conn.Watch] calls back when anybody changes a key with a given prefix. It is a hint, for
-// caches: changes may be told late, together, twice, or as "anything may have changed".
+// [Conn.Watch] calls back when any client changes a key with a given prefix. It is a hint, for
+// caches: changes may be reported late, together, twice, or as "anything may have changed".
 package redisconn

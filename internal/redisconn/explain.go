@@ -16,7 +16,7 @@ func (c Config) wrap(ctx context.Context, addr string, err error) error {
 	return hide(fmt.Errorf("redisconn: %s: %w", addr, c.explain(ctx, err)), c.Password, c.SentinelPassword)
 }
 
-// explain adds what an error means for somebody who has to mend it.
+// explain adds the likely cause of an error, for the operator.
 func (c Config) explain(ctx context.Context, err error) error {
 	var (
 		noDial  *dialError
@@ -25,7 +25,7 @@ func (c Config) explain(ctx context.Context, err error) error {
 	text := err.Error()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("gave up: %w", context.Cause(ctx))
+		return fmt.Errorf("cancelled: %w", context.Cause(ctx))
 	case errors.As(err, &noDial) && isTimeout(err):
 		return fmt.Errorf("no connection within %v: %w", c.DialTimeout, noDial.reason())
 	case errors.As(err, &noDial):
@@ -33,16 +33,16 @@ func (c Config) explain(ctx context.Context, err error) error {
 	case strings.HasPrefix(text, "WRONGPASS"):
 		return fmt.Errorf("wrong password for user %q (%w)", c.userName(), err)
 	case strings.HasPrefix(text, "NOAUTH"):
-		return fmt.Errorf("it wants a password, and none is set (%w)", err)
+		return fmt.Errorf("it requires a password, and none is set (%w)", err)
 	case strings.HasPrefix(text, "NOPERM"):
 		text, _, _ = strings.Cut(text, "\n") // rueidis adds advice for its own users
 		return fmt.Errorf("user %q lacks a permission (%s)", c.userName(), text)
 	case strings.Contains(text, "DB index"), strings.Contains(text, "SELECT is not allowed"):
 		return fmt.Errorf("database %d: %w", c.DB, err)
 	case isTimeout(err):
-		return fmt.Errorf("connected, but no answer came in time: %w", err)
+		return fmt.Errorf("connected, but no reply arrived in time: %w", err)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("it closed the connection instead of answering: is it Redis, and does it want TLS? (%w)", err)
+		return fmt.Errorf("it closed the connection without a reply: is it Redis, and does it require TLS? (%w)", err)
 	case errors.As(err, &refused):
 		return fmt.Errorf("it does not speak the protocol of Redis as weir expects it (%w)", err)
 	}
@@ -72,5 +72,5 @@ func hide(err error, passwords ...secret.Secret) error {
 	if text == err.Error() {
 		return err
 	}
-	return errors.New(text) // what err wraps would tell
+	return errors.New(text) // not wrapped: err has the password in it
 }

@@ -45,13 +45,13 @@ func (c *Conn) askMasters(ctx context.Context, addr string, node rueidis.Client)
 // slotMasters reads the reply to CLUSTER SLOTS of a node: for each range of slots the first,
 // the last, and for each node, its master first, host, port and more. A node that does not
 // know its own host leaves it out.
-func slotMasters(ranges []rueidis.RedisMessage, asked string) (addrs []string, err error) {
+func slotMasters(ranges []rueidis.RedisMessage, from string) (addrs []string, err error) {
 	for _, r := range ranges {
 		fields, err := r.ToArray()
 		if err != nil || len(fields) < 3 {
 			return nil, errors.New("CLUSTER SLOTS has a range without a master")
 		}
-		addr, err := nodeAddr(fields[2], asked)
+		addr, err := nodeAddr(fields[2], from)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func slotMasters(ranges []rueidis.RedisMessage, asked string) (addrs []string, e
 	return addrs, nil
 }
 
-func nodeAddr(node rueidis.RedisMessage, asked string) (string, error) {
+func nodeAddr(node rueidis.RedisMessage, from string) (string, error) {
 	fields, err := node.ToArray()
 	if err != nil || len(fields) < 2 {
 		return "", errors.New("CLUSTER SLOTS has a master without a port")
@@ -76,7 +76,7 @@ func nodeAddr(node rueidis.RedisMessage, asked string) (string, error) {
 	}
 	host, err := fields[0].ToString()
 	if err != nil || host == "" {
-		host, _, _ = net.SplitHostPort(asked)
+		host, _, _ = net.SplitHostPort(from)
 	}
 	return net.JoinHostPort(host, strconv.FormatInt(port, 10)), nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Conn is a connection to Redis, or rather some of them. Its methods and its Client may
+// Conn is a set of connections to Redis. Its methods and its Client may
 // be used by many goroutines at once.
 type Conn struct {
 	// Client sends commands. The package comment says what to expect of it. Close it
@@ -31,9 +31,9 @@ type Conn struct {
 	wg      sync.WaitGroup // of all watches
 }
 
-// Open connects to Redis and makes sure that weir can work there: the server answers, is
-// new enough, takes the login, and is no replica. It tries each address once and returns
-// what each of them said if none will do. When ctx ends, so does Open; the Conn stays.
+// Open connects to Redis and checks that weir can use it: the server replies, is
+// recent enough, accepts the login, and is not a replica. It tries each address once and returns
+// the errors of all if none is usable. ctx bounds Open; the Conn outlives it.
 func Open(ctx context.Context, c Config) (*Conn, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (c Config) connect(ctx context.Context, found server) (rueidis.Client, erro
 	}
 	if found.cluster && client.Mode() != rueidis.ClientModeCluster {
 		client.Close()
-		return nil, errors.New("it is a cluster, but does not tell its slots")
+		return nil, errors.New("it is a cluster, but does not report its slots")
 	}
 	d.loose.Store(true)
 	if err := ctx.Err(); err != nil { // it may have closed the connections before
@@ -113,8 +113,8 @@ func (c Config) connect(ctx context.Context, found server) (rueidis.Client, erro
 // Direct returns a client of its own for one goroutine that sends many commands at a
 // time: it writes and reads by itself, where Client hands everything to two goroutines
 // of its own. Commands of two goroutines at once would make it do the same. Its commands
-// must not have deadlines: those would close the connection. The caller closes it. A
-// Cluster's Client is no slower, and is what that gets.
+// must not have deadlines: those would close the connection. The caller closes it. For a
+// Cluster it returns Client, which is no slower there.
 func (c *Conn) Direct(ctx context.Context) (client rueidis.Client, closing func(), err error) {
 	if c.Cluster {
 		return c.Client, func() {}, nil

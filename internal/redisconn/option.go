@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// clusterRefresh is how often nodes are asked for the slots. In between, MOVED and
-	// broken connections lead to the same.
+	// clusterRefresh is how often the slot table is read from the nodes. MOVED replies and
+	// broken connections trigger that, too.
 	clusterRefresh = 10 * time.Second
 
-	// sentinelRefresh is how often a Sentinel is asked for the primary. In between, it
-	// tells of itself, but only those who are listening at that moment.
+	// sentinelRefresh is how often a Sentinel is queried for the primary. It also publishes
+	// changes, but only to clients that are connected at that time.
 	sentinelRefresh = 5 * time.Second
 
-	// pingEvery is how often a quiet connection is pinged, so that nobody on the way takes it
-	// for dead. Silence while a reply is due is noticed sooner, by silenceConn.
+	// pingEvery is how often an idle connection is pinged, so that no proxy or firewall drops
+	// it. Silence while a reply is due is detected sooner, by silenceConn.
 	pingEvery = 30 * time.Second
 
-	// mostRedirections ends the circles that nodes send a command in if they disagree.
+	// mostRedirections ends redirection loops between nodes that disagree.
 	mostRedirections = 5
 
 	// bufferSize is that of each connection's two buffers. A pipeline of decisions has half of

@@ -62,7 +62,7 @@ func TestWrongLogin(t *testing.T) {
 		{Config{Password: password}, `wrong password for user "default" (WRONGPASS `},
 		{Config{Username: "nobody", Password: password}, `wrong password for user "nobody" (WRONGPASS `},
 		{Config{Username: "off", Password: password}, `wrong password for user "off" (WRONGPASS `},
-		{Config{}, "it wants a password, and none is set (NOAUTH "},
+		{Config{}, "it requires a password, and none is set (NOAUTH "},
 		{Config{Username: "limited", Password: password}, `user "limited" lacks a permission (NOPERM `},
 		{Config{Password: secret.New("secret"), DB: 99}, "database 99: DB index is out of range"},
 	}
@@ -125,8 +125,8 @@ func TestTellsNoPassword(t *testing.T) {
 func TestStrangeInfo(t *testing.T) {
 	t.Parallel()
 	for info, want := range map[string]string{
-		"":                        "INFO tells no redis_version: is it Redis?",
-		"redis_version:x\r\n":     `INFO tells redis_version "x", which is no version`,
+		"":                        "INFO has no redis_version: is it Redis?",
+		"redis_version:x\r\n":     `INFO has redis_version "x", which is not a version`,
 		"redis_version:6.1.9\r\n": "Redis 6.1.9 is too old: 6.2 or later is needed",
 		"redis_version:6.2.0\r\nrole:slave\r\nmaster_host:h\r\nmaster_port:1\r\n": "it is a read-only replica of h:1",
 	} {
@@ -157,13 +157,13 @@ func TestSilence(t *testing.T) {
 	t.Parallel()
 	addr := startListener(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	c := patient(Config{Addrs: []string{addr}, DialTimeout: 500 * time.Millisecond})
-	wantRefused(t, c, addr+": connected, but no answer came in time")
+	wantRefused(t, c, addr+": connected, but no reply arrived in time")
 
 	c.DialTimeout = time.Hour
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, errors.New("that is enough"))
 	defer cancel()
 	_, err := Open(ctx, c)
-	if want := "redisconn: " + addr + ": gave up: that is enough"; err == nil || err.Error() != want {
+	if want := "redisconn: " + addr + ": cancelled: that is enough"; err == nil || err.Error() != want {
 		t.Errorf("err = %v, want %s", err, want)
 	}
 }

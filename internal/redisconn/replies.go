@@ -6,13 +6,13 @@ import (
 	"net"
 )
 
-// rueidis allocates what a reply announces before any of it has come: "*2147483647" is 80 GiB.
-// A server that is broken, or a proxy that is no Redis, would so end every process that is
-// connected to it. The bounds below leave room for all that weir asks for:
+// rueidis allocates the announced size of a reply before it has received any of it:
+// "*2147483647" is 80 GiB. A broken server, or a proxy that is not Redis, could so crash every
+// process that is connected to it. The bounds below leave room for all replies to weir's commands:
 //
 //   - scripts return some hundred numbers, records of policies and overrides are some
 //     kilobytes each, and there are 10,000 overrides at most, two elements each;
-//   - words between nodes are 64 KiB at most, and INFO is some kilobytes;
+//   - messages between nodes are 64 KiB at most, and INFO is some kilobytes;
 //   - CLUSTER SLOTS of 16,384 slots that are each a range of their own has 15 elements for
 //     each range, if it has one replica.
 //
@@ -25,8 +25,8 @@ const (
 	maxDepth    = 16       // of nested arrays and maps; CLUSTER SLOTS and HELLO have four
 )
 
-// A ReplyError says that a server has sent something which no command of weir is answered
-// with. The connection is closed then.
+// A ReplyError says that a server has sent a reply that is not valid for any command of weir.
+// The connection is closed then.
 type ReplyError struct{ problem string }
 
 func (e *ReplyError) Error() string { return "redisconn: refused reply: " + e.problem }
@@ -88,7 +88,7 @@ func (s *replyScanner) scan(b []byte) (good int, err error) {
 		var n int
 		switch s.state {
 		case inKind:
-			if n = s.numbers(b[i:]); n == 0 {
+			if n = s.integers(b[i:]); n == 0 {
 				n, err = 1, s.begin(b[i])
 			}
 		case inLine:
@@ -109,9 +109,9 @@ func (s *replyScanner) scan(b []byte) (good int, err error) {
 // maxNumber is how long a line with a number is, type and CRLF included: ":-9223372036854775808".
 const maxNumber = 1 + 20 + 2
 
-// numbers skips whole numbers, except an array's last element. It makes no difference but that it
-// is quick: scripts return little else.
-func (s *replyScanner) numbers(b []byte) (n int) {
+// integers skips integers, except an array's last element. It is a fast path: replies of scripts
+// are mostly integers.
+func (s *replyScanner) integers(b []byte) (n int) {
 	if s.depth == 0 {
 		return 0
 	}

@@ -345,12 +345,12 @@ func hugeSentinel(t *testing.T, huge string) {
 	_, err := Open(testContext(t), patient(c))
 	wantReplyError(t, "a Sentinel", err)
 
-	// A Sentinel that is well when it is asked first, and not when the client asks.
+	// A Sentinel that works for the first query, and not for that of the client.
 	data := startHuge(t, "", always(huge))
 	host, port, _ := net.SplitHostPort(data.Addrs[0])
-	asked := 0
+	queries := 0
 	c = startHuge(t, "", func(command []string) string {
-		if asked++; asked == 1 {
+		if queries++; queries == 1 {
 			return "*2\r\n" + bulk(host) + bulk(port)
 		}
 		return huge

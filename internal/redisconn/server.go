@@ -17,7 +17,7 @@ const (
 	leastMinor = 2
 )
 
-// server is what a server says about itself.
+// server is a server's description of itself.
 type server struct {
 	version  string // redis_version
 	mode     string // redis_mode: standalone, sentinel or cluster
@@ -80,7 +80,7 @@ func infoFields(text string) map[string]string {
 	return fields
 }
 
-// parseInfo reads what a server says about itself.
+// parseInfo parses a server's INFO.
 func parseInfo(text string) (s server) {
 	fields := infoFields(text)
 	s.version = fields["redis_version"] // Valkey has it, too
@@ -121,9 +121,9 @@ func checkVersion(version string) error {
 	y, err2 := strconv.Atoi(minor)
 	switch {
 	case version == "":
-		return errors.New("INFO tells no redis_version: is it Redis?")
+		return errors.New("INFO has no redis_version: is it Redis?")
 	case err1 != nil || err2 != nil:
-		return fmt.Errorf("INFO tells redis_version %q, which is no version", version)
+		return fmt.Errorf("INFO has redis_version %q, which is not a version", version)
 	case x < leastMajor || x == leastMajor && y < leastMinor:
 		//lint:ignore ST1005 it is a name
 		return fmt.Errorf("Redis %s is too old: %d.%d or later is needed", version, leastMajor, leastMinor)

@@ -8,8 +8,7 @@ import (
 )
 
 // silenceConn closes a connection if nothing is read for a while after something was written. It
-// takes the place of frequent pings: a connection that nobody writes to needs none, and its timer
-// rests.
+// replaces frequent pings: an idle connection needs none, and its timer does not run.
 //
 // It does not count replies. If one comes after a command was written and the server hangs
 // before it answers that command, the silence is noticed with the next command or ping.
@@ -18,7 +17,7 @@ type silenceConn struct {
 	most time.Duration
 
 	mu     sync.Mutex  // guards the fields below
-	since  time.Time   // when something was written that nothing was read after; zero if there is no such
+	since  time.Time   // the first write after the last read; zero if there is none
 	timer  *time.Timer // of check, running while since is set; nil before the first write
 	silent bool        // the connection was closed for it
 }

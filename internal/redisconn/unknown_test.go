@@ -105,7 +105,7 @@ func TestUnknownTimeout(t *testing.T) {
 	}
 }
 
-// A server that hangs is given up after Timeout.
+// The connection to a server that hangs is closed after Timeout.
 func TestUnknownSilence(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
@@ -119,7 +119,7 @@ func TestUnknownSilence(t *testing.T) {
 	if took < timeout/2 || took > waitLimit/2 { // wide, because a ping may have been on its way
 		t.Errorf("it took %v, want between %v and %v", took, timeout, 2*timeout)
 	}
-	t.Logf("given up after %v", took)
+	t.Logf("closed after %v", took)
 	server.Resume()
 }
 

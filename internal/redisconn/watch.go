@@ -18,28 +18,29 @@ const (
 	retryEvery = 100 * time.Millisecond
 )
 
-// Watch calls changed when a key that begins with prefix was changed by anybody, this
-// process included, or has expired or was evicted. The keys are those that were changed.
+// Watch calls changed when a key that begins with prefix was changed by any client, including
+// this process, or has expired or was evicted. The keys are those that were changed.
 // nil means that any key may have been: when the watch of a server begins, when its
-// connection is lost, and after FLUSHALL and FLUSHDB. A caller that keeps copies drops
-// those of the keys, or all of them at nil.
+// connection is lost, and after FLUSHALL and FLUSHDB. A caller with a cache drops the
+// entries of the keys, or all entries at nil.
 //
-// Every change is told in the end, by its key or by nil, as long as the servers can be
-// reached again. But take it as a hint, because it may come late: by the way through the
-// network; by up to three times [Config.Timeout] if a connection dies without a word; and for
+// Every change is reported eventually, by its key or by nil, once the servers can be
+// reached again. But it is only a hint, because it may be late: by the latency of the
+// network; by up to three times [Config.Timeout] if a connection dies silently; and for
 // as long as a server cannot be reached, plus some seconds to find its successor. A
-// change may be told twice, and together with others; those of other databases are told, too.
+// change may be reported twice, and together with others; those of other databases are
+// reported, too.
 //
 // It takes one connection to the server or, in a Cluster, to each master, on which Redis
 // sends what it calls invalidations (CLIENT TRACKING ON BCAST). Each change of such a key
 // costs the server some work for each watch, so the prefix should not be that of keys
 // that change all the time.
 //
-// Watch returns when all of that is in place, or an error if it cannot be or ctx ends. From
-// then on the watch connects again by itself. changed is called by one goroutine at a
+// Watch returns when all connections are established, or an error if that fails or ctx ends.
+// From then on the watch reconnects by itself. changed is called by one goroutine at a
 // time and perhaps before Watch returns. It must be quick, and call neither stop nor Close.
 // stop ends the watch: when it returns, changed is not running and will not be called, and
-// the watch has no goroutines any more. Close does the same.
+// the goroutines of the watch have ended. Close does the same.
 func (c *Conn) Watch(ctx context.Context, prefix string, changed func(keys []string)) (stop func(), err error) {
 	masters, err := c.masters(ctx)
 	if err != nil {
@@ -113,8 +114,8 @@ func (w *watch) run() {
 	}
 }
 
-// update follows new masters, and old ones no longer. If nobody tells who they are,
-// everything stays as it is.
+// update follows new masters, and stops following old ones. If the masters cannot be
+// determined, it changes nothing.
 func (w *watch) update() {
 	masters, err := w.conn.masters(w.ctx)
 	if err != nil {
@@ -164,7 +165,7 @@ func (w *watch) track(ctx context.Context, addr string, tried chan<- error) erro
 	if err != nil {
 		return w.conn.config.wrap(ctx, fmt.Sprintf("%s: watch %q", addr, w.prefix), err)
 	}
-	w.tell(nil) // nobody has told what was changed before
+	w.notify(nil) // earlier changes were not reported
 	if tried != nil {
 		tried <- nil
 	}
@@ -179,12 +180,12 @@ func (w *watch) track(ctx context.Context, addr string, tried chan<- error) erro
 // it connects, which NewClient does.
 func (w *watch) options(d *dialer, addr string) rueidis.ClientOption {
 	o := w.conn.config.oneOptions(d, addr)
-	o.Dialer.KeepAlive = w.conn.config.Timeout // between rueidis's pings; nobody else writes
+	o.Dialer.KeepAlive = w.conn.config.Timeout // between rueidis's pings; nothing else is written
 	d.most = 0                                 // for these have a time-out of their own
 	o.SelectDB = 0                             // tracking does not look at it
 	o.DisableCache = false                     // means tracking
 	o.ClientTrackingOptions = []string{"BCAST", "PREFIX", w.prefix}
-	o.OnInvalidations = func(messages []rueidis.RedisMessage) { w.tell(keysOf(messages)) }
+	o.OnInvalidations = func(messages []rueidis.RedisMessage) { w.notify(keysOf(messages)) }
 	return o
 }
 
@@ -200,8 +201,8 @@ func keysOf(messages []rueidis.RedisMessage) (keys []string) {
 	return keys
 }
 
-// tell calls changed, unless the watch is to end: Close ends only its context.
-func (w *watch) tell(keys []string) {
+// notify calls changed, unless the watch is ending: Close ends only its context.
+func (w *watch) notify(keys []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped && w.ctx.Err() == nil {

@@ -31,7 +31,7 @@ func TestWatch(t *testing.T) {
 	seen.await(t, "a:2")
 	server.MustDo("EVAL", "redis.call('SET', 'a:3', 1) return redis.call('INCR', 'b:2')", "0")
 	seen.await(t, "a:3")
-	do(t, conn, "a:1", "PEXPIRE", "500") // less, and both might be told together
+	do(t, conn, "a:1", "PEXPIRE", "500") // less, and both might be reported together
 	seen.await(t, "a:1")
 	seen.await(t, "a:1") // it expires
 	server.MustDo("FLUSHALL")
@@ -181,10 +181,10 @@ func startWatch(t *testing.T, conn *Conn, prefix string, changed func([]string))
 	return stop
 }
 
-// record is what a watch has told.
+// record is what a watch has reported.
 type record struct {
-	mu   sync.Mutex // guards told
-	told []string   // keys, or "nil"
+	mu   sync.Mutex // guards keys
+	keys []string   // keys, or "nil"
 }
 
 func (r *record) add(keys []string) {
@@ -193,28 +193,28 @@ func (r *record) add(keys []string) {
 	if keys == nil {
 		keys = []string{"nil"}
 	}
-	r.told = append(r.told, keys...)
+	r.keys = append(r.keys, keys...)
 }
 
-// take returns what was told since it was asked last.
+// take returns the keys since the last take.
 func (r *record) take() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() { r.told = nil }()
-	return strings.Join(r.told, " ")
+	defer func() { r.keys = nil }()
+	return strings.Join(r.keys, " ")
 }
 
-// await waits until a key is told, and forgets it and what was told before.
+// await waits until a key is reported, and drops it and the keys before it.
 func (r *record) await(t *testing.T, key string) {
 	t.Helper()
 	await(t, "a change of "+key, func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		i := slices.Index(r.told, key)
+		i := slices.Index(r.keys, key)
 		if i < 0 {
-			return fmt.Errorf("told: %q", r.told)
+			return fmt.Errorf("reported: %q", r.keys)
 		}
-		r.told = r.told[i+1:]
+		r.keys = r.keys[i+1:]
 		return nil
 	})
 }

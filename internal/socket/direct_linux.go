@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// mostAtOnce is how many bytes one call moves, so that nobody waits long for it to return.
+// mostAtOnce bounds the bytes of one call, so that it returns soon.
 const mostAtOnce = 64 << 10
 
 // Direct returns c as a connection whose Read and Write are as the package comment says. It
@@ -118,7 +118,7 @@ func (d *direct) Write(b []byte) (sent int, err error) {
 	return sent, nil
 }
 
-// CloseWrite tells the other end that nothing follows.
+// CloseWrite closes the writing side of the connection.
 func (d *direct) CloseWrite() error {
 	if half, ok := d.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

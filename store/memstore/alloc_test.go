@@ -17,7 +17,7 @@ func TestDecisionsDoNotAllocate(t *testing.T) {
 	log.Rate = 10
 	cases := map[string]struct {
 		limits []weir.Limit
-		pooled bool // takes a visit from a pool, which loses some under the race detector
+		pooled bool // takes a lock session from a pool, which loses some under the race detector
 	}{
 		"gcra":     {[]weir.Limit{many}, false},
 		"refused":  {[]weir.Limit{perHour(1)}, false},

@@ -51,35 +51,35 @@ func (t *Table) doOne(now weir.Instant, b *weir.Batch, i int) (err error) {
 		b.Decisions[i], err = t.peek(now, &b.Charges[i])
 		return err
 	}
-	v, err := t.enter(int64(now), b.Charges[i:i+1])
+	ls, err := t.enter(int64(now), b.Charges[i:i+1])
 	if err != nil {
 		return err
 	}
-	defer v.leave()
+	defer ls.leave()
 	if b.Op == weir.Settle {
-		b.Settled[i] = v.settle(&v.charges[0], b.Receipts[i])
+		b.Settled[i] = ls.settle(&ls.charges[0], b.Receipts[i])
 		return nil
 	}
-	v.reset(&v.charges[0])
+	ls.reset(&ls.charges[0])
 	return nil
 }
 
-// reset forgets what a key has used. Its numbers stay as they are.
-func (v *visit) reset(c *charge) {
-	r := v.rowOf(c, false)
+// reset forgets what a key has used. Its limits stay as they are.
+func (ls *lockSession) reset(c *charge) {
+	r := ls.rowOf(c, false)
 	if r.was == nil {
-		v.drop(r)
+		ls.drop(r)
 		return
 	}
-	r.ledger.Reset(v.now)
-	v.put(r)
+	r.ledger.Reset(ls.now)
+	ls.put(r)
 }
 
 // takeEach goes over the charges several times: to find out where each leads, to fetch
 // what is there, and to decide.
 func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
-	v := t.visits.Get().(*visit)
-	defer v.forgetWords()
+	ls := t.sessions.Get().(*lockSession)
+	defer ls.forgetWords()
 	for i := range b.Charges {
 		c := &b.Charges[i]
 		n, err := t.resolve(c.Policy)
@@ -89,14 +89,14 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 		if n.word == nil && n.policy.ReserveOnly() {
 			return weir.ErrReserveOnly
 		}
-		v.words = append(v.words, found{numbers: n, h: t.hash.sum(c.Key) ^ n.of.salt})
+		ls.words = append(ls.words, found{limits: n, h: t.hash.sum(c.Key) ^ n.of.salt})
 	}
-	v.fetch()
-	if !v.findWords(b.Charges) {
+	ls.fetch()
+	if !ls.findWords(b.Charges) {
 		return t.tryEach(now, b)
 	}
-	for i := range v.words {
-		if v.words[i].take(&b.Decisions[i], now, b.Charges[i].Cost) {
+	for i := range ls.words {
+		if ls.words[i].take(&b.Decisions[i], now, b.Charges[i].Cost) {
 			continue
 		}
 		var err error
@@ -109,33 +109,33 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 
 // found is where a charge of takeEach leads.
 type found struct {
-	numbers *numbers
-	h       uint64
-	word    *atomic.Uint64
+	limits *compiledLimits
+	h      uint64
+	word   *atomic.Uint64
 }
 
 // fetch has the processor fetch the rows of all charges at once. It is a loop of its own with
 // nothing in it that depends on a row: how far a row is from where its key may be first cannot be
 // foreseen, and a processor that has guessed wrong begins again after it has the row.
-func (v *visit) fetch() {
-	if v.t.keepKeys { // those are compared, which is slower anyway
+func (ls *lockSession) fetch() {
+	if ls.t.keepKeys { // those are compared, which is slower anyway
 		return
 	}
-	for i := range v.words {
-		h := v.words[i].h
-		v.t.fronts[h>>v.t.shift].fetch(h)
+	for i := range ls.words {
+		h := ls.words[i].h
+		ls.t.fronts[h>>ls.t.shift].fetch(h)
 	}
 }
 
 // findWords finds the words of all charges, and says whether each has one under its
-// numbers.
-func (v *visit) findWords(charges []weir.Charge) bool {
-	for i := range v.words {
-		f := &v.words[i]
-		if f.numbers.word == nil {
+// limits.
+func (ls *lockSession) findWords(charges []weir.Charge) bool {
+	for i := range ls.words {
+		f := &ls.words[i]
+		if f.limits.word == nil {
 			return false
 		}
-		if f.word = v.t.find(f.h, f.numbers, charges[i].Key); f.word == nil {
+		if f.word = ls.t.find(f.h, f.limits, charges[i].Key); f.word == nil {
 			return false
 		}
 	}
@@ -145,7 +145,7 @@ func (v *visit) findWords(charges []weir.Charge) bool {
 // take decides on the word, or returns false if the state is elsewhere by now. It does as
 // Table.Take, whose comments tell why the steps are inlined.
 func (f *found) take(d *weir.Decision, now weir.Instant, cost int64) bool {
-	n := f.numbers
+	n := f.limits
 	if !n.isGCRA || uint64(cost-1) >= uint64(n.gcra.Capacity()) {
 		var ok bool
 		*d, ok = takeWord(n, f.word, now, cost)
@@ -173,29 +173,29 @@ func (f *found) take(d *weir.Decision, now weir.Instant, cost int64) bool {
 }
 
 // forgetWords ends a takeEach.
-func (v *visit) forgetWords() {
-	clear(v.words)
-	v.words = v.words[:0]
-	v.t.visits.Put(v)
+func (ls *lockSession) forgetWords() {
+	clear(ls.words)
+	ls.words = ls.words[:0]
+	ls.t.sessions.Put(ls)
 }
 
 // tryEach makes each charge of TakeEach or DebitEach behind the locks of all, where
 // states can be converted: if one cannot, nothing is charged.
 func (t *Table) tryEach(now weir.Instant, b *weir.Batch) error {
-	v, err := t.enterBatch(now, b)
+	ls, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
-	defer v.leave()
-	if len(v.charges) == 1 && b.Used == nil {
-		b.Decisions[0], err = v.change(&v.charges[0], b.Op)
+	defer ls.leave()
+	if len(ls.charges) == 1 && b.Used == nil {
+		b.Decisions[0], err = ls.change(&ls.charges[0], b.Op)
 		return err
 	}
-	if err := v.trial(b, true); err != nil {
-		v.dropAll()
+	if err := ls.trial(b, true); err != nil {
+		ls.dropAll()
 		return err
 	}
-	v.putAll()
+	ls.putAll()
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (t *Table) peek(now weir.Instant, c *weir.Charge) (weir.Decision, error) {
 
 // peekWord looks at the word of a key's row, or returns false if it has none or
 // the state is elsewhere.
-func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
+func (t *Table) peekWord(n *compiledLimits, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
 	at := t.find(h, n, key)
 	if at == nil {
 		return weir.Decision{}, false
@@ -233,25 +233,25 @@ func (t *Table) peekWord(n *numbers, h uint64, key string, now weir.Instant, cos
 // peekSlowly is peek behind the lock. It also says whether the key has unexpired
 // reservations.
 func (t *Table) peekSlowly(now weir.Instant, charge *weir.Charge) (d weir.Decision, held bool, err error) {
-	v, err := t.enter(int64(now), []weir.Charge{*charge})
+	ls, err := t.enter(int64(now), []weir.Charge{*charge})
 	if err != nil {
 		return weir.Decision{}, false, err
 	}
-	defer v.leave()
-	c := &v.charges[0]
-	return v.peek(c)
+	defer ls.leave()
+	c := &ls.charges[0]
+	return ls.peek(c)
 }
 
-func (v *visit) peek(c *charge) (d weir.Decision, held bool, err error) {
-	r := v.rowOf(c, false)
-	defer v.drop(r)
-	if r.ledger.Advance(v.now); r.numbers != c.numbers && !r.scratch { // the ledger is somebody's own
-		r.try(v.now)
+func (ls *lockSession) peek(c *charge) (d weir.Decision, held bool, err error) {
+	r := ls.rowOf(c, false)
+	defer ls.drop(r)
+	if r.ledger.Advance(ls.now); r.limits != c.limits && !r.scratch { // the ledger is somebody's own
+		r.try(ls.now)
 	}
-	if err := r.convert(c.numbers, v.now); err != nil {
+	if err := r.convert(c.limits, ls.now); err != nil {
 		return weir.Decision{}, false, err
 	}
-	return storeapi.Decision(r.ledger.Peek(v.now, c.cost), weir.Instant(v.now)), r.ledger.HasHolds(v.now), nil
+	return storeapi.Decision(r.ledger.Peek(ls.now, c.cost), weir.Instant(ls.now)), r.ledger.HasHolds(ls.now), nil
 }
 
 // takeAll makes all charges of TakeAll or ReserveAll, or none.
@@ -305,12 +305,12 @@ func (t *Table) refuseAll(now weir.Instant, b *weir.Batch, until int64) error {
 
 // debitUsed charges the units in b.Used and nothing else.
 func (t *Table) debitUsed(now weir.Instant, b *weir.Batch) error {
-	v, err := t.enterBatch(now, b)
+	ls, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
-	defer v.leave()
-	return v.undo(b, nil)
+	defer ls.leave()
+	return ls.undo(b, nil)
 }
 
 // waitUntil returns how long it is until at, which may be never.
@@ -322,58 +322,58 @@ func waitUntil(at int64, now weir.Instant) time.Duration {
 }
 
 func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
-	v, err := t.enterBatch(now, b)
+	ls, err := t.enterBatch(now, b)
 	if err != nil {
 		return err
 	}
-	defer v.leave()
-	if len(v.charges) == 1 && b.Used == nil { // all or nothing by itself
-		c := &v.charges[0]
-		if b.Decisions[0], err = v.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
+	defer ls.leave()
+	if len(ls.charges) == 1 && b.Used == nil { // all or nothing by itself
+		c := &ls.charges[0]
+		if b.Decisions[0], err = ls.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
 			return err
 		}
 	} else {
-		if err := v.trial(b, true); err != nil || !b.Allowed() {
-			return v.undo(b, err)
+		if err := ls.trial(b, true); err != nil || !b.Allowed() {
+			return ls.undo(b, err)
 		}
-		v.putAll()
+		ls.putAll()
 	}
 	if b.Op == weir.ReserveAll {
-		for i := range v.charges {
-			b.Receipts[i] = v.newHold(&v.charges[i])
+		for i := range ls.charges {
+			b.Receipts[i] = ls.newHold(&ls.charges[i])
 		}
 	}
 	return nil
 }
 
 // enterBatch is enter for all charges of a batch that can be part of it.
-func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*visit, error) {
-	v, err := t.enter(int64(now), b.Charges)
+func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*lockSession, error) {
+	ls, err := t.enter(int64(now), b.Charges)
 	if err != nil {
 		return nil, err
 	}
-	for i := range v.charges {
-		c := &v.charges[i]
-		err := v.check(b, c)
-		if b.Used != nil && b.Used[i] > 0 && c.numbers.policy.ReserveOnly() {
+	for i := range ls.charges {
+		c := &ls.charges[i]
+		err := ls.check(b, c)
+		if b.Used != nil && b.Used[i] > 0 && c.limits.policy.ReserveOnly() {
 			err = weir.ErrReserveOnly
 		}
 		if err != nil {
-			v.leave()
+			ls.leave()
 			return nil, err
 		}
 	}
-	return v, nil
+	return ls, nil
 }
 
 // check returns why a charge cannot be part of a batch, and notes when its
 // reservation expires.
-func (v *visit) check(b *weir.Batch, c *charge) (err error) {
+func (ls *lockSession) check(b *weir.Batch, c *charge) (err error) {
 	if b.Op == weir.ReserveAll {
-		c.expiry, err = c.numbers.policy.Compiled().Expiry(v.now, b.TTL)
+		c.expiry, err = c.limits.policy.Compiled().Expiry(ls.now, b.TTL)
 		return err
 	}
-	if c.numbers.policy.ReserveOnly() {
+	if c.limits.policy.ReserveOnly() {
 		return weir.ErrReserveOnly
 	}
 	return nil
@@ -381,16 +381,16 @@ func (v *visit) check(b *weir.Batch, c *charge) (err error) {
 
 // undo forgets what a trial has changed. If it was refused, and not an error, the
 // units in b.Used are charged all the same.
-func (v *visit) undo(b *weir.Batch, err error) error {
-	v.startOver()
+func (ls *lockSession) undo(b *weir.Batch, err error) error {
+	ls.startOver()
 	if err != nil || b.Used == nil {
 		return err
 	}
-	if err := v.trial(b, false); err != nil {
-		v.dropAll()
+	if err := ls.trial(b, false); err != nil {
+		ls.dropAll()
 		return err
 	}
-	v.putAll()
+	ls.putAll()
 	return nil
 }
 
@@ -398,36 +398,36 @@ func (v *visit) undo(b *weir.Batch, err error) error {
 // copies. Then it gets new keys the right to a row: after the decisions, because
 // nobody may be evicted for the sake of a charge that is refused. If one finds no
 // place, all is tried again with that key in its overflow row.
-func (v *visit) trial(b *weir.Batch, charges bool) error {
+func (ls *lockSession) trial(b *weir.Batch, charges bool) error {
 	for {
-		if err := v.tryUsed(b); err != nil {
+		if err := ls.tryUsed(b); err != nil {
 			return err
 		}
 		if charges {
-			if err := v.tryCharges(b); err != nil {
+			if err := ls.tryCharges(b); err != nil {
 				return err
 			}
 			if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
 				return nil
 			}
 		}
-		if v.admitAll() {
+		if ls.admitAll() {
 			return nil
 		}
-		v.startOver()
+		ls.startOver()
 	}
 }
 
 // tryUsed charges the units in b.Used, whether they fit or not.
-func (v *visit) tryUsed(b *weir.Batch) error {
+func (ls *lockSession) tryUsed(b *weir.Batch) error {
 	for i, units := range b.Used {
 		if units == 0 {
 			continue
 		}
-		c := &v.charges[i]
+		c := &ls.charges[i]
 		debit := *c
 		debit.cost = units
-		if _, err := v.attempt(v.rowOf(c, true), &debit, weir.DebitEach); err != nil {
+		if _, err := ls.attempt(ls.rowOf(c, true), &debit, weir.DebitEach); err != nil {
 			return err
 		}
 	}
@@ -435,10 +435,10 @@ func (v *visit) tryUsed(b *weir.Batch) error {
 }
 
 // tryCharges makes every charge that fits.
-func (v *visit) tryCharges(b *weir.Batch) (err error) {
-	for i := range v.charges {
-		c := &v.charges[i]
-		if b.Decisions[i], err = v.attempt(v.rowOf(c, true), c, b.Op); err != nil {
+func (ls *lockSession) tryCharges(b *weir.Batch) (err error) {
+	for i := range ls.charges {
+		c := &ls.charges[i]
+		if b.Decisions[i], err = ls.attempt(ls.rowOf(c, true), c, b.Op); err != nil {
 			return err
 		}
 	}
@@ -446,36 +446,36 @@ func (v *visit) tryCharges(b *weir.Batch) (err error) {
 }
 
 // startOver gives all states back as they were, to be taken again.
-func (v *visit) startOver() {
-	v.dropAll()
-	clear(v.rows)
-	v.rows = v.rows[:0]
-	for i := range v.charges {
-		v.charges[i].row = -1
+func (ls *lockSession) startOver() {
+	ls.dropAll()
+	clear(ls.rows)
+	ls.rows = ls.rows[:0]
+	for i := range ls.charges {
+		ls.charges[i].row = -1
 	}
 }
 
 // putAll keeps what was tried.
-func (v *visit) putAll() {
-	for i := range v.rows {
-		if v.rows[i].changed {
-			v.put(&v.rows[i])
+func (ls *lockSession) putAll() {
+	for i := range ls.rows {
+		if ls.rows[i].changed {
+			ls.put(&ls.rows[i])
 		} else {
-			v.drop(&v.rows[i])
+			ls.drop(&ls.rows[i])
 		}
 	}
 }
 
 // admitAll gets every new key that was charged the right to a row, and says whether
 // there was one for each.
-func (v *visit) admitAll() bool {
+func (ls *lockSession) admitAll() bool {
 	all := true
-	for i := range v.charges {
-		c := &v.charges[i]
+	for i := range ls.charges {
+		c := &ls.charges[i]
 		if c.row < 0 { // not part of this trial
 			continue
 		}
-		if r := &v.rows[c.row]; r.changed && !v.admit(r) {
+		if r := &ls.rows[c.row]; r.changed && !ls.admit(r) {
 			c.over, all = true, false
 		}
 	}
@@ -483,9 +483,9 @@ func (v *visit) admitAll() bool {
 }
 
 // dropAll gives all states back as they were.
-func (v *visit) dropAll() {
-	for i := range v.rows {
-		v.drop(&v.rows[i])
+func (ls *lockSession) dropAll() {
+	for i := range ls.rows {
+		ls.drop(&ls.rows[i])
 	}
 }
 
@@ -510,18 +510,18 @@ func (t *Table) renewEach(now weir.Instant, b *weir.Batch) error {
 }
 
 func (t *Table) renewOne(now weir.Instant, b *weir.Batch, i int) error {
-	v, err := t.enter(int64(now), b.Charges[i:i+1])
+	ls, err := t.enter(int64(now), b.Charges[i:i+1])
 	if err != nil {
 		return err
 	}
-	defer v.leave()
-	c := &v.charges[0]
-	expiry, err := c.numbers.policy.Compiled().Expiry(v.now, b.TTL)
+	defer ls.leave()
+	c := &ls.charges[0]
+	expiry, err := c.limits.policy.Compiled().Expiry(ls.now, b.TTL)
 	if err != nil {
 		return err
 	}
 	b.Decisions[i] = weir.Decision{Reason: weir.TooLate, RetryAfter: weir.Never}
-	if v.renew(c, &b.Receipts[i], expiry) {
+	if ls.renew(c, &b.Receipts[i], expiry) {
 		b.Decisions[i] = weir.Decision{Allowed: true, Reason: weir.Admitted}
 	}
 	return nil

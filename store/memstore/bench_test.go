@@ -194,7 +194,7 @@ func BenchmarkReserveBesideHolds(b *testing.B) {
 	}
 }
 
-// BenchmarkOverrideBesideHolds takes by turns under two sets of numbers.
+// BenchmarkOverrideBesideHolds takes by turns under two sets of limits.
 func BenchmarkOverrideBesideHolds(b *testing.B) {
 	for _, n := range []int{1, 1_000} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {

@@ -11,9 +11,9 @@ import (
 //
 //	slot: tag | state word | … | state word
 //
-// A tag is the key's hash, mixed with the numbers that the state was written
-// under (see numbers.tag), so that whoever finds its tag has found its key under
-// its numbers. The tags empty and retired stand for no row.
+// A tag is the key's hash, mixed with the limits that the state was written
+// under (see limits.tag), so that whoever finds its tag has found its key under
+// its limits. The tags empty and retired stand for no row.
 //
 // # Protocol
 //
@@ -23,14 +23,14 @@ import (
 // that safe.
 //
 // The mark. While the state word is algo.Mark, the state is not in it: the holder
-// of the shard's lock has it, or a box, or the row has gone. Whoever reads the
+// of the shard's lock has it, or it is spilled, or the row was removed. Whoever reads the
 // mark, or loses the swap to it, goes to the lock. The holder of the lock takes
 // a state with Swap(mark) and gives it back with Store.
 //
 // A slot serves one tag in its life. A retired slot keeps the mark for ever and
 // is never used again, and so is every slot of a block that was rebuilt. So a
 // caller who stalls between finding its row and swapping cannot hit what came
-// after: if the swap succeeds, the word was its key's, under its numbers, and in
+// after: if the swap succeeds, the word was its key's, under its limits, and in
 // force. New tags go into empty slots; when those run short, the rows move to a
 // new block, and the collector frees the old one once nobody looks at it any
 // more. It is the grace period that other designs keep books for.
@@ -45,21 +45,21 @@ type block struct {
 	// The rest belongs to the holder of the shard's lock.
 	used uint32 // slots that are not empty
 	live uint32 // slots with a row
-	id   uint16 // the numbers of every row, unless rare.ids has them
+	id   uint16 // the limits of every row, unless rare.ids has them
 	rare *rare  // nil if there is nothing in it
 }
 
 // rare is what few blocks need.
 type rare struct {
-	ids   []uint16     // by slot, if rows are written under different numbers
-	boxes map[int]*box // by slot
+	ids     []uint16         // by slot, if rows are written under different limits
+	spilled map[int]*spilled // by slot
 }
 
-// A box is the state of a row that does not fit its words: it has reservations
+// A spilled is the state of a row that does not fit its words, because the row has reservations
 // open, or a log.
-type box struct {
+type spilled struct {
 	ledger *algo.Ledger
-	taken  bool // a visit has it
+	taken  bool // a lock session has it
 }
 
 const (
@@ -152,7 +152,7 @@ func (b *block) find(h, tag uint64, key string) int {
 	}
 }
 
-// idAt returns the id of a row's numbers.
+// idAt returns the id of a row's limits.
 func (b *block) idAt(slot int) uint16 {
 	if b.rare != nil && b.rare.ids != nil {
 		return b.rare.ids[slot]
@@ -160,26 +160,26 @@ func (b *block) idAt(slot int) uint16 {
 	return b.id
 }
 
-func (b *block) boxAt(slot int) *box {
+func (b *block) spilledAt(slot int) *spilled {
 	if b.rare == nil {
 		return nil
 	}
-	return b.rare.boxes[slot]
+	return b.rare.spilled[slot]
 }
 
-// setBox puts a row's state into a box or, if that is nil, out of it.
-func (b *block) setBox(slot int, x *box) {
+// setSpilled sets the spilled state of a row, or removes it if x is nil.
+func (b *block) setSpilled(slot int, x *spilled) {
 	if x == nil {
 		if b.rare != nil {
-			delete(b.rare.boxes, slot)
+			delete(b.rare.spilled, slot)
 		}
 		return
 	}
 	b.needRare()
-	if b.rare.boxes == nil {
-		b.rare.boxes = map[int]*box{}
+	if b.rare.spilled == nil {
+		b.rare.spilled = map[int]*spilled{}
 	}
-	b.rare.boxes[slot] = x
+	b.rare.spilled[slot] = x
 	b.word(slot, 0).Store(algo.Mark)
 }
 
@@ -226,12 +226,12 @@ func (b *block) setID(slot int, id uint16) {
 
 // retire ends a row. Its state must have been taken: the mark stays.
 func (b *block) retire(slot int) {
-	b.setBox(slot, nil)
+	b.setSpilled(slot, nil)
 	b.tag(slot).Store(retired)
 	b.live--
 }
 
-// bytes returns how much memory the block takes, boxes, full keys and, if it is part
+// bytes returns how much memory the block takes, spilled states, full keys and, if it is part
 // of its shard, itself aside.
 func (b *block) bytes() int64 {
 	n := int64(len(b.rows)) * 8

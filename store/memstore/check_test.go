@@ -46,7 +46,7 @@ type fataler interface {
 // counts is there, and all that is there is counted and can be found.
 func check(t fataler, table *Table) {
 	t.Helper()
-	c := &checker{table: table, pins: map[*numbers]int64{}, rows: map[string]bool{}, boxes: map[*box]*numbers{}}
+	c := &checker{table: table, pins: map[*compiledLimits]int64{}, rows: map[string]bool{}, spilled: map[*spilled]*compiledLimits{}}
 	for i := range table.shards {
 		sh := &table.shards[i]
 		sh.mu.Lock()
@@ -68,9 +68,9 @@ type checker struct {
 	table    *Table
 	live     int64
 	bytes    int64
-	pins     map[*numbers]int64 // how often each set of numbers was seen
+	pins     map[*compiledLimits]int64 // how often each set of limits was seen
 	rows     map[string]bool
-	boxes    map[*box]*numbers // and the numbers of their rows
+	spilled  map[*spilled]*compiledLimits // and the limits of their rows
 	problems []string
 }
 
@@ -103,11 +103,11 @@ func (c *checker) block(i int, sh *shard, b *block) {
 	for slot := range int(b.slots) {
 		switch tag := b.tag(slot).Load(); tag {
 		case empty:
-			c.must(b.boxAt(slot) == nil, "shard %d: an empty slot has a box", i)
+			c.must(b.spilledAt(slot) == nil, "shard %d: an empty slot has spilled state", i)
 		case retired:
 			used++
 			c.must(b.word(slot, 0).Load() == algo.Mark, "shard %d: a retired slot has lost its mark", i)
-			c.must(b.boxAt(slot) == nil, "shard %d: a retired slot has a box", i)
+			c.must(b.spilledAt(slot) == nil, "shard %d: a retired slot has spilled state", i)
 		default:
 			used++
 			live++
@@ -143,24 +143,24 @@ func (c *checker) row(i int, sh *shard, at place, tag uint64) {
 	id := fmt.Sprintf("%s/%x/%s", n.of.text, h, key)
 	c.must(!c.rows[id], "%s has two rows", id)
 	c.rows[id] = true
-	c.state(n, b.boxAt(slot), b.word(slot, 0).Load())
+	c.state(n, b.spilledAt(slot), b.word(slot, 0).Load())
 }
 
-// state checks that a row's state is in its words or in a box, and free.
-func (c *checker) state(n *numbers, x *box, word uint64) {
-	c.must((x != nil) == (word == algo.Mark), "a row of %q has box %v and first word %x", n.of.text, x, word)
-	c.must(x != nil || !n.logged, "a row of %q has a log, and no box", n.of.text)
+// state checks that a row's state is in its words or spilled, and not taken.
+func (c *checker) state(n *compiledLimits, x *spilled, word uint64) {
+	c.must((x != nil) == (word == algo.Mark), "a row of %q has spilled state %v and first word %x", n.of.text, x, word)
+	c.must(x != nil || !n.logged, "a row of %q has a log, and no spilled state", n.of.text)
 	if x == nil {
 		return
 	}
-	c.boxes[x] = n
+	c.spilled[x] = n
 	c.must(!x.taken, "somebody has taken a row of %q and not given it back", n.of.text)
-	c.must(slices.EqualFunc(x.ledger.Rules(), n.policy.Compiled().Rules, sameRule), "a box of %q has other rules than its row", n.of.text)
+	c.must(slices.EqualFunc(x.ledger.Rules(), n.policy.Compiled().Rules, sameRule), "the spilled state of %q has other rules than its row", n.of.text)
 }
 
 func sameRule(a, b algo.Rule) bool { return a.Capacity() == b.Capacity() && a.Words() == b.Words() }
 
-// registry checks the numbers and names against the rows that were seen.
+// registry checks the limits and names against the rows that were seen.
 func (c *checker) registry() {
 	r := &c.table.registry
 	r.mu.Lock()
@@ -178,8 +178,8 @@ func (c *checker) registry() {
 		}
 		c.must(sets == nm.count, "name %q has %d sets, but %d are counted", text, sets, nm.count)
 		if o := nm.overflow.Load(); o != nil {
-			c.pins[o.numbers]++
-			c.must(o.numbers.of == nm && o.ledger != nil, "the overflow row of %q is under numbers of %q", text, o.numbers.of.text)
+			c.pins[o.limits]++
+			c.must(o.limits.of == nm && o.ledger != nil, "the overflow row of %q is under limits of %q", text, o.limits.of.text)
 		}
 	}
 	for id := range r.ids {
@@ -188,27 +188,27 @@ func (c *checker) registry() {
 		}
 	}
 	for id := range r.ids {
-		c.numbers(r.at(uint16(id)), free[uint16(id)])
+		c.limits(r.at(uint16(id)), free[uint16(id)])
 	}
 }
 
-func (c *checker) numbers(n *numbers, free bool) {
+func (c *checker) limits(n *compiledLimits, free bool) {
 	if free {
 		c.must(n.leaving.Load() && c.pins[n] == 0 && n.rows.Load() == 0, "id %d is free, and %d rows have it, counted as %d", n.id, c.pins[n], n.rows.Load())
 		return
 	}
-	c.must(!n.leaving.Load(), "numbers %d of %q are leaving for ever", n.id, n.of.text)
-	c.must(n.rows.Load() == c.pins[n], "%d rows and forwards are of numbers %d of %q, but %d are counted", c.pins[n], n.id, n.of.text, n.rows.Load())
-	c.must(c.table.registry.names[n.of.text] == n.of, "numbers %d of %q belong to a name that was forgotten", n.id, n.of.text)
+	c.must(!n.leaving.Load(), "limits %d of %q are leaving for ever", n.id, n.of.text)
+	c.must(n.rows.Load() == c.pins[n], "%d rows and forwards are of limits %d of %q, but %d are counted", c.pins[n], n.id, n.of.text, n.rows.Load())
+	c.must(c.table.registry.names[n.of.text] == n.of, "limits %d of %q belong to a name that was forgotten", n.id, n.of.text)
 	listed := false
 	for _, o := range n.of.sets[c.table.fingerprint(n.policy)] {
 		listed = listed || o == n
 	}
-	c.must(listed, "numbers %d of %q cannot be found", n.id, n.of.text)
+	c.must(listed, "limits %d of %q cannot be found", n.id, n.of.text)
 	if to := n.inForce.Load(); to != nil {
-		c.must(c.pins[n] == 0, "%d rows are under numbers %d of %q, which were replaced", c.pins[n], n.id, n.of.text)
+		c.must(c.pins[n] == 0, "%d rows are under limits %d of %q, which were replaced", c.pins[n], n.id, n.of.text)
 		c.must(!to.leaving.Load() && c.table.registry.at(to.id) == to && to.inForce.Load() == nil,
-			"numbers %d of %q were replaced by some that are not in force", n.id, n.of.text)
+			"limits %d of %q were replaced by some that are not in force", n.id, n.of.text)
 	}
 }
 
@@ -247,15 +247,15 @@ func (c *checker) ledgerOf(h hold) *algo.Ledger {
 	if h.overflow != nil {
 		return h.overflow.ledger
 	}
-	if c.boxes[h.box] == nil {
+	if c.spilled[h.spilled] == nil {
 		return nil
 	}
-	return h.box.ledger
+	return h.spilled.ledger
 }
 
-// ledgers returns those of all boxes and overflow rows.
+// ledgers returns the ledgers of all spilled states and overflow rows.
 func (c *checker) ledgers() (all []*algo.Ledger) {
-	for x := range c.boxes {
+	for x := range c.spilled {
 		all = append(all, x.ledger)
 	}
 	for _, nm := range c.table.registry.names {

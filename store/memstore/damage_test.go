@@ -86,7 +86,7 @@ func TestSmallFileHasEverything(t *testing.T) {
 	for _, f := range frames(t, data) {
 		kinds[f.kind]++
 	}
-	for _, kind := range []byte{frameHeader, frameNumbers, frameRows, frameBox, frameOverflow, frameHold, frameEnd} {
+	for _, kind := range []byte{frameHeader, frameLimits, frameRows, frameSpilled, frameOverflow, frameHold, frameEnd} {
 		if kinds[kind] == 0 {
 			t.Errorf("no frame %c", kind)
 		}
@@ -146,7 +146,7 @@ func TestWrongFiles(t *testing.T) {
 	refused(t, "text", []byte("# a snapshot\n"), c, "does not begin as one")
 	refused(t, "older", header(func(h *snapshotHeader) { h.Version = 0 }), c, "version 0, and only version 1")
 	refused(t, "newer", header(func(h *snapshotHeader) { h.Version = 2 }), c, "version 2, and only version 1")
-	refused(t, "hash key", header(func(h *snapshotHeader) { h.HashKey = h.HashKey[1:] }), c, "makes no sense")
+	refused(t, "hash key", header(func(h *snapshotHeader) { h.HashKey = h.HashKey[1:] }), c, "is invalid")
 	refused(t, "twice", append(bytes.Clone(data), data...), c, "something follows its end")
 	refused(t, "one more byte", append(bytes.Clone(data), 0), c, "something follows its end")
 	restored(t, header(func(h *snapshotHeader) { h.Written = c.Now().Add(maxAhead) }), Config{Now: c.Now})
@@ -181,36 +181,36 @@ func TestNonsense(t *testing.T) {
 	more := func(b []byte) []byte { return append(b, 0) }
 	last := len(all) - 1
 	for what, data := range map[string][]byte{
-		"no header":           sealed(all[1:]),
-		"a second header":     insert(1, all[0]),
-		"unknown kind":        insert(last, frame{'?', nil}),
-		"rows first":          insert(1, all[first[frameRows]]),
-		"a hold first":        insert(1, all[first[frameHold]]),
-		"rows twice":          insert(last, all[first[frameRows]]),
-		"a box twice":         insert(last, all[first[frameBox]]),
-		"overflow twice":      insert(last, all[first[frameOverflow]]),
-		"no policy":           insert(last, frame{frameNumbers, []byte(`{"policy":"x","limits":[]}`)}),
-		"a bad policy":        insert(last, frame{frameNumbers, []byte(`{"policy":"x","limits":[{"Rate":0,"Per":"1s"}]}`)}),
-		"a bad zone":          insert(last, frame{frameNumbers, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"day in Nowhere"}]}`)}),
-		"an unknown field":    insert(last, frame{frameNumbers, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"1s","Shadow":true}]}`)}),
-		"not JSON":            insert(last, frame{frameNumbers, []byte(`{`)}),
-		"two objects":         insert(last, frame{frameNumbers, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"1s"}]}{}`)}),
-		"numbers of rows":     body(frameRows, set(0, 99)),
-		"numbers of a box":    body(frameBox, set(0, 99)),
-		"numbers of overflow": body(frameOverflow, set(0, 99)),
-		"numbers of a hold":   body(frameHold, set(0, 99)),
-		"rows cut":            body(frameRows, cut),
-		"box cut":             body(frameBox, cut),
-		"overflow cut":        body(frameOverflow, cut),
-		"hold cut":            body(frameHold, cut),
-		"rows and more":       body(frameRows, more),
-		"box and more":        body(frameBox, more),
-		"overflow and more":   body(frameOverflow, more),
-		"hold and more":       body(frameHold, more),
-		"another's hold":      body(frameHold, set(2, 99)), // a hash that is not the key's
-		"a long key":          body(frameRows, func(b []byte) []byte { return append(b[:9], 0xff, 0xff, 0xff, 0xff, 0xff, 0x01) }),
-		"the end says more":   body(frameEnd, func(b []byte) []byte { return []byte{99, 0} }),
-		"the end says less":   body(frameEnd, func(b []byte) []byte { return []byte{0x80, 0} }),
+		"no header":          sealed(all[1:]),
+		"a second header":    insert(1, all[0]),
+		"unknown kind":       insert(last, frame{'?', nil}),
+		"rows first":         insert(1, all[first[frameRows]]),
+		"a hold first":       insert(1, all[first[frameHold]]),
+		"rows twice":         insert(last, all[first[frameRows]]),
+		"spilled twice":      insert(last, all[first[frameSpilled]]),
+		"overflow twice":     insert(last, all[first[frameOverflow]]),
+		"no policy":          insert(last, frame{frameLimits, []byte(`{"policy":"x","limits":[]}`)}),
+		"a bad policy":       insert(last, frame{frameLimits, []byte(`{"policy":"x","limits":[{"Rate":0,"Per":"1s"}]}`)}),
+		"a bad zone":         insert(last, frame{frameLimits, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"day in Nowhere"}]}`)}),
+		"an unknown field":   insert(last, frame{frameLimits, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"1s","Shadow":true}]}`)}),
+		"not JSON":           insert(last, frame{frameLimits, []byte(`{`)}),
+		"two objects":        insert(last, frame{frameLimits, []byte(`{"policy":"x","limits":[{"Rate":1,"Per":"1s"}]}{}`)}),
+		"limits of rows":     body(frameRows, set(0, 99)),
+		"limits of spilled":  body(frameSpilled, set(0, 99)),
+		"limits of overflow": body(frameOverflow, set(0, 99)),
+		"limits of a hold":   body(frameHold, set(0, 99)),
+		"rows cut":           body(frameRows, cut),
+		"spilled cut":        body(frameSpilled, cut),
+		"overflow cut":       body(frameOverflow, cut),
+		"hold cut":           body(frameHold, cut),
+		"rows and more":      body(frameRows, more),
+		"spilled and more":   body(frameSpilled, more),
+		"overflow and more":  body(frameOverflow, more),
+		"hold and more":      body(frameHold, more),
+		"another's hold":     body(frameHold, set(2, 99)), // a hash that is not the key's
+		"a long key":         body(frameRows, func(b []byte) []byte { return append(b[:9], 0xff, 0xff, 0xff, 0xff, 0xff, 0x01) }),
+		"the end says more":  body(frameEnd, func(b []byte) []byte { return []byte{99, 0} }),
+		"the end says less":  body(frameEnd, func(b []byte) []byte { return []byte{0x80, 0} }),
 	} {
 		refused(t, what, data, c)
 	}

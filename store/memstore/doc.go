@@ -15,13 +15,13 @@
 // of several limits, the other algorithms, new keys, reservations and batches of
 // TakeAll take the lock of the key's shard; that is not lock-free. A SlidingLog
 // costs 16 bytes for every charge that counts, at most 1 MiB per key, and keys with
-// open reservations a few hundred bytes each; those are pointers.
+// open reservations a few hundred bytes each; the collector has to scan those.
 //
 // A key may have 10,000 reservations open, a table 100,000. What Take, reserving and
 // settling cost hardly depends on how many there are, and a Take beside them costs about
-// two and a half times as much as one without. How a reservation was settled is
-// remembered until it would have expired, for those who settle again: of 1,000 per key and
-// 100,000 in all. Until then the key is decided like one with reservations.
+// two and a half times as much as one without. The outcome of a settled reservation is
+// kept until its expiry, so that settling it again returns the same: for up to 1,000 per key
+// and 100,000 in all. Until then the key costs as much as one with open reservations.
 //
 // # What it promises
 //
@@ -29,33 +29,32 @@
 // their keys' shards in order. Growth is per shard: a new key moves no more than 1,024
 // rows, in practice 700, whatever the number of keys in the table.
 //
-// Keys are told apart by a seeded 64-bit hash. The chance that any two of n keys
-// are taken for one is at most n²/2^65: three in a million for ten million keys.
-// Nobody outside can choose such keys. Config.KeepKeys rules it out.
+// Keys are identified by a seeded 64-bit hash. The chance that any two of n keys
+// collide is at most n²/2^65: three in a million for ten million keys.
+// An attacker cannot choose such keys. Config.KeepKeys rules collisions out.
 //
 // # When it is full
 //
-// A table has at most Config.MaxKeys rows, and nothing sweeps it. A new key in a
-// full table takes the place of one with nothing in use, which forgives nothing. If
-// its shard has none, the row with the least share of its limit in use goes, and
-// [Stats] counts what that forgave. A row that would refuse one unit now never
-// goes, so filling the table with new keys frees nobody who is refused. If nothing
-// can go, the new key shares one strict overflow row with all others of its policy
-// that found no place. A key that finds a place while the overflow row is in use
-// starts with what is used there. Reset does not reach the overflow row, which
-// belongs to nobody.
+// A table has at most Config.MaxKeys rows, and there is no background sweep. A new key in a
+// full table evicts a row with nothing in use, which loses no usage. If
+// its shard has none, it evicts the row with the least share of its limit in use, and
+// [Stats] counts the lost units. A row that would refuse one unit now is never
+// evicted, so filling the table with new keys does not unblock a refused one. If no row
+// can be evicted, the new key shares one strict overflow row with all other keys of its policy
+// without a row. A key that gets a row while the overflow row is in use
+// starts with a copy of it. Reset does not affect the overflow row.
 //
-// # Limits that calls bring
+// # Limits per call
 //
-// A table counts by at most 65,536 different sets of limits at once. Calls that bring their
-// policy with limits of their own (per-key overrides, Envoy's limits of requests) use them up.
-// So a policy's calls may bring as many as a quarter of what is left: 11,468 if no other does.
-// A call that brings one more gets an error that is weir.ErrInvalid, and nothing is charged.
-// Sets whose keys have nothing in use any more make room for others, and some room is left to
-// [Table.Set] alone.
+// A table has at most 65,536 different sets of limits at once. Calls whose policy has
+// limits of its own (per-key overrides, Envoy's limits of requests) use them up.
+// So the calls of a policy may use a quarter of those left: 11,468 if no other policy has any.
+// A call with one more set gets an error that wraps weir.ErrInvalid, and nothing is charged.
+// Sets whose keys have nothing in use are dropped to make room, and some sets are reserved for
+// [Table.Set].
 //
 // # Restarts
 //
 // A table made with Config.Snapshots can be saved to a file and loaded from it, so
-// that a restart does not forgive everyone. See [Table.Save] and [Load].
+// that its counters survive a restart. See [Table.Save] and [Load].
 package memstore

@@ -16,7 +16,7 @@ import (
 // standingLocked tells how a row stands. It returns false if the row must stay:
 // a call has taken its state, or reservations are open.
 func (t *Table) standingLocked(b *block, slot int, now int64) (s algo.Standing, word uint64, ok bool) {
-	if x := b.boxAt(slot); x != nil {
+	if x := b.spilledAt(slot); x != nil {
 		if x.taken || x.ledger.Advance(now) > 0 {
 			return s, algo.Mark, false
 		}
@@ -144,7 +144,7 @@ func (v *victim) consider(t *Table, b *block, slot int, now int64) {
 }
 
 // earliest returns the slot of the least word from slot on, or of the first that is
-// not after tick, or -1 if every state is elsewhere. Under the numbers of one GCRA, which all rows must have, that is the
+// not after tick, or -1 if every state is elsewhere. Under the limits of one GCRA, which all rows must have, that is the
 // one with the least share in use, found without dividing: a flood of new keys
 // pays for a look at a whole shard with each.
 func (b *block) earliest(slot int, tick uint64) int {

@@ -37,7 +37,7 @@ func TestManyKeysIntoTheOverflowRow(t *testing.T) {
 	}
 }
 
-// One batch meets the overflow row under several numbers and keys.
+// One batch meets the overflow row under several limits and keys.
 func TestMixedNumbersInTheOverflowRow(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now, MaxKeys: 1})
 	jam(t, table)

@@ -16,8 +16,8 @@ type hold struct {
 	of  *name  // whoever settles it must bring this policy name
 	key string // and this key
 
-	box      *box      // that the row must still have, or the hold is over
-	overflow *overflow // instead of a box
+	spilled  *spilled  // that the row must still have, or the hold is over
+	overflow *overflow // instead of spilled
 	id       uint64    // in the ledger
 
 	settledUntil int64 // the ledger remembers the outcome until then; 0 = it is open
@@ -128,7 +128,7 @@ func (t *Table) expiryLocked(h hold) (int64, bool) {
 		return h.settledUntil, true
 	}
 	if h.overflow == nil {
-		return h.box.ledger.HoldExpiry(h.id)
+		return h.spilled.ledger.HoldExpiry(h.id)
 	}
 	t.overflowMu.Lock()
 	defer t.overflowMu.Unlock()
@@ -173,8 +173,8 @@ func (t *Table) dropHoldLocked(sh *shard, id [16]byte) {
 	t.holds.fullUntil.Store(0)
 }
 
-// settledLocked notes that a reservation was settled, so that whoever settles it again
-// is told the outcome.
+// settledLocked notes that a reservation was settled, so that settling it again
+// returns the same outcome.
 func (t *Table) settledLocked(sh *shard, id [16]byte, h hold, until int64) {
 	h.settledUntil = until
 	sh.rest.holds[id] = h
@@ -198,119 +198,119 @@ func (t *Table) restoreHoldLocked(sh *shard, id [16]byte, h hold, l *algo.Ledger
 
 // findHold returns the reservation that a receipt stands for, if c may
 // settle it.
-func (v *visit) findHold(c *charge, id [16]byte) (hold, bool) {
-	sh := &v.t.shards[c.shard]
+func (ls *lockSession) findHold(c *charge, id [16]byte) (hold, bool) {
+	sh := &ls.t.shards[c.shard]
 	if sh.rest == nil {
 		return hold{}, false
 	}
 	h, ok := sh.rest.holds[id]
-	return h, ok && h.of == c.numbers.of && h.key == c.key
+	return h, ok && h.of == c.limits.of && h.key == c.key
 }
 
 // heldBy returns the row with a hold, or false if the hold is over.
-func (v *visit) heldBy(c *charge, h hold) (*row, bool) {
+func (ls *lockSession) heldBy(c *charge, h hold) (*row, bool) {
 	if h.overflow != nil {
-		v.lockOverflow()
-		r := row{shard: &v.t.shards[c.shard], of: h.of, numbers: h.overflow.numbers}
-		v.takeOverflow(&r, h.overflow, false)
-		v.rows = append(v.rows, r)
-		return &v.rows[len(v.rows)-1], true
+		ls.lockOverflow()
+		r := row{shard: &ls.t.shards[c.shard], of: h.of, limits: h.overflow.limits}
+		ls.takeOverflow(&r, h.overflow, false)
+		ls.rows = append(ls.rows, r)
+		return &ls.rows[len(ls.rows)-1], true
 	}
-	r := v.rowOf(c, false)
-	if r.box != h.box {
-		v.drop(r)
+	r := ls.rowOf(c, false)
+	if r.spilled != h.spilled {
+		ls.drop(r)
 		return nil, false
 	}
 	return r, true
 }
 
-// settle ends the reservation of a visit's only charge.
-func (v *visit) settle(c *charge, receipt weir.Receipt) weir.Settled {
-	h, ok := v.findHold(c, receipt.ID)
+// settle ends the reservation of a session's only charge.
+func (ls *lockSession) settle(c *charge, receipt weir.Receipt) weir.Settled {
+	h, ok := ls.findHold(c, receipt.ID)
 	if !ok {
 		return weir.Settled{Late: true}
 	}
 	if h.settledUntil != 0 {
-		return v.settledBefore(h)
+		return ls.settledBefore(h)
 	}
-	sh := &v.t.shards[c.shard]
-	r, ok := v.heldBy(c, h)
+	sh := &ls.t.shards[c.shard]
+	r, ok := ls.heldBy(c, h)
 	if !ok {
-		v.t.dropHoldLocked(sh, receipt.ID)
+		ls.t.dropHoldLocked(sh, receipt.ID)
 		return weir.Settled{Late: true}
 	}
-	out := weir.Settled(r.ledger.Settle(v.now, h.id, c.cost))
+	out := weir.Settled(r.ledger.Settle(ls.now, h.id, c.cost))
 	switch until, remembered := r.ledger.HoldExpiry(h.id); {
 	case !remembered: // it was over
-		v.t.dropHoldLocked(sh, receipt.ID)
-	case v.t.holds.settled.Load() >= maxSettled:
-		v.t.dropHoldLocked(sh, receipt.ID)
+		ls.t.dropHoldLocked(sh, receipt.ID)
+	case ls.t.holds.settled.Load() >= maxSettled:
+		ls.t.dropHoldLocked(sh, receipt.ID)
 		r.ledger.ForgetOutcomes()
 	default:
-		v.t.settledLocked(sh, receipt.ID, h, until)
+		ls.t.settledLocked(sh, receipt.ID, h, until)
 	}
-	v.put(r)
+	ls.put(r)
 	return out
 }
 
 // settledBefore returns how a reservation was settled. Its row may have gone since.
-func (v *visit) settledBefore(h hold) weir.Settled {
+func (ls *lockSession) settledBefore(h hold) weir.Settled {
 	l := (*algo.Ledger)(nil)
 	if h.overflow != nil {
-		v.lockOverflow()
+		ls.lockOverflow()
 		l = h.overflow.ledger
 	} else {
-		l = h.box.ledger
+		l = h.spilled.ledger
 	}
-	out, ok := l.Outcome(v.now, h.id)
+	out, ok := l.Outcome(ls.now, h.id)
 	if !ok {
 		return weir.Settled{Late: true}
 	}
 	return weir.Settled(out)
 }
 
-// renew moves the expiry of the reservation of a visit's only charge. It returns
+// renew moves the expiry of the reservation of a session's only charge. It returns
 // false if the reservation is over.
-func (v *visit) renew(c *charge, receipt *weir.Receipt, expiry int64) bool {
-	h, ok := v.findHold(c, receipt.ID)
+func (ls *lockSession) renew(c *charge, receipt *weir.Receipt, expiry int64) bool {
+	h, ok := ls.findHold(c, receipt.ID)
 	if !ok || h.settledUntil != 0 {
 		return false
 	}
-	sh := &v.t.shards[c.shard]
-	r, ok := v.heldBy(c, h)
+	sh := &ls.t.shards[c.shard]
+	r, ok := ls.heldBy(c, h)
 	if ok {
-		ok = r.ledger.Renew(v.now, h.id, expiry)
-		v.put(r)
+		ok = r.ledger.Renew(ls.now, h.id, expiry)
+		ls.put(r)
 	}
 	if !ok {
-		v.t.dropHoldLocked(sh, receipt.ID)
+		ls.t.dropHoldLocked(sh, receipt.ID)
 		return false
 	}
-	v.t.expiresAt(expiry)
-	v.t.holds.fullUntil.Store(0) // it may have been the first
+	ls.t.expiresAt(expiry)
+	ls.t.holds.fullUntil.Store(0) // it may have been the first
 	receipt.Expiry = weir.Instant(expiry)
 	return true
 }
 
 // newHold notes the reservation that a charge has made.
-func (v *visit) newHold(c *charge) weir.Receipt {
+func (ls *lockSession) newHold(c *charge) weir.Receipt {
 	receipt := weir.Receipt{ID: randomID(), Units: c.cost, Expiry: weir.Instant(c.expiry)}
-	r, sh := &v.rows[c.row], &v.t.shards[c.shard]
+	r, sh := &ls.rows[c.row], &ls.t.shards[c.shard]
 	if sh.rest != nil {
-		v.t.tidyLocked(sh, v.now)
+		ls.t.tidyLocked(sh, ls.now)
 	}
-	v.t.putHoldLocked(sh, receipt.ID, hold{
-		of: c.numbers.of, key: strings.Clone(c.key),
-		box: r.box, overflow: r.overflow, id: c.hold,
+	ls.t.putHoldLocked(sh, receipt.ID, hold{
+		of: c.limits.of, key: strings.Clone(c.key),
+		spilled: r.spilled, overflow: r.overflow, id: c.hold,
 	}, c.expiry)
 	return receipt
 }
 
 // takeBesideHolds takes from a key that has reservations open, or settled ones whose
-// outcome is remembered, under the same numbers. It
+// outcome is remembered, under the same limits. It
 // is takeSlowly without everything that is not needed then: the row stays where it is.
 // It returns false if there is more to do.
-func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
+func (t *Table) takeBesideHolds(n *compiledLimits, h uint64, key string, now weir.Instant, cost int64) (weir.Decision, bool) {
 	sh := &t.shards[h>>t.shift]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -322,7 +322,7 @@ func (t *Table) takeBesideHolds(n *numbers, h uint64, key string, now weir.Insta
 	if slot < 0 {
 		return weir.Decision{}, false
 	}
-	x := b.boxAt(slot)
+	x := b.spilledAt(slot)
 	sh.seen = max(sh.seen, int64(now))
 	if x == nil || x.ledger.Advance(sh.seen)+x.ledger.Remembered() == 0 { // the state can go back to the row
 		return weir.Decision{}, false

@@ -212,7 +212,7 @@ func TestSweepMissesNoHold(t *testing.T) {
 }
 
 // A reservation that found no place is settled in the overflow row, exactly, also
-// after the row was put under other numbers; and then its key gets a place.
+// after the row was put under other limits; and then its key gets a place.
 func TestHoldsInTheOverflowRow(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now, MaxKeys: 2})
@@ -382,10 +382,10 @@ func TestSettledAreForgotten(t *testing.T) {
 	// A key without open reservations goes back to its word when the last outcome is
 	// forgotten.
 	take(t, table, p, "0", 1)
-	boxes := func() (n int) {
+	spilledRows := func() (n int) {
 		for i := range table.shards {
 			eachRow(&table.shards[i], func(at place) {
-				if at.block.boxAt(at.slot) != nil {
+				if at.block.spilledAt(at.slot) != nil {
 					n++
 				}
 			})
@@ -397,7 +397,7 @@ func TestSettledAreForgotten(t *testing.T) {
 		take(t, table, p, strconv.Itoa(i), 1)
 	}
 	take(t, table, p, "first", 1)
-	if n := boxes(); n != 0 {
+	if n := spilledRows(); n != 0 {
 		t.Errorf("%d rows are not words, with nothing to remember", n)
 	}
 	check(t, table)

@@ -15,7 +15,7 @@ import (
 
 // model is the slow, obvious table: an exact ledger for every pair of policy and
 // key that has a row, one more for every overflow row, and the rules of eviction
-// spelled out. It is told which rows the table has evicted in a step, and checks
+// spelled out. It gets the rows that the table has evicted in a step, and checks
 // that these were a right choice: which of equals goes is not in the rules.
 type model struct {
 	fail  func(format string, args ...any)
@@ -36,7 +36,7 @@ type model struct {
 // A pair is a policy's name and a key.
 type pair struct{ policy, key string }
 
-// A modelRow is a key's ledger, and the numbers it is written under. Its address is
+// A modelRow is a key's ledger, and the limits it is written under. Its address is
 // its identity: a key that was evicted and comes back has another.
 type modelRow struct {
 	policy *weir.Policy
@@ -51,7 +51,7 @@ type modelHold struct {
 	expiry int64
 }
 
-// A modelPast is how a reservation was settled, which is told until its expiry.
+// A modelPast is how a reservation was settled, which is remembered until its expiry.
 type modelPast struct {
 	pair  pair
 	until int64
@@ -613,7 +613,7 @@ func (m *model) renew(b *weir.Batch) error {
 	return nil
 }
 
-// Set is what Table.Set must do: all rows that are under old's numbers, or none.
+// Set is what Table.Set must do: all rows that are under old's limits, or none.
 func (m *model) Set(old, new *weir.Policy) error {
 	old = m.current(old)
 	if old.Same(new) {

@@ -204,7 +204,7 @@ func (p *player) pass(t *rapid.T) {
 	}).Draw(t, "time"))
 }
 
-// step comes before the table reads the clock: the model does, too. And numbers that no row has are looked for whenever
+// step comes before the table reads the clock: the model does, too. And limits that no row has are looked for whenever
 // new ones come.
 func (p *player) step() {
 	p.model.now = max(p.model.now, int64(p.clock.Now()))
@@ -326,7 +326,7 @@ func (p *player) finish() {
 	}
 }
 
-// compareRow compares what a row says, asked under its own numbers.
+// compareRow compares a row's decision under its own limits.
 func (p *player) compareRow(at pair, r *modelRow) {
 	where, ok := p.look(at)
 	if !ok {
@@ -337,7 +337,7 @@ func (p *player) compareRow(at pair, r *modelRow) {
 		p.t.Fatalf("%v is under %v, want %v", at, n.policy.Limits(), r.policy.Limits())
 	}
 	l := &algo.Ledger{}
-	if x := where.block.boxAt(where.slot); x != nil {
+	if x := where.block.spilledAt(where.slot); x != nil {
 		l = x.ledger
 	} else {
 		n.load(l, where, where.block.word(where.slot, 0).Load())

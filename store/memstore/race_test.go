@@ -67,7 +67,7 @@ func inUse(table *Table) (units int64) {
 // used returns the units that a row has in use.
 func used(table *Table, at place, now int64) int64 {
 	l := &algo.Ledger{}
-	if x := at.block.boxAt(at.slot); x != nil {
+	if x := at.block.spilledAt(at.slot); x != nil {
 		l = x.ledger
 	} else {
 		n := table.registry.at(at.block.idAt(at.slot))
@@ -144,15 +144,15 @@ func TestRaceExactly(t *testing.T) {
 }
 
 // chaos is everything at once on few shards: takes on hot keys under two sets of
-// numbers, so that rows are converted and blocks rebuilt all the time; new keys, so
-// that others are evicted; reservations, batches, Set, looking for unused numbers.
+// limits, so that rows are converted and blocks rebuilt all the time; new keys, so
+// that others are evicted; reservations, batches, Set, looking for unused limits.
 // Units are granted at one instant and converted without a rounding, so each must
 // be found again.
 type chaos struct {
 	t       *testing.T
 	table   *Table
 	hot     []string
-	numbers [3]*weir.Policy
+	limits  [3]*weir.Policy
 	tiny    *weir.Policy
 	granted atomic.Int64
 }
@@ -161,8 +161,8 @@ func newChaos(t *testing.T, c Config, shards int) *chaos {
 	c.Now = newClock().Now
 	x := &chaos{t: t, table: newTable(t, c), tiny: policy(t, "tiny", perHour(1))}
 	x.table.makeShards(shards)
-	for i := range x.numbers {
-		x.numbers[i] = burst(t, "p", 1_000_000+i) // more than anybody takes
+	for i := range x.limits {
+		x.limits[i] = burst(t, "p", 1_000_000+i) // more than anybody takes
 	}
 	for i := range 10 {
 		x.hot = append(x.hot, fmt.Sprint("hot", i))
@@ -179,7 +179,7 @@ func (x *chaos) grant(ok bool, units int64) {
 
 // step is what one goroutine does again and again.
 func (x *chaos) step(i, j int, r *rand.Rand) {
-	p, key := x.numbers[r.IntN(2)], x.hot[r.IntN(len(x.hot))]
+	p, key := x.limits[r.IntN(2)], x.hot[r.IntN(len(x.hot))]
 	switch k := r.IntN(40); {
 	case k < 20:
 		x.grant(try(x.t, x.table, p, key, 1), 1)
@@ -223,10 +223,10 @@ func (x *chaos) reserve(p *weir.Policy, key string, r *rand.Rand) {
 	x.granted.Add(units)
 }
 
-// disturb sets a policy and looks for numbers that no row has.
+// disturb sets a policy and looks for limits that no row has.
 func (x *chaos) disturb(i int) {
 	if i%8 == 0 {
-		if err := x.table.Set(background(), x.numbers[1], x.numbers[1+i/8%2]); err != nil {
+		if err := x.table.Set(background(), x.limits[1], x.limits[1+i/8%2]); err != nil {
 			x.t.Errorf("set: %v", err)
 		}
 	}
@@ -254,7 +254,7 @@ func TestRaceEverything(t *testing.T) {
 		})
 		t.Logf("%d shards: %d units granted, %+v", c.shards, x.granted.Load(), x.table.Stats())
 		if evicted := x.table.Stats().Evicted; evicted < 100 {
-			t.Errorf("only %d rows were evicted; there was to be a crowd", evicted)
+			t.Errorf("only %d rows were evicted; expected many", evicted)
 		}
 		conserved(t, x.table, x.granted.Load())
 	}
@@ -287,9 +287,9 @@ func TestRaceConversions(t *testing.T) {
 	}
 }
 
-// Every call brings numbers that nobody has seen, so ids are given, taken back and
+// Every call brings limits that nobody has seen, so ids are given, taken back and
 // given again while rows come and go.
-func TestRaceNumbers(t *testing.T) {
+func TestRaceLimits(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now, MaxKeys: 100})
 	var granted atomic.Int64
 	race(t, func(i int, r *rand.Rand) {
@@ -306,12 +306,12 @@ func TestRaceNumbers(t *testing.T) {
 			}
 		}
 	})
-	t.Logf("%d ids for %d sets of numbers", table.registry.ids, racers*short(60, 2000))
+	t.Logf("%d ids for %d sets of limits", table.registry.ids, racers*short(60, 2000))
 	conserved(t, table, granted.Load())
 }
 
 // With the real clock no more is granted than a burst and what came back, although
-// the key changes between two sets of numbers.
+// the key changes between two sets of limits.
 func TestRaceRealTime(t *testing.T) {
 	const rate = 1_000_000 // per second
 	limit := func(burst int64) weir.Limit {
@@ -332,7 +332,7 @@ func TestRaceRealTime(t *testing.T) {
 			}
 			try(t, table, p, fmt.Sprint(i, " ", j), 1) // evicts whoever is paid off: the key itself, too
 			if j%10 == 0 {
-				table.sweep(fromSet) // which drops them all, and their numbers
+				table.sweep(fromSet) // which drops them all, and their limits
 			}
 		}
 	})

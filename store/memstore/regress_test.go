@@ -24,7 +24,7 @@ func with(t testing.TB, p *weir.Policy, limits ...weir.Limit) *weir.Policy {
 
 var slots = weir.Limit{Rate: 2, Algorithm: weir.Concurrency}
 
-// One batch meets one key under two sets of numbers.
+// One batch meets one key under two sets of limits.
 func TestMixedNumbersInABatch(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now})
 	p := policy(t, "p", perHour(1000))
@@ -259,8 +259,8 @@ func TestPeekConvertsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, _ := table.charge(&weir.Charge{Policy: p, Key: "k"})
-	if slot := table.shards[c.shard].one.find(c.h, tagFor(c.h, c.numbers), "k"); slot < 0 {
-		t.Error("a peek changed the row's numbers")
+	if slot := table.shards[c.shard].one.find(c.h, tagFor(c.h, c.limits), "k"); slot < 0 {
+		t.Error("a peek changed the row's limits")
 	}
 }
 

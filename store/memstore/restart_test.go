@@ -84,7 +84,7 @@ func (r *restarting) Set(ctx context.Context, old, new *weir.Policy) error {
 }
 
 // TestConformanceAcrossRestarts asks of a table that restarts all the time what is
-// asked of every store.
+// required of every store.
 func TestConformanceAcrossRestarts(t *testing.T) {
 	storetest.Run(t, storetest.Store{
 		Open: func(t testing.TB, o storetest.Options) weir.Limiter {
@@ -94,7 +94,7 @@ func TestConformanceAcrossRestarts(t *testing.T) {
 	})
 }
 
-// A twin is two tables that are told the same. One of them is restarted now and
+// A twin is two tables that execute the same calls. One of them is restarted now and
 // then, and they must decide alike.
 type twin struct {
 	t          *rapid.T

@@ -19,9 +19,9 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// ErrSnapshot is what errors of Load and ReadSnapshot wrap if the file itself is
-// at fault: damaged, cut short, of another version, or written more than two hours
-// later than the clock says. Whoever gets it starts with an empty table.
+// ErrSnapshot is wrapped by errors of Load and ReadSnapshot about the file itself:
+// it is damaged, truncated, of another version, or was written more than two hours
+// later than the current time. The caller may start with an empty table.
 var ErrSnapshot = errors.New("memstore: snapshot cannot be used")
 
 func badSnapshot(format string, args ...any) error {
@@ -39,21 +39,21 @@ func Load(file string, c Config) (*Table, error) {
 	return ReadSnapshot(f, c)
 }
 
-// ReadSnapshot returns the table that WriteSnapshot wrote, with what was in use
-// then less what has been paid off since. Config.Snapshots is understood. If there
-// are more keys than MaxKeys, those that use least stay behind, as Stats tells:
-// first those that would admit one unit now. Reservations go on, also beyond
+// ReadSnapshot returns the table that WriteSnapshot wrote, with the units in use
+// then less those replenished since. It implies Config.Snapshots. If there
+// are more keys than MaxKeys, those with the least usage are dropped, and Stats counts them:
+// first those that would admit one unit now. Reservations remain open, also beyond
 // MaxHolds.
 //
 // The time of a table never goes back, not even across a restart. If the clock is behind
-// the file, because it was set back, the table's time stands still until the clock has
-// caught up: what was used stays used, no window begins twice, and those of a calendar end
-// when the clock says so. Until then nothing is paid off, so a wait may take longer than
-// RetryAfter says by as much as the clock was behind. If the clock was set forward, that is
-// time that has passed: under a rate, it pays off what that rate yields meanwhile.
+// the file, because it was set back, the table's time does not advance until the clock has
+// caught up: used units stay used, no window begins twice, and calendar windows end
+// by the clock. Until then nothing is replenished, so a wait may take longer than
+// RetryAfter by as much as the clock was behind. If the clock was set forward, that counts as
+// time that has passed: units are replenished for it.
 //
-// Policies that were set in the place of others are forgotten: what
-// callers bring is in force again.
+// Replacements by Set are not restored: calls are decided by the limits of their policies
+// again.
 func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 	c.Snapshots = true
 	t, err := New(c)
@@ -61,7 +61,7 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 		return nil, err
 	}
 	now := int64(t.now())
-	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), clock: weir.Instant(now), now: now, v: &visit{t: t, now: now}, scratch: newBlock(1, 1, false)}
+	l := &loader{t: t, r: bufio.NewReaderSize(r, 1<<16), clock: weir.Instant(now), now: now, session: &lockSession{t: t, now: now}, scratch: newBlock(1, 1, false)}
 	defer l.unpin()
 	if err := l.header(); err != nil {
 		return nil, err
@@ -81,21 +81,21 @@ func ReadSnapshot(r io.Reader, c Config) (*Table, error) {
 type loader struct {
 	t       *Table
 	r       *bufio.Reader
-	clock   weir.Instant // what it said
-	now     int64        // the same, or what the file says
-	v       *visit       // puts all rows
+	clock   weir.Instant // the clock when loading began
+	now     int64        // clock, or the file's time if that is later
+	session *lockSession // puts all rows
 	buf     bytes.Buffer
 	at      int64 // bytes read
 	frames  int
 	ended   bool
 	keys    bool // rows have their keys
-	numbers []*numbers
+	limits  []*compiledLimits
 	holds   []loadedHold
 	scratch block // whose words a row is read from
 }
 
 type loadedHold struct {
-	numbers    *numbers
+	limits     *compiledLimits
 	h          uint64
 	id         [16]byte
 	hold       hold
@@ -110,7 +110,7 @@ func (l *loader) frame() (kind byte, body []byte, err error) {
 	}
 	length := binary.LittleEndian.Uint32(head[:])
 	if length == 0 || length > maxFrame {
-		return 0, nil, badSnapshot("the frame at byte %d says that it has %d bytes", l.at, length)
+		return 0, nil, badSnapshot("the frame at byte %d claims to have %d bytes", l.at, length)
 	}
 	l.buf.Reset() // it grows with what is there, not with what is said to be
 	if _, err := io.CopyN(&l.buf, l.r, int64(length)); err != nil {
@@ -125,7 +125,7 @@ func (l *loader) frame() (kind byte, body []byte, err error) {
 	return b[0], b[1:], nil
 }
 
-// cut tells of a file that ends too early, or cannot be read.
+// cut returns the error for a file that ends too early, or cannot be read.
 func (l *loader) cut(err error) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return badSnapshot("it is cut short at byte %d", l.at)
@@ -134,7 +134,7 @@ func (l *loader) cut(err error) error {
 }
 
 func (l *loader) damaged() error {
-	return badSnapshot("the frame before byte %d makes no sense", l.at)
+	return badSnapshot("the frame before byte %d is invalid", l.at)
 }
 
 // header reads the magic word and the first frame.
@@ -179,20 +179,20 @@ func (l *loader) begin(h snapshotHeader) error {
 	return nil
 }
 
-// notBefore has the table begin no earlier than at an instant of the file's writing.
+// notBefore makes the table's time begin no earlier than an instant in the file.
 func (l *loader) notBefore(at weir.Instant) error {
 	if ahead := at.Sub(l.clock); at > l.clock && (ahead > maxAhead || ahead < 0) {
 		return badSnapshot("it was written at %s, %v from now; was the clock set back?", at.Time().Format(time.RFC3339), ahead.Round(time.Second))
 	}
 	if int64(at) > l.now {
 		l.t.startAt(at)
-		l.now, l.v.now = int64(at), int64(at)
+		l.now, l.session.now = int64(at), int64(at)
 	}
 	return nil
 }
 
-// maxAhead is how far the clock may be behind a snapshot. Time stands still so long, and
-// beyond some length to forgive everyone is the lesser evil.
+// maxAhead is how far the clock may be behind a snapshot. The table's time does not advance
+// until the clock has caught up, and beyond this, losing all usage is the lesser evil.
 const maxAhead = 2 * time.Hour
 
 func strictJSON(data []byte, v any) error {
@@ -216,14 +216,14 @@ func (l *loader) next() error {
 	}
 	f := fields{data: body}
 	switch kind {
-	case frameNumbers:
-		return l.newNumbers(body)
+	case frameLimits:
+		return l.newCompiledLimits(body)
 	case frameRows:
 		for len(f.data) > 0 && !f.bad {
 			l.row(&f)
 		}
-	case frameBox:
-		l.box(&f)
+	case frameSpilled:
+		l.spilled(&f)
 	case frameOverflow:
 		l.overflow(&f)
 	case frameHold:
@@ -255,8 +255,8 @@ func (l *loader) end(f *fields, frames int) error {
 	return l.notBefore(weir.Instant(at))
 }
 
-func (l *loader) newNumbers(body []byte) error {
-	var s snapshotNumbers
+func (l *loader) newCompiledLimits(body []byte) error {
+	var s snapshotPolicy
 	if strictJSON(body, &s) != nil {
 		return l.damaged()
 	}
@@ -268,26 +268,26 @@ func (l *loader) newNumbers(body []byte) error {
 	if err != nil {
 		return badSnapshot("%v", err)
 	}
-	l.numbers = append(l.numbers, n)
+	l.limits = append(l.limits, n)
 	return nil
 }
 
 func (l *loader) unpin() {
-	for _, n := range l.numbers {
+	for _, n := range l.limits {
 		n.unpin()
 	}
 }
 
 // A head is what rows begin with.
 type head struct {
-	numbers *numbers
-	h       uint64
-	key     string
+	limits *compiledLimits
+	h      uint64
+	key    string
 }
 
 func (l *loader) head(f *fields) (h head) {
-	if i := f.uint(); i < uint64(len(l.numbers)) {
-		h.numbers = l.numbers[i]
+	if i := f.uint(); i < uint64(len(l.limits)) {
+		h.limits = l.limits[i]
 	} else {
 		f.bad = true
 	}
@@ -297,43 +297,43 @@ func (l *loader) head(f *fields) (h head) {
 }
 
 // belongs says whether the hash is the key's.
-func (l *loader) belongs(h head) bool { return h.h == l.t.hash.sum(h.key)^h.numbers.of.salt }
+func (l *loader) belongs(h head) bool { return h.h == l.t.hash.sum(h.key)^h.limits.of.salt }
 
 // row puts a row of words into the table.
 func (l *loader) row(f *fields) {
 	h := l.head(f)
-	if f.bad || h.numbers.logged {
+	if f.bad || h.limits.logged {
 		f.bad = true
 		return
 	}
-	if int(l.scratch.words) != h.numbers.words {
-		l.scratch = newBlock(h.numbers.words, 1, false)
+	if int(l.scratch.words) != h.limits.words {
+		l.scratch = newBlock(h.limits.words, 1, false)
 	}
 	at := place{&l.scratch, 0}
-	for i := range h.numbers.words {
+	for i := range h.limits.words {
 		word := f.word()
 		f.bad = f.bad || word == algo.Mark
 		at.block.word(0, i).Store(word)
 	}
 	first := at.block.word(0, 0).Load()
-	if h.numbers.isGCRA {
+	if h.limits.isGCRA {
 		f.bad = f.bad || first>>63 != 0
 	}
 	if f.bad {
 		return
 	}
-	ledger := l.v.scratch()
-	h.numbers.load(ledger, at, first)
+	ledger := l.session.scratch()
+	h.limits.load(ledger, at, first)
 	l.put(h, ledger, f)
 }
 
-func (l *loader) box(f *fields) {
+func (l *loader) spilled(f *fields) {
 	h := l.head(f)
 	if f.bad {
 		return
 	}
 	ledger := &algo.Ledger{}
-	if ledger.ReadBinary(h.numbers.policy.Compiled().Rules, f.data) != nil {
+	if ledger.ReadBinary(h.limits.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
 	}
@@ -349,20 +349,20 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 		h.key = ""
 	}
 	sh := &l.t.shards[h.h>>l.t.shift]
-	if _, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.key); ok {
+	if _, ok := l.t.lookLocked(sh, h.limits.of, h.h, h.key); ok {
 		f.bad = true
 		return
 	}
-	r := row{shard: sh, of: h.numbers.of, h: h.h, key: h.key, numbers: h.numbers, ledger: ledger, scratch: ledger.Holds() == 0}
+	r := row{shard: sh, of: h.limits.of, h: h.h, key: h.key, limits: h.limits, ledger: ledger, scratch: ledger.Holds() == 0}
 	if l.asAbsent(&r) {
-		l.v.release(&r)
+		l.session.release(&r)
 		return
 	}
 	if sh.rows() >= maxRows {
 		l.trimShard(sh)
 	}
 	l.t.keys.Add(1)
-	l.v.write(&r, l.v.newPlace(&r))
+	l.session.write(&r, l.session.newPlace(&r))
 	if keys := l.t.keys.Load(); keys > l.t.maxKeys+l.t.maxKeys/4 {
 		l.trim()
 	}
@@ -371,16 +371,16 @@ func (l *loader) put(h head, ledger *algo.Ledger, f *fields) {
 // asAbsent says whether a row decides like none. One with nothing in use does,
 // unless those who have none start with something in use.
 func (l *loader) asAbsent(r *row) bool {
-	return r.ledger.Unused(l.now) && r.ledger.Remembered() == 0 && l.t.absentUnused(r.numbers, l.now)
+	return r.ledger.Unused(l.now) && r.ledger.Remembered() == 0 && l.t.absentUnused(r.limits, l.now)
 }
 
 func (l *loader) overflow(f *fields) {
 	i := f.uint()
-	if i >= uint64(len(l.numbers)) || l.numbers[i].of.overflow.Load() != nil {
+	if i >= uint64(len(l.limits)) || l.limits[i].of.overflow.Load() != nil {
 		f.bad = true
 		return
 	}
-	n, ledger := l.numbers[i], &algo.Ledger{}
+	n, ledger := l.limits[i], &algo.Ledger{}
 	if ledger.ReadBinary(n.policy.Compiled().Rules, f.data) != nil {
 		f.bad = true
 		return
@@ -399,8 +399,8 @@ func (l *loader) hold(f *fields) {
 		return
 	}
 	l.holds = append(l.holds, loadedHold{
-		numbers: h.numbers, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
-		hold: hold{of: h.numbers.of, key: h.key, id: local},
+		limits: h.limits, h: h.h, id: [16]byte(id), inOverflow: where[0] == 1,
+		hold: hold{of: h.limits.of, key: h.key, id: local},
 	})
 }
 
@@ -431,7 +431,7 @@ func (l *loader) heal(at place) {
 	}
 }
 
-// trim leaves behind what is too much for the table.
+// trim drops rows beyond the table's MaxKeys.
 func (l *loader) trim() {
 	l.leaveLeast(l.t.keys.Load()-l.t.maxKeys, func(f func(place)) {
 		for i := range l.t.shards {
@@ -440,7 +440,7 @@ func (l *loader) trim() {
 	})
 }
 
-// trimShard leaves behind what is too much for a shard. A file is in the order of
+// trimShard drops rows beyond what a shard can have. A file is in the order of
 // hashes: one of a larger table fills shard after shard, each with more rows than it
 // will have in the end, long before the table has too many.
 //
@@ -453,7 +453,7 @@ func (l *loader) trimShard(sh *shard) {
 // shardKept is less than maxRows, so that only every 128th row costs a look at them all.
 const shardKept = maxRows - maxRows/8
 
-// leaveLeast leaves behind so many of the rows, those that matter least.
+// leaveLeast drops excess rows, those of the least worth.
 func (l *loader) leaveLeast(excess int64, each func(func(place))) {
 	if excess <= 0 {
 		return
@@ -509,18 +509,18 @@ func (l *loader) leaveBehind(at place) {
 func (l *loader) putHold(h loadedHold) {
 	sh := &l.t.shards[h.h>>l.t.shift]
 	if h.inOverflow {
-		h.hold.overflow = h.numbers.of.overflow.Load()
-	} else if at, ok := l.t.lookLocked(sh, h.numbers.of, h.h, h.hold.key); ok {
-		h.hold.box = at.block.boxAt(at.slot)
+		h.hold.overflow = h.limits.of.overflow.Load()
+	} else if at, ok := l.t.lookLocked(sh, h.limits.of, h.h, h.hold.key); ok {
+		h.hold.spilled = at.block.spilledAt(at.slot)
 	}
-	if h.hold.overflow == nil && h.hold.box == nil {
+	if h.hold.overflow == nil && h.hold.spilled == nil {
 		return
 	}
 	ledger := (*algo.Ledger)(nil)
 	if h.inOverflow {
 		ledger = h.hold.overflow.ledger
 	} else {
-		ledger = h.hold.box.ledger
+		ledger = h.hold.spilled.ledger
 	}
 	l.t.restoreHoldLocked(sh, h.id, h.hold, ledger)
 }

@@ -9,87 +9,87 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// A row is one key's state, taken out of the table by a visit. Its ledger may be
-// tried and changed; put makes the change the key's state, drop forgets it.
+// A row is one key's state, taken out of the table by a lock session. Its ledger may be
+// changed; put writes the change to the table, drop discards it.
 type row struct {
 	shard *shard
 	of    *name
 	h     uint64
 	key   string // the caller's
 
-	numbers *numbers         // those that ledger is under
-	ledger  *algo.Ledger     // a scratch one, a box's or the overflow row's
-	before  *algo.Checkpoint // what drop puts the ledger back to, if it is somebody's own and tried
+	limits *compiledLimits  // those that ledger is under
+	ledger *algo.Ledger     // a scratch ledger, the spilled one or the overflow row's
+	before *algo.Checkpoint // what drop restores, if the ledger is shared and this is a trial
 
-	was      *numbers  // those that the row in the table is under; nil = there is none
-	word     uint64    // its first state word, if not boxed
-	box      *box      // its box, if boxed
-	overflow *overflow // where the key is charged instead of a row of its own
-	scratch  bool      // ledger is nobody's own
-	admitted bool      // it has none in the table, and may have one
-	changed  bool      // something was charged
-	endBy    int64     // holds that had no end were given this one; 0 = none were
+	was      *compiledLimits // those that the row in the table is under; nil = there is none
+	word     uint64          // the row's first state word, if not spilled
+	spilled  *spilled        // the row's spilled state, or nil
+	overflow *overflow       // where the key is charged instead of a row of its own
+	scratch  bool            // ledger belongs to the session, not to the table
+	admitted bool            // the key has no row, and may get one
+	changed  bool            // something was charged
+	endBy    int64           // expiry given to holds without one; 0 = none
 }
 
-// take takes a charge's state out of the table. With trial the ledger can be put back
-// as it was, wherever it is somebody's own.
-func (v *visit) take(c *charge, trial bool) row {
-	r := row{shard: &v.t.shards[c.shard], of: c.numbers.of, h: c.h, key: c.key, numbers: c.numbers}
-	at, ok := v.t.lookLocked(r.shard, r.of, r.h, r.key)
+// take takes a charge's state out of the table. With trial, drop can restore a ledger that
+// belongs to the table.
+func (ls *lockSession) take(c *charge, trial bool) row {
+	r := row{shard: &ls.t.shards[c.shard], of: c.limits.of, h: c.h, key: c.key, limits: c.limits}
+	at, ok := ls.t.lookLocked(r.shard, r.of, r.h, r.key)
 	if !ok {
-		v.takeNew(&r, c.over, trial)
+		ls.takeNew(&r, c.over, trial)
 		return r
 	}
-	r.was = v.t.registry.at(at.block.idAt(at.slot))
-	r.numbers = r.was
-	if r.box = at.block.boxAt(at.slot); r.box != nil {
-		r.box.taken = true
-		r.ledger = r.box.ledger
+	r.was = ls.t.registry.at(at.block.idAt(at.slot))
+	r.limits = r.was
+	if r.spilled = at.block.spilledAt(at.slot); r.spilled != nil {
+		r.spilled.taken = true
+		r.ledger = r.spilled.ledger
 		if trial {
-			r.try(v.now)
+			r.try(ls.now)
 		}
 		return r
 	}
 	r.word = at.block.word(at.slot, 0).Swap(algo.Mark)
-	r.ledger, r.scratch = v.scratch(), true
+	r.ledger, r.scratch = ls.scratch(), true
 	r.was.load(r.ledger, at, r.word)
-	v.catchUp(&r)
+	ls.catchUp(&r)
 	return r
 }
 
-// try notes the state of a ledger that is somebody's own, for drop.
+// try saves the state of a ledger that belongs to the table, for drop.
 func (r *row) try(now int64) {
 	before := r.ledger.Checkpoint(now)
 	r.before = &before
 }
 
-// catchUp tells the ledger of the last grant on the row's word, which may be later
-// than the visit's now: it needed no lock. A word that Set left behind may look
-// as if it were granted in times to come, so the clock has the last word.
-func (v *visit) catchUp(r *row) {
+// catchUp advances the ledger to the last grant on the row's word, which may be later
+// than the session's now, since it needed no lock. A word that was converted by Set may look
+// as if it were granted in the future, so the clock is the upper bound.
+func (ls *lockSession) catchUp(r *row) {
 	if r.was.word == nil {
 		return
 	}
-	if at := r.was.word.GrantedSince(r.word); at > v.now {
-		r.ledger.SeenAt(min(at, int64(v.t.now())))
+	if at := r.was.word.GrantedSince(r.word); at > ls.now {
+		r.ledger.SeenAt(min(at, int64(ls.t.now())))
 	}
 }
 
-// takeNew makes the state of a key that has no row, or lets it be the overflow row.
-func (v *visit) takeNew(r *row, over, trial bool) {
+// takeNew makes the state of a key that has no row, or uses the overflow row.
+func (ls *lockSession) takeNew(r *row, over, trial bool) {
 	if over {
-		v.intoOverflow(r, r.numbers, trial)
+		ls.intoOverflow(r, r.limits, trial)
 		return
 	}
-	if v.startsInOverflow(r, trial) {
+	if ls.startsInOverflow(r, trial) {
 		return
 	}
-	r.ledger, r.scratch = v.scratch(), true
-	r.ledger.Restart(r.numbers.policy.Compiled().Rules, int64(v.t.epoch))
+	r.ledger, r.scratch = ls.scratch(), true
+	r.ledger.Restart(r.limits.policy.Compiled().Rules, int64(ls.t.epoch))
 }
 
 // load puts the state at a place, whose first word is word, into a ledger.
-func (n *numbers) load(l *algo.Ledger, at place, word uint64) {
+func (n *compiledLimits) load(l *algo.Ledger, at place, word uint64) {
 	l.Restart(n.policy.Compiled().Rules, 0)
 	if n.word != nil {
 		n.word.Load(l, word)
@@ -106,7 +106,7 @@ func (n *numbers) load(l *algo.Ledger, at place, word uint64) {
 }
 
 // store writes a ledger's state to a place, the first word last.
-func (n *numbers) store(l *algo.Ledger, at place) {
+func (n *compiledLimits) store(l *algo.Ledger, at place) {
 	if n.word != nil {
 		at.block.word(at.slot, 0).Store(n.word.Save(l))
 		return
@@ -123,24 +123,24 @@ func (n *numbers) store(l *algo.Ledger, at place) {
 }
 
 // convert puts n in force on the row's ledger, keeping the units in use.
-func (r *row) convert(n *numbers, now int64) error {
-	if r.numbers == n {
+func (r *row) convert(n *compiledLimits, now int64) error {
+	if r.limits == n {
 		return nil
 	}
-	if err := r.ledger.Set(now, n.policy.Compiled().Rules, n.policy.Compiled().Continues(r.numbers.policy.Compiled())); err != nil {
+	if err := r.ledger.Set(now, n.policy.Compiled().Rules, n.policy.Compiled().Continues(r.limits.policy.Compiled())); err != nil {
 		return fmt.Errorf("memstore: policy %q: %w: %w", n.of.text, compiled.ErrLimits, err)
 	}
 	if expiry, err := n.policy.Compiled().Expiry(now, weir.NoExpiry); err != nil || expiry != algo.Never { // holds must expire
 		r.endBy = int64(weir.Instant(now).Add(compiled.MaxTTL))
 		r.ledger.EndHoldsBy(r.endBy)
 	}
-	r.numbers = n
+	r.limits = n
 	return nil
 }
 
-// drop gives the state back as it was. A ledger that is somebody's own must have been
-// tried, or not been changed.
-func (v *visit) drop(r *row) {
+// drop restores the state as it was. A ledger that belongs to the table must have been
+// saved by try, or not been changed.
+func (ls *lockSession) drop(r *row) {
 	if r.ledger != nil && r.before != nil {
 		r.ledger.Rollback(*r.before)
 	}
@@ -148,14 +148,14 @@ func (v *visit) drop(r *row) {
 	case r.ledger == nil: // done with already
 		return
 	case r.admitted:
-		v.t.keys.Add(-1)
-	case r.box != nil:
-		r.box.taken = false
+		ls.t.keys.Add(-1)
+	case r.spilled != nil:
+		r.spilled.taken = false
 	case r.was != nil:
 		at := r.place()
 		at.block.word(at.slot, 0).Store(r.word)
 	}
-	v.release(r)
+	ls.release(r)
 }
 
 // place returns where the row came from. It may have moved since it was taken.
@@ -165,58 +165,58 @@ func (r *row) place() place {
 }
 
 // scratch returns a ledger to be restarted.
-func (v *visit) scratch() *algo.Ledger {
-	if n := len(v.spare); n > 0 {
-		l := v.spare[n-1]
-		v.spare = v.spare[:n-1]
+func (ls *lockSession) scratch() *algo.Ledger {
+	if n := len(ls.spare); n > 0 {
+		l := ls.spare[n-1]
+		ls.spare = ls.spare[:n-1]
 		return l
 	}
 	return &algo.Ledger{}
 }
 
-// release keeps the ledger for the next row, if it is nobody's own.
-func (v *visit) release(r *row) {
-	if r.scratch && len(v.spare) < maxSpare {
-		v.spare = append(v.spare, r.ledger)
+// release keeps the ledger for the next row, if it belongs to the session.
+func (ls *lockSession) release(r *row) {
+	if r.scratch && len(ls.spare) < maxSpare {
+		ls.spare = append(ls.spare, r.ledger)
 	}
 	r.ledger = nil
 }
 
-// maxSpare bounds the ledgers that a visit keeps for the next.
+// maxSpare bounds the ledgers that a lock session keeps for the next.
 const maxSpare = 16
 
-// admit gets a key without a row the right to one. It returns false if there is
+// admit reserves a row for a key that has none. It returns false if there is
 // no room.
-func (v *visit) admit(r *row) bool {
+func (ls *lockSession) admit(r *row) bool {
 	if r.was != nil || r.overflow != nil || r.admitted {
 		return true
 	}
-	r.admitted = v.t.admitLocked(r.shard, v.now)
+	r.admitted = ls.t.admitLocked(r.shard, ls.now)
 	return r.admitted
 }
 
-// put makes the ledger the key's state. It returns false if the key has no row
-// and there is no room for one; then nothing has changed.
-func (v *visit) put(r *row) bool {
-	v.t.holdsEndBy(r)
+// put writes the ledger to the table as the key's state. It returns false if the key has no
+// row and there is no room for one; then nothing has changed.
+func (ls *lockSession) put(r *row) bool {
+	ls.t.holdsEndBy(r)
 	switch {
 	case r.ledger == nil: // done with already
 		return true
 	case r.overflow != nil:
 		r.overflow.put(r)
 		return true
-	case r.was == nil && r.ledger.Unused(v.now): // equals an absent row
-		v.drop(r)
+	case r.was == nil && r.ledger.Unused(ls.now): // equals an absent row
+		ls.drop(r)
 		return true
-	case !v.admit(r):
+	case !ls.admit(r):
 		return false
 	}
-	v.write(r, v.newPlace(r))
+	ls.write(r, ls.newPlace(r))
 	return true
 }
 
-// holdsEndBy tells that holds of the row were given an end that had none, if any
-// were.
+// holdsEndBy updates the earliest expiry of all holds if holds of the row were given an
+// expiry.
 func (t *Table) holdsEndBy(r *row) {
 	if r.endBy != 0 && r.ledger != nil && r.ledger.Holds() > 0 {
 		t.expiresAt(r.endBy)
@@ -225,9 +225,9 @@ func (t *Table) holdsEndBy(r *row) {
 }
 
 // newPlace returns where the row goes: where it came from, or somewhere else if
-// its numbers have changed or it is new.
-func (v *visit) newPlace(r *row) place {
-	if r.was == r.numbers {
+// its limits have changed or it is new.
+func (ls *lockSession) newPlace(r *row) place {
+	if r.was == r.limits {
 		return r.place()
 	}
 	if r.was != nil {
@@ -235,30 +235,30 @@ func (v *visit) newPlace(r *row) place {
 		at.block.retire(at.slot)
 		r.was.unpin()
 	}
-	b := v.t.roomLocked(r.shard, r.numbers.words)
+	b := ls.t.roomLocked(r.shard, r.limits.words)
 	key := ""
-	if v.t.keepKeys {
+	if ls.t.keepKeys {
 		key = strings.Clone(r.key)
 	}
 	before := b.bytes()
-	r.numbers.pin()
-	slot := b.insert(r.h, tagFor(r.h, r.numbers), r.numbers.id, key)
-	v.t.bytes.Add(b.bytes() - before)
+	r.limits.pin()
+	slot := b.insert(r.h, tagFor(r.h, r.limits), r.limits.id, key)
+	ls.t.bytes.Add(b.bytes() - before)
 	return place{b, slot}
 }
 
-// write puts the state into the row's words or, if it does not fit, into a box.
-func (v *visit) write(r *row, at place) {
-	if r.numbers.logged || r.ledger.Holds() > 0 || r.ledger.Remembered() > 0 {
-		if r.box == nil {
-			r.box = &box{}
+// write writes the state to the row's words or, if it does not fit, spills it.
+func (ls *lockSession) write(r *row, at place) {
+	if r.limits.logged || r.ledger.Holds() > 0 || r.ledger.Remembered() > 0 {
+		if r.spilled == nil {
+			r.spilled = &spilled{}
 		}
-		*r.box = box{ledger: r.ledger}
-		at.block.setBox(at.slot, r.box)
+		*r.spilled = spilled{ledger: r.ledger}
+		at.block.setSpilled(at.slot, r.spilled)
 		r.ledger = nil
 		return
 	}
-	at.block.setBox(at.slot, nil)
-	r.numbers.store(r.ledger, at)
-	v.release(r)
+	at.block.setSpilled(at.slot, nil)
+	r.limits.store(r.ledger, at)
+	ls.release(r)
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Set puts new in force wherever old was, also for callers who bring another
-// policy with the same name and limits as old. If a key's units in use cannot be
-// represented under new, Set returns an error and old stays. Set does not fail because
-// calls have brought too many different limits: some room is left to it alone.
+// Set puts new in force wherever old was, also for calls with another
+// policy of the same name and limits as old. If a key's units in use cannot be
+// represented under new, Set returns an error and old stays in force. Set does not fail because
+// calls use too many different limits: some room is reserved for it.
 //
-// It looks at every row, shard by shard, while decisions go on. A key may be
-// charged beyond what new can represent after it was looked at; its calls then
-// return an error until enough of that is paid off.
+// Set checks every row, shard by shard, while decisions go on. A key may be
+// charged beyond what new can represent after it was checked; its calls then
+// return an error until enough units have been replenished.
 func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	if old.Name() != new.Name() {
 		return fmt.Errorf("memstore: set: policies %q and %q have different names", old.Name(), new.Name())
@@ -35,13 +35,13 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	if from.policy.Same(new) {
 		return nil
 	}
-	to, err := t.makeRoom(func() (*numbers, error) { return t.register(new) })
+	to, err := t.makeRoom(func() (*compiledLimits, error) { return t.register(new) })
 	if err != nil {
 		return err
 	}
 	defer to.unpin()
 	for i := range t.shards {
-		if err := t.convertShard(now, i, from, to, (*visit).tryConvert); err != nil {
+		if err := t.convertShard(now, i, from, to, (*lockSession).tryConvert); err != nil {
 			return err
 		}
 	}
@@ -50,15 +50,15 @@ func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	t.replace(from, to)
 	for i := range t.shards {
-		_ = t.convertShard(now, i, from, to, (*visit).convert) // what fails stays for its next call to see
+		_ = t.convertShard(now, i, from, to, (*lockSession).convert) // the next call of the key returns the error
 	}
 	return t.convertOverflow(now, from, to, false)
 }
 
-// resolvePinned returns the numbers in force for p, pinned.
-func (t *Table) resolvePinned(p *weir.Policy) (*numbers, error) {
+// resolvePinned returns the limits in force for p, pinned.
+func (t *Table) resolvePinned(p *weir.Policy) (*compiledLimits, error) {
 	for {
-		n, err := t.makeRoom(func() (*numbers, error) { return t.resolveAs(p, fromSet) })
+		n, err := t.makeRoom(func() (*compiledLimits, error) { return t.resolveAs(p, fromSet) })
 		if err != nil {
 			return nil, err
 		}
@@ -70,23 +70,23 @@ func (t *Table) resolvePinned(p *weir.Policy) (*numbers, error) {
 	}
 }
 
-// makeRoom returns what find does. If all ids are in use, it first drops rows with nothing
-// in use, then forgets older replacements.
-func (t *Table) makeRoom(find func() (*numbers, error)) (*numbers, error) {
+// makeRoom returns the result of find. If all ids are in use, it first drops rows with nothing
+// in use, then older replacements.
+func (t *Table) makeRoom(find func() (*compiledLimits, error)) (*compiledLimits, error) {
 	n, err := find()
-	if errors.Is(err, errNumbers) {
+	if errors.Is(err, errTooManySets) {
 		t.sweep(fromSet)
 		n, err = find()
 	}
-	if errors.Is(err, errNumbers) {
+	if errors.Is(err, errTooManySets) {
 		t.forgetReplaced()
 		n, err = find()
 	}
 	return n, err
 }
 
-// register returns the numbers of p itself, pinned.
-func (t *Table) register(p *weir.Policy) (*numbers, error) {
+// register returns the limits of p itself, pinned.
+func (t *Table) register(p *weir.Policy) (*compiledLimits, error) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
 	n, err := t.registerLocked(p, fromSet)
@@ -97,13 +97,13 @@ func (t *Table) register(p *weir.Policy) (*numbers, error) {
 	return n, nil
 }
 
-// replace lets whoever means old mean new. There is one replacement for each set
-// of numbers that was ever replaced, straight to the one in force.
-func (t *Table) replace(old, new *numbers) {
+// replace puts new in force for old. There is one replacement for each set
+// of limits that was ever replaced, directly to the set in force.
+func (t *Table) replace(old, new *compiledLimits) {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
 	of := old.of
-	of.replaced = slices.DeleteFunc(of.replaced, func(n *numbers) bool { return n == new })
+	of.replaced = slices.DeleteFunc(of.replaced, func(n *compiledLimits) bool { return n == new })
 	new.forward(nil)
 	for _, n := range append(of.replaced, old) {
 		if n == old || n.inForce.Load() == old {
@@ -118,9 +118,9 @@ func (t *Table) replace(old, new *numbers) {
 	t.forgetBindings()
 }
 
-// forward lets n mean to, or itself if that is nil. What is forwarded to is not
-// forgotten.
-func (n *numbers) forward(to *numbers) {
+// forward puts to in force for n, or n itself if to is nil. Limits that others forward to are
+// pinned.
+func (n *compiledLimits) forward(to *compiledLimits) {
 	if to != nil {
 		to.pin()
 	}
@@ -131,17 +131,17 @@ func (n *numbers) forward(to *numbers) {
 
 // convertShard lets convert put to in force on every row of a shard that is under
 // from. It ends at the first error of a trial.
-func (t *Table) convertShard(now int64, i int, from, to *numbers, convert func(*visit, *row, *numbers) error) (err error) {
+func (t *Table) convertShard(now int64, i int, from, to *compiledLimits, convert func(*lockSession, *row, *compiledLimits) error) (err error) {
 	sh := &t.shards[i]
-	v := t.visits.Get().(*visit)
-	defer v.forget()
+	ls := t.sessions.Get().(*lockSession)
+	defer ls.forget()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	v.now = max(now, sh.seen)
-	sh.seen = v.now
+	ls.now = max(now, sh.seen)
+	sh.seen = ls.now
 	for _, key := range t.keysUnderLocked(sh, from) {
-		r := v.take(&charge{numbers: from, shard: i, h: key.h, key: key.key}, true)
-		if e := convert(v, &r, to); e != nil && err == nil {
+		r := ls.take(&charge{limits: from, shard: i, h: key.h, key: key.key}, true)
+		if e := convert(ls, &r, to); e != nil && err == nil {
 			err = e
 		}
 	}
@@ -155,7 +155,7 @@ type rowKey struct {
 }
 
 // keysUnderLocked lists the rows that are under n.
-func (t *Table) keysUnderLocked(sh *shard, n *numbers) (keys []rowKey) {
+func (t *Table) keysUnderLocked(sh *shard, n *compiledLimits) (keys []rowKey) {
 	sh.blocks(func(b *block) {
 		for slot := range int(b.slots) {
 			tag := b.tag(slot).Load()
@@ -173,31 +173,31 @@ func (t *Table) keysUnderLocked(sh *shard, n *numbers) (keys []rowKey) {
 }
 
 // tryConvert says whether a row can be converted.
-func (v *visit) tryConvert(r *row, to *numbers) error {
-	err := r.convert(to, v.now)
-	v.drop(r)
+func (ls *lockSession) tryConvert(r *row, to *compiledLimits) error {
+	err := r.convert(to, ls.now)
+	ls.drop(r)
 	return err
 }
 
 // convert converts a row.
-func (v *visit) convert(r *row, to *numbers) error {
-	if err := r.convert(to, v.now); err != nil {
-		v.drop(r)
+func (ls *lockSession) convert(r *row, to *compiledLimits) error {
+	if err := r.convert(to, ls.now); err != nil {
+		ls.drop(r)
 		return err
 	}
-	v.put(r)
+	ls.put(r)
 	return nil
 }
 
 // convertOverflow is convertShard for the overflow row.
-func (t *Table) convertOverflow(now int64, from, to *numbers, trial bool) error {
+func (t *Table) convertOverflow(now int64, from, to *compiledLimits, trial bool) error {
 	t.overflowMu.Lock()
 	defer t.overflowMu.Unlock()
 	o := from.of.overflow.Load()
-	if o == nil || o.numbers != from {
+	if o == nil || o.limits != from {
 		return nil
 	}
-	r := row{of: from.of, numbers: from, ledger: o.ledger.Clone()}
+	r := row{of: from.of, limits: from, ledger: o.ledger.Clone()}
 	if err := r.convert(to, now); err != nil || trial {
 		return err
 	}

@@ -104,7 +104,7 @@ type place struct {
 	slot  int
 }
 
-// lookLocked finds a key's row, whatever numbers it was written under.
+// lookLocked finds a key's row, whatever limits it was written under.
 func (t *Table) lookLocked(sh *shard, of *name, h uint64, key string) (place, bool) {
 	if slot := t.lookInLocked(&sh.one, of, h, key); slot >= 0 {
 		return place{&sh.one, slot}, true
@@ -134,7 +134,7 @@ func (t *Table) lookInLocked(b *block, of *name, h uint64, key string) int {
 }
 
 // tagFor returns the tag of a row.
-func tagFor(h uint64, n *numbers) uint64 {
+func tagFor(h uint64, n *compiledLimits) uint64 {
 	tag := h ^ n.tag
 	if tag < firstTag {
 		tag += firstTag // shares its tag with another hash, once in 2^63 keys
@@ -183,8 +183,8 @@ func (t *Table) moveLocked(old *block, slot int, b *block) {
 		b.word(to, i).Store(old.word(slot, i).Load())
 	}
 	state := old.word(slot, 0).Swap(algo.Mark) // the mark itself, if somebody has the state
-	if x := old.boxAt(slot); x != nil {
-		b.setBox(to, x)
+	if x := old.spilledAt(slot); x != nil {
+		b.setSpilled(to, x)
 		return
 	}
 	b.word(to, 0).Store(state)

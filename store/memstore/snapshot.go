@@ -15,18 +15,18 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A snapshot is a table in a file, so that a restart does not forgive everyone.
+// A snapshot is a table in a file, so that counters survive a restart.
 //
 // It begins with the magic word and continues in frames:
 //
 //	frame: length of the rest (4) | CRC-32C of the rest (4) | kind (1) | body
 //
-// The first is the header, the last the end, and in between every set of numbers
+// The first is the header, the last the end, and in between every set of limits
 // comes before the first row that is under it, and overflow rows before all
-// others. A file without its end is refused, so one that was cut short never
-// passes for a smaller table. Rows are written shard by shard while decisions go
-// on: each row and its reservations are as they were at one moment, different rows
-// may be of different moments, at most as far apart as writing took.
+// others. A file without its end is refused, so a truncated file is never
+// loaded as a smaller table. Rows are written shard by shard while decisions go
+// on: each row and its reservations are as of one instant, different rows
+// may be as of different instants, at most as far apart as writing took.
 const (
 	magic           = "weirsnap"
 	snapshotVersion = 1
@@ -36,11 +36,11 @@ const (
 // The kinds of frames.
 const (
 	frameHeader   = 'H' // JSON, see snapshotHeader
-	frameNumbers  = 'N' // JSON, see snapshotNumbers; the first is number 0
-	frameRows     = 'R' // rows that are words: number of numbers, hash, key, words
-	frameBox      = 'B' // one row that is a ledger: number of numbers, hash, key, ledger
-	frameOverflow = 'O' // an overflow row: number of numbers, ledger
-	frameHold     = 'L' // a reservation: number of numbers, hash, key, receipt id, hold id, whether in overflow
+	frameLimits   = 'N' // JSON, see snapshotPolicy; the first is number 0
+	frameRows     = 'R' // rows that are words: index of the limits, hash, key, words
+	frameSpilled  = 'B' // one row that is a ledger: index of the limits, hash, key, ledger
+	frameOverflow = 'O' // an overflow row: index of the limits, ledger
+	frameHold     = 'L' // a reservation: index of the limits, hash, key, receipt id, hold id, whether in overflow
 	frameEnd      = 'E' // how many frames came before, and when it was written, which older files lack
 )
 
@@ -52,20 +52,20 @@ type snapshotHeader struct {
 	KeepKeys bool         `json:"keep_keys"`
 }
 
-type snapshotNumbers struct {
+type snapshotPolicy struct {
 	Policy string          `json:"policy"`
 	Limits []snapshotLimit `json:"limits"`
 }
 
-// A snapshotLimit is a limit but for its OnError, which says nothing about how it
-// counts, and which those who wrote version 1 first did not know.
+// A snapshotLimit is a limit without its OnError, which does not affect the state, and
+// which the first writers of version 1 did not have.
 type snapshotLimit struct {
 	weir.Limit
 	OnError weir.OnError `json:",omitempty"` // hides the limit's, and is never written
 }
 
-func newSnapshotNumbers(n *numbers) snapshotNumbers {
-	s := snapshotNumbers{Policy: n.of.text}
+func newSnapshotPolicy(n *compiledLimits) snapshotPolicy {
+	s := snapshotPolicy{Policy: n.of.text}
 	for _, l := range n.policy.Limits() {
 		s.Limits = append(s.Limits, snapshotLimit{Limit: l})
 	}
@@ -73,7 +73,7 @@ func newSnapshotNumbers(n *numbers) snapshotNumbers {
 }
 
 // policyOf returns the policy that was written.
-func (s *snapshotNumbers) policyOf() (*weir.Policy, error) {
+func (s *snapshotPolicy) policyOf() (*weir.Policy, error) {
 	var limits []weir.Limit
 	for _, l := range s.Limits {
 		limits = append(limits, l.Limit)
@@ -83,14 +83,14 @@ func (s *snapshotNumbers) policyOf() (*weir.Policy, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrNoSnapshots is returned by WriteSnapshot and Save for a table that was not
-// made for it.
+// ErrNoSnapshots is returned by WriteSnapshot and Save for a table that was made without
+// Config.Snapshots.
 var ErrNoSnapshots = errors.New("memstore: the table was made without Snapshots, and its hash cannot be written to a file")
 
-// Save writes a snapshot to a file that only its owner can read: it has the key
-// of the hash. It takes the place of the file that was there only when all of it
-// is on the disk, so a process that dies meanwhile leaves the old one. One Save at
-// a time; others wait.
+// Save writes a snapshot to a file that only its owner can read, because it contains the key
+// of the hash. It replaces an existing file only when all of the new one
+// is on disk, so a process that dies meanwhile leaves the old one. Concurrent Saves run one
+// after the other.
 func (t *Table) Save(file string) (err error) {
 	t.saving.Lock()
 	defer t.saving.Unlock()
@@ -116,8 +116,8 @@ func (t *Table) Save(file string) (err error) {
 	return syncDir(filepath.Dir(file))
 }
 
-// createNew makes a file that nobody else can read. What has its name goes: it may
-// be open to others, or a link to somewhere else.
+// createNew creates a file that only its owner can read. It removes an existing file, which
+// may be readable by others, or a link.
 func createNew(file string) (*os.File, error) {
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -125,7 +125,7 @@ func createNew(file string) (*os.File, error) {
 	return os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// syncDir makes a rename last.
+// syncDir makes a rename durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func (t *Table) WriteSnapshot(w io.Writer) error {
 		return ErrNoSnapshots
 	}
 	key := t.hash.key()
-	s := &snapshotWriter{t: t, w: bufio.NewWriterSize(w, 1<<16), index: map[*numbers]uint64{}}
+	s := &snapshotWriter{t: t, w: bufio.NewWriterSize(w, 1<<16), index: map[*compiledLimits]uint64{}}
 	s.text(magic)
 	s.json(frameHeader, snapshotHeader{
 		Version: snapshotVersion, Written: t.now(), Epoch: t.epoch, HashKey: key[:], KeepKeys: t.keepKeys,
@@ -166,9 +166,9 @@ type snapshotWriter struct {
 	w      *bufio.Writer
 	err    error
 	frames int
-	index  map[*numbers]uint64 // that have a frame, by their number
-	queue  []queued            // what a shard had, to be written when it is unlocked
-	rows   []byte              // the body of a frame of rows
+	index  map[*compiledLimits]uint64 // that have a frame, by their number
+	queue  []queued                   // what a shard had, to be written when it is unlocked
+	rows   []byte                     // the body of a frame of rows
 }
 
 // queued is a frame to be written.
@@ -245,9 +245,9 @@ func (s *snapshotWriter) rowLocked(at place) {
 		key = at.block.keys[at.slot]
 	}
 	h := at.block.tag(at.slot).Load() ^ n.tag
-	if x := at.block.boxAt(at.slot); x != nil {
+	if x := at.block.spilledAt(at.slot); x != nil {
 		body := s.head(nil, n, h, key)
-		s.queue = append(s.queue, queued{frameBox, x.ledger.AppendBinary(body)})
+		s.queue = append(s.queue, queued{frameSpilled, x.ledger.AppendBinary(body)})
 		return
 	}
 	s.rows = s.head(s.rows, n, h, key)
@@ -271,8 +271,8 @@ func (s *snapshotWriter) flushRows() {
 }
 
 // head appends what rows begin with.
-func (s *snapshotWriter) head(b []byte, n *numbers, h uint64, key string) []byte {
-	b = binary.AppendUvarint(b, s.number(n))
+func (s *snapshotWriter) head(b []byte, n *compiledLimits, h uint64, key string) []byte {
+	b = binary.AppendUvarint(b, s.indexOf(n))
 	b = binary.LittleEndian.AppendUint64(b, h)
 	return appendString(b, key)
 }
@@ -281,20 +281,20 @@ func appendString(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// number returns the number of a set of numbers, and queues its frame if it has
+// indexOf returns the index of a set of limits, and queues its frame if it has
 // none yet.
-func (s *snapshotWriter) number(n *numbers) uint64 {
+func (s *snapshotWriter) indexOf(n *compiledLimits) uint64 {
 	i, ok := s.index[n]
 	if ok {
 		return i
 	}
-	body, err := json.Marshal(newSnapshotNumbers(n))
+	body, err := json.Marshal(newSnapshotPolicy(n))
 	if err != nil && s.err == nil {
 		s.err = err
 	}
 	i = uint64(len(s.index))
 	s.index[n] = i
-	s.queue = append(s.queue, queued{frameNumbers, body})
+	s.queue = append(s.queue, queued{frameLimits, body})
 	return i
 }
 
@@ -303,13 +303,13 @@ func (s *snapshotWriter) number(n *numbers) uint64 {
 func (s *snapshotWriter) holdLocked(sh *shard, id [16]byte, h hold) {
 	hash := s.t.hash.sum(h.key) ^ h.of.salt
 	at, ok := s.t.lookLocked(sh, h.of, hash, h.key)
-	if h.overflow != nil || !ok || at.block.boxAt(at.slot) != h.box {
+	if h.overflow != nil || !ok || at.block.spilledAt(at.slot) != h.spilled {
 		return
 	}
 	s.hold(s.t.registry.at(at.block.idAt(at.slot)), hash, id, h)
 }
 
-func (s *snapshotWriter) hold(n *numbers, hash uint64, id [16]byte, h hold) {
+func (s *snapshotWriter) hold(n *compiledLimits, hash uint64, id [16]byte, h hold) {
 	where := byte(0)
 	if h.overflow != nil {
 		where = 1
@@ -354,7 +354,7 @@ func (s *snapshotWriter) overflowsLocked() {
 	defer s.t.overflowMu.Unlock()
 	for _, nm := range s.t.registry.names {
 		if o := nm.overflow.Load(); o != nil {
-			body := binary.AppendUvarint(nil, s.number(o.numbers))
+			body := binary.AppendUvarint(nil, s.indexOf(o.limits))
 			s.queue = append(s.queue, queued{frameOverflow, o.ledger.AppendBinary(body)})
 		}
 	}
@@ -370,7 +370,7 @@ func (s *snapshotWriter) overflowsLocked() {
 func (s *snapshotWriter) overflowHoldsLocked(r *rest) {
 	for id, h := range r.holds {
 		if h.overflow != nil && h.overflow == h.of.overflow.Load() {
-			s.hold(h.overflow.numbers, s.t.hash.sum(h.key)^h.of.salt, id, h)
+			s.hold(h.overflow.limits, s.t.hash.sum(h.key)^h.of.salt, id, h)
 		}
 	}
 }

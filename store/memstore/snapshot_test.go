@@ -315,7 +315,7 @@ func TestKeysAreNotInTheFile(t *testing.T) {
 	}
 }
 
-// Rows of one policy's name under several numbers.
+// Rows of one policy's name under several limits.
 func TestOverridesRestart(t *testing.T) {
 	c := newClock()
 	config := Config{Snapshots: true, Now: c.Now}
@@ -338,7 +338,7 @@ func TestOverridesRestart(t *testing.T) {
 		}
 	}
 	if n := table.registry.ids; n != 3 {
-		t.Errorf("%d sets of numbers", n)
+		t.Errorf("%d sets of limits", n)
 	}
 }
 
@@ -460,7 +460,7 @@ func TestRestartInFewerShards(t *testing.T) {
 	}
 }
 
-// What a limit does while a store is away is no part of its state: it is neither a
+// What a limit does while a store is unavailable is not part of its state: it is neither a
 // reason for a second row nor in a file, which those can read who do not know of it.
 func TestOnErrorIsNoState(t *testing.T) {
 	c := newClock()
@@ -472,20 +472,20 @@ func TestOnErrorIsNoState(t *testing.T) {
 	closed := policy(t, "p", limit)
 	take(t, table, closed, "k", 3)
 	if d := take(t, table, plain, "k", 1); d.Remaining != 6 || table.registry.ids != 1 {
-		t.Errorf("%+v, %d sets of numbers", d, table.registry.ids)
+		t.Errorf("%+v, %d sets of limits", d, table.registry.ids)
 	}
 	data := written(t, table)
 	if bytes.Contains(data, []byte("OnError")) {
 		t.Errorf("%q", data)
 	}
 	wrote := bytes.Replace(frames(t, data)[1].body, []byte(`"MaxDebt":0`), []byte(`"MaxDebt":0,"OnError":"closed"`), 1)
-	for _, numbers := range [][]byte{frames(t, data)[1].body, wrote} {
+	for _, limits := range [][]byte{frames(t, data)[1].body, wrote} {
 		all := frames(t, data)
-		all[1].body = numbers
+		all[1].body = limits
 		table = restored(t, sealed(all), config)
 		for _, p := range []*weir.Policy{plain, closed} {
 			if d := take(t, table, p, "k", 0); d.Remaining != 6 || table.registry.ids != 1 {
-				t.Errorf("%s: %+v, %d sets of numbers", numbers, d, table.registry.ids)
+				t.Errorf("%s: %+v, %d sets of limits", limits, d, table.registry.ids)
 			}
 		}
 	}
@@ -505,8 +505,8 @@ func TestNoSnapshots(t *testing.T) {
 	}
 }
 
-// A crowd takes and reserves under two policies, until it is told to stop.
-type crowd struct {
+// callers take and reserve under two policies, until they are stopped.
+type callers struct {
 	table    *Table
 	policies []*weir.Policy
 	granted  []atomic.Int64 // by key: what is in use, or a few units more or less
@@ -514,15 +514,17 @@ type crowd struct {
 	wg       sync.WaitGroup
 }
 
-func (c *crowd) at(i int) (*weir.Policy, string) { return c.policies[i%len(c.policies)], fmt.Sprint(i) }
+func (c *callers) at(i int) (*weir.Policy, string) {
+	return c.policies[i%len(c.policies)], fmt.Sprint(i)
+}
 
-func (c *crowd) used(t testing.TB, table *Table, i int) int64 {
+func (c *callers) used(t testing.TB, table *Table, i int) int64 {
 	p, key := c.at(i)
 	d := take(t, table, p, key, 0)
 	return d.Limit - d.Remaining
 }
 
-func (c *crowd) start(n int) {
+func (c *callers) start(n int) {
 	for g := range n {
 		c.wg.Go(func() {
 			for i := g; !c.stop.Load(); i++ {
@@ -532,7 +534,7 @@ func (c *crowd) start(n int) {
 	}
 }
 
-func (c *crowd) act(i int) {
+func (c *callers) act(i int) {
 	p, key := c.at(i % len(c.granted))
 	granted := &c.granted[i%len(c.granted)]
 	switch {
@@ -557,7 +559,7 @@ func TestSnapshotsWhileDeciding(t *testing.T) {
 	const keys, workers = 300, 4
 	config := Config{MaxKeys: keys + 100, Snapshots: true, Now: newClock().Now}
 	table := newTable(t, config)
-	c := &crowd{table: table, granted: make([]atomic.Int64, keys), policies: []*weir.Policy{
+	c := &callers{table: table, granted: make([]atomic.Int64, keys), policies: []*weir.Policy{
 		policy(t, "word", perHour(1000)), policy(t, "wide", perHour(1000), named("b", perHour(1000))),
 	}}
 	for i := range keys { // so much that passing keys go first when the table is full
@@ -615,7 +617,7 @@ func TestSnapshotsWhileOverflowing(t *testing.T) {
 	check(t, table)
 }
 
-// A restored table writes what it was restored from: the same numbers, hash, rows
+// A restored table writes what it was restored from: the same limits, hash, rows
 // and reservations.
 func TestRestartChangesNothing(t *testing.T) {
 	config := Config{Snapshots: true, Now: newClock().Now}

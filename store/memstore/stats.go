@@ -1,18 +1,18 @@
 package memstore
 
-// Stats tells how full a table is, and what that has cost.
+// Stats are the size of a table and its evictions.
 type Stats struct {
 	Keys         int    // rows in use, without overflow rows
-	Holds        int    // open reservations, expired ones that were not met since included
-	Bytes        int64  // of the rows and what finds them; full keys, reservations and logs come on top
-	Evicted      uint64 // rows dropped, most of which had nothing in use
-	Forgiven     uint64 // units in use of rows that were dropped: what eviction gave away
-	OverflowHits uint64 // charges that met an overflow row
+	Holds        int    // open reservations, including expired ones that were not removed yet
+	Bytes        int64  // of the rows and their index, without full keys, reservations and logs
+	Evicted      uint64 // evicted rows, most of which had nothing in use
+	Forgiven     uint64 // units in use in evicted rows, which were lost
+	OverflowHits uint64 // charges to overflow rows
 	MostMoved    int    // the most rows that one call has moved to make room
 }
 
-// Stats counts. It takes no lock and writes nothing, so figures of the same
-// moment may differ by what was going on.
+// Stats returns the current figures. It takes no lock, so they may be of slightly
+// different instants.
 func (t *Table) Stats() Stats {
 	return Stats{
 		Keys:         int(t.keys.Load()),

@@ -24,9 +24,9 @@ type Config struct {
 	// MaxHolds bounds the open reservations. The default is 100,000.
 	MaxHolds int
 
-	// KeepKeys keeps whole keys, so that two of them are never taken for one.
-	// Without it a clash has the chance that doc.go tells. It costs the key's
-	// length and about 32 bytes per row, and the garbage collector walks them.
+	// KeepKeys stores whole keys, so that two keys never collide; see the package
+	// documentation for the chance of a collision without it. It costs the key's
+	// length and about 32 bytes per row, and the garbage collector scans them.
 	KeepKeys bool
 
 	// Snapshots lets the table be written to a file and restored from it. Its
@@ -59,13 +59,13 @@ type Table struct {
 	shards   []shard
 	bindings [cached]atomic.Pointer[binding] // by Policy.Serial; see resolve
 	registry registry
-	visits   sync.Pool // of *visit
+	sessions sync.Pool // of *lockSession
 
 	overflowMu sync.Mutex // guards all overflow rows; taken after shards' locks
 	saving     sync.Mutex // held by Save
 
 	latest atomic.Int64 // the greatest now that clock has returned, if not nil
-	keys   atomic.Int64 // rows, and visits that may make one
+	keys   atomic.Int64 // rows, and lock sessions that may make one
 	holds  holdCount
 
 	bytes        atomic.Int64
@@ -95,7 +95,7 @@ func New(c Config) (*Table, error) {
 		clock:    c.Now,
 		hash:     newHasher(c.Snapshots),
 	}
-	t.visits.New = func() any { return &visit{t: t} }
+	t.sessions.New = func() any { return &lockSession{t: t} }
 	t.registry.init()
 	t.makeShards((c.MaxKeys + meanRows - 1) / meanRows)
 	t.epoch = weir.Now()
@@ -163,8 +163,8 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	} else {
 		h = maphash.String(t.hash.seed, key) ^ n.of.salt
 	}
-	// The clock comes before the row: it takes so long that on a hot key the row's
-	// cache line would be another core's again by then.
+	// The clock is read before the row: reading it takes so long that another core would
+	// have the cache line of a hot row again by then.
 	var now int64
 	if t.clock == nil {
 		now = max(mono.Now(), t.floor)
@@ -206,7 +206,7 @@ func (t *Table) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 
 // find returns the state word of a key's row, or nil if it has none under n. It
 // needs no lock. A table that keeps keys has to compare them, too.
-func (t *Table) find(h uint64, n *numbers, key string) *atomic.Uint64 {
+func (t *Table) find(h uint64, n *compiledLimits, key string) *atomic.Uint64 {
 	if !t.keepKeys {
 		return t.fronts[h>>t.shift].find(h, tagFor(h, n))
 	}
@@ -242,8 +242,8 @@ func (t *Table) takeAny(p *weir.Policy, key string, cost int64) (weir.Decision, 
 	return t.takeSlowly(0, []weir.Charge{{Policy: p, Key: key, Cost: cost}})
 }
 
-// takeWord decides on the word of a key's row, or returns false if the state is elsewhere.
-func takeWord(n *numbers, word *atomic.Uint64, now weir.Instant, cost int64) (weir.Decision, bool) {
+// takeWord decides on the word of a key's row, or returns false if the state is not in it.
+func takeWord(n *compiledLimits, word *atomic.Uint64, now weir.Instant, cost int64) (weir.Decision, bool) {
 	for {
 		was := word.Load()
 		if was == algo.Mark {
@@ -256,17 +256,17 @@ func takeWord(n *numbers, word *atomic.Uint64, now weir.Instant, cost int64) (we
 	}
 }
 
-// takeSlowly is Take behind the lock, at now or, if that is 0, when the lock has
-// been taken.
+// takeSlowly is Take under the lock, at now or, if that is 0, at the time when the lock was
+// acquired.
 func (t *Table) takeSlowly(now weir.Instant, charges []weir.Charge) (weir.Decision, error) {
-	v, err := t.enter(int64(now), charges)
+	ls, err := t.enter(int64(now), charges)
 	if err != nil {
 		return weir.Decision{}, err
 	}
-	defer v.leave()
-	c := &v.charges[0]
-	if c.numbers.policy.ReserveOnly() {
+	defer ls.leave()
+	c := &ls.charges[0]
+	if c.limits.policy.ReserveOnly() {
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
-	return v.change(c, weir.TakeEach)
+	return ls.change(c, weir.TakeEach)
 }

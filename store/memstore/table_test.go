@@ -297,7 +297,7 @@ func TestOverridesShareState(t *testing.T) {
 		t.Errorf("override: %+v", d)
 	}
 	if b := do(t, table, &weir.Batch{Op: weir.PeekEach, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}}}); b.Decisions[0].Allowed {
-		t.Errorf("peek with other numbers: %+v", b.Decisions[0])
+		t.Errorf("peek with other limits: %+v", b.Decisions[0])
 	}
 }
 

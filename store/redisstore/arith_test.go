@@ -125,7 +125,7 @@ func smallLikeRationals(t *rapid.T) {
 	}
 }
 
-// smallCase is a small of numbers that were drawn.
+// smallCase is a small with random limits.
 type smallCase struct {
 	*small
 	most int64 // µs by which TAT may be ahead
@@ -142,11 +142,11 @@ func drawSmall(t *rapid.T) smallCase {
 		if err != nil {
 			continue
 		}
-		a, b, err := parts(l)
+		a, b, err := rateTerms(l)
 		if err != nil {
 			continue
 		}
-		return smallCase{newSmall(&numbers{policy: p}, p.Limits()[0]), mostUnits(l).span(a, b).w}
+		return smallCase{newSmall(&compiledLimits{policy: p}, p.Limits()[0]), mostUnits(l).span(a, b).w}
 	}
 }
 

@@ -18,17 +18,18 @@ var ops = map[weir.Op]string{
 	weir.Settle: opSettle, weir.Renew: opRenew, weir.ResetEach: opReset, weir.DebitEach: opDebit,
 }
 
-// Do carries out a batch. It is one script, with one reading of the clock, unless
-// the server is a cluster and the keys lie on several slots. Then TakeAll and
-// ReserveAll go from slot to slot in a fixed order and give back what they have if
-// one refuses: they never admit too much, but two that want the same keys at the
-// same time may both be refused. The other operations go to all slots at once; if
-// one fails, what was done on others stays, and the error has weir.ErrUnknown in it
-// unless that was nothing. Batch.Used takes TakeAll and ReserveAll one round trip more then.
+// Do executes a batch. A batch is one script, with one reading of the clock, unless
+// the server is a cluster and the keys are on several slots. Then TakeAll and
+// ReserveAll reserve on one slot after the other, in a fixed order, and release their
+// reservations if one slot refuses: they never admit too much, but two concurrent batches
+// for the same keys may both be refused. The other operations are sent to all slots at
+// once; if one slot fails, the others' changes remain, and the error wraps weir.ErrUnknown
+// if there are any. On several slots, Batch.Used costs TakeAll and ReserveAll one more round
+// trip.
 //
 // Config.Timeout is for each of these slots, and four times that for all; see Rounds.
 //
-// What DebitEach was told stays charged also if its caller has left: it was used.
+// DebitEach is not undone if its caller leaves before the reply: the units were used.
 func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, s.timeout) }
 
 func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) error {
@@ -55,7 +56,7 @@ func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) er
 	return nil
 }
 
-// fill writes the answer into a batch.
+// fill writes the results into a batch.
 func fill(b *weir.Batch, c *call) {
 	for i := range b.Charges {
 		switch b.Op {
@@ -95,7 +96,7 @@ func (c *call) expiry() weir.Instant {
 	return weir.Instant((c.now + c.ttl) * 1000)
 }
 
-// newCall returns a batch as a call, or what is wrong with it.
+// newCall returns a batch as a call, or the reason why it is invalid.
 func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
 	c := &call{op: ops[b.Op], charges: make([]charge, len(b.Charges))}
 	if b.Op == weir.ReserveAll {
@@ -126,7 +127,7 @@ func (s *Store) newCall(ctx context.Context, b *weir.Batch) (*call, error) {
 	return c, nil
 }
 
-// newID returns the name of a hold, which nobody can guess.
+// newID returns a random id for a hold.
 func newID() (id [16]byte) {
 	_, _ = rand.Read(id[:]) // it never fails
 	return id
@@ -145,12 +146,12 @@ func timeToLive(p *weir.Policy, b *weir.Batch) (int64, error) {
 	return (expiry - int64(start) + 999) / 1000, nil
 }
 
-// carryOut does what a call says, wherever its keys lie. timeout is for each round of it.
+// carryOut executes a call on all slots of its keys. timeout is for each round.
 func (s *Store) carryOut(ctx context.Context, whole *call, timeout time.Duration) error {
 	return s.carryOutOver(ctx, whole, s.shares(whole), timeout)
 }
 
-// carryOutOver does what a call says, one script for each share of its charges.
+// carryOutOver executes a call with one script for each share of its charges.
 func (s *Store) carryOutOver(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
 	switch {
 	case len(shares) == 1:
@@ -170,8 +171,7 @@ func (s *Store) send(ctx context.Context, c *call) error {
 	return s.wait(ctx, r, c.until)
 }
 
-// shares returns the places of a call's charges, those of one slot together, in the
-// order of slots.
+// shares returns the indices of a call's charges, grouped by slot, in the order of slots.
 func (s *Store) shares(c *call) [][]int {
 	if !s.cluster {
 		return make([][]int, 1)
@@ -179,8 +179,8 @@ func (s *Store) shares(c *call) [][]int {
 	return sharesBySlot(c, redisconn.Slot)
 }
 
-// part returns the charges of one share as a call of its own.
-func (c *call) part(share []int) *call {
+// subcall returns the charges of one share as a call of its own.
+func (c *call) subcall(share []int) *call {
 	p := &call{op: c.op, ttl: c.ttl, until: c.until, charges: make([]charge, len(share))}
 	for i, at := range share {
 		p.charges[i] = c.charges[at]
@@ -188,7 +188,7 @@ func (c *call) part(share []int) *call {
 	return p
 }
 
-// join puts the answer to a part in its place.
+// join copies the results of a subcall to the call.
 func (c *call) join(p *call, share []int) {
 	if c.outcomes == nil {
 		c.outcomes = make([]outcome, len(c.charges))
@@ -199,55 +199,56 @@ func (c *call) join(p *call, share []int) {
 	c.now = max(c.now, p.now)
 }
 
-// scatter sends all parts at once.
+// scatter sends the subcalls for all shares at once. Subcalls that failed without effect are
+// sent once more if others have changed something.
 func (s *Store) scatter(ctx context.Context, whole *call, shares [][]int) error {
-	parts, errs := make([]*call, len(shares)), make([]error, len(shares))
+	subcalls, errs := make([]*call, len(shares)), make([]error, len(shares))
 	var all sync.WaitGroup
 	for i, share := range shares {
-		parts[i] = whole.part(share)
-		all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+		subcalls[i] = whole.subcall(share)
+		all.Go(func() { errs[i] = s.send(ctx, subcalls[i]) })
 	}
 	all.Wait()
-	if half(parts, errs) {
+	if half(subcalls, errs) {
 		for i, share := range shares {
 			if errs[i] != nil {
-				parts[i] = whole.part(share)
-				all.Go(func() { errs[i] = s.send(ctx, parts[i]) })
+				subcalls[i] = whole.subcall(share)
+				all.Go(func() { errs[i] = s.send(ctx, subcalls[i]) })
 			}
 		}
 		all.Wait()
 	}
-	if err := s.failure(parts, errs); err != nil {
+	if err := s.failure(subcalls, errs); err != nil {
 		return err
 	}
 	for i, share := range shares {
-		whole.join(parts[i], share)
+		whole.join(subcalls[i], share)
 	}
 	return nil
 }
 
-// half says whether some parts of a call have changed something, and others have not, for
-// sure: these are worth a second try, lest nobody know what the call did.
-func half(parts []*call, errs []error) bool {
+// half says whether some subcalls have changed something and the others certainly have not.
+// Then sending the others again may still complete the call, instead of an unknown outcome.
+func half(subcalls []*call, errs []error) bool {
 	changed, failed := false, false
 	for i, err := range errs {
 		if errors.Is(err, weir.ErrUnknown) {
 			return false
 		}
-		changed = changed || err == nil && parts[i].changed()
+		changed = changed || err == nil && subcalls[i].changed()
 		failed = failed || err != nil
 	}
 	return changed && failed
 }
 
-// failure returns the first error of a call's parts. If another part has changed
-// something, or may have, what the call did is unknown.
-func (s *Store) failure(parts []*call, errs []error) (first error) {
+// failure returns the first error of the subcalls. If another subcall has changed
+// something, or may have, the outcome of the call is unknown.
+func (s *Store) failure(subcalls []*call, errs []error) (first error) {
 	changed, unknown := false, false
 	for i, err := range errs {
 		switch {
 		case err == nil:
-			changed = changed || parts[i].changed()
+			changed = changed || subcalls[i].changed()
 			continue
 		case first == nil:
 			first = err

@@ -8,7 +8,7 @@ import (
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// Months differ in length. A row that is reset under other numbers, after its month has
+// Months differ in length. A row that is reset under other limits, after its month has
 // ended, does not take the next one for as long.
 func TestResetAfterTheMonth(t *testing.T) {
 	now := weir.Instant(time.Date(2026, 5, 4, 5, 6, 7, 0, time.UTC).UnixNano())

@@ -12,42 +12,42 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// A call is one call of do.lua, or of small.lua where that will do: an operation on charges, all
-// of whose keys lie on one server.
+// A call is one call of do.lua, or of small.lua where that suffices: an operation on charges whose
+// keys are all on one server.
 type call struct {
 	op      string
 	ttl     int64 // µs that holds live; -1 = until they are settled
 	charges []charge
 
-	// The answer.
+	// The reply.
 	now      int64 // µs, the server's
 	outcomes []outcome
 	err      error
 
-	until weir.Instant     // when the caller leaves
-	since map[*numbers]int // where the script wants the past of a set to begin
-	at    int64            // µs: whose calendars to tell
-	newer int              // how often a row was of a later version
+	until weir.Instant            // when the caller leaves
+	since map[*compiledLimits]int // the version after which the script needs the changes of a set
+	at    int64                   // µs: the instant for which calendar boundaries are sent
+	newer int                     // how often a row had a later version
 	tries int
-	small bool    // it was sent to small.lua
-	rows  [][]int // and these of its charges are to the same row
-	large bool    // do.lua must see its rows
-	holds bool    // it needs the keys of its rows' holds
+	small bool    // sent to small.lua
+	rows  [][]int // if small: indices of the charges by row
+	large bool    // must be sent to do.lua
+	holds bool    // needs the keys of its rows' holds
 }
 
-// A charge is a row and what is done to it.
+// A charge is an operation on one row.
 type charge struct {
 	key  string
-	n    *numbers
+	n    *compiledLimits
 	cost int64
 	id   [16]byte // of a hold
-	at   int64    // µs: when it was charged, for a refund
-	used int64    // charged before anything is decided, whether it fits or not
+	at   int64    // µs: when the units were charged, for a refund
+	used int64    // units to debit before the decision, whether they fit or not
 }
 
-// An outcome is what the script says of a charge: six numbers, for decisions whether
-// it fitted, by which limit, remaining, retry and reset after so many µs, and why not,
-// with the bit outcomeHeld if holds are open.
+// An outcome is the script's result for a charge. For decisions the six values are: 1 if
+// admitted, index of the limit, remaining, retry after and reset after in µs, and the reason of
+// a refusal, with the bit outcomeHeld if holds are open.
 type outcome [6]int64
 
 const outcomeHeld = 4
@@ -65,7 +65,7 @@ const (
 	opRefund = "refund"
 )
 
-// What do.lua answers first.
+// The status with which a reply of do.lua begins.
 const (
 	statusDone = iota
 	statusNewer
@@ -75,13 +75,13 @@ const (
 	statusHolds
 )
 
-// maxTries bounds how often a call is sent again because the script asked for more.
-// Each time it has changed nothing.
+// maxTries bounds how often a call is sent because the script requested more data. Such a
+// script has changed nothing.
 const maxTries = 8
 
-var errOverfull = errors.New("the units in use exceed what these limits can remember")
+var errOverfull = errors.New("the units in use exceed what these limits can represent")
 
-// encode returns the script to call, its keys and its arguments.
+// encode returns the script to call, with its keys and arguments.
 func (c *call) encode(s *Store) (to *script, keys, args []string) {
 	if c.small = !c.large && c.isSmall(); c.small {
 		keys, args = c.encodeSmall(s)
@@ -91,7 +91,7 @@ func (c *call) encode(s *Store) (to *script, keys, args []string) {
 	return doScript, keys, args
 }
 
-// noteHolds remembers which rows have open holds.
+// noteHolds records which rows have open holds.
 func (c *call) noteHolds(s *Store) {
 	if !c.decides() {
 		return
@@ -104,7 +104,7 @@ func (c *call) noteHolds(s *Store) {
 // decides says whether the outcomes are decisions.
 func (c *call) decides() bool { return c.spends() || c.op == opHold || c.op == opPeek }
 
-// names says whether each of the charges is about a hold.
+// names says whether each charge has the id of a hold.
 func (c *call) names() bool { return c.op == opHold || c.op == opSettle || c.op == opRenew }
 
 // encodeAny returns the keys and arguments of do.lua.
@@ -113,10 +113,10 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 	if s.now != nil {
 		b = fmt.Appendf(b, `,"now":%d`, s.nowMicros())
 	}
-	if c.newer > 1 { // and looking again did not help: the record of that version is lost
+	if c.newer > 1 { // loading the record again did not help: that version was lost
 		b = append(b, `,"lost":true`...)
 	}
-	var sets []*numbers
+	var sets []*compiledLimits
 	places := make(map[string]int, len(c.charges)) // of keys
 	b = append(b, `,"charges":[`...)
 	for i := range c.charges {
@@ -135,8 +135,8 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 	b = append(bytes.TrimSuffix(b, comma), ']')
 	b = append(c.appendUsed(b), `,"sets":[`...)
 	for _, n := range sets {
-		since, asked := c.since[n]
-		if !asked {
+		since, requested := c.since[n]
+		if !requested {
 			since = n.version
 		}
 		b = append(b, n.set(c.at, since)...)
@@ -173,7 +173,7 @@ func (c *call) appendCharge(b []byte, ch *charge, place, set int) []byte {
 	return append(bytes.TrimSuffix(b, comma), "],"...)
 }
 
-// appendUsed tells what to charge before anything is decided, if that is something.
+// appendUsed appends the units to debit before the decision, if there are any.
 func (c *call) appendUsed(b []byte) []byte {
 	if !c.debits() {
 		return b
@@ -186,13 +186,13 @@ func (c *call) appendUsed(b []byte) []byte {
 	return append(bytes.TrimSuffix(b, comma), ']')
 }
 
-// debits says whether the call charges something before it decides.
+// debits says whether the call debits units before the decision.
 func (c *call) debits() bool {
 	return slices.ContainsFunc(c.charges, func(ch charge) bool { return ch.used > 0 })
 }
 
-// decode reads the script's answer. It returns false if the call must be sent
-// again, changed as the script asked.
+// decode reads the script's reply. It returns false if the call must be sent
+// again with what the script requested.
 func (c *call) decode(reply []int64) (done bool) {
 	if c.small {
 		return c.decodeSmall(reply)
@@ -213,7 +213,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		return false
 	case statusOlder:
 		if c.since == nil {
-			c.since = map[*numbers]int{}
+			c.since = map[*compiledLimits]int{}
 		}
 		c.since[c.charges[reply[2]-1].n] = int(reply[3])
 		return false
@@ -232,22 +232,22 @@ func (c *call) decode(reply []int64) (done bool) {
 	return true
 }
 
-func (c *call) decodeOutcomes(numbers []int64) bool {
-	if len(numbers) != len(c.charges)*len(outcome{}) {
-		c.err = fmt.Errorf("redisstore: a script answered %d numbers for %d charges", len(numbers), len(c.charges))
+func (c *call) decodeOutcomes(values []int64) bool {
+	if len(values) != len(c.charges)*len(outcome{}) {
+		c.err = fmt.Errorf("redisstore: a script answered %d values for %d charges", len(values), len(c.charges))
 		return true
 	}
 	c.outcomes = make([]outcome, len(c.charges))
 	for i := range c.outcomes {
-		copy(c.outcomes[i][:], numbers[i*len(outcome{}):])
+		copy(c.outcomes[i][:], values[i*len(outcome{}):])
 	}
 	return true
 }
 
-// spends says whether the call charges units that nobody holds, as slots must be.
+// spends says whether the call charges units without a hold, which reserve-only policies refuse.
 func (c *call) spends() bool { return c.op == opEach || c.op == opAll || c.op == opDebit }
 
-// changed says whether the call, which was answered, has changed something.
+// changed says whether the call, which was executed, has changed something.
 func (c *call) changed() bool {
 	for i, o := range c.outcomes {
 		if c.charges[i].used > 0 {
@@ -260,12 +260,12 @@ func (c *call) changed() bool {
 	return false
 }
 
-// renumber lets the charges be decided by what is in force now, for what callers have asked for:
-// what was in force before may itself have been replaced, which says nothing about them.
-func (c *call) renumber(s *Store) error {
+// resolveAgain replaces the limits of all charges with those now in force for the callers'
+// policies.
+func (c *call) resolveAgain(s *Store) error {
 	for i := range c.charges {
 		ch := &c.charges[i]
-		n, err := s.resolve(context.Background(), ch.n.asked)
+		n, err := s.resolve(context.Background(), ch.n.requested)
 		if err != nil {
 			return err
 		}

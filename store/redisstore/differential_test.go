@@ -88,7 +88,7 @@ func seeds(t *testing.T, n int) (list []uint64) {
 	return list
 }
 
-// A duel is a store and a book that are told the same.
+// A duel is a store and a book that execute the same steps.
 type duel struct {
 	t     *testing.T
 	rnd   *rand.Rand
@@ -277,7 +277,7 @@ func (d *duel) limit(a weir.Algorithm) weir.Limit {
 	}
 	if odd := l; d.oneIn(3) {
 		odd.Rate = one[int64](d, 60, 100, 250, 997, 1000, 3600)
-		if num, _, err := parts(odd); err == nil && num <= 1000 {
+		if num, _, err := rateTerms(odd); err == nil && num <= 1000 {
 			l = odd
 		}
 	}
@@ -422,12 +422,12 @@ func together(t testing.TB, s *Store, charges ...weir.Charge) []*request {
 		requests[i].n, requests[i].key, requests[i].cost = n, rowKey(n.rows, c.Key), c.Cost
 		requests[i].begin(weir.Now().Add(time.Minute))
 	}
-	l := s.lanes[0]
+	q := s.queues[0]
 	s.under.Add(int64(len(requests)))
-	l.mu.Lock()
-	l.queue = append(l.queue, requests...)
-	l.wake.Signal()
-	l.mu.Unlock()
+	q.mu.Lock()
+	q.waiting = append(q.waiting, requests...)
+	q.wake.Signal()
+	q.mu.Unlock()
 	for _, r := range requests {
 		<-r.done
 	}
@@ -599,7 +599,7 @@ func (d *duel) toEdge(most time.Duration) time.Duration {
 }
 
 // same compares a decision with the exact one, whose durations are rounded up. With open holds
-// ResetAfter may be an upper bound; so of two limits with as much left another may be told of.
+// ResetAfter may be an upper bound; so of two limits with as much left the other may be reported.
 func (d *duel) same(c weir.Charge, i int, got, want weir.Decision) {
 	d.t.Helper()
 	if d.book.held(c) && got.Allowed == want.Allowed && got.Remaining == want.Remaining && (got.ResetAfter > want.ResetAfter || got.ResetAfter == weir.Never) {

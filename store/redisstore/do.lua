@@ -1,7 +1,7 @@
--- do.lua carries out any operation on any rows, in one step.
+-- do.lua executes any operation on any rows, atomically.
 --
--- It is package algo's Ledger, at the resolution of a microsecond: rows are read
--- first, all charges are carried out in memory, and only then is each row that
+-- It implements package algo's Ledger, at the resolution of a microsecond: rows are read
+-- first, all charges are applied in memory, and only then is each row that
 -- changed written, once. So a call that fails has changed nothing, although Redis
 -- does not roll scripts back.
 --
@@ -11,25 +11,25 @@
 --   rows     how many rows there are, if the keys of holds follow
 --   op       "each", "all", "hold", "peek", "debit", "settle", "renew", "reset" or "refund"
 --   now      µs since 1970, or absent: then it is the server's TIME
---   keep     ms by which rows outlive their use
+--   keep     ms that rows are kept after they equal unused ones
 --   ttl      µs that holds live, or -1: until they are settled
 --   epoch    µs: when the limiter was first started
 --   most     how many holds a key may have
---   lost     rows of later versions are taken as they are: nobody knows these any more
---   sets     the numbers that the charges are under, see numbers.go, each with
---     past   what was set: {version, at, fingerprint of the old numbers, the new set}
---     since  past begins behind this version
---   charges  {place in KEYS, place in sets, cost, µs}
---   used     absent, or for each charge the units to charge before anything is decided,
+--   lost     rows of later versions are used as they are: those versions were lost
+--   sets     the limits of the charges, see compiled_limits.go, each with
+--     past   the changes: {version, at, fingerprint of the old limits, the new set}
+--     since  past begins after this version
+--   charges  {index in KEYS, index in sets, cost, µs}
+--   used     absent, or for each charge the units to debit before the decision,
 --            whether they fit or not, and also if all charges are then refused
 --
 -- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "settle" and "renew"
 --
--- It returns {status, now, …}: status 0 with the outcomes, six numbers for each
--- charge; 1 if a row is of a later version than its set; 2, the place of a charge and
--- a version, if the past of its set must begin behind that; 3 if a set's calendar is
--- not that of now; 4, and the place of a charge, if the units in use do not fit its
--- numbers; 5 if the keys of holds are needed. Places are counted from 1.
+-- It returns {status, now, …}: status 0 with the outcomes, six values for each
+-- charge; 1 if a row has a later version than its set; 2, the index of a charge and
+-- a version, if the past of its set must begin after that; 3 if a set's calendar is
+-- not that of now; 4, and the index of a charge, if the units in use do not fit its
+-- limits; 5 if the keys of holds are needed. Indices count from 1.
 
 local call = cjson.decode(ARGV[1])
 local now = call.now
@@ -41,11 +41,11 @@ end
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
 local NEVER = 9007199254740991
 local FORFEITED = -1
-local SETTLED = 9007199254740992 -- 2^53: what the scores of settled holds are less than their expiry
+local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
-local HELD = 4 -- in the sixth number of an outcome: holds are open
+local HELD = 4 -- in the sixth value of an outcome: holds are open
 local MONTH = 2592000000 -- ms, for rows whose holds have no end
 local floor, max, min = math.floor, math.max, math.min
 
@@ -103,13 +103,13 @@ local function minus(a, w1, f1, w2, f2)
 	return w, f
 end
 
--- span returns how long units take to come back.
+-- span returns how long units take to be replenished.
 local function span(r, units)
 	if units * r.b / r.a >= NEVER / 2 then return (NEVER - 1) / 2, 0 end
 	return muldiv(units, r.b, r.a)
 end
 
--- paid returns how many units come back in w + f/a µs, and the rest in parts of b.
+-- paid returns how many units are replenished in w + f/a µs, and the rest in fractions 1/b.
 local function paid(r, w, f)
 	if w * r.a / r.b >= NEVER / 2 then return (NEVER - 1) / 2, 0 end -- no debt is that large: the clock was set back
 	local units, rest = muldiv(w, r.a, r.b)
@@ -131,8 +131,8 @@ local kinds = {}
 --   a sorted set   by expiry; a member is the units (7 bytes) and the id
 --   a hash         id → units, expiry, when it was charged, + 1 (7 bytes each), number (4)
 --
--- A hold that was settled stays in both until its expiry, so that whoever asks again gets the
--- same outcome. Its score is negative, so that it comes before all open ones, its member is the
+-- A hold that was settled stays in both until its expiry, so that settling it again returns the
+-- same outcome. Its score is negative, so that it sorts before all open ones, its member is the
 -- id, and the hash has expiry, refunded, overrun (7 bytes each).
 --
 -- H has, of a row: units, count, first, last, number (of the last hold), rebooked; of the
@@ -232,7 +232,7 @@ local function findFirst(H)
 		H.first, found = expiry, true
 		return true
 	end)
-	if not found then H.count, H.units = 0, 0 end -- Redis has lost them, or forgotten because they are over
+	if not found then H.count, H.units = 0, 0 end -- Redis has lost them, or they have expired there
 	if H.count == 0 then H.units, H.number, H.rebooked = 0, 0, nil end
 end
 
@@ -275,7 +275,7 @@ local function dropHold(H, h)
 	if H.count > 0 and h.expiry >= H.last then findLast(H) end
 end
 
--- endHoldsBy lets no hold last beyond an instant.
+-- endHoldsBy moves the expiry of all holds to an instant at the latest.
 local function endHoldsBy(H, instant)
 	if H.count == 0 or H.last <= instant then return end
 	local later = {}
@@ -430,8 +430,8 @@ end
 
 function gcra.since() return 0 end
 
--- owes puts a debt of units and rest/of a unit into a state, or says that it does
--- not fit. What cannot be refused any more is cut.
+-- owes writes a debt of units and rest/of a unit to a state, or returns that it does
+-- not fit. A debt that can no longer be refused is cut to the maximum.
 local function owes(r, units, rest, of, cut)
 	local w, f = span(r, units)
 	if rest > 0 then
@@ -732,7 +732,7 @@ end
 local log = {}
 kinds.l = log
 
--- live forgets what has left, and returns the sum of the rest.
+-- live drops the entries that have left the window, and returns the sum of the others.
 local function live(r, s)
 	local gone, sum = 0, 0
 	for i = 1, #s, 2 do
@@ -878,18 +878,18 @@ for _, kind in pairs(kinds) do
 	kind.admits = kind.admits or function(r, s, H, cost) return kind.remaining(r, s, H) >= cost end
 end
 
--- Rows. A row has a version, the fingerprint of its numbers, the last now, rules
--- with what their states mean, states and holds.
+-- Rows. A row has a version, the fingerprint of its limits, the last now, rules
+-- with the parameters of their states, states and holds.
 --
--- What is kept of one GCRA called main without holds is a small row: 12 bytes if a
--- unit is a whole number of µs, below 2^32, and nothing was ever set, else 34.
+-- The row of one GCRA called main without holds is a small row: 12 bytes if a
+-- unit takes a whole number of µs, below 2^32, and the limits were never changed, else 34.
 -- take.lua reads and writes only these. All others begin with a byte 255, which
 -- no small row does, and are MessagePack: a list of version, fingerprint, last now, rules with
 -- their states, an empty list, and if there are holds what is kept of them. Earlier versions
 -- wrote the holds themselves in place of the empty list; such rows are read, too.
 --
--- What is none of these is an error about that key. All that arithmetic relies on is checked, so
--- that a value of somebody else's cannot be taken for a row and end the script.
+-- Any other value is an error about that key. Everything that arithmetic relies on is checked, so
+-- that a value of another program cannot be mistaken for a row and make the script fail.
 
 -- whole says whether x is a whole number from least to most.
 local function whole(x, least, most)
@@ -1060,14 +1060,14 @@ local function textOf(row)
 	return '\255' .. cmsgpack.pack(list)
 end
 
--- under says whether a row's numbers have a fingerprint. Small rows know only its
+-- under says whether a row's limits have a fingerprint. Small rows have only its
 -- last bits.
 local function under(row, fp)
 	if row.bits then return row.fp == fp % row.bits end
 	return row.fp == fp
 end
 
--- isUnder says whether a row's numbers are those of a set.
+-- isUnder says whether a row's limits are those of a set.
 local function isUnder(row, set)
 	if not under(row, set.fp) or #row.rules ~= #set.rules then return false end
 	for i, r in ipairs(set.rules) do
@@ -1077,7 +1077,7 @@ local function isUnder(row, set)
 	return is.kind ~= 'g' or (is.a == was.a and is.b == was.b)
 end
 
--- at carries out f with another now.
+-- at calls f with another now.
 local function at(instant, f, ...)
 	local present = now
 	now = instant
@@ -1086,7 +1086,7 @@ local function at(instant, f, ...)
 	return a, b
 end
 
--- advance makes holds that are over part of the states, in order of their expiry.
+-- advance adds expired holds to the states, in order of their expiry.
 local function advance(row)
 	local H = row.holds
 	row.last = max(row.last, now)
@@ -1106,7 +1106,7 @@ local function advance(row)
 	findFirst(H)
 end
 
--- converted returns the row under other numbers, with the units in use kept, or nil
+-- converted returns the row under other limits, with the units in use kept, or nil
 -- if they do not fit and may not be cut.
 local function converted(row, set, cut)
 	advance(row)
@@ -1170,8 +1170,8 @@ local function report(row, i)
 	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
 end
 
--- judge returns nil if all rules admit a charge, else what the one to wait for
--- longest says.
+-- judge returns nil if all rules admit a charge, else the refusal of the rule with the
+-- longest wait.
 local function judge(row, cost)
 	local v, costly
 	if cost == 0 then return nil end
@@ -1203,8 +1203,8 @@ local function charge(row, cost)
 	for i, r in ipairs(row.rules) do kinds[r.kind].charge(r, row.states[i], row.holds, cost) end
 end
 
--- healed pulls back what is further ahead than any debt: the clock was set back. A refusal,
--- which changes nothing else, would otherwise meet it as far ahead the next time.
+-- healed reduces a TAT that is further ahead than any debt, because the clock was set back. It
+-- is written by refusals, too, which change nothing else: otherwise the TAT would stay ahead.
 local function healed(row)
 	local did = false
 	for i, r in ipairs(row.rules) do
@@ -1294,8 +1294,8 @@ function ops.refund(row, c)
 	return {1, 0, 0, 0, 0, 0}, true
 end
 
--- learnCalendars tells a row of other numbers how the windows go on that it has: it knows
--- only where the last one ended, and takes the next for as long.
+-- learnCalendars sets the calendar of a row with other limits: the row has only the end of its
+-- last window, and would assume that the next one is as long.
 local function learnCalendars(row, set)
 	for _, r in ipairs(row.rules) do
 		for _, o in ipairs(set.rules) do
@@ -1304,7 +1304,7 @@ local function learnCalendars(row, set)
 	end
 end
 
--- These act on a row as it is: they convert nothing, and make no row.
+-- These operate on a row as it is: they convert nothing, and create no row.
 local asItIs = {settle = true, renew = true, reset = true, refund = true}
 
 -- lifetime returns for how many ms a row must be kept: until it equals a new one.
@@ -1318,7 +1318,7 @@ local function lifetime(row)
 	local H, r, s = row.holds, row.rules[1], row.states[1]
 	if H.count > 0 then last = max(last, H.last) end
 	if last >= NEVER then return MONTH + call.keep end
-	if r.kind == 'g' then -- as take.lua and small.lua, which rely on it, and of what the row will say
+	if r.kind == 'g' then -- as take.lua and small.lua, which rely on it, and from the values that are written
 		local quantum = max(4000000, 16 * r.b / r.a)
 		last = max(last, (floor(max(s.w, EPOCH) / quantum) + 1) * quantum)
 	end
@@ -1389,9 +1389,9 @@ local function write(key, it)
 	local H = it.holds
 	for _, command in ipairs(it.commands) do redis.call(join(command)) end
 	if it.trim then forget(H) end
-	-- What is said of a hold is needed as long as the row: until then its end may matter.
+	-- The keys of holds are kept as long as the row, which may need them until then.
 	if it.extend and redis.call('PTTL', H.z) < tonumber(it.ms) then
-		local ms = text(it.ms + 4000) -- so that this is not told with every hold
+		local ms = text(it.ms + 4000) -- so that not every hold sets the expiry again
 		redis.call('PEXPIRE', H.z, ms)
 		redis.call('PEXPIRE', H.h, ms)
 	end
@@ -1401,7 +1401,7 @@ end
 
 local rows, count = {}, call.rows or #KEYS
 
--- withKeys tells a row's holds their keys, if the call has them.
+-- withKeys sets the keys of a row's holds, if the call has them.
 local function withKeys(row, k)
 	if call.rows then row.holds.z, row.holds.h = KEYS[count + 2 * k - 1], KEYS[count + 2 * k] end
 	return row
@@ -1426,7 +1426,7 @@ end
 
 local out, writes = {0, now}, {}
 
--- ready returns the row of a charge under the charge's numbers, or nil if the units in use do
+-- ready returns the row of a charge under the charge's limits, or nil if the units in use do
 -- not fit them.
 local function ready(c)
 	local row, set = rows[c[1]], call.sets[c[2]]
@@ -1434,7 +1434,7 @@ local function ready(c)
 	local same = isUnder(row, set)
 	if same then row.rules, row.fp, row.bits = set.rules, set.fp, nil end
 	advance(row)
-	-- That holds are over is written down also by a refusal, lest the next one has to find out, too.
+	-- A refusal writes expired holds, too, so that the next call need not look them up again.
 	if row.holds.folded and call.op ~= 'peek' then
 		writes[c[1]], row.holds.folded = written(row), false
 	end
@@ -1455,8 +1455,8 @@ local function readyAsItIs(c)
 	return row
 end
 
--- debit charges what was used before, and returns the place of a charge whose numbers that does
--- not fit.
+-- debit charges the units used before the call, and returns the index of a charge whose limits
+-- they do not fit.
 local function debit()
 	local debited = {}
 	for n, units in ipairs(call.used or {}) do
@@ -1472,7 +1472,7 @@ local function debit()
 	return nil
 end
 
--- decide carries out the call, but for writing.
+-- decide executes the call, except for writing.
 local function decide()
 	for k = 1, count do
 		local row, err = read(k)
@@ -1511,7 +1511,7 @@ local function decide()
 			if not row then return {4, now, n} end
 			v, did = ops[call.op](row, c)
 			if v[1] == 0 then refused = true end
-			-- A step back of the clock is told as the time until then, as from now.
+			-- If the clock was set back, durations are reported from now.
 			v[4], v[5] = (v[4] == NEVER) and -1 or v[4] - now, (v[5] == NEVER) and -1 or v[5] - now
 		end
 		if did then rows[k], changed[k] = row, true end

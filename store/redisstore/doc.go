@@ -16,45 +16,46 @@
 // # Guarantees
 //
 //   - A decision is one script on the server: deciding and charging are one step,
-//     on all limits of a policy or on none, whatever the number of processes. On a
-//     live primary nothing is granted beyond the limits.
-//   - Time is the server's. Clocks of the processes may differ as they like. A
-//     stored instant never goes back, so a server whose clock does grants nothing;
-//     one whose clock jumps ahead forgives what that much time would.
+//     on all limits of a policy or on none, whatever the number of processes. As long as
+//     the primary keeps its data, nothing is granted beyond the limits.
+//   - Time is the server's. The clocks of the processes do not matter. A stored
+//     instant never goes back, so a server clock that is set back grants nothing; one
+//     that jumps ahead refills the limits by that much time.
 //   - Decisions equal package algo's, at the resolution of a microsecond:
 //     RetryAfter and ResetAfter are rounded up to one.
-//   - Nothing is sent twice. A call whose answer is lost may have been carried out
-//     or not; the error says so (weir.ErrUnknown), and Stats counts it. All other errors
+//   - No command is retried. A call whose reply is lost may or may not have been executed;
+//     its error wraps weir.ErrUnknown, and Stats counts it. All other errors
 //     mean that nothing was charged.
-//   - A call ends with its context or after Config.Timeout. A caller who leaves
-//     before the answer gets back what he was charged, as far as that grants nothing
-//     twice; but what he debited was used, and stays.
-//   - Every key in Redis expires soon after it is as if unused.
-//   - Reservations live in Redis: another process can settle them. How many a key has open
-//     does not matter to Take, Reserve, Commit and Renew; a refusal may look at some of
-//     them, to tell exactly when it ends. Who settles again, because the answer was lost, gets the same
-//     outcome until the reservation's expiry; a key remembers 1,000.
-//   - Limits are those that callers bring, unless a Set has replaced them: the newest change wins, in
-//     all processes, and a process that starts changes nothing. Config.OnReplaced reports
-//     replacements by others.
-//   - An error about what lies at one key, because it is not weir's or of a later version, has
-//     weir.ErrState in it. It concerns those who ask for that key, or for the policy whose
-//     record it is, and nobody else. A batch with such a key charges nothing.
+//   - A call ends with its context or after Config.Timeout. If the reply arrives after
+//     that, the charge is refunded, as far as that grants nothing twice. Debits are not
+//     refunded: those units were used.
+//   - Every key in Redis expires soon after its state equals that of an unused key.
+//   - Reservations live in Redis: another process can settle them. The number of open
+//     reservations does not affect the cost of Take, Reserve, Commit and Renew; a refusal may
+//     read some of them, to compute RetryAfter exactly. Settling a reservation again, because the
+//     reply was lost, returns the same outcome until the reservation's expiry; a key remembers
+//     1,000 outcomes.
+//   - A call is decided by the limits of its policy, unless a Set has replaced them: the newest
+//     change wins, in all processes, and starting a process changes nothing. Config.OnReplaced
+//     reports replacements by other processes.
+//   - If the value at a key was not written by weir, or by a later version, the error wraps
+//     weir.ErrState. Only calls for that key fail, or for the policy whose record it is.
+//     A batch with such a key charges nothing.
 //
 // # What it does not promise
 //
-// Redis replicates behind its answers. After a failover a key may have forgotten
-// what it was charged last, so each failover may grant up to one more burst per key. The same
+// Redis replicates asynchronously. A failover may lose the last charges of a key,
+// so each failover may grant up to one more burst per key. The same
 // holds for a restart without persistence, FLUSHALL, and eviction under
-// maxmemory: give Redis a policy of noeviction, and calls fail instead.
+// maxmemory. With the maxmemory-policy noeviction, calls fail instead.
 //
 // In a cluster a batch over several slots cannot be one script; see Store.Do.
 //
 // # How it is fast
 //
-// Calls that meet in a process are sent together. Those for one key become one call
-// of a script that answers each as if they had come one after the other, so a hot
-// key is decided many times per command. Those for different keys share a
+// Concurrent calls of a process are sent together. Calls for one key become one
+// execution of a script, which decides them one after the other, so one command
+// carries many decisions for a hot key. Calls for different keys share a
 // pipeline. A policy of one GCRA limit called "main", the default, has a script of
 // its own and takes 12 bytes in Redis.
 //

@@ -1,4 +1,4 @@
--- epoch.lua returns when the limiter was first started, by whichever process.
+-- epoch.lua returns when the limiter was first started, by any process.
 --
 -- KEYS[1]  the instant, in µs since 1970
 -- ARGV     now, or '' for the server's TIME; the ms to keep it for

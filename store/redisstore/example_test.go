@@ -19,7 +19,7 @@ func ExampleNew() {
 	for range 2 {
 		store, err := redisstore.New(ctx, redisstore.Config{
 			Redis:   redisstore.Server{Addrs: []string{redisstore.ExampleAddr}},
-			Timeout: time.Minute, // the default of 100 ms is for servers in a hurry
+			Timeout: time.Minute, // the default of 100 ms is for servers that need fast decisions
 		})
 		if err != nil {
 			panic(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // A row is there until it is as if unused, and not much longer, although Redis is not
-// told so with every write. Other operations, by other scripts, come in between.
+// sent the expiry with every write. Other operations, by other scripts, come in between.
 func TestRowsOutliveTheirUse(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr())})

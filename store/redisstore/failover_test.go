@@ -17,9 +17,9 @@ import (
 )
 
 // When a master of a cluster dies that has many keys in use, a local tier decides on them
-// alone, and the heir is told what was granted meanwhile: on hundreds of slots, of which the
-// client still takes the dead one for the master. Nothing of that may get lost.
-func TestHeirIsToldAll(t *testing.T) {
+// locally and flushes that usage to the promoted replica: on hundreds of slots, for which the
+// client still has the dead master in its slot table. No usage may be lost.
+func TestPromotedReplicaReceivesAll(t *testing.T) {
 	cluster := redistest.StartCluster(t, redistest.NodeTimeout(time.Second), redistest.Config("cluster-require-full-coverage", "no"))
 	s := open(t, Config{Redis: Server{Addrs: cluster.Addrs(), Timeout: time.Second, DialTimeout: time.Second}, Timeout: 50 * time.Millisecond})
 	local, err := memstore.New(memstore.Config{})
@@ -56,16 +56,16 @@ func TestHeirIsToldAll(t *testing.T) {
 	defer callers.Wait()
 	defer stop.Store(true)
 
-	heir := cluster.ReplicaOf(cluster.Masters()[2])
+	replica := cluster.ReplicaOf(cluster.Masters()[2])
 	cluster.Masters()[2].Kill()
-	eventually(t, "some parts are given up", func() bool { return l.Stats().OpenBreakers > 0 && l.Stats().Unsynced > 100 })
-	eventually(t, "there is an heir", func() bool { return strings.Contains(heir.MustDo("INFO", "replication").Text, "role:master") })
+	eventually(t, "some partitions have an open breaker", func() bool { return l.Stats().OpenBreakers > 0 && l.Stats().Unsynced > 100 })
+	eventually(t, "the replica is promoted", func() bool { return strings.Contains(replica.MustDo("INFO", "replication").Text, "role:master") })
 	owed := l.Stats().Unsynced
-	eventually(t, "all parts are back", func() bool { return l.Stats().OpenBreakers == 0 })
+	eventually(t, "all breakers are closed", func() bool { return l.Stats().OpenBreakers == 0 })
 	stop.Store(true)
 	callers.Wait()
 	eventually(t, "nothing is owed", func() bool { return l.Stats().Unsynced == 0 })
 	if lost := l.Stats().Lost; lost > 0 {
-		t.Errorf("of %d units or so that were granted alone, the heir may not have been told %d", owed, lost)
+		t.Errorf("of about %d units that were granted locally, %d may not have been flushed to the promoted replica", owed, lost)
 	}
 }

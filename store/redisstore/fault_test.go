@@ -74,14 +74,14 @@ func TestScriptsAreForgotten(t *testing.T) {
 	for g := range 16 {
 		all.Go(func() {
 			for time.Now().Before(ended) {
-				asked := time.Now()
+				start := time.Now()
 				d, err := s.Take(context.Background(), policies[g%2], "k", 1)
 				if err != nil || !d.Allowed {
 					t.Errorf("take from %s: %v, error %v", policies[g%2].Name(), d, err)
 					return
 				}
 				taken[g%2].Add(1)
-				slowest.Store(max(slowest.Load(), int64(time.Since(asked))))
+				slowest.Store(max(slowest.Load(), int64(time.Since(start))))
 			}
 		})
 	}
@@ -186,7 +186,7 @@ func repeat(n int, c weir.Charge) (list []weir.Charge) {
 	return list
 }
 
-// A caller that leaves while its call is on the way is told that the outcome is
+// A caller that leaves while its call is in flight gets an error that the outcome is
 // unknown, and what it took is given back.
 func TestCallerLeaves(t *testing.T) {
 	redis := redistest.Start(t)
@@ -260,7 +260,7 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 		_, err := s.Take(context.Background(), p, "other", 1)
 		first <- err
 	}()
-	eventually(t, "a sender to be away", func() bool { return s.Stats().Commands > sent })
+	eventually(t, "a sender to wait for its reply", func() bool { return s.Stats().Commands > sent })
 	ctx, leave := context.WithCancel(context.Background())
 	answer := make(chan error, 1)
 	go func() {
@@ -268,10 +268,10 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 		answer <- err
 	}()
 	eventually(t, "the request to be queued", func() bool {
-		l := s.lanes[0]
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.queue) == 1
+		q := s.queues[0]
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.waiting) == 1
 	})
 	leave()
 	if err := <-answer; !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
@@ -344,7 +344,7 @@ func TestServerHangs(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	redis := redistest.Start(t)
 	to := server(redis.Addr())
-	to.Timeout = 300 * time.Millisecond // then the connection is given up
+	to.Timeout = 300 * time.Millisecond // then the connection is closed
 	s := open(t, Config{Redis: to, Prefix: "hangs:", Timeout: timeout, Now: still})
 	patient := open(t, Config{Redis: server(redis.Addr()), Prefix: "hangs:", Now: still})
 	p := newPolicy(t, "p", weir.Limit{Rate: 1_000_000, Per: weir.Every(1000 * time.Hour)})
@@ -363,11 +363,11 @@ func TestServerHangs(t *testing.T) {
 	for w := range workers {
 		all.Go(func() {
 			for i := range each {
-				asked := time.Now()
+				start := time.Now()
 				if _, err := s.Take(context.Background(), p, "k", 1); err == nil {
 					answered.Add(1)
 				}
-				took[w*each+i] = time.Since(asked)
+				took[w*each+i] = time.Since(start)
 				most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
 			}
 		})
@@ -398,7 +398,7 @@ func TestServerHangs(t *testing.T) {
 	}
 }
 
-// Beyond MaxInFlight callers are sent away at once, and nothing is charged.
+// Beyond MaxInFlight calls are rejected at once, and nothing is charged.
 func TestServerHangsAndQueueIsFull(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr()), Now: still, Timeout: 2 * time.Second, MaxInFlight: 10})
@@ -413,11 +413,11 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
-			asked := time.Now()
+			start := time.Now()
 			_, err := s.Take(context.Background(), p, "k", 1)
 			switch {
-			case errors.Is(err, errBusy) && time.Since(asked) > time.Second:
-				t.Errorf("errBusy came after %v, want it at once", time.Since(asked))
+			case errors.Is(err, errBusy) && time.Since(start) > time.Second:
+				t.Errorf("errBusy came after %v, want it at once", time.Since(start))
 			case errors.Is(err, errBusy) && !errors.Is(err, weir.ErrUnknown):
 				busy.Add(1)
 			case errors.Is(err, errTimeout):
@@ -428,9 +428,9 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 		})
 	}
 	all.Wait()
-	t.Logf("%d callers, 10 in flight: %d were sent away, %d timed out", callers, busy.Load(), late.Load())
+	t.Logf("%d callers, 10 in flight: %d were rejected, %d timed out", callers, busy.Load(), late.Load())
 	if got := s.Stats(); got.Busy != busy.Load() || busy.Load() < callers-3*10 || got.Unknown > late.Load() {
-		t.Errorf("%d callers, 10 in flight and as many with each of two senders: %d were sent away, %d timed out: %+v", callers, busy.Load(), late.Load(), got)
+		t.Errorf("%d callers, 10 in flight and as many with each of two senders: %d were rejected, %d timed out: %+v", callers, busy.Load(), late.Load(), got)
 	}
 	redis.Resume()
 	eventually(t, "a decision after the server is back", func() bool {
@@ -440,7 +440,7 @@ func TestServerHangsAndQueueIsFull(t *testing.T) {
 	eventually(t, "what was taken for those who left to be back", func() bool { return remaining(t, s, p, "k") == 99 })
 }
 
-// A server that has become a replica takes nothing, says so, and is asked again.
+// A server that has become a replica charges nothing, returns an error, and is used again later.
 func TestServerBecomesReadOnly(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr()), Now: still})
@@ -530,7 +530,7 @@ func TestServerLosesEverything(t *testing.T) {
 	}
 }
 
-// What one process sets, the others follow, also for keys that nobody has asked for
+// What one process sets, the others follow, also for keys that were not used
 // since, and as of the instant at which it was set.
 func TestOthersFollowASet(t *testing.T) {
 	redis := redistest.Start(t)
@@ -558,9 +558,9 @@ func TestOthersFollowASet(t *testing.T) {
 			return d.Limit == 20
 		})
 		clock.Add(int64(4 * time.Second)) // the 4 units took 8 s when it was set, so 2 are left
-		wantLeft(t, "a key that was not asked for since", follower, old, "a", 18)
+		wantLeft(t, "a key that was not used since", follower, old, "a", 18)
 		if d, err := follower.Take(context.Background(), old, "b", 1); err != nil || d.Remaining != 17 || d.Limit != 20 {
-			t.Errorf("take from a key that was not asked for since: %s, error %v; want 17 of 20 left", show(d), err)
+			t.Errorf("take from a key that was not used since: %s, error %v; want 17 of 20 left", show(d), err)
 		}
 		wantLeft(t, "for the process that set it", setter, old, "b", 17)
 	}
@@ -629,7 +629,7 @@ func TestBatchAfterAMissedSet(t *testing.T) {
 	wantLeft(t, "what was refused", setter, less, "l", 3)
 }
 
-// A row out of which something was given back is still known as one of its numbers, and
+// A row out of which something was given back is still known as one of its limits, and
 // so converted as of the instant at which they are replaced.
 func TestUndoThenSet(t *testing.T) {
 	redis := redistest.Start(t)
@@ -747,7 +747,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		Redis:   Server{Addrs: sentinel.SentinelAddrs(), Sentinel: sentinel.MasterName()},
 		Timeout: 200 * time.Millisecond,
 	})
-	failOver(t, sentinel, s, "asked", sentinel.Failover)
+	failOver(t, sentinel, s, "requested", sentinel.Failover)
 	if long {
 		sentinel.WaitPromoted()
 		sentinel.WaitInSync()
@@ -809,7 +809,7 @@ func TestCluster(t *testing.T) {
 	t.Run("all or nothing", func(t *testing.T) { clusterTakesAllOrNothing(t, to) })
 	t.Run("reservations", func(t *testing.T) { clusterReserves(t, to) })
 	t.Run("crossing", func(t *testing.T) { clusterCrosses(t, to) })
-	t.Run("detours", func(t *testing.T) { clusterRedirects(t, cluster, to) })
+	t.Run("redirects", func(t *testing.T) { clusterRedirects(t, cluster, to) })
 	t.Run("a master dies", func(t *testing.T) { clusterLosesAMaster(t, cluster, to, nodeTimeout) })
 }
 
@@ -985,7 +985,7 @@ func clusterLosesAMaster(t *testing.T, cluster *redistest.Cluster, to Server, no
 	for _, w := range watched {
 		all.Go(func() { w.run(&ended) })
 	}
-	heir := cluster.ReplicaOf(cluster.Masters()[dead])
+	replica := cluster.ReplicaOf(cluster.Masters()[dead])
 	cluster.Masters()[dead].Kill()
 	killed := time.Now()
 	across := onThree(s, twoWays(t)[0], 3, 3, 3)
@@ -995,7 +995,7 @@ func clusterLosesAMaster(t *testing.T, cluster *redistest.Cluster, to Server, no
 	wantEach(t, "where masters live, after a take of all that failed", s, across[1:], 100, 100)
 	var promoted time.Time
 	eventually(t, "all keys to be back", func() bool {
-		if promoted.IsZero() && strings.Contains(heir.MustDo("INFO", "replication").Text, "role:master") {
+		if promoted.IsZero() && strings.Contains(replica.MustDo("INFO", "replication").Text, "role:master") {
 			promoted = time.Now()
 		}
 		for _, w := range watched {
@@ -1026,13 +1026,13 @@ func clusterLosesAMaster(t *testing.T, cluster *redistest.Cluster, to Server, no
 	}
 }
 
-// clusterKeys returns 50 keys, some of which share a lane although they lie on different
+// clusterKeys returns 50 keys, some of which share a send queue although they lie on different
 // masters.
 func clusterKeys(s *Store, p *weir.Policy) (keys []string) {
-	shared := s.lanes[2*redisconn.Slots/3*clusterLanes/redisconn.Slots]
+	shared := s.queues[2*redisconn.Slots/3*clusterQueues/redisconn.Slots]
 	for i := 0; len(keys) < 50; i++ {
 		key := fmt.Sprint("k", i)
-		if len(keys) < 40 || s.laneOf(rowKey(s.rowPrefix(p.Name()), key)) == shared {
+		if len(keys) < 40 || s.queueOf(rowKey(s.rowPrefix(p.Name()), key)) == shared {
 			keys = append(keys, key)
 		}
 	}
@@ -1049,7 +1049,7 @@ func policyOn(t *testing.T, s *Store, master int) *weir.Policy {
 	}
 }
 
-// A watchedKey is asked for all the time.
+// A watchedKey is used all the time.
 type watchedKey struct {
 	store      *Store
 	policy     *weir.Policy
@@ -1068,14 +1068,14 @@ func (w *watchedKey) ask() error {
 
 func (w *watchedKey) run(ended *atomic.Bool) {
 	for !ended.Load() {
-		asked := time.Now()
+		start := time.Now()
 		if err := w.ask(); err != nil {
 			w.failures.Add(1)
 			w.firstError.CompareAndSwap(nil, &err)
 		} else {
-			w.lastOK.Store(asked.UnixNano())
+			w.lastOK.Store(start.UnixNano())
 		}
-		w.slowest.Store(max(w.slowest.Load(), int64(time.Since(asked))))
+		w.slowest.Store(max(w.slowest.Load(), int64(time.Since(start))))
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -22,7 +22,7 @@ import (
 )
 
 // nodeVariable in the environment makes this test program a node of a fleet. It has
-// what the node is told, in JSON.
+// its instructions, in JSON.
 const nodeVariable = "WEIR_TEST_NODE"
 
 // nodeOrders is what a node does: it opens a store and says "ready". A line on its
@@ -192,7 +192,7 @@ func (n *node) admitted() int64 {
 	return count
 }
 
-// wire returns a limit as nodes are told it.
+// wire returns a limit in the JSON form for nodes.
 func wire(t *testing.T, l weir.Limit) wireLimit {
 	t.Helper()
 	list, err := wireLimits(newPolicy(t, "p", l))
@@ -303,16 +303,16 @@ func TestFleetWithWrongClocks(t *testing.T) {
 	t.Run("gcra", func(t *testing.T) {
 		p := newPolicy(t, "gcra", weir.Limit{Rate: 10, Per: weir.Every(day)})
 		began := timeOf(t, redis)
-		takeInTurns(t, redis, nodes, p, func(call int, asked, told int64) (least, most int64) {
+		takeInTurns(t, redis, nodes, p, func(call int, sent, received int64) (least, most int64) {
 			full := min(10, int64(call)+1) * day.Microseconds() / 10
-			return full - (told - began), full
+			return full - (received - began), full
 		})
 	})
 	t.Run("log", func(t *testing.T) {
 		p := newPolicy(t, "log", weir.Limit{Rate: 10, Per: weir.Every(day), Algorithm: weir.SlidingLog})
 		began := timeOf(t, redis)
-		takeInTurns(t, redis, nodes, p, func(_ int, asked, told int64) (least, most int64) {
-			return day.Microseconds() - (told - began), day.Microseconds()
+		takeInTurns(t, redis, nodes, p, func(_ int, sent, received int64) (least, most int64) {
+			return day.Microseconds() - (received - began), day.Microseconds()
 		})
 	})
 	for name, in := range map[string]time.Duration{"midnight ahead": 4 * time.Second, "midnight behind": -2 * time.Second} {
@@ -320,7 +320,7 @@ func TestFleetWithWrongClocks(t *testing.T) {
 			for try := range 20 { // the day may turn meanwhile
 				m := midnightIn(t, redis, in)
 				p := newPolicy(t, fmt.Sprint("day", in.Seconds(), "-", try), weir.Limit{Rate: 10, Per: weir.Calendar(weir.Day, m.zone)})
-				if takeInTurns(t, redis, nodes, p, func(_ int, asked, told int64) (least, most int64) { return m.next - told, m.next - asked }) {
+				if takeInTurns(t, redis, nodes, p, func(_ int, sent, received int64) (least, most int64) { return m.next - received, m.next - sent }) {
 					return
 				}
 			}
@@ -332,17 +332,17 @@ func TestFleetWithWrongClocks(t *testing.T) {
 // takeInTurns lets nodes take from a limit of 10, each being the first once, and checks
 // what is left and that it resets when resets says, in µs. It returns false if that
 // came meanwhile.
-func takeInTurns(t *testing.T, redis *redistest.Server, nodes []*Store, p *weir.Policy, resets func(call int, asked, told int64) (least, most int64)) bool {
+func takeInTurns(t *testing.T, redis *redistest.Server, nodes []*Store, p *weir.Policy, resets func(call int, sent, received int64) (least, most int64)) bool {
 	t.Helper()
 	for first := range nodes {
 		for call := range 12 {
 			s := nodes[(first+call)%len(nodes)]
-			asked := timeOf(t, redis)
+			sent := timeOf(t, redis)
 			d, err := s.Take(context.Background(), p, fmt.Sprint("k", first), 1)
 			if err != nil {
 				t.Fatalf("call %d, by a node that is %v ahead: %v", call, s.skew, err)
 			}
-			least, most := resets(call, asked, timeOf(t, redis))
+			least, most := resets(call, sent, timeOf(t, redis))
 			if least <= 0 {
 				return false
 			}

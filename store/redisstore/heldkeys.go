@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// heldKeys remembers, for some of the rows that were seen with open holds, that they had some:
-// take.lua would only pass them on, so they are sent to small.lua at once. It may be wrong
-// either way, which costs no more than one script instead of the other.
+// heldKeys is a lossy cache of rows that had open holds: take.lua cannot serve them, so their
+// requests are sent to small.lua directly. A wrong entry costs no more than one script instead of
+// the other.
 type heldKeys struct {
 	seed  maphash.Seed // set once
 	marks [1024]atomic.Uint64
@@ -15,7 +15,7 @@ type heldKeys struct {
 
 func newHeldKeys() *heldKeys { return &heldKeys{seed: maphash.MakeSeed()} }
 
-// note notes whether a row has open holds.
+// note records whether a row has open holds.
 func (h *heldKeys) note(key string, held bool) {
 	sum := maphash.String(h.seed, key) | 1 // 0 marks no row
 	mark := &h.marks[sum>>1%uint64(len(h.marks))]
@@ -27,7 +27,7 @@ func (h *heldKeys) note(key string, held bool) {
 	}
 }
 
-// has says whether a row had open holds when it was last seen.
+// has says whether a row had open holds when it was last used.
 func (h *heldKeys) has(key string) bool {
 	sum := maphash.String(h.seed, key) | 1
 	return h.marks[sum>>1%uint64(len(h.marks))].Load() == sum

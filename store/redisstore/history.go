@@ -13,13 +13,13 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A history is what is known of all policies of one name: which limits were replaced
-// by which others, and when.
+// A history is the policy history of one name: which limits were replaced by which others,
+// and when.
 //
-// Redis has the same as a list, the record (see set.lua). The number of changes over all
-// time is the history's version, and every row has the version that it was written
-// under. A row of an older version is converted when it is next used, as of the instants
-// of the changes since; a row of a later one shows a process that its history is out of
+// Redis has the history as a list, the record (see set.lua). The number of changes over all
+// time is the history's version, and every row has the version under which it was written.
+// A row of an older version is converted when it is next used, as of the instants
+// of the changes since. A row of a later version shows a process that its history is out of
 // date. Usually the process knows that already, because the server notifies it when a
 // record is written.
 type history struct {
@@ -33,13 +33,13 @@ type history struct {
 	changes atomic.Pointer[[]change] // in order; replaced by whoever holds the lock, never modified
 	first   atomic.Int64             // the version when the record was first loaded; -1 before that
 
-	locked chan struct{}           // holds an element while somebody has the lock, which guards the record and the fields below
+	locked chan struct{}           // a lock with a timeout: full while it is held; guards the record and the fields below
 	known  map[uint64]*weir.Policy // the policies of changes, by fingerprint
-	tries  atomic.Int64            // to load the record; read by anybody
-	err    error                   // of the last try
+	tries  atomic.Int64            // attempts to load the record; read without the lock
+	err    error                   // of the last attempt
 
 	mu    sync.Mutex       // guards the field below
-	noted map[uint64]noted // what this process knows to be in force, by the fingerprint of what callers bring
+	noted map[uint64]noted // the limits last known to be in force, by the fingerprint of the callers' limits
 }
 
 // A change is one Set.
@@ -52,8 +52,8 @@ type change struct {
 	text     string // as it is in Redis
 }
 
-// recordAge is after how long a record is loaded again without a notification: those
-// are lost with a connection.
+// recordAge is the age at which a record is loaded again without a notification, since
+// notifications may be lost with a connection.
 const recordAge = 10 * time.Second
 
 // historyOf returns the history of a name.
@@ -79,7 +79,7 @@ func (h *history) version() int {
 	return changes[len(changes)-1].version
 }
 
-// lock waits for the lock, but not longer than ctx.
+// lock acquires the lock, unless ctx ends first.
 func (h *history) lock(ctx context.Context) error {
 	select {
 	case h.locked <- struct{}{}:
@@ -91,8 +91,8 @@ func (h *history) lock(ctx context.Context) error {
 
 func (h *history) unlock() { <-h.locked }
 
-// refresh loads the record if it may have changed. Of concurrent callers one loads it, and
-// if that fails the others do not try again.
+// refresh loads the record if it may have changed. Of concurrent callers one loads it; if
+// that fails, the others return the same error.
 func (h *history) refresh(ctx context.Context) error {
 	before := h.tries.Load()
 	if err := h.lock(ctx); err != nil {
@@ -112,8 +112,8 @@ func (h *history) mayHaveChanged(now weir.Instant) bool {
 	return h.stale.Load() || now.Sub(weir.Instant(h.loaded.Load())) > recordAge
 }
 
-// loadLocked loads the record. A failure is an error only if the record is stale; if it
-// is merely old, the known changes are used a while longer.
+// loadLocked loads the record. A failure is an error only if the record is stale; if the
+// record is merely old, the known changes remain in use.
 func (h *history) loadLocked(ctx context.Context) error {
 	stale := h.stale.Swap(false) // before reading: a later change makes it stale again
 	h.loaded.Store(int64(weir.Now()))
@@ -189,7 +189,7 @@ func (h *history) parse(texts []string) ([]change, error) {
 }
 
 func (h *history) parseOne(text string) (change, error) {
-	for _, c := range *h.changes.Load() { // those that were known stay the same objects
+	for _, c := range *h.changes.Load() { // known changes keep their policies
 		if c.text == text {
 			return c, nil
 		}
@@ -258,8 +258,8 @@ func (h *history) policy(limits []wireLimit) (*weir.Policy, error) {
 	return p, nil
 }
 
-// inForce returns the policy that decides for those who bring p, the last change that
-// made it so, nil if none concerns p, and the history's version.
+// inForce returns the policy in force for calls with p, the last change that replaced p or
+// nil, and the history's version.
 func (h *history) inForce(p *weir.Policy) (in *weir.Policy, last *change, version int) {
 	changes := *h.changes.Load()
 	for i := range changes {
@@ -280,9 +280,9 @@ func (h *history) past(since, version int) []byte {
 		if c.version <= since || c.version > version {
 			continue
 		}
-		n, err := h.store.newNumbers(c.new, h, c.version)
+		n, err := h.store.compileLimits(c.new, h, c.version)
 		if err != nil {
-			continue // Set has refused it; another program may not have
+			continue // not written by this package's Set, which would have refused it
 		}
 		if !first {
 			b = append(b, ',')
@@ -296,14 +296,15 @@ func (h *history) past(since, version int) []byte {
 // Set puts new in force wherever old was, in every process that uses the same Redis
 // and prefix. Keys' units in use are kept as of this instant; each key's are
 // converted when the key is next used, so Set costs the same whatever the
-// number of keys. What new cannot represent is then cut to the most that it can.
+// number of keys. Units in use beyond what new can represent are dropped.
 //
-// The newest change wins, and only a Set is a change. A process that starts, or begins to
-// bring old limits again, changes nothing: if they were replaced, it is decided by the
-// replacement, for up to 400 days after the last change, and Config.OnReplaced reports it. Set(ctx, p, p)
-// puts p in force again, as it is, wherever it was replaced; if it was not, that does nothing.
-// Limits that no Set has replaced are decided by as they are brought: two processes that bring
-// different limits under one name, as in a rolling deployment, share the counters, and each decides by its own.
+// The newest change wins, and only a Set is a change. A process that starts, or uses old limits
+// again, changes nothing: if its limits were replaced, the replacement decides its calls,
+// for up to 400 days after the last change, and Config.OnReplaced reports it. Set(ctx, p, p)
+// puts p in force again wherever it was replaced; if it was not, that does nothing.
+// Limits that no Set has replaced decide the calls that use them: two processes with
+// different limits under one name, as in a rolling deployment, share the counters, and each
+// decides by its own limits.
 //
 // Other processes receive a change by a push from the server, usually within a
 // millisecond, and at the latest with the first row that was written under new.
@@ -315,7 +316,7 @@ func (s *Store) Set(ctx context.Context, old, new *weir.Policy) error {
 		return err
 	}
 	h := s.historyOf(new.Name())
-	if _, err := s.newNumbers(new, h, 0); err != nil {
+	if _, err := s.compileLimits(new, h, 0); err != nil {
 		return err
 	}
 	ctx, cancel := s.withDeadline(ctx)
@@ -339,7 +340,7 @@ func (s *Store) Set(ctx context.Context, old, new *weir.Policy) error {
 		}
 		h.stale.Store(true) // another process was faster
 	}
-	return fmt.Errorf("redisstore: set: policy %q: other processes change it all the time", new.Name())
+	return fmt.Errorf("redisstore: set: policy %q: other processes keep changing it", new.Name())
 }
 
 // setLocked adds to the record, unless that has changed since it was loaded.

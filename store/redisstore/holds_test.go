@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// commands returns how often a server was told what, by scripts and by others.
+// commands returns how often a server executed each command, from scripts and clients.
 func commands(redis *redistest.Server) string {
 	var list []string
 	for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`).FindAllStringSubmatch(redis.MustDo("INFO", "commandstats").Text, -1) {

@@ -6,20 +6,20 @@ import "strings"
 //
 //	weir:{api:alice}            the row of one subject under one policy
 //	weir:{api:alice}:expiries   its reservations by expiry, if there are any: a sorted set
-//	weir:{api:alice}:holds      what is known of each: a hash
-//	weir:set:{api}              what was set in place of that policy's limits
+//	weir:{api:alice}:holds      the state of each reservation: a hash
+//	weir:set:{api}              the history of that policy's limits
 //	weir:epoch                  when the limiter was first started
 //
-// All that a decision touches has one hash tag, so it lies on one node of a cluster.
-// Braces in what users send are escaped, lest they choose the slot; so is the
-// escape, and in a policy's name the colon, so that no two pairs share a row.
+// All keys of a decision have one hash tag, so they are on one node of a cluster.
+// Braces in subjects are escaped, so that users cannot choose the slot; so are the
+// escape character and, in a policy's name, the colon, so that no two pairs share a row.
 
 var (
 	inPolicy  = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D", ":", "%3A")
 	inSubject = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 )
 
-// rowPrefix returns how the keys of a policy's rows begin.
+// rowPrefix returns the prefix of the keys of a policy's rows.
 func (s *Store) rowPrefix(policy string) string {
 	return s.prefix + "{" + inPolicy.Replace(policy) + ":"
 }
@@ -37,10 +37,10 @@ func appendRowKey(b []byte, prefix, subject string) []byte {
 // expiriesKey returns the key of a row's reservations by expiry.
 func expiriesKey(row string) string { return row + ":expiries" }
 
-// holdsKey returns the key of what is known of a row's reservations.
+// holdsKey returns the key of a row's reservations by id.
 func holdsKey(row string) string { return row + ":holds" }
 
-// isSpecial says whether a subject has to be escaped.
+// isSpecial says whether a subject must be escaped.
 func isSpecial(subject string) bool {
 	for i := range len(subject) {
 		if c := subject[i]; c == '%' || c == '{' || c == '}' {
@@ -50,7 +50,7 @@ func isSpecial(subject string) bool {
 	return false
 }
 
-// setKeys is how the keys of all policies' records of what was set begin.
+// setKeys returns the prefix of the keys of all records.
 func (s *Store) setKeys() string { return s.prefix + "set:" }
 
 func (s *Store) setKey(policy string) string {

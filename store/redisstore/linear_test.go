@@ -16,7 +16,7 @@ import (
 )
 
 // One key is linearizable: whatever many goroutines ask at once, over one store that
-// combines what they ask or over two, could have been asked one after the other.
+// combines their calls or over two, are as if they were made one after the other.
 func TestLinearizable(t *testing.T) {
 	redis := redistest.Start(t)
 	for _, algorithm := range []weir.Algorithm{weir.FixedWindow, weir.GCRA} {
@@ -26,7 +26,7 @@ func TestLinearizable(t *testing.T) {
 					seed := rand.Uint64()
 					history := record(t, redis, seed, algorithm, stores)
 					if !porcupine.CheckOperations(counter(capacity), history) {
-						t.Fatalf("seed %d: %d calls in parallel gave answers that no order of them gives:\n%s", seed, len(history), told(history))
+						t.Fatalf("seed %d: %d calls in parallel gave answers that no order of them gives:\n%s", seed, len(history), historyText(history))
 					}
 				}
 			})
@@ -39,7 +39,7 @@ func TestLinearizable(t *testing.T) {
 func TestLinearizableCanFail(t *testing.T) {
 	history := record(t, redistest.Start(t), rand.Uint64(), weir.GCRA, 1)
 	if porcupine.CheckOperations(counter(capacity+1), history) {
-		t.Errorf("a history of %d units passes for one of %d:\n%s", capacity, capacity+1, told(history))
+		t.Errorf("a history of %d units passes for one of %d:\n%s", capacity, capacity+1, historyText(history))
 	}
 	for _, end := range []struct {
 		what   string
@@ -56,7 +56,7 @@ func TestLinearizableCanFail(t *testing.T) {
 		longer = append(longer, then(longer, input{weir.TakeEach, 1}, output{true, capacity - 1}))
 		longer = append(longer, then(longer, input{weir.TakeEach, 1}, end.answer))
 		if got := porcupine.CheckOperations(counter(capacity), longer); got != end.right {
-			t.Errorf("a history that ends with %s: the checker says %t, want %t:\n%s", end.what, got, end.right, told(longer))
+			t.Errorf("a history that ends with %s: the checker says %t, want %t:\n%s", end.what, got, end.right, historyText(longer))
 		}
 	}
 }
@@ -104,7 +104,7 @@ func counter(units int64) porcupine.Model {
 }
 
 // record lets goroutines ask for one key as fast as they can, and returns what they
-// asked and were told, and when.
+// called and got, and when.
 func record(t *testing.T, redis *redistest.Server, seed uint64, algorithm weir.Algorithm, stores int) []porcupine.Operation {
 	t.Helper()
 	const goroutines, each = 8, 60
@@ -162,8 +162,8 @@ func ask(s *Store, p *weir.Policy, in input) (output, error) {
 	return output{b.Decisions[0].Allowed, b.Decisions[0].Remaining}, err
 }
 
-// told tells a history in the order of its calls.
-func told(history []porcupine.Operation) (text string) {
+// historyText formats a history in the order of its calls.
+func historyText(history []porcupine.Operation) (text string) {
 	history = slices.Clone(history)
 	slices.SortFunc(history, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
 	for _, o := range history {

@@ -9,17 +9,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A Replacement is a change, made by another process, of what is in force for limits that
-// callers of this process bring.
+// A Replacement is a change, made by another process, of the limits in force for a policy that
+// callers of this process use.
 type Replacement struct {
-	// Brought is the policy that callers bring.
+	// Brought is the policy of the callers.
 	Brought *weir.Policy
 
-	// Old was in force for them until the change.
+	// Old is the policy that was in force for them before the change.
 	Old *weir.Policy
 
-	// InForce decides for them now. It has the limits of Brought if the change has put these in
-	// force again.
+	// InForce is the policy in force for them now. It has the limits of Brought if the change
+	// has put these in force again.
 	InForce *weir.Policy
 
 	// Since is when the change was made, by Redis's clock.
@@ -32,11 +32,11 @@ type Replacement struct {
 
 // warnReplaced is the default of Config.OnReplaced.
 func warnReplaced(r Replacement) {
-	slog.Warn("redisstore: another process has changed the limits of a policy, and callers are decided by these; Set(ctx, p, p) puts p in force again",
+	slog.Warn("redisstore: another process has changed the limits of a policy, and its limits are in force; Set(ctx, p, p) puts p in force again",
 		"policy", r.Brought.Name(), "brought", limitsText(r.Brought), "in_force", limitsText(r.InForce), "since", r.Since)
 }
 
-// limitsText returns limits for people: "10 per 1m0s, hourly 100 per 1h0m0s".
+// limitsText formats limits: "10 per 1m0s, hourly 100 per 1h0m0s".
 func limitsText(p *weir.Policy) string {
 	var list []string
 	for _, l := range p.Limits() {
@@ -49,18 +49,18 @@ func limitsText(p *weir.Policy) string {
 	return strings.Join(list, ", ")
 }
 
-// noted is what is known to be in force for the limits that callers bring.
+// noted is the last known state of the limits in force for a caller's policy.
 type noted struct {
 	inForce uint64 // fingerprint
 	version int    // of the history that said so
 }
 
-// note compares what is in force for those who bring p, since the change last, with what was
-// known, and reports the difference unless it is this Store's own. Of concurrent callers one
+// note compares the limits in force for p, since the change last, with those last noted, and
+// reports a difference unless this Store made the change. Of concurrent callers one
 // reports; a caller with an older version of the history is ignored.
 func (h *history) note(p *weir.Policy, last *change, version int) {
 	if last == nil {
-		return // nothing has ever been in force for p but p
+		return // p was never replaced
 	}
 	brought, in := fingerprint(p), fingerprint(last.new)
 	h.mu.Lock()
@@ -83,7 +83,7 @@ func (h *history) note(p *weir.Policy, last *change, version int) {
 	})
 }
 
-// noteOwn notes that new is in force for those who bring old, and new, by this Store's own Set.
+// noteOwn notes that this Store's own Set has put new in force for old and new.
 func (h *history) noteOwn(old, new *weir.Policy) {
 	in := noted{fingerprint(new), h.version()}
 	h.mu.Lock()
@@ -92,7 +92,7 @@ func (h *history) noteOwn(old, new *weir.Policy) {
 	h.noteLocked(in.inForce, in)
 }
 
-// noteLocked requires h.mu. There is one entry at most for each of the limits that a Set was about.
+// noteLocked requires h.mu. There is at most one entry for each policy that was part of a Set.
 func (h *history) noteLocked(brought uint64, in noted) {
 	if h.noted == nil {
 		h.noted = map[uint64]noted{}
@@ -100,8 +100,8 @@ func (h *history) noteLocked(brought uint64, in noted) {
 	h.noted[brought] = in
 }
 
-// replaced calls Config.OnReplaced, in order, in a goroutine that runs while there is something
-// to report.
+// replaced calls Config.OnReplaced, in order, in a goroutine that runs while the queue is not
+// empty.
 type replaced struct {
 	hook func(Replacement) // set by New
 
@@ -141,7 +141,7 @@ func (r *replaced) run() {
 	}
 }
 
-// close waits until everything was reported; what comes later is dropped.
+// close waits until everything queued was reported; later replacements are dropped.
 func (r *replaced) close() {
 	r.mu.Lock()
 	r.closed = true

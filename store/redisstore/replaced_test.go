@@ -123,7 +123,7 @@ func TestReportedOnce(t *testing.T) {
 	const prefix = "once:"
 	a := open(t, Config{Redis: server(redis.Addr()), Prefix: prefix, OnReplaced: own.add})
 	b := open(t, Config{Redis: server(redis.Addr()), Prefix: prefix, OnReplaced: others.add})
-	crowd := func() {
+	callers := func() {
 		var all sync.WaitGroup
 		for _, s := range []*Store{a, b} {
 			for i := range 32 {
@@ -136,12 +136,12 @@ func TestReportedOnce(t *testing.T) {
 		}
 		all.Wait()
 	}
-	crowd()
+	callers()
 	var want []string
 	for i := 1; i < len(v); i++ {
 		mustSet(t, a, v[i-1], v[i])
 		pushed(t, b)
-		crowd() // of which one loads the record
+		callers() // of which one loads the record
 		for _, s := range []*Store{a, b} {
 			if got := limit(t, s, v[0]); got != int64(10*(i+1)) {
 				t.Errorf("limit %d after change %d", got, i)

@@ -1,5 +1,5 @@
--- restore.lua puts back entries of a record of what was set that the server has
--- lost, for example in a failover.
+-- restore.lua writes entries of a record that the server has lost, for example in a
+-- failover.
 --
 -- KEYS[1]  the record
 -- ARGV     the version before the first entry; the ms to keep the record for; entries

@@ -37,8 +37,8 @@ var (
 	epochScript   = newScript(epochText)
 )
 
-// A script is sent by the hash of its text, and only a server that does not know it
-// gets the text.
+// A script is called by the hash of its text; the text is sent only to a server that does
+// not have it.
 type script struct{ text, sha string }
 
 func newScript(text string) *script {
@@ -46,7 +46,7 @@ func newScript(text string) *script {
 	return &script{text, hex.EncodeToString(sum[:])}
 }
 
-// command returns a call of the script: by name, or with its text.
+// command returns a call of the script: if named by hash, else with its text.
 func (c *script) command(b rueidis.Builder, named bool, keys, args []string) rueidis.Completed {
 	if named {
 		return b.Evalsha().Sha1(c.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
@@ -54,13 +54,13 @@ func (c *script) command(b rueidis.Builder, named bool, keys, args []string) rue
 	return b.Eval().Script(c.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
 }
 
-// unknownScript says whether the server did not know a script, and so did nothing.
+// unknownScript says whether the server does not have a script, and so executed nothing.
 func unknownScript(err error) bool {
 	r, ok := rueidis.IsRedisErr(err)
 	return ok && strings.HasPrefix(r.Error(), "NOSCRIPT")
 }
 
-// eval calls a script by itself, which decisions never do: they go through a lane.
+// eval calls a script outside the send queues. Decisions never use it.
 func (s *Store) eval(ctx context.Context, c *script, keys, args []string) rueidis.RedisResult {
 	r := s.ask(ctx, c.command(s.client.B(), true, keys, args))
 	if unknownScript(r.Error()) {

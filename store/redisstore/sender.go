@@ -11,14 +11,14 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A sender sends what has gathered in a lane, and hands out the answers.
+// A sender sends the requests of a send queue in batches, and delivers the replies.
 type sender struct {
-	store  *Store
-	lane   *lane
-	place  int            // in the lane
-	client rueidis.Client // this sender's own
-	failed int64          // how many failures the store had seen when this client last answered
-	lost   lost           // of a cluster's: what failed
+	store    *Store
+	queue    *sendQueue
+	place    int            // index in the queue
+	client   rueidis.Client // this sender's own
+	failed   int64          // the store's failure count when this client last replied
+	failures recentFailures // in a cluster
 
 	// Reused from one round to the next.
 	requests []*request
@@ -30,41 +30,40 @@ type sender struct {
 	keys     []string
 	args     []string
 	commands []rueidis.Completed
-	ways     []way // of commands
+	routes   []route // of commands
 }
 
-// A row is the requests for one key that take.lua serves with one run after the
-// other.
+// A row is the requests for one key, which take.lua serves in order.
 type row struct {
 	key      string
-	n        *numbers
+	n        *compiledLimits
 	requests []*request
 }
 
 // A take is one call of take.lua: rows[from:to].
 type take struct {
 	from, to int
-	brief    int // so many numbers are said of each row; 0 = it depends
+	brief    int // values in the reply for each row; 0 = it depends
 }
 
-// A pending is a call, and who waits for it: one request with a call of
-// its own, or several Takes from one key.
+// A pending is a call and the requests that wait for it: one request with a call of
+// its own, or several Takes.
 type pending struct {
 	*call
 	requests []*request
 }
 
-// rowsPerCall is how many rows one call of take.lua serves where they may lie on any
-// slot. More would save little, and hold up others on the server.
+// rowsPerCall is how many rows one call of take.lua serves, except in a cluster. More
+// would save little, and delay other commands on the server.
 const rowsPerCall = 32
 
-func newSender(l *lane, place int, client rueidis.Client) *sender {
-	return &sender{store: l.store, lane: l, place: place, client: client, lost: lost{slots: map[uint16]bool{}}, places: map[string]int{}}
+func newSender(q *sendQueue, place int, client rueidis.Client) *sender {
+	return &sender{store: q.store, queue: q, place: place, client: client, failures: recentFailures{slots: map[uint16]bool{}}, places: map[string]int{}}
 }
 
 func (s *sender) run() {
 	for {
-		s.requests = s.lane.next(s.place, s.requests, len(s.rows))
+		s.requests = s.queue.next(s.place, s.requests, len(s.rows))
 		if len(s.requests) == 0 {
 			return
 		}
@@ -76,14 +75,14 @@ func (s *sender) run() {
 		s.sendCalls()
 		s.store.under.Add(int64(-len(s.requests)))
 		if isMany(len(s.rows), len(s.requests)) {
-			runtime.Gosched() // lets those who were just answered come back, to go out together
+			runtime.Gosched() // lets callers that just got their reply run, so that their next calls are sent together
 		}
 	}
 }
 
-// tryConnection makes sure that the connection is not one that broke while it was not
-// used: what is sent over such a one has an unknown outcome. That is worth a round trip
-// only if another call has failed since this client's last answer.
+// tryConnection pings the server, in case the connection broke while it was idle: a call that
+// is sent over a broken connection has an unknown outcome. That is worth a round trip
+// only if another call has failed since this client's last reply.
 func (s *sender) tryConnection() error {
 	failures := s.store.counts.failures.Load()
 	if failures == s.failed || s.store.cluster { // a cluster's client has many connections
@@ -93,7 +92,7 @@ func (s *sender) tryConnection() error {
 	defer cancel()
 	ping := s.client.B().Ping().Build().Pin()
 	err := s.client.Do(ctx, ping).Error()
-	if err != nil { // the first may only have found out; the second connects again
+	if err != nil { // the first may only have detected a broken connection; the second reconnects
 		err = s.client.Do(ctx, ping).Error()
 	}
 	if err == nil {
@@ -102,9 +101,9 @@ func (s *sender) tryConnection() error {
 	return err
 }
 
-// failAll answers everything that was not sent.
+// failAll ends all requests of the batch with an error before they are sent.
 func (s *sender) failAll(err error) {
-	err = fmt.Errorf("redisstore: not sent: %v", err) // whatever became of the ping, nothing was charged
+	err = fmt.Errorf("redisstore: not sent: %v", err) // %v, since ErrUnknown of the ping says nothing about the requests
 	for i := range s.rows {
 		for _, r := range s.rows[i].requests {
 			s.fail(r, err)
@@ -118,8 +117,8 @@ func (s *sender) failAll(err error) {
 	s.rows, s.calls = s.rows[:0], nil
 }
 
-// sort puts each request into the row of its key or, where take.lua does not serve
-// it, into a call.
+// sort adds each request to the row of its key or, if take.lua does not serve it, to
+// a call.
 func (s *sender) sort() {
 	s.rows, s.calls = s.rows[:0], s.calls[:0]
 	clear(s.places)
@@ -149,7 +148,7 @@ func (s *sender) sortTake(r *request) {
 	}
 }
 
-// spare returns the list of the row that was last in this place.
+// spare returns the request list of the row that was last at this index, for reuse.
 func (s *sender) spare() []*request {
 	if len(s.rows) < cap(s.rows) {
 		return s.rows[:len(s.rows)+1][len(s.rows)].requests[:0]
@@ -157,9 +156,9 @@ func (s *sender) spare() []*request {
 	return nil
 }
 
-// addToCall lets do.lua serve a Take, together with others: with those from the same
-// key or, where keys may lie on any slot, with any. A row that take.lua has passed on most
-// likely has holds.
+// addToCall adds a Take to a call of do.lua: in a cluster to one for the same key,
+// otherwise to any. passedOn says that take.lua could not serve the row, most likely because
+// it has holds.
 func (s *sender) addToCall(r *request, passedOn bool) {
 	ch := charge{key: r.key, n: r.n, cost: r.cost}
 	for _, p := range s.calls {
@@ -174,7 +173,7 @@ func (s *sender) addToCall(r *request, passedOn bool) {
 	s.calls = append(s.calls, p)
 }
 
-// addToSmallCall lets small.lua serve a Take from a row with holds, together with others from it.
+// addToSmallCall adds a Take from a row with holds to the call of small.lua for that row.
 func (s *sender) addToSmallCall(r *request) {
 	for _, p := range s.calls {
 		if p.takes() && !p.large && p.charges[0].key == r.key {
@@ -195,7 +194,7 @@ func (p *pending) takes() bool {
 	return len(p.requests) > 0 && p.requests[0].call == nil && p.tries == 0
 }
 
-// sendTakes sends all rows, those under the same numbers together.
+// sendTakes sends all rows, grouping rows with the same compiled limits.
 func (s *sender) sendTakes() {
 	if len(s.rows) == 0 {
 		return
@@ -216,8 +215,8 @@ func (s *sender) sendTakes() {
 	s.exchange(len(s.takes), func(i int, named bool) rueidis.Completed {
 		keys, args := s.encodeTake(&s.takes[i])
 		return takeScript.command(s.client.B(), named, keys, args)
-	}, func(i int, numbers []int64, err error) {
-		s.decodeTake(&s.takes[i], numbers, err)
+	}, func(i int, values []int64, err error) {
+		s.decodeTake(&s.takes[i], values, err)
 	})
 }
 
@@ -247,7 +246,7 @@ func (m *small) runs(requests []*request) string {
 	var b []byte
 	eachRun(requests, func(units int64, run []*request) {
 		if units == 0 || units > m.cap {
-			b = doubles(b, 0, 0, 0) // it is asked only how things are
+			b = doubles(b, 0, 0, 0) // nothing can be taken: only read the state
 			return
 		}
 		c := m.span(units)
@@ -268,21 +267,21 @@ func eachRun(requests []*request, f func(units int64, run []*request)) {
 	}
 }
 
-// decodeTake hands out what take.lua answered.
-func (s *sender) decodeTake(t *take, numbers []int64, err error) {
+// decodeTake delivers the reply of take.lua.
+func (s *sender) decodeTake(t *take, values []int64, err error) {
 	var now int64
 	if err == nil {
-		now, numbers = numbers[0], numbers[1:]
+		now, values = values[0], values[1:]
 	}
 	for i := t.from; i < t.to; i++ {
 		row := &s.rows[i]
 		if err == nil && t.brief > 0 {
-			s.decodeBrief(row, now, numbers[:t.brief])
-			numbers = numbers[t.brief:]
+			s.decodeBrief(row, now, values[:t.brief])
+			values = values[t.brief:]
 			continue
 		}
 		if err == nil {
-			numbers = s.decodeRow(row, now, numbers)
+			values = s.decodeRow(row, now, values)
 			continue
 		}
 		for _, r := range row.requests {
@@ -295,24 +294,24 @@ func (s *sender) decodeTake(t *take, numbers []int64, err error) {
 	}
 }
 
-// concernsOne says whether an error is about one row or policy, so that others need
-// not suffer from it. Nothing was done.
+// concernsOne says whether an error is about one row or policy, so that the other requests
+// of the call can be sent again without it. Nothing was changed.
 func concernsOne(err error) bool {
 	return errors.Is(err, errOverfull) || errors.Is(err, weir.ErrReserveOnly) || errors.Is(err, weir.ErrState) || isState(err)
 }
 
-// decodeBrief hands out the answer to the one request of a row, for one unit.
-func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
+// decodeBrief delivers the reply to the only request of a row, for one unit.
+func (s *sender) decodeBrief(row *row, now int64, values []int64) {
 	m, r := row.n.small, row.requests[0]
-	ahead := pair{w: numbers[0] >> 1}
-	if len(numbers) > 1 {
-		ahead.f = numbers[1]
+	ahead := pair{w: values[0] >> 1}
+	if len(values) > 1 {
+		ahead.f = values[1]
 	}
 	switch {
-	case numbers[0] < 0:
+	case values[0] < 0:
 		s.addToCall(r, true)
 		return
-	case numbers[0]&1 == 1:
+	case values[0]&1 == 1:
 		r.decision = m.admitted(m.plus(ahead, m.one))
 	default:
 		r.decision = m.refused(ahead, 1)
@@ -322,13 +321,13 @@ func (s *sender) decodeBrief(row *row, now int64, numbers []int64) {
 	}
 }
 
-func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) {
+func (s *sender) decodeRow(row *row, now int64, values []int64) (rest []int64) {
 	m := row.n.small
-	mine, ahead := numbers[0] >= 0, pair{numbers[0], numbers[1]}
-	numbers = numbers[2:]
+	mine, ahead := values[0] >= 0, pair{values[0], values[1]}
+	values = values[2:]
 	eachRun(row.requests, func(units int64, run []*request) {
-		admitted := int(numbers[0])
-		numbers = numbers[1:]
+		admitted := int(values[0])
+		values = values[1:]
 		for i, r := range run {
 			switch {
 			case !mine:
@@ -347,13 +346,13 @@ func (s *sender) decodeRow(row *row, now int64, numbers []int64) (rest []int64) 
 			}
 		}
 	})
-	return numbers
+	return values
 }
 
-// exchange sends n commands in one pipeline and calls answered with each answer. What
-// a server did not do because it does not know the script is sent again: the first
-// with the text, and then the others by name.
-func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) {
+// exchange sends n commands in one pipeline and calls answered with each reply. Commands
+// that a server did not execute because it does not have the script are sent again: the first
+// with the script's text, and then the others by hash.
+func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) {
 	s.order = s.order[:0]
 	for i := range n {
 		s.order = append(s.order, i)
@@ -362,40 +361,40 @@ func (s *sender) exchange(n int, command func(i int, named bool) rueidis.Complet
 		s.store.counts.scripts.Add(1)
 		s.store.counts.commands.Add(1)
 		cmd := command(due[0], false)
-		w := s.wayOf(cmd, weir.Now())
-		numbers, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
-		s.arrived(w, err)
-		answered(due[0], numbers, err)
+		w := s.routeOf(cmd, weir.Now())
+		values, err := s.client.Do(context.Background(), w.send(cmd)).AsIntSlice()
+		s.noteReply(w, err)
+		answered(due[0], values, err)
 		due = s.pipeline(due[1:], command, answered)
 	}
 }
 
-// pipeline sends commands by name and returns those whose script was not known.
-func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, numbers []int64, err error)) (unknown []int) {
+// pipeline sends commands by hash and returns those whose script the server does not have.
+func (s *sender) pipeline(places []int, command func(i int, named bool) rueidis.Completed, answered func(i int, values []int64, err error)) (unknown []int) {
 	if len(places) == 0 {
 		return nil
 	}
-	s.commands, s.ways = s.commands[:0], s.ways[:0]
+	s.commands, s.routes = s.commands[:0], s.routes[:0]
 	now := weir.Now()
 	for _, i := range places {
 		cmd := command(i, true)
-		w := s.wayOf(cmd, now)
-		s.commands, s.ways = append(s.commands, w.send(cmd)), append(s.ways, w)
+		w := s.routeOf(cmd, now)
+		s.commands, s.routes = append(s.commands, w.send(cmd)), append(s.routes, w)
 	}
 	s.store.counts.commands.Add(int64(len(places)))
 	for k, r := range s.client.DoMulti(context.Background(), s.commands...) {
-		numbers, err := r.AsIntSlice()
-		s.arrived(s.ways[k], err)
+		values, err := r.AsIntSlice()
+		s.noteReply(s.routes[k], err)
 		if unknownScript(err) {
 			unknown = append(unknown, places[k])
 			continue
 		}
-		answered(places[k], numbers, err)
+		answered(places[k], values, err)
 	}
 	return unknown
 }
 
-// sendCalls sends all calls, and sends again those that the script asks to.
+// sendCalls sends all calls, and sends calls again as requested by the script.
 func (s *sender) sendCalls() {
 	for len(s.calls) > 0 {
 		round := s.calls
@@ -406,17 +405,17 @@ func (s *sender) sendCalls() {
 			}
 			script, keys, args := round[i].encode(s.store)
 			return script.command(s.client.B(), named, keys, args)
-		}, func(i int, numbers []int64, err error) {
-			s.answered(round[i], numbers, err)
+		}, func(i int, values []int64, err error) {
+			s.answered(round[i], values, err)
 		})
 	}
 }
 
-// answered takes the answer to a call.
-func (s *sender) answered(p *pending, numbers []int64, err error) {
+// answered handles the reply to a call.
+func (s *sender) answered(p *pending, values []int64, err error) {
 	p.err = err
-	if err == nil && !p.decode(numbers) {
-		if p.small { // it is do.lua's, as it is
+	if err == nil && !p.decode(values) {
+		if p.small { // small.lua could not serve it: do.lua will
 			s.calls = append(s.calls, p)
 			return
 		}
@@ -447,33 +446,33 @@ func (s *sender) answered(p *pending, numbers []int64, err error) {
 	}
 }
 
-// again sends a call again, changed as the script asked for. If it cannot, the call
-// has an error.
+// again sends a call again with what the script requested. If that is not possible, it sets
+// the call's error.
 func (s *sender) again(p *pending) bool {
 	if p.tries++; p.tries >= maxTries {
 		p.err = errChanging
 		return false
 	}
-	if p.err = p.renumber(s.store); p.err != nil {
+	if p.err = p.resolveAgain(s.store); p.err != nil {
 		return false
 	}
 	s.calls = append(s.calls, p)
 	return true
 }
 
-// fail answers a request with an error.
+// fail ends a request with an error.
 func (s *sender) fail(r *request, err error) {
 	r.err = s.store.failed(err)
 	if _, answered := rueidis.IsRedisErr(err); !answered {
 		s.store.counts.failures.Add(1)
 	}
-	unknown := errors.Is(r.err, weir.ErrUnknown) // the request is the caller's once it is answered
+	unknown := errors.Is(r.err, weir.ErrUnknown) // answer hands the request to the caller
 	if r.answer() && unknown {
 		s.store.counts.unknown.Add(1)
 	}
 }
 
-// giveBack undoes what was done for a caller who has left, as of the server's now.
+// giveBack refunds the charges of a caller who has left, as of the server's now.
 func (s *sender) giveBack(r *request, now int64) {
 	undo := r.undo(now)
 	if undo == nil {
@@ -507,7 +506,7 @@ func (r *request) undo(now int64) *call {
 		if r.call.outcomes[i][0] == 0 || ch.cost == 0 && undo.op == opRefund {
 			continue
 		}
-		ch.used = 0 // that stays
+		ch.used = 0 // debits are not refunded
 		if ch.at = now; undo.op == opSettle {
 			ch.cost = 0
 		}

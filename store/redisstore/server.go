@@ -66,7 +66,7 @@ type Server struct {
 	Conns int
 }
 
-// ParseServer reads a Server as people write it: "host:port", several of them
+// ParseServer parses a Server from text: "host:port", several of them
 // separated by commas, "redis://user:password@host:port/0", "rediss://…" for TLS,
 // or the path of a Unix socket. Its errors do not quote text, which may contain a password.
 func ParseServer(text string) (Server, error) {

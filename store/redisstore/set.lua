@@ -1,11 +1,11 @@
--- set.lua adds to the record of what was set in place of a policy's limits.
+-- set.lua appends a change to the record of a policy's limits.
 --
 -- KEYS[1]  the record: a list of entries "version at body", the last 1,000
--- ARGV     the version that the caller knows; now, in µs since 1970, or '' for the
+-- ARGV     the version that the caller has; now, in µs since 1970, or '' for the
 --          server's TIME; the ms to keep the record for; the body
 --
 -- It returns the new version and its instant, or -1 if the record has another version
--- than the caller knows.
+-- than the caller has.
 
 local last = redis.call('LINDEX', KEYS[1], -1)
 local version = last and tonumber(string.match(last, '^%d+')) or 0

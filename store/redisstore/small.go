@@ -10,23 +10,23 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// small is a policy of one GCRA limit called main, as take.lua takes it. What the
-// script answers is how far TAT was ahead and how many were admitted; from that,
-// everything that a Decision tells follows here.
+// small is the compiled form of a policy of one GCRA limit called main, for take.lua. The
+// script returns how far TAT was ahead of now and how many calls were admitted; the methods
+// compute Decisions from that.
 type small struct {
 	a, b  int64 // a units per b µs
 	burst pair
-	most  pair // the same of the burst and all debt
+	most  pair // the burst and MaxDebt together
 	cap   int64
-	one   pair   // how long a unit takes to come back
-	brief int    // how many numbers are said of a row that one unit is taken from; 0 = as of others
+	one   pair   // how long a unit takes to be replenished
+	brief int    // values in the reply for a row from which one unit is taken; 0 = the general format
 	text  string // all of this for the script
 }
 
-func newSmall(n *numbers, l weir.Limit) *small {
-	a, b, err := parts(l)
+func newSmall(n *compiledLimits, l weir.Limit) *small {
+	a, b, err := rateTerms(l)
 	if err != nil {
-		return nil // newNumbers has said so
+		return nil // compileLimits returns the error
 	}
 	m := &small{a: a, b: b, burst: units(l.Burst).span(a, b), cap: l.Burst}
 	m.most = mostUnits(l).span(a, b)
@@ -42,16 +42,16 @@ func newSmall(n *numbers, l weir.Limit) *small {
 	return m
 }
 
-// doubles appends numbers below 2^53 as the scripts read them.
-func doubles(b []byte, numbers ...int64) []byte {
-	for _, n := range numbers {
+// doubles appends integers below 2^53 as the scripts read them.
+func doubles(b []byte, values ...int64) []byte {
+	for _, n := range values {
 		b = binary.BigEndian.AppendUint64(b, math.Float64bits(float64(n)))
 	}
 	return b
 }
 
-// span returns how long units take to come back, which must not be more than the
-// burst: that fits 40 years.
+// span returns how long units take to be replenished. They must not exceed the
+// burst, so that the result is at most 40 years.
 func (m *small) span(units int64) pair {
 	if units == 1 && m.one != (pair{}) {
 		return m.one
@@ -61,7 +61,7 @@ func (m *small) span(units int64) pair {
 	return pair{int64(w), int64(f)}
 }
 
-// debt returns how long units take to come back, at most as far as a TAT may be ahead.
+// debt returns how long units take to be replenished, at most as far as a TAT may be ahead.
 func (m *small) debt(units int64) pair {
 	hi, lo := bits.Mul64(uint64(units), uint64(m.b))
 	if hi >= uint64(m.a) {
@@ -90,12 +90,12 @@ func (m *small) minus(x, y pair) pair {
 	return p
 }
 
-// admitted tells of a charge that left TAT ahead by so much.
+// admitted returns the Decision of an admitted charge after which TAT is that far ahead.
 func (m *small) admitted(ahead pair) weir.Decision {
 	return weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: m.cap, Remaining: m.remaining(ahead), ResetAfter: ahead.up()}
 }
 
-// refused tells of a charge that found TAT ahead by so much.
+// refused returns the Decision of a refused charge before which TAT was that far ahead.
 func (m *small) refused(ahead pair, units int64) weir.Decision {
 	d := weir.Decision{Limit: m.cap, Remaining: m.remaining(ahead), ResetAfter: ahead.up()}
 	if units > m.cap {
@@ -107,7 +107,7 @@ func (m *small) refused(ahead pair, units int64) weir.Decision {
 	return d
 }
 
-// remaining returns how many units fit: what comes back in burst − ahead.
+// remaining returns how many units fit: those replenished in burst − ahead.
 func (m *small) remaining(ahead pair) int64 {
 	room := m.minus(m.burst, ahead)
 	if room.w < 0 {
@@ -127,8 +127,8 @@ func (p pair) up() time.Duration {
 	return time.Duration(p.w) * time.Microsecond
 }
 
-// isSmall says whether small.lua can carry out a call: it takes from rows, each under one set of
-// numbers, no more than can fit.
+// isSmall says whether small.lua can execute a call: it takes from rows, each under one set of
+// limits, and no cost exceeds its limit.
 func (c *call) isSmall() bool {
 	if c.op != opEach && c.op != opAll {
 		return false
@@ -142,8 +142,8 @@ func (c *call) isSmall() bool {
 	return c.groupByRow()
 }
 
-// groupByRow notes which charges are to the same row, in rows. It returns false if two of
-// them are under different numbers.
+// groupByRow groups the charges by row, in rows. It returns false if two charges to one row
+// have different limits.
 func (c *call) groupByRow() bool {
 	c.rows = make([][]int, 0, len(c.charges))
 	places := make(map[string]int, len(c.charges)) // of keys in rows
@@ -185,7 +185,7 @@ func (c *call) encodeSmall(s *Store) (keys, args []string) {
 	return keys, args
 }
 
-// decodeSmall reads the answer of small.lua. It returns false if the call is do.lua's.
+// decodeSmall reads the reply of small.lua. It returns false if the call needs do.lua.
 func (c *call) decodeSmall(reply []int64) (done bool) {
 	const each = 3
 	switch {
@@ -211,7 +211,7 @@ func (c *call) decodeSmall(reply []int64) (done bool) {
 	return true
 }
 
-// outcome tells of a charge that found TAT ahead by so much, and whether it fitted.
+// outcome returns the outcome of a charge before which TAT was that far ahead.
 func (m *small) outcome(ahead pair, units int64, fits bool) outcome {
 	if fits {
 		d := m.admitted(m.plus(ahead, m.span(units)))

@@ -1,24 +1,24 @@
--- small.lua takes from several rows of one GCRA limit called main, each under numbers of
--- its own: what a request usually asks for that is limited in more than one way, and what
--- a node asks for that decides on its own in between. do.lua would do the same, but takes
--- four times as long to get ready for everything else.
+-- small.lua takes from several rows of one GCRA limit called main, each with limits of
+-- its own: the usual request that is limited in more than one way, and the requests of
+-- a node that decides locally in between. do.lua would do the same, but takes
+-- four times as long, because it handles everything else, too.
 --
 -- KEYS[k]      the rows, each once
 -- ARGV[1]      'all' if all charges are made or none, 'each' otherwise
 -- ARGV[2]      now, in µs since 1970, or '' for the server's TIME
--- ARGV[3]      the ms by which rows outlive their use
--- ARGV[3 + k]  doubles: the first eight numbers of row k, as take.lua has them; uw, uf: how
---              long what was used before takes to come back; then for each charge to the
---              row cw, cf: how long that takes to come back
+-- ARGV[3]      the ms that rows are kept after they equal unused ones
+-- ARGV[3 + k]  doubles: the first eight of row k's limits, as take.lua has them; uw, uf: how
+--              long the units used before take to be replenished; then for each charge to the
+--              row cw, cf: how long its units take to be replenished
 --
--- What was used before is charged first, whether it fits or not, and also if all charges are
+-- Units used before are charged first, whether they fit or not, and also if all charges are
 -- then refused. The charges to a row are made one after the other at one now.
 --
 -- It returns {now, …} with, for each charge, row by row, how far TAT is ahead of now (w, f)
--- before the charge, and 1 if that fits; or {-1} if do.lua must see one of the rows, and
--- then nothing has changed. Of a row with holds, of which none has expired, TAT is the
--- effective one, and the last number is 1 + 2 × the time until such a row is as if unused;
--- what does not fit there is do.lua's, which knows when it will.
+-- before the charge, and 1 if the charge fits; or {-1} if one of the rows needs do.lua, and
+-- then nothing has changed. For a row with holds, of which none has expired, TAT is the
+-- effective TAT, and the last value is 1 + 2 × the time until the row equals an unused one;
+-- a refusal there needs do.lua, which can compute when the charge will fit.
 
 local now = tonumber(ARGV[2])
 if not now then
@@ -32,8 +32,8 @@ local unpack, call, max = struct.unpack, redis.call, math.max
 
 local function whole(x) return type(x) == 'number' and x % 1 == 0 and x > -9007199254740991 and x < 9007199254740991 end
 
--- heldRow returns a row with holds, as do.lua writes it, if it is of one GCRA limit of these
--- numbers, and no hold has expired.
+-- heldRow returns a row with holds, as do.lua writes it, if it has exactly this GCRA limit
+-- and no hold has expired.
 local function heldRow(text, a, b, version, fp)
 	local ok, t = pcall(cmsgpack.unpack, string.sub(text, 2))
 	if not ok or type(t) ~= 'table' or #t ~= 6 or t[1] ~= version or t[2] ~= fp or not whole(t[3]) then return nil end
@@ -43,13 +43,13 @@ local function heldRow(text, a, b, version, fp)
 	return t, r, h
 end
 
--- Everything is read before anything is written, so that an error changes nothing. What
--- to write is gathered in six numbers for each row: w, f, a, b, version, fingerprint; in
--- debits as it is without the charges.
+-- Everything is read before anything is written, so that an error changes nothing. rows has
+-- six values to write for each row: w, f, a, b, version, fingerprint; debits has
+-- the same without the charges.
 local out, n, rows, debits, texts, was, refused, held = {now}, 1, {}, {}, {}, {}, false, {}
 for k = 1, #KEYS do
-	local numbers = ARGV[3 + k]
-	local a, b, Bw, Bf, Mw, Mf, version, fp, uw, uf, at = unpack('>dddddddddd', numbers)
+	local limits = ARGV[3 + k]
+	local a, b, Bw, Bf, Mw, Mf, version, fp, uw, uf, at = unpack('>dddddddddd', limits)
 	local mostW, limitW = now + Mw, now + Bw
 	local text = call('GET', KEYS[k])
 	local w, f, changed = now, 0, false
@@ -77,14 +77,14 @@ for k = 1, #KEYS do
 			if not same then return {-1} end
 			w, f, changed = mostW, Mf, true -- the clock was set back: see take.lua
 		end
-		if hold then -- effective TAT, and when it is as if unused: see do.lua
+		if hold then -- effective TAT, and when the row equals an unused one: see do.lua
 			local sf = hold[1] * b % a
 			local sw = (hold[1] * b - sf) / a
 			if sw > Mw or (sw == Mw and sf > Mf) then sw, sf = Mw, Mf end
 			if now + sw > w or (now + sw == w and sf > f) then w, f = now + sw, sf end
 			held[k].reset, held[k].last = now, hold[4]
 			if hold[1] > 0 then held[k].reset = hold[4] + sw + (sf > 0 and 1 or 0) end
-			if held[k].reset - now >= 2251799813685248 then return {-1} end -- 2^51: it is told twofold
+			if held[k].reset - now >= 2251799813685248 then return {-1} end -- 2^51: twice that must be exact
 		end
 	end
 	if uw > 0 or uf > 0 then
@@ -93,13 +93,13 @@ for k = 1, #KEYS do
 		if w > mostW or (w == mostW and f > Mf) then w, f = mostW, Mf end
 		changed, debits[k] = true, {w, f, a, b, version, fp}
 	end
-	while at <= #numbers do
+	while at <= #limits do
 		local cw, cf
-		cw, cf, at = unpack('>dd', numbers, at)
+		cw, cf, at = unpack('>dd', limits, at)
 		out[n + 1], out[n + 2], out[n + 3] = w - now, f, 0
 		local nextW, nextF = w + cw, f + cf
 		if nextF >= a then nextW, nextF = nextW + 1, nextF - a end
-		if cw == 0 and cf == 0 then -- it is asked only how things are
+		if cw == 0 and cf == 0 then -- only read the state
 			out[n + 3] = 1
 		elseif nextW < limitW or (nextW == limitW and nextF <= Bf) then
 			w, f, changed, out[n + 3] = nextW, nextF, true, 1

@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/internal/redisconn"
 )
 
-// sharesBySlot groups the places of a call's charges by slot, in ascending order.
+// sharesBySlot groups the indices of a call's charges by slot, in ascending order.
 func sharesBySlot(c *call, slot func(string) uint16) [][]int {
 	places := make([]int, len(c.charges))
 	slots := make([]uint16, len(c.charges))
@@ -31,14 +31,14 @@ func sharesBySlot(c *call, slot func(string) uint16) [][]int {
 	return shares
 }
 
-// maxRounds bounds the rounds that a batch is given time for, so that it ends while its caller
+// maxRounds bounds the time of a batch, in rounds, so that it ends while its caller
 // still waits.
 const maxRounds = 4
 
-// Rounds returns how many times one after the other Do has to ask for b, from 1 to 4: each
+// Rounds returns the number of sequential rounds that Do has time for with b, from 1 to 4: each
 // round may take Config.Timeout. It is 1 unless the server is a cluster and b is a TakeAll or a
-// ReserveAll on several slots, which are asked in turn; four are what more slots than that get
-// time for. Redis is not asked.
+// ReserveAll on several slots, which are processed one after the other; more than four slots have
+// the time of four. Rounds sends no command.
 func (s *Store) Rounds(b *weir.Batch) int {
 	if !s.cluster || b.Op != weir.TakeAll && b.Op != weir.ReserveAll {
 		return 1
@@ -64,15 +64,15 @@ func (s *Store) Rounds(b *weir.Batch) int {
 	return min(max(1, n), maxRounds)
 }
 
-// rowsOf returns how the keys of a policy's rows begin.
+// rowsOf returns the prefix of the keys of a policy's rows.
 func (s *Store) rowsOf(p *weir.Policy) string {
 	if n := s.bound(p, weir.Now()); n != nil {
-		return n.rows // which is the same, and spares making it
+		return n.rows // the same string, without an allocation
 	}
 	return s.rowPrefix(p.Name())
 }
 
-// A roundTimer says when the rounds of a call end that began at one moment.
+// A roundTimer computes the deadlines of a call's rounds.
 type roundTimer struct {
 	timeout time.Duration
 	end     weir.Instant // of all rounds
@@ -82,16 +82,16 @@ func newRoundTimer(began weir.Instant, rounds int, timeout time.Duration) roundT
 	return roundTimer{timeout, began.Add(time.Duration(min(rounds, maxRounds)) * timeout)}
 }
 
-// until returns when a round ends that begins now.
+// until returns the deadline of a round that begins now.
 func (r roundTimer) until(now weir.Instant) weir.Instant { return min(now.Add(r.timeout), r.end) }
 
-// spreadTTL is for how long a TakeAll over several slots holds what it has got while
-// it asks for the rest. Should this process die meanwhile, that counts as taken.
+// spreadTTL is the expiry of the holds of a TakeAll over several slots. If the process
+// dies before it settles them, the units count as taken.
 const spreadTTL = 10 * time.Second
 
-// spread takes all charges of a call or none, where no script can see them together:
-// slot after slot it takes what it needs as a hold, which keeps the room
-// occupied, so that giving it back is exact. If all went well, a TakeAll turns its
+// spread takes all charges of a call or none, where they are on several slots: it makes a
+// hold on one slot after the other. A hold keeps its units occupied, so that releasing
+// it is exact. If all slots admit, a TakeAll turns its
 // holds into charges. Each slot may take timeout.
 func (s *Store) spread(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
 	timer := newRoundTimer(whole.until.Add(-timeout), len(shares), timeout)
@@ -103,20 +103,20 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int, timeout
 	var held []*call
 	refused := false
 	for _, share := range shares {
-		part := holds.part(share)
-		part.until = timer.until(weir.Now())
+		sub := holds.subcall(share)
+		sub.until = timer.until(weir.Now())
 		if refused {
-			part.op = opPeek // nothing more is taken, but each is told how it stands
+			sub.op = opPeek // take nothing more, but return a Decision for each charge
 		}
-		if err := s.send(ctx, part); err != nil {
+		if err := s.send(ctx, sub); err != nil {
 			s.settleAll(held, 0)
 			return err
 		}
-		whole.join(part, share)
-		if part.op == opHold && part.allowed() {
-			held = append(held, part)
+		whole.join(sub, share)
+		if sub.op == opHold && sub.allowed() {
+			held = append(held, sub)
 		}
-		refused = refused || !part.allowed()
+		refused = refused || !sub.allowed()
 	}
 	if refused {
 		s.settleAll(held, 0)
@@ -128,8 +128,8 @@ func (s *Store) spread(ctx context.Context, whole *call, shares [][]int, timeout
 	return nil
 }
 
-// debitAndSpread is spread for a call that charges something before it decides. An error
-// after that leaves it charged, so that what the call did is unknown.
+// debitAndSpread is spread for a call that debits units before the decision. An error
+// after that leaves them debited, so that the outcome of the call is unknown.
 func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int, timeout time.Duration) error {
 	debit := *whole
 	debit.op, debit.charges = opDebit, slices.Clone(whole.charges)
@@ -140,7 +140,7 @@ func (s *Store) debitAndSpread(ctx context.Context, whole *call, shares [][]int,
 	if err := s.scatter(ctx, &debit, shares); err != nil {
 		return err
 	}
-	whole.until = whole.until.Add(timeout) // that was a round of its own
+	whole.until = whole.until.Add(timeout) // the debit was a round of its own
 	err := s.spread(ctx, whole, shares, timeout)
 	if err != nil && !errors.Is(err, weir.ErrUnknown) {
 		s.counts.unknown.Add(1)
@@ -157,12 +157,11 @@ func withIDs(charges []charge) []charge {
 	return charges
 }
 
-// settleAll ends holds of this process: used is 1 to keep them as charged, 0 to give
-// them back. Nobody waits for it, and should it fail, they expire, which counts as
-// used.
+// settleAll settles holds of this process in the background: used is 1 to keep them as
+// charges, 0 to release them. If that fails, they expire, which counts as used.
 func (s *Store) settleAll(held []*call, used int64) {
 	for _, h := range held {
-		c := h.part(everyPlace(h))
+		c := h.subcall(everyPlace(h))
 		c.op = opSettle
 		for i := range c.charges {
 			c.charges[i].cost *= used
@@ -179,10 +178,10 @@ func everyPlace(c *call) []int {
 	return places
 }
 
-// sendAlone sends a call that nobody waits for.
+// sendAlone sends a call in the background.
 func (s *Store) sendAlone(c *call) {
 	r := newRequest()
 	r.call = c
-	r.begin(weir.Instant(algo.Never))           // nobody waits, so nobody leaves
-	_ = s.laneOf(c.charges[0].key).add(r, true) // once closed it cannot be sent, and the holds expire
+	r.begin(weir.Instant(algo.Never))            // no caller waits, so it has no deadline
+	_ = s.queueOf(c.charges[0].key).add(r, true) // fails only after Close; then the holds expire
 }

@@ -20,7 +20,7 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 	relay := redistest.NewRelay(t, redis.Addr())
 	s := open(t, Config{Redis: server(relay.Addr()), Timeout: 10 * time.Second})
 	p := twoWays(t)[0]
-	crowd := func() (failed, unknown int64) {
+	callers := func() (failed, unknown int64) {
 		var f, u atomic.Int64
 		var all sync.WaitGroup
 		for i := range 400 { // so many that both senders go
@@ -38,7 +38,7 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 		return f.Load(), u.Load()
 	}
 	for range 3 {
-		if failed, _ := crowd(); failed != 0 {
+		if failed, _ := callers(); failed != 0 {
 			t.Fatalf("%d of 400 failed before anything was cut", failed)
 		}
 	}
@@ -49,7 +49,7 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 		}
 		relay.Cut()
 		_, err := s.Take(context.Background(), p, "first", 1)
-		failed, unknown := crowd()
+		failed, unknown := callers()
 		if err == nil { // its connection had noticed in time, so nobody knew of the others
 			continue
 		}
@@ -59,7 +59,7 @@ func TestBrokenConnectionsAreTriedFirst(t *testing.T) {
 	}
 }
 
-// Who is told that a policy has changed asks for it before the next decision.
+// After Changed, a Store loads the policy's record before the next decision.
 func TestChanged(t *testing.T) {
 	redis := redistest.Start(t)
 	s := open(t, Config{Redis: server(redis.Addr())})

@@ -2,35 +2,35 @@ package redisstore
 
 import "sync/atomic"
 
-// Stats is what a Store has done since it was made.
+// Stats are the counters of a Store since it was created.
 type Stats struct {
-	// Decisions is how many Takes and charges of batches were asked for.
+	// Decisions is the number of Takes and of charges in batches.
 	Decisions int64
 
-	// Commands is how many commands were sent. Hot keys make it much less than
+	// Commands is the number of commands sent. With hot keys it is much less than
 	// Decisions.
 	Commands int64
 
-	// Unknown is how many callers went away without knowing whether they were
-	// charged, because no answer came or because they did not wait for it.
+	// Unknown is the number of calls with an unknown outcome, because no reply arrived or
+	// because the call ended before it did.
 	Unknown int64
 
-	// GivenBack is how many of them were found to have been charged, so that it was
-	// sent back.
+	// GivenBack is the number of those calls whose reply arrived later with a charge, which
+	// was refunded.
 	GivenBack int64
 
-	// Timeouts is how many callers did not wait for their answer, be it that their
-	// context ended or that Config.Timeout had passed.
+	// Timeouts is the number of calls that ended before their reply, because their
+	// context ended or Config.Timeout had passed.
 	Timeouts int64
 
-	// Busy is how many calls were sent away because of Config.MaxInFlight.
+	// Busy is the number of calls rejected because of Config.MaxInFlight.
 	Busy int64
 
-	// Scripts is how often the server had to be given a script's text again.
+	// Scripts is how often a script's text was sent because the server did not have it.
 	Scripts int64
 
-	// Evicts says that a server was found to discard keys when its memory is full, and so
-	// forget what was used: see Store.Evictors.
+	// Evicts says that a server is configured to evict keys when its memory is full, which
+	// loses the usage of those keys: see Store.Evictors.
 	Evicts bool
 }
 
@@ -38,7 +38,7 @@ type counts struct {
 	decisions, commands, unknown, givenBack, timeouts, busy, scripts, failures atomic.Int64
 }
 
-// Stats returns what the Store has done so far.
+// Stats returns the current counters.
 func (s *Store) Stats() Stats {
 	c := &s.counts
 	return Stats{
@@ -48,13 +48,13 @@ func (s *Store) Stats() Stats {
 	}
 }
 
-// Evictor is a server that discards keys when its memory is full.
+// Evictor is a server that evicts keys when its memory is full.
 type Evictor struct {
 	Addr   string // for example "10.0.0.1:6379"
 	Policy string // its maxmemory-policy, for example "allkeys-lru"
 }
 
-// Evictors returns the servers that discarded keys under pressure when the Store was made, going
-// by their maxmemory and maxmemory-policy: any policy but noeviction takes rows, and what was
-// used is forgotten with them. Servers that did not say are not among them.
+// Evictors returns the servers that were configured to evict keys when the Store was created:
+// those with a maxmemory and any maxmemory-policy but noeviction. An evicted row loses its
+// usage. Servers that did not report their configuration are not included.
 func (s *Store) Evictors() []Evictor { return s.evictors }

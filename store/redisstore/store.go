@@ -23,29 +23,29 @@ type Config struct {
 	// Redis is the server. It is the only field that must be set.
 	Redis Server
 
-	// Prefix is how all keys in Redis begin. Stores with the same prefix share
-	// their limits. The default is "weir:". It must not have braces in it.
+	// Prefix is the prefix of all keys in Redis. Stores with the same prefix share
+	// their limits. The default is "weir:". It must not contain braces.
 	Prefix string
 
-	// Timeout is how long a decision may take, to an eighth. The default is 100 ms. A batch
-	// that asks several slots of a cluster in turn has it for each; see Store.Rounds.
-	// The caller's context may end it earlier.
+	// Timeout is how long a decision may take; a call may exceed it by an eighth. The default
+	// is 100 ms. A batch that uses several slots of a cluster one after the other has this
+	// long for each; see Store.Rounds. The caller's context may end the call earlier.
 	Timeout time.Duration
 
-	// MaxInFlight bounds the decisions that may be under way at once; beyond it,
-	// calls return weir.ErrBusy at once. The default is 10,000.
+	// MaxInFlight bounds the decisions that may be in flight at once; beyond it,
+	// calls return weir.ErrBusy immediately. The default is 10,000.
 	MaxInFlight int
 
-	// OnReplaced is called when limits that callers of this Store bring were replaced by
-	// a Set of another process, so that others are in force: when the limits are first
-	// used, if the Set was earlier, and after a later Set when they are next used. It is called
-	// once for each of the limits that are brought and each change of what is in force for them, also
-	// if that puts them in force again, and never for this Store's own Sets. It runs in a
-	// goroutine of its own, so it delays no decision; it may call Set, but not Close, which
-	// waits for it.
+	// OnReplaced is called when a Set of another process has replaced the limits of a policy that
+	// callers of this Store use, so that other limits are in force: when the policy is first
+	// used, if the Set was earlier, and after a later Set when the policy is next used. It is
+	// called once for each policy and each change of the limits in force for it, also
+	// if that puts the policy's own limits in force again, and never for this Store's own Sets. It
+	// runs in a goroutine of its own, so it delays no decision; it may call Set, but not Close,
+	// which waits for it.
 	//
-	// The default logs a warning with slog.Default, so that nobody is decided by other limits than
-	// he deployed without a word of it. A function that does nothing turns that off.
+	// The default logs a warning with slog.Default, so that deployed limits are not replaced
+	// silently. A function that does nothing turns that off.
 	OnReplaced func(Replacement)
 
 	// Now replaces the server's clock, for tests. Rows then outlive their use by
@@ -57,8 +57,8 @@ const (
 	defaultTimeout  = 100 * time.Millisecond
 	defaultInFlight = 10_000
 
-	// maxHolds bounds the open reservations of one key. A refusal may have to look at
-	// all of them, to tell when it ends.
+	// maxHolds bounds the open reservations of one key. A refusal may have to read
+	// all of them to compute RetryAfter.
 	maxHolds = 10_000
 )
 
@@ -66,7 +66,7 @@ const (
 func (c Config) Validate() error {
 	problems := []error{c.Redis.Validate()}
 	if strings.ContainsAny(c.Prefix, "{}") {
-		problems = append(problems, fmt.Errorf("redisstore: prefix %q: must not have braces in it", c.Prefix))
+		problems = append(problems, fmt.Errorf("redisstore: prefix %q: must not contain braces", c.Prefix))
 	}
 	if c.Timeout < 0 {
 		problems = append(problems, fmt.Errorf("redisstore: timeout %v: must not be negative", c.Timeout))
@@ -87,19 +87,19 @@ var (
 	// errClosed: the Store was closed.
 	errClosed = fmt.Errorf("redisstore: %w: closed", weir.ErrUnavailable)
 
-	errChanging = fmt.Errorf("redisstore: %w: the policy's limits are changed all the time", weir.ErrUnavailable)
+	errChanging = fmt.Errorf("redisstore: %w: the policy's limits keep changing", weir.ErrUnavailable)
 )
 
 // Store is a weir.Limiter whose state is in Redis, so that any number of processes
 // share their limits. Make one with New.
 type Store struct {
-	conn     *redisconn.Conn // set by New, like everything up to lanes
-	id       string          // tells this Store's changes from others'
+	conn     *redisconn.Conn // set by New, like everything up to held
+	id       string          // identifies this Store's changes in records
 	client   rueidis.Client
 	cluster  bool
 	prefix   string
 	timeout  time.Duration
-	max      int64               // decisions that may be under way
+	max      int64               // decisions that may be in flight
 	now      func() weir.Instant // nil = the server's
 	keep     int64               // ms by which rows outlive their use
 	keepText string
@@ -107,8 +107,8 @@ type Store struct {
 	evictors []Evictor
 	unwatch  func()
 	closings []func() // of the senders' clients
-	lanes    []*lane
-	patrol   *patrol
+	queues   []*sendQueue
+	sweeper  *timeoutSweeper
 	general  bool          // tests: only do.lua is used
 	skew     time.Duration // tests: by how much this process's clock is ahead
 	held     *heldKeys
@@ -117,8 +117,8 @@ type Store struct {
 	replaced  replaced
 	bindings  [cached]atomic.Pointer[binding]
 	requests  sync.Pool
-	answering atomic.Pointer[guide] // of a cluster: one that has answered, nil if none is known
-	under     atomic.Int64          // requests under way: queued, or sent and not answered
+	healthy   atomic.Pointer[healthyNode] // of a cluster: one that has replied, nil if none is known
+	under     atomic.Int64                // requests in flight: queued, or sent and without a reply
 	counts    counts
 	closing   sync.Once
 }
@@ -178,26 +178,26 @@ func (s *Store) start(ctx context.Context, c Config) error {
 	if s.unwatch, err = s.conn.Watch(ctx, s.setKeys(), s.recordsChanged); err != nil {
 		return err
 	}
-	s.counts.failures.Store(0) // the watch has begun, which is none
-	if err := s.startLanes(ctx); err != nil {
+	s.counts.failures.Store(0) // starting the watch counted one
+	if err := s.startQueues(ctx); err != nil {
 		return err
 	}
-	s.patrol = newPatrol(s)
+	s.sweeper = newTimeoutSweeper(s)
 	return nil
 }
 
-// startLanes starts the senders.
-func (s *Store) startLanes(ctx context.Context) error {
+// startQueues starts the send queues and their senders.
+func (s *Store) startQueues(ctx context.Context) error {
 	if s.cluster {
-		for _, key := range signposts(clusterLanes) {
-			l := newLane(s)
-			l.signpost = key
+		for _, key := range sampleKeys(clusterQueues) {
+			l := newSendQueue(s)
+			l.sampleKey = key
 			l.start(s.client)
-			s.lanes = append(s.lanes, l)
+			s.queues = append(s.queues, l)
 		}
 		return nil
 	}
-	l := newLane(s)
+	l := newSendQueue(s)
 	for range senders {
 		client, closing, err := s.conn.Direct(ctx)
 		if err != nil {
@@ -209,7 +209,7 @@ func (s *Store) startLanes(ctx context.Context) error {
 		s.closings = append(s.closings, closing)
 		l.start(client)
 	}
-	s.lanes = []*lane{l}
+	s.queues = []*sendQueue{l}
 	return nil
 }
 
@@ -219,30 +219,31 @@ func (s *Store) closeAll() {
 	}
 }
 
-// clusterLanes is how many lanes serve a cluster, each its share of the slots, so that
-// a node which does not answer holds up only what lies on it, and at each end of its
-// slots what shares a lane with them: a sixty-fourth of all keys at most.
-const clusterLanes = 64
+// clusterQueues is how many send queues serve a cluster, each a contiguous range of slots.
+// A node that does not reply delays only the keys on its own slots, and at each end of its
+// range the keys of other nodes that share a send queue with them: a sixty-fourth of all
+// keys at most.
+const clusterQueues = 64
 
-// laneOf returns the lane for a row.
-func (s *Store) laneOf(key string) *lane { return s.lanes[s.place(key)] }
+// queueOf returns the send queue for a row.
+func (s *Store) queueOf(key string) *sendQueue { return s.queues[s.queueIndexOf(key)] }
 
-// place returns which of the lanes is a row's.
-func (s *Store) place(key string) int {
-	if len(s.lanes) == 1 {
+// queueIndexOf returns the index of a row's send queue.
+func (s *Store) queueIndexOf(key string) int {
+	if len(s.queues) == 1 {
 		return 0
 	}
-	return placeOf(key, len(s.lanes))
+	return queueIndex(key, len(s.queues))
 }
 
-// placeOf returns which of n lanes has the slot of a key.
-func placeOf(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 }
+// queueIndex returns which of n send queues has the slot of a key.
+func queueIndex(key string, n int) int { return int(redisconn.Slot(key)) * n >> 14 }
 
 // Timeout returns how long a decision may take: Config.Timeout, or its default.
 func (s *Store) Timeout() time.Duration { return s.timeout }
 
-// Patiently returns the same store for batches that nobody waits for: Do has that long instead
-// of Config.Timeout.
+// Patiently returns the same store with another timeout for Do, for batches that run in the
+// background.
 func (s *Store) Patiently(timeout time.Duration) weir.Limiter { return patient{s, timeout} }
 
 type patient struct {
@@ -250,40 +251,40 @@ type patient struct {
 	timeout time.Duration
 }
 
-// Do is Store.Do with another time-out.
+// Do is Store.Do with another timeout.
 func (p patient) Do(ctx context.Context, b *weir.Batch) error { return p.do(ctx, b, p.timeout) }
 
-// Partitions returns how many parts the store has that fail on their own: 1 for one server,
-// and for a cluster as many as it takes that a node which hangs holds up little but
-// what lies on it. It never changes.
-func (s *Store) Partitions() int { return len(s.lanes) }
+// Partitions returns the number of partitions that fail independently: 1 for one server, and
+// for a cluster enough that a node that hangs delays few keys of other nodes. It never
+// changes.
+func (s *Store) Partitions() int { return len(s.queues) }
 
-// Partition returns, from 0 to Partitions() - 1, the part on which what p counts for key lies. It
-// is always the same, in every process, and Redis is not asked.
+// Partition returns, from 0 to Partitions() - 1, the partition of the state of key under p. It
+// is the same in every process, and sends no command.
 func (s *Store) Partition(p *weir.Policy, key string) int {
-	if len(s.lanes) == 1 {
+	if len(s.queues) == 1 {
 		return 0
 	}
-	return s.place(rowKey(s.rowsOf(p), key))
+	return s.queueIndexOf(rowKey(s.rowsOf(p), key))
 }
 
-// Close waits for decisions that are under way and for Config.OnReplaced, and closes the connections.
+// Close waits for decisions in flight and for Config.OnReplaced, and closes the connections.
 func (s *Store) Close() {
 	s.closing.Do(func() {
 		s.replaced.close()
-		for _, l := range s.lanes {
+		for _, l := range s.queues {
 			l.close()
 		}
-		s.patrol.close()
+		s.sweeper.close()
 		s.unwatch()
 		s.closeAll()
 		s.conn.Close()
 	})
 }
 
-// recordsChanged is called when the server reports that records were written, and with nil after it
-// was not connected for a while. Then the senders' connections may be broken, too, which they do not
-// notice while they are idle: they are to be probed before anything is sent.
+// recordsChanged is called when the server reports that records were written, and with nil after
+// the connection that watches them was lost. Then the senders' idle connections may be broken, too,
+// so they are probed before anything is sent.
 func (s *Store) recordsChanged(keys []string) {
 	if keys == nil {
 		s.counts.failures.Add(1)
@@ -295,23 +296,23 @@ func (s *Store) recordsChanged(keys []string) {
 				h.stale.Store(true)
 			}
 		}
-		if keys == nil { // nobody knows what has changed, if anything: the record is old
+		if keys == nil { // changes may have been missed: treat the record as old
 			h.loaded.Store(0)
 		}
 		return true
 	})
 }
 
-// Changed says that another process has changed the limits of a policy of this name, for a caller that
-// has received that sooner than the server reports it: the record is loaded before the next decision.
+// Changed marks the limits of the policy of this name as changed by another process, for a caller that
+// knows of the change before the server reports it: the record is loaded before the next decision.
 func (s *Store) Changed(policy string) {
 	if h, ok := s.histories.Load(policy); ok {
 		h.(*history).stale.Store(true)
 	}
 }
 
-// Current returns the policy that decides for those who bring p: p itself, or what Set has
-// put in its place, in any process. It is nil if Redis cannot be asked.
+// Current returns the policy that decides calls with p: p itself, or its replacement
+// by a Set in any process. It is nil if Redis is unavailable.
 func (s *Store) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
 	n, err := s.resolve(ctx, p)
 	if err != nil {
@@ -320,26 +321,27 @@ func (s *Store) Current(ctx context.Context, p *weir.Policy) *weir.Policy {
 	return n.policy
 }
 
-// A binding remembers which numbers a policy means.
+// A binding caches the compiled limits in force for a policy.
 type binding struct {
-	policy  *weir.Policy
-	numbers *numbers
+	policy *weir.Policy
+	limits *compiledLimits
 }
 
-// cached is how many bindings are remembered, each policy having one place.
+// cached is the number of bindings that are cached; a policy's serial number selects its slot.
 const cached = 1024
 
-// bound returns the numbers in force for p if they are known, else nil.
-func (s *Store) bound(p *weir.Policy, now weir.Instant) *numbers {
+// bound returns the limits in force for p if they are cached and current, else nil.
+func (s *Store) bound(p *weir.Policy, now weir.Instant) *compiledLimits {
 	b := s.bindings[p.Compiled().Serial%cached].Load()
-	if b == nil || b.policy != p || b.numbers.version != b.numbers.history.version() || b.numbers.history.mayHaveChanged(now) {
+	if b == nil || b.policy != p || b.limits.version != b.limits.history.version() || b.limits.history.mayHaveChanged(now) {
 		return nil
 	}
-	return b.numbers
+	return b.limits
 }
 
-// resolve returns the numbers in force for p, and asks Redis if they may have changed.
-func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
+// resolve returns the limits in force for p, and reads the record in Redis if they may have
+// changed.
+func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*compiledLimits, error) {
 	if n := s.bound(p, weir.Now()); n != nil {
 		return n, nil
 	}
@@ -353,19 +355,19 @@ func (s *Store) resolve(ctx context.Context, p *weir.Policy) (*numbers, error) {
 		return n, nil
 	}
 	in, last, version := h.inForce(p)
-	n, err := s.newNumbers(in, h, version)
+	n, err := s.compileLimits(in, h, version)
 	if err != nil {
 		return nil, err
 	}
 	h.note(p, last, version)
-	n.asked = p
+	n.requested = p
 	s.bindings[p.Compiled().Serial%cached].Store(&binding{p, n})
 	return n, nil
 }
 
 // Take charges cost units to key under p if they fit all of p's limits, and nothing
-// otherwise. An error is one of those that package weir names; after weir.ErrUnknown it may
-// have been charged, after all others it was not.
+// otherwise. Its errors wrap those of package weir; after weir.ErrUnknown the units may
+// have been charged, after every other error they were not.
 func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
@@ -385,7 +387,7 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 		return weir.Decision{}, weir.ErrReserveOnly
 	}
 	r := s.requests.Get().(*request)
-	r.ask(n, key, cost)
+	r.setTake(n, key, cost)
 	s.counts.decisions.Add(1)
 	if err := s.wait(ctx, r, now.Add(s.timeout)); err != nil {
 		return weir.Decision{}, err
@@ -403,7 +405,7 @@ func (s *Store) wait(ctx context.Context, r *request, deadline weir.Instant) err
 		key = r.call.charges[0].key
 	}
 	r.begin(deadline)
-	if err := s.laneOf(key).add(r, false); err != nil {
+	if err := s.queueOf(key).add(r, false); err != nil {
 		return err
 	}
 	if ctx.Done() == nil {
@@ -418,12 +420,12 @@ func (s *Store) wait(ctx context.Context, r *request, deadline weir.Instant) err
 	}
 }
 
-// left is for a caller who waits no longer, because of why.
+// left withdraws a caller who stops waiting because of why.
 func (s *Store) left(r *request, why error) error {
 	if how := r.leave(); how != done {
 		return s.gone(how, why)
 	}
-	return r.outcome() // it came at the same moment
+	return r.outcome() // the reply arrived at the same time
 }
 
 func (s *Store) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -436,7 +438,7 @@ func (s *Store) failed(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, weir.ErrReserveOnly), strings.HasPrefix(err.Error(), "redisstore: "):
-		return err // this package's own, which knows
+		return err // already classified by this package
 	case isState(err):
 		return stateError(err)
 	case redisconn.IsUnknown(err):
@@ -445,8 +447,8 @@ func (s *Store) failed(err error) error {
 	return fmt.Errorf("redisstore: %w: %w", weir.ErrUnavailable, err)
 }
 
-// isState says whether an error of the server is about what lies at one key: it is of another
-// type, or not a row, or such that a script cannot reckon with it. Nothing was done.
+// isState says whether an error of the server is about the value at one key: the value is of
+// another type, is not a row, or makes a script fail. Nothing was changed.
 func isState(err error) bool {
 	r, ok := rueidis.IsRedisErr(err)
 	if !ok {
@@ -457,14 +459,14 @@ func isState(err error) bool {
 		strings.Contains(text, "user_script") && strings.Contains(text, "attempt to ")
 }
 
-// stateError returns an error about what lies at one key.
+// stateError returns an error about the value at one key.
 func stateError(why error) error { return fmt.Errorf("redisstore: %w: %w", weir.ErrState, why) }
 
-// unknownOutcome returns the error of a call that was sent, and may have been carried
-// out or not because of why.
+// unknownOutcome returns the error of a call that was sent and of which, because of why,
+// nobody knows whether it was executed.
 func unknownOutcome(why error) error { return fmt.Errorf("redisstore: %w: %w", weir.ErrUnknown, why) }
 
-// nowText returns now for a script: nothing if the server's clock decides.
+// nowText returns now for a script: "" if the server's clock decides.
 func (s *Store) nowText() string {
 	if s.now == nil {
 		return ""
@@ -472,7 +474,7 @@ func (s *Store) nowText() string {
 	return strconv.FormatInt(s.nowMicros(), 10)
 }
 
-// nowMicros returns about what the server's clock says.
+// nowMicros returns an estimate of the server's clock.
 func (s *Store) nowMicros() int64 {
 	if s.now == nil {
 		return int64(weir.Now().Add(s.skew)) / 1000

@@ -1,27 +1,27 @@
--- take.lua takes from rows of one GCRA limit called main, which need no more than a
--- few numbers: the case that matters most, and everything else is do.lua's.
+-- take.lua takes from rows of one GCRA limit called main, the most frequent case.
+-- do.lua handles everything else.
 --
--- KEYS[k]      the rows, each once, all under the same numbers
--- ARGV[1]      these, as ten doubles, which takes no time to read:
+-- KEYS[k]      the rows, each once, all with the same limits
+-- ARGV[1]      the limits, as ten doubles, which are fast to read:
 --                a, b     the rate: a units per b µs
---                Bw, Bf   how long the burst takes to come back: Bw + Bf/a µs
---                Mw, Mf   the same of the burst and all debt
+--                Bw, Bf   how long the burst takes to be replenished: Bw + Bf/a µs
+--                Mw, Mf   the same for the burst and the maximum debt
 --                version, fingerprint
---                cw, cf   how long one unit takes to come back
+--                cw, cf   how long one unit takes to be replenished
 -- ARGV[2]      now, in µs since 1970, or '' for the server's TIME
--- ARGV[3]      the ms by which rows outlive their use
+-- ARGV[3]      the ms that rows are kept after they equal unused ones
 -- ARGV[3 + k]  what to take from row k: '' for one unit, or runs of three doubles: count,
---              cw, cf, so many calls of a cost that takes cw + cf/a µs to come back.
---              All of these are left out if it is one unit from each
+--              cw, cf: count calls of a cost that takes cw + cf/a µs to be replenished.
+--              All of these are omitted if one unit is taken from each row
 --
--- A run is what that many calls in a row would do at one now: they are admitted
--- until one does not fit, and a refused run does not stop the next.
+-- A run is a number of equal calls at one now: they are admitted until one does not
+-- fit, and a refused run does not stop the next.
 --
 -- It returns {now, …} with, for each row, how far TAT is ahead of now (w, f) before
 -- the first run and the number of admitted calls of each run; or -1 and as many
--- numbers, if the row must be seen by do.lua, and then nothing of it has changed.
--- If it is one unit from each, there is less to say of each row: 2w + the admitted calls,
--- or -1, and then f, unless a is 1, which leaves f 0.
+-- values, if the row needs do.lua, and then the row is unchanged.
+-- If one unit is taken from each row, the reply is shorter: for each row 2w + the admitted
+-- calls, or -1, and then f, unless a is 1, since f is 0 then.
 
 local a, b, Bw, Bf, Mw, Mf, version, fp, oneW, oneF = struct.unpack('>dddddddddd', ARGV[1])
 local now = tonumber(ARGV[2])
@@ -38,13 +38,13 @@ local small = version == 0 and a == 1 and b < 4294967296
 local each = #ARGV == 3 and ''
 local brief = each and Mw < 2251799813685248 -- 2^51, so that 2w is exact
 
--- A row is kept until TAT, rounded up to a multiple of so many µs and a second. So the row
--- itself tells when it expires, and that is only told to Redis when it changes, which
--- would be the dearest part of a decision. do.lua does the same.
+-- A row is kept until TAT, rounded up to a multiple of quantum, and keep ms longer. So the
+-- expiry follows from the row itself, and is sent to Redis only when it changes: setting it
+-- would be the most expensive part of a decision. do.lua does the same.
 local quantum = math.max(4000000, 16 * b / a)
 
 -- Everything is read before anything is written, so that an error changes nothing. MGET
--- does not tell a value of another type from none, but SET with NX will.
+-- returns nil for a value of another type, too, but SET with NX detects it.
 local texts
 if #KEYS == 1 then
 	texts = {call('GET', KEYS[1])}
@@ -71,9 +71,9 @@ for k = 1, #KEYS do
 		if w < now then
 			w, f = now, 0
 		elseif w > mostW or (w == mostW and f > Mf) then
-			-- Further than any debt: the clock was set back. It is written down also by a
-			-- refusal, which would otherwise find it as far ahead the next time. But numbers of
-			-- the same rate may allow more debt.
+			-- Further ahead than any debt: the clock was set back. A refusal writes the reduced
+			-- TAT, too; otherwise it would stay ahead. But other limits of the same rate may allow
+			-- more debt, so this is done only for rows of these limits.
 			mine = mine and print == fp % (#text == 12 and 4096 or 65536)
 			w, f, changed = mostW, Mf, mine
 		end
@@ -96,7 +96,7 @@ for k = 1, #KEYS do
 		repeat
 			local count, cw, cf, admitted = 1, oneW, oneF, 0
 			if runs ~= '' then count, cw, cf, at = unpack('>ddd', runs, at) end
-			if cf == 0 and cw > 0 and mine then -- as the loop below does, at once
+			if cf == 0 and cw > 0 and mine then -- the loop below in one step
 				local room = limitW - w
 				if f > Bf then room = room - 1 end
 				if room < 0 then room = 0 else room = (room - room % cw) / cw end
@@ -128,7 +128,7 @@ for k = 1, #KEYS do
 		if text and w - since == was - was % quantum then
 			call('SET', KEYS[k], row, 'KEEPTTL')
 		else
-			local ms = format('%d', (w - since + quantum - now) / 1000 + 1 + keep) -- else Redis does it, more slowly
+			local ms = format('%d', (w - since + quantum - now) / 1000 + 1 + keep) -- Redis would convert it more slowly
 			if text then
 				call('PSETEX', KEYS[k], ms, row)
 			elseif not call('SET', KEYS[k], row, 'PX', ms, 'NX') then

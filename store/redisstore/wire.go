@@ -7,7 +7,7 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// wireLimit is a limit as records in Redis have it.
+// wireLimit is the form of a limit in records in Redis.
 type wireLimit struct {
 	Name      string         `json:"name"`
 	Rate      int64          `json:"rate"`
@@ -19,7 +19,7 @@ type wireLimit struct {
 	MaxDebt   int64          `json:"max_debt,omitempty"`
 }
 
-// wireZone is a zone of one offset, which no database knows by name.
+// wireZone is a zone with one fixed offset, which is not in the time zone database.
 type wireZone struct {
 	Name   string `json:"name"`
 	Offset int    `json:"offset"` // seconds east of UTC
@@ -38,8 +38,8 @@ func wireLimits(p *weir.Policy) ([]wireLimit, error) {
 	return list, nil
 }
 
-// setPer writes a period as text or, if its zone has no name that others know but
-// only one offset, as that.
+// setPer writes a period as text or, if its zone is not in the time zone database but has
+// one fixed offset, as a wireZone.
 func (w *wireLimit) setPer(p weir.Period) error {
 	text, err := p.MarshalText()
 	if err == nil {
@@ -53,7 +53,7 @@ func (w *wireLimit) setPer(p weir.Period) error {
 	t := time.Now().In(zone)
 	name, offset := t.Zone()
 	if begin, end := t.ZoneBounds(); !begin.IsZero() || !end.IsZero() {
-		return err // it changes, and nobody else knows how
+		return err // the offset changes, and other processes cannot know when
 	}
 	w.Zone = &wireZone{name, offset, unit.String()}
 	return nil

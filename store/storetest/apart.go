@@ -60,8 +60,8 @@ func manyKeys(r *rig) {
 				b.Charges = append(b.Charges, charge(p, key, 1), charge(q, key, 1))
 			}
 			for i, d := range r.run(b).Decisions {
-				if d != r.store.asTold(want[round][i%2]) {
-					r.want(tell("take", b.Charges[i]), d, want[round][i%2])
+				if d != r.store.asReported(want[round][i%2]) {
+					r.want(callText("take", b.Charges[i]), d, want[round][i%2])
 					return
 				}
 			}

@@ -11,7 +11,7 @@ import (
 var batchTests = []test{
 	{name: "TakeAll takes all or nothing", run: allOrNothing},
 	{name: "charges to one key add up", run: addUp},
-	{name: "a key under two sets of numbers", run: mixedNumbers},
+	{name: "a key under two sets of limits", run: mixedLimits},
 	{name: "TakeEach takes each on its own", run: eachOnItsOwn},
 	{name: "PeekEach and ResetEach", run: peekAndResetEach},
 	{name: "many charges", run: manyCharges},
@@ -27,10 +27,10 @@ var batchTests = []test{
 func (r *rig) wantBatch(b *weir.Batch, want ...weir.Decision) {
 	r.t.Helper()
 	if len(b.Decisions) != len(want) {
-		r.t.Fatalf("%s: got %d decisions, want %d", tellBatch(b), len(b.Decisions), len(want))
+		r.t.Fatalf("%s: got %d decisions, want %d", batchText(b), len(b.Decisions), len(want))
 	}
 	for i := range want {
-		r.want(fmt.Sprintf("charge %d of %s", i, tellBatch(b)), b.Decisions[i], want[i])
+		r.want(fmt.Sprintf("charge %d of %s", i, batchText(b)), b.Decisions[i], want[i])
 	}
 }
 
@@ -54,7 +54,7 @@ func allOrNothing(r *rig) {
 	r.wantBatch(held, fitted(admitted(10, 1, minutes(54))), refused(12, 4, minutes(5), minutes(40)))
 	for i, receipt := range held.Receipts {
 		if receipt != (weir.Receipt{}) {
-			r.t.Errorf("charge %d of a refused %s: got a receipt, %+v", i, tellBatch(held), receipt)
+			r.t.Errorf("charge %d of a refused %s: got a receipt, %+v", i, batchText(held), receipt)
 		}
 	}
 	r.wantLeft("after refusals", user, "alice", 2, 10)
@@ -73,15 +73,15 @@ func addUp(r *rig) {
 		admitted(10, 4, minutes(36)), admitted(10, 9, minutes(6)), admitted(10, 0, minutes(60)))
 }
 
-func mixedNumbers(r *rig) {
+func mixedLimits(r *rig) {
 	p := r.policy("p", perHour(1000))
 	penalty := r.with(p, perHour(5), named("b", perHour(5)))
 	b := r.do(weir.TakeAll, charge(p, "k", 1), charge(penalty, "k", 1), charge(p, "k", 1))
 	if !b.Allowed() {
-		r.t.Fatalf("%s: got %v, want all admitted", tellBatch(b), b.Decisions)
+		r.t.Fatalf("%s: got %v, want all admitted", batchText(b), b.Decisions)
 	}
-	r.wantLeft("after three units under two sets of numbers", p, "k", 997, 1000)
-	r.wantLeft("after three units under two sets of numbers", penalty, "k", 2, 5)
+	r.wantLeft("after three units under two sets of limits", p, "k", 997, 1000)
+	r.wantLeft("after three units under two sets of limits", penalty, "k", 2, 5)
 	if n := r.drain(penalty, "k"); n != 2 {
 		r.t.Errorf("%s, after 3: got %d units, want 2", describe(penalty), n)
 	}
@@ -99,7 +99,7 @@ func eachOnItsOwn(r *rig) {
 		admitted(10, 0, minutes(60)),
 	)
 	if b.Allowed() {
-		r.t.Errorf("%s: Allowed says that all were", tellBatch(b))
+		r.t.Errorf("%s: Allowed says that all were", batchText(b))
 	}
 }
 
@@ -154,19 +154,19 @@ func batchAgain(r *rig) {
 	for i, got := range b.Receipts {
 		want := weir.Receipt{ID: got.ID, Units: int64(i + 1), Expiry: r.clock.Now().Add(compiled.DefaultTTL)}
 		if got != want || ids[got.ID] {
-			r.t.Errorf("receipt %d of %s: got %+v, want %+v with an id of its own", i, tellBatch(b), got, want)
+			r.t.Errorf("receipt %d of %s: got %+v, want %+v with an id of its own", i, batchText(b), got, want)
 		}
 		ids[got.ID] = true
 	}
 	b.Op, b.Charges[0].Cost, b.Charges[1].Cost = weir.Settle, 0, 0
 	r.run(b)
 	if b.Decisions[0] != (weir.Decision{}) || b.Settled[0] != (weir.Settled{Refunded: 1}) || b.Settled[1] != (weir.Settled{Refunded: 2}) {
-		r.t.Errorf("%s: got %+v", tellBatch(b), b)
+		r.t.Errorf("%s: got %+v", batchText(b), b)
 	}
 	b.Op, b.Charges = weir.TakeEach, append(b.Charges, charge(p, "c", 3))
 	r.wantBatch(r.run(b), admitted(10, 10, 0), admitted(10, 10, 0), admitted(10, 7, minutes(18)))
 	if len(b.Settled) != 3 || b.Settled[0] != (weir.Settled{}) || b.Charges[2] != charge(p, "c", 3) {
-		r.t.Errorf("%s: got %+v, want nothing settled and the charges as they were", tellBatch(b), b)
+		r.t.Errorf("%s: got %+v, want nothing settled and the charges as they were", batchText(b), b)
 	}
 	b.Op, b.Charges = weir.PeekEach, b.Charges[2:]
 	r.wantBatch(r.run(b), admitted(10, 7, minutes(18)))
@@ -181,7 +181,7 @@ func oneReading(r *rig) {
 	b := r.do(weir.PeekEach, charge(p, "a", 1), charge(p, "b", 1), charge(p, "a", 1), charge(p, "b", 1))
 	for i, d := range b.Decisions {
 		if d != b.Decisions[0] {
-			r.t.Errorf("charge %d of %s: got %s, but %s for the first, which is as much used", i, tellBatch(b), show(d), show(b.Decisions[0]))
+			r.t.Errorf("charge %d of %s: got %s, but %s for the first, which is as much used", i, batchText(b), show(d), show(b.Decisions[0]))
 		}
 	}
 }
@@ -201,7 +201,7 @@ func usedFirst(r *rig) {
 	r.wantSettle("4 were used and 6 reserved", b.Receipts[0], charge(p, "held", 0), weir.Settled{Refunded: 6})
 	r.wantLeft("4 were used and nothing of the reservation", p, "held", 6, 10)
 
-	// What does not fit is owed, under the numbers of the call.
+	// What does not fit is owed, under the limits of the call.
 	r.wantBatch(take(weir.TakeEach, []int64{25}, charge(p, "owes", 0)), admitted(10, 0, minutes(150)))
 	r.wantBatch(take(weir.TakeEach, []int64{0}, charge(p, "owes", 1)), refused(10, 0, minutes(96), minutes(150)))
 	penalty := r.with(p, perHour(5))
@@ -244,7 +244,7 @@ func usedOfErrors(r *rig) {
 		{Op: weir.DebitEach, Used: []int64{1}, Charges: []weir.Charge{charge(p, "k", 1)}},
 	} {
 		if err := r.limiter.Do(background(), &b); err == nil {
-			r.t.Errorf("%s: got no error", tellBatch(&b))
+			r.t.Errorf("%s: got no error", batchText(&b))
 		}
 	}
 	r.wantLeft("after batches that were errors", p, "k", 10, 10)

@@ -281,11 +281,11 @@ func noRenewal(m *model) weir.Limiter {
 
 func inMilliseconds(m *model) weir.Limiter {
 	coarse := Store{Resolution: time.Millisecond}
-	return hooked{Limiter: m, told: coarse.asTold}
+	return hooked{Limiter: m, reported: coarse.asReported}
 }
 
 func firstLimit(m *model) weir.Limiter {
-	return hooked{Limiter: m, told: func(d weir.Decision) weir.Decision { d.By = 0; return d }}
+	return hooked{Limiter: m, reported: func(d weir.Decision) weir.Decision { d.By = 0; return d }}
 }
 
 func checksThenActs(m *model) weir.Limiter {
@@ -470,11 +470,11 @@ func dirtyBatch(m *model) weir.Limiter {
 }
 
 func hidesHolds(m *model) weir.Limiter {
-	return hooked{Limiter: m, told: func(d weir.Decision) weir.Decision { d.Held = false; return d }}
+	return hooked{Limiter: m, reported: func(d weir.Decision) weir.Decision { d.Held = false; return d }}
 }
 
 func alwaysHeld(m *model) weir.Limiter {
-	return hooked{Limiter: m, told: func(d weir.Decision) weir.Decision {
+	return hooked{Limiter: m, reported: func(d weir.Decision) weir.Decision {
 		d.Held = !d.Allowed && d.Reason != weir.Admitted
 		return d
 	}}

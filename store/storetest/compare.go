@@ -8,10 +8,10 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// asTold returns an exact decision as the store tells it: durations are rounded up
+// asReported returns an exact decision as the store tells it: durations are rounded up
 // to its resolution. Every comparison of the suite goes through here, so that a
 // store with coarser time needs no exceptions elsewhere.
-func (s *Store) asTold(d weir.Decision) weir.Decision {
+func (s *Store) asReported(d weir.Decision) weir.Decision {
 	d.RetryAfter = roundUp(d.RetryAfter, s.Resolution)
 	d.ResetAfter = roundUp(d.ResetAfter, s.Resolution)
 	return d
@@ -52,7 +52,7 @@ func by(i uint8, d weir.Decision) weir.Decision {
 	return d
 }
 
-// describe tells a policy with its numbers.
+// describe tells a policy with its limits.
 func describe(p *weir.Policy) string {
 	limits := p.Limits()
 	texts := make([]string, len(limits))
@@ -68,8 +68,8 @@ func describe(p *weir.Policy) string {
 	return fmt.Sprintf("%s [%s]", p.Name(), strings.Join(texts, "; "))
 }
 
-// tell tells what was done with a charge.
-func tell(op string, c weir.Charge) string {
+// callText describes a call with one charge.
+func callText(op string, c weir.Charge) string {
 	return fmt.Sprintf("%s %d, key %.40q, under %s", op, c.Cost, c.Key, describe(c.Policy))
 }
 
@@ -78,11 +78,11 @@ var opNames = map[weir.Op]string{
 	weir.Settle: "settle", weir.Renew: "renew", weir.ResetEach: "reset", weir.DebitEach: "debit",
 }
 
-// tellBatch tells what was done with a batch.
-func tellBatch(b *weir.Batch) string {
+// batchText describes a call with a batch.
+func batchText(b *weir.Batch) string {
 	texts := make([]string, len(b.Charges))
 	for i, c := range b.Charges {
-		texts[i] = tell("cost", c)
+		texts[i] = callText("cost", c)
 	}
 	what := opNames[b.Op]
 	if b.Used != nil {

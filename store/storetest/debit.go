@@ -16,7 +16,7 @@ var debitTests = []test{
 	{name: "nothing changes nothing", run: debitNothing},
 	{name: "beside what is held", run: debitBesideHolds},
 	{name: "the greatest costs", run: debitGreat},
-	{name: "under other numbers", run: debitNumbers},
+	{name: "under other limits", run: debitLimitsOfCall},
 	{name: "a key that is new", run: debitNewKeys, opts: Options{MaxKeys: 1}, need: BoundedKeys},
 }
 
@@ -27,7 +27,7 @@ func (r *rig) debit(p *weir.Policy, key string, cost int64) weir.Decision {
 
 func (r *rig) wantDebit(p *weir.Policy, key string, cost int64, want weir.Decision) {
 	r.t.Helper()
-	r.want(tell("debit", charge(p, key, cost)), r.debit(p, key, cost), want)
+	r.want(callText("debit", charge(p, key, cost)), r.debit(p, key, cost), want)
 }
 
 func debitThatFits(r *rig) {
@@ -46,7 +46,7 @@ func debitIsOwed(r *rig) {
 		for _, cost := range []int64{2, 5, 7} { // beside what is used, all there is, and more
 			d := r.debit(p, "k", cost)
 			if want := r.peek(p, "k", 0); d != want || !d.Allowed || d.Remaining != 0 || d.ResetAfter == 0 {
-				r.t.Errorf("%s: got %s, and then peek 0 says %s", tell("debit", charge(p, "k", cost)), show(d), show(want))
+				r.t.Errorf("%s: got %s, and then peek 0 says %s", callText("debit", charge(p, "k", cost)), show(d), show(want))
 			}
 			r.wantRefused("in debt", p, "k", 1)
 		}
@@ -138,7 +138,7 @@ func debitEach(r *rig) {
 		admitted(10, 0, minutes(78)),
 	)
 	if !b.Allowed() {
-		r.t.Errorf("%s: Allowed says that not all were made", tellBatch(b))
+		r.t.Errorf("%s: Allowed says that not all were made", batchText(b))
 	}
 	r.wantTake(p, "k", 1, refused(10, 0, minutes(24), minutes(78)))
 }
@@ -163,7 +163,7 @@ func debitBesideHolds(r *rig) {
 		r.debit(p, "alone", 7)
 		held := r.hold(minutes(1), charge(p, "k", 4))
 		if d := r.debit(p, "k", 7); !d.Allowed || d.Remaining != 0 {
-			r.t.Errorf("%s beside 4 held: got %s", tell("debit", charge(p, "k", 7)), show(d))
+			r.t.Errorf("%s beside 4 held: got %s", callText("debit", charge(p, "k", 7)), show(d))
 		}
 		if out, err := held.Cancel(background()); err != nil || total(out) != (weir.Settled{Refunded: 4}) {
 			r.t.Errorf("cancel of 4 beside a debit under %s: got %+v, error %v, want 4 refunded", describe(p), out, err)
@@ -185,7 +185,7 @@ func debitGreat(r *rig) {
 	for _, p := range r.everyAlgorithm() {
 		for range 3 {
 			if d := r.debit(p, "k", weir.MaxCost); !d.Allowed || d.Reason != weir.Admitted || d.Remaining != 0 || d.ResetAfter <= 0 {
-				r.t.Errorf("%s: got %s", tell("debit", charge(p, "k", weir.MaxCost)), show(d))
+				r.t.Errorf("%s: got %s", callText("debit", charge(p, "k", weir.MaxCost)), show(d))
 			}
 			r.wantRefused("after a great debit", p, "k", 1)
 		}
@@ -199,12 +199,12 @@ func debitGreat(r *rig) {
 	}
 }
 
-func debitNumbers(r *rig) {
+func debitLimitsOfCall(r *rig) {
 	p := r.policy("p", perHour(10))
 	penalty := r.with(p, perHour(5))
 	r.wantDebit(p, "k", 4, admitted(10, 6, minutes(24)))
 	r.wantDebit(penalty, "k", 2, admitted(5, 0, minutes(72)))
-	r.wantLeft("after six under two sets of numbers", p, "k", 4, 10)
+	r.wantLeft("after six under two sets of limits", p, "k", 4, 10)
 	r.wantDebit(penalty, "k", 0, admitted(5, 0, minutes(72)))
 	r.set(p, r.with(p, perHour(20)))
 	r.wantDebit(p, "k", 16, admitted(20, 0, minutes(66)))
@@ -216,12 +216,12 @@ func debitNewKeys(r *rig) {
 	r.take(p, "a", 3)
 	for _, key := range []string{"b", "c"} {
 		if d := r.debit(p, key, 4); !d.Allowed {
-			r.t.Errorf("%s in a full store: got %s", tell("debit", charge(p, key, 4)), show(d))
+			r.t.Errorf("%s in a full store: got %s", callText("debit", charge(p, key, 4)), show(d))
 		}
 		r.wantRefused("in debt", p, key, 1)
 	}
 	if b := r.do(weir.DebitEach, charge(p, "d", 1), charge(p, "a", 1)); !b.Allowed() {
-		r.t.Errorf("%s in a full store: got %v", tellBatch(b), b.Decisions)
+		r.t.Errorf("%s in a full store: got %v", batchText(b), b.Decisions)
 	}
 	r.wantRefused("used up", p, "a", 1)
 }

@@ -20,7 +20,7 @@
 // that slow models gave, and the random test in those of [algo.Ledger]: it
 // plays random policies, charges, batches, reservations, overrides, Sets and
 // clock steps on the store and on a model that has one exact ledger for every
-// key, and compares every answer. A failing case is shrunk and told step by
+// key, and compares every answer. A failing case is shrunk and printed step by
 // step; go test -run … -rapid.failfile=… plays it again.
 //
 // That time is Options.Clock and nothing else. A store on a server is given its
@@ -40,7 +40,7 @@
 // Time finer than the store's. With a Resolution of a microsecond every instant is
 // a whole microsecond, and durations are expected rounded up to one. Where the
 // limits of a policy change, such a store rounds units as it must, so the random
-// test keeps to numbers that need no rounding; see drawer.numbers.
+// test keeps to numbers that need no rounding; see drawer.rateAndBurst.
 //
 // What SEMANTICS.md leaves open: which of several errors of a batch is returned,
 // what Reset makes of a limit that did not start full, what an override keeps of

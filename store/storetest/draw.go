@@ -13,14 +13,14 @@ import (
 // A world is what a random case plays in: a few policies, each in several
 // versions and with overrides, and the length of the steps of its clock.
 type world struct {
-	grain    time.Duration // the clock moves in multiples of it
-	families []family
-	changes  bool // policies are set, and overrides brought
-	initial  bool // some limits do not start full
+	grain     time.Duration // the clock moves in multiples of it
+	histories []policyHistory
+	changes   bool // policies are set, and overrides brought
+	initial   bool // some limits do not start full
 }
 
-// A family is the policies of one name.
-type family struct {
+// A policyHistory is the policies of one name.
+type policyHistory struct {
 	versions  []*weir.Policy // Set goes between them; the first is in force
 	overrides []*weir.Policy
 }
@@ -28,12 +28,12 @@ type family struct {
 func (w world) GoString() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the clock moves in steps of %v", w.grain)
-	for i, f := range w.families {
+	for i, f := range w.histories {
 		for j, p := range f.versions {
-			fmt.Fprintf(&b, "\n  family %d version %d: %s", i, j, describe(p))
+			fmt.Fprintf(&b, "\n  history %d version %d: %s", i, j, describe(p))
 		}
 		for j, p := range f.overrides {
-			fmt.Fprintf(&b, "\n  family %d override %d: %s", i, j, describe(p))
+			fmt.Fprintf(&b, "\n  history %d override %d: %s", i, j, describe(p))
 		}
 	}
 	return b.String()
@@ -55,7 +55,7 @@ func sample[T any](d drawer, label string, from ...T) T {
 }
 
 // coarseGrain is the step of the clock in cases of a coarse store that convert
-// units. See numbers.
+// units. See rateAndBurst.
 const coarseGrain = 1024 * time.Microsecond
 
 func (d drawer) world() world {
@@ -64,15 +64,15 @@ func (d drawer) world() world {
 		w.grain = coarseGrain
 	}
 	w.initial = !w.changes && d.oneIn(3, "initial")
-	for i := range 1 + d.upTo(1, "families") {
-		w.families = append(w.families, d.family(&w, fmt.Sprint("p", i)))
+	for i := range 1 + d.upTo(1, "histories") {
+		w.histories = append(w.histories, d.history(&w, fmt.Sprint("p", i)))
 	}
 	return w
 }
 
-func (d drawer) family(w *world, name string) family {
+func (d drawer) history(w *world, name string) policyHistory {
 	names := []string{"main", "b", "c", "d"}[:1+min(d.upTo(3, "limits"), d.upTo(3, "limits"))]
-	f := family{versions: []*weir.Policy{d.policy(w, name, names, nil)}}
+	f := policyHistory{versions: []*weir.Policy{d.policy(w, name, names, nil)}}
 	if !w.changes {
 		return f
 	}
@@ -98,7 +98,7 @@ func (d drawer) policy(w *world, name string, names []string, base []weir.Limit)
 		l := d.limit(w)
 		if i < len(base) && !d.oneIn(3, "another algorithm") {
 			l.Algorithm, l.Per, l.Burst, l.MaxDebt = base[i].Algorithm, base[i].Per, 0, 0
-			l = d.numbers(w, l)
+			l = d.rateAndBurst(w, l)
 		}
 		if l.Algorithm == weir.DualWindow && dual[l.Per] {
 			l.Algorithm = weir.FixedWindow
@@ -133,14 +133,14 @@ func (d drawer) limit(w *world) weir.Limit {
 	default:
 		l.Per = weir.Every(sample(d, "per", time.Second, time.Minute, 7*time.Millisecond, 90*time.Second, time.Hour, 24*time.Hour, time.Millisecond))
 	}
-	l = d.numbers(w, l)
+	l = d.rateAndBurst(w, l)
 	if w.initial && l.Algorithm != weir.Concurrency {
 		l.Initial = sample(d, "initial", (weir.Fill{}), weir.Filled(0), weir.Filled(0.5))
 	}
 	return l
 }
 
-// numbers draws rate and burst.
+// rateAndBurst draws a rate and a burst.
 //
 // A coarse store keeps GCRA's state in whole parts of its own, and Go in ticks.
 // Where every instant is a whole microsecond and the rate, in lowest terms, is at
@@ -148,7 +148,7 @@ func (d drawer) limit(w *world) weir.Limit {
 // less than a tick. That ends when units are converted from one rate to another
 // and rounded. So in cases that convert, a unit takes 2^k µs and time goes in
 // steps of 2^10: then nothing is ever rounded.
-func (d drawer) numbers(w *world, l weir.Limit) weir.Limit {
+func (d drawer) rateAndBurst(w *world, l weir.Limit) weir.Limit {
 	l.Rate = 1 + int64(d.upTo(11, "rate"))
 	if l.Algorithm != weir.GCRA && l.Algorithm != weir.TokenBucket {
 		return l
@@ -184,10 +184,10 @@ func per(l weir.Limit) time.Duration {
 	return 24 * time.Hour // a calendar's
 }
 
-// moment draws a time to pass, or to hold: about a unit or a window, in steps
+// interval draws a time to pass, or to hold: about a unit or a window, in steps
 // of the clock.
-func (d drawer) moment(w *world, label string) time.Duration {
-	f := sample(d, "of family", w.families...)
+func (d drawer) interval(w *world, label string) time.Duration {
+	f := sample(d, "of history", w.histories...)
 	limit := sample(d, "of limit", f.versions[0].Limits()...)
 	unit := max(w.grain, length(limit)/w.grain*w.grain)
 	switch d.upTo(7, label) {

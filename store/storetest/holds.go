@@ -233,7 +233,7 @@ func refundWindows(r *rig) {
 	}
 }
 
-// Until the expiry, whoever settles again is told how it ended, whatever was used; a
+// Until the expiry, a second settle returns the first outcome, whatever was used; a
 // Reservation remembers that for good.
 func settledTwice(r *rig) {
 	p := r.policy("p", perHour(100))
@@ -282,7 +282,7 @@ func settledTwice(r *rig) {
 	both := r.do(weir.ReserveAll, charge(p, "both", 60)).Receipts[0]
 	twice := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{charge(p, "both", 0), charge(p, "both", 0)}, Receipts: []weir.Receipt{both, both}}
 	if s := r.run(&twice).Settled; s[0] != (weir.Settled{Refunded: 60}) || s[1] != s[0] {
-		r.t.Errorf("a receipt twice in one batch: got %+v, want 60 refunded, told twice", s)
+		r.t.Errorf("a receipt twice in one batch: got %+v, want 60 refunded, reported twice", s)
 	}
 	r.wantLeft("60 were given back once", p, "both", 100, 100)
 }
@@ -324,7 +324,7 @@ func severalCharges(r *rig) {
 	r.wantSettled(res, weir.Settled{Refunded: 55}, 0, 0)
 }
 
-// What is told of several limits is the most that any of them took back.
+// With several limits the result reports the most that any of them took back.
 func severalLimits(r *rig) {
 	p := r.policy("p", perHour(100), named("minute", using(weir.FixedWindow, perMinute(50))))
 	res := r.hold(minutes(5), charge(p, "k", 40))
@@ -410,7 +410,7 @@ func heldRefusals(r *rig) {
 		r.wantHeld("two are held, under "+describe(p), r.do(weir.TakeAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
 		r.wantHeld("two are held, under "+describe(p), r.do(weir.ReserveAll, charge(p, "k", 1)).Decisions[0], weir.Exhausted, true)
 		r.wantHeld("others' are held, under "+describe(p), r.take(p, "other", 1), weir.Exhausted, false)
-		r.wantHeld("two are held, asked under other numbers of "+describe(p), r.take(r.with(p, p.Limits()...), "k", 1), weir.Exhausted, true)
+		r.wantHeld("two are held, decided under other limits of "+describe(p), r.take(r.with(p, p.Limits()...), "k", 1), weir.Exhausted, true)
 
 		r.wantSettled(long, weir.Settled{}, 1)
 		r.wantHeld("one is held, under "+describe(p), r.take(p, "k", 1), weir.Exhausted, true)

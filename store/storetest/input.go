@@ -17,7 +17,7 @@ var inputTests = []test{
 	{name: "slots cannot be taken", run: slotsTaken},
 	{name: "a bad batch is an error", run: badBatches},
 	{name: "a bad time to live holds nothing", run: badTTLs},
-	{name: "numbers that cannot hold what is in use", run: unrepresentable},
+	{name: "limits that cannot hold what is in use", run: unrepresentable},
 	{name: "an error in the middle of a batch charges nothing", run: wholeErrors, need: WholeErrors},
 }
 
@@ -88,7 +88,7 @@ func slotsTaken(r *rig) {
 		r.wantError("take under "+describe(held), err, sentinel(weir.ErrReserveOnly))
 		for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.DebitEach} {
 			b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "k", 1), charge(held, "k", 0)}}
-			r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), sentinel(weir.ErrReserveOnly))
+			r.wantError(batchText(&b), r.limiter.Do(background(), &b), sentinel(weir.ErrReserveOnly))
 		}
 		r.wantLeft("after slots were to be taken", p, "k", 5, 5)
 		r.wantLeft("after slots were to be taken", held, "k", 2, 2)
@@ -136,9 +136,9 @@ func badTTLs(r *rig) {
 	for _, c := range cases {
 		for _, op := range []weir.Op{weir.ReserveAll, weir.Renew} {
 			b := weir.Batch{Op: op, TTL: c.ttl, Charges: c.charges, Receipts: append([]weir.Receipt{}, open.Receipts[:len(c.charges)]...)}
-			r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), sentinel(weir.ErrInvalid))
-			r.wantLeft("after "+tellBatch(&b), p, "k", 4, 5)
-			r.wantLeft("after "+tellBatch(&b), held, "k", 4, 5)
+			r.wantError(batchText(&b), r.limiter.Do(background(), &b), sentinel(weir.ErrInvalid))
+			r.wantLeft("after "+batchText(&b), p, "k", 4, 5)
+			r.wantLeft("after "+batchText(&b), held, "k", 4, 5)
 		}
 	}
 	r.clock.Pass(compiled.DefaultTTL)
@@ -153,12 +153,12 @@ func unrepresentable(r *rig) {
 	r.take(p, "k", 10)
 	tighter := r.with(p, tight)
 	_, err := r.limiter.Take(background(), tighter, "k", 1)
-	r.wantError(tell("take", charge(tighter, "k", 1))+" with 10 in use", err, anyError)
+	r.wantError(callText("take", charge(tighter, "k", 1))+" with 10 in use", err, anyError)
 	for _, op := range []weir.Op{weir.TakeEach, weir.TakeAll, weir.ReserveAll, weir.DebitEach} {
 		b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "other", 1), charge(tighter, "k", 1)}}
-		r.wantError(tellBatch(&b)+" with 10 in use", r.limiter.Do(background(), &b), anyError)
-		r.wantLeft("after "+tellBatch(&b), p, "other", 10, 10)
-		r.wantLeft("after "+tellBatch(&b), p, "k", 0, 10)
+		r.wantError(batchText(&b)+" with 10 in use", r.limiter.Do(background(), &b), anyError)
+		r.wantLeft("after "+batchText(&b), p, "other", 10, 10)
+		r.wantLeft("after "+batchText(&b), p, "k", 0, 10)
 	}
 }
 
@@ -166,7 +166,7 @@ func wholeErrors(r *rig) {
 	p := r.policy("p", perHour(10))
 	for _, op := range []weir.Op{weir.TakeEach, weir.DebitEach} {
 		b := weir.Batch{Op: op, Charges: []weir.Charge{charge(p, "k", 10), charge(r.with(p, tight), "k", 1)}}
-		r.wantError(tellBatch(&b), r.limiter.Do(background(), &b), anyError)
-		r.wantLeft("after "+tellBatch(&b), p, "k", 10, 10)
+		r.wantError(batchText(&b), r.limiter.Do(background(), &b), anyError)
+		r.wantLeft("after "+batchText(&b), p, "k", 10, 10)
 	}
 }

@@ -20,7 +20,7 @@ import (
 type model struct {
 	clock    func() weir.Instant // set by newModel, like the next two
 	epoch    weir.Instant
-	converts bool // refusals leave a key under the numbers of the call
+	converts bool // refusals leave a key under the limits of the call
 
 	mu    sync.Mutex // guards everything below
 	now   weir.Instant
@@ -39,7 +39,7 @@ type state struct {
 
 type rowKey struct{ policy, key string }
 
-// A row is a key's ledger, and the numbers that it is written under. Rows in a
+// A row is a key's ledger, and the limits that it is written under. Rows in a
 // state are not changed but replaced by changed copies.
 type row struct {
 	policy *weir.Policy
@@ -206,7 +206,7 @@ func (m *model) changeLocked(key rowKey) *row {
 	return c
 }
 
-// underLocked returns a copy of a key's row with p's numbers in force.
+// underLocked returns a copy of a key's row with p's limits in force.
 func (m *model) underLocked(p *weir.Policy, key rowKey) (*row, error) {
 	r := m.state.rows[key]
 	if r == nil {
@@ -248,8 +248,8 @@ func (m *model) idLocked() (id [16]byte) {
 	return id
 }
 
-// Set converts the keys that are under old's numbers, all or none, as of now.
-// Keys under an override are converted when they meet a call with other numbers.
+// Set converts the keys that are under old's limits, all or none, as of now.
+// Keys under an override are converted when they meet a call with other limits.
 func (m *model) Set(_ context.Context, old, new *weir.Policy) error {
 	if old.Name() != new.Name() {
 		return fmt.Errorf("storetest: set: policies %q and %q have different names", old.Name(), new.Name())

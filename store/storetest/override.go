@@ -9,9 +9,9 @@ import (
 var overrideTests = []test{
 	{name: "overrides share state", run: overridesShare},
 	{name: "Scale shares state", run: scaleShares},
-	{name: "peek under other numbers converts nothing", run: peekConvertsNothing},
-	{name: "a refusal under other numbers converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
-	{name: "settling does not mind the numbers", run: settleAnyNumbers},
+	{name: "peek under other limits converts nothing", run: peekConvertsNothing},
+	{name: "a refusal under other limits converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
+	{name: "settling works under any limits", run: settleAnyLimits},
 }
 
 func overridesShare(r *rig) {
@@ -66,7 +66,7 @@ func peekConvertsNothing(r *rig) {
 	r.clock.Pass(minutes(1))
 	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
 	r.reset(brief, "k")
-	r.wantLeft("after a reset under other numbers", hourly, "k", 10, 10)
+	r.wantLeft("after a reset under other limits", hourly, "k", 10, 10)
 }
 
 func refusalConvertsNothing(r *rig) {
@@ -82,16 +82,16 @@ func refusalConvertsNothing(r *rig) {
 	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
 }
 
-func settleAnyNumbers(r *rig) {
+func settleAnyLimits(r *rig) {
 	p := r.policy("p", perHour(10))
 	vip := r.with(p, perHour(100))
 	first := r.do(weir.ReserveAll, charge(p, "k", 5))
 	second := r.do(weir.ReserveAll, charge(vip, "k", 40))
-	r.wantSettle("reserved under other numbers", first.Receipts[0], charge(vip, "k", 0), weir.Settled{Refunded: 5})
+	r.wantSettle("reserved under other limits", first.Receipts[0], charge(vip, "k", 0), weir.Settled{Refunded: 5})
 	renew := weir.Batch{Op: weir.Renew, TTL: minutes(5), Charges: []weir.Charge{charge(p, "k", 40)}, Receipts: second.Receipts}
 	r.wantBatch(r.run(&renew), weir.Decision{Allowed: true, Reason: weir.Admitted})
 	r.clock.Pass(minutes(4))
-	r.wantSettle("reserved under other numbers", renew.Receipts[0], charge(p, "k", 1), weir.Settled{Refunded: 39})
+	r.wantSettle("reserved under other limits", renew.Receipts[0], charge(p, "k", 1), weir.Settled{Refunded: 39})
 	r.wantLeft("1 of 40 was used", vip, "k", 99, 100)
 	r.wantLeft("1 of 40 was used", p, "k", 9, 10)
 }

@@ -39,7 +39,7 @@ func race(f func(i int, rnd *rand.Rand)) {
 func (r *rig) try(p *weir.Policy, key string, cost int64) bool {
 	d, err := r.limiter.Take(background(), p, key, cost)
 	if err != nil {
-		r.t.Errorf("%s: error %v", tell("take", charge(p, key, cost)), err)
+		r.t.Errorf("%s: error %v", callText("take", charge(p, key, cost)), err)
 	}
 	return d.Allowed
 }
@@ -116,7 +116,7 @@ func raceDebits(r *rig) {
 			for range debits {
 				b := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{charge(p, "k", 1), charge(p, "k", 1)}}
 				if err := r.limiter.Do(background(), &b); err != nil || !b.Allowed() {
-					r.t.Errorf("%s: got %v, error %v", tellBatch(&b), b.Decisions, err)
+					r.t.Errorf("%s: got %v, error %v", batchText(&b), b.Decisions, err)
 				}
 				if cost := 1 + rnd.Int64N(2); r.try(p, "k", cost) {
 					took.Add(cost)
@@ -138,7 +138,7 @@ func raceBatches(r *rig) {
 			a, b := rnd.IntN(keys), rnd.IntN(keys)
 			batch := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{charge(p, fmt.Sprint(a), 1), charge(p, fmt.Sprint(b), 2)}}
 			if err := r.limiter.Do(background(), &batch); err != nil {
-				r.t.Errorf("%s: error %v", tellBatch(&batch), err)
+				r.t.Errorf("%s: error %v", batchText(&batch), err)
 			}
 			if batch.Allowed() {
 				got[a].Add(1)
@@ -189,13 +189,13 @@ func raceReservations(r *rig) {
 	r.wantLeft("when all are settled", rate, "k", 100_000-used.Load(), 100_000)
 }
 
-// The first settles, and all are told how.
+// One of the callers settles, and all get its outcome.
 func raceSettle(r *rig) {
 	p := r.policy("p", perHour(100))
 	for range times(3) {
 		b := r.do(weir.ReserveAll, charge(p, "k", 50))
 		var mu sync.Mutex
-		told := map[weir.Settled]int{}
+		replies := map[weir.Settled]int{}
 		race(func(i int, _ *rand.Rand) {
 			s := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{charge(p, "k", int64(i%50))}, Receipts: append([]weir.Receipt{}, b.Receipts...)}
 			if err := r.limiter.Do(background(), &s); err != nil {
@@ -204,11 +204,11 @@ func raceSettle(r *rig) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			told[s.Settled[0]]++
+			replies[s.Settled[0]]++
 		})
-		for s, n := range told {
-			if len(told) != 1 || n != racers || s.Refunded == 0 {
-				r.t.Errorf("%d goroutines settled 50 units: got %v, want all of them told the same", racers, told)
+		for s, n := range replies {
+			if len(replies) != 1 || n != racers || s.Refunded == 0 {
+				r.t.Errorf("%d goroutines settled 50 units: got %v, want the same reply for all of them", racers, replies)
 			}
 			r.wantLeft(fmt.Sprintf("after %d of 50 were given back", s.Refunded), p, "k", 50+s.Refunded, 100)
 		}
@@ -254,7 +254,7 @@ func raceOverrides(r *rig) {
 	if got.Load() > 200 {
 		r.t.Errorf("%d units were taken under limits of at most 200", got.Load())
 	}
-	r.wantLeft(fmt.Sprintf("after %d units under several sets of numbers", got.Load()), r.with(p, perHour(1000)), "k", 1000-got.Load(), 1000)
+	r.wantLeft(fmt.Sprintf("after %d units under several sets of limits", got.Load()), r.with(p, perHour(1000)), "k", 1000-got.Load(), 1000)
 }
 
 // Keys that are used up stay so while others push in from all sides.

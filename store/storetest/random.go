@@ -60,7 +60,7 @@ type player struct {
 	model *model
 	held  []held
 
-	inForce [][]int        // by family: the versions that ever were, in order
+	inForce [][]int        // by history: the versions that ever were, in order
 	edges   []weir.Instant // by edge.of; 0 while there was none
 }
 
@@ -78,7 +78,7 @@ func newPlayer(r *rig, t *rapid.T, w world) *player {
 	o.Clock.Set(start)
 	one := &rig{t: t, tb: r.tb, store: r.store, clock: o.Clock, limiter: r.store.Open(oneCase{r.tb, t}, o)}
 	p := &player{rig: one, world: w, model: newModel(r.store, o.Clock.Now), edges: make([]weir.Instant, len(edgeNames))}
-	for range w.families {
+	for range w.histories {
 		p.inForce = append(p.inForce, []int{0})
 	}
 	return p
@@ -109,7 +109,7 @@ func (p *player) play(s step) {
 func (p *player) take(b weir.Batch) {
 	p.t.Helper()
 	c := b.Charges[0]
-	what := fmt.Sprintf("%v, %s", p.elapsed(), tell("take", c))
+	what := fmt.Sprintf("%v, %s", p.elapsed(), callText("take", c))
 	got, err := p.limiter.Take(background(), c.Policy, c.Key, c.Cost)
 	want, wantErr := p.model.Take(background(), c.Policy, c.Key, c.Cost)
 	if p.sameError(what, err, wantErr); err == nil {
@@ -125,7 +125,7 @@ func (p *player) both(b weir.Batch, store, model []weir.Receipt) (got, want *wei
 	*got, *want = b, b
 	got.Receipts, want.Receipts = slices.Clone(store), slices.Clone(model)
 	err, wantErr := p.limiter.Do(background(), got), p.model.Do(background(), want)
-	what := fmt.Sprintf("%v, %s", p.elapsed(), tellBatch(&b))
+	what := fmt.Sprintf("%v, %s", p.elapsed(), batchText(&b))
 	if p.sameError(what, err, wantErr); err != nil {
 		return nil, nil, false
 	}
@@ -148,8 +148,8 @@ func (p *player) sameError(what string, got, want error) {
 
 func (p *player) sameDecision(what string, got, want weir.Decision) {
 	p.t.Helper()
-	if told := p.store.asTold(want); got != told {
-		p.t.Fatalf("%s:\n got %s\nwant %s", what, show(got), show(told))
+	if reported := p.store.asReported(want); got != reported {
+		p.t.Fatalf("%s:\n got %s\nwant %s", what, show(got), show(reported))
 	}
 	if want.RetryAfter > 0 && want.RetryAfter != weir.Never {
 		p.edges[0] = p.model.now.Add(want.RetryAfter)
@@ -241,7 +241,7 @@ func (p *player) expires(r weir.Receipt) {
 // set goes from a version that was in force once, and so means the one that is.
 func (p *player) set(s step) {
 	p.t.Helper()
-	versions, were := p.world.families[s.family].versions, p.inForce[s.family]
+	versions, were := p.world.histories[s.history].versions, p.inForce[s.history]
 	to := s.to % len(versions)
 	old, new := versions[were[s.from%len(were)]], versions[to]
 	if s.again {
@@ -250,7 +250,7 @@ func (p *player) set(s step) {
 	err, wantErr := p.limiter.Set(background(), old, new), p.model.Set(background(), old, new)
 	what := fmt.Sprintf("%v, set %s to %s", p.elapsed(), describe(old), describe(new))
 	if p.sameError(what, err, wantErr); err == nil {
-		p.inForce[s.family] = append(were, to)
+		p.inForce[s.history] = append(were, to)
 	}
 }
 
@@ -273,7 +273,7 @@ func (p *player) reach(e edge) {
 func (p *player) compareAll() {
 	p.t.Helper()
 	b := weir.Batch{Op: weir.PeekEach}
-	for _, f := range p.world.families {
+	for _, f := range p.world.histories {
 		for _, policy := range append(f.versions[:len(f.versions):len(f.versions)], f.overrides...) {
 			for _, key := range keys {
 				b.Charges = append(b.Charges, charge(policy, key, 0), charge(policy, key, 1))

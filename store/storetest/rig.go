@@ -84,7 +84,7 @@ func (r *rig) take(p *weir.Policy, key string, cost int64) weir.Decision {
 	r.t.Helper()
 	d, err := r.limiter.Take(background(), p, key, cost)
 	if err != nil {
-		r.t.Fatalf("%s: error %v", tell("take", charge(p, key, cost)), err)
+		r.t.Fatalf("%s: error %v", callText("take", charge(p, key, cost)), err)
 	}
 	return d
 }
@@ -96,19 +96,19 @@ func (r *rig) peek(p *weir.Policy, key string, cost int64) weir.Decision {
 
 func (r *rig) wantTake(p *weir.Policy, key string, cost int64, want weir.Decision) {
 	r.t.Helper()
-	r.want(tell("take", charge(p, key, cost)), r.take(p, key, cost), want)
+	r.want(callText("take", charge(p, key, cost)), r.take(p, key, cost), want)
 }
 
 func (r *rig) wantPeek(p *weir.Policy, key string, cost int64, want weir.Decision) {
 	r.t.Helper()
-	r.want(tell("peek", charge(p, key, cost)), r.peek(p, key, cost), want)
+	r.want(callText("peek", charge(p, key, cost)), r.peek(p, key, cost), want)
 }
 
 // wantRefused takes, and must be refused, however.
 func (r *rig) wantRefused(when string, p *weir.Policy, key string, cost int64) {
 	r.t.Helper()
 	if d := r.take(p, key, cost); d.Allowed {
-		r.t.Errorf("%s, %s: got %s, want a refusal", when, tell("take", charge(p, key, cost)), show(d))
+		r.t.Errorf("%s, %s: got %s, want a refusal", when, callText("take", charge(p, key, cost)), show(d))
 	}
 }
 
@@ -116,7 +116,7 @@ func (r *rig) wantRefused(when string, p *weir.Policy, key string, cost int64) {
 func (r *rig) wantAllowed(when string, p *weir.Policy, key string, cost int64) {
 	r.t.Helper()
 	if d := r.take(p, key, cost); !d.Allowed {
-		r.t.Errorf("%s, %s: got %s, want it admitted", when, tell("take", charge(p, key, cost)), show(d))
+		r.t.Errorf("%s, %s: got %s, want it admitted", when, callText("take", charge(p, key, cost)), show(d))
 	}
 }
 
@@ -124,7 +124,7 @@ func (r *rig) wantAllowed(when string, p *weir.Policy, key string, cost int64) {
 // is left out: it has tests of its own, and the random test compares it.
 func (r *rig) want(what string, got, exact weir.Decision) bool {
 	r.t.Helper()
-	want := r.store.asTold(exact)
+	want := r.store.asReported(exact)
 	got.Held, want.Held = false, false
 	if got != want {
 		r.t.Errorf("%s:\n got %s\nwant %s", what, show(got), show(want))
@@ -144,7 +144,7 @@ func (r *rig) wantLeft(when string, p *weir.Policy, key string, left, limit int6
 func (r *rig) run(b *weir.Batch) *weir.Batch {
 	r.t.Helper()
 	if err := r.limiter.Do(background(), b); err != nil {
-		r.t.Fatalf("%s: error %v", tellBatch(b), err)
+		r.t.Fatalf("%s: error %v", batchText(b), err)
 	}
 	return b
 }
@@ -160,10 +160,10 @@ func (r *rig) hold(ttl time.Duration, charges ...weir.Charge) *weir.Reservation 
 	res, err := weir.Reserve(background(), r.limiter, ttl, charges...)
 	b := weir.Batch{Op: weir.ReserveAll, TTL: ttl, Charges: charges}
 	if err != nil {
-		r.t.Fatalf("%s: error %v", tellBatch(&b), err)
+		r.t.Fatalf("%s: error %v", batchText(&b), err)
 	}
 	if !res.Decision.Allowed {
-		r.t.Fatalf("%s: got %s, want it admitted", tellBatch(&b), show(res.Decision))
+		r.t.Fatalf("%s: got %s, want it admitted", batchText(&b), show(res.Decision))
 	}
 	return res
 }
@@ -252,7 +252,7 @@ func (r *rig) drain(p *weir.Policy, key string) (n int64) {
 	r.t.Helper()
 	for r.take(p, key, 1).Allowed {
 		if n++; n > 1_000_000 {
-			r.t.Fatalf("%s: a million units in one instant", tell("take", charge(p, key, 1)))
+			r.t.Fatalf("%s: a million units in one instant", callText("take", charge(p, key, 1)))
 		}
 	}
 	return n
@@ -264,6 +264,6 @@ func (r *rig) wantSettle(when string, receipt weir.Receipt, c weir.Charge, want 
 	r.t.Helper()
 	b := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{c}, Receipts: []weir.Receipt{receipt}}
 	if got := r.run(&b).Settled[0]; got != want {
-		r.t.Errorf("%s, %s: got %+v, want %+v", when, tellBatch(&b), got, want)
+		r.t.Errorf("%s, %s: got %+v, want %+v", when, batchText(&b), got, want)
 	}
 }

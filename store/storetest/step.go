@@ -22,8 +22,8 @@ type step struct {
 	pass    time.Duration
 	edge    edge // of reach
 
-	family, from, to int  // of set: from one of the versions that were in force
-	again            bool // of set: with equal policies that are other objects
+	history, from, to int  // of set: from one of the versions that were in force
+	again             bool // of set: with equal policies that are other objects
 }
 
 type action uint8
@@ -49,15 +49,15 @@ var edgeNames = []string{"last retry", "last reset", "last expiry"}
 func (s step) GoString() string {
 	switch s.do {
 	case take:
-		return tell("take", s.batch.Charges[0])
+		return callText("take", s.batch.Charges[0])
 	case ask, reserve:
-		return tellBatch(&s.batch)
+		return batchText(&s.batch)
 	case settle:
 		return fmt.Sprintf("settle reservation -%d, uses %v, foreign %v, keep %v", s.which, s.uses, s.foreign, s.keep)
 	case renew:
 		return fmt.Sprintf("renew reservation -%d for %v, foreign %v", s.which, s.batch.TTL, s.foreign)
 	case set:
-		return fmt.Sprintf("set family %d from in force #%d to version %d, equals %v", s.family, s.from, s.to, s.again)
+		return fmt.Sprintf("set history %d from in force #%d to version %d, equals %v", s.history, s.from, s.to, s.again)
 	case pass:
 		return fmt.Sprintf("pass %v", s.pass)
 	}
@@ -78,7 +78,7 @@ func (d drawer) step(w *world) step {
 		}
 		return step{do: take, batch: b}
 	case n < 7:
-		return step{do: pass, pass: d.moment(w, "time")}
+		return step{do: pass, pass: d.interval(w, "time")}
 	case n < 9:
 		return step{do: reach, edge: edge{d.upTo(2, "edge"), d.oneIn(2, "before")}}
 	case n < 12:
@@ -93,14 +93,14 @@ func (d drawer) step(w *world) step {
 	case n < 18:
 		return d.batch(w)
 	case n == 18 && d.store.meets(TimeStandsStill):
-		return step{do: pass, pass: -d.moment(w, "time")}
+		return step{do: pass, pass: -d.interval(w, "time")}
 	case n == 19 && !w.initial: // whether a reset refills what never was full is nobody's demand
 		return step{do: ask, batch: weir.Batch{Op: weir.ResetEach, Charges: d.charges(w, 1)}}
 	case n == 20:
 		return d.batch(w)
 	case n >= 21 && w.changes:
 		return step{
-			do: set, family: d.upTo(len(w.families)-1, "family"), from: d.upTo(3, "from"), to: d.upTo(2, "to"), again: d.oneIn(2, "equals"),
+			do: set, history: d.upTo(len(w.histories)-1, "history"), from: d.upTo(3, "from"), to: d.upTo(2, "to"), again: d.oneIn(2, "equals"),
 		}
 	}
 	return step{do: ask, batch: weir.Batch{Op: weir.PeekEach, Charges: d.charges(w, 1)}}
@@ -150,10 +150,10 @@ var keys = []string{"a", "b", ""}
 func (d drawer) charges(w *world, most int) []weir.Charge {
 	var charges []weir.Charge
 	for range 1 + d.upTo(most-1, "charges") {
-		f := sample(d, "family", w.families...)
+		f := sample(d, "history", w.histories...)
 		p := f.versions[0]
-		if w.changes && d.oneIn(3, "other numbers") {
-			p = sample(d, "numbers", append(f.versions[1:len(f.versions):len(f.versions)], f.overrides...)...)
+		if w.changes && d.oneIn(3, "other limits") {
+			p = sample(d, "limits", append(f.versions[1:len(f.versions):len(f.versions)], f.overrides...)...)
 		}
 		if d.oneIn(4, "equal") {
 			p, _ = p.With(p.Limits()...) // an equal one, as another process has
@@ -181,7 +181,7 @@ func (d drawer) cost(capacity int64) int64 {
 func (d drawer) ttl(w *world) time.Duration {
 	switch n := d.upTo(7, "ttl"); {
 	case n < 5:
-		return min(compiled.MaxTTL, time.Duration(1+d.upTo(9, "times"))*d.moment(w, "ttl"))
+		return min(compiled.MaxTTL, time.Duration(1+d.upTo(9, "times"))*d.interval(w, "ttl"))
 	case n == 5:
 		return weir.NoExpiry // an error but for slots
 	case n == 6 && w.grain != coarseGrain:

@@ -40,8 +40,8 @@ type Options struct {
 	MaxHolds int
 }
 
-// Demand is something that the suite asks of a store and that a store may, for a
-// reason, not do. Everything without a Demand is asked of every store.
+// Demand is a requirement of the suite that a store may, for a
+// reason, not meet. Everything without a Demand is required of every store.
 type Demand string
 
 // The demands that Store.Without may name.
@@ -63,8 +63,8 @@ const (
 	// cannot be represented under the new limits.
 	CheckedSet Demand = "checked Set"
 
-	// RefusalsKeepNumbers: a call under other numbers that is refused, or
-	// costs nothing, leaves the key under the numbers it had. Without it the
+	// RefusalsKeepNumbers: a call under other limits that is refused, or
+	// costs nothing, leaves the key under the limits it had. Without it the
 	// units in use are converted, and stay so, whatever the outcome.
 	RefusalsKeepNumbers Demand = "refusals keep numbers"
 

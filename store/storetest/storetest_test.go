@@ -33,7 +33,7 @@ func TestCoarseModel(t *testing.T) {
 	s.Resolution = time.Microsecond
 	inner := s.Open
 	s.Open = func(t testing.TB, o Options) weir.Limiter {
-		return hooked{Limiter: inner(t, o), told: s.asTold}
+		return hooked{Limiter: inner(t, o), reported: s.asReported}
 	}
 	runShort(t, s)
 }
@@ -66,10 +66,10 @@ func TestModelWithTimeByKey(t *testing.T) {
 // hooked is a store with some of its methods replaced.
 type hooked struct {
 	weir.Limiter
-	take func(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error)
-	do   func(ctx context.Context, b *weir.Batch) error
-	set  func(ctx context.Context, old, new *weir.Policy) error
-	told func(weir.Decision) weir.Decision
+	take     func(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error)
+	do       func(ctx context.Context, b *weir.Batch) error
+	set      func(ctx context.Context, old, new *weir.Policy) error
+	reported func(weir.Decision) weir.Decision
 }
 
 func (h hooked) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (d weir.Decision, err error) {
@@ -84,8 +84,8 @@ func (h hooked) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 			d = b.Decisions[0]
 		}
 	}
-	if h.told != nil {
-		d = h.told(d)
+	if h.reported != nil {
+		d = h.reported(d)
 	}
 	return d, err
 }
@@ -99,8 +99,8 @@ func (h hooked) Do(ctx context.Context, b *weir.Batch) error {
 		return err
 	}
 	for i := range b.Decisions {
-		if h.told != nil {
-			b.Decisions[i] = h.told(b.Decisions[i])
+		if h.reported != nil {
+			b.Decisions[i] = h.reported(b.Decisions[i])
 		}
 	}
 	return nil

@@ -166,7 +166,7 @@ func peekSaysWhatTakeSays(r *rig) {
 		for i, cost := range []int64{1, 0, 5, 2, 3, 6, 2, 1} {
 			r.clock.Pass(time.Duration(i) * 7 * time.Millisecond)
 			peek, take := r.peek(p, "k", cost), r.take(p, "k", cost)
-			what := tell("take", charge(p, "k", cost))
+			what := callText("take", charge(p, "k", cost))
 			if !take.Allowed {
 				r.want("peek before "+what, peek, take)
 				continue

@@ -54,10 +54,10 @@ func micros(rnd *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(1+rnd.Int64N(int64(most/time.Microsecond))) * time.Microsecond
 }
 
-// exactRetry tries again just before the time that a refusal told, and then.
+// exactRetry tries again just before the time that a refusal reported, and at that time.
 func (r *rig) exactRetry(p *weir.Policy, cost int64, d weir.Decision) bool {
 	r.t.Helper()
-	what := fmt.Sprintf("%s: %s", tell("take", charge(p, "k", cost)), show(d))
+	what := fmt.Sprintf("%s: %s", callText("take", charge(p, "k", cost)), show(d))
 	r.clock.Pass(d.RetryAfter - r.res())
 	if early := r.take(p, "k", cost); early.Allowed || early.RetryAfter != r.res() {
 		r.t.Errorf("%s,\nbut %v before that %s", what, r.res(), show(early))
@@ -71,7 +71,7 @@ func (r *rig) exactRetry(p *weir.Policy, cost int64, d weir.Decision) bool {
 	return true
 }
 
-// When ResetAfter has passed, the limit that told it is as if unused, and not
+// When ResetAfter has passed, the limit that reported it equals an unused one, and not
 // before.
 func resetIsExact(r *rig) {
 	for _, p := range r.everyAlgorithm() {

@@ -51,7 +51,7 @@ func (r *rig) playVectors(name string) {
 		p := one.policy(fmt.Sprintf("%s-%d", name, i), c.limits(name)...)
 		for j, s := range c.Steps {
 			one.clock.Set(weir.Instant(s.NowNs))
-			what := fmt.Sprintf("%s.json, case %d, step %d: %s", name, i, j, tell(s.Op, charge(p, "k", s.Cost)))
+			what := fmt.Sprintf("%s.json, case %d, step %d: %s", name, i, j, callText(s.Op, charge(p, "k", s.Cost)))
 			if !s.play(one, p, what) {
 				break // what follows depends on it
 			}
@@ -61,7 +61,7 @@ func (r *rig) playVectors(name string) {
 
 // finerThanTicks says whether a unit can become due less than a tick of Go's clock
 // after an instant of whole microseconds, so that Go, which rounds to ticks, and a
-// store that rounds to microseconds may tell different times. See drawer.numbers.
+// store that rounds to microseconds may report different times. See drawer.rateAndBurst.
 func (c *vectorCase) finerThanTicks() bool {
 	a, b := c.Rate*1000, c.PerNs
 	for b != 0 {

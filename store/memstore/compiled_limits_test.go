@@ -10,16 +10,16 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Sets of numbers come and go; their ids are few.
+// Sets of limits come and go; their ids are few.
 
-// burst is a set of numbers like no other: all of them convert into each other
+// burst is a set of limits like no other: all of them convert into each other
 // without a rounding.
 func burst(t testing.TB, name string, n int) *weir.Policy {
 	t.Helper()
 	return policy(t, name, weir.Limit{Rate: 1000, Per: weir.Every(time.Hour), Burst: 1000 + int64(n)})
 }
 
-// crowdIDs registers sets of numbers that no row has until one more makes the table
+// crowdIDs registers sets of limits that no row has until one more makes the table
 // look for such.
 func crowdIDs(t testing.TB, table *Table) {
 	t.Helper()
@@ -42,7 +42,7 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// New numbers of a name whose others are forgotten at that moment.
+// New limits of a name whose others are forgotten at that moment.
 func TestNumbersOfANameThatWasForgotten(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now})
 	p := policy(t, "p", perHour(10))
@@ -57,8 +57,8 @@ func TestNumbersOfANameThatWasForgotten(t *testing.T) {
 	check(t, table)
 }
 
-// Set between numbers that no row has, while such are looked for.
-func TestSetOfUnusedNumbers(t *testing.T) {
+// Set between limits that no row has, while such are looked for.
+func TestSetOfUnusedLimits(t *testing.T) {
 	for _, crowded := range []string{"before", "after"} {
 		table := newTable(t, Config{Now: newClock().Now})
 		p := policy(t, "p", perHour(10))
@@ -82,7 +82,7 @@ func TestSetOfUnusedNumbers(t *testing.T) {
 	}
 }
 
-// Many more sets of numbers than there are ids, one after the other on one key.
+// Many more sets of limits than there are ids, one after the other on one key.
 func TestIDsAreUsedAgain(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now})
 	n := short(5_000, 200_000)
@@ -101,7 +101,7 @@ func TestIDsAreUsedAgain(t *testing.T) {
 	check(t, table)
 }
 
-// With all ids in use the next set of numbers is an error that changes nothing;
+// With all ids in use the next set of limits is an error that changes nothing;
 // when rows have gone, theirs are free.
 func TestIDsRunOut(t *testing.T) {
 	c := newClock()
@@ -111,24 +111,24 @@ func TestIDsRunOut(t *testing.T) {
 		take(t, table, burst(t, "p", i), user(i), 1)
 	}
 	useUpIDs(table, 0)
-	extra := burst(t, "p", maxNumbers)
+	extra := burst(t, "p", maxSets)
 	for _, key := range []string{user(0), "new"} {
-		if _, err := table.Take(background(), extra, key, 1); !errors.Is(err, errNumbers) {
+		if _, err := table.Take(background(), extra, key, 1); !errors.Is(err, errTooManySets) {
 			t.Errorf("one set too many, on %q: %v", key, err)
 		}
 	}
-	if err := table.Set(background(), burst(t, "p", 0), extra); !errors.Is(err, errNumbers) {
+	if err := table.Set(background(), burst(t, "p", 0), extra); !errors.Is(err, errTooManySets) {
 		t.Errorf("Set to one too many: %v", err)
 	}
 	if d := take(t, table, burst(t, "p", 0), user(0), 1); d.Remaining != 998 {
 		t.Errorf("those that are in use go on: %+v", d)
 	}
-	if _, err := table.Take(background(), policy(t, "q", perHour(1)), "k", 1); !errors.Is(err, errNumbers) || table.registry.names["q"] != nil {
-		t.Errorf("a name without numbers is kept: %v", err)
+	if _, err := table.Take(background(), policy(t, "q", perHour(1)), "k", 1); !errors.Is(err, errTooManySets) || table.registry.names["q"] != nil {
+		t.Errorf("a name without limits is kept: %v", err)
 	}
 	c.pass(time.Hour) // and 1,000 ids can be free, which are left to Set
 	set(t, table, burst(t, "p", 0), extra)
-	if d := take(t, table, extra, "new", 1); !d.Allowed || d.Limit != 1000+maxNumbers {
+	if d := take(t, table, extra, "new", 1); !d.Allowed || d.Limit != 1000+maxSets {
 		t.Errorf("some ids are free: %+v", d)
 	}
 }
@@ -137,8 +137,8 @@ func TestIDsRunOut(t *testing.T) {
 func useUpIDs(table *Table, left int) {
 	r := &table.registry
 	one := *r.at(0).policy
-	for ; r.ids < maxNumbers-left; r.ids++ {
-		n := newNumbers(uint16(r.ids), r.at(0).of, &one)
+	for ; r.ids < maxSets-left; r.ids++ {
+		n := newCompiledLimits(uint16(r.ids), r.at(0).of, &one)
 		n.pin()
 		r.put(n)
 	}
@@ -167,7 +167,7 @@ func TestReplacementsGoBackSoFar(t *testing.T) {
 			t.Errorf("version %d: %+v, want %d", i, d, want)
 		}
 	}
-	for i := range 300 { // and once more, with other numbers coming and going
+	for i := range 300 { // and once more, with other limits coming and going
 		take(t, table, burst(t, "r", i), "k", 1)
 	}
 	if d := take(t, table, burst(t, "p", versions-5), "k", 0); d.Limit != newest {
@@ -176,7 +176,7 @@ func TestReplacementsGoBackSoFar(t *testing.T) {
 	check(t, table)
 }
 
-// An overflow row is converted by Set, whether its numbers were looked for or not.
+// An overflow row is converted by Set, whether its limits were looked for or not.
 func TestSetReachesTheOverflowRow(t *testing.T) {
 	for _, crowded := range []bool{false, true} {
 		c := newClock()
@@ -211,7 +211,7 @@ func waitFor(function string, done <-chan struct{}) {
 	}
 }
 
-// A call is about to write a row under numbers that no row has. Whoever looks for
+// A call is about to write a row under limits that no row has. Whoever looks for
 // such waits for it.
 func TestNumbersOfACallStay(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now})
@@ -240,7 +240,7 @@ func TestNumbersOfACallStay(t *testing.T) {
 	check(t, table)
 }
 
-// A call has found out which numbers are in force, and waits for its shard while
+// A call has found out which limits are in force, and waits for its shard while
 // Set replaces them: it must find out again.
 func TestCallsThatMeetSet(t *testing.T) {
 	table := newTable(t, Config{Now: newClock().Now, MaxKeys: 10})

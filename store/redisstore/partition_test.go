@@ -37,7 +37,7 @@ func TestDebitOfOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// Where one part of a batch fails, the error tells whether another has changed
+// Where one subcall of a batch fails, the error says whether another has changed
 // something. The key "bad" has a foreign value, and so every call for it fails.
 func TestPartsThatFail(t *testing.T) {
 	redis := redistest.Start(t)
@@ -74,20 +74,20 @@ func TestPartsThatFail(t *testing.T) {
 			before := s.Stats().Unknown
 			err = s.scatter(context.Background(), whole, [][]int{{0}, {1}})
 			if err == nil || !strings.Contains(err.Error(), "not a row of weir") || errors.Is(err, weir.ErrUnknown) != c.unknown {
-				t.Errorf("got error %v, want that of the bad part, unknown: %v", err, c.unknown)
+				t.Errorf("got error %v, want that of the bad subcall, unknown: %v", err, c.unknown)
 			}
 			if counted := s.Stats().Unknown - before; (counted == 1) != c.unknown {
 				t.Errorf("%d outcomes were counted as unknown, want %v", counted, c.unknown)
 			}
-			wantLeft(t, "after a batch of which one part failed", s, p, "good", c.left)
+			wantLeft(t, "after a batch of which one subcall failed", s, p, "good", c.left)
 		})
 	}
 }
 
-// An unknown part is never hidden behind another's error.
-func TestUnknownParts(t *testing.T) {
+// An unknown outcome is never hidden behind another subcall's error.
+func TestUnknownSubcalls(t *testing.T) {
 	s := &Store{}
-	refused, away := &call{op: opEach, charges: make([]charge, 1), outcomes: make([]outcome, 1)}, unknownOutcome(errTimeout)
+	refused, unknown := &call{op: opEach, charges: make([]charge, 1), outcomes: make([]outcome, 1)}, unknownOutcome(errTimeout)
 	for _, c := range []struct {
 		errs    []error
 		unknown bool
@@ -95,9 +95,9 @@ func TestUnknownParts(t *testing.T) {
 		{[]error{nil, nil}, false},
 		{[]error{nil, errBusy}, false},
 		{[]error{errBusy, errTimeout}, false},
-		{[]error{errBusy, away}, true},
-		{[]error{away, errBusy}, true},
-		{[]error{nil, away}, true},
+		{[]error{errBusy, unknown}, true},
+		{[]error{unknown, errBusy}, true},
+		{[]error{nil, unknown}, true},
 	} {
 		err := s.failure([]*call{refused, refused}, c.errs)
 		if errors.Is(err, weir.ErrUnknown) != c.unknown || (err == nil) != (errors.Join(c.errs...) == nil) {
@@ -109,32 +109,32 @@ func TestUnknownParts(t *testing.T) {
 	}
 }
 
-// A key's part is that of the lane that serves it, also before Redis was asked for its
+// A key's partition is the index of its send queue, also before the Store has loaded its
 // policy.
-func TestParts(t *testing.T) {
+func TestPartitions(t *testing.T) {
 	p := newPolicy(t, "a:b/c", weir.Limit{Rate: 10, Per: weir.Every(time.Hour)})
 	redis := redistest.Start(t)
 	one := open(t, Config{Redis: server(redis.Addr()), Timeout: time.Second})
 	if one.Partitions() != 1 || one.Partition(p, "k") != 0 || one.Timeout() != time.Second {
-		t.Errorf("one server: part %d of %d, timeout %v", one.Partition(p, "k"), one.Partitions(), one.Timeout())
+		t.Errorf("one server: partition %d of %d, timeout %v", one.Partition(p, "k"), one.Partitions(), one.Timeout())
 	}
 	many := &Store{cluster: true, prefix: "weir:"}
-	for range clusterLanes {
-		many.lanes = append(many.lanes, &lane{})
+	for range clusterQueues {
+		many.queues = append(many.queues, &sendQueue{})
 	}
-	if many.Partitions() != clusterLanes {
-		t.Errorf("a cluster: %d parts, want %d", many.Partitions(), clusterLanes)
+	if many.Partitions() != clusterQueues {
+		t.Errorf("a cluster: %d partitions, want %d", many.Partitions(), clusterQueues)
 	}
 	seen := map[int]bool{}
 	for i := range 2000 {
 		key := fmt.Sprint("{k}%", i)
-		part := many.Partition(p, key)
-		if many.lanes[part] != many.laneOf(rowKey(many.rowPrefix(p.Name()), key)) {
-			t.Fatalf("key %q: part %d is not its lane's", key, part)
+		partition := many.Partition(p, key)
+		if many.queues[partition] != many.queueOf(rowKey(many.rowPrefix(p.Name()), key)) {
+			t.Fatalf("key %q: partition %d is not that of its send queue", key, partition)
 		}
-		seen[part] = true
+		seen[partition] = true
 	}
-	if len(seen) != clusterLanes {
-		t.Errorf("2000 keys lie on %d parts of %d", len(seen), clusterLanes)
+	if len(seen) != clusterQueues {
+		t.Errorf("2000 keys are on %d partitions of %d", len(seen), clusterQueues)
 	}
 }

@@ -15,7 +15,7 @@ func TestSetsOfIdleRowsAreUsedAgain(t *testing.T) {
 	skipRaced(t)
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
-	const sets = maxNumbers + 5000
+	const sets = maxSets + 5000
 	for i := range sets {
 		if d := take(t, table, burst(t, "p", i), user(i), 1); !d.Allowed || d.Limit != int64(1000+i) {
 			t.Fatalf("set %d: %+v", i, d)
@@ -75,7 +75,7 @@ func TestOnePolicyDoesNotUseUpAllSets(t *testing.T) {
 	c := newClock()
 	table := newTable(t, Config{Now: c.Now})
 	n, err := flood(t, table, "greedy", 0)
-	if !errors.Is(err, weir.ErrInvalid) || n < maxNumbers/8 || n > maxNumbers/4 {
+	if !errors.Is(err, weir.ErrInvalid) || n < maxSets/8 || n > maxSets/4 {
 		t.Fatalf("after %d sets: %v", n, err)
 	}
 	const attempts = 10_000
@@ -95,7 +95,7 @@ func TestOnePolicyDoesNotUseUpAllSets(t *testing.T) {
 		take(t, table, burst(t, "modest", i), user(i), 1)
 	}
 	for i := range 10 {
-		set(t, table, burst(t, "greedy", i), burst(t, "greedy", 2*maxNumbers+i))
+		set(t, table, burst(t, "greedy", i), burst(t, "greedy", 2*maxSets+i))
 		set(t, table, policy(t, fmt.Sprint("new", i), perHour(1)), policy(t, fmt.Sprint("new", i), perHour(2)))
 	}
 	check(t, table)
@@ -104,12 +104,12 @@ func TestOnePolicyDoesNotUseUpAllSets(t *testing.T) {
 // flood takes with one set of limits after the other, each on a key of its own, until one is
 // refused.
 func flood(t *testing.T, table *Table, name string, from int) (int, error) {
-	for i := range maxNumbers {
+	for i := range maxSets {
 		if _, err := table.Take(background(), burst(t, name, from+i), name+user(i), 1); err != nil {
 			return i, err
 		}
 	}
-	return maxNumbers, nil
+	return maxSets, nil
 }
 
 // Twenty policies take all they can get. Who comes after them finds room for a few hundred.
@@ -134,7 +134,7 @@ func TestSetFindsRoom(t *testing.T) {
 	p := func(i int) *weir.Policy { return policy(t, fmt.Sprint("n", i), perHour(1)) }
 	for i := 0; ; i++ {
 		if _, err := table.Take(background(), p(i), "k", 1); err != nil {
-			if !errors.Is(err, weir.ErrInvalid) || i != maxNumbers-reserved {
+			if !errors.Is(err, weir.ErrInvalid) || i != maxSets-reserved {
 				t.Fatalf("name %d: %v", i, err)
 			}
 			break

@@ -15,18 +15,18 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// numbers is one set of limits under one policy's name, as the scripts take it.
+// compiledLimits is one set of limits of a policy, in the form that the scripts take.
 //
-// Time there is counted in whole microseconds. A rate is a units per b µs in lowest
-// terms, so that a unit takes b/a µs to come back, and an instant of GCRA is a
+// The scripts count time in whole microseconds. A rate is a units per b µs in lowest
+// terms, so a unit is replenished in b/a µs, and an instant of GCRA is a
 // pair w + f/a µs: exact for every rate, without a number above 2^53.
-type numbers struct {
-	policy  *weir.Policy // in force
-	asked   *weir.Policy // by callers; nil unless it is bound to that
-	history *history
-	version int    // of the history
-	fp      uint64 // tells sets of numbers of one policy apart; 48 bits
-	rows    string // how the keys of rows begin
+type compiledLimits struct {
+	policy    *weir.Policy // in force
+	requested *weir.Policy // the policy of the call; set by resolve
+	history   *history
+	version   int    // of the history
+	fp        uint64 // fingerprint of the limits; 48 bits
+	rows      string // prefix of the rows' keys
 
 	rules []string   // in JSON; a calendar's has a %s for its boundaries
 	cals  []calendar // of those rules that have one
@@ -41,17 +41,17 @@ type calendar struct {
 }
 
 const (
-	// limitOfParts bounds a and b: the scripts' arithmetic is exact below it.
-	limitOfParts = 1 << 51
+	// maxRateTerm bounds the terms a and b of a rate: the scripts' arithmetic is exact below it.
+	maxRateTerm = 1 << 51
 
-	// maxLog bounds the rate of a sliding log. A row has every charge of its period
-	// in it, and a decision reads and writes the row while all others wait.
+	// maxLog bounds the rate of a sliding log. A row contains every charge of its period,
+	// and a decision reads and writes the whole row while the server does nothing else.
 	maxLog = 4096
 )
 
-// newNumbers compiles a policy, or says why Redis cannot keep it.
-func (s *Store) newNumbers(p *weir.Policy, h *history, version int) (*numbers, error) {
-	n := &numbers{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
+// compileLimits compiles a policy, or returns why its limits are not supported in Redis.
+func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compiledLimits, error) {
+	n := &compiledLimits{policy: p, history: h, version: version, fp: fingerprint(p), rows: s.rowPrefix(p.Name())}
 	for i, l := range p.Limits() {
 		text, err := n.rule(i, l)
 		if err != nil {
@@ -76,7 +76,7 @@ var kinds = map[weir.Algorithm]string{
 }
 
 // rule returns limit i in JSON.
-func (n *numbers) rule(i int, l weir.Limit) (string, error) {
+func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 	name, _ := json.Marshal(l.Name)
 	if isGCRA(l) {
 		return gcraText(string(name), l, n.policy.Compiled().Fills[i])
@@ -93,7 +93,7 @@ func (n *numbers) rule(i int, l weir.Limit) (string, error) {
 		n.cals = append(n.cals, calendar{i, algo.NewCalendar(unit, zone)})
 		return head + `,"per":0,"cal":%s}`, nil
 	case per%time.Microsecond != 0:
-		return "", fmt.Errorf("per %v: Redis tells time in microseconds; a window must be a whole number of them", per)
+		return "", fmt.Errorf("per %v: Redis counts time in microseconds; a window must be a whole number of them", per)
 	case l.Algorithm == weir.SlidingLog && l.Rate > maxLog:
 		return "", fmt.Errorf("rate %d: a log in Redis has at most %d units; use a sliding window or GCRA", l.Rate, maxLog)
 	default:
@@ -101,7 +101,7 @@ func (n *numbers) rule(i int, l weir.Limit) (string, error) {
 	}
 }
 
-// missingUnits returns how many units a window starts without, rounded up.
+// missingUnits returns how many units a window starts short of full, rounded up.
 func missingUnits(l weir.Limit, fill algo.Fill) int64 {
 	up := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(int64(fill)))
 	up.Add(up, big.NewInt(algo.FillSteps-1))
@@ -110,7 +110,7 @@ func missingUnits(l weir.Limit, fill algo.Fill) int64 {
 
 // gcraText returns a GCRA limit in JSON.
 func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
-	a, b, err := parts(l)
+	a, b, err := rateTerms(l)
 	if err != nil {
 		return "", err
 	}
@@ -124,15 +124,15 @@ func gcraText(name string, l weir.Limit, missing algo.Fill) (string, error) {
 	return text + "}", nil
 }
 
-// parts returns a rate as a units per b µs, in lowest terms.
-func parts(l weir.Limit) (a, b int64, err error) {
+// rateTerms returns a rate as a units per b µs, in lowest terms.
+func rateTerms(l weir.Limit) (a, b int64, err error) {
 	num := new(big.Int).Mul(big.NewInt(l.Rate), big.NewInt(1000))
 	den := big.NewInt(int64(l.Per.Duration()))
 	g := new(big.Int).GCD(nil, nil, num, den)
 	num.Div(num, g)
 	den.Div(den, g)
-	if num.Cmp(big.NewInt(limitOfParts)) >= 0 || den.Cmp(big.NewInt(limitOfParts)) >= 0 {
-		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; take rounder numbers", l.Rate, l.Per)
+	if num.Cmp(big.NewInt(maxRateTerm)) >= 0 || den.Cmp(big.NewInt(maxRateTerm)) >= 0 {
+		return 0, 0, fmt.Errorf("rate %d per %v: has too many digits for Redis; use a rounder rate or period", l.Rate, l.Per)
 	}
 	return num.Int64(), den.Int64(), nil
 }
@@ -159,10 +159,10 @@ type amount struct {
 
 func units(n int64) amount { return amount{big.NewInt(n), 1} }
 
-// A pair is w + f/a µs, for the a that belongs to it.
+// A pair is w + f/a µs, where a is that of the rate.
 type pair struct{ w, f int64 }
 
-// span returns how long an amount takes to come back, rounded up.
+// span returns how long an amount takes to be replenished, rounded up.
 func (m amount) span(a, b int64) pair {
 	parts := new(big.Int).Mul(m.num, big.NewInt(b)) // in parts of 1/a µs
 	parts.Add(parts, big.NewInt(m.den-1))
@@ -171,15 +171,15 @@ func (m amount) span(a, b int64) pair {
 	return pair{w.Int64(), f.Int64()}
 }
 
-// set returns the numbers in JSON at an instant, with what was set since a version.
-func (n *numbers) set(now int64, since int) string {
+// set returns the limits in JSON at an instant, with the changes since a version.
+func (n *compiledLimits) set(now int64, since int) string {
 	if n.fixed != "" && since >= n.version {
 		return n.fixed
 	}
 	return n.setText(now, n.history.past(since, n.version))
 }
 
-func (n *numbers) setText(now int64, past []byte) string {
+func (n *compiledLimits) setText(now int64, past []byte) string {
 	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, compiled.MaxTTL.Microseconds())
 	if _, err := n.policy.Compiled().Expiry(int64(0), weir.NoExpiry); err == nil {
 		b = append(b, `,"endless":true`...)
@@ -203,9 +203,9 @@ func (n *numbers) setText(now int64, past []byte) string {
 	return string(append(b, "]}"...))
 }
 
-// boundaries returns, in JSON, where the window of an instant begins and ends and
-// where the one behind it ends, so that a script that runs a little later
-// need not ask again.
+// boundaries returns, in JSON, the begin and end of the window of an instant and
+// the end of the next window, so that a script that runs a little later
+// need not request them again.
 func (c calendar) boundaries(now int64) string {
 	begin, end := c.algo.Bounds(c.algo.Number(now * 1000))
 	_, next := c.algo.Bounds(c.algo.Number(end))
@@ -223,7 +223,7 @@ func fingerprint(p *weir.Policy) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
 }
 
-// periodText tells periods apart also where two zones of one name are meant.
+// periodText returns a period as text that is unique also if two zones have the same name.
 func periodText(p weir.Period) string {
 	text := p.String()
 	if _, zone := p.Calendar(); zone != nil {

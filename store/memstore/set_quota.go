@@ -10,62 +10,62 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// A call may bring its policy with other limits, and who can invent limits could use up
-// all ids of sets, for everybody. So room is divided:
+// The policy of a call may have limits of its own, so a client that can choose limits could use
+// up the ids of all sets of limits. So there are quotas:
 //
 //   - Set, and a snapshot that is being loaded, may use all ids.
-//   - The first set of a policy's name leaves reserved ids to them.
-//   - Every further set of a name leaves twice as many, and a name may have as many as a
-//     quarter of what is left then. So one name gets a fifth of all, a hundred names that
-//     take what they can get a hundredth part each, and those who bring few always find room.
+//   - The first set of a policy's name must leave reserved ids unused.
+//   - Every further set of a name must leave twice as many, and a name may have as many sets as a
+//     quarter of the rest. So one name gets a fifth of all ids, a hundred names that
+//     use all they can get about a hundredth each, and names with few sets always find room.
 //
-// Who finds none first looks for sets that no row has, then for sets whose rows have nothing
-// in use: those rows decide like absent ones, so they are dropped. There are few such walks,
-// however many calls ask; between them, a call that finds no room is refused at once.
+// If there is no room, sets without rows are collected first, then sets whose rows have nothing
+// in use: those rows decide like absent ones, so they are dropped. The number of such walks is
+// bounded however many calls need room; between them, a call without room is refused at once.
 
-// maxNumbers is how many sets of numbers may be in use at once; ids have 16 bits.
-const maxNumbers = 1 << 16
+// maxSets is how many sets of limits may be in use at once; ids have 16 bits.
+const maxSets = 1 << 16
 
-// reserved is how many ids are left to those who come before others.
-const reserved = maxNumbers / 16
+// reserved is the number of ids that only Set and snapshots, or first sets, may use.
+const reserved = maxSets / 16
 
-// An asker is who needs a set of numbers.
-type asker bool
+// A requester says what needs a set of limits.
+type requester bool
 
 const (
-	fromCall asker = false
-	fromSet  asker = true // or a snapshot
+	fromCall requester = false
+	fromSet  requester = true // or a snapshot
 )
 
-var errNumbers = errors.New("too many different sets of limits are in use")
+var errTooManySets = errors.New("too many different sets of limits are in use")
 
 // inUse returns how many ids are in use.
 func (r *registry) inUse() int { return r.ids - len(r.free) }
 
 // roomLocked returns an error unless there is room for one more set of a policy's name.
-func (r *registry) roomLocked(policy string, asker asker) error {
-	left := maxNumbers - r.inUse()
+func (r *registry) roomLocked(policy string, requester requester) error {
+	left := maxSets - r.inUse()
 	nm := r.names[policy]
 	switch {
-	case asker == fromSet && left > 0:
+	case requester == fromSet && left > 0:
 		return nil
-	case asker == fromSet:
-		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, compiled.ErrLimits, errNumbers, maxNumbers)
+	case requester == fromSet:
+		return fmt.Errorf("memstore: policy %q: %w: %w: all %d", policy, compiled.ErrLimits, errTooManySets, maxSets)
 	case nm == nil || nm.count == 0:
 		if left > reserved {
 			return nil
 		}
-		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, compiled.ErrLimits, errNumbers, r.inUse())
+		return fmt.Errorf("memstore: policy %q: %w: %w: %d, by all policies", policy, compiled.ErrLimits, errTooManySets, r.inUse())
 	}
 	brought := nm.count - len(nm.replaced)
 	if 4*brought < left-2*reserved {
 		return nil
 	}
 	return fmt.Errorf("memstore: policy %q: %w: %w: %d of this policy; let its calls bring fewer different limits",
-		policy, compiled.ErrLimits, errNumbers, brought)
+		policy, compiled.ErrLimits, errTooManySets, brought)
 }
 
-// A budget bounds what walks cost, a step being a look at one row, set or shard.
+// A budget bounds the cost of walks. A step is a check of one row, set or shard.
 type budget struct {
 	attempts int          // that wanted a walk, since the last one
 	next     weir.Instant // when a walk is due whatever their number
@@ -82,7 +82,7 @@ func (b *budget) allows(now weir.Instant, steps int) bool {
 	return b.attempts*stepsPerAttempt >= steps && b.walk(now, steps) || b.due(now, steps)
 }
 
-// due is allows where only time makes a walk worth its while.
+// due is allows by time alone.
 func (b *budget) due(now weir.Instant, steps int) bool { return now >= b.next && b.walk(now, steps) }
 
 func (b *budget) walk(now weir.Instant, steps int) bool {
@@ -90,19 +90,19 @@ func (b *budget) walk(now weir.Instant, steps int) bool {
 	return true
 }
 
-// sweep frees the sets that only rows with nothing in use have, by dropping those rows. For a
-// call it returns false if it is too early for that: only time makes rows unused.
+// sweep frees the sets all of whose rows have nothing in use, by dropping those rows. For a
+// call it returns false if the last sweep was too recent: only time makes rows unused.
 //
-// Rows may be charged meanwhile, and so stay; then their set stays, too.
-func (t *Table) sweep(asker asker) bool {
+// Rows that are charged meanwhile are kept, and so are their sets.
+func (t *Table) sweep(requester requester) bool {
 	r := &t.registry
 	r.sweeping.Lock()
 	defer r.sweeping.Unlock()
 	now := t.now()
-	if steps := int(t.keys.Load()) + maxNumbers + len(t.shards); asker == fromCall && !r.sweeps.due(now, steps) {
+	if steps := int(t.keys.Load()) + maxSets + len(t.shards); requester == fromCall && !r.sweeps.due(now, steps) {
 		return false
 	}
-	s := sweeper{t: t, now: int64(now), busy: make([]bool, maxNumbers), seen: make([]bool, maxNumbers)}
+	s := sweeper{t: t, now: int64(now), busy: make([]bool, maxSets), seen: make([]bool, maxSets)}
 	for i := range t.shards {
 		s.each(&t.shards[i], s.lookLocked)
 	}
@@ -116,7 +116,7 @@ func (t *Table) sweep(asker asker) bool {
 	return true
 }
 
-// A sweeper is a sweep under way.
+// A sweeper is a running sweep.
 type sweeper struct {
 	t    *Table
 	now  int64
@@ -158,12 +158,12 @@ func (s *sweeper) dropLocked(at place, now int64) {
 
 // absentUnused says whether a key without a row under n has nothing in use at now: it does
 // not start in an overflow row, nor less than full.
-func (t *Table) absentUnused(n *numbers, now int64) bool {
+func (t *Table) absentUnused(n *compiledLimits, now int64) bool {
 	return n.of.overflow.Load() == nil && algo.NewLedger(n.policy.Compiled().Rules, int64(t.epoch)).Unused(now)
 }
 
-// forgetReplaced lets the older half of what was replaced in every policy mean itself again,
-// if all ids are in use. Who brings it is decided by that.
+// forgetReplaced drops the older half of the replacements of every policy, for when all ids are
+// in use. Calls with such limits are decided by these limits again.
 func (t *Table) forgetReplaced() {
 	t.registry.mu.Lock()
 	defer t.registry.mu.Unlock()
