@@ -28,14 +28,14 @@ type capped struct {
 	closed chan struct{}
 	close  sync.Once
 
-	mu        sync.Mutex // guards the fields below, and cappedConn.place
-	open      int
-	newcomers list.List // of *cappedConn, the oldest first
+	mu            sync.Mutex // guards the fields below, and cappedConn.place
+	open          int
+	unprovenConns list.List // of *cappedConn, the oldest first
 }
 
 // newcomerTime is how long a newcomer keeps its place in any case: long enough for a
 // handshake and a request from far away, and as long as others may have to wait.
-const newcomerTime = time.Second
+const unprovenTime = time.Second
 
 func newCapped(l net.Listener, most int) *capped {
 	return &capped{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
@@ -85,15 +85,15 @@ func (c *capped) enter(next *cappedConn) (oldest *cappedConn, wait time.Duration
 	if c.open < c.most {
 		c.open++
 		next.since = time.Now()
-		next.place = c.newcomers.PushBack(next)
+		next.place = c.unprovenConns.PushBack(next)
 		return nil, 0
 	}
-	front := c.newcomers.Front()
+	front := c.unprovenConns.Front()
 	if front == nil {
-		return nil, newcomerTime
+		return nil, unprovenTime
 	}
 	oldest = front.Value.(*cappedConn)
-	if left := newcomerTime - time.Since(oldest.since); left > 0 {
+	if left := unprovenTime - time.Since(oldest.since); left > 0 {
 		return nil, left
 	}
 	return oldest, 0
@@ -108,10 +108,10 @@ func (c *capped) Close() error {
 // cappedConn is a connection of a capped listener.
 type cappedConn struct {
 	net.Conn
-	turns
+	lifecycle
 	owner   *capped
 	release sync.Once
-	settled atomic.Bool // is no newcomer any more
+	proven  atomic.Bool // is no newcomer any more
 
 	since time.Time     // set by capped.enter before anybody else has it
 	place *list.Element // among the newcomers, nil if it is none
@@ -136,16 +136,16 @@ func (c *cappedConn) CloseWrite() error {
 
 // Close frees the place, too. One that was told is closed by hangUp.
 func (c *cappedConn) Close() error {
-	if c.turn.Load() == turnEnded {
+	if c.phase.Load() == phaseEnded {
 		return nil
 	}
-	return c.hangUp()
+	return c.forceClose()
 }
 
 // hangUp closes it in any case.
-func (c *cappedConn) hangUp() error {
+func (c *cappedConn) forceClose() error {
 	defer c.release.Do(func() {
-		c.settle()
+		c.markProven()
 		c.owner.mu.Lock()
 		c.owner.open--
 		c.owner.mu.Unlock()
@@ -158,20 +158,20 @@ func (c *cappedConn) hangUp() error {
 }
 
 // settle makes it no newcomer.
-func (c *cappedConn) settle() {
-	if c.settled.Load() || c.settled.Swap(true) {
+func (c *cappedConn) markProven() {
+	if c.proven.Load() || c.proven.Swap(true) {
 		return
 	}
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
-	c.owner.newcomers.Remove(c.place)
+	c.owner.unprovenConns.Remove(c.place)
 }
 
 // expectRequest has the connection settle when a request has come to its end, so that it
 // can wait for its answer in peace.
 func (c *cappedConn) expectRequest(r *http.Request) {
 	if r.Body == http.NoBody {
-		c.settle()
+		c.markProven()
 		return
 	}
 	r.Body = &firstBody{r.Body, c}
@@ -186,7 +186,7 @@ type firstBody struct {
 func (b *firstBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		b.conn.settle()
+		b.conn.markProven()
 	}
 	return n, err
 }
@@ -206,4 +206,4 @@ func connOf(r *http.Request) *cappedConn {
 }
 
 // newcomer says whether no request has come to its end on a connection.
-func (c *cappedConn) newcomer() bool { return !c.settled.Load() }
+func (c *cappedConn) unproven() bool { return !c.proven.Load() }

@@ -78,8 +78,8 @@ func TestNewcomersMakeWay(t *testing.T) {
 				if got := ask(second, request, readHeaderTimeout-time.Second); !strings.Contains(got, tt.want) {
 					t.Errorf("the next one gets %q, want %q", got, tt.want)
 				}
-				if took := time.Since(began); tt.want == ok && took != newcomerTime {
-					t.Errorf("the next one waits for %v, want %v", took, newcomerTime)
+				if took := time.Since(began); tt.want == ok && took != unprovenTime {
+					t.Errorf("the next one waits for %v, want %v", took, unprovenTime)
 				}
 			})
 		})
@@ -143,7 +143,7 @@ func TestNewcomersOfHTTP2Settle(t *testing.T) {
 		post()
 		other := p.dial()
 		defer other.Close()
-		if got := ask(other, request, 2*newcomerTime); !strings.Contains(got, "timeout") {
+		if got := ask(other, request, 2*unprovenTime); !strings.Contains(got, "timeout") {
 			t.Errorf("another caller gets %q, although the only place is taken", got)
 		}
 		post()

@@ -116,8 +116,8 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 // operatorsOnly lets in whoever may read.
 func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, no := s.state.Load().admin.Door.Operator(r, identity.Read); no != nil {
-			no.Write(w)
+		if _, err := s.state.Load().admin.Authenticator.Operator(r, identity.Read); err != nil {
+			err.Write(w)
 			return
 		}
 		h.ServeHTTP(w, r)

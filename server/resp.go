@@ -67,7 +67,7 @@ func (l settling) Accept() (net.Conn, error) {
 type settlingConn struct{ net.Conn }
 
 func (c *settlingConn) Write(b []byte) (int, error) {
-	settle(c.Conn)
+	markProven(c.Conn)
 	return c.Conn.Write(b)
 }
 
@@ -87,6 +87,6 @@ type settlingTLS struct {
 }
 
 func (c *settlingTLS) Write(b []byte) (int, error) {
-	settle(c.below)
+	markProven(c.below)
 	return c.Conn.Write(b)
 }

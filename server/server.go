@@ -194,9 +194,9 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	c.enter(r)
-	if c.newcomer() {
+	if c.unproven() {
 		c.expectRequest(r)
-		defer c.settle() // by then it has an answer
+		defer c.markProven() // by then it has an answer
 	}
 	handler.ServeHTTP(w, r)
 }

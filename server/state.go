@@ -62,7 +62,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.RESP, s.cfg.Admin); err != nil {
 		return nil, err
 	}
-	door, err := s.door(&live)
+	authenticator, err := s.authenticator(&live)
 	if err != nil {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		return nil, err
 	}
 	st.http = &httpapi.State{
-		Rules: rules, Quotas: httpapi.NewQuotas(rules), Door: door, Proxies: proxies,
+		Rules: rules, Quotas: httpapi.NewQuotas(rules), Authenticator: authenticator, Proxies: proxies,
 		KeyFrom: live.ForwardAuth.KeyHeader, Legacy: live.LegacyHeaders,
 	}
-	st.connect = &connectapi.State{Rules: rules, Door: door}
-	st.resp = &respapi.State{Rules: rules, Door: door}
-	st.admin = &adminapi.State{Rules: rules, Door: door, Effective: live.Effective}
+	st.connect = &connectapi.State{Rules: rules, Authenticator: authenticator}
+	st.resp = &respapi.State{Rules: rules, Authenticator: authenticator}
+	st.admin = &adminapi.State{Rules: rules, Authenticator: authenticator, Effective: live.Effective}
 	return st, nil
 }
 
@@ -102,7 +102,7 @@ func (s *Server) compileRules(policies []guard.Policy, set []Override, previous 
 	return guard.Compile(policies, previous)
 }
 
-func (s *Server) door(live *Live) (*identity.Door, error) {
+func (s *Server) authenticator(live *Live) (*identity.Authenticator, error) {
 	clients, err := identity.NewClients(live.Clients)
 	if err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func (s *Server) door(live *Live) (*identity.Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identity.Door{Clients: clients, Open: live.Open, Operators: operators, Throttle: s.throttle}, nil
+	return &identity.Authenticator{Clients: clients, Open: live.Open, Operators: operators, Throttle: s.throttle}, nil
 }
 
 // resolver returns what finds out whose request a proxy asks about.

@@ -40,10 +40,10 @@ type Config struct {
 // State is what can change while the daemon runs. A State is immutable; a change is
 // another one.
 type State struct {
-	Rules     *guard.Rules
-	Door      *identity.Door
-	Effective []Setting
-	Reload    string // what went wrong with the last reload, "" if nothing did
+	Rules         *guard.Rules
+	Authenticator *identity.Authenticator
+	Effective     []Setting
+	Reload        string // what went wrong with the last reload, "" if nothing did
 }
 
 // Setting is a value that is in force.

@@ -187,7 +187,7 @@ func TestDoor(t *testing.T) {
 		t.Run(how.name, func(t *testing.T) {
 			limiter := newCounting(t)
 			w := newWorld(t, limiter)
-			w.door = apitest.Door(t)
+			w.auth = apitest.Authenticator(t)
 			ask := checks(&weirv1.CheckRequest{Policy: "secret", Key: "a"})
 			nobody, _ := w.start(t, how)
 			err := ask(context.Background(), nobody)
@@ -201,7 +201,7 @@ func TestDoor(t *testing.T) {
 			wantError(t, err, connect.CodePermissionDenied, `checks[1]: the client bob may not use the policy "secret"`)
 			mallory, _ := w.start(t, how, withToken(apitest.Wrong))
 			for err = ask(context.Background(), mallory); connect.CodeOf(err) == connect.CodeUnauthenticated; err = ask(context.Background(), mallory) {
-				wantError(t, err, connect.CodeUnauthenticated, "this is no client token that is known here")
+				wantError(t, err, connect.CodeUnauthenticated, "unknown client token")
 			}
 			wantError(t, err, connect.CodeResourceExhausted, "too many wrong tokens came from this address")
 			// One more is tried every 3 s.

@@ -29,8 +29,8 @@ type Config struct {
 // State is what can change while the daemon runs. A State is immutable; a change is
 // another one.
 type State struct {
-	Rules *guard.Rules
-	Door  *identity.Door
+	Rules         *guard.Rules
+	Authenticator *identity.Authenticator
 }
 
 const (
@@ -54,7 +54,7 @@ func New(cfg Config) (path string, handler http.Handler) {
 		connect.WithRecover(s.recovered),
 	}
 	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
-	return path, &door{state: cfg.State, inner: inner, errors: connect.NewErrorWriter(options...)}
+	return path, &authHandler{state: cfg.State, inner: inner, errors: connect.NewErrorWriter(options...)}
 }
 
 // NewService returns the verbs for another transport, which lets in who may call and puts
@@ -89,22 +89,22 @@ var (
 
 // door lets in who may call. It stands before connect because connect's own handlers see
 // header fields only: no certificate, and no address to throttle.
-type door struct {
+type authHandler struct {
 	state  func() *State
 	inner  http.Handler
 	errors *connect.ErrorWriter
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	state := d.state()
-	client, no := state.Door.Client(r)
-	if no != nil {
-		_ = d.errors.Write(w, r, refused(w.Header(), r.Header.Get("Content-Type"), no)) // an error means that the caller is gone
+func (h *authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	state := h.state()
+	client, err := state.Authenticator.Client(r)
+	if err != nil {
+		_ = h.errors.Write(w, r, refused(w.Header(), r.Header.Get("Content-Type"), err)) // an error means that the caller is gone
 		return
 	}
 	r = r.WithContext(WithCaller(r.Context(), state, client))
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	d.inner.ServeHTTP(w, r)
+	h.inner.ServeHTTP(w, r)
 }
 
 // caller is who asks, and what holds for the request. It travels in the context.

@@ -32,7 +32,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 			return nil, err
 		}
 	}
-	s.settle(c)
+	s.markProven(c)
 	if reply, err = next(ctx, req); err != nil {
 		return nil, s.failed(info.FullMethod, err)
 	}
@@ -41,9 +41,9 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // enter lets a caller in.
 func (s *Server) enter(ctx context.Context, c *caller, service *Service) (context.Context, error) {
-	inside, no := service.Enter(ctx, identity.Shown{Token: token(ctx), Names: c.names, Address: c.address})
-	if no != nil {
-		return nil, refused(ctx, no)
+	inside, err := service.Enter(ctx, identity.Credentials{Token: token(ctx), Names: c.names, Address: c.address})
+	if err != nil {
+		return nil, refused(ctx, err)
 	}
 	return inside, nil
 }
@@ -58,10 +58,10 @@ func token(ctx context.Context) string {
 }
 
 // settle notes that a connection is in use.
-func (s *Server) settle(c *caller) {
-	if !c.settled.Load() {
-		c.settled.Store(true)
-		s.settled(c.conn)
+func (s *Server) markProven(c *caller) {
+	if !c.proven.Load() {
+		c.proven.Store(true)
+		s.proven(c.conn)
 	}
 }
 

@@ -36,7 +36,7 @@ func with(pairs ...string) context.Context {
 
 func TestWhoMayCall(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	for _, tt := range []struct {
 		name   string
@@ -68,7 +68,7 @@ func TestWhoMayCall(t *testing.T) {
 
 func TestReservationsHaveOwners(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	alice, bob := with("authorization", "Bearer "+apitest.Alice), with("authorization", "Bearer "+apitest.Bob)
 	held, err := client.Reserve(alice, &weirv1.ReserveRequest{Policy: "default", Key: "k"})
@@ -82,7 +82,7 @@ func TestReservationsHaveOwners(t *testing.T) {
 // Who brings too many wrong tokens has to wait, and is told how long in all three ways.
 func TestThrottle(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	ctx := with("authorization", "Bearer "+apitest.Wrong)
 	var (

@@ -24,7 +24,7 @@ type caller struct {
 	conn    net.Conn    // without TLS; set once, like the next two
 	names   []string    // in its certificate
 	address string      // of the other end
-	settled atomic.Bool // a call was let in
+	proven  atomic.Bool // a call was let in
 }
 
 // AuthType is what grpc-go calls the way of proving who one is.

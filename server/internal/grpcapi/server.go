@@ -24,7 +24,7 @@ type Config struct {
 
 	// Settled, if set, is told a connection when its first call was let in. It may be
 	// told twice.
-	Settled func(net.Conn)
+	Proven func(net.Conn)
 
 	// Reflection lets callers ask what there is to call. The default is off.
 	Reflection bool
@@ -40,7 +40,7 @@ type Service struct {
 
 	// Enter lets a caller in and returns the context of the call, in which the service
 	// finds what it needs. It is asked once for each call.
-	Enter func(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal)
+	Enter func(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal)
 }
 
 // Sizes and times: see the package comment.
@@ -72,7 +72,7 @@ type Server struct {
 	first    *Service
 	log      *slog.Logger
 	tracer   *otlp.Exporter
-	settled  func(net.Conn)
+	proven   func(net.Conn)
 	health   *health.Server
 
 	// stopping ends when the server begins to stop, and with it streams.
@@ -84,10 +84,10 @@ type Server struct {
 // New returns a server that is not ready.
 func New(cfg Config) *Server {
 	s := &Server{
-		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, settled: cfg.Settled, health: health.NewServer(),
+		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, proven: cfg.Proven, health: health.NewServer(),
 	}
-	if s.settled == nil {
-		s.settled = func(net.Conn) {}
+	if s.proven == nil {
+		s.proven = func(net.Conn) {}
 	}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(s.options()...)

@@ -31,7 +31,7 @@ func (s *Server) stream(server any, ss grpc.ServerStream, info *grpc.StreamServe
 			return err
 		}
 	}
-	s.settle(c)
+	s.markProven(c)
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()

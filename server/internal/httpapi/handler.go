@@ -30,12 +30,12 @@ type Config struct {
 // State is what can change while the daemon runs. A State is immutable; a change is
 // another one.
 type State struct {
-	Rules   *guard.Rules
-	Quotas  []weirhttp.Quotas // by guard.Variant.ID
-	Door    *identity.Door
-	Proxies *realip.Resolver // whose headers /v1/auth believes
-	KeyFrom string           // the header in which they say who pays, "" for the address
-	Legacy  weirhttp.Legacy
+	Rules         *guard.Rules
+	Quotas        []weirhttp.Quotas // by guard.Variant.ID
+	Authenticator *identity.Authenticator
+	Proxies       *realip.Resolver // whose headers /v1/auth believes
+	KeyFrom       string           // the header in which they say who pays, "" for the address
+	Legacy        weirhttp.Legacy
 }
 
 // NewQuotas makes the quotas of rules, for State.
@@ -109,9 +109,9 @@ func only(method string, h http.HandlerFunc) http.Handler {
 
 // caller returns who asks, or answers with a problem and returns false.
 func caller(w http.ResponseWriter, r *http.Request, s *State) (*identity.Client, bool) {
-	c, no := s.Door.Client(r)
-	if no != nil {
-		no.Write(w)
+	c, err := s.Authenticator.Client(r)
+	if err != nil {
+		err.Write(w)
 		return nil, false
 	}
 	return c, true

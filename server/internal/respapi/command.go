@@ -103,7 +103,7 @@ func (c *conn) execute(args [][]byte) {
 	case cmd == nil && isHTTP(args[0]):
 		c.fail("ERR this is no HTTP server")
 		c.closing, c.linger = true, true
-	case !c.who.isKnown(c.state.Door) && (cmd == nil || !cmd.open):
+	case !c.session.authenticated(c.state.Authenticator) && (cmd == nil || !cmd.open):
 		c.fail("NOAUTH Authentication required.")
 	case cmd == nil:
 		c.fail("ERR unknown command '" + clip(args[0]) + "'")
@@ -190,6 +190,6 @@ func (c *conn) selectDB(args [][]byte) {
 // reset answers RESET. What a certificate proves stays proven.
 func (c *conn) reset([][]byte) {
 	c.version, c.name = resp.RESP2, ""
-	c.who = who{dns: c.who.dns, common: c.who.common}
+	c.session = session{dns: c.session.dns, common: c.session.common}
 	c.out = resp.AppendSimple(c.out, "RESET")
 }

@@ -16,17 +16,17 @@ import (
 
 // How long a peer may take, and how much is kept for it.
 const (
-	restTimeout  = 10 * time.Second // for the rest of a command, or to say who it is
-	writeTimeout = 15 * time.Second
-	lastRead     = time.Millisecond       // for what has arrived when the server stops
-	farewellFor  = time.Second            // for a command that is told that the server stops
-	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
-	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
-	maxPipeline  = 1024                   // commands that are answered together
-	countEvery   = 64                     // commands after which the server is told
-	slowWrite    = 16 << 10               // bytes of replies that may take a while to write
-	flushAt      = 64 << 10               // bytes of replies that are written together
-	maxOut       = 1 << 20                // bytes of replies; beyond, the connection is closed
+	restTimeout      = 10 * time.Second // for the rest of a command, or to say who it is
+	writeTimeout     = 15 * time.Second
+	lastRead         = time.Millisecond       // for what has arrived when the server stops
+	shutdownReplyFor = time.Second            // for a command that is told that the server stops
+	lingerFor        = 500 * time.Millisecond // for a peer to take the last replies
+	lingerBlind      = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
+	maxPipeline      = 1024                   // commands that are answered together
+	countEvery       = 64                     // commands after which the server is told
+	slowWrite        = 16 << 10               // bytes of replies that may take a while to write
+	flushAt          = 64 << 10               // bytes of replies that are written together
+	maxOut           = 1 << 20                // bytes of replies; beyond, the connection is closed
 )
 
 // conn is one connection. Only its goroutine uses it, but for net.
@@ -39,7 +39,7 @@ type conn struct {
 	out     []byte // replies that were not written yet
 	version resp.Version
 	name    string // as CLIENT SETNAME says
-	who     who
+	session session
 	closing bool // after the replies
 	linger  bool // for the peer to read them
 
@@ -79,7 +79,7 @@ func (c *conn) serve() {
 	if !c.handshake() {
 		return
 	}
-	defer c.tellCommands()
+	defer c.addCommands()
 	for c.answer() && c.receive() {
 	}
 	if c.linger {
@@ -145,7 +145,7 @@ func (c *conn) finish() bool {
 		return false
 	}
 	c.linger = true
-	c.farewell()
+	c.writeShutdownReply()
 	return false
 }
 
@@ -157,8 +157,8 @@ const stopping = "LOADING weir is stopping; this command and those after it on t
 // more. The protocol has no other way: who sends just when the connection is closed could
 // not know what became of that. Who is told knows it of all that it has sent since, too.
 // A peer that was silent for so long cannot be told: a reply to nothing would confuse it.
-func (c *conn) farewell() {
-	for _, wait := range []time.Duration{farewellFor, lastRead} { // then what came while nobody looked
+func (c *conn) writeShutdownReply() {
+	for _, wait := range []time.Duration{shutdownReplyFor, lastRead} { // then what came while nobody looked
 		_ = c.net.SetReadDeadline(time.Now().Add(wait))
 		for c.in.Fill() == nil {
 			if c.refuse() {
@@ -170,14 +170,14 @@ func (c *conn) farewell() {
 }
 
 // refuse tells all commands that were received whole, and says whether there were some.
-func (c *conn) refuse() (told bool) {
+func (c *conn) refuse() (refused bool) {
 	for {
 		args, err := c.in.Next()
 		if args == nil || err != nil {
-			return told
+			return refused
 		}
 		c.fail(stopping)
-		told = true
+		refused = true
 	}
 }
 
@@ -185,11 +185,11 @@ func (c *conn) refuse() (told bool) {
 // at a time: all connections share that number.
 func (c *conn) count(n int) {
 	if c.commands += int64(n); c.commands >= countEvery {
-		c.tellCommands()
+		c.addCommands()
 	}
 }
 
-func (c *conn) tellCommands() {
+func (c *conn) addCommands() {
 	c.srv.commands.Add(c.commands)
 	c.commands = 0
 }
@@ -225,7 +225,7 @@ func (c *conn) setReadDeadline() {
 		return
 	}
 	patience := c.srv.cfg.Idle
-	if partial || !c.who.isKnown(c.srv.cfg.State().Door) {
+	if partial || !c.session.authenticated(c.srv.cfg.State().Authenticator) {
 		patience = restTimeout
 	}
 	left := c.readBy.Sub(c.clock)

@@ -18,7 +18,7 @@ const redisVersion = "7.2.0"
 // info answers INFO.
 func (c *conn) info(args [][]byte) {
 	up := time.Since(c.srv.began)
-	c.tellCommands()
+	c.addCommands()
 	stats := c.srv.Stats()
 	sections := []struct{ name, text string }{
 		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nserver_name:weir\r\nweir_version:%s\r\nos:%s\r\narch_bits:%d\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",

@@ -92,7 +92,7 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 	if f.Server != nil {
 		rules = f.cfg.Guard.Rules()
 	}
-	f.state.Store(&State{Rules: rules, Door: &identity.Door{Clients: clients, Open: open, Throttle: throttle}})
+	f.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
 }
 
 func newFixture(t testing.TB, clients ...string) *fixture {

@@ -41,8 +41,8 @@ const DefaultIdle = 5 * time.Minute
 // State is what can change while the daemon runs. A State is immutable; a change is
 // another one.
 type State struct {
-	Rules *guard.Rules
-	Door  *identity.Door
+	Rules         *guard.Rules
+	Authenticator *identity.Authenticator
 }
 
 // ErrClosed is what Serve returns after Shutdown.

@@ -175,9 +175,9 @@ func TestThrottleTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for who, n := range granted {
+	for client, n := range granted {
 		if n != 100 {
-			t.Errorf("%s got %d of 100", who, n)
+			t.Errorf("%s got %d of 100", client, n)
 		}
 	}
 	if len(granted) != 6 {

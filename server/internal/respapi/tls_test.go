@@ -51,7 +51,7 @@ func TestCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := *f.state.Load()
-	st.Door = &identity.Door{Clients: clients, Throttle: st.Door.Throttle}
+	st.Authenticator = &identity.Authenticator{Clients: clients, Throttle: st.Authenticator.Throttle}
 	f.state.Store(&st)
 	server, roots := certificate(t, "localhost")
 	alice, authorities := certificate(t, "alice.example")

@@ -15,15 +15,15 @@ import (
 // be ended by a stop, and only one that is not ended gets a request through: whoever
 // moves it away from idle first has it.
 const (
-	turnBusy  = iota // a request is on its way or being answered, or there was none yet
-	turnIdle         // an answer was written, and nothing has come since
-	turnEnded        // the caller was told that the server hangs up
+	phaseBusy  = iota // a request is on its way or being answered, or there was none yet
+	phaseIdle         // an answer was written, and nothing has come since
+	phaseEnded        // the caller was told that the server hangs up
 )
 
 // farewell is what a caller reads whose request crosses the end of its connection. It says
 // that no request was received, so the caller may send it again elsewhere. Clients that
 // have sent nothing take it for the end of an idle connection, which it is.
-const farewell = "HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 17\r\nConnection: close\r\n\r\nweir is stopping\n"
+const shutdownReply = "HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 17\r\nConnection: close\r\n\r\nweir is stopping\n"
 
 // lingerFor is how long a caller that was told may take to hang up. Closed with something
 // unread, a connection is reset, and the caller may lose what it has not read yet.
@@ -66,7 +66,7 @@ func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 		if !c.listed.Swap(true) {
 			s.list(c, conn)
 		}
-		c.turn.CompareAndSwap(turnBusy, turnIdle)
+		c.phase.CompareAndSwap(phaseBusy, phaseIdle)
 		if s.ending.Load() {
 			c.end(conn, func() {})
 		}
@@ -89,12 +89,12 @@ func (s *httpService) forget(c *cappedConn) {
 
 // Shutdown ends what is idle, and lets the rest finish until ctx ends.
 func (s *httpService) Shutdown(ctx context.Context) error {
-	var telling, lingering sync.WaitGroup
+	var writing, lingering sync.WaitGroup
 	for c, conn := range s.end() {
-		telling.Add(1)
-		lingering.Go(func() { c.end(conn, telling.Done) })
+		writing.Add(1)
+		lingering.Go(func() { c.end(conn, writing.Done) })
 	}
-	telling.Wait() // the server would close them at once
+	writing.Wait() // the server would close them at once
 	err := s.Server.Shutdown(ctx)
 	lingering.Wait()
 	return err
@@ -111,25 +111,25 @@ func (s *httpService) end() map[*cappedConn]net.Conn {
 
 // end tells the caller of an idle connection and closes it when the caller has had the time
 // to read that, unless a request has come before. Conn is the connection with its TLS.
-func (c *cappedConn) end(conn net.Conn, told func()) {
-	if !c.turn.CompareAndSwap(turnIdle, turnEnded) {
-		told()
+func (c *cappedConn) end(conn net.Conn, written func()) {
+	if !c.phase.CompareAndSwap(phaseIdle, phaseEnded) {
+		written()
 		return
 	}
-	defer c.hangUp()
-	late := time.AfterFunc(lingerFor, func() { _ = c.hangUp() }) // net/http may set a deadline of its own after ours
+	defer c.forceClose()
+	late := time.AfterFunc(lingerFor, func() { _ = c.forceClose() }) // net/http may set a deadline of its own after ours
 	defer late.Stop()
-	err := tell(conn)
-	told()
+	err := writeShutdownReply(conn)
+	written()
 	if err == nil {
 		_, _ = io.Copy(io.Discard, c.Conn)
 	}
 }
 
 // tell writes the last that there is to write.
-func tell(conn net.Conn) error {
+func writeShutdownReply(conn net.Conn) error {
 	_ = conn.SetDeadline(time.Now().Add(lingerFor)) // an error means that it is closed, as the next says
-	if _, err := io.WriteString(conn, farewell); err != nil {
+	if _, err := io.WriteString(conn, shutdownReply); err != nil {
 		return err
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -149,15 +149,15 @@ func below(conn net.Conn) *cappedConn {
 }
 
 // turns is the part of a cappedConn that a stop and its requests take turns by.
-type turns struct {
-	turn   atomic.Int32
+type lifecycle struct {
+	phase  atomic.Int32
 	http1  atomic.Bool // an HTTP/1 request came; HTTP/2 says by itself when it ends
 	listed atomic.Bool // in httpService.kept
 }
 
 // enter notes that a request came. One that was read together with another may come after
 // the caller was told that none did: it is not answered.
-func (t *turns) enter(r *http.Request) {
+func (t *lifecycle) enter(r *http.Request) {
 	if r.ProtoMajor == 1 && !t.http1.Load() {
 		t.http1.Store(true)
 	}
@@ -167,6 +167,6 @@ func (t *turns) enter(r *http.Request) {
 }
 
 // begin says whether a request may be answered.
-func (t *turns) begin() bool {
-	return t.turn.Load() == turnBusy || t.turn.CompareAndSwap(turnIdle, turnBusy) || t.turn.Load() != turnEnded
+func (t *lifecycle) begin() bool {
+	return t.phase.Load() == phaseBusy || t.phase.CompareAndSwap(phaseIdle, phaseBusy) || t.phase.Load() != phaseEnded
 }

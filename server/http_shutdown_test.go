@@ -174,10 +174,10 @@ func TestLingersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		defer there.Close()
-		go func() { _, _ = io.ReadFull(there, make([]byte, len(farewell))) }() // and then it says nothing
+		go func() { _, _ = io.ReadFull(there, make([]byte, len(shutdownReply))) }() // and then it says nothing
 		c := &cappedConn{Conn: deaf{here}, owner: newCapped(nil, 1)}
-		c.settled.Store(true)
-		c.turn.Store(turnIdle)
+		c.proven.Store(true)
+		c.phase.Store(phaseIdle)
 		began := time.Now()
 		c.end(c, func() {})
 		if took := time.Since(began); took != lingerFor {

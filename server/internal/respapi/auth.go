@@ -13,29 +13,29 @@ import (
 
 // who is who a connection belongs to. It remembers what was shown, and looks again when
 // clients have changed: a token that was taken back does not go on to work.
-type who struct {
+type session struct {
 	dns         []string // names in a verified certificate
 	common      string
 	user, token string // of the last AUTH that was right
 
-	door   *identity.Door // that client and known are of
+	auth   *identity.Authenticator // that client and known are of
 	client *identity.Client
 	known  bool // it may decide
 }
 
 // isKnown says whether the door lets the connection in. After it, client is who it is, nil
 // if that does not matter.
-func (w *who) isKnown(d *identity.Door) bool {
-	if w.door == d {
+func (w *session) authenticated(d *identity.Authenticator) bool {
+	if w.auth == d {
 		return w.known
 	}
-	w.door = d
+	w.auth = d
 	w.client = w.find(d)
 	w.known = w.client != nil || d.Clients.Len() == 0 || d.Open && w.token == ""
 	return w.known
 }
 
-func (w *who) find(d *identity.Door) *identity.Client {
+func (w *session) find(d *identity.Authenticator) *identity.Client {
 	if w.token != "" {
 		return prove(d, w.user, w.token)
 	}
@@ -46,7 +46,7 @@ func (w *who) find(d *identity.Door) *identity.Client {
 }
 
 // prove returns the client that has the token, and the name if one is given.
-func prove(d *identity.Door, user, token string) *identity.Client {
+func prove(d *identity.Authenticator, user, token string) *identity.Client {
 	c := d.Clients.ByToken(token)
 	if c == nil || user != defaultUser && user != c.Name {
 		return nil
@@ -59,10 +59,10 @@ const defaultUser = "default"
 
 // clientName returns the client's name, "" if it has none.
 func (c *conn) clientName() string {
-	if c.who.client == nil {
+	if c.session.client == nil {
 		return ""
 	}
-	return c.who.client.Name
+	return c.session.client.Name
 }
 
 // tlsConn is a *tls.Conn, or what wraps one.
@@ -84,7 +84,7 @@ func (c *conn) handshake() bool {
 	}
 	_ = t.SetDeadline(time.Time{})
 	if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
-		c.who.dns, c.who.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
+		c.session.dns, c.session.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
 	}
 	return true
 }
@@ -105,7 +105,7 @@ func (c *conn) auth(args [][]byte) {
 // login returns why a user and token do not let the connection in, "" if they do. Then
 // they replace what was shown before.
 func (c *conn) login(user, token string) string {
-	d := c.state.Door
+	d := c.state.Authenticator
 	if d.Clients.Len() == 0 {
 		return "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	}
@@ -118,8 +118,8 @@ func (c *conn) login(user, token string) string {
 		d.Throttle.Failed(from)
 		return "WRONGPASS invalid username-password pair or user is disabled."
 	}
-	c.who.user, c.who.token = user, token
-	c.who.door, c.who.client, c.who.known = d, client, true
+	c.session.user, c.session.token = user, token
+	c.session.auth, c.session.client, c.session.known = d, client, true
 	return ""
 }
 
@@ -156,7 +156,7 @@ func (c *conn) hello(args [][]byte) {
 	switch {
 	case problem != "":
 		c.fail(problem)
-	case !c.who.isKnown(c.state.Door):
+	case !c.session.authenticated(c.state.Authenticator):
 		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 	default:
 		c.version, c.name = version, name
