@@ -28,7 +28,7 @@ func (s *Server) newGRPC() *grpcapi.Server {
 	})
 }
 
-// enterLimiter lets in who calls the limiter service.
+// enterLimiter authenticates a caller of the limiter service.
 func (s *Server) enterLimiter(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
 	state := s.state.Load().connect
 	client, err := state.Authenticator.Authenticate(credentials)
@@ -38,7 +38,7 @@ func (s *Server) enterLimiter(ctx context.Context, credentials identity.Credenti
 	return connectapi.WithCaller(ctx, state, client), nil
 }
 
-// enterEnvoy lets in who calls Envoy's rate limit service.
+// enterEnvoy authenticates a caller of Envoy's rate limit service.
 func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
 	st := s.state.Load()
 	client, err := st.connect.Authenticator.Authenticate(credentials)
@@ -48,7 +48,7 @@ func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credential
 	return envoyapi.WithCaller(ctx, st.envoy, client), nil
 }
 
-// settle has a connection keep its place.
+// markProven marks a connection of a capped listener as proven.
 func markProven(conn net.Conn) {
 	if c, ok := conn.(*cappedConn); ok {
 		c.markProven()

@@ -11,51 +11,51 @@ import (
 	"time"
 )
 
-// How an HTTP/1.1 connection stands, as cappedConn.turn has it. Only one that is idle can
-// be ended by a stop, and only one that is not ended gets a request through: whoever
-// moves it away from idle first has it.
+// The phases of an HTTP/1.1 connection, in lifecycle.phase. Shutdown ends only idle
+// connections, and a request is served only on a connection that is not ended. A request and
+// Shutdown compete by a compare-and-swap from phaseIdle; the loser leaves the connection alone.
 const (
-	phaseBusy  = iota // a request is on its way or being answered, or there was none yet
-	phaseIdle         // an answer was written, and nothing has come since
-	phaseEnded        // the caller was told that the server hangs up
+	phaseBusy  = iota // a request is being received or answered, or there was none yet
+	phaseIdle         // a response was written, and nothing was received since
+	phaseEnded        // the shutdown reply is being written or was written
 )
 
-// farewell is what a caller reads whose request crosses the end of its connection. It says
-// that no request was received, so the caller may send it again elsewhere. Clients that
-// have sent nothing take it for the end of an idle connection, which it is.
+// shutdownReply is what a caller reads if its request was sent while the server closed the idle
+// connection. A 408 means that no request was received, so the caller may retry elsewhere.
+// Clients without a request in flight treat it as the end of an idle connection.
 const shutdownReply = "HTTP/1.1 408 Request Timeout\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 17\r\nConnection: close\r\n\r\nweir is stopping\n"
 
-// lingerFor is how long a caller that was told may take to hang up. Closed with something
-// unread, a connection is reset, and the caller may lose what it has not read yet.
+// lingerFor is how long the server waits for a caller to close after the shutdown reply. A TCP
+// connection that is closed with unread input is reset, and the caller may lose the reply.
 const lingerFor = 500 * time.Millisecond
 
-// httpService is an http.Server that tells callers before it closes idle connections.
+// httpService is an http.Server that writes a shutdown reply before it closes idle connections.
 //
-// An HTTP/1.1 server that closes an idle connection cannot know whether a request is on
-// its way, and the caller of that request cannot know whether it was carried out. So a stop
-// answers with Connection: close for a while, after which only connections are left on
-// which nothing came meanwhile, and sends a 408 on those before it closes them. HTTP/2 has
-// GOAWAY for that.
+// An HTTP/1.1 server that closes an idle connection cannot know whether a request is in
+// flight, and the caller cannot know whether that request was processed. So a stopping server
+// first answers with Connection: close for a while. Then only connections without requests in
+// that time are left, and on those it sends a 408 before it closes them. HTTP/2 has GOAWAY
+// for this purpose.
 type httpService struct {
 	*http.Server
 
-	ending atomic.Bool // what becomes idle is ended
+	ending atomic.Bool // connections that become idle are ended
 
 	mu   sync.Mutex // guards the field below
 	kept map[*cappedConn]net.Conn
 }
 
-// newHTTPService makes one of a server that is not used yet.
+// newHTTPService wraps a server that was not started yet.
 func newHTTPService(hs *http.Server) *httpService {
 	s := &httpService{Server: hs, kept: map[*cappedConn]net.Conn{}}
 	hs.ConnState = s.changed
 	return s
 }
 
-// changed is told by the server how a connection stands. A connection is listed when it is
-// first kept for another request, and not touched again before it is closed: requests do not
-// wait for each other here. One that becomes idle while Shutdown goes through the list is
-// found by it or sees that it has begun, and whoever moves the turn first ends it.
+// changed is the server's ConnState hook. A connection is listed when it becomes idle for the
+// first time and removed when it is closed, so requests do not contend for mu. A connection
+// that becomes idle during Shutdown is in the list or sees ending, and the first to swap its
+// phase ends it.
 func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 	c := below(conn)
 	if c == nil || !c.http1.Load() {
@@ -87,21 +87,21 @@ func (s *httpService) forget(c *cappedConn) {
 	delete(s.kept, c)
 }
 
-// Shutdown ends what is idle, and lets the rest finish until ctx ends.
+// Shutdown ends idle connections, and lets requests finish until ctx ends.
 func (s *httpService) Shutdown(ctx context.Context) error {
 	var writing, lingering sync.WaitGroup
 	for c, conn := range s.end() {
 		writing.Add(1)
 		lingering.Go(func() { c.end(conn, writing.Done) })
 	}
-	writing.Wait() // the server would close them at once
+	writing.Wait() // http.Server.Shutdown closes idle connections at once
 	err := s.Server.Shutdown(ctx)
 	lingering.Wait()
 	return err
 }
 
-// end has connections that become idle end, and returns those that may be idle, with their TLS if
-// they have some.
+// end sets ending, and returns the connections that may be idle, each with its TLS connection
+// if it has one.
 func (s *httpService) end() map[*cappedConn]net.Conn {
 	s.ending.Store(true)
 	s.mu.Lock()
@@ -109,15 +109,16 @@ func (s *httpService) end() map[*cappedConn]net.Conn {
 	return maps.Clone(s.kept)
 }
 
-// end tells the caller of an idle connection and closes it when the caller has had the time
-// to read that, unless a request has come before. Conn is the connection with its TLS.
+// end writes the shutdown reply to an idle connection and closes it after the caller has closed
+// its side, or after lingerFor. It does nothing if the connection is not idle. Conn is the
+// connection with its TLS. Written is called once the reply was written, or if there is none.
 func (c *cappedConn) end(conn net.Conn, written func()) {
 	if !c.phase.CompareAndSwap(phaseIdle, phaseEnded) {
 		written()
 		return
 	}
 	defer c.forceClose()
-	late := time.AfterFunc(lingerFor, func() { _ = c.forceClose() }) // net/http may set a deadline of its own after ours
+	late := time.AfterFunc(lingerFor, func() { _ = c.forceClose() }) // net/http may overwrite the deadline
 	defer late.Stop()
 	err := writeShutdownReply(conn)
 	written()
@@ -126,20 +127,19 @@ func (c *cappedConn) end(conn net.Conn, written func()) {
 	}
 }
 
-// tell writes the last that there is to write.
+// writeShutdownReply writes the shutdown reply and closes the write side.
 func writeShutdownReply(conn net.Conn) error {
-	_ = conn.SetDeadline(time.Now().Add(lingerFor)) // an error means that it is closed, as the next says
+	_ = conn.SetDeadline(time.Now().Add(lingerFor)) // it fails only on a closed connection, as the write does
 	if _, err := io.WriteString(conn, shutdownReply); err != nil {
 		return err
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // one that cannot do that is closed in a while
+		_ = half.CloseWrite() // if it fails, the connection is closed after lingerFor
 	}
 	return nil
 }
 
-// below returns the connection under TLS, if there is any, nil if it is of no capped
-// listener.
+// below returns the connection without its TLS layer, nil if its listener is not capped.
 func below(conn net.Conn) *cappedConn {
 	if t, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = t.NetConn()
@@ -148,15 +148,15 @@ func below(conn net.Conn) *cappedConn {
 	return c
 }
 
-// turns is the part of a cappedConn that a stop and its requests take turns by.
+// lifecycle is the state of a cappedConn that requests and Shutdown share.
 type lifecycle struct {
 	phase  atomic.Int32
-	http1  atomic.Bool // an HTTP/1 request came; HTTP/2 says by itself when it ends
+	http1  atomic.Bool // an HTTP/1 request was received; HTTP/2 connections end with GOAWAY
 	listed atomic.Bool // in httpService.kept
 }
 
-// enter notes that a request came. One that was read together with another may come after
-// the caller was told that none did: it is not answered.
+// enter records that a request was received. A pipelined request can arrive here after the
+// shutdown reply was written; it is aborted, since the reply says that it was not received.
 func (t *lifecycle) enter(r *http.Request) {
 	if r.ProtoMajor == 1 && !t.http1.Load() {
 		t.http1.Store(true)
@@ -166,7 +166,7 @@ func (t *lifecycle) enter(r *http.Request) {
 	}
 }
 
-// begin says whether a request may be answered.
+// begin reports whether a request may be answered.
 func (t *lifecycle) begin() bool {
 	return t.phase.Load() == phaseBusy || t.phase.CompareAndSwap(phaseIdle, phaseBusy) || t.phase.Load() != phaseEnded
 }

@@ -47,7 +47,7 @@ func (k *keeper) want(status int, last bool) {
 	}
 }
 
-// wantEnd reads until the server hangs up.
+// wantEnd reads until the server closes the connection.
 func (k *keeper) wantEnd() {
 	k.t.Helper()
 	if rest, err := io.ReadAll(k.in); err != nil || len(rest) > 0 {
@@ -65,10 +65,9 @@ func serveBound(t *testing.T) (*Server, *bound, *pipes) {
 	return s, b, p
 }
 
-// A caller that asks while the server stops is answered and asked to close. One that asks
-// when its connection, idle until then, is being closed is told that nobody has seen the
-// request.
-func TestStopTellsIdleCallers(t *testing.T) {
+// A request during the drain delay is answered with Connection: close. A request that is sent
+// while its idle connection is being closed gets a 408.
+func TestShutdownReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, b, p := serveBound(t)
 		busy, idle := newKeeper(t, p.dial()), newKeeper(t, p.dial())
@@ -102,7 +101,7 @@ func TestStopTellsIdleCallers(t *testing.T) {
 	})
 }
 
-// Requests that are sent together are answered, all of them, or not looked at.
+// Pipelined requests are all answered, or none is processed.
 func TestPipelinedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b, p := serveBound(t)
@@ -118,8 +117,8 @@ func TestPipelinedRequests(t *testing.T) {
 	})
 }
 
-// With TLS it is the same.
-func TestStopTellsOverTLS(t *testing.T) {
+// TestShutdownReplyOverTLS is TestShutdownReply with TLS.
+func TestShutdownReplyOverTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("localhost", 1)
 	srv := run(t, Config{
@@ -143,9 +142,8 @@ func TestStopTellsOverTLS(t *testing.T) {
 	}
 }
 
-// A caller by HTTP/2 is told in its own way, and net/http's client sends what was not
-// looked at again, elsewhere.
-func TestStopLeavesHTTP2Alone(t *testing.T) {
+// An HTTP/2 connection ends with GOAWAY, and net/http's client retries on another connection.
+func TestHTTP2GetsNoShutdownReply(t *testing.T) {
 	srv := run(t, Config{Limiter: frozenTable(t)})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -163,13 +161,13 @@ func TestStopLeavesHTTP2Alone(t *testing.T) {
 	}
 }
 
-// deaf is a connection whose deadlines somebody else sets, and too late.
+// deaf is a connection that ignores deadlines.
 type deaf struct{ net.Conn }
 
 func (deaf) SetDeadline(time.Time) error { return nil }
 
-// TestLingersInTime: a caller that was told and does not hang up is hung up on, whatever became of
-// the deadline.
+// TestLingersInTime: a connection is force-closed lingerFor after the shutdown reply, even if its
+// deadline has no effect.
 func TestLingersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
