@@ -11,20 +11,20 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// who is who a connection belongs to. It remembers what was shown, and looks again when
-// clients have changed: a token that was taken back does not go on to work.
+// session is the authentication of a connection. It keeps the credentials, and checks them
+// again after a reload, so that a revoked token stops working.
 type session struct {
 	dns         []string // names in a verified certificate
 	common      string
-	user, token string // of the last AUTH that was right
+	user, token string // of the last successful AUTH
 
-	auth   *identity.Authenticator // that client and known are of
+	auth   *identity.Authenticator // which set client and known
 	client *identity.Client
-	known  bool // it may decide
+	known  bool // the connection may send all commands
 }
 
-// isKnown says whether the door lets the connection in. After it, client is who it is, nil
-// if that does not matter.
+// authenticated reports whether the authenticator accepts the connection. It sets client, to nil
+// for an anonymous connection.
 func (w *session) authenticated(d *identity.Authenticator) bool {
 	if w.auth == d {
 		return w.known
@@ -45,7 +45,7 @@ func (w *session) find(d *identity.Authenticator) *identity.Client {
 	return d.Clients.ByCertificate(w.common)
 }
 
-// prove returns the client that has the token, and the name if one is given.
+// prove returns the client with the token and, unless it is defaultUser, the user's name.
 func prove(d *identity.Authenticator, user, token string) *identity.Client {
 	c := d.Clients.ByToken(token)
 	if c == nil || user != defaultUser && user != c.Name {
@@ -54,7 +54,7 @@ func prove(d *identity.Authenticator, user, token string) *identity.Client {
 	return c
 }
 
-// defaultUser is what Redis calls whoever gives no name.
+// defaultUser is Redis's user for AUTH without a name.
 const defaultUser = "default"
 
 // clientName returns the client's name, "" if it has none.
@@ -65,14 +65,15 @@ func (c *conn) clientName() string {
 	return c.session.client.Name
 }
 
-// tlsConn is a *tls.Conn, or what wraps one.
+// tlsConn is a *tls.Conn or a wrapper of one.
 type tlsConn interface {
 	net.Conn
 	HandshakeContext(ctx context.Context) error
 	ConnectionState() tls.ConnectionState
 }
 
-// handshake learns of a certificate, if the connection has TLS.
+// handshake runs the TLS handshake, if there is TLS, and keeps the names of a verified
+// certificate.
 func (c *conn) handshake() bool {
 	t, ok := c.net.(tlsConn)
 	if !ok {
@@ -102,8 +103,8 @@ func (c *conn) auth(args [][]byte) {
 	c.ok()
 }
 
-// login returns why a user and token do not let the connection in, "" if they do. Then
-// they replace what was shown before.
+// login authenticates the connection with a user and token. It returns the error reply, "" on
+// success. Then they replace earlier credentials.
 func (c *conn) login(user, token string) string {
 	d := c.state.Authenticator
 	if d.Clients.Len() == 0 {
@@ -123,8 +124,8 @@ func (c *conn) login(user, token string) string {
 	return ""
 }
 
-// address returns where a connection comes from: of an IPv6 address the network, since
-// whoever has one address there has them all.
+// address returns the part of a peer's address that is throttled: an IPv4 address, or the /64
+// network of an IPv6 address, since one host usually owns all of it.
 func address(a net.Addr) string {
 	from, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -164,7 +165,7 @@ func (c *conn) hello(args [][]byte) {
 	}
 }
 
-// helloOptions returns the connection's name, and what is wrong with the options.
+// helloOptions applies the options and returns the connection's name, or an error reply.
 func (c *conn) helloOptions(args [][]byte) (name, problem string) {
 	name = c.name
 	for len(args) > 0 {
