@@ -79,7 +79,7 @@ func TestReservationsHaveOwners(t *testing.T) {
 	must(t, err)
 }
 
-// Who brings too many wrong tokens has to wait, and is told how long in all three ways.
+// A caller with too many wrong tokens is throttled, and gets the time to wait in all three ways.
 func TestThrottle(t *testing.T) {
 	w := newWorld(t, nil)
 	w.state.Authenticator = apitest.Authenticator(t)

@@ -73,7 +73,7 @@ func TestSettled(t *testing.T) {
 		must(t, err)
 	}
 	if len(conns) != 1 {
-		t.Errorf("told %d times", len(conns))
+		t.Errorf("Proven was called %d times", len(conns))
 	}
 }
 

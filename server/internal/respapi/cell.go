@@ -101,8 +101,8 @@ func (a *ThrottleRequest) isPlain() bool {
 	return a.Err == nil && a.Decision.Allowed && a.Decision.Reason == weir.Admitted && a.Quantity > 0
 }
 
-// observeRequest reports a decision, if one was made. Observers do not keep keys, so the record's is
-// the memory of the command.
+// observeRequest reports a decision, if one was made. Observers do not retain keys, so the record's key
+// refers to the memory of the command.
 func (c *conn) observeRequest(a *ThrottleRequest, took time.Duration) {
 	if a.Err != nil {
 		return

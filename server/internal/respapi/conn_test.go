@@ -184,7 +184,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// Who is never late with the rest of a command stays, although each read ends inside one;
+// A client that is never late with the rest of a command stays, although each read ends inside one;
 // who is late with one goes, whatever was carried out before.
 func TestAlwaysHalfACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -398,7 +398,7 @@ func (c *wokenLate) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Who does not let go is cut off when the time is over.
+// A connection that stays open is force-closed when Shutdown's context ends.
 func TestShutdownCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

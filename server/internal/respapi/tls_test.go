@@ -43,7 +43,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// Who shows a certificate need not AUTH.
+// A client with a certificate need not AUTH.
 func TestCertificate(t *testing.T) {
 	f := newFixture(t, "bob")
 	clients, err := identity.NewClients([]identity.Client{{Name: "alice", Certificate: "alice.example"}})
