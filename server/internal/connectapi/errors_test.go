@@ -81,7 +81,7 @@ func badCalls() []badCall {
 	user := map[string]string{"user": "a"}
 	return []badCall{
 		{"no policy", checks(&weirv1.CheckRequest{Key: "a"}), bad, `"policy" is missing: the name of a policy`},
-		{"no key", checks(&weirv1.CheckRequest{Policy: "default"}), bad, `"key" is missing: who pays, such as a user's name`},
+		{"no key", checks(&weirv1.CheckRequest{Policy: "default"}), bad, `"key" is missing: the rate-limit key, such as a user's name`},
 		{"long key", checks(&weirv1.CheckRequest{Policy: "default", Key: long}), bad, `"key" has 257 bytes: at most 256 fit; hash longer ones`},
 		{"negative cost", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(-1)}), bad, `"cost" must not be negative`},
 		{"great cost", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(1 << 31)}), bad, `"cost" must be at most 2147483647`},
@@ -142,7 +142,7 @@ func badBatches() []badCall {
 		{"slots", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "slots"}, PolicyIndex: []uint32{0, 1}, Key: two}), bad, `checks[1]: policy "slots" limits concurrency`},
 		{"unknown policy", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "nope"}, PolicyIndex: []uint32{0, 1}, Key: two}), connect.CodeNotFound, `checks[1]: no policy is called "nope"`},
 		{"atomic debit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Atomic: true, Debit: true}), bad, `"debit" charges every check, "atomic" all or none: a batch is one or the other`},
-		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" is not for what was used already`},
+		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" cannot be used for units that were used already`},
 		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check that only looks cannot be part of an atomic batch`},
 	}
 }
