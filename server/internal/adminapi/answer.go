@@ -33,7 +33,7 @@ func (a *api) finish(c *call, answer any, err error) {
 	case errors.As(err, &refusal):
 		refusal.Write(c.w)
 	case err != nil && c.r.Context().Err() != nil: // the caller left; nobody is to blame and nobody reads this
-		problemf(http.StatusServiceUnavailable, "the request was given up").Write(c.w)
+		problemf(http.StatusServiceUnavailable, "the request was canceled").Write(c.w)
 	case err != nil:
 		a.Log.Error("admin call failed", "path", c.r.URL.Path, "error", err)
 		problemf(http.StatusServiceUnavailable, "the call failed; the daemon's log says why").Write(c.w)

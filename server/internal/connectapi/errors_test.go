@@ -143,7 +143,7 @@ func badBatches() []badCall {
 		{"unknown policy", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "nope"}, PolicyIndex: []uint32{0, 1}, Key: two}), connect.CodeNotFound, `checks[1]: no policy is called "nope"`},
 		{"atomic debit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Atomic: true, Debit: true}), bad, `"debit" charges every check, "atomic" all or none: a batch is one or the other`},
 		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" cannot be used for units that were used already`},
-		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check that only looks cannot be part of an atomic batch`},
+		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check with peek cannot be part of an atomic batch`},
 	}
 }
 
@@ -311,7 +311,7 @@ func TestGivenUp(t *testing.T) {
 	wantError(t, s.undecided(late, "p", late.Err()), connect.CodeDeadlineExceeded, "the request's time was over")
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	wantError(t, s.undecided(gone, "p", gone.Err()), connect.CodeCanceled, "the request was given up")
+	wantError(t, s.undecided(gone, "p", gone.Err()), connect.CodeCanceled, "the request was canceled")
 	if log.Len() > 0 {
 		t.Errorf("logged %s", log.Bytes())
 	}

@@ -48,7 +48,7 @@ func TestRefusedRequests(t *testing.T) {
 		{request(make([]*rlcommon.RateLimitDescriptor, 257)...), "may have 256 descriptors"},
 		{request(newDescriptor("k=1"), newDescriptor("=1")), "descriptors[1]: an entry has no key"},
 		{request(zero), "unit_multiplier must be at least 1"},
-		{request(unknown), "the unit 0 is none"},
+		{request(unknown), "unknown unit 0"},
 		{request(long), "40 years"},
 		{request(negative), "is_negative_hits"},
 	} {
@@ -454,7 +454,7 @@ func TestCompileTellsEveryProblem(t *testing.T) {
 		{Name: "d"},
 		{},
 	}, nil)
-	for _, part := range []string{"needs a key", `"d k "`, "the unit 0", "40 years", "needs a name"} {
+	for _, part := range []string{"needs a key", `"d k "`, "unknown unit 0", "40 years", "needs a name"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v, want %q in it", err, part)
 		}
