@@ -9,12 +9,12 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// keyAnswer is how a key stands.
+// keyAnswer is the limit status of a key.
 type keyAnswer struct {
 	Policy   string         `json:"policy"`
 	Key      string         `json:"key"`
 	Rollout  string         `json:"rollout"`
-	Enforced bool           `json:"enforced"` // whether any refusal would be one for this key
+	Enforced bool           `json:"enforced"` // whether limits are enforced for this key
 	Override *appliedAnswer `json:"override"` // null if the policy's own numbers apply
 	Limits   []statusEntry  `json:"limits"`   // the tightest of each group
 	Missing  []string       `json:"missing"`  // attributes by which there are limits, and that were not given
@@ -27,7 +27,7 @@ type appliedAnswer struct {
 	Source string `json:"source"`
 }
 
-// statusEntry is how a limit stands.
+// statusEntry is the status of a limit.
 type statusEntry struct {
 	Limit        string     `json:"limit"`
 	Key          string     `json:"key"`
@@ -63,7 +63,7 @@ func (a *api) inspect(c *call) (any, error) {
 	return out, nil
 }
 
-// inspected returns what is asked about.
+// inspected returns the rule and the query of a call.
 func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
 	p, err := c.params("policy", "key", attributePrefix)
 	if err != nil {
