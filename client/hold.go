@@ -121,7 +121,7 @@ func expiry(ms int64) weir.Instant { return weir.Now().Add(lasting(ms)) }
 func over(ms int64) time.Time { return time.Now().Add(lasting(ms) + overdue) }
 
 // cancelAll cancels the reservations of a batch that failed. It does not depend on the caller's
-// context, and stops at the first error, so that the caller waits for at most one timeout; what
+// context, and stops when the daemon does not answer, so that it waits for at most one timeout; what
 // is not canceled expires.
 func (c *Client) cancelAll(ctx context.Context, receipts []weir.Receipt) {
 	ctx = context.WithoutCancel(ctx)

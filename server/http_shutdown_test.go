@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-const question = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n" + body
+const checkRequest = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n" + body
 
 // keeper is a caller that keeps its connection.
 type keeper struct {
@@ -72,20 +72,20 @@ func TestShutdownReply(t *testing.T) {
 		s, b, p := serveBound(t)
 		busy, idle := newKeeper(t, p.dial()), newKeeper(t, p.dial())
 		for _, k := range []*keeper{busy, idle} {
-			k.send(question)
+			k.send(checkRequest)
 			k.want(http.StatusOK, false)
 		}
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.stop([]*bound{b}) }()
 		time.Sleep(drainDelay - 1)
-		busy.send(question)
+		busy.send(checkRequest)
 		busy.want(http.StatusOK, true)
 		busy.wantEnd()
 		time.Sleep(2 * time.Nanosecond)
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
-			idle.send(question)
+			idle.send(checkRequest)
 		}()
 		idle.want(http.StatusRequestTimeout, true)
 		<-sent
@@ -106,7 +106,7 @@ func TestPipelinedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b, p := serveBound(t)
 		k := newKeeper(t, p.dial())
-		go k.send(strings.Repeat(question, 3))
+		go k.send(strings.Repeat(checkRequest, 3))
 		for range 3 {
 			k.want(http.StatusOK, false)
 		}
@@ -131,7 +131,7 @@ func TestShutdownReplyOverTLS(t *testing.T) {
 	}
 	k := newKeeper(t, conn)
 	defer k.Close()
-	k.send(question)
+	k.send(checkRequest)
 	k.want(http.StatusOK, false)
 	srv.stop()
 	k.want(http.StatusRequestTimeout, true)

@@ -181,8 +181,8 @@ func TestFirstProblem(t *testing.T) {
 	}
 }
 
-// TestDoor: who does not come in is told so by every protocol.
-func TestDoor(t *testing.T) {
+// TestUnauthenticated: every protocol reports a failed authentication.
+func TestUnauthenticated(t *testing.T) {
 	for _, how := range transports() {
 		t.Run(how.name, func(t *testing.T) {
 			limiter := newCounting(t)
@@ -248,7 +248,7 @@ func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 	}
 }
 
-// TestForbidden: the door may one day refuse with 403, too.
+// TestForbidden: a Refusal may have the status 403, too.
 func TestForbidden(t *testing.T) {
 	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "go away"})
 	wantError(t, err, connect.CodePermissionDenied, "go away")
