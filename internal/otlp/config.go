@@ -47,7 +47,7 @@ type Config struct {
 	Transport http.RoundTripper
 
 	// OnError is called by Run with the error of a lost batch, at most once a minute. The default is
-	// to tell nobody; Stats counts them all.
+	// nil: errors are only counted, in Stats.
 	OnError func(error)
 }
 

@@ -50,7 +50,7 @@ func TestWhoMayCall(t *testing.T) {
 		{"any case", []string{"Authorization", "bearer " + apitest.Alice}, "default", codes.OK, ""},
 		{"bob", []string{"authorization", "Bearer " + apitest.Bob}, "default", codes.OK, ""},
 		{"bob where he may not", []string{"authorization", "Bearer " + apitest.Bob}, "secret", codes.PermissionDenied, "the client bob may not use"},
-		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "no client token that is known"},
+		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "unknown client token"},
 		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
