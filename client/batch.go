@@ -9,9 +9,9 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Do carries out a batch. Batches do not leave together with other calls. TakeAll must fit one
-// exchange, which a thousand charges do unless their keys are very long; other batches are
-// sent in several exchanges, and if one fails, what the others did stays.
+// Do carries out a batch. It is not combined with other calls. TakeAll must fit one exchange, which
+// a thousand charges do unless their keys are very long; other batches are sent in several
+// exchanges, and if one fails, the effects of the others stay.
 func (c *Client) Do(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {
 		return err
@@ -27,8 +27,8 @@ func (c *Client) Do(ctx context.Context, b *weir.Batch) error {
 	return c.do(ctx, b)
 }
 
-// debitFirst carries out a batch after a debit of Batch.Used, which the protocol does not
-// have: that is a call of its own. Should the batch fail then, something was charged.
+// debitFirst carries out a batch after a debit of Batch.Used, which the protocol lacks: the debit is
+// a call of its own. If the batch fails after it, the debit was charged.
 func (c *Client) debitFirst(ctx context.Context, b *weir.Batch) error {
 	debit := weir.Batch{Op: weir.DebitEach}
 	for i, units := range b.Used {
@@ -63,7 +63,7 @@ func (c *Client) do(ctx context.Context, b *weir.Batch) error {
 	return c.checks(ctx, b)
 }
 
-// Set returns ErrOperator: the daemon's configuration has the numbers.
+// Set returns ErrOperator: the daemon's configuration has the limits.
 func (c *Client) Set(context.Context, *weir.Policy, *weir.Policy) error { return ErrOperator }
 
 // checks carries out a batch of which every charge is a check.

@@ -12,42 +12,42 @@ import (
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 )
 
-// Query is a question to the daemon, with all that it can have. Policy is required.
+// Query is a request for a decision, with all options of the daemon. Policy is required.
 type Query struct {
 	Policy string            // its name, for example "default"
-	Key    string            // who pays, for example "alice"; "" if all limits are by attributes
+	Key    string            // the rate-limit key, for example "alice"; "" if all limits are by attributes
 	Keys   map[string]string // the attributes that limits are by, for example {"ip": "192.0.2.1"}
 
-	// Costs is what it costs, by unit, for example {"requests": 1, "tokens": 300}. Requests
-	// that are left out are one. The default, nil, is one request.
+	// Costs are the costs by unit, for example {"requests": 1, "tokens": 300}. Without
+	// "requests", that cost is 1. The default, nil, is one request.
 	Costs map[string]int64
 
-	// Peek only looks, and takes nothing.
+	// Peek returns the decision without charging.
 	Peek bool
 
-	// MaxWait is how long the daemon may have the question wait for its turn, 10 s at most.
-	// The default is not at all. The Client's timeout counts from after that.
+	// MaxWait is how long the request may wait for capacity, at most 10 s. The default is not
+	// to wait. The Client's timeout is added to it.
 	MaxWait time.Duration
 }
 
-// Answer is what the daemon decided.
+// Answer is the daemon's decision.
 type Answer struct {
 	weir.Decision        // By is always 0: see LimitedBy
-	Policy        string // as asked
+	Policy        string // of the query
 	LimitedBy     string // the limit that refused, for example "default.daily"
 	Waited        time.Duration
 }
 
-// requests is the unit that a check has apart from the others.
+// requests is the unit whose cost has a field of its own.
 const requests = "requests"
 
-// Check asks for one thing, in an exchange of its own. A refusal is an Answer; an error means
-// that there is none.
+// Check requests one decision, in an exchange of its own. A refusal is an Answer; an error means
+// that there is no decision.
 func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 	if !q.isText() {
 		return Answer{}, errEncoding
 	}
-	q.MaxWait = min(q.MaxWait, time.Hour) // which the daemon refuses, and more might overflow
+	q.MaxWait = min(q.MaxWait, time.Hour) // the daemon refuses an hour; more might overflow
 	req := &weirv1.CheckRequest{Policy: q.Policy, Key: q.Key, Keys: q.Keys, Peek: q.Peek, MaxWaitMs: millis(q.MaxWait)}
 	if n, ok := q.Costs[requests]; ok {
 		req.Cost = proto.Int64(n)
@@ -64,7 +64,7 @@ func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 	return Answer{Decision: d, Policy: a.GetPolicy(), LimitedBy: a.GetLimitedBy(), Waited: lasting(a.GetDelayMs())}, nil
 }
 
-// isText says whether protobuf has strings for all that a question has.
+// isText reports whether all strings of a query are valid UTF-8, as protobuf requires.
 func (q *Query) isText() bool {
 	ok := utf8.ValidString(q.Policy) && utf8.ValidString(q.Key)
 	for name, value := range q.Keys {

@@ -18,15 +18,15 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// Config says which daemon to ask, and how. The zero value asks the one on this machine.
+// Config configures a Client. The zero value is for the daemon on this machine.
 type Config struct {
 	// Address is where the daemon's HTTP listener is: "host:port", a URL such as
 	// "https://limits.example.com", or "unix:/run/weir.sock". The default is
 	// DefaultAddress.
 	Address string
 
-	// Token returns what proves who asks, to a daemon that has clients. It is called
-	// for every exchange, so it may change. The default is nil: none.
+	// Token returns the client's token, for a daemon with configured clients. It is called for
+	// every exchange, so the token may change. The default is nil: no token.
 	Token func() string
 
 	// TLS is for addresses that begin with https://. The default is nil: the machine's
@@ -37,11 +37,10 @@ type Config struct {
 	// A caller's context may end it earlier. The default is 1 s.
 	Timeout time.Duration
 
-	// Conns is how many exchanges for calls of Take may be under way at once, each
-	// with a connection of its own. Fewer mean that more calls share one. It does not
-	// bound the exchanges of Do, Check and reservations, of which each has one of its
-	// own besides, since one that waits for its turn must not hold up others. When they
-	// are over, Conns and 100 connections at most are kept for the next ones, for half
+	// Conns is the maximum number of concurrent exchanges for calls of Take, each with a
+	// connection of its own. With fewer, more calls share an exchange. It does not bound the
+	// exchanges of Do, Check and reservations, which are not batched, since a call that waits
+	// for capacity must not delay others. Up to Conns + 100 idle connections are kept for half
 	// a minute. The default is 4.
 	Conns int
 
@@ -50,26 +49,26 @@ type Config struct {
 	MaxWaiting int
 }
 
-// DefaultAddress is where a daemon listens unless it is told otherwise.
+// DefaultAddress is the default address of a daemon.
 const DefaultAddress = "127.0.0.1:8080"
 
-// MaxHolds is how many reservations of a Client may be open at once. Beyond it they are
-// refused, with Reason weir.QueueFull.
+// MaxHolds is the maximum number of open reservations of a Client. Further ones are refused, with
+// Reason weir.QueueFull.
 const MaxHolds = 100_000
 
 // Errors of a Client, besides those of package weir.
 var (
-	// ErrOperator is returned for what the daemon lets only operators do.
+	// ErrOperator is returned for operations that only operators may do.
 	ErrOperator = compiled.Invalid("resetting keys and changing limits is for operators: use /admin/v1 or the daemon's configuration")
 
 	// errBusy: too many calls wait for the daemon.
-	errBusy = fmt.Errorf("client: %w: too many wait for the daemon", weir.ErrBusy)
+	errBusy = fmt.Errorf("client: %w: too many calls wait for the daemon", weir.ErrBusy)
 
 	// errClosed: the Client was closed.
 	errClosed = fmt.Errorf("client: %w: closed", weir.ErrUnavailable)
 )
 
-// Client asks a daemon. Its methods may be called by any number of goroutines.
+// Client is a client of a daemon. Its methods may be called by any number of goroutines.
 type Client struct {
 	address string // as given, for errors; set once, like everything up to own
 	timeout time.Duration
@@ -112,7 +111,7 @@ func New(c Config) (*Client, error) {
 	}
 	t := &Client{address: c.Address, timeout: c.Timeout, own: transport}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	t.service = weirv1connect.NewLimiterServiceClient(&http.Client{Transport: again{transport}, CheckRedirect: noRedirect}, base,
+	t.service = weirv1connect.NewLimiterServiceClient(&http.Client{Transport: retryTransport{transport}, CheckRedirect: noRedirect}, base,
 		connect.WithReadMaxBytes(maxReply), connect.WithInterceptors(bearer(c.Token)))
 	t.combiner = combiner{client: t, most: c.Conns, maxWaiting: c.MaxWaiting}
 	t.holds.open = map[[16]byte]hold{}
@@ -123,10 +122,10 @@ func New(c Config) (*Client, error) {
 // tenth of it.
 const maxReply = 1 << 20
 
-// noRedirect: a check that went elsewhere would take its token along.
+// noRedirect disables redirects, which would send the token to another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// bearer puts a token on every call.
+// bearer adds the token to every call.
 func bearer(token func() string) connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		if token == nil {
@@ -141,20 +140,20 @@ func bearer(token func() string) connect.UnaryInterceptorFunc {
 	}
 }
 
-// What is kept of connections on which nothing is under way. The one that was used last is
-// used first, so those that a burst has left behind are closed keepTime later.
+// Idle connections. The one that was used last is reused first, so those that a burst has left
+// are closed after keepTime.
 const (
-	// keepSingles is how many there may be besides those of calls that share an exchange:
-	// enough for a busy program, and few of the 4096 that a daemon has for all.
+	// keepSingles is the maximum number of idle connections in addition to Conns: enough for a
+	// busy program, and few of the 4096 that a daemon accepts.
 	keepSingles = 100
 
-	// keepTime is half of what the daemon allows (server's idleTimeout). A call that is
-	// sent while the daemon closes its connection may have been charged for all we know,
-	// so it must be us who closes it.
+	// keepTime is half of the daemon's idle timeout (server's idleTimeout), so that the client
+	// closes idle connections first: if the daemon closed one while a call is sent on it, it
+	// would be unknown whether the call was charged.
 	keepTime = 30 * time.Second
 )
 
-// dialing returns what connects to an address, and how its URLs begin.
+// dialing returns the transport for the address, and the prefix of its URLs.
 func dialing(c Config) (*http.Transport, string, error) {
 	dialer := &net.Dialer{Timeout: c.Timeout}
 	transport := &http.Transport{
@@ -185,12 +184,12 @@ func dialing(c Config) (*http.Transport, string, error) {
 	return transport, strings.TrimSuffix(base, "/"), nil
 }
 
-// Timeout returns how long an exchange may take. A call may have to wait for another one's
-// before.
+// Timeout returns the timeout of an exchange. A call may have to wait for a previous exchange in
+// addition.
 func (c *Client) Timeout() time.Duration { return 2 * c.timeout }
 
-// Close waits for the exchanges that are under way, and ends what the Client keeps open.
-// Reservations stay, and expire.
+// Close waits for the exchanges in flight and closes connections. Open reservations stay until they
+// expire.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -202,7 +201,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// enter is the way into an exchange. Unless it returns an error, c.calls.Done is the way out.
+// enter begins an exchange. Unless it returns an error, the caller must call c.calls.Done.
 func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,11 +212,11 @@ func (c *Client) enter() error {
 	return nil
 }
 
-// exchange asks the daemon once, for as long as ctx and the timeout let it.
+// exchange makes one call to the daemon, limited by ctx and the timeout.
 func exchange[Q, A any](ctx context.Context, c *Client, within time.Duration, call func(context.Context, Q) (A, error), q Q) (A, error) {
 	var none A
 	if err := ctx.Err(); err != nil {
-		return none, err // nothing was sent, so it is known what came of it
+		return none, err // nothing was sent, so nothing was charged
 	}
 	if err := c.enter(); err != nil {
 		return none, err

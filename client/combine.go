@@ -11,47 +11,46 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// combiner puts calls together, as the package comment tells. Exchanges are made by up to most
-// goroutines, which begin when there is something to ask and end when there is not, so that
-// nothing runs in a Client that nobody uses.
+// combiner batches calls of Take, as the package comment describes. Up to most goroutines make the
+// exchanges. They start when calls wait and end when none does, so an idle Client has no
+// goroutines.
 type combiner struct {
 	client     *Client
 	most       int // set once, like maxWaiting
 	maxWaiting int
 
-	mu      sync.Mutex // guards the fields below
-	waiting []*ask     // in the order in which they came
-	flying  int        // goroutines that make exchanges
+	mu      sync.Mutex  // guards the fields below
+	waiting []*takeCall // in order of arrival
+	senders int         // goroutines that make exchanges
 	closed  bool
 }
 
-// ask is a call of Take on its way to a decision.
-type ask struct {
+// takeCall is a pending call of Take.
+type takeCall struct {
 	charge   weir.Charge
 	deadline time.Time // of its caller; zero if there is none
 
-	// state says whose the ask is. It is waiting until it leaves with an exchange (aboard)
-	// or its caller gives up (left); whoever changes it from waiting decides which. An ask
-	// that has left is skipped, and nobody was asked. The caller of one that is aboard may
-	// give up, too, but does not know then what comes of it. Of an ask that was given up the
-	// exchange keeps the memory; others are used again by their callers.
+	// state is waiting until an exchange takes the call (inFlight) or its caller's context ends
+	// (canceled); the first compare-and-swap from waiting decides. A canceled call is not
+	// sent. The caller of a call in flight may return, too, when its context ends, but then
+	// the outcome is unknown. Callers put a takeCall back into the pool only after its
+	// decision; otherwise the exchange may still refer to it.
 	state atomic.Uint32
 
-	done     chan struct{} // has room for one: gets it when the fields below are set
+	done     chan struct{} // buffered: receives one value when the fields below are set
 	decision weir.Decision
 	err      error
 }
 
 const (
 	waiting uint32 = iota
-	aboard
-	left
+	inFlight
+	canceled
 )
 
-var asks = sync.Pool{New: func() any { return &ask{done: make(chan struct{}, 1)} }}
+var takeCalls = sync.Pool{New: func() any { return &takeCall{done: make(chan struct{}, 1)} }}
 
-// Take charges cost units to key under p if the daemon says that they fit, and nothing
-// otherwise.
+// Take charges cost units to key under p if the daemon admits them, and nothing otherwise.
 func (c *Client) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
 	charge := weir.Charge{Policy: p, Key: key, Cost: cost}
 	if err := check(&charge); err != nil {
@@ -64,7 +63,7 @@ func (c *Client) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 		return weir.Decision{}, err
 	}
 	charge.Key = strings.Clone(key) // the exchange may outlive this call
-	a := asks.Get().(*ask)
+	a := takeCalls.Get().(*takeCall)
 	a.charge = charge
 	a.deadline, _ = ctx.Deadline()
 	if err := c.combiner.add(a); err != nil {
@@ -73,7 +72,7 @@ func (c *Client) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	select {
 	case <-a.done:
 	case <-ctx.Done():
-		if a.state.CompareAndSwap(waiting, left) {
+		if a.state.CompareAndSwap(waiting, canceled) {
 			return weir.Decision{}, ctx.Err()
 		}
 		return weir.Decision{}, c.unknown(ctx.Err())
@@ -83,19 +82,19 @@ func (c *Client) Take(ctx context.Context, p *weir.Policy, key string, cost int6
 	return d, err
 }
 
-func (a *ask) reuse() {
+func (a *takeCall) reuse() {
 	a.charge, a.err = weir.Charge{}, nil
 	a.state.Store(waiting)
-	asks.Put(a)
+	takeCalls.Put(a)
 }
 
-func (a *ask) answer(d weir.Decision, err error) {
+func (a *takeCall) answer(d weir.Decision, err error) {
 	a.decision, a.err = d, err
 	a.done <- struct{}{}
 }
 
-// add has a call wait for an exchange.
-func (c *combiner) add(a *ask) error {
+// add adds a call to the queue.
+func (c *combiner) add(a *takeCall) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -105,17 +104,17 @@ func (c *combiner) add(a *ask) error {
 		return errBusy
 	}
 	c.waiting = append(c.waiting, a)
-	if c.flying < c.most {
-		c.flying++
-		go c.fly()
+	if c.senders < c.most {
+		c.senders++
+		go c.run()
 	}
 	return nil
 }
 
-// fly makes exchanges until nobody waits.
-func (c *combiner) fly() {
+// run makes exchanges until no call waits.
+func (c *combiner) run() {
 	for {
-		list := c.board()
+		list := c.next()
 		if len(list) == 0 {
 			return
 		}
@@ -123,12 +122,12 @@ func (c *combiner) fly() {
 	}
 }
 
-// board returns the calls that leave with the next exchange. If it returns none, the goroutine
-// does not count any more.
-func (c *combiner) board() []*ask {
+// next returns the calls of the next exchange. If there are none, it decrements senders, and the
+// goroutine must end.
+func (c *combiner) next() []*takeCall {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var list []*ask
+	var list []*takeCall
 	bytes, seen := 0, 0
 	for _, a := range c.waiting {
 		size := len(a.charge.Key) + perCheck
@@ -136,33 +135,33 @@ func (c *combiner) board() []*ask {
 			break
 		}
 		seen++
-		if a.state.CompareAndSwap(waiting, aboard) {
+		if a.state.CompareAndSwap(waiting, inFlight) {
 			list, bytes = append(list, a), bytes+size
 		}
 	}
 	c.waiting = slices.Delete(c.waiting, 0, seen)
 	if len(list) == 0 {
-		c.flying--
+		c.senders--
 	}
 	return list
 }
 
-// close answers who still waits.
+// close fails the calls that still wait.
 func (c *combiner) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, a := range c.waiting {
-		if a.state.CompareAndSwap(waiting, aboard) {
+		if a.state.CompareAndSwap(waiting, inFlight) {
 			a.answer(weir.Decision{}, errClosed)
 		}
 	}
 	c.waiting = nil
 }
 
-// send asks the daemon for some calls and answers them. A batch with something wrong in it is
-// refused whole, and not charged; then it is sent again in parts, until what is wrong is alone.
-func (c *combiner) send(list []*ask) {
+// send has the daemon decide some calls, and answers them. The daemon refuses an invalid batch as a
+// whole, without charging; then send divides it, until the invalid calls are separate.
+func (c *combiner) send(list []*takeCall) {
 	err := c.try(list)
 	if err == nil {
 		return
@@ -178,10 +177,10 @@ func (c *combiner) send(list []*ask) {
 	}
 }
 
-// parts divides calls that were refused together: by policy, because what is wrong is mostly
-// wrong with that, and those under one policy in halves. It returns none if each of them would
-// get the same answer by itself.
-func parts(list []*ask, err error) [][]*ask {
+// parts divides calls that were refused together: by policy, because usually the policy is the
+// problem, and calls under one policy in halves. It returns none if each call would get the same
+// answer by itself.
+func parts(list []*takeCall, err error) [][]*takeCall {
 	refused, ok := err.(*AnswerError)
 	if !ok || refused.caller || len(list) == 1 {
 		return nil
@@ -195,7 +194,7 @@ func parts(list []*ask, err error) [][]*ask {
 	return slices.Collect(slices.Chunk(list, (len(list)+1)/2))
 }
 
-func byPolicy(list []*ask) (out [][]*ask) {
+func byPolicy(list []*takeCall) (out [][]*takeCall) {
 	var names []string
 	for _, a := range list {
 		i := slices.Index(names, a.charge.Policy.Name())
@@ -208,8 +207,8 @@ func byPolicy(list []*ask) (out [][]*ask) {
 	return out
 }
 
-// try asks the daemon for some calls. If it returns an error, none of them has been answered.
-func (c *combiner) try(list []*ask) error {
+// try sends some calls in one exchange. If it returns an error, none of them has been answered.
+func (c *combiner) try(list []*takeCall) error {
 	batch := newColumns(len(list))
 	for _, a := range list {
 		batch.add(a.charge.Policy, a.charge.Key, a.charge.Cost)
@@ -227,8 +226,9 @@ func (c *combiner) try(list []*ask) error {
 	return nil
 }
 
-// lasts returns how long an exchange may last: as long as somebody waits for it.
-func (c *combiner) lasts(list []*ask) time.Duration {
+// lasts returns the timeout of an exchange: until the last deadline of its callers, and at most the
+// Client's timeout.
+func (c *combiner) lasts(list []*takeCall) time.Duration {
 	most, now := time.Duration(0), time.Now()
 	for _, a := range list {
 		if a.deadline.IsZero() {

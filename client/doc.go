@@ -1,5 +1,5 @@
-// Package client asks a weir daemon, and is a [weir.Limiter] itself: what takes a store takes
-// a daemon as well.
+// Package client is the client of a weir daemon. A [Client] is a [weir.Limiter], so it can be used
+// in place of a store.
 //
 //	limiter, err := client.New(client.Config{Address: "127.0.0.1:8080"})
 //	if err != nil { … }
@@ -7,31 +7,30 @@
 //
 //	d, err := limiter.Take(ctx, policy, "alice", 1)
 //
-// A policy is known to the daemon by its name. Its numbers are the daemon's; those that a
-// [weir.Policy] here has count only where the daemon is not asked, as in package tiered while
-// it is away:
+// The daemon identifies a policy by its name, and uses the limits of its own configuration. The
+// limits of the [weir.Policy] here are used only for decisions without the daemon, as in package
+// tiered while it is unavailable:
 //
 //	fleet, err := tiered.New(tiered.Config{Store: limiter, Local: local, Mode: tiered.Leased})
 //
-// What a Limiter cannot say, attributes, costs in several units and waiting for a turn, is
-// said with [Client.Check].
+// [Client.Check] has the features that a Limiter lacks: attributes, costs in several units, and
+// waiting for capacity.
 //
-// # How calls travel
+// # Batching
 //
-// Calls of Take that come while others are under way are put together: the exchanges with the
-// daemon are at most Config.Conns at a time, and when one is over, all calls that came
-// meanwhile leave in the next one, which asks for each of them on its own. So one caller alone
-// waits for nobody, and a thousand callers cost a few exchanges. A call that is wrong is
-// sorted out, and the others that left with it do not notice.
+// Concurrent calls of Take are batched: there are at most Config.Conns exchanges with the daemon at
+// a time, and when one ends, all waiting calls are sent in the next one, which decides each of
+// them on its own. So a single caller does not wait for others, and a thousand callers cost a few
+// exchanges. An invalid call does not affect the others of its batch.
 //
-// Every other call is an exchange of its own, and waits for no other: there may be as many at
-// once as there are callers. Their connections are used again by later calls.
+// Every other call is an exchange of its own and waits for no other, without a limit on their
+// number. Their connections are reused by later calls.
 //
-// A caller that gives up before its call has left was not charged. After that nobody knows:
-// the error has [weir.ErrUnknown] in it, as always if an answer got lost. No exchange is
-// repeated that the daemon may have seen.
+// A call whose context ends before it was sent is not charged. After that the outcome is unknown:
+// the error wraps [weir.ErrUnknown], as for every lost response. An exchange that the daemon may
+// have processed is never repeated.
 //
-// # What is different from a store
+// # Differences from a store
 //
 //   - Reset and Set are for operators: use /admin/v1 or the daemon's file. Here they
 //     return [ErrOperator].

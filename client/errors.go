@@ -11,23 +11,23 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// An AnswerError is what a daemon answered instead of a decision. Nothing was charged.
+// An AnswerError is an error response of the daemon. Nothing was charged.
 type AnswerError struct {
 	Address string
-	Problem string // what the daemon says is wrong, and what to do
-	Access  bool   // we may not ask, or not for this policy: see Config.Token
-	Missing bool   // it has no such policy
+	Problem string // the daemon's message
+	Access  bool   // authentication failed, or the client may not use this policy: see Config.Token
+	Missing bool   // the daemon has no such policy
 
-	caller bool // it is about who asks, whatever for
+	caller bool // the error is about the caller, and independent of the request
 }
 
 func (e *AnswerError) Error() string { return fmt.Sprintf("client: %s: %s", e.Address, e.Problem) }
 
-// Is says that the daemon is well and it is the question that does not fit, so that package
-// tiered does not give it up for that.
+// Is reports that the error is a weir.ErrInvalid: the daemon is available and the request is
+// invalid, so package tiered does not open its breaker.
 func (e *AnswerError) Is(target error) bool { return target == weir.ErrInvalid }
 
-// failed says what became of a call that was not answered with a decision.
+// failed converts the error of a call.
 func (c *Client) failed(err error) error {
 	problem, _ := errors.AsType[*connect.Error](err)
 	if problem == nil {
@@ -51,8 +51,8 @@ func (c *Client) failed(err error) error {
 	return &answer
 }
 
-// unsent says what became of a call that the daemon did not answer at all. If there was no
-// connection it did not see it either.
+// unsent converts the error of a call without a response. If no connection could be made, the call
+// was certainly not charged.
 func (c *Client) unsent(err error) error {
 	dial, ok := errors.AsType[*net.OpError](err)
 	if ok && dial.Op == "dial" && !errors.Is(err, context.Canceled) {
@@ -66,5 +66,5 @@ func (c *Client) unknown(err error) error {
 	return fmt.Errorf("client: %s: %w: %w", c.address, weir.ErrUnknown, err)
 }
 
-// nothingCharged says whether, after an error, all is as before.
+// nothingCharged reports whether a call with this error has certainly charged nothing.
 func nothingCharged(err error) bool { return !errors.Is(err, weir.ErrUnknown) }

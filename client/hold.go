@@ -15,25 +15,24 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// holds are the open reservations: a receipt has room for a number, and the daemon knows them by
-// longer names.
+// holds maps the ids of receipts to the daemon's ids of reservations, which are longer.
 type holds struct {
 	mu   sync.Mutex // guards the fields below
 	open map[[16]byte]hold
-	next int // the size at which to look for those that have expired
+	next int // the size at which expired reservations are removed
 }
 
 // hold is a reservation.
 type hold struct {
-	id    string    // by which the daemon knows it
-	until time.Time // after this it is certainly over
+	id    string    // of the daemon
+	until time.Time // when it has certainly expired
 }
 
-// overdue is how long a reservation is remembered after its expiry: it may still be told that it
-// is too late.
+// overdue is how long a reservation is kept after its expiry, so that Settle can report that it is
+// late.
 const overdue = time.Minute
 
-// room says whether another reservation may be remembered.
+// room reports whether another reservation may be added.
 func (h *holds) room() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,8 +68,8 @@ func (h *holds) drop(id [16]byte) {
 	delete(h.open, id)
 }
 
-// reserve reserves all of a batch or nothing. If one is refused, those after it are looked at, so
-// that the batch tells which stand in the way.
+// reserve reserves all charges of a batch or none. If one is refused, it peeks at those after it, so
+// that the batch has a decision for each.
 func (c *Client) reserve(ctx context.Context, b *weir.Batch) error {
 	if err := checkTTL(b); err != nil {
 		return err
@@ -121,8 +120,9 @@ func expiry(ms int64) weir.Instant { return weir.Now().Add(lasting(ms)) }
 
 func over(ms int64) time.Time { return time.Now().Add(lasting(ms) + overdue) }
 
-// cancelAll gives back what was reserved for nothing. Who asked may be gone, and is not to wait for
-// a daemon that does not answer more than once; what cannot be given back expires.
+// cancelAll cancels the reservations of a batch that failed. It does not depend on the caller's
+// context, and stops when the daemon does not answer, so that it waits for at most one timeout; what
+// is not canceled expires.
 func (c *Client) cancelAll(ctx context.Context, receipts []weir.Receipt) {
 	ctx = context.WithoutCancel(ctx)
 	answers := true
@@ -135,7 +135,7 @@ func (c *Client) cancelAll(ctx context.Context, receipts []weir.Receipt) {
 	}
 }
 
-// peekRest looks at the charges from on, of a batch that was refused.
+// peekRest peeks at the charges from index from on, of a batch that was refused.
 func (c *Client) peekRest(ctx context.Context, b *weir.Batch, from int) error {
 	if from == len(b.Charges) {
 		return nil
@@ -153,8 +153,8 @@ func (c *Client) peekRest(ctx context.Context, b *weir.Batch, from int) error {
 	return nil
 }
 
-// settle ends reservations. If it returns an error, it may be called again: the daemon answers as
-// before for those that were settled, so they are forgotten only together.
+// settle settles reservations. After an error it may be called again: the daemon returns the same
+// result for those that were settled, so they are removed only together.
 func (c *Client) settle(ctx context.Context, b *weir.Batch) error {
 	err := c.eachHold(b, func(i int, h hold) error {
 		a, err := exchange(ctx, c, c.timeout, c.service.Commit, &weirv1.CommitRequest{Id: h.id, Used: proto.Int64(b.Charges[i].Cost)})
@@ -170,7 +170,7 @@ func (c *Client) settle(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// renew moves reservations' expiry.
+// renew extends reservations.
 func (c *Client) renew(ctx context.Context, b *weir.Batch) error {
 	if err := checkTTL(b); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (c *Client) renew(ctx context.Context, b *weir.Batch) error {
 	})
 }
 
-// checkTTL returns an error for a time that the daemon does not hold for.
+// checkTTL returns an error for a TTL that the daemon refuses.
 func checkTTL(b *weir.Batch) error {
 	if b.TTL == weir.NoExpiry {
 		return compiled.Invalid("ttl NoExpiry: a daemon holds for an hour at most, from the last time that it was renewed")
@@ -201,9 +201,8 @@ func checkTTL(b *weir.Batch) error {
 	return nil
 }
 
-// eachHold does something with each reservation of a batch, with several at once, and returns the
-// first error. One that is not remembered was settled or has expired long ago: it is Late, and
-// not renewed.
+// eachHold calls a function for each reservation of a batch, several at once, and returns the first
+// error. An unknown reservation was settled or has expired long ago: it is Late, and not renewed.
 func (c *Client) eachHold(b *weir.Batch, do func(i int, h hold) error) error {
 	var (
 		errs  = make([]error, len(b.Receipts))

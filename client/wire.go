@@ -12,20 +12,20 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// What a batch may have: the daemon takes a thousand checks and 64 KiB.
+// Maximum sizes of a batch: the daemon accepts a thousand checks and 64 KiB.
 const (
 	maxChecks = 1000
 	maxBytes  = 48 << 10
 	perCheck  = 16 // bytes that a check takes besides its key, at most
 )
 
-// errEncoding: protobuf has no other strings.
+// errEncoding is the error of strings that are not UTF-8, which protobuf requires.
 var errEncoding = compiled.Invalid("a key or a name is not UTF-8: encode it, for example in hex")
 
-// errColumns is what a batch's answer gets that is not one.
-var errColumns = errors.New("the answer's columns do not fit the question")
+// errColumns is the error of an invalid response to a batch.
+var errColumns = errors.New("the response's columns do not fit the request")
 
-// check returns why a charge cannot be asked for, if it cannot.
+// check returns an error if a charge is invalid.
 func check(c *weir.Charge) error {
 	if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
 		return err
@@ -36,10 +36,10 @@ func check(c *weir.Charge) error {
 	return nil
 }
 
-// columns is a batch on its way to the daemon.
+// columns is the request of a batch.
 type columns struct {
 	req  *weirv1.CheckBatchRequest
-	last int // where in req.Policy the last charge's policy is
+	last int // the index of the last charge's policy in req.Policy
 }
 
 func newColumns(n int) columns {
@@ -68,8 +68,8 @@ func (c *columns) find(name string) int {
 	return len(c.req.Policy) - 1
 }
 
-// checkColumns returns errColumns unless every column of an answer has n entries, or none where
-// it may, and all indices lead somewhere.
+// checkColumns returns errColumns unless every column of a response has n entries, or none if it is
+// optional, and all indexes are valid.
 func checkColumns(a *weirv1.CheckBatchResponse, n int) error {
 	ok := len(a.GetAllowed()) == n
 	for _, length := range []int{

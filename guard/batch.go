@@ -14,10 +14,10 @@ import (
 type Item struct {
 	Rule  *Rule
 	Query Query
-	Peek  bool // only look
+	Peek  bool // charge nothing
 }
 
-// ItemError says which of several queries is wrong. Then none was charged.
+// ItemError says which of several queries is invalid. Then none was charged.
 type ItemError struct {
 	Index int
 	Err   error
@@ -26,9 +26,9 @@ type ItemError struct {
 func (e *ItemError) Error() string { return fmt.Sprintf("checks[%d]: %v", e.Index, e.Err) }
 func (e *ItemError) Unwrap() error { return e.Err }
 
-// CheckEach checks several queries, each on its own, in one call to the limiter as far as
-// each is one charge, and so not in their order. An error other than *ItemError means that some may have been
-// charged.
+// CheckEach checks several queries independently. Those that are one charge are decided by one
+// call to the limiter, after the others. An error other than *ItemError means that some may have
+// been charged.
 func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
 	out := make([]Verdict, len(items))
 	if err := g.CheckEachInto(ctx, items, out); err != nil {
@@ -37,8 +37,8 @@ func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) 
 	return out, nil
 }
 
-// CheckEachInto is CheckEach for who has memory for the verdicts: one for each item. After
-// an error they mean nothing.
+// CheckEachInto is CheckEach that writes the verdicts to out, which has the length of items. After
+// an error, out is undefined.
 func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) error {
 	w := eachWorks.Get().(*eachWork)
 	defer w.free()
@@ -47,7 +47,7 @@ func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) 
 	}
 	for _, o := range w.others {
 		var err error
-		if out[o.place], err = g.checkItem(ctx, o.asking, items[o.place].Peek); err != nil {
+		if out[o.place], err = g.checkItem(ctx, o.evaluation, items[o.place].Peek); err != nil {
 			return err
 		}
 	}
@@ -63,28 +63,28 @@ func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) 
 	return nil
 }
 
-// eachWork is the memory of a CheckEach, which later ones use again.
+// eachWork is the pooled memory of a CheckEach.
 type eachWork struct {
-	together weir.Batch // of the queries that are one charge
-	places   []int      // of these among all
+	together weir.Batch // the queries that are one charge
+	places   []int      // their indexes in items
 	others   []otherItem
 }
 
 type otherItem struct {
-	place  int
-	asking *asking
+	place      int
+	evaluation *evaluation
 }
 
 var eachWorks = sync.Pool{New: func() any { return &eachWork{together: weir.Batch{Op: weir.TakeEach}} }}
 
-// mostKept is for how many queries memory is kept.
+// mostKept is the maximum capacity of pooled memory, in queries.
 const mostKept = 1024
 
 func (w *eachWork) free() {
 	for _, o := range w.others {
-		o.asking.free()
+		o.evaluation.free()
 	}
-	clear(w.together.Charges) // keys are not kept
+	clear(w.together.Charges) // so that the pool retains no keys
 	clear(w.others)
 	w.together.Charges, w.places, w.others = w.together.Charges[:0], w.places[:0], w.others[:0]
 	if cap(w.together.Charges) <= mostKept {
@@ -107,29 +107,28 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 			out[i] = Verdict{Variant: v, Shadow: -1}
 			continue
 		}
-		a, err := newItem(v, &items[i])
+		e, err := newItem(v, &items[i])
 		if err != nil {
 			return &ItemError{i, err}
 		}
-		w.others = append(w.others, otherItem{i, a})
+		w.others = append(w.others, otherItem{i, e})
 	}
 	return nil
 }
 
-// plain says whether a query is one charge of requests to its key, and nothing else has to be
-// looked at.
+// plain reports whether a query is exactly one charge of requests to its key.
 func (q *Query) plain(v *Variant) bool {
 	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0
 }
 
-func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, error) {
+func (g *Guard) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
 	op := weir.TakeAll
 	if peek {
 		op = weir.PeekEach
 	}
-	out, err := a.put(ctx, g.limiter, op)
+	out, err := e.decide(ctx, g.limiter, op)
 	if err == nil && out.Allowed {
-		a.shadow(ctx, g.limiter, op, &out)
+		e.shadow(ctx, g.limiter, op, &out)
 	}
 	return out, err
 }
@@ -139,17 +138,17 @@ func (g *Guard) checkItem(ctx context.Context, a *asking, peek bool) (Verdict, e
 func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	for i := range items {
 		if items[i].Peek {
-			return nil, &ItemError{i, &InputError{"peek", "is not for checks of which all or none are charged"}}
+			return nil, &ItemError{i, &InputError{"peek", "cannot be used in a batch that is charged as a whole"}}
 		}
 	}
-	list, err := newAskings(items)
+	list, err := newEvaluations(items)
 	if err != nil {
 		return nil, err
 	}
 	defer freeAll(list)
 	b := weir.Batch{Op: weir.TakeAll}
-	for _, a := range list {
-		b.Charges = append(b.Charges, a.charges[:a.enforced]...)
+	for _, e := range list {
+		b.Charges = append(b.Charges, e.charges[:e.enforced]...)
 	}
 	if len(b.Charges) > 0 {
 		if err := g.limiter.Do(ctx, &b); err != nil {
@@ -158,38 +157,38 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	}
 	out := make([]Verdict, len(items))
 	allowed, rest := b.Allowed(), b.Decisions
-	for i, a := range list {
-		out[i] = Verdict{Decision: weir.Decision{Allowed: allowed}, Variant: a.variant, Limit: -1, Shadow: -1}
-		own := weir.Batch{Decisions: rest[:a.enforced]}
+	for i, e := range list {
+		out[i] = Verdict{Decision: weir.Decision{Allowed: allowed}, Variant: e.variant, Limit: -1, Shadow: -1}
+		own := weir.Batch{Decisions: rest[:e.enforced]}
 		if at := own.Worst(); at >= 0 {
-			out[i].decided(a.groups[at], own.Decisions[at])
+			out[i].decided(e.groups[at], own.Decisions[at])
 		}
-		rest = rest[a.enforced:]
+		rest = rest[e.enforced:]
 		if allowed {
-			a.shadow(ctx, g.limiter, weir.TakeAll, &out[i])
+			e.shadow(ctx, g.limiter, weir.TakeAll, &out[i])
 		}
 	}
 	return out, nil
 }
 
-// DebitEach charges several queries whether they fit or not: what was used already is owed.
-// Every Verdict is Allowed and tells how the tightest limit stands. An error other than
+// DebitEach charges several queries whether they fit or not, for units that were used already.
+// Every Verdict is Allowed and has the status of the tightest limit. An error other than
 // *ItemError means that some may have been charged.
 func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) {
 	for i := range items {
 		if items[i].Peek {
-			return nil, &ItemError{i, &InputError{"peek", "is not for what was used already"}}
+			return nil, &ItemError{i, &InputError{"peek", "cannot be used for units that were used already"}}
 		}
 	}
-	list, err := newAskings(items)
+	list, err := newEvaluations(items)
 	if err != nil {
 		return nil, err
 	}
 	defer freeAll(list)
 	b := weir.Batch{Op: weir.DebitEach}
-	for _, a := range list {
-		a.leaveOutSlots()
-		b.Charges = append(b.Charges, a.charges...)
+	for _, e := range list {
+		e.leaveOutSlots()
+		b.Charges = append(b.Charges, e.charges...)
 	}
 	if len(b.Charges) > 0 {
 		if err := g.limiter.Do(ctx, &b); err != nil {
@@ -198,66 +197,66 @@ func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) 
 	}
 	out := make([]Verdict, len(items))
 	rest := b.Decisions
-	for i, a := range list {
-		out[i] = Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: a.variant, Limit: -1, Shadow: -1}
-		told := len(a.charges) // by a policy that enforces nothing
-		if a.enforced > 0 {
-			told = a.enforced
+	for i, e := range list {
+		out[i] = Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+		reported := len(e.charges) // all limits, if none is enforced
+		if e.enforced > 0 {
+			reported = e.enforced
 		}
-		own := weir.Batch{Decisions: rest[:told]}
+		own := weir.Batch{Decisions: rest[:reported]}
 		if at := own.Worst(); at >= 0 {
-			out[i].decided(a.groups[at], own.Decisions[at])
+			out[i].decided(e.groups[at], own.Decisions[at])
 		}
-		rest = rest[len(a.charges):]
+		rest = rest[len(e.charges):]
 	}
 	return out, nil
 }
 
-// pauseEvery is after how many queries of a batch others have their turn: on a busy
-// machine short requests would wait for a thousand.
+// pauseEvery is the number of queries of a batch after which other goroutines may run, so that
+// short requests on a busy machine do not wait for a batch of a thousand.
 const pauseEvery = 64
 
-// pause gives others their turn now and then.
+// pause yields the processor after every pauseEvery queries.
 func pause(i int) {
 	if i%pauseEvery == pauseEvery-1 {
 		runtime.Gosched()
 	}
 }
 
-// newAskings makes the charges of all queries before one of them is charged.
-func newAskings(items []Item) ([]*asking, error) {
-	list := make([]*asking, 0, len(items))
+// newEvaluations makes the charges of all queries, before any of them is charged.
+func newEvaluations(items []Item) ([]*evaluation, error) {
+	list := make([]*evaluation, 0, len(items))
 	for i := range items {
 		pause(i)
-		a, err := newItem(items[i].Rule.variant(items[i].Query.Key), &items[i])
+		e, err := newItem(items[i].Rule.variant(items[i].Query.Key), &items[i])
 		if err != nil {
 			freeAll(list)
 			return nil, &ItemError{i, err}
 		}
-		list = append(list, a)
+		list = append(list, e)
 	}
 	return list, nil
 }
 
-// newItem makes the charges of one of several queries. The caller frees it.
-func newItem(v *Variant, item *Item) (*asking, error) {
-	a, err := newAsking(v, &item.Query)
+// newItem makes the charges of one of several queries. The caller must free it.
+func newItem(v *Variant, item *Item) (*evaluation, error) {
+	e, err := newEvaluation(v, &item.Query)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.checkItem(item.Peek); err != nil {
-		a.free()
+	if err := e.checkItem(item.Peek); err != nil {
+		e.free()
 		return nil, err
 	}
-	return a, nil
+	return e, nil
 }
 
-// checkItem returns why a query cannot be one of several.
-func (a *asking) checkItem(peek bool) error {
-	if a.query.MaxWait != 0 {
+// checkItem returns an error if a query cannot be part of a batch.
+func (e *evaluation) checkItem(peek bool) error {
+	if e.query.MaxWait != 0 {
 		return &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
 	}
-	for _, g := range a.groups[:a.enforced] {
+	for _, g := range e.groups[:e.enforced] {
 		if g.policy.ReserveOnly() && !peek {
 			return weir.ErrReserveOnly
 		}
@@ -265,8 +264,8 @@ func (a *asking) checkItem(peek bool) error {
 	return nil
 }
 
-func freeAll(list []*asking) {
-	for _, a := range list {
-		a.free()
+func freeAll(list []*evaluation) {
+	for _, e := range list {
+		e.free()
 	}
 }

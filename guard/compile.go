@@ -10,22 +10,22 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// How much a policy may have.
+// Maximum lengths and numbers.
 const (
 	maxName      = 64     // of policies and limits
 	maxAttribute = 24     // of attributes and units; with the rest of a group's name that makes 128
 	maxOverrides = 10_000 // of one policy
-	maxGroups    = 24     // of one policy; so many charges fit into a ticket
+	maxGroups    = 24     // of one policy; this many charges fit into a ticket
 )
 
-// compiler collects what is wrong while it compiles.
+// compiler compiles policies and collects all problems.
 type compiler struct {
 	rules    *Rules
 	previous *Rules
 	problems []error
 }
 
-// complain notes a problem. at is without a problem yet.
+// complain adds a problem. At says where; its Field and Problem are replaced.
 func (c *compiler) complain(at Error, field, format string, args ...any) {
 	at.Field, at.Problem = field, fmt.Sprintf(format, args...)
 	c.problems = append(c.problems, &at)
@@ -69,7 +69,7 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 		c.complain(at, "limits", "there is none; say at least {rate: 100, per: 1s}, or mode: off")
 	}
 	mode := p.Mode.or(Enforce)
-	if mode > Off { // of which rule has told
+	if mode > Off { // c.rule has reported it
 		mode = Enforce
 	}
 	limits := slices.Clone(p.Limits)
@@ -88,7 +88,7 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 	return limits
 }
 
-// checkLimit checks a limit by itself and beside those before it.
+// checkLimit checks a limit, and its name against those of the limits before it.
 func (c *compiler) checkLimit(at Error, l *Limit, before []Limit) {
 	if !isName(l.Name, maxName) {
 		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
@@ -105,17 +105,17 @@ func (c *compiler) checkLimit(at Error, l *Limit, before []Limit) {
 		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", l.Mode)
 	}
 	unnamed := l.Limit
-	unnamed.Name = "" // so that a wrong name does not hide wrong numbers
+	unnamed.Name = "" // so that a wrong name does not hide other problems
 	_, err := weir.NewPolicy("x", unnamed)
 	c.complainOf(at, err)
 }
 
-// complainOf notes what weir says of limits.
+// complainOf adds the problems of package weir's error for limits.
 func (c *compiler) complainOf(at Error, err error) {
 	for _, e := range split(err) {
 		if bad, ok := errors.AsType[*weir.LimitError](e); !ok {
 			c.complain(at, "limits", "%v", e)
-		} else if bad.Field != "name" { // of which rule and checkLimit have told
+		} else if bad.Field != "name" { // c.rule and checkLimit have reported it
 			c.complain(at, bad.Field, "%v %s", bad.Value, bad.Problem)
 		}
 	}
@@ -152,8 +152,8 @@ func (c *compiler) overrides(r *Rule, limits []Limit) {
 	}
 }
 
-// add adds the variant of an override. Of several for the same keys the last one counts
-// while it lasts: those of operators follow those of the file.
+// add adds the variant of an override. Of several overrides for the same keys, the last one that
+// has not expired applies: those of operators follow those of the file.
 func (r *Rule) add(v *Variant) {
 	if r.exact == nil {
 		r.exact, r.prefixes = map[string]*Variant{}, map[string]*Variant{}
@@ -169,7 +169,7 @@ func (r *Rule) add(v *Variant) {
 	}
 }
 
-// override returns limits with those of o in their places.
+// override returns limits with those of o replaced.
 func (c *compiler) override(at Error, o *Override, limits []Limit) []Limit {
 	limits = slices.Clone(limits)
 	seen := map[string]bool{}
@@ -188,30 +188,30 @@ func (c *compiler) override(at Error, o *Override, limits []Limit) []Limit {
 			continue
 		}
 		seen[l.Name] = true
-		l = l.instead(limits[place])
+		l = l.inherit(limits[place])
 		c.checkLimit(at, &l, nil)
 		if l.By != limits[place].By || l.Unit != limits[place].Unit || l.Mode != limits[place].Mode {
-			c.complain(at, "by", "an override changes numbers; by, unit and mode stay the policy's")
+			c.complain(at, "by", "an override changes rate, per and burst; by, unit and mode stay the policy's")
 		}
 		limits[place] = l
 	}
 	return limits
 }
 
-// instead fills in what l leaves to the limit that it replaces.
-func (l Limit) instead(of Limit) Limit {
+// inherit returns l with the fields that it does not set from the limit that it replaces.
+func (l Limit) inherit(from Limit) Limit {
 	if l.By == "" {
-		l.By = of.By
+		l.By = from.By
 	}
 	if l.Unit == "" {
-		l.Unit = of.Unit
+		l.Unit = from.Unit
 	}
-	l.Mode = l.Mode.or(of.Mode)
-	if l.Algorithm == weir.Auto && isCalendar(l.Per) == isCalendar(of.Per) {
-		l.Algorithm = of.Algorithm
+	l.Mode = l.Mode.or(from.Mode)
+	if l.Algorithm == weir.Auto && isCalendar(l.Per) == isCalendar(from.Per) {
+		l.Algorithm = from.Algorithm
 	}
 	if l.OnError == weir.OnError(0) {
-		l.OnError = of.OnError
+		l.OnError = from.OnError
 	}
 	return l
 }
@@ -221,7 +221,7 @@ func isCalendar(p weir.Period) bool {
 	return zone != nil
 }
 
-// variant makes the groups of limits. It returns nil if they cannot be.
+// variant makes a variant with the groups of limits. It returns nil if they are invalid.
 func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Variant {
 	v := &Variant{rule: r, id: len(c.rules.variants), override: o}
 	for _, l := range limits {
@@ -252,11 +252,12 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 
 // policy makes the policy of a variant's group.
 //
-// A limiter that was told to replace some numbers goes on to do so, whoever brings them.
-// An override may have the numbers that its policy once had, and then still means them.
-// So the two must never look alike: for the limiter, policies are GCRA and overrides are
-// token buckets, which is the same by another name. Where a group has neither, there is
-// no other name. A group that an override leaves alone is the policy's.
+// A limiter that has replaced a policy's old limits with new ones does so for every later charge
+// with the old limits. An override may have the limits that its policy had before, and must not
+// be replaced. So policies and overrides must differ for the limiter: policies are GCRA and
+// overrides are token buckets, which are two names of one algorithm. Groups with other algorithms
+// have no second name, and are not protected. A group that an override does not change is the
+// policy's.
 func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit) *weir.Policy {
 	algorithm := weir.GCRA
 	if v.override != nil {
@@ -275,7 +276,8 @@ func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit
 	return c.known(v, p)
 }
 
-// sameLimit says whether a limit of a policy is l but for defaults and names of algorithms.
+// sameLimit reports whether a limit of a policy is l, apart from defaults and the two names of
+// GCRA.
 func sameLimit(of, l weir.Limit) bool {
 	if l.Burst == 0 {
 		l.Burst = l.Rate
@@ -289,12 +291,12 @@ func sameLimit(of, l weir.Limit) bool {
 	return l == of
 }
 
-// isBucket says whether a limit is GCRA, by any of its names.
+// isBucket reports whether a limit is GCRA, by any of its names.
 func isBucket(l weir.Limit) bool {
 	return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket || l.Algorithm == weir.Auto && !isCalendar(l.Per)
 }
 
-// gather appends the groups of the limits that have a mode.
+// gather appends the groups of the limits with a mode.
 func (v *Variant) gather(mode Mode, compile func(*group, []weir.Limit)) {
 	first := len(v.groups)
 	for i := range v.limits {
@@ -320,8 +322,8 @@ func (v *Variant) gather(mode Mode, compile func(*group, []weir.Limit)) {
 	}
 }
 
-// name returns what the limiter calls the group's policy. State is kept under it. The
-// characters that tell its parts apart cannot be in them.
+// name returns the name of the group's weir.Policy, under which the store keeps state. The
+// separators cannot occur in its parts.
 func (g *group) name(p *Policy) string {
 	name := p.Name
 	if g.by != "" {
@@ -336,7 +338,7 @@ func (g *group) name(p *Policy) string {
 	return name
 }
 
-// known returns the policy that was compiled before, if nothing has changed since.
+// known returns the policy of the previous rules if it has the same limits, and p otherwise.
 func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	if c.previous == nil || p == nil {
 		return p
@@ -390,8 +392,8 @@ func split(err error) []error {
 	return []error{err}
 }
 
-// isName says whether a name is short and has nothing in it that has to be escaped
-// somewhere, or that a group's name uses.
+// isName reports whether a name is short and has no characters that would have to be escaped or
+// that are separators of a group's name.
 func isName(name string, most int) bool {
 	return name != "" && len(name) <= most && strings.Trim(name, nameChars) == ""
 }

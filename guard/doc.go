@@ -1,9 +1,9 @@
-// Package guard holds requests to policies as people write them.
+// Package guard evaluates requests against configured policies.
 //
-// A [weir.Policy] is limits that share a key and a cost. What people write is wider:
-// so many per second for each user, so many for each address, so many tokens a minute,
-// other numbers for partners, one limit on trial. A [Policy] says all that, [Compile]
-// turns policies into [Rules], and a [Guard] holds requests to them:
+// A [weir.Policy] is a set of limits that share a key and a cost. A configured policy is more
+// general: requests per second for each user, requests for each address, tokens per minute,
+// other limits for partners, a limit in shadow. A [Policy] describes all that, [Compile] turns
+// policies into [Rules], and a [Guard] decides requests by them:
 //
 //	rules, err := guard.Compile(policies, nil)
 //	g, err := guard.New(limiter, rules)
@@ -18,18 +18,18 @@
 //
 // # Modes
 //
-// A limit is enforced, or in shadow, or off. Limits in shadow are charged on their own, all of
-// them or none, if the enforced ones admit the request, and what they say is reported in
-// the [Verdict]. If all limits of a policy are in shadow, they say exactly what they would
-// if they were enforced, as long as callers do not react to refusals. A rollout puts all
-// limits in shadow for the keys that it leaves out.
+// A limit is enforced, in shadow, or off. Limits in shadow are charged separately, all of them
+// or none, if the enforced ones admit the request, and their decision is reported in the
+// [Verdict]. If all limits of a policy are in shadow, their decisions are those of enforced
+// limits, as long as callers do not react to refusals. For keys that a rollout does not include,
+// all limits are in shadow.
 //
 // # Guarantees
 //
-//   - A request is decided by one state of the rules, however often they change.
-//   - [Guard.Set] changes numbers and keeps what was used, or fails and changes nothing.
-//   - A [Ticket] settles once, however often that is tried, and only by the caller for whom
-//     it was made.
+//   - A request is decided by one version of the rules, however often they change.
+//   - [Guard.Set] changes limits and keeps the units in use, or fails and changes nothing.
+//   - A [Ticket] settles once, however often that is tried, and only for the client that
+//     reserved it.
 //   - Bad input is an [*InputError] and charges nothing.
 //
 // # When not to use it

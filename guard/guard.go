@@ -12,22 +12,22 @@ import (
 	"github.com/weirlimit/weir/queue"
 )
 
-// Guard holds requests to rules. Make one with New. All methods may be called by any
-// number of goroutines.
+// Guard decides requests by rules. Make one with New. All methods may be called by any number
+// of goroutines.
 type Guard struct {
-	limiter *queue.Queue // set by New, like the next
+	limiter *queue.Queue // set by New, like the next field
 	settled *settled
 
-	// rules is replaced by Set. Whoever decides loads it once.
+	// rules is replaced by Set. A decision loads it once.
 	rules atomic.Pointer[Rules]
 
 	retries retries
 
-	mu   sync.Mutex              // held by Set, one at a time; guards the field below
-	told map[string]*weir.Policy // what the limiter has in force, by the names of groups that there are or were
+	mu      sync.Mutex              // held by Set; guards the field below
+	applied map[string]*weir.Policy // the policies that are in force in the limiter, by name, including those of removed groups
 }
 
-// New returns a Guard that counts with l.
+// New returns a Guard that charges l.
 func New(l weir.Limiter, rules *Rules) (*Guard, error) {
 	if l == nil || rules == nil {
 		return nil, errors.New("guard: a limiter and rules are needed")
@@ -36,31 +36,32 @@ func New(l weir.Limiter, rules *Rules) (*Guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{limiter: q, settled: newSettled(), told: map[string]*weir.Policy{}}
+	g := &Guard{limiter: q, settled: newSettled(), applied: map[string]*weir.Policy{}}
 	g.setLocked(rules)
 	return g, nil
 }
 
-// setLocked puts rules in force, of which the limiter has been told.
+// setLocked replaces the rules, whose policies the limiter has applied. It requires g.mu, except
+// in New.
 func (g *Guard) setLocked(rules *Rules) {
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			p := r.base.groups[i].policy
-			g.told[p.Name()] = p
+			g.applied[p.Name()] = p
 		}
 	}
 	g.rules.Store(rules)
 }
 
-// Rules returns the rules that are in force. A request uses one for all that it asks.
+// Rules returns the rules that are in force. A request should load them once.
 func (g *Guard) Rules() *Rules { return g.rules.Load() }
 
-// Waiting returns how many requests wait for their turn.
+// Waiting returns the number of requests that wait for capacity.
 func (g *Guard) Waiting() int { return g.limiter.Waiting() + g.retries.len() }
 
-// Set puts other rules in force. Every key's units in use are kept. If the limiter cannot
-// be told, the rules stay as they are. Numbers change one group after the other: a request
-// that comes meanwhile may meet some of the new ones and some of the old.
+// Set replaces the rules. Every key's units in use are kept. If the limiter fails to apply a
+// changed policy, the rules stay as they are. Policies change one after the other: a concurrent
+// request may be decided by some new limits and some old ones.
 func (g *Guard) Set(ctx context.Context, rules *Rules) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -71,7 +72,7 @@ func (g *Guard) Set(ctx context.Context, rules *Rules) error {
 			continue
 		}
 		if errors.Is(err, weir.ErrUnknown) {
-			i++ // it may have been set
+			i++ // the limiter may have applied it
 		}
 		return errors.Join(fmt.Errorf("guard: policy %q: %w", c.New.Name(), err), g.undo(ctx, changes[:i]))
 	}
@@ -79,18 +80,17 @@ func (g *Guard) Set(ctx context.Context, rules *Rules) error {
 	return nil
 }
 
-// A change is a policy of a limiter that gets other numbers.
+// A change is a policy of the limiter that gets other limits.
 type change struct{ Old, New *weir.Policy }
 
-// changesLocked returns what the limiter has to be told when rules follow. Numbers that it
-// was told to replace stay replaced while a group is away, so they count when it
-// comes back.
+// changesLocked returns the policies that the limiter must change for rules. The limiter keeps
+// the last limits of a removed group, so a group that is added again is compared with those.
 func (g *Guard) changesLocked(rules *Rules) []change {
 	var list []change
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			p := r.base.groups[i].policy
-			if old := g.told[p.Name()]; old != nil && !old.Same(p) {
+			if old := g.applied[p.Name()]; old != nil && !old.Same(p) {
 				list = append(list, change{Old: old, New: p})
 			}
 		}
@@ -98,24 +98,23 @@ func (g *Guard) changesLocked(rules *Rules) []change {
 	return list
 }
 
-// undoWithin is how long it may take to take changes back.
+// undoWithin is the timeout of undo.
 const undoWithin = 5 * time.Second
 
-// undo takes changes back, the last one first, also if they failed because ctx ended.
+// undo reverts changes, the last one first, even if ctx has ended.
 func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	for i := len(changes) - 1; i >= 0; i-- {
 		if err := g.limiter.Set(ctx, changes[i].New, changes[i].Old); err != nil {
-			problems = errors.Join(problems, fmt.Errorf("guard: policy %q: cannot be taken back: %w", changes[i].New.Name(), err))
+			problems = errors.Join(problems, fmt.Errorf("guard: policy %q: cannot be reverted: %w", changes[i].New.Name(), err))
 		}
 	}
 	return problems
 }
 
-// Check charges a query if it fits the rule, and nothing otherwise. An error means bad
-// input (*InputError, weir.ErrInvalid) or that
-// no decision could be made.
+// Check charges a query if it fits the rule, and nothing otherwise. An error means bad input
+// (*InputError, weir.ErrInvalid) or that no decision could be made.
 func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	v := r.variant(q.Key)
 	if !q.plain(v) {
@@ -130,60 +129,60 @@ func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	return out, nil
 }
 
-// Peek says what Check would, and changes nothing.
+// Peek returns the decision of Check without charging.
 func (g *Guard) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
-	a, err := newAsking(r.variant(q.Key), q)
+	e, err := newEvaluation(r.variant(q.Key), q)
 	if err != nil {
 		return Verdict{}, err
 	}
-	defer a.free()
-	out, err := a.put(ctx, g.limiter, weir.PeekEach)
+	defer e.free()
+	out, err := e.decide(ctx, g.limiter, weir.PeekEach)
 	if err == nil && out.Allowed {
-		a.shadow(ctx, g.limiter, weir.PeekEach, &out)
+		e.shadow(ctx, g.limiter, weir.PeekEach, &out)
 	}
 	return out, err
 }
 
-// checkAll is Check for several charges, or if there is time to wait.
+// checkAll is Check for a query with several charges or with MaxWait.
 func (g *Guard) checkAll(ctx context.Context, v *Variant, q *Query) (Verdict, error) {
-	a, err := newAsking(v, q)
+	e, err := newEvaluation(v, q)
 	if err != nil {
 		return Verdict{}, err
 	}
-	defer a.free()
-	out, err := g.take(ctx, a)
+	defer e.free()
+	out, err := g.take(ctx, e)
 	if err == nil && out.Allowed {
-		a.shadow(ctx, g.limiter, weir.TakeAll, &out)
+		e.shadow(ctx, g.limiter, weir.TakeAll, &out)
 	}
 	return out, err
 }
 
-// take charges what is enforced, and waits if it may.
-func (g *Guard) take(ctx context.Context, a *asking) (Verdict, error) {
-	if a.query.MaxWait == 0 || a.enforced == 0 {
-		return a.put(ctx, g.limiter, weir.TakeAll)
+// take makes the enforced charges, and waits up to MaxWait.
+func (g *Guard) take(ctx context.Context, e *evaluation) (Verdict, error) {
+	if e.query.MaxWait == 0 || e.enforced == 0 {
+		return e.decide(ctx, g.limiter, weir.TakeAll)
 	}
 	began := time.Now()
-	out, err := g.wait(ctx, a)
+	out, err := g.wait(ctx, e)
 	if out.Waited = time.Since(began); out.Waited < time.Millisecond {
-		out.Waited = 0 // that was no waiting
+		out.Waited = 0 // the duration of the calls, without waiting
 	}
 	return out, err
 }
 
-// Reset forgets what the query's keys have used under the rule, in all its groups. Open
-// reservations stay. Cost plays no part.
+// Reset sets the usage of the query's keys to zero, in all groups of the rule. Open reservations
+// stay. Cost is ignored.
 func (g *Guard) Reset(ctx context.Context, r *Rule, q *Query) error {
-	a, err := newAsking(r.variant(q.Key), q)
+	e, err := newEvaluation(r.variant(q.Key), q)
 	if err != nil {
 		return err
 	}
-	defer a.free()
-	return g.limiter.Do(ctx, a.part(weir.ResetEach, 0, len(a.charges)))
+	defer e.free()
+	return g.limiter.Do(ctx, e.part(weir.ResetEach, 0, len(e.charges)))
 }
 
-// Standing is how one limit stands.
-type Standing struct {
+// LimitStatus is the state of one limit for a key.
+type LimitStatus struct {
 	Limit     int // its place among the variant's limits
 	Key       string
 	Remaining int64
@@ -191,9 +190,9 @@ type Standing struct {
 	Reset     time.Duration
 }
 
-// Inspect tells how the tightest limit of each group stands for a query, whatever it
-// costs. It changes nothing. Groups by attributes that the query lacks are left out.
-func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Standing, error) {
+// Inspect returns the status of the tightest limit of each group for a query. It ignores the
+// cost and changes nothing. Groups by attributes that the query lacks are left out.
+func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
 	v := r.variant(q.Key)
 	b := weir.Batch{Op: weir.PeekEach}
 	var groups []*group
@@ -208,9 +207,9 @@ func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Sta
 	if err := g.limiter.Do(ctx, &b); err != nil {
 		return v, nil, err
 	}
-	list := make([]Standing, len(groups))
+	list := make([]LimitStatus, len(groups))
 	for i, d := range b.Decisions {
-		list[i] = Standing{Limit: max(0, groups[i].place(d)), Key: b.Charges[i].Key, Remaining: d.Remaining, Capacity: d.Limit, Reset: d.ResetAfter}
+		list[i] = LimitStatus{Limit: max(0, groups[i].place(d)), Key: b.Charges[i].Key, Remaining: d.Remaining, Capacity: d.Limit, Reset: d.ResetAfter}
 	}
 	return v, list, nil
 }

@@ -49,7 +49,7 @@ var ctx = context.Background()
 // noon begins every clock: a window of a second, a minute and an hour begins there.
 var noon = weir.Instant(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixNano())
 
-// clock stands still until it is told to move.
+// clock is a manual clock.
 type clock struct{ passed atomic.Int64 }
 
 func (c *clock) Now() weir.Instant    { return noon + weir.Instant(c.passed.Load()) }
@@ -148,7 +148,7 @@ func ip(address string) Attribute { return Attribute{"ip", address} }
 
 var errDown = errors.New("the limiter is down")
 
-// scripted is a limiter that is told what to answer, and notes the calls of Set.
+// scripted is a limiter with prepared answers, which records the calls of Set.
 type scripted struct {
 	weir.Limiter // for what is not scripted
 

@@ -133,7 +133,7 @@ func TestGuardIsTheModel(t *testing.T) {
 				q := drawQuery(t, limits)
 				refused, shadow := m.check(&q, false)
 				m.compare(t, check(t, g, "p", q), refused, shadow)
-				m.standing(t, g, rule, &q)
+				m.compareStatus(t, g, rule, &q)
 			},
 			"peek": func(t *rapid.T) {
 				q := drawQuery(t, limits)
@@ -143,7 +143,7 @@ func TestGuardIsTheModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				m.compare(t, v, refused, shadow)
-				m.standing(t, g, rule, &q)
+				m.compareStatus(t, g, rule, &q)
 			},
 			"each": func(t *rapid.T) {
 				q := drawQuery(t, limits)
@@ -178,7 +178,7 @@ func TestGuardIsTheModel(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				m.standing(t, g, rule, &q)
+				m.compareStatus(t, g, rule, &q)
 			},
 			"used": func(t *rapid.T) { // one that is used whole
 				q := drawQuery(t, limits)
@@ -193,7 +193,7 @@ func TestGuardIsTheModel(t *testing.T) {
 						t.Fatal(s, err)
 					}
 				}
-				m.standing(t, g, rule, &q)
+				m.compareStatus(t, g, rule, &q)
 			},
 			"time": func(t *rapid.T) {
 				clock.pass(rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "passes"))
@@ -218,8 +218,8 @@ func (m *model) compare(t *rapid.T, v Verdict, refused, shadow []int) {
 	wantPlace(t, "shadow", &v, v.Shadow, shadow, m.limits)
 }
 
-// standing compares what the guard tells of every group with the model.
-func (m *model) standing(t *rapid.T, g *Guard, rule *Rule, q *Query) {
+// compareStatus compares the guard's status of every group with the model's.
+func (m *model) compareStatus(t *rapid.T, g *Guard, rule *Rule, q *Query) {
 	t.Helper()
 	v, list, err := g.Inspect(ctx, rule, q)
 	if err != nil || len(list) != len(v.groups) {
@@ -269,7 +269,7 @@ func (m *model) all(t *rapid.T, g *Guard, rule *Rule) {
 		t.Fatalf("somebody is blamed: %v; refused by %v", blamed, refused)
 	}
 	for _, q := range queries {
-		m.standing(t, g, rule, q)
+		m.compareStatus(t, g, rule, q)
 	}
 }
 

@@ -189,7 +189,7 @@ func TestReset(t *testing.T) {
 func TestAskingsForget(t *testing.T) {
 	g, _ := frozen(t, policy("p", perHour("", 1), perHour("i", 1).by("ip")))
 	q := one("alice", ip("1"))
-	a, err := newAsking(g.Rules().Rule("p").Base(), &q)
+	a, err := newEvaluation(g.Rules().Rule("p").Base(), &q)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,32 +8,30 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Policy is a rule as people write it: limits that a request must meet together,
-// each of them by the attribute and in the unit that it names. It is data; Compile
-// makes it work.
+// Policy is a configured policy: limits that a request must meet together, each with its own
+// attribute and unit. It is data; Compile turns it into a Rule.
 type Policy struct {
-	// Name is what callers ask for, for example "api": 1 to 64 letters, digits or
+	// Name is the name that callers use, for example "api": 1 to 64 letters, digits or
 	// -_.
 	Name string
 
-	// Mode is for all limits that have none of their own. The default is Enforce.
+	// Mode is the mode of limits without their own. The default is Enforce.
 	Mode Mode
 
-	// Rollout is the part of all keys for which the limits are enforced; for the
-	// others they are in Shadow. Which keys is decided by a hash, the same on every
-	// node and for good, so that a key that is enforced at 10 % also is at 20 %.
-	// The default, 0, is all.
+	// Rollout is the share of keys for which the limits are enforced; for the others they are
+	// in Shadow. A hash selects the keys, the same on every node and in every version, so that
+	// a key that is enforced at 10 % also is at 20 %. The default, 0, is all.
 	Rollout Share
 
 	// Limits are what a request must meet, all of them or none is charged.
 	Limits []Limit
 
-	// Overrides give some keys other numbers. The first that matches counts: the
-	// key itself, then the longest pattern.
+	// Overrides set other limits for some keys. The most specific match applies: the key
+	// itself, then the longest prefix.
 	Overrides []Override
 }
 
-// Limit is a weir.Limit with what it counts, and by what.
+// Limit is a weir.Limit with the unit that it counts and the attribute that it is charged by.
 type Limit struct {
 	weir.Limit
 
@@ -45,42 +43,41 @@ type Limit struct {
 	// Requests.
 	Unit string
 
-	// Mode is this limit's. The default is the policy's. A limit whose own mode
-	// changes from or to Shadow begins unused; a policy's changes nothing that was
-	// counted.
+	// Mode is this limit's mode. The default is the policy's. A limit whose own mode changes
+	// from or to Shadow begins unused; a change of the policy's mode keeps the usage.
 	Mode Mode
 }
 
 // Requests is the unit of a cost that is a plain number.
 const Requests = "requests"
 
-// Override gives a key, or all keys with a prefix, other numbers. What was used
-// stays used.
+// Override sets other limits for a key, or for all keys with a prefix. The units in use are
+// kept.
 type Override struct {
-	// Key is a key such as "alice", or a prefix such as "partner-*". A key that
-	// really ends in * cannot be named.
+	// Key is a key such as "alice", or a prefix such as "partner-*". A key that itself ends
+	// in * cannot have an override of its own.
 	Key string
 
 	// Limits replace those of the policy with the same name. By, Unit, Mode and
 	// Algorithm are the replaced limit's unless they are given.
 	Limits []Limit
 
-	// Until is when the override ends. The zero time means never.
+	// Until is when the override expires. The zero time means never.
 	Until time.Time
 }
 
-// isPattern says whether the override is for a prefix, and for which.
+// isPattern reports whether the override is for a prefix, and returns the prefix.
 func (o *Override) isPattern() (prefix string, ok bool) { return strings.CutSuffix(o.Key, "*") }
 
-// Mode is what becomes of a refusal.
+// Mode says whether a limit is enforced.
 type Mode uint8
 
 // The modes.
 const (
-	ModeDefault Mode = iota // Enforce, or what the policy says
-	Enforce                 // a refusal is a refusal
-	Shadow                  // counted as if enforced; a refusal is only reported
-	Off                     // not counted
+	ModeDefault Mode = iota // Enforce, or the policy's mode
+	Enforce                 // requests above the limit are refused
+	Shadow                  // charged as if enforced; a refusal is only reported
+	Off                     // not charged
 )
 
 var modeNames = [...]string{"default", "enforce", "shadow", "off"}
@@ -101,7 +98,7 @@ func (m Mode) or(other Mode) Mode {
 	return m
 }
 
-// UnmarshalText takes enforce, shadow and off.
+// UnmarshalText accepts enforce, shadow and off.
 func (m *Mode) UnmarshalText(text []byte) error {
 	for i, name := range modeNames {
 		if string(text) == name && Mode(i) != ModeDefault {
@@ -118,7 +115,7 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 // Share is a part of a whole in hundredths of a percent; 10,000 is all.
 type Share uint16
 
-// All is the share of everybody.
+// All is the whole.
 const All Share = 10_000
 
 // String returns the share as configurations write it, for example "12.5%".

@@ -8,30 +8,29 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Query is what a request asks for.
+// Query describes a request for a decision.
 type Query struct {
-	// Key is who pays, for example "alice".
+	// Key is the rate-limit key, for example "alice".
 	Key string
 
-	// NoKey says that there is no key. Then all limits must be by attributes.
+	// NoKey means that there is no key. Then all limits must be by attributes.
 	NoKey bool
 
-	// Keys are the values of the attributes that limits are by. Of two with the same
-	// name the first counts. Those that no limit asks for are ignored.
+	// Keys are the values of attributes. Of two with the same name, the first is used.
+	// Attributes that no limit is by are ignored.
 	Keys []Attribute
 
-	// Cost is how much is asked for, in requests.
+	// Cost is the cost in requests.
 	Cost int64
 
-	// Costs is how much is asked for in other units. Units that are not named cost
-	// nothing.
+	// Costs are the costs in other units. The cost in a unit that is not listed is 0.
 	Costs []Cost
 
-	// MaxWait is how long the request may wait for its turn. The default is not at
-	// all. It has no effect on Peek and Reserve.
+	// MaxWait is how long the request may wait for capacity. The default is not to wait. It
+	// has no effect on Peek and Reserve.
 	MaxWait time.Duration
 
-	// Client is whom tickets are for.
+	// Client is the client to which tickets belong.
 	Client string
 }
 
@@ -44,7 +43,7 @@ type Cost struct {
 	Amount int64
 }
 
-// MaxWait is the longest time that a request may wait for its turn.
+// MaxWait is the maximum of Query.MaxWait.
 const MaxWait = 10 * time.Second
 
 // InputError says what is wrong with a query.
@@ -55,11 +54,11 @@ type InputError struct {
 
 func (e *InputError) Error() string { return fmt.Sprintf("%q %s", e.Field, e.Problem) }
 
-// keyOf returns what a group's charge is made to.
+// keyOf returns the key of a group's charge.
 func (q *Query) keyOf(g *group) (string, error) {
 	if g.by == "" {
 		if q.NoKey {
-			return "", &InputError{"key", "is missing: who pays, such as a user's name"}
+			return "", &InputError{"key", "is missing: the rate-limit key, such as a user's name"}
 		}
 		return q.Key, nil
 	}
@@ -71,7 +70,7 @@ func (q *Query) keyOf(g *group) (string, error) {
 	return "", &InputError{"keys", fmt.Sprintf("lacks %q, by which the policy limits", g.by)}
 }
 
-// costOf returns how much of a group's unit is asked for.
+// costOf returns the cost in a group's unit.
 func (q *Query) costOf(g *group) int64 {
 	if g.unit == Requests {
 		return q.Cost
@@ -84,7 +83,7 @@ func (q *Query) costOf(g *group) int64 {
 	return 0
 }
 
-// check returns why the query cannot be put to v.
+// check returns an error if the query is invalid for v.
 func (q *Query) check(v *Variant) error {
 	for i, c := range q.Costs {
 		switch {
@@ -102,9 +101,9 @@ func (q *Query) check(v *Variant) error {
 	return nil
 }
 
-// counts says whether some limit counts a unit.
+// counts reports whether a limit counts a unit.
 func (v *Variant) counts(unit string) bool {
-	for i := range v.rule.policy.Limits { // of which some may be off
+	for i := range v.rule.policy.Limits { // including those that are off
 		if v.rule.policy.Limits[i].Unit == unit {
 			return true
 		}
@@ -112,22 +111,21 @@ func (v *Variant) counts(unit string) bool {
 	return false
 }
 
-// Verdict is what becomes of a query.
+// Verdict is the decision on a query.
 type Verdict struct {
 	weir.Decision
 
-	// Variant is what decided: the rule or one of its overrides.
+	// Variant is the rule, or its override, that was applied.
 	Variant *Variant
 
-	// Limit is the place among Variant.Limits of the limit that refused or, if it
-	// was admitted, of the tightest; -1 if there is none.
+	// Limit is the index in Variant.Limits of the limit that refused or, if the query was
+	// admitted, of the tightest one; -1 if there is none.
 	Limit int
 
-	// Shadow is the place of the limit in shadow that would have refused, -1 if none
-	// would.
+	// Shadow is the index of the limit in shadow that would have refused, -1 if none would.
 	Shadow int
 
-	// Waited is how long the request waited for its turn.
+	// Waited is how long the request waited for capacity.
 	Waited time.Duration
 }
 
@@ -136,13 +134,13 @@ func (v *Verdict) Policy() string { return v.Variant.rule.policy.Name }
 
 // LimitedBy returns the name of the limit that refused, "" if none did.
 func (v *Verdict) LimitedBy() string {
-	if v.Allowed || v.Limit < 0 || v.Reason == weir.NotCharged { // the last is of a batch that another refused
+	if v.Allowed || v.Limit < 0 || v.Reason == weir.NotCharged { // NotCharged: another query of the batch was refused
 		return ""
 	}
 	return v.Variant.names[v.Limit]
 }
 
-// decided fills in the decision of a group.
+// decided sets the decision of a group.
 func (v *Verdict) decided(g *group, d weir.Decision) {
 	v.Decision, v.Limit = d, g.place(d)
 }

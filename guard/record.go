@@ -2,15 +2,15 @@ package guard
 
 import "time"
 
-// Record is a decision with what led to it, for those who watch.
+// Record is a decision with its request, for observers.
 type Record struct {
 	Verdict
 	Key    string
 	Cost   int64 // in requests
 	Client string
 	Peek   bool
-	At     time.Time     // set for those who see it later
-	Took   time.Duration // to decide, without waiting for a turn; or Untimed
+	At     time.Time     // set for observers that see the record later
+	Took   time.Duration // the duration of the decision, without waiting for capacity; or Untimed
 }
 
 // Untimed is the Took of a decision that was not timed.

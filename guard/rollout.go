@@ -1,11 +1,11 @@
 package guard
 
-// includes says whether key is among the share of keys for which policy is enforced.
+// includes reports whether key is in the share of keys for which policy is enforced.
 //
-// Both names are hashed with FNV-1a, whose low bits are then mixed, and the hash is
-// scaled to [0, 10,000): a key has one place in each policy's order of keys, and a
-// greater share includes whoever a smaller one did. It is the same on every node and
-// in every version: nobody is limited on one node and not on the next.
+// Both names are hashed with FNV-1a, the hash is mixed and then scaled to [0, 10,000): a key has
+// a fixed rank in each policy, and a greater share includes all keys of a smaller one. The hash
+// must stay the same on every node and in every version, so that a key is not limited on one
+// node and unlimited on another.
 func (s Share) includes(policy, key string) bool {
 	if s >= All {
 		return true
@@ -26,7 +26,7 @@ func fnv(h uint64, s string) uint64 {
 	return h
 }
 
-// mix lets every bit of h have an effect on every other: the finaliser of MurmurHash3.
+// mix is the finalizer of MurmurHash3: every bit of h affects every bit of the result.
 func mix(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53

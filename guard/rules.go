@@ -9,17 +9,17 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Rules are policies that were compiled together. They are immutable, so whoever
-// took hold of them decides a request by one state of the configuration.
+// Rules are policies that were compiled together. They are immutable, so a request that loads
+// them once is decided by one version of the configuration.
 type Rules struct {
 	list     []*Rule
 	byName   map[string]*Rule
 	variants []*Variant
 }
 
-// Compile makes policies work. Its error joins an *Error for everything that is
-// wrong. What did not change since previous, which may be nil, is taken over from
-// there, so that stores find again what they know of it.
+// Compile compiles policies. Its error joins an *Error for each problem. Policies that did not
+// change since previous, which may be nil, are reused from there, so that stores can look them
+// up by pointer.
 func Compile(policies []Policy, previous *Rules) (*Rules, error) {
 	c := compiler{rules: &Rules{byName: make(map[string]*Rule, len(policies))}, previous: previous}
 	for i := range policies {
@@ -45,7 +45,7 @@ func (r *Rules) All() []*Rule { return r.list }
 // must not change it.
 func (r *Rules) Variants() []*Variant { return r.variants }
 
-// Policies returns what a limiter will be asked about, without overrides.
+// Policies returns the limiter's policies, without those of overrides.
 func (r *Rules) Policies() (list []*weir.Policy) {
 	for _, rule := range r.list {
 		for i := range rule.base.groups {
@@ -67,13 +67,13 @@ type Rule struct {
 // Name returns the policy's name.
 func (r *Rule) Name() string { return r.policy.Name }
 
-// Policy returns what was compiled. The caller must not change it.
+// Policy returns the compiled policy's source. The caller must not change it.
 func (r *Rule) Policy() *Policy { return &r.policy }
 
 // Base returns the rule without overrides.
 func (r *Rule) Base() *Variant { return r.base }
 
-// For returns the variant that holds for key at now.
+// For returns the variant that applies to key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
 	if v := r.exact[key].at(now); v != nil {
 		return v
@@ -89,7 +89,8 @@ func (r *Rule) For(key string, now time.Time) *Variant {
 	return r.base
 }
 
-// at returns v or, if it has ended at now, the one before that has not; nil if there is none.
+// at returns v or, if it has expired at now, the last earlier one that has not; nil if there is
+// none.
 func (v *Variant) at(now time.Time) *Variant {
 	for v != nil && !v.override.Until.IsZero() && !now.Before(v.override.Until) {
 		v = v.before
@@ -97,7 +98,7 @@ func (v *Variant) at(now time.Time) *Variant {
 	return v
 }
 
-// variant is For, without a clock where none is needed.
+// variant is For at the current time. It does not read the clock if there are no overrides.
 func (r *Rule) variant(key string) *Variant {
 	if r.exact == nil {
 		return r.base
@@ -105,43 +106,43 @@ func (r *Rule) variant(key string) *Variant {
 	return r.For(key, time.Now())
 }
 
-// Variant is a rule with the numbers of one of its overrides, or its own.
+// Variant is a rule with the limits of one of its overrides, or with its own.
 type Variant struct {
 	rule     *Rule
 	id       int
 	override *Override // nil for the rule's own
-	before   *Variant  // for the same keys, for when this one has ended
+	before   *Variant  // the override for the same keys that applies when this one has expired
 	limits   []Limit   // with defaults; without those that are off
-	names    []string  // of limits, as headers have them
+	names    []string  // of limits, as in headers
 	groups   []group   // enforced ones first
-	enforced int       // how many those are
-	simple   bool      // one group, enforced, of the key and in requests, not of slots
+	enforced int       // the number of enforced groups
+	simple   bool      // one enforced group, by the key and in requests, without concurrency limits
 }
 
-// ID is the variant's place in Rules.Variants.
+// ID is the variant's index in Rules.Variants.
 func (v *Variant) ID() int { return v.id }
 
-// Rule returns what it is a variant of.
+// Rule returns the variant's rule.
 func (v *Variant) Rule() *Rule { return v.rule }
 
-// Override returns what makes it one, or nil if it is the rule itself.
+// Override returns the variant's override, or nil if it is the rule itself.
 func (v *Variant) Override() *Override { return v.override }
 
 // Limits returns the limits that are in force, with defaults filled in, in the order in
 // which they were written. The caller must not change it.
 func (v *Variant) Limits() []Limit { return v.limits }
 
-// LimitName returns what headers call limit i: the policy's name, if it is the limit
-// "main", otherwise "policy.limit".
+// LimitName returns the name of limit i in headers: the policy's name for the limit "main",
+// otherwise "policy.limit".
 func (v *Variant) LimitName(i int) string { return v.names[i] }
 
-// Enforces says whether a refusal would be one for key: whether the rollout has reached
-// it, and not all limits are in shadow.
+// Enforces reports whether limits are enforced for key: the rollout includes it, and not all
+// limits are in shadow.
 func (v *Variant) Enforces(key string) bool {
 	return v.enforced > 0 && v.rule.policy.Rollout.includes(v.rule.policy.Name, key)
 }
 
-// ReserveOnly says whether some limit is of concurrency, so that only Reserve serves it.
+// ReserveOnly reports whether there is a concurrency limit, so that only Reserve is possible.
 func (v *Variant) ReserveOnly() bool {
 	return slices.ContainsFunc(v.groups, func(g group) bool { return g.policy.ReserveOnly() })
 }
@@ -156,17 +157,17 @@ func (v *Variant) group(name string) *group {
 	return nil
 }
 
-// A group is those limits of a variant that are charged with the same value and the
-// same cost: for a limiter, one policy.
+// A group is the limits of a variant with the same attribute and unit. They are charged with one
+// key and cost: for a limiter, they are one policy.
 type group struct {
 	by, unit string
 	mode     Mode
 	policy   *weir.Policy
-	limits   []int // places of its limits among the variant's
+	limits   []int // indexes in Variant.limits
 }
 
-// place returns the place of the limit that a decision is about, -1 if the group does not
-// have it: the limiter may be some rules ahead.
+// place returns the index in Variant.limits of the limit that a decision is about, -1 if the
+// group does not have it: the limiter may have newer limits already.
 func (g *group) place(d weir.Decision) int {
 	if int(d.By) < len(g.limits) {
 		return g.limits[d.By]
@@ -174,12 +175,12 @@ func (g *group) place(d weir.Decision) int {
 	return -1
 }
 
-// Error is something that is wrong with a policy.
+// Error is a problem of a policy.
 type Error struct {
 	Policy   string
-	Override string // the override's key, "" if it is not about one
-	Limit    int    // the limit's place, -1 if it is not about one
-	Field    string // as configurations call it
+	Override string // the override's key, "" if the problem is not in an override
+	Limit    int    // the limit's index, -1 if the problem is not in a limit
+	Field    string // the name of the field in configurations
 	Problem  string
 }
 

@@ -64,7 +64,7 @@ func TestSetKeepsWhatWasUsed(t *testing.T) {
 		{"one limit's own mode", []Policy{policy("p", perHour("", 10).mode(Shadow), perHour("i", 12).by("ip"))}, 6},
 		{"a limit begins unused after its mode", []Policy{policy("p", perHour("", 10).mode(Shadow)), {Name: "p", Mode: Shadow, Limits: []Limit{perHour("", 10).mode(Enforce)}}}, 10},
 
-		// A limiter that was told to replace numbers replaces them for ever.
+		// A limiter that has replaced limits replaces them in every later charge.
 		{"changed, removed, and back", []Policy{policy("p", perHour("", 7), perHour("i", 7).by("ip")), policy("q", perHour("", 1)), before}, 4},
 		{"changed, off, and back", []Policy{policy("p", perHour("", 7), perHour("i", 7).by("ip")), with(func(p *Policy) { p.Mode = Off }), before}, 4},
 		{"one group gone and back", []Policy{policy("p", perHour("", 7), perHour("i", 7).by("ip")), policy("p", perHour("", 20)), policy("p", perHour("", 20), perHour("i", 10).by("ip"))}, 4},
@@ -110,8 +110,8 @@ func TestOverridesShareWhatTheyDoNotChange(t *testing.T) {
 	}
 }
 
-// Requests that began before a change are decided by the new numbers, and are told of a
-// limit that they know or of none.
+// Requests that began before a change are decided by the new limits, and report a
+// limit that their rules have, or none.
 func TestOldRulesAfterSet(t *testing.T) {
 	g, _ := frozen(t, policy("p", perHour("a", 10), perHour("s", 9).mode(Shadow)))
 	old := g.Rules().Rule("p")
@@ -123,7 +123,7 @@ func TestOldRulesAfterSet(t *testing.T) {
 			t.Fatalf("%d: %+v, %v", i, v.Decision, err)
 		}
 		if v.Limit >= len(v.Variant.Limits()) || v.Shadow >= len(v.Variant.Limits()) {
-			t.Errorf("%d: it is told of limit %d and %d", i, v.Limit, v.Shadow)
+			t.Errorf("%d: it reports the limits %d and %d", i, v.Limit, v.Shadow)
 		}
 		_ = v.LimitedBy()
 	}
@@ -143,7 +143,7 @@ func three(rate int64) Policy {
 	return policy("p", perHour("", rate), perHour("i", rate).by("ip"), perHour("t", rate).in("tokens"))
 }
 
-// calls tells what a limiter was told to set, such as "p 1>2".
+// calls returns the recorded calls of Set, such as "p 1>2".
 func (s *scripted) calls() (list []string) {
 	for _, c := range s.sets {
 		list = append(list, fmt.Sprintf("%s %d>%d", c.New.Name(), c.Old.Limits()[0].Rate, c.New.Limits()[0].Rate))
@@ -165,7 +165,7 @@ func TestSetThatFailsIsTakenBack(t *testing.T) {
 		{"the second", ctx, failAt(errDown, 2), []string{"p 1>2", "p/ip 1>2", "p 2>1"}, []string{`"p/ip"`, "down"}},
 		{"the third", ctx, failAt(errDown, 3), []string{"p 1>2", "p/ip 1>2", "p:tokens 1>2", "p/ip 2>1", "p 2>1"}, []string{`"p:tokens"`}},
 		{"nobody knows whether", ctx, failAt(weir.ErrUnknown, 2), []string{"p 1>2", "p/ip 1>2", "p/ip 2>1", "p 2>1"}, []string{`"p/ip"`, "unknown"}},
-		{"nor can it be taken back", ctx, failAt(errDown, 2, 3), []string{"p 1>2", "p/ip 1>2", "p 2>1"}, []string{`"p/ip"`, `"p": cannot be taken back`}},
+		{"nor can it be reverted", ctx, failAt(errDown, 2, 3), []string{"p 1>2", "p/ip 1>2", "p 2>1"}, []string{`"p/ip"`, `"p": cannot be reverted`}},
 		{"the caller leaves", gone, func(n int) error {
 			if n == 2 {
 				leave()

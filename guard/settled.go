@@ -7,10 +7,10 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// settled remembers how tickets were settled, so that who did not get the answer can ask
-// again. It has room for 32,768, in sets of eight: a ticket's random number says which set
-// it belongs to, where it takes the place of the oldest. So it is of one size from the
-// first ticket on, 1.3 MB without a pointer, and holds about the last ones of all.
+// settled caches the results of settled tickets, so that a caller that did not receive the result
+// can settle again. It has room for 32,768 tickets, in sets of eight: a ticket's random id selects
+// the set, in which it replaces the oldest ticket. So the cache has a fixed size of 1.3 MB without
+// pointers, and holds approximately the last tickets.
 type settled struct {
 	locks [64]sync.Mutex // one of them is held while a ticket is settled
 
@@ -20,7 +20,7 @@ type settled struct {
 
 type settledSet struct {
 	how  [8]settledTicket
-	next uint8 // the oldest
+	next uint8 // the index of the oldest
 }
 
 type settledTicket struct {
@@ -28,12 +28,12 @@ type settledTicket struct {
 	how weir.Settled
 }
 
-// settledSets is how many sets there are, a power of two.
+// settledSets is the number of sets, a power of two.
 const settledSets = 1 << 12
 
 func newSettled() *settled { return &settled{} }
 
-// once settles a ticket unless that was done.
+// once settles a ticket, or returns the cached result.
 func (s *settled) once(id [16]byte, settle func() (weir.Settled, error)) (weir.Settled, error) {
 	lock := &s.locks[id[15]%uint8(len(s.locks))]
 	lock.Lock()
@@ -65,7 +65,7 @@ func (s *settled) find(id [16]byte) (weir.Settled, bool) {
 func (s *settled) keep(id [16]byte, out weir.Settled) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.sets == nil { // most programs reserve nothing
+	if s.sets == nil { // allocated on first use: most programs reserve nothing
 		s.sets = make([]settledSet, settledSets)
 	}
 	set := s.setLocked(id)

@@ -14,11 +14,10 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Ticket is an open reservation: what it takes to settle or renew it, on this node or
-// another. Its text form is what callers of the daemon hold. Nobody can guess one: the
-// reservation is known by a random number of 128 bits. That it names its client keeps
-// clients from mixing theirs up, but who got hold of another's could write it anew, so
-// it should be kept like a password.
+// Ticket is an open reservation: the data to settle or renew it, on this node or another.
+// Callers of the daemon hold its text form. It cannot be guessed, because it contains a random
+// number of 128 bits. The client's name in it protects against mistakes, but it is not signed: a
+// client with another client's ticket could change the name, so a ticket is a secret.
 type Ticket struct {
 	id      [16]byte // of the ticket
 	client  string
@@ -36,51 +35,51 @@ type ticketCharge struct {
 
 // Errors of Settle and Renew.
 var (
-	// ErrTicket means that a text is no ticket, or another client's.
+	// ErrTicket means that a text is not a ticket, or belongs to another client.
 	ErrTicket = errors.New("guard: this is no reservation of this client")
 
 	// ErrGone means that the ticket's policy does not exist any more.
 	ErrGone = errors.New("guard: the reservation's policy does not exist any more")
 )
 
-// Reserve charges a query if it fits the rule, and holds it for ttl, which may be 0 for
-// weir.DefaultTTL: unless it is settled before, it counts as used whole then. The
-// ticket is nil if it was refused.
+// Reserve charges a query if it fits the rule, and holds the units for ttl, which may be 0 for
+// weir.DefaultTTL. A reservation that is not settled by then counts as fully used. The ticket is
+// nil if the query was refused.
 func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
 	if len(q.Client) > weir.MaxKeyBytes {
 		return Verdict{}, nil, &InputError{"client", fmt.Sprintf("has %d bytes: at most %d fit", len(q.Client), weir.MaxKeyBytes)}
 	}
-	a, err := newAsking(r.variant(q.Key), q)
+	e, err := newEvaluation(r.variant(q.Key), q)
 	if err != nil {
 		return Verdict{}, nil, err
 	}
-	defer a.free()
+	defer e.free()
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
 	_, _ = rand.Read(t.id[:]) // it never fails
-	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: a.variant, Limit: -1, Shadow: -1}
-	if a.enforced > 0 {
-		b := a.reserve(0, a.enforced, ttl)
+	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	if e.enforced > 0 {
+		b := e.reserve(0, e.enforced, ttl)
 		if err := g.limiter.Do(ctx, b); err != nil {
 			return out, nil, err
 		}
 		i := b.Worst()
-		out.decided(a.groups[i], b.Decisions[i])
+		out.decided(e.groups[i], b.Decisions[i])
 		if !out.Allowed {
 			return out, nil, nil
 		}
 		t.add(b)
 	}
-	if a.enforced < len(a.groups) {
-		b := a.reserve(a.enforced, len(a.groups), ttl)
-		if a.shadowPart(ctx, g.limiter, b, &out) {
+	if e.enforced < len(e.groups) {
+		b := e.reserve(e.enforced, len(e.groups), ttl)
+		if e.shadowPart(ctx, g.limiter, b, &out) {
 			t.add(b)
 		}
 	}
 	return out, t, nil
 }
 
-func (a *asking) reserve(from, to int, ttl time.Duration) *weir.Batch {
-	b := a.part(weir.ReserveAll, from, to)
+func (e *evaluation) reserve(from, to int, ttl time.Duration) *weir.Batch {
+	b := e.part(weir.ReserveAll, from, to)
 	b.TTL = ttl
 	return b
 }
@@ -94,19 +93,19 @@ func (t *Ticket) add(b *weir.Batch) {
 // Policy returns the name of the policy that was charged.
 func (t *Ticket) Policy() string { return t.policy }
 
-// Used says how much of a reservation was used, in requests and in other units. A unit
-// that is not named was used as reserved.
+// Used is how much of a reservation was used, in requests and in other units. A unit that is not
+// listed was used as reserved.
 type Used struct {
-	All      bool // as reserved, whatever the rest says
+	All      bool // as reserved; Cost and Costs are ignored
 	None     bool // nothing at all
 	Cost     int64
 	Costs    []Cost
 	HaveCost bool // Cost was given
 }
 
-// Settle ends a reservation: what was not used is given back exactly, what was used
-// beyond is owed. Settling once more changes nothing and, on this node and for a while,
-// returns what the first did.
+// Settle ends a reservation: unused units are refunded exactly, and units beyond the reservation
+// are debited. To settle again changes nothing and, on this node and for a while, returns the
+// first result.
 func (g *Guard) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
 	b, groups, err := g.ticketBatch(weir.Settle, t)
 	if err != nil {
@@ -168,8 +167,8 @@ func (g *Guard) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, 
 	return b.Allowed(), nil
 }
 
-// ticketBatch makes a ticket's charges again, but for those of groups that are gone while
-// others are not.
+// ticketBatch makes a batch of a ticket's charges, without those of groups that were removed from
+// the policy. It returns ErrGone if none is left.
 func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
 	r := g.Rules().Rule(t.policy)
 	if r == nil {
@@ -193,7 +192,7 @@ func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error
 	return b, groups, nil
 }
 
-// ticketVersion begins a ticket's bytes, so that they may change one day.
+// ticketVersion is the first byte of a ticket, the version of the format.
 const ticketVersion = 1
 
 // String returns the ticket as text: letters, digits, - and _.
@@ -218,7 +217,7 @@ func ParseTicket(text, client string) (*Ticket, error) {
 		return nil, fmt.Errorf("%w: it is too long", ErrTicket)
 	}
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 1 || b[0] != ticketVersion || strings.ContainsAny(text, "\r\n") { // which base64 ignores
+	if err != nil || len(b) < 1 || b[0] != ticketVersion || strings.ContainsAny(text, "\r\n") { // base64 ignores line breaks
 		return nil, fmt.Errorf("%w: it is not what reserve returned", ErrTicket)
 	}
 	r := reader{rest: b[1:]}
@@ -239,8 +238,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// reader takes a ticket's bytes apart. After something that is not there it is bad, and
-// returns nothing.
+// reader decodes a ticket. After missing or invalid data, bad is set and all results are zero.
 type reader struct {
 	rest []byte
 	bad  bool

@@ -50,11 +50,11 @@ func ask(requests, tokens int64) Query {
 // left returns what is left of each group.
 func left(t tester, g *Guard, policy string, q Query) (list []int64) {
 	t.Helper()
-	_, standings, err := g.Inspect(ctx, g.Rules().Rule(policy), &q)
+	_, statuses, err := g.Inspect(ctx, g.Rules().Rule(policy), &q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range standings {
+	for _, s := range statuses {
 		list = append(list, s.Remaining)
 	}
 	return list
@@ -255,7 +255,7 @@ func TestTicketsAcrossSet(t *testing.T) {
 	}
 }
 
-// Many settle one ticket: it is given back once, and all are told the same.
+// Concurrent Settles of one ticket refund it once, and all return the same result.
 func TestSettleOnce(t *testing.T) {
 	g, _ := frozen(t, llm(10))
 	for range 20 {
@@ -548,8 +548,8 @@ func FuzzParseTicket(f *testing.F) {
 	})
 }
 
-// A ticket whose parts are put together anew settles each part once at most; whoever
-// settles one again is told the outcome of the first time.
+// A ticket that is assembled from parts of others settles each part at most once; to
+// settle one again returns the first result.
 func TestTicketsWrittenAnew(t *testing.T) {
 	g, _ := frozen(t, llm(10), policy("other", perHour("", 10)))
 	ticket := reserve(t, g, "llm", ask(4, 500), 0)
@@ -561,7 +561,7 @@ func TestTicketsWrittenAnew(t *testing.T) {
 		t.Errorf("%v is left", got)
 	}
 	if got := settle(t, g, ticket, Used{None: true}); got != (weir.Settled{Refunded: 508}) {
-		t.Errorf("what was given back by another text: %+v, want to be told so", got)
+		t.Errorf("settled by another text: %+v, want the first result", got)
 	}
 	if got := left(t, g, "llm", ask(0, 0)); !cmp.Equal(got, []int64{10, 10, 1000}) {
 		t.Errorf("%v is left after it was settled again", got)

@@ -9,45 +9,45 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// wait takes what is enforced as soon as it fits, within the query's MaxWait. One charge
-// waits in line; several try again when they were told that they would fit, in no
-// order.
-func (g *Guard) wait(ctx context.Context, a *asking) (Verdict, error) {
-	limited, cancel := context.WithTimeout(ctx, a.query.MaxWait)
+// wait makes the enforced charges as soon as they fit, within the query's MaxWait. A single
+// charge waits in the limiter's queue, in order; several charges are retried after RetryAfter,
+// in no order.
+func (g *Guard) wait(ctx context.Context, e *evaluation) (Verdict, error) {
+	limited, cancel := context.WithTimeout(ctx, e.query.MaxWait)
 	defer cancel()
-	if a.enforced > 1 {
+	if e.enforced > 1 {
 		deadline, _ := limited.Deadline()
-		return g.retry(ctx, a, deadline)
+		return g.retry(ctx, e, deadline)
 	}
-	out := Verdict{Variant: a.variant, Limit: -1, Shadow: -1}
-	c := &a.charges[0]
+	out := Verdict{Variant: e.variant, Limit: -1, Shadow: -1}
+	c := &e.charges[0]
 	d, err := g.limiter.Wait(limited, c.Policy, c.Key, c.Cost)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return a.tooLate(ctx, g.limiter) // somebody else took what was waited for
+		return e.tooLate(ctx, g.limiter) // other requests took the capacity
 	}
 	if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
 		err = nil // here a refusal is a Verdict
 	}
-	out.decided(a.groups[0], d)
+	out.decided(e.groups[0], d)
 	return out, err
 }
 
-// tooLate is the answer when the time to wait is over.
-func (a *asking) tooLate(ctx context.Context, l weir.Limiter) (Verdict, error) {
-	out, err := a.put(ctx, l, weir.PeekEach)
+// tooLate returns the verdict after MaxWait has passed.
+func (e *evaluation) tooLate(ctx context.Context, l weir.Limiter) (Verdict, error) {
+	out, err := e.decide(ctx, l, weir.PeekEach)
 	if out.RetryAfter != weir.Never {
 		out.Allowed, out.Reason, out.RetryAfter = false, weir.TooLate, max(1, out.RetryAfter)
 	}
 	return out, err
 }
 
-// retry takes all charges or none, again and again until they fit. A turn that comes at the
-// deadline is taken.
-func (g *Guard) retry(ctx context.Context, a *asking, deadline time.Time) (Verdict, error) {
-	who := retrier{a.variant.rule.policy.Name, a.query.Key}
+// retry retries all charges together until they fit. An attempt that is due exactly at the
+// deadline is made.
+func (g *Guard) retry(ctx context.Context, e *evaluation, deadline time.Time) (Verdict, error) {
+	who := retrier{e.variant.rule.policy.Name, e.query.Key}
 	waits := false
 	for {
-		out, err := a.put(ctx, g.limiter, weir.TakeAll)
+		out, err := e.decide(ctx, g.limiter, weir.TakeAll)
 		if err != nil || out.Allowed || out.Reason != weir.Exhausted || out.RetryAfter == weir.Never {
 			return out, err
 		}
@@ -80,23 +80,23 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// How many may retry at the same time, as queue.Config has it for lines.
+// The maximum number of concurrent retries, as queue.Config has for queues.
 const (
 	maxRetries       = 10_000
 	maxRetriesPerKey = 64
 )
 
-// A retrier is those who wait for several charges of one policy, with one key.
+// A retrier identifies the requests that wait for several charges: by policy and key.
 type retrier struct{ policy, key string }
 
-// retries counts those who wait for several charges, so that they are not too many.
+// retries counts the requests that wait for several charges, to bound their number.
 type retries struct {
 	mu    sync.Mutex // guards the fields below
 	all   int
 	byKey map[retrier]int
 }
 
-// add counts one more, or returns false if there are too many.
+// add adds a request, or returns false if there are too many.
 func (r *retries) add(who retrier) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Millis returns a time in the milliseconds in which decisions are told: rounded up, so
-// that waiting that long is never too short. Never is -1.
+// Millis returns a duration in milliseconds, as in replies: rounded up, so that waiting that long
+// is never too short. Never is -1.
 func Millis(d time.Duration) int64 {
 	if d == weir.Never {
 		return -1
@@ -20,7 +20,8 @@ func Millis(d time.Duration) int64 {
 }
 
 // RetryMillis returns RetryAfter in milliseconds: 0 for a charge that was admitted or would
-// have been, else at least 1 or, for never, -1. Who waits 0 ms after a refusal would spin.
+// have been, else at least 1 or, for never, -1. A caller that waits 0 ms after a refusal would
+// spin.
 func (v *Verdict) RetryMillis() int64 {
 	if v.Allowed || v.Reason == weir.NotCharged {
 		return 0

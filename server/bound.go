@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// A service answers what comes to a listener. An *http.Server is one.
+// A service serves the connections of a listener. An *http.Server is one.
 type service interface {
 	// Serve returns when the service is stopped, or an error when it cannot go on.
 	Serve(l net.Listener) error
@@ -15,11 +15,11 @@ type service interface {
 	// Shutdown lets calls finish until ctx ends. Its error then is that of ctx.
 	Shutdown(ctx context.Context) error
 
-	// Close cuts calls off.
+	// Close aborts calls.
 	Close() error
 }
 
-// A bound is a listener with what serves it.
+// A bound is a listener with its service.
 type bound struct {
 	name string // in the log
 	net.Listener
@@ -38,7 +38,7 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 		service func() service
 	}{
 		{"http", s.cfg.HTTP, &where.HTTP, func() service { return s.httpServer(s.handlers.http, maxHeaderBytes) }},
-		{"grpc", s.cfg.GRPC, &where.GRPC, func() service { s.grpc = s.newGRPC(); return s.grpc }}, // it has goroutines from then on
+		{"grpc", s.cfg.GRPC, &where.GRPC, func() service { s.grpc = s.newGRPC(); return s.grpc }}, // it starts goroutines
 		{"resp", s.cfg.RESP, &where.RESP, func() service { return s.resp }},
 		{"admin", s.cfg.Admin, &where.Admin, func() service { return s.httpServer(s.handlers.admin, maxAdminHeader) }},
 	} {
@@ -64,7 +64,7 @@ func (s *Server) bind(ctx context.Context, at Listener) (net.Listener, error) {
 	return tls.NewListener(l, s.tlsConfig(at.Address)), nil
 }
 
-// tlsConfig has every connection use the certificates that were read last.
+// tlsConfig returns a configuration that uses the certificates that were read last.
 func (s *Server) tlsConfig(address string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -82,7 +82,7 @@ func closeAll(all []*bound) (problems error) {
 	return problems
 }
 
-// announce tells where the server listens.
+// announce logs the addresses and calls OnListen.
 func (s *Server) announce(where *Bound, all []*bound) {
 	var attrs []any
 	for _, b := range all {

@@ -13,29 +13,30 @@ import (
 	"github.com/weirlimit/weir/internal/socket"
 )
 
-// capped is a listener that has at most so many connections open. When there are as many,
-// the next one takes the place of a newcomer: a connection that was opened a while ago and
-// on which not one request has come to its end. If there is none, it waits for one to
-// close, and the kernel keeps those behind it in its queue.
+// capped is a listener with at most most open connections. At the maximum, a new connection
+// replaces the oldest unproven one: a connection that is at least unprovenTime old and has not
+// received one complete request. If there is none, Accept waits until a connection closes, and
+// further connections stay in the kernel's accept queue.
 //
-// Without that, whoever opens that many connections and sends nothing would keep everybody
-// else out for as long as a request may take to come. A connection that has had an answer
-// is never closed for another: closing it may cross the next request on it.
+// Without this rule, a caller that opens the maximum of connections and sends nothing would
+// lock out everybody else until the read timeout. A proven connection is never closed to
+// make room, because the close could race with its next request.
 type capped struct {
 	net.Listener
 	most   int
-	freed  chan struct{} // has a token after a connection has closed
+	freed  chan struct{} // has a token after a connection was closed
 	closed chan struct{}
 	close  sync.Once
 
-	mu        sync.Mutex // guards the fields below, and cappedConn.place
-	open      int
-	newcomers list.List // of *cappedConn, the oldest first
+	mu            sync.Mutex // guards the fields below, and cappedConn.place
+	open          int
+	unprovenConns list.List // of *cappedConn, the oldest first
 }
 
-// newcomerTime is how long a newcomer keeps its place in any case: long enough for a
-// handshake and a request from far away, and as long as others may have to wait.
-const newcomerTime = time.Second
+// unprovenTime is how long an unproven connection cannot be replaced: long enough for a
+// handshake and a request over a slow network. It is also the longest time that a new
+// connection waits for an unproven one.
+const unprovenTime = time.Second
 
 func newCapped(l net.Listener, most int) *capped {
 	return &capped{Listener: l, most: most, freed: make(chan struct{}, 1), closed: make(chan struct{})}
@@ -65,8 +66,8 @@ func (c *capped) Accept() (net.Conn, error) {
 	}
 }
 
-// admit gives a connection its place or returns how long to wait before it is worth
-// asking again, unless one closes before.
+// admit adds a connection, or returns how long to wait before the next attempt, unless a
+// connection closes earlier.
 func (c *capped) admit(next *cappedConn) (wait time.Duration, ok bool) {
 	for {
 		oldest, wait := c.enter(next)
@@ -77,29 +78,29 @@ func (c *capped) admit(next *cappedConn) (wait time.Duration, ok bool) {
 	}
 }
 
-// enter gives a connection its place, if there is one, and returns 0. Otherwise it returns
-// which one is to make way, or how long to wait.
+// enter adds a connection and returns 0 if the maximum is not reached. Otherwise it returns
+// the connection to close first, or how long to wait.
 func (c *capped) enter(next *cappedConn) (oldest *cappedConn, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.open < c.most {
 		c.open++
 		next.since = time.Now()
-		next.place = c.newcomers.PushBack(next)
+		next.place = c.unprovenConns.PushBack(next)
 		return nil, 0
 	}
-	front := c.newcomers.Front()
+	front := c.unprovenConns.Front()
 	if front == nil {
-		return nil, newcomerTime
+		return nil, unprovenTime
 	}
 	oldest = front.Value.(*cappedConn)
-	if left := newcomerTime - time.Since(oldest.since); left > 0 {
+	if left := unprovenTime - time.Since(oldest.since); left > 0 {
 		return nil, left
 	}
 	return oldest, 0
 }
 
-// Close also ends an Accept that waits for a place.
+// Close also ends an Accept that waits for a connection to close.
 func (c *capped) Close() error {
 	c.close.Do(func() { close(c.closed) })
 	return c.Listener.Close()
@@ -108,16 +109,16 @@ func (c *capped) Close() error {
 // cappedConn is a connection of a capped listener.
 type cappedConn struct {
 	net.Conn
-	turns
+	lifecycle
 	owner   *capped
 	release sync.Once
-	settled atomic.Bool // is no newcomer any more
+	proven  atomic.Bool // one complete request was received
 
-	since time.Time     // set by capped.enter before anybody else has it
-	place *list.Element // among the newcomers, nil if it is none
+	since time.Time     // set by capped.enter before the connection is shared
+	place *list.Element // in capped.unprovenConns
 }
 
-// Read reads nothing more once the caller was told that the server hangs up.
+// Read returns io.EOF once the shutdown reply was written.
 func (c *cappedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.begin() {
@@ -126,7 +127,7 @@ func (c *cappedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite tells the other end that nothing follows.
+// CloseWrite closes the write side of the connection.
 func (c *cappedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -134,18 +135,18 @@ func (c *cappedConn) CloseWrite() error {
 	return net.ErrClosed
 }
 
-// Close frees the place, too. One that was told is closed by hangUp.
+// Close closes the connection, unless it is ending: then end closes it with forceClose.
 func (c *cappedConn) Close() error {
-	if c.turn.Load() == turnEnded {
+	if c.phase.Load() == phaseEnded {
 		return nil
 	}
-	return c.hangUp()
+	return c.forceClose()
 }
 
-// hangUp closes it in any case.
-func (c *cappedConn) hangUp() error {
+// forceClose closes the connection in any phase and makes room for another one.
+func (c *cappedConn) forceClose() error {
 	defer c.release.Do(func() {
-		c.settle()
+		c.markProven()
 		c.owner.mu.Lock()
 		c.owner.open--
 		c.owner.mu.Unlock()
@@ -157,27 +158,27 @@ func (c *cappedConn) hangUp() error {
 	return c.Conn.Close()
 }
 
-// settle makes it no newcomer.
-func (c *cappedConn) settle() {
-	if c.settled.Load() || c.settled.Swap(true) {
+// markProven marks the connection as proven.
+func (c *cappedConn) markProven() {
+	if c.proven.Load() || c.proven.Swap(true) {
 		return
 	}
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
-	c.owner.newcomers.Remove(c.place)
+	c.owner.unprovenConns.Remove(c.place)
 }
 
-// expectRequest has the connection settle when a request has come to its end, so that it
-// can wait for its answer in peace.
+// expectRequest marks the connection as proven when the whole request was read, so that the
+// connection is not replaced while the request is answered.
 func (c *cappedConn) expectRequest(r *http.Request) {
 	if r.Body == http.NoBody {
-		c.settle()
+		c.markProven()
 		return
 	}
 	r.Body = &firstBody{r.Body, c}
 }
 
-// firstBody is the body of a newcomer's request.
+// firstBody is the request body of an unproven connection.
 type firstBody struct {
 	io.ReadCloser
 	conn *cappedConn
@@ -186,12 +187,12 @@ type firstBody struct {
 func (b *firstBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF {
-		b.conn.settle()
+		b.conn.markProven()
 	}
 	return n, err
 }
 
-// connKey is under which a request's context has its connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
 // withConn is for http.Server.ConnContext.
@@ -199,11 +200,11 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, below(conn))
 }
 
-// connOf returns the connection of a request, nil if it is of no capped listener.
+// connOf returns the connection of a request, nil if its listener is not capped.
 func connOf(r *http.Request) *cappedConn {
 	c, _ := r.Context().Value(connKey{}).(*cappedConn)
 	return c
 }
 
-// newcomer says whether no request has come to its end on a connection.
-func (c *cappedConn) newcomer() bool { return !c.settled.Load() }
+// unproven reports whether no complete request was received on the connection.
+func (c *cappedConn) unproven() bool { return !c.proven.Load() }

@@ -48,8 +48,8 @@ func ask(conn net.Conn, text string, d time.Duration) string {
 	return strings.TrimSpace(line)
 }
 
-// With all places taken, whoever has not sent a whole request makes way, and nobody else.
-func TestNewcomersMakeWay(t *testing.T) {
+// At the maximum, only connections without a complete request are replaced.
+func TestUnprovenConnsAreReplaced(t *testing.T) {
 	const ok, tooLate = "HTTP/1.1 200 OK", "i/o timeout"
 	for _, tt := range []struct {
 		name  string
@@ -78,16 +78,16 @@ func TestNewcomersMakeWay(t *testing.T) {
 				if got := ask(second, request, readHeaderTimeout-time.Second); !strings.Contains(got, tt.want) {
 					t.Errorf("the next one gets %q, want %q", got, tt.want)
 				}
-				if took := time.Since(began); tt.want == ok && took != newcomerTime {
-					t.Errorf("the next one waits for %v, want %v", took, newcomerTime)
+				if took := time.Since(began); tt.want == ok && took != unprovenTime {
+					t.Errorf("the next one waits for %v, want %v", took, unprovenTime)
 				}
 			})
 		})
 	}
 }
 
-// A request that waits for its answer is not disturbed, and the oldest goes first.
-func TestWhoWaitsForAnAnswerStays(t *testing.T) {
+// The oldest unproven connection is replaced, and not one with a pending request.
+func TestPendingRequestIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		p := serveCapped(t, 2, func(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +118,8 @@ func TestWhoWaitsForAnAnswerStays(t *testing.T) {
 	})
 }
 
-// A connection of HTTP/2 is no newcomer any more after its first request, either.
-func TestNewcomersOfHTTP2Settle(t *testing.T) {
+// An HTTP/2 connection, too, is proven after its first request.
+func TestHTTP2ConnsAreProven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, dials := serveCapped(t, 1, echo), 0
 		protocols := new(http.Protocols)
@@ -143,7 +143,7 @@ func TestNewcomersOfHTTP2Settle(t *testing.T) {
 		post()
 		other := p.dial()
 		defer other.Close()
-		if got := ask(other, request, 2*newcomerTime); !strings.Contains(got, "timeout") {
+		if got := ask(other, request, 2*unprovenTime); !strings.Contains(got, "timeout") {
 			t.Errorf("another caller gets %q, although the only place is taken", got)
 		}
 		post()

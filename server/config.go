@@ -18,33 +18,33 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// Config says what a Server serves, and where. Only Limiter is required.
+// Config configures a Server. Only Limiter is required.
 type Config struct {
-	// HTTP is where callers are answered. The default is DefaultHTTP.
+	// HTTP serves the JSON API and Connect. The default is DefaultHTTP.
 	HTTP Listener
 
-	// GRPC is where callers are answered by gRPC alone, on a transport that costs a third
-	// of that of HTTP. The default is nowhere; DefaultGRPC is where people look for it.
+	// GRPC serves gRPC alone, on a transport that costs a third of that of HTTP. The default
+	// is no such listener; the conventional address is DefaultGRPC.
 	GRPC Listener
 
-	// RESP is where callers are answered by the Redis protocol. The default is nowhere;
-	// DefaultRESP is where people look for it.
+	// RESP serves the Redis protocol. The default is no such listener; the conventional
+	// address is DefaultRESP.
 	RESP Listener
 
-	// Reflection lets gRPC callers ask what there is to call. The default is off.
+	// Reflection enables gRPC server reflection. The default is off.
 	Reflection bool
 
-	// Admin is where operators are answered: /admin/v1, /metrics and the page. The
-	// default is on HTTP as long as that is loopback, and nowhere otherwise.
+	// Admin serves operators: /admin/v1, /metrics and the page. The default is that HTTP
+	// serves them if it is loopback, and that they are not served otherwise.
 	Admin Listener
 
-	// Limiter decides.
+	// Limiter makes the decisions.
 	Limiter weir.Limiter
 
-	// Exclusive says that no other process decides by the counts of Limiter. Then New puts the
-	// limits of Live in force as they are, also if counts that are older than this process, such as those of a
-	// snapshot, have replaced them. The default is false: a start changes no limits, because
-	// other processes may have changed them since Live was written; Reload does.
+	// Exclusive says that no other process shares the counters of Limiter. Then New applies the
+	// limits of Live, also if the store has newer ones, for example from a snapshot. The
+	// default is false: New changes no limits, because other processes may have changed them
+	// since Live was written; Reload does.
 	Exclusive bool
 
 	// Backend names, in metrics, what Limiter counts with: "memory" (the default) or
@@ -55,29 +55,28 @@ type Config struct {
 	// memory, as long as the server lives.
 	Overrides Overrides
 
-	// Live is what Reload can change.
+	// Live is the part that Reload can change.
 	Live Live
 
-	// MaxConns is how many connections may be open at once on each listener. Further
-	// ones take the place of those that were opened a second ago or earlier and
-	// still have not sent one whole request; if there are none, they wait. The default
-	// is 4096.
+	// MaxConns is the maximum number of open connections of each listener. Further ones
+	// replace connections that are at least a second old and have not sent one complete
+	// request; if there are none, they wait. The default is 4096.
 	MaxConns int
 
-	// Log takes the daemon's messages. Keys appear at debug level only. The
+	// Log receives the daemon's messages. Keys appear at debug level only. The
 	// default is slog.Default.
 	Log *slog.Logger
 
-	// Collectors are shown at /metrics besides the server's own.
+	// Collectors are exported at /metrics in addition to the server's own.
 	Collectors []prometheus.Collector
 
-	// Stats, if set, returns figures of the store, for GET /admin/v1/stats.
+	// Stats, if set, returns statistics of the store, for GET /admin/v1/stats.
 	Stats func() map[string]any
 
-	// Tracer, if set, gets a span for each request that is sampled.
+	// Tracer, if set, receives a span for each sampled request.
 	Tracer *otlp.Exporter
 
-	// Version is shown to people. The default is "devel".
+	// Version is the version that INFO, metrics and the page show. The default is "devel".
 	Version string
 
 	// OnListen, if set, is called once by Run when all addresses are bound, before
@@ -90,33 +89,32 @@ type Live struct {
 	// Policies are those that callers may name. The default is DefaultPolicy alone.
 	Policies []guard.Policy
 
-	// Clients are those who may call. With none, everybody who reaches the listener
-	// may, which therefore must be loopback unless Open says otherwise.
+	// Clients are the programs that may call. Without any, everybody who reaches a listener
+	// may call, so listeners must be loopback unless Open is set.
 	Clients []Client
 
-	// Open lets everybody call who reaches the listener, wherever that is.
+	// Open accepts callers without a token on all addresses.
 	Open bool
 
-	// Operators are those who may administer. With none, everybody may who reaches
-	// the listener, which therefore must be loopback.
+	// Operators are those who may administer. Without any, everybody who reaches the Admin
+	// listener may, so it must be loopback.
 	Operators []Operator
 
-	// Envoy are the domains of Envoy's rate limit service, which is on GRPC. With none
-	// it answers that nothing is limited.
+	// Envoy are the domains of Envoy's rate limit service, which GRPC serves. Without any, it
+	// admits everything.
 	Envoy []EnvoyDomain
 
-	// ForwardAuth is about /v1/auth.
+	// ForwardAuth configures /v1/auth.
 	ForwardAuth ForwardAuth
 
 	// LegacyHeaders adds X-RateLimit headers. The default is off.
 	LegacyHeaders weirhttp.Legacy
 
-	// Hosts are names by which the server may be called, besides localhost and
-	// addresses. They are for browsers: a page that has a name of its own pointed at
-	// this server is turned away.
+	// Hosts are the accepted host names, in addition to localhost and IP addresses. Requests
+	// with another Host header are refused, which protects against DNS rebinding.
 	Hosts []string
 
-	// Effective is what GET /admin/v1/config shows: the settings, and where each comes
+	// Effective is the response of GET /admin/v1/config: the settings, and where each comes
 	// from.
 	Effective []Setting
 }
@@ -128,17 +126,17 @@ type Setting = adminapi.Setting
 // EnvoyDomain is a set of rules of Envoy's rate limit service.
 type EnvoyDomain = envoyapi.Domain
 
-// EnvoyDescriptor is what an entry of a request must be, and the limit then.
+// EnvoyDescriptor matches an entry of a request's descriptor, and may set its limit.
 type EnvoyDescriptor = envoyapi.Descriptor
 
-// EnvoyLimit is so many requests per unit of time.
+// EnvoyLimit is a number of requests per unit of time.
 type EnvoyLimit = envoyapi.Limit
 
 // ParseEnvoyUnit returns the unit of an EnvoyLimit: second, minute, hour, day, week, month
 // or year.
 func ParseEnvoyUnit(name string) (envoyapi.Unit, bool) { return envoyapi.ParseUnit(name) }
 
-// Client is a program that may ask for decisions.
+// Client is a program that may request decisions.
 type Client = identity.Client
 
 // Operator is somebody who administers the server.
@@ -151,25 +149,27 @@ const (
 	ScopeBlock = identity.Block
 )
 
-// ForwardAuth is how /v1/auth/{policy} finds out on whose behalf a proxy asks.
+// ForwardAuth configures how /v1/auth/{policy} derives the rate-limit key from a proxy's
+// request.
 type ForwardAuth struct {
-	// Trusted are the proxies whose headers are believed. Others may ask, too, but
+	// Trusted are the proxies whose headers are used. Other callers are answered, too, but
 	// their headers are ignored.
 	Trusted []netip.Prefix
 
-	// TrustUnix believes whoever asks through a Unix socket.
+	// TrustUnix trusts callers on a Unix socket.
 	TrustUnix bool
 
-	// AddressHeader is where trusted proxies say who called them: x-forwarded-for
-	// (the default), forwarded or x-real-ip. The others are ignored.
+	// AddressHeader is the header in which trusted proxies pass the client's address:
+	// x-forwarded-for (the default), forwarded or x-real-ip. The others are ignored.
 	AddressHeader string
 
-	// KeyHeader is where trusted proxies say who is to pay, for example "x-user". The
-	// default, and what counts if it is absent, is the client's address.
+	// KeyHeader is the header in which trusted proxies pass the rate-limit key, for example
+	// "x-user". By default, and in requests without the header, the key is the client's
+	// address.
 	KeyHeader string
 
-	// IPv6Prefix is how many bits of an IPv6 address tell clients apart, 48 to 128.
-	// The default is 64.
+	// IPv6Prefix is the number of leading bits of an IPv6 address that form the key, 48 to
+	// 128. The default is 64.
 	IPv6Prefix int
 }
 
@@ -214,15 +214,15 @@ func (c Config) Validate() error {
 // Validate returns everything that is wrong with it, joined.
 func (l Live) Validate() error {
 	l = l.normal()
-	_, noRules := guard.Compile(l.Policies, nil)
-	_, noClients := identity.NewClients(l.Clients)
-	_, noOperators := identity.NewOperators(l.Operators)
-	_, noResolver := l.ForwardAuth.resolver()
-	_, noDomains := envoyapi.Compile(l.Envoy, nil)
-	return errors.Join(noRules, noClients, noOperators, noResolver, noDomains)
+	_, rulesErr := guard.Compile(l.Policies, nil)
+	_, clientsErr := identity.NewClients(l.Clients)
+	_, operatorsErr := identity.NewOperators(l.Operators)
+	_, resolverErr := l.ForwardAuth.resolver()
+	_, domainsErr := envoyapi.Compile(l.Envoy, nil)
+	return errors.Join(rulesErr, clientsErr, operatorsErr, resolverErr, domainsErr)
 }
 
-// checkReach refuses listeners that anybody could reach who is not known.
+// checkReach refuses listeners that other machines can reach without authentication.
 func (c *Config) checkReach(l *Live) error {
 	var problems []error
 	for _, calls := range []struct {

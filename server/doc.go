@@ -5,18 +5,18 @@
 //	srv, err := server.New(server.Config{Limiter: table})
 //	err = srv.Run(ctx) // until ctx ends
 //
-// and is asked with
+// A request for a decision:
 //
 //	curl -s http://127.0.0.1:8080/v1/check -d '{"policy":"default","key":"alice"}'
 //
 // # Guarantees
 //
 //   - Run returns when its ctx ends: readiness goes false at once, half a second later
-//     no new connection is accepted, and requests that are being answered have 11 s to
-//     finish, which is more than any may wait. None is dropped: whoever sends one just
-//     when its connection ends is told that it was not carried out.
-//   - Nobody but processes of this machine can call: addresses other than
-//     loopback are refused, because clients cannot be configured yet.
+//     no new connection is accepted, and requests in flight have 11 s to finish, which is
+//     longer than a request may wait in a queue. No request is lost silently: one that is
+//     sent while its connection is being closed gets a reply that it was not processed.
+//   - Without configured clients, only processes of this machine can call: New and Reload
+//     refuse other addresses than loopback, unless Live.Open is set.
 //   - Connections, headers, bodies and the time they may take are bounded.
 //
 // # When not to use it

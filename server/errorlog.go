@@ -9,12 +9,12 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// errorLog takes what net/http complains of: broken handshakes, bad requests. Whoever
-// connects can cause such lines, so there is one a second at most, with how many there
-// were since the last.
+// errorLog logs the errors of net/http, such as failed handshakes and bad requests. Any caller
+// can cause them, so at most one line a second is written, with the number of errors since the
+// last line.
 type errorLog struct {
 	log   *slog.Logger
-	next  atomic.Int64 // when the next line may be written; who moves it writes
+	next  atomic.Int64 // when the next line may be written; the goroutine whose swap succeeds writes it
 	since atomic.Int64 // lines since the last
 }
 

@@ -11,10 +11,11 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// gate stands before all paths of a listener and turns away what no path should see.
+// gate is the outermost handler of a listener. It rejects CONNECT, unknown host names and
+// cross-origin requests.
 type gate struct {
 	origin *http.CrossOriginProtection
-	names  func() []string // by which the server may be called; asked for each request
+	names  func() []string // the accepted host names; called for each request
 	next   http.Handler
 }
 
@@ -22,12 +23,12 @@ func newGate(names func() []string, next http.Handler) *gate {
 	return &gate{origin: http.NewCrossOriginProtection(), names: names, next: next}
 }
 
-// nosniff is shared by all answers, so nobody may append to it.
+// nosniff is shared by all responses and must not be modified.
 var nosniff = []string{"nosniff"}
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()["X-Content-Type-Options"] = nosniff
-	if r.Method == http.MethodConnect { // this is no proxy, and what follows a CONNECT is not HTTP
+	if r.Method == http.MethodConnect { // weir is no proxy, and the bytes after a CONNECT are not HTTP
 		w.Header().Set("Allow", "GET, HEAD, POST")
 		w.Header().Set("Connection", "close")
 		writeProblem(w, http.StatusMethodNotAllowed, "weir is no proxy: CONNECT is not answered")
@@ -49,9 +50,9 @@ func writeProblem(w http.ResponseWriter, status int, detail string) {
 	weirhttp.Problem{Status: status, Detail: detail}.Write(w)
 }
 
-// isOwnHost says whether a Host header names this server. A page that had its own name
-// pointed at this server's address (DNS rebinding) sends that name, so only localhost
-// and configured names are taken; an address cannot be pointed anywhere.
+// isOwnHost reports whether a Host header names this server. A page whose name was made to
+// resolve to this server's address (DNS rebinding) sends that name, so only localhost,
+// configured names and IP addresses are accepted.
 func isOwnHost(host string, names func() []string) bool {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {

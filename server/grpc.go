@@ -21,36 +21,36 @@ func (s *Server) newGRPC() *grpcapi.Server {
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},
 			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
-		Settled:    settle,
+		Proven:     markProven,
 		Reflection: s.cfg.Reflection,
 		Tracer:     s.cfg.Tracer,
 		Log:        s.cfg.Log,
 	})
 }
 
-// enterLimiter lets in who calls the limiter service.
-func (s *Server) enterLimiter(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
+// enterLimiter authenticates a caller of the limiter service.
+func (s *Server) enterLimiter(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
 	state := s.state.Load().connect
-	client, no := state.Door.Who(shown)
-	if no != nil {
-		return nil, no
+	client, err := state.Authenticator.Authenticate(credentials)
+	if err != nil {
+		return nil, err
 	}
 	return connectapi.WithCaller(ctx, state, client), nil
 }
 
-// enterEnvoy lets in who calls Envoy's rate limit service.
-func (s *Server) enterEnvoy(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
+// enterEnvoy authenticates a caller of Envoy's rate limit service.
+func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
 	st := s.state.Load()
-	client, no := st.connect.Door.Who(shown)
-	if no != nil {
-		return nil, no
+	client, err := st.connect.Authenticator.Authenticate(credentials)
+	if err != nil {
+		return nil, err
 	}
 	return envoyapi.WithCaller(ctx, st.envoy, client), nil
 }
 
-// settle has a connection keep its place.
-func settle(conn net.Conn) {
+// markProven marks a connection of a capped listener as proven.
+func markProven(conn net.Conn) {
 	if c, ok := conn.(*cappedConn); ok {
-		c.settle()
+		c.markProven()
 	}
 }

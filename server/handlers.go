@@ -23,8 +23,8 @@ import (
 // handlers are what the listeners serve.
 type handlers struct{ http, admin http.Handler }
 
-// newHandlers makes the handlers: calls are answered on HTTP, operators on Admin or, if there
-// is no such listener and HTTP is local, also on HTTP.
+// newHandlers makes the handlers. HTTP serves the API, and Admin the operators' paths. Without an
+// Admin listener, HTTP serves those, too, if it is local.
 func (s *Server) newHandlers() (handlers, error) {
 	metrics, err := s.newMetrics()
 	if err != nil {
@@ -76,7 +76,7 @@ func route(prefix string, h, rest http.Handler) http.Handler {
 	})
 }
 
-// healthOnly is what the admin listener answers of the calls.
+// healthOnly is the part of the API that the admin listener serves.
 func healthOnly(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -88,7 +88,7 @@ func healthOnly(api http.Handler) http.Handler {
 	})
 }
 
-// newAdmin makes what operators see: the API, metrics and the page.
+// newAdmin makes the operators' handler: the admin API, metrics and the page.
 func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 	api := adminapi.New(adminapi.Config{
 		Guard: s.guard, State: s.adminState,
@@ -113,19 +113,19 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 	})
 }
 
-// operatorsOnly lets in whoever may read.
+// operatorsOnly requires an operator with the scope read.
 func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, no := s.state.Load().admin.Door.Operator(r, identity.Read); no != nil {
-			no.Write(w)
+		if _, err := s.state.Load().admin.Authenticator.Operator(r, identity.Read); err != nil {
+			err.Write(w)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// untilStop ends the requests' contexts when the server begins to stop, for those that
-// would not end by themselves.
+// untilStop cancels the requests' contexts when the server begins to stop, for requests that
+// do not end by themselves.
 func (s *Server) untilStop(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
@@ -151,10 +151,10 @@ func (s *Server) newMetrics() (http.Handler, error) {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: promLog{s.cfg.Log}, MaxRequestsInFlight: 4}), nil
 }
 
-// readiness is what GET /readyz says.
+// readiness is the result of GET /readyz.
 func (s *Server) readiness() (bool, string) { return s.ready.Load(), s.troubleText() }
 
-// promLog tells what went wrong with /metrics.
+// promLog logs errors of /metrics.
 type promLog struct{ log *slog.Logger }
 
 func (l promLog) Println(v ...any) { l.log.Error("metrics", "error", fmt.Sprint(v...)) }

@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// Listener is where to listen.
+// Listener configures where to listen.
 type Listener struct {
 	// Address is host:port, or unix: and the path of a socket, for example
-	// "unix:/run/weir/http.sock". Port 0 takes a free one; OnListen tells which.
+	// "unix:/run/weir/http.sock". Port 0 takes a free port, which OnListen receives.
 	Address string
 
-	// TLS, if set, is how callers connect.
+	// TLS, if set, makes the listener require TLS.
 	TLS *TLS
 }
 
@@ -27,11 +27,11 @@ type Listener struct {
 type TLS struct {
 	CertFile, KeyFile string // PEM
 
-	// ClientCAFile, if set, lets callers prove who they are with a certificate that
-	// one of its authorities has signed.
+	// ClientCAFile, if set, lets callers authenticate with a certificate that one of its
+	// authorities has signed.
 	ClientCAFile string
 
-	// RequireClient turns away callers without such a certificate.
+	// RequireClient refuses connections without such a certificate.
 	RequireClient bool
 }
 
@@ -67,8 +67,8 @@ func (l Listener) validate(field string) error {
 	return nil
 }
 
-// isLocal says whether only this machine reaches the address. It asks no name server:
-// the only name that it takes is localhost.
+// isLocal reports whether only this machine can reach the address. It does not query DNS: the
+// only name that it accepts is localhost.
 func (l Listener) isLocal() bool {
 	if _, ok := l.socketPath(); ok {
 		return true
@@ -81,8 +81,8 @@ func (l Listener) isLocal() bool {
 	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
 }
 
-// listen binds the address and looks at what was bound: localhost is what the machine's
-// hosts file says.
+// listen binds the address and checks the result, since the hosts file can map localhost to
+// any address.
 func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error) {
 	network, address := "tcp", l.Address
 	if path, ok := l.socketPath(); ok {
@@ -103,7 +103,7 @@ func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error
 	return newCapped(bound, maxConns), nil
 }
 
-// checkBound refuses an address that was to be local and is not.
+// checkBound returns an error if the configured address is local and the bound one is not.
 func (l Listener) checkBound(addr net.Addr) error {
 	if tcp, ok := addr.(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
 		return fmt.Errorf("server: %q: is %v here, not loopback", l.Address, addr)
@@ -111,12 +111,12 @@ func (l Listener) checkBound(addr net.Addr) error {
 	return nil
 }
 
-// removeStale removes a socket that a server left behind which did not end well. Whoever
-// still answers on it keeps it.
+// removeStale removes the socket of a server that crashed. It returns an error if a process
+// still accepts connections on it.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode()&os.ModeSocket == 0 {
-		return nil // listening says what is wrong
+		return nil // Listen reports what is wrong
 	}
 	var d net.Dialer
 	if conn, err := d.DialContext(ctx, "unix", path); err == nil {

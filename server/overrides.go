@@ -9,20 +9,19 @@ import (
 	"github.com/weirlimit/weir/server/internal/adminapi"
 )
 
-// Overrides keeps the overrides that operators set, for all nodes that share the counts.
+// Overrides stores the overrides that operators set, for all nodes that share the counters.
 type Overrides interface {
-	// Put keeps an override until it ends, in the place of one for the same policy and
-	// key.
+	// Put stores an override until it expires. It replaces one for the same policy and key.
 	Put(ctx context.Context, o Override) error
 
-	// Remove forgets an override. It returns false if there was none.
+	// Remove removes an override. It returns false if there was none.
 	Remove(ctx context.Context, policy, key string) (bool, error)
 
-	// List returns those that have not ended.
+	// List returns the overrides that have not expired.
 	List(ctx context.Context) ([]Override, error)
 
-	// Watch calls changed whenever the list may have changed, also by other nodes,
-	// until ctx ends.
+	// Watch calls changed whenever this node or another one may have changed the list, until
+	// ctx ends.
 	Watch(ctx context.Context, changed func())
 }
 
@@ -32,7 +31,7 @@ type Override = adminapi.Override
 // maxOverrides bounds the overrides that operators may set.
 const maxOverrides = 10_000
 
-// memoryOverrides keeps overrides as long as the process lives.
+// memoryOverrides stores overrides in memory, until the process ends.
 type memoryOverrides struct {
 	mu   sync.Mutex // guards the field below
 	list []Override
@@ -66,5 +65,5 @@ func (m *memoryOverrides) List(context.Context) ([]Override, error) {
 	return slices.Clone(m.list), nil
 }
 
-// Watch has nothing to watch: this process alone changes the list.
+// Watch never calls changed: only this process changes the list, and it applies changes itself.
 func (m *memoryOverrides) Watch(ctx context.Context, _ func()) { <-ctx.Done() }

@@ -11,8 +11,8 @@ import (
 	"github.com/weirlimit/weir/weirprom"
 )
 
-// newRESP makes what serves the listener of the Redis protocol. CL.THROTTLE brings its
-// numbers along; a store in memory has a table of their own for them.
+// newRESP makes the service of the Redis protocol's listener. CL.THROTTLE passes its limit
+// parameters with each call; with a store in memory it has a table of its own.
 func (s *Server) newRESP() (*respService, error) {
 	c := respapi.Config{
 		Guard: s.guard, State: func() *respapi.State { return s.state.Load().resp },
@@ -35,58 +35,58 @@ func (s *Server) newRESP() (*respService, error) {
 // respService is a respapi.Server as a service.
 type respService struct {
 	*respapi.Server
-	collectors []prometheus.Collector // of what it alone has
+	collectors []prometheus.Collector // of CL.THROTTLE's table
 }
 
-// Serve has connections keep their place among others once they have had a reply.
-func (r *respService) Serve(l net.Listener) error { return r.Server.Serve(settling{l}) }
+// Serve marks each connection as proven with its first reply. See capped.
+func (r *respService) Serve(l net.Listener) error { return r.Server.Serve(provingListener{l}) }
 
-// Close cuts connections off.
+// Close closes all connections at once.
 func (r *respService) Close() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_ = r.Shutdown(ctx) // whose error is that of ctx
+	_ = r.Shutdown(ctx) // its error is that of ctx
 	return nil
 }
 
-// settling is a listener whose connections settle with the first reply.
-type settling struct{ net.Listener }
+// provingListener is a listener whose connections are marked as proven with their first reply.
+type provingListener struct{ net.Listener }
 
-func (l settling) Accept() (net.Conn, error) {
+func (l provingListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	if t, ok := conn.(*tls.Conn); ok { // whose handshake is written to the connection below
-		return &settlingTLS{Conn: t, below: t.NetConn()}, nil
+	if t, ok := conn.(*tls.Conn); ok { // the handshake is written to the underlying connection, and does not count
+		return &provingTLS{Conn: t, below: t.NetConn()}, nil
 	}
-	return &settlingConn{Conn: conn}, nil
+	return &provingConn{Conn: conn}, nil
 }
 
-// settlingConn is a connection without TLS.
-type settlingConn struct{ net.Conn }
+// provingConn is a connection without TLS.
+type provingConn struct{ net.Conn }
 
-func (c *settlingConn) Write(b []byte) (int, error) {
-	settle(c.Conn)
+func (c *provingConn) Write(b []byte) (int, error) {
+	markProven(c.Conn)
 	return c.Conn.Write(b)
 }
 
-// CloseWrite tells the other end that nothing follows.
-func (c *settlingConn) CloseWrite() error {
+// CloseWrite closes the write side of the connection.
+func (c *provingConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return net.ErrClosed
 }
 
-// settlingTLS is a connection with TLS. It stays a *tls.Conn for those who look for a
-// certificate.
-type settlingTLS struct {
+// provingTLS is a connection with TLS. It embeds the *tls.Conn, from which respapi reads the
+// client's certificate.
+type provingTLS struct {
 	*tls.Conn
 	below net.Conn
 }
 
-func (c *settlingTLS) Write(b []byte) (int, error) {
-	settle(c.below)
+func (c *provingTLS) Write(b []byte) (int, error) {
+	markProven(c.below)
 	return c.Conn.Write(b)
 }

@@ -17,24 +17,23 @@ import (
 	"github.com/weirlimit/weir/weirprom"
 )
 
-// How long a caller may take, and how much it may send, before it is cut off.
+// Timeouts and sizes of HTTP requests.
 const (
 	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 8 * time.Second // less than stopTimeout, so that a slow caller cannot spoil a stop
+	readTimeout       = 8 * time.Second // less than stopTimeout, so that a slow caller does not delay a stop
 	writeTimeout      = 15 * time.Second
-	idleTimeout       = 60 * time.Second // more than package client keeps a connection, so that it is the client who closes it
+	idleTimeout       = 60 * time.Second // more than package client keeps idle connections, so that the client closes them first
 	maxHeaderBytes    = 64 << 10
 	maxAdminHeader    = 16 << 10
 )
 
-// stopTimeout is how long requests that are being answered may take to finish once the
-// server accepts no more. It is more than a request may wait for its turn, so that one
-// that came just before, too, has its answer.
+// stopTimeout is how long requests in flight may take to finish once the server accepts no
+// more. It is longer than guard.MaxWait, so that a request that waits in a queue is answered.
 const stopTimeout = guard.MaxWait + time.Second
 
-// drainDelay is how long a server that stops goes on to accept, not ready, so that
-// those who watch /readyz send their calls elsewhere and those with an open
-// connection are asked to close it.
+// drainDelay is how long a stopping server still accepts connections while it is not ready, so
+// that load balancers which poll /readyz send requests elsewhere, and callers with an open
+// connection receive Connection: close.
 const drainDelay = 500 * time.Millisecond
 
 // Server is a daemon. Make one with New.
@@ -51,16 +50,16 @@ type Server struct {
 	resp      *respService
 	began     time.Time
 
-	// state is what holds now. It is written under changing, and read without.
+	// state is the current state. It is written under changing, and read without it.
 	state    atomic.Pointer[state]
 	changing sync.Mutex // guards the field below
-	known    []Override // by operators, when they could last be read
+	known    []Override // the operators' overrides, as last read
 
-	trouble atomic.Pointer[string] // what went wrong with the last reload
+	trouble atomic.Pointer[string] // the error of the last reload, nil if it succeeded
 	ready   atomic.Bool            // written by Run, read by GET /readyz
-	drain   atomic.Bool            // written by Run, read by serve: callers are to close
+	drain   atomic.Bool            // written by Run, read by serve: responses say Connection: close
 
-	// stopping ends when the server begins to stop, and with it streams.
+	// stopping is canceled when the server begins to stop. It ends streams.
 	stopping  context.Context
 	beginStop context.CancelFunc
 }
@@ -83,7 +82,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	set, err := s.overrides.List(context.Background())
 	if err != nil {
-		return nil, fmt.Errorf("server: the overrides that operators set cannot be read: %w", err)
+		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)
 	}
 	st, err := s.compile(s.cfg.Live, set, nil)
 	if err != nil {
@@ -120,7 +119,7 @@ func backend(name string) weirprom.Backend {
 
 // Run listens and serves until ctx ends, then lets the requests that are being
 // answered finish. It returns nil after a clean stop, and an error if it could
-// not listen or if requests were cut off after 11 s. One Run, once.
+// not listen or if requests were aborted after 11 s. Call Run once.
 func (s *Server) Run(ctx context.Context) error {
 	where, listeners, err := s.listen(ctx)
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.stop(listeners)
 }
 
-// setReady says whether calls should come here, to all who ask.
+// setReady sets the readiness that /readyz and the gRPC health service report.
 func (s *Server) setReady(ready bool) {
 	s.ready.Store(ready)
 	if s.grpc != nil {
@@ -156,10 +155,13 @@ func (s *Server) setReady(ready bool) {
 	}
 }
 
-// overridesChanged is for when another node may have changed the overrides.
+// overridesUnreadable is the message of a failed List of Overrides.
+const overridesUnreadable = "cannot read the operators' overrides; the last known ones stay in force"
+
+// overridesChanged rereads the overrides, which another node may have changed.
 func (s *Server) overridesChanged(ctx context.Context) {
 	if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
-		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
+		s.cfg.Log.Warn(overridesUnreadable, "error", err)
 	}
 }
 
@@ -183,7 +185,7 @@ func (s *Server) httpServer(handler http.Handler, maxHeader int) *httpService {
 	})
 }
 
-// serve answers and, once the server stops, asks the caller to close.
+// serve answers a request and, once the server stops, asks the caller to close the connection.
 func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Request) {
 	if s.drain.Load() {
 		w.Header().Set("Connection", "close")
@@ -194,14 +196,15 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	c.enter(r)
-	if c.newcomer() {
+	if c.unproven() {
 		c.expectRequest(r)
-		defer c.settle() // by then it has an answer
+		defer c.markProven() // by then the request is answered
 	}
 	handler.ServeHTTP(w, r)
 }
 
-// stop ends all listeners: not ready for drainDelay, gently for stopTimeout, then at once.
+// stop stops all listeners: it waits for drainDelay while the server is not ready, lets requests
+// finish for stopTimeout, and then closes the remaining connections.
 func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)

@@ -21,9 +21,8 @@ import (
 	"github.com/weirlimit/weir/server/internal/respapi"
 )
 
-// state is everything that can change while a server runs. It is immutable; a change is
-// another state. A request loads it once and is answered by it, whatever changes
-// meanwhile.
+// state is everything that can change while a server runs. It is immutable; a change replaces
+// it. A request loads it once and uses it until it is answered.
 type state struct {
 	live    Live
 	rules   *guard.Rules
@@ -35,8 +34,8 @@ type state struct {
 	tls     map[string]*tls.Config // by the listener's address
 }
 
-// compile makes the state that follows from live and the overrides that operators have
-// set. What did not change since old, which may be nil, is taken over.
+// compile makes a state from live and the overrides that operators have set. Parts that did
+// not change since old, which may be nil, are reused.
 func (s *Server) compile(live Live, set []Override, old *state) (*state, error) {
 	live = live.normal()
 	if err := live.Validate(); err != nil {
@@ -62,7 +61,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.RESP, s.cfg.Admin); err != nil {
 		return nil, err
 	}
-	door, err := s.door(&live)
+	authenticator, err := s.authenticator(&live)
 	if err != nil {
 		return nil, err
 	}
@@ -71,30 +70,30 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		return nil, err
 	}
 	st.http = &httpapi.State{
-		Rules: rules, Quotas: httpapi.NewQuotas(rules), Door: door, Proxies: proxies,
+		Rules: rules, Quotas: httpapi.NewQuotas(rules), Authenticator: authenticator, Proxies: proxies,
 		KeyFrom: live.ForwardAuth.KeyHeader, Legacy: live.LegacyHeaders,
 	}
-	st.connect = &connectapi.State{Rules: rules, Door: door}
-	st.resp = &respapi.State{Rules: rules, Door: door}
-	st.admin = &adminapi.State{Rules: rules, Door: door, Effective: live.Effective}
+	st.connect = &connectapi.State{Rules: rules, Authenticator: authenticator}
+	st.resp = &respapi.State{Rules: rules, Authenticator: authenticator}
+	st.admin = &adminapi.State{Rules: rules, Authenticator: authenticator, Effective: live.Effective}
 	return st, nil
 }
 
-// compileRules puts the overrides of operators after those of the file. One that does not
-// fit the policies any more is left out: it was right when it was set, and must not keep
-// a daemon from starting.
+// compileRules appends the operators' overrides to those of the file. An override that does
+// not fit the policies any more is logged and left out: it was valid when it was set, and must
+// not prevent the daemon from starting.
 func (s *Server) compileRules(policies []guard.Policy, set []Override, previous *guard.Rules) (*guard.Rules, error) {
 	policies = slices.Clone(policies)
 	for _, o := range set {
 		i := slices.IndexFunc(policies, func(p guard.Policy) bool { return p.Name == o.Policy })
 		if i < 0 {
-			s.cfg.Log.Warn("an override is for a policy that there is not", "policy", o.Policy)
+			s.cfg.Log.Warn("ignored an override of an unknown policy", "policy", o.Policy)
 			continue
 		}
 		alone := policies[i]
 		alone.Overrides = []guard.Override{o.Override}
 		if _, err := guard.Compile([]guard.Policy{alone}, nil); err != nil {
-			s.cfg.Log.Warn("an override does not fit its policy any more", "policy", o.Policy, "error", err)
+			s.cfg.Log.Warn("ignored an override that does not fit its policy any more", "policy", o.Policy, "error", err)
 			continue
 		}
 		policies[i].Overrides = append(slices.Clip(policies[i].Overrides), o.Override)
@@ -102,7 +101,7 @@ func (s *Server) compileRules(policies []guard.Policy, set []Override, previous 
 	return guard.Compile(policies, previous)
 }
 
-func (s *Server) door(live *Live) (*identity.Door, error) {
+func (s *Server) authenticator(live *Live) (*identity.Authenticator, error) {
 	clients, err := identity.NewClients(live.Clients)
 	if err != nil {
 		return nil, err
@@ -111,13 +110,13 @@ func (s *Server) door(live *Live) (*identity.Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identity.Door{Clients: clients, Open: live.Open, Operators: operators, Throttle: s.throttle}, nil
+	return &identity.Authenticator{Clients: clients, Open: live.Open, Operators: operators, Throttle: s.throttle}, nil
 }
 
-// resolver returns what finds out whose request a proxy asks about.
+// resolver returns the resolver of client addresses.
 func (f ForwardAuth) resolver() (*realip.Resolver, error) {
 	c := realip.Config{Trusted: f.Trusted, TrustUnix: f.TrustUnix, IPv6Prefix: f.IPv6Prefix}
-	if len(f.Trusted) > 0 || f.TrustUnix { // nobody else's header counts
+	if len(f.Trusted) > 0 || f.TrustUnix { // headers of untrusted callers are ignored
 		c.Header = "x-forwarded-for"
 		if f.AddressHeader != "" {
 			c.Header = f.AddressHeader
@@ -144,11 +143,11 @@ func (st *state) readTLS(listeners ...Listener) error {
 	return nil
 }
 
-// Reload puts another configuration in force: policies, clients, operators and the rest of
-// Live; certificates are read again. Requests that are being answered are answered by the
-// old one, and every key's units in use are kept. Limits of live that are not in force, because
-// another process has replaced them, are put in force again. If it returns an error, this server
-// decides as before, and metrics and /readyz say so until the next Reload.
+// Reload applies another configuration: policies, clients, operators and the rest of Live;
+// certificates are read again. Requests in flight finish with the old configuration, and every
+// key's units in use are kept. Limits of live that another process has replaced in the store are
+// applied again. If Reload returns an error, the server keeps the old configuration, and metrics
+// and /readyz report the failure until the next Reload.
 func (s *Server) Reload(ctx context.Context, live Live) error {
 	err := s.reload(ctx, live)
 	if err != nil {
@@ -160,7 +159,7 @@ func (s *Server) Reload(ctx context.Context, live Live) error {
 	return nil
 }
 
-// ReloadFailed notes that a configuration could not even be read.
+// ReloadFailed reports, in metrics and /readyz, that a configuration could not be read.
 func (s *Server) ReloadFailed(err error) {
 	s.reloads.Failed()
 	text := fmt.Sprintf("the last reload, at %s, failed, and the configuration before it is in force: %v",
@@ -173,7 +172,7 @@ func (s *Server) reload(ctx context.Context, live Live) error {
 	defer s.changing.Unlock()
 	set, err := s.overrides.List(ctx)
 	if err != nil {
-		s.cfg.Log.Warn("the overrides that operators set cannot be read; those that were known hold", "error", err)
+		s.cfg.Log.Warn(overridesUnreadable, "error", err)
 		set = s.known
 	}
 	st, err := s.compile(live, set, s.state.Load())
@@ -186,8 +185,8 @@ func (s *Server) reload(ctx context.Context, live Live) error {
 	return s.changeLocked(ctx, st, set)
 }
 
-// putInForce puts the limits of a state in force as they are, also where the limiter has
-// replaced them. Where it has not, nothing changes.
+// putInForce applies the limits of a state, also those that another process has replaced in the
+// store. Setting a policy to itself changes nothing if it is in force.
 func (s *Server) putInForce(ctx context.Context, st *state) error {
 	for _, p := range slices.Concat(st.rules.Policies(), st.envoy.Policies()) {
 		if err := s.cfg.Limiter.Set(ctx, p, p); err != nil {
@@ -197,8 +196,8 @@ func (s *Server) putInForce(ctx context.Context, st *state) error {
 	return nil
 }
 
-// changeLocked puts a state with these overrides in force, and changes the limits that were others
-// in the state before. It requires s.changing.
+// changeLocked applies a state with these overrides, and sets the limits that differ from those
+// of the previous state. It requires s.changing.
 func (s *Server) changeLocked(ctx context.Context, st *state, set []Override) error {
 	old := s.state.Load()
 	if err := s.envoy.Set(ctx, st.envoy); err != nil {
@@ -212,7 +211,8 @@ func (s *Server) changeLocked(ctx context.Context, st *state, set []Override) er
 	return nil
 }
 
-// refresh takes over the overrides that operators have set, here or on another node.
+// refresh rereads the overrides that operators have set, here or on another node, and applies
+// changes.
 func (s *Server) refresh(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -228,7 +228,7 @@ func (s *Server) refresh(ctx context.Context) error {
 	return s.changeLocked(ctx, st, set)
 }
 
-// sameOverrides says whether two lists have the same in them. It sorts them.
+// sameOverrides reports whether two lists have the same elements. It sorts them.
 func sameOverrides(a, b []Override) bool {
 	order := func(a, b Override) int {
 		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key))
@@ -238,7 +238,7 @@ func sameOverrides(a, b []Override) bool {
 	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
 }
 
-// putOverride keeps an override and puts it in force.
+// putOverride stores an override and applies it.
 func (s *Server) putOverride(ctx context.Context, o Override) error {
 	set, err := s.overrides.List(ctx)
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *Server) removeOverride(ctx context.Context, policy, key string) (bool, 
 	return was, s.refresh(ctx)
 }
 
-// troubleText says what went wrong with the last reload, "" if nothing did.
+// troubleText returns the error of the last reload, "" if it succeeded.
 func (s *Server) troubleText() string {
 	if t := s.trouble.Load(); t != nil {
 		return *t
@@ -270,7 +270,7 @@ func (s *Server) troubleText() string {
 	return ""
 }
 
-// adminState is the admin API's part, with what went wrong lately.
+// adminState returns the admin API's state, with the error of the last reload.
 func (s *Server) adminState() *adminapi.State {
 	st := *s.state.Load().admin
 	st.Reload = s.troubleText()

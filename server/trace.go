@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// traced has the tracer see each call, if there is one.
+// traced starts a span for each call, if there is a tracer.
 func (s *Server) traced(h http.Handler) http.Handler {
 	if s.cfg.Tracer == nil {
 		return h
@@ -19,7 +19,7 @@ func (s *Server) traced(h http.Handler) http.Handler {
 		returned := false
 		defer func() {
 			if !returned {
-				span.Fail("panic") // which net/http logs, and then cuts the caller off
+				span.Fail("panic") // net/http logs it and closes the connection
 			}
 			span.End()
 		}()
@@ -34,7 +34,7 @@ func (s *Server) traced(h http.Handler) http.Handler {
 	})
 }
 
-// spanName is the route, without what callers choose.
+// spanName returns the route, without parts that callers choose.
 func spanName(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/v1/auth/") {
 		return "/v1/auth/{policy}"
@@ -65,5 +65,5 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush is for streams.
 func (w *statusWriter) Flush() {
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer that cannot is written to at the end
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer without Flush is flushed at the end
 }

@@ -1,5 +1,5 @@
-// Package weirhttp tells decisions to HTTP clients: as header fields, as problem
-// bodies, and the other way round what a server's Retry-After asks for.
+// Package weirhttp encodes decisions for HTTP clients, as header fields and as problem
+// bodies, and parses a server's Retry-After.
 //
 //	quotas := weirhttp.PolicyQuotas(policy, "")         // once
 //	…
@@ -9,8 +9,8 @@
 //		return
 //	}
 //
-// It decides nothing. A limiter of package weir does that; who wants no headers
-// needs only the status 429 and not this package.
+// It decides nothing; a limiter of package weir does. A server without headers needs only
+// the status 429 and not this package.
 //
 // # The fields
 //
@@ -27,7 +27,7 @@
 // to fill it, for windows the rate and the period. A calendar's period has its
 // nominal length, a month 30 days and a year 365. Limits of concurrency have no w.
 //
-// RateLimit says how the tightest limit stands: r units are left, and in t seconds
+// RateLimit is the status of the tightest limit: r units are left, and in t seconds
 // there will be more. There is a t only if one has to wait: on a refusal, and when
 // the last unit was just given out. Earlier forms of the draft, with a field for
 // each number, are not written; [Legacy] has the X-RateLimit fields, which came
@@ -58,16 +58,16 @@
 // [Denied] makes a problem (RFC 9457) of a refusal, and with it the status:
 //
 //	429  the limit is used up, or the cost is more than it ever admits
-//	503  the store could not be asked, and the policy says to refuse then
+//	503  the store is unavailable, and the policy fails closed
 //	403  the key is blocked
-//	400  the charge itself made no sense
+//	400  the charge is invalid
 //
 // Every problem is sent with Cache-Control: no-store; a 429 must not be cached.
 //
 // # Many clients at once
 //
-// Clients that were refused by the same window are all told of its end, and come
-// back together. GCRA has no such moment. Where it has to be a window, lengthen
+// Clients that were refused by the same window all receive its end, and retry at the
+// same time. GCRA has no such instant. Where it has to be a window, lengthen
 // RetryAfter of the decision a little, by a random share of it, before the fields
 // are set; never shorten it.
 package weirhttp

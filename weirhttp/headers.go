@@ -16,10 +16,10 @@ const (
 	fieldRetryAfter = "Retry-After"
 )
 
-// SetHeaders tells a decision to the client: what the limits are, how the one at
-// index by stands (usually d.By), and on a refusal when to come back. It sets
-// RateLimit-Policy, RateLimit and Retry-After; the package comment says when one of
-// them is left out. Call it before the status is written.
+// SetHeaders sets the header fields of a decision: the limits, the status of the one at
+// index by (usually d.By), and on a refusal when to retry. It sets RateLimit-Policy,
+// RateLimit and Retry-After; the package comment says when one of them is left out.
+// Call it before the status is written.
 //
 // The slice under RateLimit-Policy is shared by all responses. Set, Add and Del are
 // fine; do not write to its element.
@@ -31,7 +31,7 @@ func SetHeaders(h http.Header, quotas Quotas, by int, d weir.Decision) {
 	var room [fieldsRoom]byte
 	text := room[:0]
 	if by >= 0 && by < len(quotas.list) && quotas.list[by].policy != "" && counted(d) {
-		text = f.ends(fieldRateLimit, quotas.list[by].appendStanding(text, d))
+		text = f.ends(fieldRateLimit, quotas.list[by].appendStatus(text, d))
 	}
 	if s, ok := retrySeconds(d); ok {
 		text = f.ends(fieldRetryAfter, appendNumber(text, s))
@@ -39,8 +39,8 @@ func SetHeaders(h http.Header, quotas Quotas, by int, d weir.Decision) {
 	f.set(h, text)
 }
 
-// appendStanding appends the value of RateLimit.
-func (q Quota) appendStanding(b []byte, d weir.Decision) []byte {
+// appendStatus appends the value of RateLimit.
+func (q Quota) appendStatus(b []byte, d weir.Decision) []byte {
 	b = append(b, q.member...)
 	b = appendNumber(b, d.Remaining)
 	if t, ok := q.untilMore(d); ok {
@@ -77,12 +77,12 @@ func retrySeconds(d weir.Decision) (seconds int64, ok bool) {
 	return max(1, seconds64(d.RetryAfter)), true
 }
 
-// counted says whether the decision knows how the limit stands. Every limit admits
-// something, so a Limit of 0 means that nobody looked: the store was down, or the
-// key was blocked before.
+// counted reports whether the decision has the limit's status. Every limit admits
+// something, so a Limit of 0 means that there is none: the store was unavailable, or
+// the key is blocked.
 func counted(d weir.Decision) bool { return d.Limit > 0 }
 
-// seconds64 rounds up. Less than nothing is 0.
+// seconds64 rounds up to seconds. Negative durations are 0.
 func seconds64(d time.Duration) int64 {
 	if d <= 0 {
 		return 0

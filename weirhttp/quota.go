@@ -57,8 +57,8 @@ type Quotas struct {
 	policy []string
 }
 
-// NewQuotas returns quotas that share a header field. A zero Quota keeps its place and is
-// not told: it is for limits that are no concern of clients.
+// NewQuotas returns quotas that share a header field. A zero Quota keeps its index and is
+// left out of the field: it is for limits that clients should not see.
 func NewQuotas(list ...Quota) Quotas {
 	var members []string
 	for _, q := range list {

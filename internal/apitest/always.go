@@ -6,8 +6,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// Always is a limiter that decides each charge of Take the same. Its other methods are not
-// to be called.
+// Always is a limiter whose Take returns the same decision for every charge. Its other methods
+// must not be called.
 type Always struct {
 	weir.Limiter // nil
 	Decision     weir.Decision

@@ -29,16 +29,16 @@ func Policies() []guard.Policy {
 	}
 }
 
-// What callers show. Nobody has Wrong.
+// Tokens of callers. No client has Wrong.
 const (
 	Alice = "alice-0123456789abcdef0123456789abcdef"
 	Bob   = "bob-0123456789abcdef0123456789abcdef"
 	Wrong = "wrong-0123456789abcdef0123456789abcdef"
 )
 
-// Door lets in only alice, who may use all policies, and bob, who may use api and those that
-// begin with d. It makes those wait who bring wrong tokens too often.
-func Door(t testing.TB) *identity.Door {
+// Authenticator accepts two clients: alice, who may use all policies, and bob, who may use api
+// and those that begin with d. It throttles addresses that send wrong tokens.
+func Authenticator(t testing.TB) *identity.Authenticator {
 	t.Helper()
 	clients, err := identity.NewClients([]identity.Client{
 		{Name: "alice", Tokens: []secret.Secret{secret.New(Alice)}},
@@ -51,5 +51,5 @@ func Door(t testing.TB) *identity.Door {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &identity.Door{Clients: clients, Throttle: throttle}
+	return &identity.Authenticator{Clients: clients, Throttle: throttle}
 }

@@ -1,5 +1,5 @@
-// Package apitest has what tests of the daemon's protocols have in common: a clock that
-// stands still, policies and callers.
+// Package apitest has fixtures for the tests of the daemon's protocols: a manual clock,
+// policies and callers.
 //
 //	clock := apitest.NewClock()
 //	table := apitest.Table(t, clock.Now)

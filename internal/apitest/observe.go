@@ -6,7 +6,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// Each returns what observes decisions on several items by one that observes single ones.
+// Each returns an observer of batches that passes each decision to observe.
 func Each(observe func(*guard.Record)) func(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
 	return func(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
 		for i := range items {

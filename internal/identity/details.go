@@ -13,13 +13,13 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// Pushback is the trailer in which gRPC's clients that retry by themselves look for how long
-// to wait. Others look at the details.
+// Pushback is the trailer that tells gRPC clients with automatic retries how long to wait.
+// Other clients read the details.
 const Pushback = "grpc-retry-pushback-ms"
 
-// Details says why somebody has to wait the way google.rpc.Status does, for gRPC and Connect:
-// a QuotaFailure with what was exhausted and, if waiting helps, a RetryInfo. Clients take its
-// absence for a reason not to try again. A Refusal with another status than 429 has none.
+// Details returns the details of a google.rpc.Status, for gRPC and Connect: a QuotaFailure
+// that names the exhausted quota and, if waiting helps, a RetryInfo. Clients do not retry
+// without a RetryInfo. A Refusal with another status than 429 has no details.
 func (r *Refusal) Details() []*anypb.Any {
 	if r.Status != http.StatusTooManyRequests {
 		return nil
@@ -32,15 +32,15 @@ func (r *Refusal) Details() []*anypb.Any {
 	}
 	var out []*anypb.Any
 	for _, d := range details {
-		if packed, err := anypb.New(d); err == nil { // it fails for text that is not UTF-8, and this is
+		if packed, err := anypb.New(d); err == nil { // New fails only for text that is not UTF-8; this text always is
 			out = append(out, packed)
 		}
 	}
 	return out
 }
 
-// PushbackMillis is the value of Pushback: the milliseconds to wait, rounded up, or -1, which
-// means not to try again.
+// PushbackMillis returns the value of Pushback: the milliseconds to wait, rounded up, or -1,
+// which means not to retry.
 func (r *Refusal) PushbackMillis() string {
 	return strconv.FormatInt(guard.Millis(r.RetryAfter), 10)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// TestDetails: who has to wait is told how long only if that helps.
+// TestDetails: a throttled caller gets a RetryInfo only if waiting helps.
 func TestDetails(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		no       Refusal
+		refusal  Refusal
 		retry    time.Duration // in RetryInfo; Never if there is to be none
 		pushback string
 	}{
@@ -22,7 +22,7 @@ func TestDetails(t *testing.T) {
 		{"never", Refusal{Status: 429, RetryAfter: weir.Never}, weir.Never, "-1"},
 	} {
 		retry, quotas := weir.Never, 0
-		for _, packed := range tt.no.Details() {
+		for _, packed := range tt.refusal.Details() {
 			m, err := packed.UnmarshalNew()
 			if err != nil {
 				t.Fatal(err)
@@ -34,8 +34,8 @@ func TestDetails(t *testing.T) {
 				quotas += len(m.Violations)
 			}
 		}
-		if retry != tt.retry || quotas != 1 || tt.no.PushbackMillis() != tt.pushback {
-			t.Errorf("%s: RetryInfo of %v, %d violations, pushback %s", tt.name, retry, quotas, tt.no.PushbackMillis())
+		if retry != tt.retry || quotas != 1 || tt.refusal.PushbackMillis() != tt.pushback {
+			t.Errorf("%s: RetryInfo of %v, %d violations, pushback %s", tt.name, retry, quotas, tt.refusal.PushbackMillis())
 		}
 	}
 	if got := (&Refusal{Status: 401}).Details(); got != nil {
@@ -43,24 +43,24 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestDetailsSayWho: the subject is what is counted, which of IPv6 is a network.
-func TestDetailsSayWho(t *testing.T) {
+// TestDetailsSubject: the subject is the throttled address, for IPv6 the network.
+func TestDetailsSubject(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:99":          "clientip:192.0.2.1",
 		"[::ffff:192.0.2.1]:99": "clientip:192.0.2.1",
 		"[2001:db8::1]:99":      "clientip:2001:db8::/64",
 		"@":                     "clientip:unix",
 	} {
-		d := newDoor(t)
-		no := &Refusal{}
+		d := newAuthenticator(t)
+		refusal := &Refusal{}
 		for range failuresPerMinute + 5 { // a few more, should it take long
-			_, no = d.Who(Shown{Token: "wrong", Address: address})
+			_, refusal = d.Authenticate(Credentials{Token: "wrong", Address: address})
 		}
 		var quota errdetails.QuotaFailure
-		if details := no.Details(); len(details) == 0 || details[0].UnmarshalTo(&quota) != nil {
-			t.Fatalf("%s: %v has the details %v", address, no, details)
+		if details := refusal.Details(); len(details) == 0 || details[0].UnmarshalTo(&quota) != nil {
+			t.Fatalf("%s: %v has the details %v", address, refusal, details)
 		}
-		if v := quota.Violations[0]; v.Subject != want || v.QuotaId != "failed-logins" || v.QuotaValue != failuresPerMinute || v.Description != no.Problem {
+		if v := quota.Violations[0]; v.Subject != want || v.QuotaId != "failed-logins" || v.QuotaValue != failuresPerMinute || v.Description != refusal.Problem {
 			t.Errorf("%s: %v, want the subject %s", address, v, want)
 		}
 	}

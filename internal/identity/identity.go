@@ -13,16 +13,16 @@ import (
 // MinToken is the least length of a token.
 const MinToken = 32
 
-// Client is a program that may ask for decisions.
+// Client is a program that may request decisions.
 type Client struct {
 	Name string
 
-	// Tokens are those that prove it, any of them: while one is replaced by another,
-	// both do.
+	// Tokens authenticate the client, each of them by itself. There can be two while one
+	// replaces the other.
 	Tokens []secret.Secret
 
-	// Certificate is a name in a certificate that proves it: one of its DNS names, or
-	// its common name.
+	// Certificate is a name that authenticates the client if it is in a verified
+	// certificate, as a DNS name or as the common name.
 	Certificate string
 
 	// Policies are those that it may use; a * at the end stands for the rest of a name.
@@ -30,7 +30,7 @@ type Client struct {
 	Policies []string
 }
 
-// May says whether the client may use a policy.
+// May reports whether the client may use a policy.
 func (c *Client) May(policy string) bool {
 	if len(c.Policies) == 0 {
 		return true
@@ -84,10 +84,10 @@ func (s Scope) String() string {
 	return strings.Join(names, ",")
 }
 
-// Has says whether all of other are in s.
+// Has reports whether s includes all scopes of other.
 func (s Scope) Has(other Scope) bool { return s&other == other }
 
-// Clients finds a client by what it shows. It is immutable. A nil Clients has nobody.
+// Clients finds a client by its credentials. It is immutable. A nil Clients is empty.
 type Clients struct {
 	list   []*Client
 	tokens map[[sha256.Size]byte]*Client
@@ -125,7 +125,7 @@ func (c *Clients) Len() int {
 	return len(c.list)
 }
 
-// ByToken returns the client that a token proves, or nil.
+// ByToken returns the client with this token, or nil.
 func (c *Clients) ByToken(token string) *Client {
 	if c == nil || token == "" {
 		return nil
@@ -133,8 +133,7 @@ func (c *Clients) ByToken(token string) *Client {
 	return c.tokens[sha256.Sum256([]byte(token))]
 }
 
-// ByCertificate returns the client that one of a verified certificate's names proves, or
-// nil.
+// ByCertificate returns the client with one of a verified certificate's names, or nil.
 func (c *Clients) ByCertificate(names ...string) *Client {
 	if c == nil {
 		return nil
@@ -147,7 +146,7 @@ func (c *Clients) ByCertificate(names ...string) *Client {
 	return nil
 }
 
-// Operators finds an operator by a token. It is immutable. A nil Operators has nobody.
+// Operators finds an operator by a token. It is immutable. A nil Operators is empty.
 type Operators struct {
 	list   []*Operator
 	tokens map[[sha256.Size]byte]*Operator
@@ -181,7 +180,7 @@ func (o *Operators) Len() int {
 	return len(o.list)
 }
 
-// ByToken returns the operator that a token proves, or nil.
+// ByToken returns the operator with this token, or nil.
 func (o *Operators) ByToken(token string) *Operator {
 	if o == nil || token == "" {
 		return nil
@@ -189,7 +188,7 @@ func (o *Operators) ByToken(token string) *Operator {
 	return o.tokens[sha256.Sum256([]byte(token))]
 }
 
-// checkName refuses names that are not fit for logs, and those that are taken.
+// checkName refuses names with characters that are unsafe in logs, and duplicates.
 func checkName(kind, name string, taken map[string]bool) error {
 	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	outside := func(c rune) bool { return !strings.ContainsRune(fit, c) }
@@ -203,7 +202,7 @@ func checkName(kind, name string, taken map[string]bool) error {
 	return nil
 }
 
-// addTokens notes whom tokens prove.
+// addTokens adds the tokens of one holder to the index.
 func addTokens[T any](kind, name string, tokens []secret.Secret, owners map[[sha256.Size]byte]*T, owner *T) error {
 	for _, token := range tokens {
 		text := token.Reveal()

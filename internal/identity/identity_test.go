@@ -245,8 +245,8 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	client := Client{Name: "a", Tokens: secrets(canary)}
 	operator := Operator{Name: "a", Tokens: secrets(canary), Scopes: Read}
 	cs, os := clients(t, client), operators(t, operator)
-	door := &Door{Clients: cs, Operators: os, Throttle: throttle}
-	values := []any{client, &client, operator, &operator, cs, os, door, *door, []Client{client}, map[string]*Client{"a": &client}}
+	auth := &Authenticator{Clients: cs, Operators: os, Throttle: throttle}
+	values := []any{client, &client, operator, &operator, cs, os, auth, *auth, []Client{client}, map[string]*Client{"a": &client}}
 
 	short := canary[:31]
 	for _, list := range [][]Client{
@@ -266,14 +266,14 @@ func TestTokensAreNotPrinted(t *testing.T) {
 	values = append(values, err)
 	for _, shown := range []string{"Bearer " + canary, "Bearer " + canary + "x", "Basic " + canary, canary} {
 		r := request("192.0.2.1:1", shown)
-		c, no := door.Client(r)
-		o, no2 := door.Operator(r, Write)
-		values = append(values, c, o, no, no2)
-		if no != nil {
-			values = append(values, no.Error(), answer(no))
+		c, err := auth.Client(r)
+		o, err2 := auth.Operator(r, Write)
+		values = append(values, c, o, err, err2)
+		if err != nil {
+			values = append(values, err.Error(), answer(err))
 		}
-		if no2 != nil {
-			values = append(values, no2.Error(), answer(no2))
+		if err2 != nil {
+			values = append(values, err2.Error(), answer(err2))
 		}
 	}
 	for _, v := range values {

@@ -8,20 +8,20 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// Throttle makes who failed to prove an identity too often wait: 20 times a minute from
-// one address. It is bounded: beyond so many addresses, new ones share.
+// Throttle limits failed authentications to 20 per minute and address. Its memory is bounded:
+// beyond 10,000 addresses, new ones share a counter.
 type Throttle struct {
 	table  *memstore.Table
 	policy *weir.Policy
 }
 
 const (
-	failedLogins      = "failed-logins" // what the limit is called
+	failedLogins      = "failed-logins" // the name of the policy
 	failuresPerMinute = 20
 	failureAddresses  = 10_000
 )
 
-// NewThrottle returns a Throttle that nobody has met yet.
+// NewThrottle returns a Throttle without failures.
 func NewThrottle() (*Throttle, error) {
 	table, err := memstore.New(memstore.Config{MaxKeys: failureAddresses})
 	if err != nil {
@@ -31,12 +31,13 @@ func NewThrottle() (*Throttle, error) {
 	return &Throttle{table: table, policy: policy}, err
 }
 
-// Failed notes that somebody at address failed.
+// Failed records a failed authentication from address.
 func (t *Throttle) Failed(address string) {
-	_, _ = t.table.Take(context.Background(), t.policy, address, 1) // memory does not fail
+	_, _ = t.table.Take(context.Background(), t.policy, address, 1) // a memstore.Table does not fail
 }
 
-// Blocked says whether address has to wait, and for how long, before it may try again.
+// Blocked reports whether address is throttled, and how long it has to wait until it may try
+// again.
 func (t *Throttle) Blocked(address string) (time.Duration, bool) {
 	d, err := weir.Peek(context.Background(), t.table, t.policy, address, 1)
 	if err != nil || d.Allowed {

@@ -46,8 +46,8 @@ type Config struct {
 	// http.DefaultTransport.
 	Transport http.RoundTripper
 
-	// OnError is told why a batch was lost, at most once a minute, by Run. The default is
-	// to tell nobody; Stats counts them all.
+	// OnError is called by Run with the error of a lost batch, at most once a minute. The default is
+	// nil: errors are only counted, in Stats.
 	OnError func(error)
 }
 

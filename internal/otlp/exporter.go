@@ -37,7 +37,7 @@ type Exporter struct {
 
 	dropped, sent, lost, rejected, retries atomic.Int64
 
-	told time.Time // when onError was called last; Run's alone
+	reported time.Time // when onError was called last; Run's alone
 }
 
 // New returns an exporter that sends once Run is called.
@@ -216,9 +216,9 @@ func (e *Exporter) deliver(ctx, work context.Context, batch []*Span) {
 
 // tell calls onError unless it was called within a minute.
 func (e *Exporter) tell(err error) {
-	if e.onError == nil || (!e.told.IsZero() && time.Since(e.told) < time.Minute) {
+	if e.onError == nil || (!e.reported.IsZero() && time.Since(e.reported) < time.Minute) {
 		return
 	}
-	e.told = time.Now()
+	e.reported = time.Now()
 	e.onError(err)
 }

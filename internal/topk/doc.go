@@ -59,7 +59,7 @@
 // Both bounds survive that. Of Error ≤ N/k, N being what the counts add up to, rounding
 // can take one unit: after a halving it is Error ≤ N/k + 1. A count of nothing leaves
 // the list. Whatever is not listed had no more than that, so it comes to nothing too, and
-// there is room again for newcomers without an error.
+// there is room again for new labels without an error.
 //
 // # Edges
 //

@@ -71,7 +71,7 @@ func (s *Sketch) Add(label string, n int64) {
 }
 
 // admitLocked finds a place for a label that has none: a free one, or that of a label
-// with the least count, which becomes the newcomer's error.
+// with the least count, which becomes the new label's error.
 func (s *Sketch) admitLocked(label string) int32 {
 	if len(s.slots) < s.k {
 		i := int32(len(s.slots)) //nolint:gosec // at most k

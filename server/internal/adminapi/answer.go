@@ -24,16 +24,16 @@ func problemf(status int, format string, args ...any) *problem {
 // finish writes an answer, or what went wrong. A stream has written already.
 func (a *api) finish(c *call, answer any, err error) {
 	var (
-		bad *problem
-		no  *identity.Refusal
+		bad     *problem
+		refusal *identity.Refusal
 	)
 	switch {
 	case errors.As(err, &bad):
 		bad.Write(c.w)
-	case errors.As(err, &no):
-		no.Write(c.w)
+	case errors.As(err, &refusal):
+		refusal.Write(c.w)
 	case err != nil && c.r.Context().Err() != nil: // the caller left; nobody is to blame and nobody reads this
-		problemf(http.StatusServiceUnavailable, "the request was given up").Write(c.w)
+		problemf(http.StatusServiceUnavailable, "the request was canceled").Write(c.w)
 	case err != nil:
 		a.Log.Error("admin call failed", "path", c.r.URL.Path, "error", err)
 		problemf(http.StatusServiceUnavailable, "the call failed; the daemon's log says why").Write(c.w)
@@ -57,16 +57,16 @@ func (a *api) write(c *call, answer any) {
 // statusOf returns the status that finish answers with.
 func statusOf(err error) int {
 	var (
-		bad *problem
-		no  *identity.Refusal
+		bad     *problem
+		refusal *identity.Refusal
 	)
 	switch {
 	case err == nil:
 		return http.StatusOK
 	case errors.As(err, &bad):
 		return bad.Status
-	case errors.As(err, &no):
-		return no.Status
+	case errors.As(err, &refusal):
+		return refusal.Status
 	}
 	return http.StatusServiceUnavailable
 }

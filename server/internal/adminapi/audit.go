@@ -35,26 +35,27 @@ func outcome(status int) string {
 	return "failed" // it may have been carried out
 }
 
-// doubt notes that somebody failed to prove who they are. Whoever does that on purpose can
-// do it often, so one line a second tells of all.
-func (a *api) doubt(r *http.Request, no *identity.Refusal) {
-	others, tell := a.doubts.sample(time.Since(a.began))
-	if !tell {
+// auditRefusal logs a failed authentication. Callers can cause any number of these, so at
+// most one line a second is written, with the number of those that were skipped.
+func (a *api) auditRefusal(r *http.Request, refusal *identity.Refusal) {
+	others, pass := a.refusals.sample(time.Since(a.began))
+	if !pass {
 		return
 	}
 	a.Log.Warn("audit", "operator", "unknown", "remote", r.RemoteAddr, "action", "authenticate",
-		"path", r.URL.Path, "outcome", "refused", "status", no.Status, "unreported", others)
+		"path", r.URL.Path, "outcome", "refused", "status", refusal.Status, "unreported", others)
 }
 
-// sampler lets one event a second through. Of several at the same time the one whose swap
-// of next succeeds is let through, and the others are counted; a count that comes while
-// it is read is told of with the next.
+// sampler lets one event a second through. Of concurrent events, the one whose
+// compare-and-swap of next succeeds passes, and the others are counted as skipped. An event
+// that is skipped during the swap of skipped is reported with the next one that passes.
 type sampler struct {
-	next    atomic.Int64 // when, since the start, the next may pass
-	skipped atomic.Int64 // since the last one passed
+	next    atomic.Int64 // the time since the start at which the next event may pass
+	skipped atomic.Int64 // events since the last one that passed
 }
 
-// sample says whether an event at now may pass and, if so, how many did not before it.
+// sample reports whether an event at now may pass and, if so, how many were skipped since the
+// previous one that passed.
 func (s *sampler) sample(now time.Duration) (skipped int64, pass bool) {
 	next := s.next.Load()
 	if int64(now) < next || !s.next.CompareAndSwap(next, int64(now+time.Second)) {

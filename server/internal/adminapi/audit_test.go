@@ -54,7 +54,7 @@ func TestAuditOfFailedAuthentication(t *testing.T) {
 		}
 		d.send("GET /admin/v1/config")
 		got.WriteString(d.log.String())
-		golden.Check(t, "testdata/doubts.golden", got.Bytes())
+		golden.Check(t, "testdata/refusals.golden", got.Bytes())
 	})
 }
 

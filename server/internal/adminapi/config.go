@@ -12,38 +12,38 @@ import (
 // Config is what New needs. All fields are required.
 type Config struct {
 	Guard *guard.Guard
-	State func() *State // what holds now; a request asks once
+	State func() *State // the current state; called once per request
 
-	// Overrides are those that operators have set, in the store that all nodes share.
-	// What these change is in force when they return. PutOverride returns ErrTooMany if no
-	// more fit.
+	// These functions access the overrides that operators have set, in the store that all
+	// nodes share. Changes are in force when they return. PutOverride returns ErrTooMany at
+	// the maximum number.
 	ListOverrides  func(context.Context) ([]Override, error)
 	PutOverride    func(context.Context, Override) error
 	RemoveOverride func(ctx context.Context, policy, key string) (bool, error)
 
-	// Top returns who was refused most lately. A label is a policy, a zero byte and a
-	// key.
+	// Top returns the keys with the most refusals lately. A label is a policy, a zero byte and
+	// a key.
 	Top func(n int) []topk.Entry
 
-	// Subscribe has every decision from now on sent to the channel, until cancel is
-	// called; those that find it full are left out, and lost returns how many that were
-	// since it was last asked. It fails if too many watch already.
+	// Subscribe sends every decision from now on to the channel, until cancel is called.
+	// Decisions are dropped while the channel is full, and lost returns how many were dropped
+	// since its last call. It fails if there are too many subscribers.
 	Subscribe func() (records <-chan guard.Record, lost func() int64, cancel func(), err error)
 
-	// Stats returns the figures of the store and the tier, for GET /admin/v1/stats.
+	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any
 
 	Version string
 	Log     *slog.Logger // the audit log goes there, too
 }
 
-// State is what can change while the daemon runs. A State is immutable; a change is
-// another one.
+// State is the configuration that can change while the daemon runs. A State is immutable; a
+// change replaces it.
 type State struct {
-	Rules     *guard.Rules
-	Door      *identity.Door
-	Effective []Setting
-	Reload    string // what went wrong with the last reload, "" if nothing did
+	Rules         *guard.Rules
+	Authenticator *identity.Authenticator
+	Effective     []Setting
+	Reload        string // the error of the last reload, "" if it succeeded
 }
 
 // Setting is a value that is in force.

@@ -1,13 +1,13 @@
-// Package adminapi is what operators ask the daemon, and tell it, over HTTP.
+// Package adminapi serves the operators' HTTP API.
 //
 //	GET    /admin/v1/config         what is configured, and where it comes from
 //	GET    /admin/v1/policies       the policies that are in force
-//	GET    /admin/v1/keys           how a key stands
-//	POST   /admin/v1/keys/reset     forget what a key has used
-//	PUT    /admin/v1/keys/override  give a key other numbers
-//	DELETE /admin/v1/keys/override  take them back
-//	GET    /admin/v1/overrides      all that operators have set
-//	GET    /admin/v1/stats          figures, and who is refused most
+//	GET    /admin/v1/keys           the limit status of a key
+//	POST   /admin/v1/keys/reset     reset the usage of a key
+//	PUT    /admin/v1/keys/override  set other limits for a key
+//	DELETE /admin/v1/keys/override  remove them
+//	GET    /admin/v1/overrides      all overrides that operators have set
+//	GET    /admin/v1/stats          statistics, and the keys with the most refusals
 //	GET    /admin/v1/events         decisions as they are made
 //
 // docs/admin.md has an example of each.

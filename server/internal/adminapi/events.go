@@ -99,7 +99,7 @@ func (a *api) follow(c *call, w *watcher) {
 			w.send(&r)
 			w.drain()
 		case <-tick.C:
-			if _, no := a.State().Door.Operator(c.r, identity.Read); no != nil {
+			if _, err := a.State().Authenticator.Operator(c.r, identity.Read); err != nil {
 				return
 			}
 			w.out.comment("keep-alive")

@@ -28,12 +28,12 @@ func New(cfg Config) http.Handler {
 	return a
 }
 
-// api answers. All fields but doubts are set once by New.
+// api answers. All fields but refusals are set once by New.
 type api struct {
 	Config
-	began  time.Time
-	routes map[string][]route // by path
-	doubts sampler            // of failed authentication
+	began    time.Time
+	routes   map[string][]route // by path
+	refusals sampler            // of failed authentication
 }
 
 // A route is what a path does for a method.
@@ -100,10 +100,10 @@ func allow(list []route) string {
 
 // answer serves a call for whoever may make it.
 func (a *api) answer(c *call, rt *route) {
-	operator, no := c.state.Door.Operator(c.r, 0)
-	if no != nil {
-		a.doubt(c.r, no)
-		no.Write(c.w)
+	operator, refusal := c.state.Authenticator.Operator(c.r, 0)
+	if refusal != nil {
+		a.auditRefusal(c.r, refusal)
+		refusal.Write(c.w)
 		return
 	}
 	if operator != nil {
@@ -122,8 +122,8 @@ func (a *api) serve(c *call, rt *route) (any, error) {
 	if rt.decode != nil {
 		wrong = rt.decode(c)
 	}
-	if _, no := c.state.Door.Operator(c.r, rt.need); no != nil {
-		return nil, no
+	if _, err := c.state.Authenticator.Operator(c.r, rt.need); err != nil {
+		return nil, err
 	}
 	if wrong != nil {
 		return nil, wrong

@@ -9,15 +9,15 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// keyAnswer is how a key stands.
+// keyAnswer is the limit status of a key.
 type keyAnswer struct {
-	Policy   string          `json:"policy"`
-	Key      string          `json:"key"`
-	Rollout  string          `json:"rollout"`
-	Enforced bool            `json:"enforced"` // whether any refusal would be one for this key
-	Override *appliedAnswer  `json:"override"` // null if the policy's own numbers apply
-	Limits   []standingEntry `json:"limits"`   // the tightest of each group
-	Missing  []string        `json:"missing"`  // attributes by which there are limits, and that were not given
+	Policy   string         `json:"policy"`
+	Key      string         `json:"key"`
+	Rollout  string         `json:"rollout"`
+	Enforced bool           `json:"enforced"` // whether limits are enforced for this key
+	Override *appliedAnswer `json:"override"` // null if the policy's own numbers apply
+	Limits   []statusEntry  `json:"limits"`   // the tightest of each group
+	Missing  []string       `json:"missing"`  // attributes by which there are limits, and that were not given
 }
 
 // appliedAnswer is the override that applies to a key.
@@ -27,8 +27,8 @@ type appliedAnswer struct {
 	Source string `json:"source"`
 }
 
-// standingEntry is how a limit stands.
-type standingEntry struct {
+// statusEntry is the status of a limit.
+type statusEntry struct {
 	Limit        string     `json:"limit"`
 	Key          string     `json:"key"`
 	By           string     `json:"by"`
@@ -45,25 +45,25 @@ func (a *api) inspect(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, standings, err := a.Guard.Inspect(c.r.Context(), rule, q)
+	v, statuses, err := a.Guard.Inspect(c.r.Context(), rule, q)
 	if err != nil {
 		return nil, err
 	}
 	enforced := v.Enforces(q.Key)
 	out := keyAnswer{
 		Policy: rule.Name(), Key: q.Key, Rollout: rule.Policy().Rollout.String(), Enforced: enforced,
-		Limits: []standingEntry{}, Missing: missing(v, q),
+		Limits: []statusEntry{}, Missing: missing(v, q),
 	}
 	if o := v.Override(); o != nil {
 		out.Override = &appliedAnswer{Key: o.Key, Until: untilText(o.Until), Source: a.origins(c).of(rule, o)}
 	}
-	for _, s := range standings {
-		out.Limits = append(out.Limits, standingOf(v, s, enforced))
+	for _, s := range statuses {
+		out.Limits = append(out.Limits, statusEntryOf(v, s, enforced))
 	}
 	return out, nil
 }
 
-// inspected returns what is asked about.
+// inspected returns the rule and the query of a call.
 func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
 	p, err := c.params("policy", "key", attributePrefix)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
 	}
 	key, hasKey := p["key"]
 	if !hasKey && len(keys) == 0 {
-		return nil, nil, need(p, "key", "who pays, such as a user's name")
+		return nil, nil, need(p, "key", "the rate-limit key, such as a user's name")
 	}
 	if err := checkKeys(key, keys); err != nil {
 		return nil, nil, err
@@ -87,13 +87,13 @@ func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
 	return rule, &guard.Query{Key: key, NoKey: !hasKey, Keys: keys}, err
 }
 
-func standingOf(v *guard.Variant, s guard.Standing, enforced bool) standingEntry {
+func statusEntryOf(v *guard.Variant, s guard.LimitStatus, enforced bool) statusEntry {
 	l := v.Limits()[s.Limit]
 	mode := l.Mode
 	if !enforced {
 		mode = guard.Shadow
 	}
-	return standingEntry{
+	return statusEntry{
 		Limit: v.LimitName(s.Limit), Key: s.Key, By: l.By, Unit: l.Unit, Mode: mode,
 		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: guard.Millis(s.Reset),
 	}

@@ -116,7 +116,7 @@ func newDaemon(t *testing.T) *daemon {
 	d.must(err)
 	throttle, err := identity.NewThrottle()
 	d.must(err)
-	d.state.Store(&State{Rules: rules, Door: &identity.Door{Throttle: throttle}, Effective: []Setting{
+	d.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Throttle: throttle}, Effective: []Setting{
 		{Path: "policies.api.limits[0].rate", Value: 100, Source: "weir.yaml:12"},
 		{Path: "store.password", Value: secret.New("hidden"), Source: "WEIR__STORE__PASSWORD"},
 	}})
@@ -152,9 +152,9 @@ func (d *daemon) guarded() *daemon {
 	})
 	d.must(err)
 	state := *d.state.Load()
-	door := *state.Door
-	door.Operators = operators
-	state.Door = &door
+	auth := *state.Authenticator
+	auth.Operators = operators
+	state.Authenticator = &auth
 	d.state.Store(&state)
 	return d
 }

@@ -26,7 +26,7 @@ type target struct{ policy, key string }
 func (a *api) origins(c *call) *origins {
 	list, err := a.ListOverrides(c.r.Context())
 	if err != nil {
-		a.Log.Warn("the overrides that operators have set cannot be read", "error", err)
+		a.Log.Warn("cannot read the operators' overrides", "error", err)
 		return &origins{unknown: true}
 	}
 	from := origins{set: make(map[target]*guard.Override, len(list))}

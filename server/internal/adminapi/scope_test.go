@@ -130,11 +130,11 @@ func TestWithdrawnTokenEndsStreams(t *testing.T) {
 		}()
 		time.Sleep(40 * time.Second)
 		state := *d.state.Load()
-		door := *state.Door
+		auth := *state.Authenticator
 		var err error
-		door.Operators, err = identity.NewOperators([]identity.Operator{{Name: "x", Tokens: []secret.Secret{secret.New(writeToken)}, Scopes: identity.Read}})
+		auth.Operators, err = identity.NewOperators([]identity.Operator{{Name: "x", Tokens: []secret.Secret{secret.New(writeToken)}, Scopes: identity.Read}})
 		d.must(err)
-		state.Door = &door
+		state.Authenticator = &auth
 		d.state.Store(&state)
 		if at := (<-ended).Sub(noon); at != 45*time.Second {
 			t.Errorf("the stream ended after %v", at)

@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// CheckBatch is POST /v1/check/batch, with columns instead of checks.
+// CheckBatch is POST /v1/check/batch, with columns rather than rows.
 func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
 	w := works.Get().(*work)
 	defer w.free()
@@ -34,8 +34,7 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 	return batchResponse(verdicts), nil
 }
 
-// checkBatch decides on the items in one of the ways in which a batch can be meant. The
-// verdicts may be in w.
+// checkBatch decides the items: atomic, debit, or each on its own. The verdicts may be in w.
 func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest, w *work) ([]guard.Verdict, error) {
 	switch {
 	case req.GetAtomic():
@@ -47,7 +46,7 @@ func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest,
 	return w.verdicts, s.guard.CheckEachInto(ctx, w.items, w.verdicts)
 }
 
-// work is memory for a batch, which later ones use again.
+// work is the pooled memory of a batch.
 type work struct {
 	items    []guard.Item
 	verdicts []guard.Verdict
@@ -56,12 +55,12 @@ type work struct {
 var works = sync.Pool{New: func() any { return new(work) }}
 
 func (w *work) free() {
-	clear(w.items) // keys are not kept
+	clear(w.items) // so that the pool retains no keys
 	w.items = w.items[:0]
 	works.Put(w)
 }
 
-// batchUndecided answers when a batch was not decided.
+// batchUndecided returns the error of a batch without decisions.
 func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err error) *connect.Error {
 	if wrong, ok := errors.AsType[*guard.ItemError](err); ok {
 		if problem, ok := inputProblem(items[wrong.Index].Rule.Name(), wrong.Err); ok {
@@ -71,8 +70,8 @@ func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err er
 	return s.undecided(ctx, "", err)
 }
 
-// items makes checks of columns. What is wrong with the columns comes first, then what is
-// wrong with a check by itself, then which policies there are not.
+// items converts columns to checks. It reports problems of the columns first, then those of single
+// checks, then unknown policies.
 func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]guard.Item, *connect.Error) {
 	if err := checkColumns(req); err != nil {
 		return nil, err
@@ -89,8 +88,7 @@ func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]guard.Item, *c
 	return items, c.findRules(items, req)
 }
 
-// checkColumns refuses columns that do not fit each other, and those that say something
-// twice.
+// checkColumns refuses columns of different lengths, and duplicate columns.
 func checkColumns(req *weirv1.CheckBatchRequest) *connect.Error {
 	n := len(req.GetKey())
 	switch {
@@ -122,7 +120,7 @@ func checkColumns(req *weirv1.CheckBatchRequest) *connect.Error {
 	return checkCostColumns(req.GetCosts(), n)
 }
 
-// checkLength refuses columns that are neither as long as that of the keys nor left out.
+// checkLength refuses a column that is not empty and has another length than that of the keys.
 func checkLength(column string, length, n int) *connect.Error {
 	if length != 0 && length != n {
 		return invalid(`%s has %d entries for %d checks: it has one for each entry of "key", or none`, column, length, n)
@@ -157,7 +155,7 @@ func checkCostColumns(columns []*weirv1.CostColumn, n int) *connect.Error {
 	return nil
 }
 
-// at returns an entry of a column, or what stands for all if there is none.
+// at returns an entry of a column, or the default if the column is empty.
 func at[T any](column []T, i int, otherwise T) T {
 	if len(column) == 0 {
 		return otherwise
@@ -165,7 +163,7 @@ func at[T any](column []T, i int, otherwise T) T {
 	return column[i]
 }
 
-// fill makes the i-th check of a batch, but for its rule.
+// fill makes the i-th check of a batch, without its rule.
 func (c *caller) fill(item *guard.Item, req *weirv1.CheckBatchRequest, i int) (err *connect.Error) {
 	q := &item.Query
 	q.Key, q.Client = req.GetKey()[i], c.name()
@@ -191,8 +189,8 @@ func (c *caller) fill(item *guard.Item, req *weirv1.CheckBatchRequest, i int) (e
 	return err
 }
 
-// fillKeys gives the checks their attributes, all in one piece of memory. A value that is
-// empty is none.
+// fillKeys sets the attributes of the checks, in one allocation. An empty value means that the
+// attribute is missing.
 func fillKeys(items []guard.Item, columns []*weirv1.KeyColumn) {
 	if len(columns) == 0 {
 		return
@@ -209,7 +207,7 @@ func fillKeys(items []guard.Item, columns []*weirv1.KeyColumn) {
 	}
 }
 
-// fillCosts gives the checks their costs. One of 0 is as good as none, also where the
+// fillCosts sets the costs of the checks. A cost of 0 is left out, so it is allowed even if the
 // check's policy does not count the unit.
 func fillCosts(items []guard.Item, columns []*weirv1.CostColumn) {
 	if len(columns) == 0 {
@@ -227,7 +225,7 @@ func fillCosts(items []guard.Item, columns []*weirv1.CostColumn) {
 	}
 }
 
-// findRules gives the checks their rules, each of which is looked up once.
+// findRules sets the rules of the checks. Each policy is looked up once.
 func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (err *connect.Error) {
 	names := req.GetPolicy()
 	rules := make([]*guard.Rule, len(names))
@@ -242,14 +240,14 @@ func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (e
 			}
 		}
 		if items[i].Peek && req.GetAtomic() {
-			return in(i, invalid("a check that only looks cannot be part of an atomic batch"))
+			return in(i, invalid("a check with peek cannot be part of an atomic batch"))
 		}
 		items[i].Rule = rules[place]
 	}
 	return nil
 }
 
-// batchResponse makes columns of verdicts. None has a delay: those of a batch do not wait.
+// batchResponse converts verdicts to columns. There are no delays: checks of a batch do not wait.
 func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
 	n := len(verdicts)
 	numbers, places := make([]int64, 4*n), make([]uint32, 2*n)
@@ -277,7 +275,7 @@ func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
 	return out
 }
 
-// unlessZero returns a column, nil if all of it is 0.
+// unlessZero returns a column, nil if all its values are 0.
 func unlessZero[T int64 | uint32](column []T) []T {
 	if slices.ContainsFunc(column, func(n T) bool { return n != 0 }) {
 		return column
@@ -285,14 +283,14 @@ func unlessZero[T int64 | uint32](column []T) []T {
 	return nil
 }
 
-// words are texts that occur, each once and in the order in which they did.
+// words are the distinct texts, in the order of their first occurrence.
 type words struct {
 	list   []string
 	places map[string]uint32
-	last   int // the place of the one before
+	last   int // the index of the last text that was added or found
 }
 
-// place returns where a word is in the list, at whose end it is put if it is new.
+// place returns the index of a text in the list. A new text is appended.
 func (w *words) place(word string) uint32 {
 	if w.last < len(w.list) && w.list[w.last] == word { // mostly
 		return uint32(w.last)

@@ -37,7 +37,7 @@ func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.
 	return checkResponse(&v), nil
 }
 
-// tell reports a decision to those who watch.
+// tell reports a decision to the observer.
 func (s *service) tell(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) {
 	record := newRecord(q, v, peek, took)
 	s.observe(&record)

@@ -25,7 +25,7 @@ func TestVerbs(t *testing.T) {
 	for _, how := range transports() {
 		t.Run(how.name, func(t *testing.T) {
 			w := newWorld(t, nil)
-			w.door = apitest.Door(t)
+			w.auth = apitest.Authenticator(t)
 			client, _ := w.start(t, how, withToken(apitest.Alice))
 			tour(t, client)
 			want := []guard.Record{
@@ -116,7 +116,7 @@ func TestTurn(t *testing.T) {
 // TestNamespace: a reservation is of use only to the client that made it.
 func TestNamespace(t *testing.T) {
 	w := newWorld(t, nil)
-	w.door = apitest.Door(t)
+	w.auth = apitest.Authenticator(t)
 	alice, _ := w.start(t, transports()[0], withToken(apitest.Alice))
 	bob, _ := w.start(t, transports()[5], withToken(apitest.Bob))
 	held, err := alice.Reserve(context.Background(), &weirv1.ReserveRequest{Policy: "default", Key: "a", Cost: proto.Int64(10)})

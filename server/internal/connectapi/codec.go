@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// jsonCodec is JSON for people who know /v1. Connect's own says maxWaitMs, leaves out
-// what is false, 0 or "", so that a refusal would lose its "allowed", and skips fields
-// that it does not know, so that a misspelt cost would be 1.
+// jsonCodec encodes JSON as /v1 does. Connect's own codec uses lowerCamelCase (maxWaitMs), omits
+// zero values, so that a refusal would lose its "allowed", and ignores unknown fields, so that a
+// misspelled cost would be 1.
 type jsonCodec struct{ name string }
 
 var _ connect.Codec = jsonCodec{}
@@ -26,7 +26,7 @@ func (c jsonCodec) Name() string { return c.name }
 
 func (c jsonCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend is what connect calls if it is there: its buffers are used again.
+// MarshalAppend is optional; connect calls it to reuse its buffers.
 func (c jsonCodec) MarshalAppend(b []byte, message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
@@ -49,8 +49,8 @@ func (c jsonCodec) Unmarshal(text []byte, message any) error {
 	return nil
 }
 
-// plain returns the text of protojson's error, without the prefix whose space is at
-// random one that does not break.
+// plain returns the text of protojson's error without its prefix, which at random contains a
+// non-breaking space.
 func plain(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

@@ -19,17 +19,17 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// fail returns an error to answer with.
+// fail returns an error with a code.
 func fail(code connect.Code, format string, args ...any) *connect.Error {
 	return connect.NewError(code, brief(fmt.Sprintf(format, args...)))
 }
 
-// invalid says what is wrong with a request.
+// invalid returns the error of an invalid request.
 func invalid(format string, args ...any) *connect.Error {
 	return fail(connect.CodeInvalidArgument, format, args...)
 }
 
-// in says which check of a batch an error is about.
+// in adds the index of a batch's check to an error.
 func in(check int, err *connect.Error) *connect.Error {
 	return fail(err.Code(), "checks[%d]: %s", check, err.Message())
 }
@@ -39,8 +39,8 @@ const (
 	maxQuoted  = 64  // of what a caller sent
 )
 
-// cut returns the beginning of s, whole characters in at most so many bytes, and what is
-// to follow it: "…" if something was left out.
+// cut returns the beginning of s, at most so many bytes of whole characters, and the text to
+// append: "…" if s was shortened.
 func cut(s string, most int) (head, rest string) {
 	if len(s) <= most {
 		return s, ""
@@ -51,22 +51,22 @@ func cut(s string, most int) (head, rest string) {
 	return s[:most], "…"
 }
 
-// brief returns a problem, cut to what fits into an answer.
+// brief returns a problem, cut to maxProblem bytes.
 func brief(problem string) error {
 	head, rest := cut(problem, maxProblem)
 	return errors.New(head + rest)
 }
 
-// quote returns what a caller sent in a form that is safe to show: quoted, control
-// characters escaped, not too long.
+// quote returns a caller's text in a form that is safe to show: quoted, control characters escaped,
+// at most maxQuoted bytes.
 func quote(s string) string {
 	head, rest := cut(s, maxQuoted)
 	return strconv.QuoteToASCII(head) + rest
 }
 
-// refused answers who may not come in and sent such a kind of content. WWW-Authenticate is a
-// header field by every protocol: metadata of gRPC's errors are trailers, which that one
-// must not be.
+// refused returns the error of a failed authentication. Kind is the request's content type.
+// WWW-Authenticate is set directly as a header field, because the metadata of gRPC's errors are
+// sent as trailers.
 func refused(h http.Header, kind string, r *identity.Refusal) *connect.Error {
 	switch r.Status {
 	case http.StatusUnauthorized:
@@ -78,8 +78,8 @@ func refused(h http.Header, kind string, r *identity.Refusal) *connect.Error {
 	return fail(connect.CodePermissionDenied, "%s", r.Problem)
 }
 
-// exhausted is a refusal that says when to come again, in all ways that clients look for.
-// What only gRPC knows is left out for others.
+// exhausted returns an error with the time to wait, in all ways that clients support. The trailer
+// is only for gRPC.
 func exhausted(kind string, r *identity.Refusal) *connect.Error {
 	err := fail(connect.CodeResourceExhausted, "%s", r.Problem)
 	err.Meta().Set("Retry-After", strconv.FormatInt(1+int64(r.RetryAfter/time.Second), 10))
@@ -87,14 +87,14 @@ func exhausted(kind string, r *identity.Refusal) *connect.Error {
 		err.Meta().Set(identity.Pushback, r.PushbackMillis())
 	}
 	for _, packed := range r.Details() {
-		if detail, bad := connect.NewErrorDetail(packed); bad == nil { // it fails for what is not packed yet
+		if detail, bad := connect.NewErrorDetail(packed); bad == nil { // it fails only for messages that are not packed
 			err.AddDetail(detail)
 		}
 	}
 	return err
 }
 
-// undecided answers when no decision was made.
+// undecided returns the error of a request without a decision.
 func (s *service) undecided(ctx context.Context, policy string, err error) *connect.Error {
 	if problem, ok := inputProblem(policy, err); ok {
 		return invalid("%s", problem)
@@ -104,15 +104,15 @@ func (s *service) undecided(ctx context.Context, policy string, err error) *conn
 		return fail(connect.CodeNotFound, "the reservation's policy does not exist any more, and with it nothing is held")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fail(connect.CodeDeadlineExceeded, "the request's time was over before there was a decision")
-	case ctx.Err() != nil: // the caller left; nobody is to blame and nobody reads this
-		return fail(connect.CodeCanceled, "the request was given up")
+	case ctx.Err() != nil: // the caller is gone and will not read this
+		return fail(connect.CodeCanceled, "the request was canceled")
 	}
 	s.log.Error("no decision", "policy", policy, "error", err)
 	return fail(connect.CodeUnavailable, "no decision could be made; the daemon's log says why")
 }
 
-// inputProblem says what is wrong with a request, if something is, in the sentences of
-// /v1. Only verbs have the names that they have here.
+// inputProblem returns the problem of an invalid request, with the text of /v1 except for the
+// names of methods.
 func inputProblem(policy string, err error) (string, bool) {
 	var badQuery *guard.InputError
 	switch {
@@ -126,7 +126,7 @@ func inputProblem(policy string, err error) (string, bool) {
 	return "", false
 }
 
-// recovered answers when a verb panicked. What it panicked with is for the log alone.
+// recovered logs a method's panic and returns the error for the caller, which has no details.
 func (s *service) recovered(_ context.Context, spec connect.Spec, _ http.Header, panicked any) error {
 	s.log.Error("panic", "procedure", spec.Procedure, "panic", panicked, "stack", string(debug.Stack()))
 	return fail(connect.CodeInternal, "the daemon made a mistake; its log says which")

@@ -81,7 +81,7 @@ func badCalls() []badCall {
 	user := map[string]string{"user": "a"}
 	return []badCall{
 		{"no policy", checks(&weirv1.CheckRequest{Key: "a"}), bad, `"policy" is missing: the name of a policy`},
-		{"no key", checks(&weirv1.CheckRequest{Policy: "default"}), bad, `"key" is missing: who pays, such as a user's name`},
+		{"no key", checks(&weirv1.CheckRequest{Policy: "default"}), bad, `"key" is missing: the rate-limit key, such as a user's name`},
 		{"long key", checks(&weirv1.CheckRequest{Policy: "default", Key: long}), bad, `"key" has 257 bytes: at most 256 fit; hash longer ones`},
 		{"negative cost", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(-1)}), bad, `"cost" must not be negative`},
 		{"great cost", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(1 << 31)}), bad, `"cost" must be at most 2147483647`},
@@ -142,8 +142,8 @@ func badBatches() []badCall {
 		{"slots", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "slots"}, PolicyIndex: []uint32{0, 1}, Key: two}), bad, `checks[1]: policy "slots" limits concurrency`},
 		{"unknown policy", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "nope"}, PolicyIndex: []uint32{0, 1}, Key: two}), connect.CodeNotFound, `checks[1]: no policy is called "nope"`},
 		{"atomic debit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Atomic: true, Debit: true}), bad, `"debit" charges every check, "atomic" all or none: a batch is one or the other`},
-		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" is not for what was used already`},
-		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check that only looks cannot be part of an atomic batch`},
+		{"debit peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Debit: true}), bad, `checks[1]: "peek" cannot be used for units that were used already`},
+		{"atomic peek", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Peek: []bool{false, true}, Atomic: true}), bad, `checks[1]: a check with peek cannot be part of an atomic batch`},
 	}
 }
 
@@ -181,13 +181,13 @@ func TestFirstProblem(t *testing.T) {
 	}
 }
 
-// TestDoor: who does not come in is told so by every protocol.
-func TestDoor(t *testing.T) {
+// TestUnauthenticated: every protocol reports a failed authentication.
+func TestUnauthenticated(t *testing.T) {
 	for _, how := range transports() {
 		t.Run(how.name, func(t *testing.T) {
 			limiter := newCounting(t)
 			w := newWorld(t, limiter)
-			w.door = apitest.Door(t)
+			w.auth = apitest.Authenticator(t)
 			ask := checks(&weirv1.CheckRequest{Policy: "secret", Key: "a"})
 			nobody, _ := w.start(t, how)
 			err := ask(context.Background(), nobody)
@@ -201,7 +201,7 @@ func TestDoor(t *testing.T) {
 			wantError(t, err, connect.CodePermissionDenied, `checks[1]: the client bob may not use the policy "secret"`)
 			mallory, _ := w.start(t, how, withToken(apitest.Wrong))
 			for err = ask(context.Background(), mallory); connect.CodeOf(err) == connect.CodeUnauthenticated; err = ask(context.Background(), mallory) {
-				wantError(t, err, connect.CodeUnauthenticated, "this is no client token that is known here")
+				wantError(t, err, connect.CodeUnauthenticated, "unknown client token")
 			}
 			wantError(t, err, connect.CodeResourceExhausted, "too many wrong tokens came from this address")
 			// One more is tried every 3 s.
@@ -248,7 +248,7 @@ func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 	}
 }
 
-// TestForbidden: the door may one day refuse with 403, too.
+// TestForbidden: a Refusal may have the status 403, too.
 func TestForbidden(t *testing.T) {
 	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "go away"})
 	wantError(t, err, connect.CodePermissionDenied, "go away")
@@ -311,7 +311,7 @@ func TestGivenUp(t *testing.T) {
 	wantError(t, s.undecided(late, "p", late.Err()), connect.CodeDeadlineExceeded, "the request's time was over")
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	wantError(t, s.undecided(gone, "p", gone.Err()), connect.CodeCanceled, "the request was given up")
+	wantError(t, s.undecided(gone, "p", gone.Err()), connect.CodeCanceled, "the request was canceled")
 	if log.Len() > 0 {
 		t.Errorf("logged %s", log.Bytes())
 	}

@@ -36,7 +36,7 @@ func FuzzRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, verb uint8, wire []byte) {
 		w := newWorld(t, nil)
 		s := NewService(Config{Guard: w.guard, Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}), Log: slog.New(slog.DiscardHandler)})
-		ctx := WithCaller(context.Background(), &State{Rules: w.guard.Rules(), Door: w.door}, nil)
+		ctx := WithCaller(context.Background(), &State{Rules: w.guard.Rules(), Authenticator: w.auth}, nil)
 		if err := callWith(ctx, t, s, verb, wire); err != nil {
 			wantCallersFault(t, err)
 		}

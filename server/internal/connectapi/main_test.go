@@ -24,7 +24,7 @@ type world struct {
 	guard   *guard.Guard
 	limiter weir.Limiter
 	clock   *apitest.Clock
-	door    *identity.Door
+	auth    *identity.Authenticator
 	records []guard.Record // what was observed; one request at a time
 	path    string
 	handler http.Handler
@@ -33,7 +33,7 @@ type world struct {
 // newWorld serves policies to anybody, counting with l or, if that is nil, in memory.
 func newWorld(t testing.TB, l weir.Limiter) *world {
 	t.Helper()
-	w := &world{limiter: l, clock: apitest.NewClock(), door: &identity.Door{}}
+	w := &world{limiter: l, clock: apitest.NewClock(), auth: &identity.Authenticator{}}
 	if l == nil {
 		w.limiter = apitest.Table(t, w.clock.Now)
 	}
@@ -44,7 +44,7 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	observe := func(r *guard.Record) { w.records = append(w.records, *r) }
 	w.path, w.handler = New(Config{
 		Guard:   w.guard,
-		State:   func() *State { return &State{Rules: w.guard.Rules(), Door: w.door} },
+		State:   func() *State { return &State{Rules: w.guard.Rules(), Authenticator: w.auth} },
 		Observe: observe, ObserveEach: apitest.Each(observe),
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -13,14 +13,14 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// How much a request may bring.
+// Maximum sizes of a request.
 const (
 	maxChecks = 1000 // of a batch
 	maxKeys   = 16
 	maxUnits  = 16
 )
 
-// asked is what checks and reservations have in common.
+// asked is the common part of checks and reservations.
 type asked interface {
 	GetPolicy() string
 	GetKey() string
@@ -28,9 +28,9 @@ type asked interface {
 	GetCosts() map[string]int64
 }
 
-// query returns what a request asks for, in requests cost or, if that is nil, 1. Who
-// leaves the key out cannot be told from who sends an empty one, so an empty key is none:
-// all who forget it would share a limit.
+// query returns the query of a request. Its cost in requests is cost or, if that is nil, 1. In
+// protobuf a missing key cannot be distinguished from an empty one, so an empty key counts as
+// missing: otherwise all callers that forget it would share a limit.
 func (c *caller) query(req asked, cost *int64) (q guard.Query, err *connect.Error) {
 	q = guard.Query{Key: req.GetKey(), NoKey: req.GetKey() == "", Cost: 1, Client: c.name()}
 	if cost != nil {
@@ -52,8 +52,8 @@ func (c *caller) query(req asked, cost *int64) (q guard.Query, err *connect.Erro
 	return q, err
 }
 
-// attributes returns a request's keys in the order of their names, so that of several
-// wrong ones it is always the same that is complained of.
+// attributes returns a request's keys sorted by name, so that of several invalid ones always the
+// same is reported.
 func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -74,8 +74,7 @@ func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
 	return list, nil
 }
 
-// costs returns the amounts of a field in the order of their units. Requests are in
-// another field.
+// costs returns the amounts of a field, sorted by unit. The cost in requests is another field.
 func costs(field, requests string, units map[string]int64) ([]guard.Cost, *connect.Error) {
 	if len(units) == 0 {
 		return nil, nil
@@ -99,8 +98,7 @@ func costs(field, requests string, units map[string]int64) ([]guard.Cost, *conne
 	return list, nil
 }
 
-// requestsApart refuses to be told the requests in two places, of which one would be
-// ignored.
+// requestsApart refuses a cost in requests in both fields, since one would be ignored.
 func requestsApart(field, requests string) *connect.Error {
 	return invalid("%q has %q: those are what %q is for", field, guard.Requests, requests)
 }
@@ -114,7 +112,7 @@ func checkKey(what, key string) *connect.Error {
 	return nil
 }
 
-// checkRange refuses numbers that are not from 0 to most.
+// checkRange refuses numbers outside 0 to most.
 func checkRange(what string, n, most int64) *connect.Error {
 	switch {
 	case n < 0:
@@ -125,12 +123,12 @@ func checkRange(what string, n, most int64) *connect.Error {
 	return nil
 }
 
-// maxWait reads how long a check may wait.
+// maxWait converts the maximum wait of a check.
 func maxWait(ms int64) (time.Duration, *connect.Error) {
 	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, guard.MaxWait.Milliseconds())
 }
 
-// lasts reads how long a reservation is to be held.
+// lasts converts the TTL of a reservation.
 func lasts(ms int64) (time.Duration, *connect.Error) {
 	if ms == 0 {
 		return compiled.DefaultTTL, nil

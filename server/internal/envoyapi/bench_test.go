@@ -18,7 +18,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			}
 			w := newWorld(b, d)
 			w.service.cfg.Observe = func(*guard.Record) {}
-			r := request(descriptor("path=/", "user=user-7"), descriptor("user=user-7"))
+			r := request(newDescriptor("path=/", "user=user-7"), newDescriptor("user=user-7"))
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := w.ask(r); err != nil {

@@ -15,22 +15,22 @@ import (
 // Rules are domains that were compiled together. They are immutable.
 type Rules struct {
 	domains  map[string]*domain
-	policies map[string]*weir.Policy // what a limiter is asked about, without limits of requests
+	policies map[string]*weir.Policy // the limiter's policies, without overrides in requests
 }
 
-// Policies returns what a limiter will be asked about, without limits that requests bring.
+// Policies returns the limiter's policies, without those of limit overrides in requests.
 func (r *Rules) Policies() []*weir.Policy { return slices.Collect(maps.Values(r.policies)) }
 
 // domain is a compiled Domain.
 type domain struct {
 	Domain
 	root    *node
-	observe *guard.Variant // what decisions are reported as
+	observe *guard.Variant // under which decisions are reported
 }
 
-// node is what is known after some entries of a descriptor.
+// node is a node of the tree of descriptors: the rules after some entries.
 type node struct {
-	path     []string // of keys and values, from the domain on
+	path     []string // the domain, then keys and values
 	limit    *limit   // nil for none
 	exact    map[entry]*node
 	prefixes map[entry]*node  // by the value without its *
@@ -44,15 +44,15 @@ type limit struct {
 	Limit
 	period
 	mode   mode
-	policy *weir.Policy // nil if nothing is counted: all or nothing is admitted
+	policy *weir.Policy // nil if nothing is charged: all hits are admitted, or none
 
-	// apart, unless it is 0, is part of the key: of limits that came with requests those with
-	// another period are counted apart. Were it part of the policy's name, whoever can invent
-	// numbers could invent policies, which nobody forgets.
+	// apart, unless it is 0, is part of the key: limit overrides in requests with different
+	// periods have separate counters. It is not part of the policy's name, because callers
+	// could then create any number of policies, which are never removed.
 	apart uint32
 }
 
-// mode is what the refusal of a limit means.
+// mode is the effect of a limit's refusal.
 type mode uint8
 
 const (
@@ -61,8 +61,8 @@ const (
 	quota
 )
 
-// Compile makes domains work. Its error joins everything that is wrong. Policies that did
-// not change since previous, which may be nil, are taken over from there.
+// Compile compiles domains. Its error joins all problems. Policies that did not change since
+// previous, which may be nil, are reused from there.
 func Compile(domains []Domain, previous *Rules) (*Rules, error) {
 	c := &compiler{previous: previous, rules: &Rules{domains: map[string]*domain{}, policies: map[string]*weir.Policy{}}}
 	for _, d := range domains {
@@ -134,7 +134,7 @@ func (c *compiler) child(n *node, d *Descriptor) {
 	}
 }
 
-// addLength notes that a key has a prefix of some length.
+// addLength adds the length of a key's prefix.
 func (n *node) addLength(key string, length int) {
 	if n.lengths == nil {
 		n.lengths = map[string][]int{}
@@ -160,22 +160,22 @@ func (c *compiler) limit(path []string, d *Descriptor) *limit {
 	if l.Unlimited {
 		return l
 	}
-	numbers, err := numbersOf(l.RequestsPerUnit, l.period, c.current.Compat)
+	converted, err := limiterLimit(l.RequestsPerUnit, l.period, c.current.Compat)
 	if err != nil {
 		c.wrong(path, err)
 		return l
 	}
-	if numbers != nil {
-		l.policy = c.policy(path, *numbers)
+	if converted != nil {
+		l.policy = c.policy(path, *converted)
 	}
 	return l
 }
 
-// numbersOf returns a limit the way limiters have it, nil if there is nothing to count.
+// limiterLimit returns the weir.Limit of an Envoy limit, nil if there is nothing to charge.
 //
-// Where refused hits count, there is one unit more than is admitted: as long as it remains,
-// the limit is not exceeded, and it goes with the first hit beyond.
-func numbersOf(requests uint32, p period, compat bool) (*weir.Limit, error) {
+// With compat, refused hits count, and the limit has one unit more than is admitted: the limit is
+// exceeded when that unit is used, by the first refused hit.
+func limiterLimit(requests uint32, p period, compat bool) (*weir.Limit, error) {
 	length, err := p.length()
 	if err != nil {
 		return nil, err
@@ -190,9 +190,9 @@ func numbersOf(requests uint32, p period, compat bool) (*weir.Limit, error) {
 	return &weir.Limit{Rate: rate, Per: weir.Every(length), Algorithm: weir.FixedWindow}, nil
 }
 
-// policy makes a policy, or finds it among those before.
-func (c *compiler) policy(path []string, numbers weir.Limit) *weir.Policy {
-	p, err := weir.NewPolicy(policyName(path), numbers)
+// policy makes a policy, or returns the same one of the previous rules.
+func (c *compiler) policy(path []string, converted weir.Limit) *weir.Policy {
+	p, err := weir.NewPolicy(policyName(path), converted)
 	if err != nil {
 		c.wrong(path, err)
 		return nil

@@ -8,38 +8,38 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// errStoreDown is for decisions that were refused because the store did not answer: Envoy
-// is to know that.
+// errStoreDown is the error of decisions that were refused because the store is unavailable: the
+// call fails, and Envoy's failure_mode_deny applies.
 var errStoreDown = errors.New("the store does not answer")
 
-// decide answers all questions. Refunds take turns.
-func (a *asking) decide(ctx context.Context, l weir.Limiter, refunds *turns) error {
-	for i := range a.list {
-		if q := &a.list[i]; q.limit != nil && !q.counts() { // of 0 requests, or unlimited
-			q.over = !q.limit.Unlimited && q.hits > 0 && !q.refund
+// decide decides all descriptors. Refunds hold the lock of their key.
+func (e *evaluation) decide(ctx context.Context, l weir.Limiter, refunds *keyLocks) error {
+	for i := range e.list {
+		if desc := &e.list[i]; desc.limit != nil && !desc.counts() { // a limit of 0 requests, or unlimited
+			desc.over = !desc.limit.Unlimited && desc.hits > 0 && !desc.refund
 		}
 	}
-	err := a.take(ctx, l)
+	err := e.take(ctx, l)
 	if err == nil {
-		err = a.giveBack(ctx, l, refunds)
+		err = e.applyRefund(ctx, l, refunds)
 	}
 	return err
 }
 
-func (a *asking) take(ctx context.Context, l weir.Limiter) error {
-	if !a.domain.Compat {
-		return a.allOrNothing(ctx, l)
+func (e *evaluation) take(ctx context.Context, l weir.Limiter) error {
+	if !e.domain.Compat {
+		return e.allOrNothing(ctx, l)
 	}
-	err := a.ask(ctx, l, weir.DebitEach, a.places(ordinary, shadow, quota))
-	a.admitted = a.passes()
+	err := e.charge(ctx, l, weir.DebitEach, e.places(ordinary, shadow, quota))
+	e.admitted = e.passes()
 	return err
 }
 
-// places returns which questions a limiter is asked, of those in some modes.
-func (a *asking) places(modes ...mode) (list []int) {
+// places returns the indexes of the descriptors in some modes that the limiter decides.
+func (e *evaluation) places(modes ...mode) (list []int) {
 	for _, m := range modes {
-		for i := range a.list {
-			if q := &a.list[i]; q.counts() && !q.refund && q.limit.mode == m {
+		for i := range e.list {
+			if desc := &e.list[i]; desc.counts() && !desc.refund && desc.limit.mode == m {
 				list = append(list, i)
 			}
 		}
@@ -47,18 +47,18 @@ func (a *asking) places(modes ...mode) (list []int) {
 	return list
 }
 
-// passes says whether what was found admits the request: no ordinary limit is exceeded, and
-// of those in quota mode, if there are any, not all.
-func (a *asking) passes() bool {
+// passes reports whether the decisions so far admit the request: no ordinary limit is exceeded,
+// and not all of those in quota mode, if there are any.
+func (e *evaluation) passes() bool {
 	quotas, exceeded := 0, 0
-	for i := range a.list {
-		q := &a.list[i]
-		if q.mode() == ordinary && q.over {
+	for i := range e.list {
+		desc := &e.list[i]
+		if desc.mode() == ordinary && desc.over {
 			return false
 		}
-		if q.mode() == quota {
+		if desc.mode() == quota {
 			quotas++
-			if q.over {
+			if desc.over {
 				exceeded++
 			}
 		}
@@ -66,76 +66,76 @@ func (a *asking) passes() bool {
 	return quotas == 0 || exceeded < quotas
 }
 
-// allOrNothing charges the ordinary limits and those quotas that have room, or nothing.
+// allOrNothing charges the ordinary limits and the quotas that have room, or nothing.
 //
-// A quota that has room by itself may have none when all are charged: another request was
-// faster, or the same counter is in the request twice. Then it is done again without that
-// quota, so each time there are fewer, until all are exceeded or the rest fits.
-func (a *asking) allOrNothing(ctx context.Context, l weir.Limiter) error {
-	plain, quotas, shadows := a.places(ordinary), a.places(quota), a.places(shadow)
-	if err := a.ask(ctx, l, weir.PeekEach, quotas); err != nil {
+// A quota that has room by itself may have none when all are charged together: a concurrent
+// request was faster, or the request has the same counter twice. Then allOrNothing retries
+// without that quota, until the rest fits or all quotas are exceeded.
+func (e *evaluation) allOrNothing(ctx context.Context, l weir.Limiter) error {
+	plain, quotas, shadows := e.places(ordinary), e.places(quota), e.places(shadow)
+	if err := e.charge(ctx, l, weir.PeekEach, quotas); err != nil {
 		return err
 	}
-	for a.passes() { // as far as is known
-		quotas = slices.DeleteFunc(quotas, a.isOver)
+	for e.passes() { // by the decisions so far
+		quotas = slices.DeleteFunc(quotas, e.isOver)
 		wanted := append(slices.Clip(plain), quotas...)
-		if err := a.ask(ctx, l, weir.TakeAll, wanted); err != nil {
+		if err := e.charge(ctx, l, weir.TakeAll, wanted); err != nil {
 			return err
 		}
-		if a.admitted = !slices.ContainsFunc(wanted, a.isOver); a.admitted {
-			_ = a.ask(ctx, l, weir.TakeEach, shadows) // the request is charged: what only watches must not fail it
+		if e.admitted = !slices.ContainsFunc(wanted, e.isOver); e.admitted {
+			_ = e.charge(ctx, l, weir.TakeEach, shadows) // the request is charged: an error in shadow must not fail it
 			return nil
 		}
-		if slices.ContainsFunc(plain, a.isOver) {
-			return a.ask(ctx, l, weir.PeekEach, shadows)
+		if slices.ContainsFunc(plain, e.isOver) {
+			return e.charge(ctx, l, weir.PeekEach, shadows)
 		}
 	}
-	return a.ask(ctx, l, weir.PeekEach, append(plain, shadows...))
+	return e.charge(ctx, l, weir.PeekEach, append(plain, shadows...))
 }
 
-func (a *asking) isOver(place int) bool { return a.list[place].over }
+func (e *evaluation) isOver(place int) bool { return e.list[place].over }
 
-// ask has a limiter decide some questions.
-func (a *asking) ask(ctx context.Context, l weir.Limiter, op weir.Op, places []int) error {
+// charge has the limiter carry out op for some descriptors.
+func (e *evaluation) charge(ctx context.Context, l weir.Limiter, op weir.Op, places []int) error {
 	if len(places) == 0 {
 		return nil
 	}
-	if q := &a.list[places[0]]; len(places) == 1 && (op == weir.TakeAll || op == weir.TakeEach) {
-		d, err := l.Take(ctx, q.limit.policy, q.key, q.hits)
-		return errors.Join(err, q.decided(op, &d))
+	if desc := &e.list[places[0]]; len(places) == 1 && (op == weir.TakeAll || op == weir.TakeEach) {
+		d, err := l.Take(ctx, desc.limit.policy, desc.key, desc.hits)
+		return errors.Join(err, desc.decided(op, &d))
 	}
 	b := weir.Batch{Op: op, Charges: make([]weir.Charge, len(places))}
 	for i, place := range places {
-		q := &a.list[place]
-		b.Charges[i] = weir.Charge{Policy: q.limit.policy, Key: q.key, Cost: q.hits}
+		desc := &e.list[place]
+		b.Charges[i] = weir.Charge{Policy: desc.limit.policy, Key: desc.key, Cost: desc.hits}
 	}
 	if err := l.Do(ctx, &b); err != nil {
 		return err
 	}
 	for i, place := range places {
-		if err := a.list[place].decided(op, &b.Decisions[i]); err != nil {
+		if err := e.list[place].decided(op, &b.Decisions[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// decided notes a decision.
-func (q *question) decided(op weir.Op, d *weir.Decision) error {
+// decided stores a decision.
+func (desc *descriptor) decided(op weir.Op, d *weir.Decision) error {
 	if d.Reason == weir.StoreDown {
 		return errStoreDown
 	}
-	q.reset = d.ResetAfter
-	if op == weir.DebitEach { // there is one unit more than is admitted
-		if d.Estimate && d.Limit < 2 && q.limit.RequestsPerUnit > 0 { // a share that is too small to admit a hit
+	desc.reset = d.ResetAfter
+	if op == weir.DebitEach { // the limit has one unit more: see limiterLimit
+		if d.Estimate && d.Limit < 2 && desc.limit.RequestsPerUnit > 0 { // the node's share is too small to admit a hit
 			return errStoreDown
 		}
-		q.over, q.remaining = d.Remaining <= 0, max(0, d.Remaining-1)
+		desc.over, desc.remaining = d.Remaining <= 0, max(0, d.Remaining-1)
 		return nil
 	}
-	q.over, q.remaining = !d.Allowed && d.Reason != weir.NotCharged, d.Remaining
-	if op == weir.TakeAll && !q.over && !d.Allowed { // what would remain, had not another refused
-		q.remaining += q.hits
+	desc.over, desc.remaining = !d.Allowed && d.Reason != weir.NotCharged, d.Remaining
+	if op == weir.TakeAll && !desc.over && !d.Allowed { // not charged, because another limit refused
+		desc.remaining += desc.hits
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package envoyapi is Envoy's rate limit service,
+// Package envoyapi implements Envoy's rate limit service,
 // envoy.service.ratelimit.v3.RateLimitService, with the rules of envoyproxy/ratelimit:
 //
 //	rules, err := envoyapi.Compile(domains, nil)
@@ -6,23 +6,23 @@
 //	err = s.Set(ctx, rules)
 //	rlsv3.RegisterRateLimitServiceServer(server, s)
 //
-// Each call has who calls and the rules that hold in its context: WithCaller.
+// The context of each call has the caller and the current rules: see WithCaller.
 //
 // # Guarantees
 //
 //   - Every descriptor has a status, in the order of the request. The overall code is OK or
 //     OVER_LIMIT, never unknown.
-//   - A request that is refused has charged nothing, whatever number of descriptors it has:
-//     all or nothing. A domain with Compat does as envoyproxy/ratelimit does instead: each
-//     descriptor is charged on its own, and hits that are refused count.
-//   - Limits in shadow are counted as if they were enforced, after the others.
-//   - If no decision can be made, the call fails with UNAVAILABLE: it is Envoy that knows
-//     whether to admit then (failure_mode_deny).
-//   - Counts outlive a change of a limit's numbers. Those of a limit that comes with the
-//     request are the configured one's, as long as it is for the same period.
+//   - A refused request charges nothing, whatever the number of its descriptors: all or nothing.
+//     In a domain with Compat, as in envoyproxy/ratelimit, each descriptor is charged on its
+//     own, and refused hits count.
+//   - Limits in shadow are charged as if they were enforced, after the others.
+//   - If no decision can be made, the call fails with UNAVAILABLE: Envoy's failure_mode_deny
+//     decides whether to admit the request then.
+//   - Counters survive a change of a limit. A limit override in a request uses the configured
+//     limit's counter if it has the same period.
 //
 // # Differences
 //
 // Windows are those of the Unix epoch, as in envoyproxy/ratelimit: a month has 30 days, a
-// year 365. Of several values with a * that fit, the longest counts, and not the first.
+// year 365. Of several matching values with a *, the longest applies, and not the first.
 package envoyapi

@@ -2,58 +2,58 @@ package envoyapi
 
 import "github.com/weirlimit/weir"
 
-// Domain is a set of rules, under the name that Envoy asks with.
+// Domain is a set of rules, with the name that Envoy sends.
 type Domain struct {
 	Name        string
 	Descriptors []Descriptor
 
-	// Compat counts as envoyproxy/ratelimit does: each descriptor on its own, and refused
-	// hits, too.
+	// Compat charges as envoyproxy/ratelimit does: each descriptor on its own, and also for
+	// refused hits.
 	Compat bool
 
-	// NegativeHits lets requests give hits back (is_negative_hits), down to none used.
-	// Hits that are counted at the same instant may then be forgotten or, if another daemon
-	// gives some back at that very instant, counted twice; with Compat, those that were
-	// refused, all but one, are forgotten. The default refuses such requests.
+	// NegativeHits allows requests to refund hits (is_negative_hits), down to zero usage. A
+	// concurrent charge may then be lost or, if another daemon refunds the same key at the
+	// same instant, counted twice; with Compat, all refused hits but one are lost. The default
+	// refuses such requests.
 	NegativeHits bool
 
 	// Headers adds RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of the
-	// tightest limit to answers.
+	// tightest limit to responses.
 	Headers bool
 
-	// ShadowMode counts and reports, but admits every request.
+	// ShadowMode charges and reports, but admits every request.
 	ShadowMode bool
 }
 
-// Descriptor is what an entry of a request must be, and the limit then.
+// Descriptor matches an entry of a request's descriptor.
 type Descriptor struct {
 	Key   string
-	Value string // "" fits any that has no rule of its own; a * at the end fits any rest
+	Value string // "" matches all values without a rule of their own; a * at the end matches any suffix
 
-	Limit       *Limit       // for requests whose last entry this is; nil for none
-	ShadowMode  bool         // count, but report OK
-	QuotaMode   bool         // refuse only if all that are of this kind refuse
-	Descriptors []Descriptor // for requests that have further entries
+	Limit       *Limit       // for descriptors whose last entry this is; nil for none
+	ShadowMode  bool         // charge, but report OK
+	QuotaMode   bool         // refuse only if all limits in quota mode refuse
+	Descriptors []Descriptor // for the next entry
 }
 
-// Limit is so many requests per unit of time.
+// Limit is a number of requests per unit of time.
 type Limit struct {
 	Unit            Unit
 	UnitMultiplier  uint32 // 0 means 1
 	RequestsPerUnit uint32 // 0 refuses all
 	Unlimited       bool
-	Name            string   // what Replaces of others call it
-	Replaces        []string // limits that do not count for a request that has this one, too
+	Name            string   // for the Replaces of other limits
+	Replaces        []string // names of limits that do not apply to a request to which this one applies
 }
 
-// Check returns why the limit's numbers cannot be counted, if they cannot.
+// Check returns an error if the limit's parameters are invalid.
 func (l *Limit) Check() error {
 	if l.Unlimited {
 		return nil
 	}
-	numbers, err := numbersOf(max(1, l.RequestsPerUnit), period{l.Unit, max(1, l.UnitMultiplier)}, true)
+	converted, err := limiterLimit(max(1, l.RequestsPerUnit), period{l.Unit, max(1, l.UnitMultiplier)}, true)
 	if err == nil {
-		_, err = weir.NewPolicy("check", *numbers)
+		_, err = weir.NewPolicy("check", *converted)
 	}
 	return err
 }

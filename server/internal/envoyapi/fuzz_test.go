@@ -13,8 +13,8 @@ import (
 func FuzzDescriptors(f *testing.F) {
 	for _, rules := range []string{"", "a=x\na=x*\n b=\n", "a\na=*\n\tb=y*\nc=\xff", "k=" + strings.Repeat("long", 100)} {
 		for _, r := range []*rlsv3.RateLimitRequest{
-			request(descriptor("a=x", "b=y")),
-			request(descriptor("a=xyz"), hits(0, descriptor("c=\u00ff"))),
+			request(newDescriptor("a=x", "b=y")),
+			request(newDescriptor("a=xyz"), hits(0, newDescriptor("c=\u00ff"))),
 		} {
 			wire, err := proto.Marshal(r)
 			must(f, err)

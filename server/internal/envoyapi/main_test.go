@@ -74,7 +74,7 @@ func (w *world) ask(r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error)
 }
 
 // descriptor makes one of "key=value" texts.
-func descriptor(entries ...string) *rlcommon.RateLimitDescriptor {
+func newDescriptor(entries ...string) *rlcommon.RateLimitDescriptor {
 	d := &rlcommon.RateLimitDescriptor{}
 	for _, e := range entries {
 		key, value, _ := strings.Cut(e, "=")

@@ -4,8 +4,8 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// match returns where the entries of a descriptor lead, nil if nowhere. It takes as many
-// steps as there are entries, whatever number of rules there is.
+// match returns the node of a descriptor's entries, nil if there is none. Its time is
+// proportional to the number of entries, not of rules.
 func (d *domain) match(entries []*rlcommon.RateLimitDescriptor_Entry) *node {
 	n := d.root
 	for _, e := range entries {
@@ -16,8 +16,8 @@ func (d *domain) match(entries []*rlcommon.RateLimitDescriptor_Entry) *node {
 	return n
 }
 
-// next returns what follows an entry: the value's own rule, else that of its longest
-// prefix, else that of any value.
+// next returns the child for an entry: that of the value, else that of its longest prefix, else
+// that of any value.
 func (n *node) next(key, value string) *node {
 	if value != "" {
 		if next := n.exact[entry{key, value}]; next != nil {

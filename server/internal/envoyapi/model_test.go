@@ -106,7 +106,7 @@ func (m *model) look(r *rlsv3.RateLimitRequest, d *rlcommon.RateLimitDescriptor)
 }
 
 // answer decides a request and returns what is to be seen of it.
-func (m *model) answer(r *rlsv3.RateLimitRequest) string {
+func (m *model) response(r *rlsv3.RateLimitRequest) string {
 	var list []*found
 	replaced := map[string]bool{}
 	for _, d := range r.Descriptors {
@@ -231,7 +231,7 @@ func TestModel(t *testing.T) {
 			r := g.request()
 			got, err := w.ask(r)
 			must(t, err)
-			if want := m.answer(r); seen(got) != want {
+			if want := m.response(r); seen(got) != want {
 				t.Fatalf("seed %d, step %d, compat %v: %v\ngot  %s\nwant %s\nrules %+v", seed, step, domain.Compat, r, seen(got), want, domain)
 			}
 		}

@@ -16,8 +16,8 @@ const (
 	maxLabel = 64  // of a guard's policy
 )
 
-// Label returns the name of a domain in metrics, and for clients' policies: "envoy." and the
-// domain, of which a hash is used if it is not fit for that.
+// Label returns the name of a domain in metrics, and in clients' policies: "envoy." and the
+// domain, or its hash if it has other characters than names or is too long.
 func Label(domain string) string {
 	if label := "envoy." + domain; isPlain(domain) && len(label) <= maxLabel {
 		return label
@@ -25,8 +25,8 @@ func Label(domain string) string {
 	return "envoy." + sum(domain)
 }
 
-// policyName returns the name of a policy for a domain and keys and values, of which a hash
-// is used where they are not fit for that.
+// policyName returns the name of the policy of a path. If a part has other characters than names,
+// or the name would be too long, it ends with a hash of the path.
 func policyName(path []string) string {
 	name := "envoy/" + path[0]
 	plain := isPlain(path[0])
@@ -49,7 +49,7 @@ func policyName(path []string) string {
 	return head[:min(len(head), maxName-33)] + ":" + sum(exact.String())
 }
 
-// fit returns a character, or another one if names cannot have it.
+// fit returns a character, or _ if names cannot have it.
 func fit(c rune) rune {
 	if isPlain(string(c)) || c == '/' || c == ':' {
 		return c
@@ -57,7 +57,7 @@ func fit(c rune) rune {
 	return '_'
 }
 
-// isPlain says whether a text is as names have them.
+// isPlain reports whether a text has only characters of names.
 func isPlain(s string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(letters, c) })
@@ -68,9 +68,8 @@ func sum(s string) string {
 	return hex.EncodeToString(h[:16])
 }
 
-// keyOf returns what a descriptor is counted under: its entries, each with its length so
-// that no two descriptors share a key, after what sets its limit apart; a hash if they are
-// too long.
+// keyOf returns the key of a descriptor: limit.apart and the entries, each with its length so
+// that different descriptors have different keys, or a hash if that is too long.
 func keyOf(apart uint32, entries []*rlcommon.RateLimitDescriptor_Entry) string {
 	b := make([]byte, 0, 64)
 	if apart > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// overrides are the limits that came with requests, so that each is compiled once. There
-// are at most maxOverrides: whoever can invent numbers must not fill the memory with them.
+// overrides caches the policies of limit overrides in requests. It has at most maxOverrides, so
+// that callers cannot fill the memory.
 type overrides struct {
 	mu   sync.Mutex // guards the field below
 	list map[overrideKey]*weir.Policy
@@ -25,9 +25,9 @@ type overrideKey struct {
 
 const maxOverrides = 1024
 
-// limit returns the limit that a request brings for a descriptor that leads to n, which may
-// be nil. It is counted where the configured one is, if that has the same period. It has no
-// mode of its own, as in envoyproxy/ratelimit.
+// limit returns the limit override of a descriptor that matches n, which may be nil. It uses the
+// counter of the configured limit if that has the same period. It has no mode, as in
+// envoyproxy/ratelimit.
 func (o *overrides) limit(d *domain, n *node, brought *rlcommon.RateLimitDescriptor_RateLimitOverride) (*limit, error) {
 	l := &limit{
 		Limit:  Limit{Unit: Unit(brought.GetUnit()), RequestsPerUnit: brought.GetRequestsPerUnit()},
@@ -36,11 +36,11 @@ func (o *overrides) limit(d *domain, n *node, brought *rlcommon.RateLimitDescrip
 	if times := brought.GetUnitMultiplier(); times != nil {
 		l.times = times.GetValue()
 	}
-	numbers, err := numbersOf(l.RequestsPerUnit, l.period, d.Compat)
+	converted, err := limiterLimit(l.RequestsPerUnit, l.period, d.Compat)
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}
-	if numbers == nil {
+	if converted == nil {
 		return l, nil
 	}
 	name := ""
@@ -49,17 +49,17 @@ func (o *overrides) limit(d *domain, n *node, brought *rlcommon.RateLimitDescrip
 	} else {
 		name, l.apart = policyName([]string{d.Name, "override", l.period.unit.String()}), l.times
 	}
-	l.policy, err = o.policy(overrideKey{name, l.period, l.RequestsPerUnit, d.Compat}, *numbers)
+	l.policy, err = o.policy(overrideKey{name, l.period, l.RequestsPerUnit, d.Compat}, *converted)
 	return l, err
 }
 
-func (o *overrides) policy(k overrideKey, numbers weir.Limit) (*weir.Policy, error) {
+func (o *overrides) policy(k overrideKey, converted weir.Limit) (*weir.Policy, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if p := o.list[k]; p != nil {
 		return p, nil
 	}
-	p, err := weir.NewPolicy(k.name, numbers)
+	p, err := weir.NewPolicy(k.name, converted)
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}

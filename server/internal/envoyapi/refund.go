@@ -7,43 +7,43 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// giveBack takes hits back that a request that was admitted returns; of one that was not it
-// only finds out how things stand. Limiters only know how to charge, so what is left is
-// charged again after all was forgotten: hits that are counted in between may be forgotten,
-// too. That is why domains must ask for it.
-func (a *asking) giveBack(ctx context.Context, l weir.Limiter, refunds *turns) error {
-	for i := range a.list {
-		q := &a.list[i]
-		if !q.refund || !q.counts() {
+// applyRefund refunds the negative hits of an admitted request; for a refused one it only reads the
+// limit status. Limiters cannot refund a charge without a reservation, so the key is reset, and
+// the remaining usage is charged again: concurrent charges may be lost. That is why a domain must
+// enable it.
+func (e *evaluation) applyRefund(ctx context.Context, l weir.Limiter, refunds *keyLocks) error {
+	for i := range e.list {
+		desc := &e.list[i]
+		if !desc.refund || !desc.counts() {
 			continue
 		}
-		if !a.admitted && !a.domain.Compat {
-			q.hits = 0
+		if !e.admitted && !e.domain.Compat {
+			desc.hits = 0
 		}
-		if err := q.giveBack(ctx, l, a.domain.Compat, refunds); err != nil {
+		if err := desc.applyRefund(ctx, l, e.domain.Compat, refunds); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (q *question) giveBack(ctx context.Context, l weir.Limiter, compat bool, refunds *turns) error {
-	end, err := refunds.take(ctx, q.key)
+func (desc *descriptor) applyRefund(ctx context.Context, l weir.Limiter, compat bool, refunds *keyLocks) error {
+	end, err := refunds.take(ctx, desc.key)
 	if err != nil {
 		return err
 	}
 	defer end()
-	d, err := weir.Peek(ctx, l, q.limit.policy, q.key, 0)
+	d, err := weir.Peek(ctx, l, desc.limit.policy, desc.key, 0)
 	if err != nil {
 		return err
 	}
 	used := max(0, d.Limit-d.Remaining)
-	left := max(0, used-q.hits)
+	left := max(0, used-desc.hits)
 	if left < used {
-		if err := weir.Reset(ctx, l, q.limit.policy, q.key); err != nil {
+		if err := weir.Reset(ctx, l, desc.limit.policy, desc.key); err != nil {
 			return err
 		}
-		debit := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: q.limit.policy, Key: q.key, Cost: left}}}
+		debit := weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: desc.limit.policy, Key: desc.key, Cost: left}}}
 		if err := l.Do(ctx, &debit); err != nil {
 			return err
 		}
@@ -53,18 +53,18 @@ func (q *question) giveBack(ctx context.Context, l weir.Limiter, compat bool, re
 	if compat {
 		op = weir.DebitEach
 	}
-	return q.decided(op, &d)
+	return desc.decided(op, &d)
 }
 
-// turns lets refunds of a key take place one after the other: two that both forget and then
-// both charge what was left would charge it twice. Keys share turns by their hash.
-type turns struct {
+// keyLocks serializes the refunds of a key: two concurrent refunds that both reset the key and
+// then both charge the remaining usage would charge it twice. Keys share locks by their hash.
+type keyLocks struct {
 	seed maphash.Seed
-	free [64]chan struct{} // each holds one unless somebody has the turn
+	free [64]chan struct{} // each has one element while the lock is free
 }
 
-func newTurns() turns {
-	t := turns{seed: maphash.MakeSeed()}
+func newKeyLocks() keyLocks {
+	t := keyLocks{seed: maphash.MakeSeed()}
 	for i := range t.free {
 		t.free[i] = make(chan struct{}, 1)
 		t.free[i] <- struct{}{}
@@ -72,8 +72,8 @@ func newTurns() turns {
 	return t
 }
 
-// take waits for a key's turn, which lasts until end is called.
-func (t *turns) take(ctx context.Context, key string) (end func(), err error) {
+// take acquires the lock of a key, until end is called.
+func (t *keyLocks) take(ctx context.Context, key string) (end func(), err error) {
 	free := t.free[maphash.String(t.seed, key)%uint64(len(t.free))]
 	select {
 	case <-free:

@@ -21,19 +21,19 @@ import (
 // Config is what New needs. All fields but Now are required.
 type Config struct {
 	Limiter weir.Limiter
-	Observe func(*guard.Record) // is told each decision; it must not keep the record
+	Observe func(*guard.Record) // called with each decision; it must not retain the record
 	Log     *slog.Logger
 	Now     func() time.Time // the default is time.Now
 }
 
-// Service answers Envoy. Make one with New.
+// Service is Envoy's rate limit service. Make one with New.
 type Service struct {
 	cfg       Config
 	overrides overrides
-	refunds   turns
+	refunds   keyLocks
 
-	mu      sync.Mutex              // held by Set, one at a time; guards the field below
-	applied map[string]*weir.Policy // the limits of the last rules that had the name, also if they are gone
+	mu      sync.Mutex              // held by Set; guards the field below
+	applied map[string]*weir.Policy // the policies that are in force in the limiter, by name, including removed ones
 }
 
 var _ rlsv3.RateLimitServiceServer = (*Service)(nil)
@@ -43,16 +43,16 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Service{cfg: cfg, refunds: newTurns(), applied: map[string]*weir.Policy{}}
+	return &Service{cfg: cfg, refunds: newKeyLocks(), applied: map[string]*weir.Policy{}}
 }
 
-// Set changes the limiter's limits to those of rules that calls are to bring from now on. Counts
-// are kept. Limits of a name that is new are left as the limiter has them; see Rules.Policies. If
-// it returns an error, the rules before are in force.
+// Set changes the limits of the limiter to those of rules. Counters are kept. Policies with a new
+// name are not set in the limiter; see Rules.Policies. If Set returns an error, the limits before
+// it are in force.
 func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var done []*weir.Policy // what was in force before
+	var done []*weir.Policy // the replaced policies
 	for name, p := range rules.policies {
 		old := s.applied[name]
 		if old == nil || old.Same(p) {
@@ -60,7 +60,7 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 			continue
 		}
 		err := s.cfg.Limiter.Set(ctx, old, p)
-		if err == nil || errors.Is(err, weir.ErrUnknown) { // then it may have been set
+		if err == nil || errors.Is(err, weir.ErrUnknown) { // the limiter may have applied it
 			s.applied[name] = p
 			done = append(done, old)
 		}
@@ -71,7 +71,7 @@ func (s *Service) Set(ctx context.Context, rules *Rules) error {
 	return nil
 }
 
-// undoLocked puts policies in force again. It requires s.mu.
+// undoLocked sets replaced policies again. It requires s.mu.
 func (s *Service) undoLocked(ctx context.Context, done []*weir.Policy) (problems error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -82,16 +82,16 @@ func (s *Service) undoLocked(ctx context.Context, done []*weir.Policy) (problems
 	return problems
 }
 
-// caller is who asks, and what holds for the call. It travels in the context.
+// caller is the caller of a request and the rules for it. It is a context value.
 type caller struct {
 	rules  *Rules
-	client *identity.Client // nil if it does not matter who
+	client *identity.Client // nil for an anonymous caller
 }
 
 type callerKey struct{}
 
-// WithCaller returns a context for a call of client, who is nil if it does not matter who
-// calls, that is decided by rules.
+// WithCaller returns a context for a call of client, which is nil for an anonymous caller, that is
+// decided by rules.
 func WithCaller(ctx context.Context, rules *Rules, client *identity.Client) context.Context {
 	return context.WithValue(ctx, callerKey{}, &caller{rules, client})
 }
@@ -106,23 +106,23 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest
 	if err := c.check(r); err != nil {
 		return nil, err
 	}
-	a, err := s.read(d, r)
+	e, err := s.read(d, r)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	began := s.cfg.Now()
-	if err := a.decide(ctx, s.cfg.Limiter, &s.refunds); err != nil {
+	if err := e.decide(ctx, s.cfg.Limiter, &s.refunds); err != nil {
 		return nil, s.undecided(ctx, d, err)
 	}
 	if d.observe != nil {
-		s.tell(c, a, s.cfg.Now().Sub(began))
+		s.observe(c, e, s.cfg.Now().Sub(began))
 	}
-	return a.answer(began), nil
+	return e.response(began), nil
 }
 
 const maxDescriptors = 256
 
-// check refuses requests that are not in order, and callers who may not make them.
+// check refuses invalid requests, and clients without permission.
 func (c *caller) check(r *rlsv3.RateLimitRequest) error {
 	switch {
 	case r.GetDomain() == "":
@@ -137,31 +137,31 @@ func (c *caller) check(r *rlsv3.RateLimitRequest) error {
 	return nil
 }
 
-// undecided answers when no decision was made. What to do then is Envoy's to know.
+// undecided logs the error and returns the status of a call without a decision.
 func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 	if ctx.Err() != nil {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	s.cfg.Log.Error("no decision", "policy", Label(d.Name), "error", err)
-	if errors.Is(err, compiled.ErrLimits) { // limits of the request cannot be counted, or are too many
+	if errors.Is(err, compiled.ErrLimits) { // limit overrides of the request are invalid, or too many
 		return status.Error(codes.ResourceExhausted, err.Error())
 	}
 	return status.Error(codes.Unavailable, "no decision could be made; the daemon's log says why")
 }
 
-// tell reports a decision to those who watch, with the key and hits of who refused or, in
-// shadow, would have.
-func (s *Service) tell(c *caller, a *asking, took time.Duration) {
+// observe reports a decision, with the key and hits of the descriptor whose limit refused or, in
+// shadow, would have refused.
+func (s *Service) observe(c *caller, e *evaluation, took time.Duration) {
 	record := guard.Record{Cost: 1, Took: took}
-	record.Verdict = guard.Verdict{Variant: a.domain.observe, Limit: -1, Shadow: -1}
-	record.Allowed, record.Reason = a.admitted || a.domain.ShadowMode, weir.Admitted
+	record.Verdict = guard.Verdict{Variant: e.domain.observe, Limit: -1, Shadow: -1}
+	record.Allowed, record.Reason = e.admitted || e.domain.ShadowMode, weir.Admitted
 	if c.client != nil {
 		record.Client = c.client.Name
 	}
-	if q := a.refuser(); q != nil {
-		record.Key, record.Cost = q.key, q.hits
+	if desc := e.refuser(); desc != nil {
+		record.Key, record.Cost = desc.key, desc.hits
 		if record.Allowed {
-			record.Shadow = 0 // the domain stands for its limits
+			record.Shadow = 0 // the index of the placeholder limit of domain.observe
 		} else {
 			record.Reason = weir.Exhausted
 		}
@@ -169,15 +169,15 @@ func (s *Service) tell(c *caller, a *asking, took time.Duration) {
 	s.cfg.Observe(&record)
 }
 
-// refuser returns the first question whose limit refused the request, else the first in shadow
+// refuser returns the first descriptor whose limit refused the request, else the first in shadow
 // that would have, nil if there is none.
-func (a *asking) refuser() (would *question) {
-	for i := range a.list {
-		switch q := &a.list[i]; {
-		case q.over && q.mode() != shadow && !a.admitted:
-			return q
-		case q.over && q.mode() == shadow && would == nil:
-			would = q
+func (e *evaluation) refuser() (would *descriptor) {
+	for i := range e.list {
+		switch desc := &e.list[i]; {
+		case desc.over && desc.mode() != shadow && !e.admitted:
+			return desc
+		case desc.over && desc.mode() == shadow && would == nil:
+			would = desc
 		}
 	}
 	return would

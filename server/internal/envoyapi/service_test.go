@@ -31,33 +31,33 @@ func wantFailure(t *testing.T, err error, code codes.Code, part string) {
 
 func TestRefusedRequests(t *testing.T) {
 	w := newWorld(t, Domain{Name: "d", Descriptors: []Descriptor{{Key: "k", Limit: perMinute(5)}}})
-	zero := descriptor("k=1")
+	zero := newDescriptor("k=1")
 	zero.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_MINUTE, UnitMultiplier: wrapperspb.UInt32(0)}
-	unknown := descriptor("k=1")
+	unknown := newDescriptor("k=1")
 	unknown.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}
-	long := descriptor("k=1")
+	long := newDescriptor("k=1")
 	long.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR, UnitMultiplier: wrapperspb.UInt32(41)}
-	negative := descriptor("k=1")
+	negative := newDescriptor("k=1")
 	negative.IsNegativeHits = true
 	for _, tt := range []struct {
 		request *rlsv3.RateLimitRequest
 		part    string
 	}{
-		{&rlsv3.RateLimitRequest{Descriptors: []*rlcommon.RateLimitDescriptor{descriptor("k=1")}}, "the domain is empty"},
+		{&rlsv3.RateLimitRequest{Descriptors: []*rlcommon.RateLimitDescriptor{newDescriptor("k=1")}}, "the domain is empty"},
 		{request(), "there are no descriptors"},
 		{request(make([]*rlcommon.RateLimitDescriptor, 257)...), "may have 256 descriptors"},
-		{request(descriptor("k=1"), descriptor("=1")), "descriptors[1]: an entry has no key"},
+		{request(newDescriptor("k=1"), newDescriptor("=1")), "descriptors[1]: an entry has no key"},
 		{request(zero), "unit_multiplier must be at least 1"},
-		{request(unknown), "the unit 0 is none"},
+		{request(unknown), "unknown unit 0"},
 		{request(long), "40 years"},
 		{request(negative), "is_negative_hits"},
 	} {
 		_, err := w.ask(tt.request)
 		wantFailure(t, err, codes.InvalidArgument, tt.part)
 	}
-	w.want(t, request(descriptor("k=1")), "OK: OK", 4) // nothing was charged
+	w.want(t, request(newDescriptor("k=1")), "OK: OK", 4) // nothing was charged
 	w.client = &identity.Client{Name: "bob", Policies: []string{"api"}}
-	_, err := w.ask(request(descriptor("k=1")))
+	_, err := w.ask(request(newDescriptor("k=1")))
 	wantFailure(t, err, codes.PermissionDenied, "may not use the policy envoy.d")
 }
 
@@ -104,22 +104,22 @@ func TestMatching(t *testing.T) {
 		{"any=x deep=y", 0},
 		{"stranger=x", 0},
 	} {
-		got := w.want(t, request(descriptor(strings.Fields(tt.entries)...)), "OK: OK", max(tt.limit, 1)-1)
+		got := w.want(t, request(newDescriptor(strings.Fields(tt.entries)...)), "OK: OK", max(tt.limit, 1)-1)
 		if limit := got.Statuses[0].CurrentLimit; limit.GetRequestsPerUnit() != tt.limit || (limit == nil) != (tt.limit == 0) {
 			t.Errorf("%s: %v, want %d", tt.entries, limit, tt.limit)
 		}
 	}
-	other := request(descriptor("any=x"))
+	other := request(newDescriptor("any=x"))
 	other.Domain = "stranger"
 	w.want(t, other, "OK: OK", 0)
-	w.want(t, request(descriptor()), "OK: OK", 0)
+	w.want(t, request(newDescriptor()), "OK: OK", 0)
 }
 
 func TestStatus(t *testing.T) {
 	d := tree()
 	d.Headers = true
 	w := newWorld(t, d)
-	got, err := w.ask(request(descriptor("any=x"), descriptor("free=x"), descriptor("stranger=x"), descriptor("long=x")))
+	got, err := w.ask(request(newDescriptor("any=x"), newDescriptor("free=x"), newDescriptor("stranger=x"), newDescriptor("long=x")))
 	must(t, err)
 	want := &rlsv3.RateLimitResponse{
 		OverallCode: rlsv3.RateLimitResponse_OK,
@@ -147,7 +147,7 @@ func TestStatus(t *testing.T) {
 	if text != "RateLimit-Limit=3 RateLimit-Remaining=2 RateLimit-Reset=20 " {
 		t.Error(text)
 	}
-	looked := w.want(t, request(hits(0, descriptor("any=fresh"))), "OK: OK", 3)
+	looked := w.want(t, request(hits(0, newDescriptor("any=fresh"))), "OK: OK", 3)
 	if d := looked.Statuses[0].DurationUntilReset.AsDuration(); d != 20*time.Second {
 		t.Errorf("a window that nobody used ends in %v", d)
 	}
@@ -155,72 +155,72 @@ func TestStatus(t *testing.T) {
 
 func TestHits(t *testing.T) {
 	w := newWorld(t, tree())
-	several := request(descriptor("any=x"), hits(2, descriptor("any=vip")), hits(0, descriptor("long=x")))
+	several := request(newDescriptor("any=x"), hits(2, newDescriptor("any=vip")), hits(0, newDescriptor("long=x")))
 	several.HitsAddend = 3
 	w.want(t, several, "OK: OK,OK,OK", 0, 5, 6)
-	w.want(t, request(descriptor("any=x")), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(hits(0, descriptor("any=x"))), "OK: OK", 0) // who only looks is not over
-	w.want(t, request(hits(math.MaxUint64, descriptor("any=y"))), "OVER_LIMIT: OVER_LIMIT", 3)
-	w.want(t, request(descriptor("shut=x")), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(hits(0, descriptor("shut=x"))), "OK: OK", 0)
+	w.want(t, request(newDescriptor("any=x")), "OVER_LIMIT: OVER_LIMIT", 0)
+	w.want(t, request(hits(0, newDescriptor("any=x"))), "OK: OK", 0) // who only looks is not over
+	w.want(t, request(hits(math.MaxUint64, newDescriptor("any=y"))), "OVER_LIMIT: OVER_LIMIT", 3)
+	w.want(t, request(newDescriptor("shut=x")), "OVER_LIMIT: OVER_LIMIT", 0)
+	w.want(t, request(hits(0, newDescriptor("shut=x"))), "OK: OK", 0)
 	w.now = w.now.Add(20 * time.Second)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 2)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 2)
 }
 
 func TestAllOrNothing(t *testing.T) {
 	w := newWorld(t, tree())
-	w.want(t, request(descriptor("top=x"), descriptor("top=x", "deep=y")), "OK: OK,OK", 8, 1)
-	w.want(t, request(descriptor("top=x"), hits(2, descriptor("top=x", "deep=y"))), "OVER_LIMIT: OK,OVER_LIMIT", 8, 1)
-	w.want(t, request(descriptor("top=x"), descriptor("shut=y")), "OVER_LIMIT: OK,OVER_LIMIT", 8)
-	w.want(t, request(descriptor("top=x")), "OK: OK", 7)
+	w.want(t, request(newDescriptor("top=x"), newDescriptor("top=x", "deep=y")), "OK: OK,OK", 8, 1)
+	w.want(t, request(newDescriptor("top=x"), hits(2, newDescriptor("top=x", "deep=y"))), "OVER_LIMIT: OK,OVER_LIMIT", 8, 1)
+	w.want(t, request(newDescriptor("top=x"), newDescriptor("shut=y")), "OVER_LIMIT: OK,OVER_LIMIT", 8)
+	w.want(t, request(newDescriptor("top=x")), "OK: OK", 7)
 }
 
 func TestCompat(t *testing.T) {
 	d := tree()
 	d.Compat = true
 	w := newWorld(t, d)
-	w.want(t, request(descriptor("top=x"), hits(2, descriptor("top=x", "deep=y"))), "OK: OK,OK", 8, 0)
-	w.want(t, request(descriptor("top=x"), hits(1, descriptor("top=x", "deep=y"))), "OVER_LIMIT: OK,OVER_LIMIT", 7, 0)
-	w.want(t, request(descriptor("top=x")), "OK: OK", 6)
-	w.want(t, request(hits(0, descriptor("top=x", "deep=y"))), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(descriptor("shut=x")), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(hits(0, descriptor("shut=y"))), "OK: OK", 0)
+	w.want(t, request(newDescriptor("top=x"), hits(2, newDescriptor("top=x", "deep=y"))), "OK: OK,OK", 8, 0)
+	w.want(t, request(newDescriptor("top=x"), hits(1, newDescriptor("top=x", "deep=y"))), "OVER_LIMIT: OK,OVER_LIMIT", 7, 0)
+	w.want(t, request(newDescriptor("top=x")), "OK: OK", 6)
+	w.want(t, request(hits(0, newDescriptor("top=x", "deep=y"))), "OVER_LIMIT: OVER_LIMIT", 0)
+	w.want(t, request(newDescriptor("shut=x")), "OVER_LIMIT: OVER_LIMIT", 0)
+	w.want(t, request(hits(0, newDescriptor("shut=y"))), "OK: OK", 0)
 }
 
 func TestShadow(t *testing.T) {
 	w := newWorld(t, tree())
-	w.want(t, request(descriptor("try=x")), "OK: OK", 0)
-	w.want(t, request(descriptor("try=x"), descriptor("any=x")), "OK: OK,OK", 0, 2)
+	w.want(t, request(newDescriptor("try=x")), "OK: OK", 0)
+	w.want(t, request(newDescriptor("try=x"), newDescriptor("any=x")), "OK: OK,OK", 0, 2)
 	d := tree()
 	d.ShadowMode = true
 	w = newWorld(t, d)
-	w.want(t, request(descriptor("shut=x"), descriptor("any=x")), "OK: OVER_LIMIT,OK", 0, 3)
+	w.want(t, request(newDescriptor("shut=x"), newDescriptor("any=x")), "OK: OVER_LIMIT,OK", 0, 3)
 }
 
 func TestQuotaMode(t *testing.T) {
 	w := newWorld(t, tree())
-	both := request(descriptor("one=x"), descriptor("two=x"))
+	both := request(newDescriptor("one=x"), newDescriptor("two=x"))
 	w.want(t, both, "OK: OK,OK", 0, 1)
 	w.want(t, both, "OK: OVER_LIMIT,OK", 0, 0)
 	w.want(t, both, "OVER_LIMIT: OVER_LIMIT,OVER_LIMIT", 0, 0)
-	w.want(t, request(descriptor("one=x"), descriptor("any=x")), "OVER_LIMIT: OVER_LIMIT,OK", 0, 3)
-	w.want(t, request(descriptor("one=y"), descriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
-	w.want(t, request(descriptor("one=y")), "OK: OK", 0) // it was not charged before
+	w.want(t, request(newDescriptor("one=x"), newDescriptor("any=x")), "OVER_LIMIT: OVER_LIMIT,OK", 0, 3)
+	w.want(t, request(newDescriptor("one=y"), newDescriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
+	w.want(t, request(newDescriptor("one=y")), "OK: OK", 0) // it was not charged before
 }
 
 // A counter that is in a request twice is charged for both. A quota that has room for one of
 // them is not exceeded, so the request is admitted.
 func TestTwice(t *testing.T) {
 	twice := func(n uint64, entry string) *rlsv3.RateLimitRequest {
-		return request(hits(n, descriptor(entry)), hits(n, descriptor(entry)))
+		return request(hits(n, newDescriptor(entry)), hits(n, newDescriptor(entry)))
 	}
 	w := newWorld(t, tree())
 	w.want(t, twice(1, "any=x"), "OK: OK,OK", 2, 1)
 	w.want(t, twice(1, "any=x"), "OVER_LIMIT: OK,OVER_LIMIT", 1, 0)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 0) // nothing was charged before
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 0) // nothing was charged before
 	w.want(t, twice(1, "one=x"), "OK: OK,OVER_LIMIT", 0, 0)
 	w.want(t, twice(1, "one=x"), "OVER_LIMIT: OVER_LIMIT,OVER_LIMIT", 0, 0)
-	w.want(t, request(descriptor("two=x"), descriptor("two=x"), descriptor("two=x")), "OK: OK,OK,OVER_LIMIT", 1, 0, 0)
+	w.want(t, request(newDescriptor("two=x"), newDescriptor("two=x"), newDescriptor("two=x")), "OK: OK,OK,OVER_LIMIT", 1, 0, 0)
 	w.want(t, twice(1, "try=x"), "OK: OK,OK", 0, 0)
 }
 
@@ -243,7 +243,7 @@ func (b *busy) Do(ctx context.Context, batch *weir.Batch) error {
 
 // Quotas that others were faster to take are exceeded, and the rest decides.
 func TestQuotaModeUnderLoad(t *testing.T) {
-	all := request(descriptor("one=x"), descriptor("two=x"), descriptor("any=x"))
+	all := request(newDescriptor("one=x"), newDescriptor("two=x"), newDescriptor("any=x"))
 	w := newWorld(t, tree())
 	one := weir.Charge{Policy: w.rules.policies["envoy/d/one"], Key: "3:one1:x", Cost: 1}
 	two := weir.Charge{Policy: w.rules.policies["envoy/d/two"], Key: "3:two1:x", Cost: 2}
@@ -256,9 +256,9 @@ func TestQuotaModeUnderLoad(t *testing.T) {
 
 func TestReplaces(t *testing.T) {
 	w := newWorld(t, tree())
-	w.want(t, request(descriptor("all=x")), "OK: OK", 0)
-	w.want(t, request(descriptor("all=x")), "OVER_LIMIT: OVER_LIMIT", 0)
-	got := w.want(t, request(descriptor("all=x"), descriptor("staff=x")), "OK: OK,OK", 0, 7)
+	w.want(t, request(newDescriptor("all=x")), "OK: OK", 0)
+	w.want(t, request(newDescriptor("all=x")), "OVER_LIMIT: OVER_LIMIT", 0)
+	got := w.want(t, request(newDescriptor("all=x"), newDescriptor("staff=x")), "OK: OK,OK", 0, 7)
 	if got.Statuses[0].CurrentLimit != nil {
 		t.Error("a limit that is replaced is reported")
 	}
@@ -271,18 +271,18 @@ func TestOverride(t *testing.T) {
 		d.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 		return d
 	}
-	w.want(t, request(descriptor("any=x")), "OK: OK", 2)
-	w.want(t, request(brought(10, typev3.RateLimitUnit_MINUTE, descriptor("any=x"))), "OK: OK", 8)
-	w.want(t, request(brought(10, typev3.RateLimitUnit_HOUR, descriptor("any=x"))), "OK: OK", 9)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 0)
-	w.want(t, request(brought(0, typev3.RateLimitUnit_MINUTE, descriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, descriptor("stranger=x"))), "OK: OK", 1)
-	got := w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, descriptor("stranger=x"))), "OK: OK", 0)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 2)
+	w.want(t, request(brought(10, typev3.RateLimitUnit_MINUTE, newDescriptor("any=x"))), "OK: OK", 8)
+	w.want(t, request(brought(10, typev3.RateLimitUnit_HOUR, newDescriptor("any=x"))), "OK: OK", 9)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 0)
+	w.want(t, request(brought(0, typev3.RateLimitUnit_MINUTE, newDescriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
+	w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("stranger=x"))), "OK: OK", 1)
+	got := w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("stranger=x"))), "OK: OK", 0)
 	if got.Statuses[0].CurrentLimit.RequestsPerUnit != 2 {
 		t.Error(got)
 	}
 	for n := range uint32(3 * maxOverrides) {
-		w.want(t, request(brought(n+1, typev3.RateLimitUnit_DAY, descriptor("many=x"))), "OK: OK")
+		w.want(t, request(brought(n+1, typev3.RateLimitUnit_DAY, newDescriptor("many=x"))), "OK: OK")
 	}
 	if n := len(w.service.overrides.list); n > maxOverrides {
 		t.Errorf("%d limits are remembered", n)
@@ -295,16 +295,16 @@ func TestNegativeHits(t *testing.T) {
 		d.NegativeHits, d.Compat = true, compat
 		w := newWorld(t, d)
 		back := func(n uint64) *rlcommon.RateLimitDescriptor {
-			d := hits(n, descriptor("any=x"))
+			d := hits(n, newDescriptor("any=x"))
 			d.IsNegativeHits = true
 			return d
 		}
-		w.want(t, request(hits(3, descriptor("any=x"))), "OK: OK", 0)
+		w.want(t, request(hits(3, newDescriptor("any=x"))), "OK: OK", 0)
 		w.want(t, request(back(2)), "OK: OK", 2)
-		w.want(t, request(descriptor("any=x")), "OK: OK", 1)
+		w.want(t, request(newDescriptor("any=x")), "OK: OK", 1)
 		w.want(t, request(back(100)), "OK: OK", 3) // never more than the limit
-		w.want(t, request(hits(3, descriptor("any=x"))), "OK: OK", 0)
-		w.want(t, request(hits(7, descriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
+		w.want(t, request(hits(3, newDescriptor("any=x"))), "OK: OK", 0)
+		w.want(t, request(hits(7, newDescriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
 		left := uint32(2)
 		if compat { // of those that were refused one counts, and the rest is forgotten
 			left = 1
@@ -313,10 +313,10 @@ func TestNegativeHits(t *testing.T) {
 	}
 }
 
-// Counts outlive a change of numbers, also while a rule is away.
+// Counters survive a change of limits, also while a rule is removed.
 func TestSetKeepsCounts(t *testing.T) {
 	w := newWorld(t, tree())
-	w.want(t, request(hits(3, descriptor("any=x"))), "OK: OK", 0)
+	w.want(t, request(hits(3, newDescriptor("any=x"))), "OK: OK", 0)
 	old := w.rules
 	changed := tree()
 	changed.Descriptors[0].Limit.RequestsPerUnit = 10
@@ -324,12 +324,12 @@ func TestSetKeepsCounts(t *testing.T) {
 	if w.rules.policies["envoy/d/any:vip"] != old.policies["envoy/d/any:vip"] {
 		t.Error("a policy that did not change was made again")
 	}
-	w.want(t, request(descriptor("any=x")), "OK: OK", 6)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 6)
 	w.set(t)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 0)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 0)
 	changed.Descriptors[0].Limit.RequestsPerUnit = 5
 	w.set(t, changed)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 0)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 0)
 }
 
 // forgetful is a limiter that sets numbers, once without saying so.
@@ -349,7 +349,7 @@ func (f *forgetful) Set(ctx context.Context, old, new *weir.Policy) error {
 // If it is not known whether numbers were set, they are set back.
 func TestSetUnknown(t *testing.T) {
 	w := newWorld(t, tree())
-	w.want(t, request(descriptor("any=x")), "OK: OK", 2)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 2)
 	w.limiter = &forgetful{Limiter: w.limiter}
 	changed := tree()
 	changed.Descriptors[0].Limit.RequestsPerUnit = 10
@@ -358,9 +358,9 @@ func TestSetUnknown(t *testing.T) {
 	if err := w.service.Set(context.Background(), rules); !errors.Is(err, weir.ErrUnknown) {
 		t.Fatal(err)
 	}
-	w.want(t, request(descriptor("any=x")), "OK: OK", 1)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 1)
 	w.set(t, changed)
-	w.want(t, request(descriptor("any=x")), "OK: OK", 7)
+	w.want(t, request(newDescriptor("any=x")), "OK: OK", 7)
 }
 
 // failing is a limiter that cannot decide.
@@ -377,13 +377,13 @@ func (f failing) Take(context.Context, *weir.Policy, string, int64) (weir.Decisi
 func TestStoreDown(t *testing.T) {
 	w := newWorld(t, tree())
 	w.limiter = failing{err: errors.New("the secret")}
-	_, err := w.ask(request(descriptor("any=x")))
+	_, err := w.ask(request(newDescriptor("any=x")))
 	wantFailure(t, err, codes.Unavailable, "no decision could be made")
 	if strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	w.limiter = failing{reason: weir.StoreDown}
-	_, err = w.ask(request(descriptor("any=x")))
+	_, err = w.ask(request(newDescriptor("any=x")))
 	wantFailure(t, err, codes.Unavailable, "no decision could be made")
 	if len(w.records) > 0 {
 		t.Error("what was not decided was observed")
@@ -393,16 +393,16 @@ func TestStoreDown(t *testing.T) {
 func TestObserved(t *testing.T) {
 	w := newWorld(t, tree())
 	w.client = &identity.Client{Name: "edge"}
-	w.want(t, request(descriptor("any=x")), "OK: OK")
-	w.want(t, request(descriptor("any=x"), hits(8, descriptor("any=vip"))), "OVER_LIMIT: OK,OVER_LIMIT")
-	w.want(t, request(hits(2, descriptor("try=x")), descriptor("any=y")), "OK: OK,OK") // in shadow
-	w.want(t, request(hits(2, descriptor("try=x")), descriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
-	w.want(t, request(hits(2, descriptor("one=x")), descriptor("two=x")), "OK: OVER_LIMIT,OK") // one quota has room
+	w.want(t, request(newDescriptor("any=x")), "OK: OK")
+	w.want(t, request(newDescriptor("any=x"), hits(8, newDescriptor("any=vip"))), "OVER_LIMIT: OK,OVER_LIMIT")
+	w.want(t, request(hits(2, newDescriptor("try=x")), newDescriptor("any=y")), "OK: OK,OK") // in shadow
+	w.want(t, request(hits(2, newDescriptor("try=x")), newDescriptor("shut=x")), "OVER_LIMIT: OK,OVER_LIMIT")
+	w.want(t, request(hits(2, newDescriptor("one=x")), newDescriptor("two=x")), "OK: OVER_LIMIT,OK") // one quota has room
 	d := tree()
 	d.ShadowMode = true
 	w.set(t, d)
-	w.want(t, request(descriptor("any=x")), "OK: OK")
-	w.want(t, request(hits(8, descriptor("any=vip"))), "OK: OVER_LIMIT")
+	w.want(t, request(newDescriptor("any=x")), "OK: OK")
+	w.want(t, request(hits(8, newDescriptor("any=vip"))), "OK: OVER_LIMIT")
 	for i, want := range []struct {
 		allowed bool
 		reason  weir.Reason
@@ -454,7 +454,7 @@ func TestCompileTellsEveryProblem(t *testing.T) {
 		{Name: "d"},
 		{},
 	}, nil)
-	for _, part := range []string{"needs a key", `"d k "`, "the unit 0", "40 years", "needs a name"} {
+	for _, part := range []string{"needs a key", `"d k "`, "unknown unit 0", "40 years", "needs a name"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v, want %q in it", err, part)
 		}

@@ -9,8 +9,8 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// Unit is a unit of time. Its numbers are those of the protocol, both in requests and in
-// answers, and not in the order of length.
+// Unit is a unit of time. Its values are those of the protocol, both in requests and in responses,
+// and not in order of length.
 type Unit int32
 
 // The units.
@@ -24,7 +24,7 @@ const (
 	Week   = Unit(rlsv3.RateLimitResponse_RateLimit_WEEK)
 )
 
-// Those of requests have the same numbers, or this does not compile. They have no week yet.
+// A compile-time check that the units of requests have the same values. They have no week yet.
 var _ = [1]struct{}{}[int32(rlsv3.RateLimitResponse_RateLimit_YEAR)-int32(typev3.RateLimitUnit_YEAR)]
 
 const day = 24 * time.Hour
@@ -60,12 +60,12 @@ type period struct {
 	times uint32 // at least 1
 }
 
-// length returns how long a period is, or why there is none.
+// length returns the duration of a period.
 func (p period) length() (time.Duration, error) {
 	unit := units[p.unit].length
 	switch {
 	case unit == 0:
-		return 0, fmt.Errorf("the unit %d is none that is known", p.unit)
+		return 0, fmt.Errorf("unknown unit %d", p.unit)
 	case p.times == 0:
 		return 0, fmt.Errorf("unit_multiplier must be at least 1")
 	case int64(p.times) > math.MaxInt64/int64(unit):

@@ -6,22 +6,22 @@
 //	…
 //	err := s.Shutdown(ctx)
 //
-// It knows how calls come in and how they end, and not what they are about: the services
-// are those of its neighbours, and whoever wires them says how callers are let in.
+// It has the transport, authentication hooks and shutdown; the services are implemented by the
+// neighbouring packages, and their Enter functions authenticate callers.
 //
 // # Guarantees
 //
-//   - Each call of a service is let in by its Enter before the service sees it. Its
+//   - Each call of a service is authenticated by its Enter before the service is called. Its
 //     message, of 64 KiB at most, has been decoded by then: grpc-go does that first.
 //   - Errors of package connect become those of gRPC with the same code and message.
-//   - A refusal to let somebody try again soon says when: RetryInfo, QuotaFailure and the
-//     trailer grpc-retry-pushback-ms. A decision that is a reply has no details.
-//   - Shutdown loses no call that came before callers heard of it (GOAWAY).
+//   - The error of a throttled caller has the time to wait: RetryInfo, QuotaFailure and the
+//     trailer grpc-retry-pushback-ms. A decision is a reply and has no details.
+//   - Shutdown loses no call that was sent before the caller received GOAWAY.
 //   - A service that panics fails that call alone.
-//   - A call whose caller traces it, or that is sampled, has a span; health has none.
+//   - A call that is traced by its caller, or sampled, has a span; health has none.
 //
-// Health (grpc.health.v1) is open to everybody, as /healthz is. Reflection is off unless
-// asked for, and then only for those who may call.
+// Health (grpc.health.v1) needs no authentication, like /healthz. Reflection is off by default,
+// and needs authentication.
 //
 // # Limits
 //

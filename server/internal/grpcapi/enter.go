@@ -13,9 +13,9 @@ import (
 	"github.com/weirlimit/weir/internal/otlp"
 )
 
-// unary stands around each call.
+// unary is the interceptor of each unary call.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
-	service := s.services[info.Server] // nil for health, which is for everybody
+	service := s.services[info.Server] // nil for health, which needs no authentication
 	var span *otlp.Span
 	if service != nil {
 		span = s.trace(ctx, info.FullMethod)
@@ -32,24 +32,24 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 			return nil, err
 		}
 	}
-	s.settle(c)
+	s.markProven(c)
 	if reply, err = next(ctx, req); err != nil {
 		return nil, s.failed(info.FullMethod, err)
 	}
 	return reply, nil
 }
 
-// enter lets a caller in.
+// enter authenticates a caller.
 func (s *Server) enter(ctx context.Context, c *caller, service *Service) (context.Context, error) {
-	inside, no := service.Enter(ctx, identity.Shown{Token: token(ctx), Names: c.names, Address: c.address})
-	if no != nil {
-		return nil, refused(ctx, no)
+	inside, err := service.Enter(ctx, identity.Credentials{Token: token(ctx), Names: c.names, Address: c.address})
+	if err != nil {
+		return nil, refused(ctx, err)
 	}
 	return inside, nil
 }
 
-// token returns what a call brings to prove who sent it. Who brings two brings none: they
-// may come from two sources, of which one was to be believed.
+// token returns the bearer token of a call. A call with two authorization values has none: one
+// of them may have been added by another party.
 func token(ctx context.Context) string {
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) == 1 {
 		return identity.Bearer(values[0])
@@ -57,15 +57,15 @@ func token(ctx context.Context) string {
 	return ""
 }
 
-// settle notes that a connection is in use.
-func (s *Server) settle(c *caller) {
-	if !c.settled.Load() {
-		c.settled.Store(true)
-		s.settled(c.conn)
+// markProven reports the connection of an authenticated call to Config.Proven.
+func (s *Server) markProven(c *caller) {
+	if !c.proven.Load() {
+		c.proven.Store(true)
+		s.proven(c.conn)
 	}
 }
 
-// recovered answers when a service panicked. What it panicked with is for the log alone.
+// recovered logs a service's panic and returns the error for the caller, which has no details.
 func (s *Server) recovered(method string, panicked any) error {
 	s.log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")

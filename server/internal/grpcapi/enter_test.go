@@ -36,7 +36,7 @@ func with(pairs ...string) context.Context {
 
 func TestWhoMayCall(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	for _, tt := range []struct {
 		name   string
@@ -50,7 +50,7 @@ func TestWhoMayCall(t *testing.T) {
 		{"any case", []string{"Authorization", "bearer " + apitest.Alice}, "default", codes.OK, ""},
 		{"bob", []string{"authorization", "Bearer " + apitest.Bob}, "default", codes.OK, ""},
 		{"bob where he may not", []string{"authorization", "Bearer " + apitest.Bob}, "secret", codes.PermissionDenied, "the client bob may not use"},
-		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "no client token that is known"},
+		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "unknown client token"},
 		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
@@ -68,7 +68,7 @@ func TestWhoMayCall(t *testing.T) {
 
 func TestReservationsHaveOwners(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	alice, bob := with("authorization", "Bearer "+apitest.Alice), with("authorization", "Bearer "+apitest.Bob)
 	held, err := client.Reserve(alice, &weirv1.ReserveRequest{Policy: "default", Key: "k"})
@@ -79,10 +79,10 @@ func TestReservationsHaveOwners(t *testing.T) {
 	must(t, err)
 }
 
-// Who brings too many wrong tokens has to wait, and is told how long in all three ways.
+// A caller with too many wrong tokens is throttled, and gets the time to wait in all three ways.
 func TestThrottle(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := w.limiter(t)
 	ctx := with("authorization", "Bearer "+apitest.Wrong)
 	var (

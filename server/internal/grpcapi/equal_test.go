@@ -61,7 +61,7 @@ func (p *pair) step() {
 	case 6, 7:
 		p.reserve()
 	default:
-		p.settle()
+		p.markProven()
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *pair) reserve() {
 }
 
 // settle ends or renews a reservation, old ones too: they must stay ended.
-func (p *pair) settle() {
+func (p *pair) markProven() {
 	id := [2]string{"?", "?"}
 	if n := len(p.held); n > 0 {
 		id = p.held[p.dice.IntN(n)]

@@ -15,8 +15,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// failed returns a service's error the way gRPC sends it. The codes of connect are those of
-// gRPC.
+// failed converts a service's error to a gRPC status. Connect's codes are those of gRPC.
 func (s *Server) failed(method string, err error) error {
 	if problem, ok := errors.AsType[*connect.Error](err); ok {
 		return status.Error(codes.Code(problem.Code()), problem.Message())
@@ -28,8 +27,8 @@ func (s *Server) failed(method string, err error) error {
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
 }
 
-// refused answers who may not come in. What is set beside it is lost only if the caller is
-// gone.
+// refused returns the status of a failed authentication. Errors of SetHeader are ignored: they
+// mean that the caller is gone.
 func refused(ctx context.Context, r *identity.Refusal) error {
 	switch r.Status {
 	case http.StatusUnauthorized:
@@ -41,8 +40,8 @@ func refused(ctx context.Context, r *identity.Refusal) error {
 	return status.Error(codes.PermissionDenied, r.Problem)
 }
 
-// exhausted is a refusal that says when to come again, in all ways that clients of gRPC
-// look for: the details for those that retry by themselves, the trailer for grpc-go.
+// exhausted returns a status with the time to wait, in both ways that gRPC clients support: the
+// status details, and the trailer grpc-retry-pushback-ms of grpc-go's automatic retries.
 func exhausted(ctx context.Context, r *identity.Refusal) error {
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(identity.Pushback, r.PushbackMillis()))
 	return status.ErrorProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: r.Problem, Details: r.Details()})

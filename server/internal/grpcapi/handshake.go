@@ -13,24 +13,24 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 )
 
-// handshake begins connections, with TLS if the listener's are of that kind, and notes once
-// what each call would otherwise have to find out.
+// handshake runs the TLS handshake, if the listener's connections have TLS, and stores what each
+// call needs to know of its connection.
 type handshake struct{}
 
 var _ credentials.TransportCredentials = handshake{}
 
-// caller is what is known of a connection. It is what peer.Peer has as AuthInfo.
+// caller describes a connection. It is the AuthInfo of peer.Peer.
 type caller struct {
 	conn    net.Conn    // without TLS; set once, like the next two
 	names   []string    // in its certificate
 	address string      // of the other end
-	settled atomic.Bool // a call was let in
+	proven  atomic.Bool // a call was authenticated
 }
 
-// AuthType is what grpc-go calls the way of proving who one is.
+// AuthType implements credentials.AuthInfo.
 func (*caller) AuthType() string { return "weir" }
 
-// errNotHTTP2 is for callers who speak TLS, but did not agree on HTTP/2.
+// errNotHTTP2 is the error of a TLS handshake that did not negotiate HTTP/2.
 var errNotHTTP2 = errors.New("grpcapi: the caller did not ask for HTTP/2 (ALPN h2)")
 
 // ServerHandshake is called once for each connection, which has a deadline then.
@@ -51,7 +51,7 @@ func (handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 	return raw, c, nil
 }
 
-// ClientHandshake is for clients, which this is not.
+// ClientHandshake is not supported: this is a server.
 func (handshake) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.ErrUnsupported
 }
@@ -65,7 +65,7 @@ func (h handshake) Clone() credentials.TransportCredentials { return h }
 // OverrideServerName is for clients.
 func (handshake) OverrideServerName(string) error { return nil }
 
-// callerOf returns what is known of a call's connection.
+// callerOf returns the caller of a call's connection.
 func callerOf(ctx context.Context) *caller {
 	p, _ := peer.FromContext(ctx) // grpc-go puts it there
 	return p.AuthInfo.(*caller)

@@ -63,12 +63,12 @@ func (w *world) startPipes(t *testing.T) *pipes {
 
 // watcher is a client that speaks HTTP/2 and makes no calls.
 type watcher struct {
-	deaf     bool // to the server's probes
-	framer   *http2.Framer
-	out      chan func() error // frames to write: who reads must not wait for that
-	farewell string            // what the last GOAWAY said; set before ended is closed, like code
-	code     http2.ErrCode
-	ended    chan struct{} // is closed when the connection is
+	deaf      bool // to the server's probes
+	framer    *http2.Framer
+	out       chan func() error // frames to write: who reads must not wait for that
+	debugData string            // what the last GOAWAY said; set before ended is closed, like code
+	code      http2.ErrCode
+	ended     chan struct{} // is closed when the connection is
 }
 
 func newWatcher(t *testing.T, p *pipes, deaf bool) *watcher {
@@ -125,7 +125,7 @@ func (c *watcher) listen() {
 				c.out <- func() error { return c.framer.WritePing(true, data) }
 			}
 		case *http2.GoAwayFrame:
-			c.farewell, c.code = string(f.DebugData()), f.ErrCode
+			c.debugData, c.code = string(f.DebugData()), f.ErrCode
 		}
 	}
 }
@@ -151,17 +151,17 @@ func TestProbesTooOften(t *testing.T) {
 			c.probe()
 		}
 		if !c.isOpen() {
-			t.Fatalf("who probes every %v is told %v %q", minProbe, c.code, c.farewell)
+			t.Fatalf("probes every %v: the connection ended with %v %q", minProbe, c.code, c.debugData)
 		}
 		for range 10 {
 			time.Sleep(minProbe - time.Second)
 			c.probe()
 		}
 		if c.isOpen() {
-			t.Fatal("who probes too often may go on")
+			t.Fatal("the connection survives frequent probes")
 		}
-		if c.code != http2.ErrCodeEnhanceYourCalm || c.farewell != "too_many_pings" {
-			t.Errorf("who probes too often is told %v %q", c.code, c.farewell)
+		if c.code != http2.ErrCodeEnhanceYourCalm || c.debugData != "too_many_pings" {
+			t.Errorf("probes too often: the connection ended with %v %q", c.code, c.debugData)
 		}
 	})
 }
@@ -169,10 +169,10 @@ func TestProbesTooOften(t *testing.T) {
 // A connection without calls ends after a while, and one whose other end is gone sooner.
 func TestIdleConnections(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		deaf  bool
-		after time.Duration
-		told  string
+		name   string
+		deaf   bool
+		after  time.Duration
+		reason string
 	}{
 		{"idle", false, idleTime, "max_idle"},
 		{"gone", true, probeAfter + probeTime, ""},
@@ -185,8 +185,8 @@ func TestIdleConnections(t *testing.T) {
 				if took := time.Since(began); took < tt.after || took > tt.after+time.Second {
 					t.Errorf("ended after %v, want %v", took, tt.after)
 				}
-				if c.code != http2.ErrCodeNo || c.farewell != tt.told {
-					t.Errorf("told %v %q, want %q", c.code, c.farewell, tt.told)
+				if c.code != http2.ErrCodeNo || c.debugData != tt.reason {
+					t.Errorf("ended with %v %q, want %q", c.code, c.debugData, tt.reason)
 				}
 			})
 		})

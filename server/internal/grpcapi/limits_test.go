@@ -66,21 +66,21 @@ func TestConcurrentCalls(t *testing.T) {
 func TestSettled(t *testing.T) {
 	w := newWorld(t, nil)
 	conns := make(chan net.Conn, 10)
-	w.cfg.Settled = func(c net.Conn) { conns <- c }
+	w.cfg.Proven = func(c net.Conn) { conns <- c }
 	client := w.limiter(t)
 	for range 3 {
 		_, err := client.Check(context.Background(), &weirv1.CheckRequest{Policy: "default", Key: "k"})
 		must(t, err)
 	}
 	if len(conns) != 1 {
-		t.Errorf("told %d times", len(conns))
+		t.Errorf("Proven was called %d times", len(conns))
 	}
 }
 
 // Health is for everybody, and follows readiness.
 func TestHealth(t *testing.T) {
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	client := grpc_health_v1.NewHealthClient(dial(t, w.start(t)))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -140,7 +140,7 @@ func TestReflection(t *testing.T) {
 	wantCode(t, err, codes.Unimplemented, "")
 
 	w := newWorld(t, nil)
-	w.state.Door = apitest.Door(t)
+	w.state.Authenticator = apitest.Authenticator(t)
 	w.cfg.Reflection = true
 	_, err = ask(w, context.Background())
 	wantCode(t, err, codes.Unauthenticated, "a token is needed")

@@ -52,7 +52,7 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	must(t, err)
 	g, err := guard.New(l, rules)
 	must(t, err)
-	w.state = &connectapi.State{Rules: rules, Door: &identity.Door{}}
+	w.state = &connectapi.State{Rules: rules, Authenticator: &identity.Authenticator{}}
 	w.service = connectapi.NewService(connectapi.Config{Guard: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)})
 	w.cfg = Config{
 		Services: []Service{{Desc: &weirv1.LimiterService_ServiceDesc, Server: w.service, Enter: w.enter}},
@@ -69,9 +69,9 @@ func (w *world) observe(r *guard.Record) {
 	}
 }
 
-func (w *world) enter(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal) {
-	client, no := w.state.Door.Who(shown)
-	return connectapi.WithCaller(ctx, w.state, client), no
+func (w *world) enter(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
+	client, err := w.state.Authenticator.Authenticate(credentials)
+	return connectapi.WithCaller(ctx, w.state, client), err
 }
 
 // start serves w on a real socket until the test ends and returns its address.

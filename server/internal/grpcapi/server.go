@@ -22,25 +22,25 @@ type Config struct {
 	Services []Service
 	Log      *slog.Logger
 
-	// Settled, if set, is told a connection when its first call was let in. It may be
-	// told twice.
-	Settled func(net.Conn)
+	// Proven, if set, is called with a connection after its first authenticated call. It may be
+	// called twice for a connection.
+	Proven func(net.Conn)
 
-	// Reflection lets callers ask what there is to call. The default is off.
+	// Reflection enables server reflection. The default is off.
 	Reflection bool
 
-	// Tracer, if set, gets a span for each call of a service that is sampled.
+	// Tracer, if set, receives a span for each sampled call of a service.
 	Tracer *otlp.Exporter
 }
 
-// Service is something to call.
+// Service is a gRPC service with its authentication.
 type Service struct {
 	Desc   *grpc.ServiceDesc
-	Server any // a pointer to what has the service's methods
+	Server any // a pointer to the service's implementation
 
-	// Enter lets a caller in and returns the context of the call, in which the service
-	// finds what it needs. It is asked once for each call.
-	Enter func(ctx context.Context, shown identity.Shown) (context.Context, *identity.Refusal)
+	// Enter authenticates a caller and returns the context for the service's method. It is
+	// called once for each call.
+	Enter func(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal)
 }
 
 // Sizes and times: see the package comment.
@@ -58,11 +58,11 @@ const (
 	graceTime   = 10 * time.Second
 	probeAfter  = time.Minute // of silence
 	probeTime   = 10 * time.Second
-	minProbe    = 10 * time.Second // between those of a caller
+	minProbe    = 10 * time.Second // between the probes of a caller
 )
 
-// workers is how many goroutines stay, from call to call: their stacks have grown, which takes
-// a new one a tenth of a call's time. Calls beyond that have goroutines of their own.
+// workers is the number of goroutines that are reused for calls: their stacks have grown already,
+// which takes a new goroutine a tenth of a call's time. Further calls start new goroutines.
 const workers = 64
 
 // Server answers calls. Make one with New.
@@ -72,22 +72,22 @@ type Server struct {
 	first    *Service
 	log      *slog.Logger
 	tracer   *otlp.Exporter
-	settled  func(net.Conn)
+	proven   func(net.Conn)
 	health   *health.Server
 
-	// stopping ends when the server begins to stop, and with it streams.
+	// stopping is canceled when the server begins to stop. It ends streams.
 	stopping  context.Context
 	beginStop context.CancelFunc
-	streams   atomic.Int64 // that are open
+	streams   atomic.Int64 // open streams
 }
 
 // New returns a server that is not ready.
 func New(cfg Config) *Server {
 	s := &Server{
-		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, settled: cfg.Settled, health: health.NewServer(),
+		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, proven: cfg.Proven, health: health.NewServer(),
 	}
-	if s.settled == nil {
-		s.settled = func(net.Conn) {}
+	if s.proven == nil {
+		s.proven = func(net.Conn) {}
 	}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(s.options()...)
@@ -127,11 +127,11 @@ func (s *Server) options() []grpc.ServerOption {
 	}
 }
 
-// Serve answers what comes to a listener, whose connections may be those of crypto/tls. It
-// returns nil once the server was told to stop.
+// Serve serves a listener, whose connections may be those of crypto/tls. It returns nil after
+// Shutdown or Close.
 func (s *Server) Serve(l net.Listener) error { return s.grpc.Serve(l) }
 
-// SetReady has the health service say whether the server is ready.
+// SetReady sets the status that the health service reports.
 func (s *Server) SetReady(ready bool) {
 	status := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if ready {
@@ -143,8 +143,8 @@ func (s *Server) SetReady(ready bool) {
 	}
 }
 
-// Shutdown tells callers to go elsewhere and waits until the calls that came before have
-// their answers. When ctx ends, the rest is cut off, and ctx's error returned.
+// Shutdown sends GOAWAY to all connections and waits until the calls in flight are answered. When
+// ctx ends, the remaining calls are aborted, and ctx's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.SetReady(false)
 	s.beginStop()
@@ -163,7 +163,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Close cuts all calls off.
+// Close aborts all calls.
 func (s *Server) Close() error {
 	s.beginStop()
 	s.grpc.Stop()

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxStreams is how many streams may be open at once, on all connections: they are for the
-// few who watch health or look around, and each is held for as long as its caller likes.
+// maxStreams is the maximum number of open streams on all connections. Only health's Watch and
+// reflection use streams, and their callers decide how long a stream stays open.
 const maxStreams = 256
 
-// stream stands around health's Watch, which everybody may call, and reflection, which is
-// for those who may call the first service.
+// stream is the interceptor of health's Watch, which everybody may call, and of reflection, which
+// needs the authentication of the first service.
 func (s *Server) stream(server any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -31,7 +31,7 @@ func (s *Server) stream(server any, ss grpc.ServerStream, info *grpc.StreamServe
 			return err
 		}
 	}
-	s.settle(c)
+	s.markProven(c)
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
@@ -46,8 +46,8 @@ type endingStream struct {
 
 func (e *endingStream) Context() context.Context { return e.ctx }
 
-// RecvMsg gives up when the server stops. Then the stream ends, and with it the goroutine
-// that still waits.
+// RecvMsg returns when the server stops. Then the stream ends, and with it the goroutine that
+// still waits for a message.
 func (e *endingStream) RecvMsg(m any) error {
 	got := make(chan error, 1)
 	go func() { got <- e.ServerStream.RecvMsg(m) }()

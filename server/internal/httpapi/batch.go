@@ -38,7 +38,7 @@ func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 	s.writeBatch(w, verdicts)
 }
 
-// checkBatch decides on all checks. The verdicts may be in s.
+// checkBatch decides all checks. The verdicts may be in s.
 func (a *api) checkBatch(ctx context.Context, s *scratch) ([]guard.Verdict, error) {
 	b := &s.batch
 	if s.request.atomic {
@@ -62,8 +62,8 @@ func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []guard.Verdict) {
 	writeJSON(w, s.out)
 }
 
-// pause gives others their turn after some checks of a batch: on a busy machine short
-// requests would wait for a thousand.
+// pause yields the processor after some checks of a batch, so that short requests on a busy
+// machine do not wait for a batch of a thousand.
 func pause(check int) {
 	if check%64 == 63 {
 		runtime.Gosched()
@@ -81,7 +81,7 @@ func (s *State) findAll(w http.ResponseWriter, c *identity.Client, req *request)
 			problem.Write(w)
 			return false
 		case x.Peek && req.atomic:
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("checks[%d]: a check that only looks cannot be part of an atomic batch", i))
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("checks[%d]: a check with peek cannot be part of an atomic batch", i))
 			return false
 		}
 		x.Rule, x.Query.Client = rule, nameOf(c)

@@ -18,7 +18,7 @@ import (
 // maxBody is the greatest length of a request body.
 const maxBody = 64 << 10
 
-// scratch is the memory of one request, used again by later ones.
+// scratch is the pooled memory of one request.
 type scratch struct {
 	body    bytes.Buffer
 	out     []byte
@@ -30,7 +30,7 @@ type scratch struct {
 var scratches = sync.Pool{New: func() any { return &scratch{out: make([]byte, 0, 256)} }}
 
 func (s *scratch) free() {
-	s.request, s.record = request{}, guard.Record{} // no key outlives its request
+	s.request, s.record = request{}, guard.Record{} // so that the pool retains no keys
 	s.batch.free()
 	scratches.Put(s)
 }
@@ -64,10 +64,10 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, s.out)
 }
 
-// contentJSON is shared by all answers, so nobody may append to it.
+// contentJSON is shared by all responses and must not be modified.
 var contentJSON = []string{"application/json"}
 
-// decide has the guard decide.
+// decide has the guard decide a request.
 func (a *api) decide(r *http.Request, rule *guard.Rule, req *request) (v guard.Verdict, took time.Duration, err error) {
 	began := time.Now()
 	if req.peek {
@@ -78,13 +78,13 @@ func (a *api) decide(r *http.Request, rule *guard.Rule, req *request) (v guard.V
 	return v, time.Since(began) - v.Waited, err
 }
 
-// tell reports a decision to those who watch.
+// tell reports a decision to the observer.
 func (a *api) tell(s *scratch, q *guard.Query, peek bool, v *guard.Verdict, took time.Duration) {
 	s.record = guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 	a.observe(&s.record)
 }
 
-// setHeaders sets what clients of HTTP APIs look for.
+// setHeaders sets the rate limit headers.
 func (s *State) setHeaders(h http.Header, v *guard.Verdict) {
 	if v.Limit < 0 {
 		return
@@ -115,7 +115,7 @@ func readBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer) bool {
 		return false
 	}
 	from := r.Body
-	if r.ContentLength < 0 || r.ContentLength > maxBody { // else net/http itself lets no more through
+	if r.ContentLength < 0 || r.ContentLength > maxBody { // otherwise net/http limits the body
 		from = http.MaxBytesReader(w, r.Body, maxBody)
 	}
 	body.Reset()
@@ -143,15 +143,15 @@ func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, policy stri
 	switch {
 	case errors.Is(err, guard.ErrGone):
 		writeProblem(w, http.StatusNotFound, "the reservation's policy does not exist any more, and with it nothing is held")
-	case r.Context().Err() != nil: // the caller left; nobody is to blame and nobody reads this
-		writeProblem(w, http.StatusServiceUnavailable, "the request was given up")
+	case r.Context().Err() != nil: // the caller is gone and will not read this
+		writeProblem(w, http.StatusServiceUnavailable, "the request was canceled")
 	default:
 		a.log.Error("no decision", "policy", policy, "error", err)
 		writeProblem(w, http.StatusServiceUnavailable, "no decision could be made; the daemon's log says why")
 	}
 }
 
-// inputProblem says what is wrong with a request, if something is.
+// inputProblem returns the problem of an invalid request.
 func inputProblem(policy string, err error) (string, bool) {
 	var badQuery *guard.InputError
 	switch {

@@ -26,7 +26,7 @@ var (
 	renewForm   = form{"a renewal", []string{"id", "ttl_ms"}}
 )
 
-// How much a request may bring.
+// Maximum sizes of a request.
 const (
 	maxChecks = 1000 // of a batch
 	maxKeys   = 16
@@ -47,7 +47,7 @@ type request struct {
 	unitCost [4]guard.Cost
 }
 
-// batchItems are the checks of a batch. Its memory is used again.
+// batchItems are the checks of a batch. Its memory is reused.
 type batchItems struct {
 	policies [][]byte // may point into the body
 	items    []guard.Item
@@ -61,8 +61,8 @@ func (b *batchItems) free() {
 	b.policies, b.items, b.one = b.policies[:0], b.items[:0], request{}
 }
 
-// read reads a check and adds it. What is in the memory of one is copied: the next check
-// uses it again.
+// read reads a check and adds it. Data in the memory of one is copied, because the next check
+// reuses it.
 func (b *batchItems) read(s *scanner) error {
 	b.one = request{}
 	if err := b.one.object(s, &checkForm); err != nil {
@@ -75,8 +75,8 @@ func (b *batchItems) read(s *scanner) error {
 	return nil
 }
 
-// decode reads a body, strictly: what two parsers could understand differently is an
-// error, and so is what weir does not understand. It returns an *inputError.
+// decode reads a body, strictly: anything that parsers could interpret differently is an error, and
+// so are unknown fields. It returns an *inputError.
 func (req *request) decode(f *form, body []byte) error {
 	s := scanner{text: body}
 	if err := req.object(&s, f); err != nil {
@@ -112,8 +112,8 @@ func (req *request) object(s *scanner, f *form) error {
 	return nil
 }
 
-// missing says that a field is not there. For a body it says no more; the checks of a
-// batch are told apart by where they begin.
+// missing returns the error of a missing field. For a check of a batch it has the offset of the
+// check.
 func (s *scanner) missing(start int, name, what string) error {
 	if start > 0 {
 		s.space()

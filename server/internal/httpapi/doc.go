@@ -1,4 +1,4 @@
-// Package httpapi speaks the daemon's JSON protocol over HTTP.
+// Package httpapi serves the daemon's JSON API over HTTP.
 //
 //	POST /v1/check    {"policy","key","cost"?,"peek"?} -> 200 with a decision
 //	GET  /healthz     200 while the process runs; /healthcheck is the same
@@ -8,9 +8,9 @@
 // # Guarantees
 //
 //   - A decision is a 200, admitted or refused; all its fields are always there.
-//   - Whatever is not a decision is a problem (RFC 9457). A 4xx has charged
-//     nothing; a 503 means that the limiter could not say, and may have charged.
-//   - A body means one thing or is refused: fields twice, names in other letter
+//   - Errors are problems (RFC 9457). A 4xx has charged nothing; a 503 means that no decision
+//     could be made, and may have charged.
+//   - Ambiguous bodies are refused: duplicate fields, names in other letter
 //     case, text after the object and broken Unicode are all errors.
 //   - Keys appear in no header and in no log above debug level.
 //   - Pages of other origins cannot charge (http.CrossOriginProtection), nor can
@@ -18,6 +18,5 @@
 //
 // # Limits
 //
-// A body is at most 64 KiB and is never decompressed. The package knows no
-// clients yet, so it must be served on loopback only; package server sees to that.
+// A body is at most 64 KiB and is never decompressed.
 package httpapi

@@ -11,10 +11,9 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// forward answers /v1/auth/{policy}: whether a proxy may let a request pass. What the
-// request costs is 1. The policy is the path's, whatever headers say. Who pays, and what
-// was asked for, is what a proxy's headers say if the proxy is trusted; otherwise it is
-// the address of whoever called.
+// forward answers /v1/auth/{policy}: whether a proxy may let a request pass. The cost is 1, and the
+// policy is that of the path. The rate-limit key and the attributes come from the headers of a
+// trusted proxy; for other callers, the key is their address.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	state := a.state()
 	client, trusted, ok := state.asker(w, r)
@@ -45,9 +44,9 @@ func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	writePass(w, &v, refusal)
 }
 
-// asker returns who asks: a trusted proxy, whose identity is its address, because the token
-// in its request is its client's, or a client. If it is neither, it answers with a problem
-// and returns false.
+// asker returns the caller: a client, or nil for a trusted proxy, which is identified by its address,
+// because the token in its request is that of its own client. If it is neither, asker answers
+// with a problem and returns false.
 func (s *State) asker(w http.ResponseWriter, r *http.Request) (c *identity.Client, trusted, ok bool) {
 	if s.Proxies.TrustsPeer(r.RemoteAddr) {
 		return nil, true, true
@@ -56,7 +55,7 @@ func (s *State) asker(w http.ResponseWriter, r *http.Request) (c *identity.Clien
 	return c, false, ok
 }
 
-// writePass tells the proxy whether the request may pass.
+// writePass answers the proxy.
 func writePass(w http.ResponseWriter, v *guard.Verdict, refusal int) {
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
@@ -69,8 +68,7 @@ func writePass(w http.ResponseWriter, v *guard.Verdict, refusal int) {
 	problem.Write(w)
 }
 
-// refusalStatus returns the status that the proxy wants for a refusal, 0 for whatever
-// fits it.
+// refusalStatus returns the status that the proxy requests for refusals, 0 for the default.
 func refusalStatus(r *http.Request) (int, bool) {
 	if r.URL.RawQuery == "" {
 		return 0, true
@@ -86,12 +84,12 @@ func refusalStatus(r *http.Request) (int, bool) {
 	return 0, false
 }
 
-// identify fills the query with who pays, and the attributes of the request that the proxy
-// asks about: ip, method, host and path.
+// identify sets the query's rate-limit key, and the attributes of the proxied request: ip, method,
+// host and path.
 func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	q := &req.query
 	q.Cost = 1
-	from := "unknown" // who cannot be told apart shares
+	from := "unknown" // callers without an address share a key
 	if addr, ok := s.Proxies.Client(r.RemoteAddr, r.Header); ok {
 		from = s.Proxies.Key(addr)
 	}
@@ -121,9 +119,9 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	}
 }
 
-// fit returns a value that can be a key: one that is too long is replaced by its hash. A
-// caller of /v1/check is told to hash by itself, but a proxy passes on what its clients
-// send, and they may have long paths and tokens.
+// fit returns a value that can be a key: one that is too long is replaced by its hash. Callers of
+// /v1/check must hash long keys themselves, but a proxy passes on paths and tokens of its clients,
+// which can be long.
 func fit(value string) string {
 	if len(value) <= weir.MaxKeyBytes {
 		return value

@@ -16,26 +16,26 @@ import (
 // Config is what New needs. All fields are required.
 type Config struct {
 	Guard   *guard.Guard
-	State   func() *State // what holds now; a request asks once
+	State   func() *State // the current state; called once per request
 	Observe func(*guard.Record)
 
-	// ObserveEach is Observe for the decisions on several items, of which the first took
-	// so long and the others were not timed.
+	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
+	// first; the others are not timed.
 	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
 
 	Log   *slog.Logger
-	Ready func() (ready bool, detail string) // false once the daemon stops; asked by GET /readyz
+	Ready func() (ready bool, detail string) // false once the daemon stops; called by GET /readyz
 }
 
-// State is what can change while the daemon runs. A State is immutable; a change is
-// another one.
+// State is the configuration that can change while the daemon runs. A State is immutable; a
+// change replaces it.
 type State struct {
-	Rules   *guard.Rules
-	Quotas  []weirhttp.Quotas // by guard.Variant.ID
-	Door    *identity.Door
-	Proxies *realip.Resolver // whose headers /v1/auth believes
-	KeyFrom string           // the header in which they say who pays, "" for the address
-	Legacy  weirhttp.Legacy
+	Rules         *guard.Rules
+	Quotas        []weirhttp.Quotas // by guard.Variant.ID
+	Authenticator *identity.Authenticator
+	Proxies       *realip.Resolver // resolves client addresses for /v1/auth
+	KeyFrom       string           // the trusted proxies' header with the rate-limit key, "" for the address
+	Legacy        weirhttp.Legacy
 }
 
 // NewQuotas makes the quotas of rules, for State.
@@ -44,7 +44,7 @@ func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
 	for i, v := range rules.Variants() {
 		var list []weirhttp.Quota
 		for at, l := range v.Limits() {
-			q := weirhttp.Quota{} // what is in shadow is nothing to clients
+			q := weirhttp.Quota{} // limits in shadow are not shown to clients
 			if l.Mode == guard.Enforce {
 				q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
 			}
@@ -73,7 +73,7 @@ func New(cfg Config) http.Handler {
 	mux.Handle("/openapi.yaml", only(http.MethodGet, serveOpenAPI))
 	mux.HandleFunc("/", NotFound)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/check" && r.URL.RawPath == "" { // nearly all calls, which the mux would find a little later
+		if r.URL.Path == "/v1/check" && r.URL.RawPath == "" { // the most frequent path, without the cost of the mux
 			check.ServeHTTP(w, r)
 			return
 		}
@@ -91,7 +91,7 @@ type api struct {
 	ready       func() (bool, string)
 }
 
-// only lets one method through, and HEAD along with GET.
+// only accepts one method, and HEAD along with GET.
 func only(method string, h http.HandlerFunc) http.Handler {
 	allow := method
 	if method == http.MethodGet {
@@ -107,18 +107,17 @@ func only(method string, h http.HandlerFunc) http.Handler {
 	})
 }
 
-// caller returns who asks, or answers with a problem and returns false.
+// caller authenticates a client, or answers with a problem and returns false.
 func caller(w http.ResponseWriter, r *http.Request, s *State) (*identity.Client, bool) {
-	c, no := s.Door.Client(r)
-	if no != nil {
-		no.Write(w)
+	c, err := s.Authenticator.Client(r)
+	if err != nil {
+		err.Write(w)
 		return nil, false
 	}
 	return c, true
 }
 
-// rule returns the policy that a client asks for, or answers with a problem and returns
-// nil.
+// rule returns a policy that the client may use, or answers with a problem and returns nil.
 func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *guard.Rule {
 	rule, problem := s.find(c, name)
 	if rule == nil {
@@ -127,7 +126,7 @@ func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *gu
 	return rule
 }
 
-// find returns the policy that a client asks for, or what is wrong with that.
+// find returns a policy that the client may use, or a problem.
 func (s *State) find(c *identity.Client, name []byte) (*guard.Rule, weirhttp.Problem) {
 	if c != nil && !c.May(string(name)) {
 		return nil, weirhttp.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("the client %s may not use the policy %s", c.Name, quote(string(name)))}
@@ -166,7 +165,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	io.WriteString(w, text) // an error means that the caller is gone
 }
 
-// NotFound answers for paths that there are not.
+// NotFound answers requests for unknown paths.
 func NotFound(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / shows what is", quote(r.URL.Path)))
 }

@@ -73,7 +73,7 @@ func newFixture(t testing.TB, l weir.Limiter) *fixture {
 		t.Fatal(err)
 	}
 	return &fixture{guard: g, log: slog.New(slog.DiscardHandler), state: &State{
-		Rules: rules, Quotas: NewQuotas(rules), Door: &identity.Door{}, Proxies: proxies,
+		Rules: rules, Quotas: NewQuotas(rules), Authenticator: &identity.Authenticator{}, Proxies: proxies,
 	}}
 }
 

@@ -192,7 +192,7 @@ func openapiNew(t *testing.T) *openapiWorld {
 	openapiMust(t, err)
 	proxies, err := realip.New(realip.Config{})
 	openapiMust(t, err)
-	w.state = &State{Rules: rules, Quotas: NewQuotas(rules), Door: &identity.Door{}, Proxies: proxies}
+	w.state = &State{Rules: rules, Quotas: NewQuotas(rules), Authenticator: &identity.Authenticator{}, Proxies: proxies}
 	w.handler = New(Config{
 		Guard: g, State: func() *State { return w.state }, Log: slog.New(slog.DiscardHandler),
 		Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}),
@@ -210,7 +210,7 @@ func (w *openapiWorld) close(t *testing.T) {
 	openapiMust(t, err)
 	throttle, err := identity.NewThrottle()
 	openapiMust(t, err)
-	w.state.Door = &identity.Door{Clients: clients, Throttle: throttle}
+	w.state.Authenticator = &identity.Authenticator{Clients: clients, Throttle: throttle}
 }
 
 // ask sends a request. Headers are pairs.

@@ -8,14 +8,13 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// writeProblem answers with a problem whose kind the status says. The detail says what to
-// change.
+// writeProblem answers with a problem (RFC 9457). The detail says what to change.
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	weirhttp.Problem{Status: status, Detail: detail}.Write(w)
 }
 
-// quote returns what a caller sent in a form that is safe to show: quoted,
-// control characters escaped, cut to maxQuoted bytes.
+// quote returns a caller's text in a form that is safe to show: quoted, control characters escaped,
+// cut to maxQuoted bytes.
 func quote(s string) string {
 	if len(s) <= maxQuoted {
 		return strconv.QuoteToASCII(s)

@@ -40,8 +40,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, s.out)
 }
 
-// appendReservation appends a verdict and, if it was admitted, the ticket and how long it
-// is good for.
+// appendReservation appends a verdict and, if the request was admitted, the ticket and its TTL.
 func appendReservation(b []byte, v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) []byte {
 	id := ""
 	if ticket != nil {
@@ -55,7 +54,7 @@ func appendReservation(b []byte, v *guard.Verdict, ticket *guard.Ticket, ttl tim
 	return append(strconv.AppendInt(b, ttl.Milliseconds(), 10), "}\n"...)
 }
 
-// lasts returns how long a reservation is to be held.
+// lasts returns the TTL of a reservation.
 func (req *request) lasts() time.Duration {
 	if req.ttl == 0 {
 		return compiled.DefaultTTL

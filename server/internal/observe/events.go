@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// How many may watch all decisions, and how far each may lag behind.
+// The maximum number of subscribers, and the buffer of each.
 const (
 	maxWatchers = 16
 	maxLag      = 1024
@@ -18,9 +18,9 @@ const (
 
 var errTooMany = errors.New("too many watch the decisions already")
 
-// events sends decisions to those who watch.
+// events sends decisions to subscribers.
 type events struct {
-	watchers atomic.Int32 // how many there are, so that the others need no lock
+	watchers atomic.Int32 // the number of subscribers; if it is 0, send needs no lock
 
 	mu   sync.Mutex // guards the field below
 	list []*watcher
@@ -56,7 +56,7 @@ func (e *events) remove(w *watcher) {
 	e.watchers.Store(int32(len(kept)))
 }
 
-// send gives r to everybody who has room for it. The key may be part of a request's
+// send sends r to all subscribers with room in their buffers. The key may be part of a request's
 // memory, so it is copied.
 func (e *events) send(r *guard.Record) {
 	record := *r

@@ -1,6 +1,6 @@
-// Package observe watches decisions: it counts them for Prometheus, remembers who is refused
-// most, tells the log of refusals, a sample of them, and sends all of them to those who
-// watch. It is on the path of every request, so what nobody looks at costs nothing.
+// Package observe observes decisions: it counts them for Prometheus, keeps the keys with the most
+// refusals, logs a sample of refusals, and sends decisions to subscribers. It is on the path of
+// every request, so features that are not in use cost nothing.
 package observe
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/weirprom"
 )
 
-// Observer watches. Make one with New, and have it Run. All methods may be called by any
+// Observer observes decisions. Make one with New, and call Run. All methods may be called by any
 // number of goroutines.
 type Observer struct {
 	backend   weirprom.Backend // set by New, like the next three
@@ -30,36 +30,36 @@ type Observer struct {
 	last     atomic.Pointer[watched]
 }
 
-// keptLimited is how many of those who are refused most are told apart: whoever has more
-// than a thousandth of all refusals is among them.
+// keptLimited is the number of keys in the list of most refusals: every key with more than a
+// thousandth of all refusals is in it.
 const keptLimited = 1000
 
-// watched is what is known of a policy.
+// watched has the counters of a policy.
 type watched struct {
 	policy    string
 	decisions *weirprom.PolicyDecisions
 	denials   denials
 }
 
-// New returns an Observer. Backend is what decides.
+// New returns an Observer. Backend is the kind of the store.
 func New(backend weirprom.Backend, log *slog.Logger) *Observer {
 	return &Observer{
 		backend: backend, decisions: weirprom.NewDecisions(weirprom.Options{}), limited: topk.New(keptLimited), log: log,
 	}
 }
 
-// Decisions counts decisions, for a registry.
+// Decisions returns the collector of decisions.
 func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
 
-// Top returns who was refused most lately. A label is a policy, a zero byte and a key.
+// Top returns the keys with the most refusals lately. A label is a policy, a zero byte and a key.
 func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
 
-// Subscribe has all decisions sent to a channel, as adminapi.Config.Subscribe describes.
+// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
 func (o *Observer) Subscribe() (records <-chan guard.Record, lost func() int64, cancel func(), err error) {
 	return o.events.subscribe()
 }
 
-// Run lets what was long ago fade until ctx ends.
+// Run decays the counts of Top until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	tick := time.NewTicker(fadeEvery)
 	defer tick.Stop()
@@ -75,9 +75,9 @@ func (o *Observer) Run(ctx context.Context) {
 
 const fadeEvery = 10 * time.Second
 
-// Decided watches one decision. It does not keep r.
+// Decided observes one decision. It does not retain r.
 func (o *Observer) Decided(r *guard.Record) {
-	if !r.Peek { // who only looks is not counted
+	if !r.Peek { // a peek is not counted
 		o.count(r)
 	}
 	if o.log.Enabled(context.Background(), slog.LevelDebug) {
@@ -89,8 +89,8 @@ func (o *Observer) Decided(r *guard.Record) {
 	}
 }
 
-// DecidedEach watches the decisions on several items, of which the first took so long and the
-// others were not timed. Most are alike, and those are counted at once. It keeps nothing.
+// DecidedEach observes the decisions on several items. Took is the duration of the first; the
+// others are not timed. Plain decisions are counted together. It retains nothing.
 func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
 	each := o.watchedEach()
 	for len(verdicts) > 0 {
@@ -108,9 +108,8 @@ func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, too
 	}
 }
 
-// Admitted counts n decisions under v that admitted what was asked for, and were not timed. If
-// somebody looks at each decision it counts nothing and returns false: then they are for
-// Decided, one by one.
+// Admitted counts n admitted decisions under v that were not timed. If each decision must be
+// observed, it counts nothing and returns false: then the caller calls Decided for each.
 func (o *Observer) Admitted(v *guard.Variant, n int) bool {
 	if o.watchedEach() {
 		return false
@@ -119,13 +118,13 @@ func (o *Observer) Admitted(v *guard.Variant, n int) bool {
 	return true
 }
 
-// watchedEach says whether somebody looks at each decision.
+// watchedEach reports whether each decision must be observed: there are subscribers, or a debug log.
 func (o *Observer) watchedEach() bool {
 	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // plain returns how many decisions, from the first on, are only counted: under one policy,
-// admitted, and not even in shadow refused.
+// admitted, and not refused in shadow.
 func plain(items []guard.Item, verdicts []guard.Verdict) (n int) {
 	for n < len(verdicts) {
 		v := &verdicts[n]
@@ -137,7 +136,7 @@ func plain(items []guard.Item, verdicts []guard.Verdict) (n int) {
 	return n
 }
 
-// records are for decidedItem, which must not make one each time.
+// records pools the records of decidedItem.
 var records = sync.Pool{New: func() any { return new(guard.Record) }}
 
 func (o *Observer) decidedItem(item *guard.Item, v *guard.Verdict, took time.Duration) {
@@ -156,13 +155,13 @@ func (o *Observer) count(r *guard.Record) {
 		return
 	}
 	w.decisions.Observe(o.backendOf(r), r.Decision, false, r.Took)
-	if !r.Allowed && r.Reason != weir.NotCharged { // that would be of a batch in which another was refused
+	if !r.Allowed && r.Reason != weir.NotCharged { // NotCharged: another check of the batch was refused
 		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
 		w.denials.tell(o.log, r)
 	}
 }
 
-// backendOf returns who decided: if the store was down, that was this node.
+// backendOf returns the backend that decided: this node if the store was unavailable.
 func (o *Observer) backendOf(r *guard.Record) weirprom.Backend {
 	if r.Reason == weir.StoreDown {
 		return weirprom.Local
@@ -170,7 +169,7 @@ func (o *Observer) backendOf(r *guard.Record) weirprom.Backend {
 	return o.backend
 }
 
-// watch finds what is known of a policy. Mostly it is the one that was asked for before.
+// watch returns the counters of a policy. Usually it is the same policy as in the last call.
 func (o *Observer) watch(policy string) *watched {
 	if w := o.last.Load(); w != nil && w.policy == policy {
 		return w
@@ -184,10 +183,10 @@ func (o *Observer) watch(policy string) *watched {
 	return w
 }
 
-// denials tells the log of a policy's refusals: one line a second at most, with how many
-// there were since the last. Logging each would let whoever is refused fill the disk.
+// denials logs a policy's refusals: at most one line a second, with the number of refusals since
+// the last line. To log each would let refused callers fill the disk.
 type denials struct {
-	next  atomic.Int64 // when the next line may be written, in ns; who moves it writes
+	next  atomic.Int64 // when the next line may be written, in ns; the goroutine whose swap succeeds writes it
 	since atomic.Int64 // refusals since the last line
 }
 
@@ -203,7 +202,7 @@ func retryValue(d time.Duration) any {
 
 func (d *denials) tell(log *slog.Logger, r *guard.Record) {
 	d.since.Add(1)
-	now := mono.Now() // which no step of the wall clock can silence
+	now := mono.Now() // monotonic: a step of the wall clock must not suppress lines
 	next := d.next.Load()
 	if now < next || !d.next.CompareAndSwap(next, now+int64(tellEvery)) {
 		return

@@ -12,7 +12,7 @@ const (
 	wrongpass = "-WRONGPASS invalid username-password pair or user is disabled."
 )
 
-// Who has not said who it is gets nothing done, whatever it sends.
+// A connection that is not authenticated cannot execute any command but AUTH and the like.
 func TestNoAuth(t *testing.T) {
 	f := newFixture(t, "alice")
 	for _, cmd := range commands {
@@ -29,14 +29,14 @@ func TestNoAuth(t *testing.T) {
 	}
 }
 
-// An open door lets in who shows nothing, but nobody who shows something wrong.
+// Open accepts connections without a token, but no wrong token.
 func TestOpenDoor(t *testing.T) {
 	f := newFixture(t, "alice")
 	f.setClients(t, true, "alice")
 	f.want(t, "PING", "+PONG", "AUTH wrong", wrongpass, "PING", "+PONG", "AUTH alice "+tokenOf("alice"), "+OK", "PING", "+PONG")
 }
 
-// A reload counts for connections that are there already.
+// A reload takes effect on open connections.
 func TestTokenTakenBack(t *testing.T) {
 	f := newFixture(t, "alice", "bob")
 	s := &script{}
@@ -56,13 +56,13 @@ func TestTokenTakenBack(t *testing.T) {
 	f.setClients(t, false, "alice=tight", "bob")
 	say("PING", "+PONG")
 	say("WEIR.PEEK default k", `-NOPERM the client alice may not use the policy "default"`)
-	f.setClients(t, true, "bob") // open to who shows nothing
+	f.setClients(t, true, "bob") // tokens are optional
 	say("PING", noauth)
 	f.setClients(t, false)
 	say("PING", "+PONG")
 }
 
-// A reservation is the client's who made it.
+// A reservation belongs to the client that made it.
 func TestReservationsOfClients(t *testing.T) {
 	f := newFixture(t, "alice", "bob")
 	alice, bob := "AUTH "+tokenOf("alice"), "AUTH "+tokenOf("bob")
@@ -81,7 +81,7 @@ func TestReservationsOfClients(t *testing.T) {
 		"WEIR.PEEK tight k", "*5\r\n:1\r\n:2\r\n:1\r\n:0\r\n:500")
 }
 
-// Who guesses is made to wait, and with him his network, but nobody else.
+// Wrong tokens throttle the caller's network, and nobody else.
 func TestGuessing(t *testing.T) {
 	f := newFixture(t, "alice")
 	from := func(ip string, line string) string {

@@ -10,49 +10,49 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// maxBatch is how many commands are decided together.
+// maxBatch is the maximum number of commands of a batch.
 const maxBatch = 256
 
-// A batch is commands that follow each other in a pipeline and are decided by one call, all
-// WEIR.CHECK or all CL.THROTTLE: over a network that is one round trip, and in memory one
-// reading of the clock, and the processor fetches the rows of all of them at once.
+// A batch is a sequence of commands in a pipeline that are decided by one call, all WEIR.CHECK
+// or all CL.THROTTLE. With a store on the network that is one round trip; in memory the clock is
+// read once, and the rows of all commands are prefetched together.
 type batch struct {
 	items    []guard.Item
 	verdicts []guard.Verdict
 
-	asks []Ask // instead
+	requests []ThrottleRequest // only if items is empty
 }
 
-func (b *batch) size() int { return len(b.items) + len(b.asks) }
+func (b *batch) size() int { return len(b.items) + len(b.requests) }
 
-// batches are used again, by any connection: idle ones have none.
+// batches is shared by all connections; idle ones hold none.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
-// free gives the batch back, without the callers' keys.
+// free clears the batch, so that it refers to no keys, and returns it to the pool.
 func (b *batch) free() {
 	clear(b.items)
-	clear(b.asks)
-	b.items, b.verdicts, b.asks = b.items[:0], b.verdicts[:0], b.asks[:0]
+	clear(b.requests)
+	b.items, b.verdicts, b.requests = b.items[:0], b.verdicts[:0], b.requests[:0]
 	batches.Put(b)
 }
 
-// gather puts the query aside to be decided together with those that follow. Replies come
-// in order, so decideBatch comes before every other reply. Commands stay where they were
-// read until all that came with them are answered, and so does the query's key.
-func (c *conn) gather(rule *guard.Rule) {
+// enqueue adds the query to the batch, to be decided together with those that follow. Replies
+// are in order, so decideBatch is called before any other reply. The read buffer keeps commands,
+// and so the query's key, until all commands in it are answered.
+func (c *conn) enqueue(rule *guard.Rule) {
 	b := c.needBatch()
 	b.items = slices.Grow(b.items, 1)[:len(b.items)+1]
-	i := &b.items[len(b.items)-1] // free has cleared it; a whole one would be copied
+	i := &b.items[len(b.items)-1] // free has cleared it; only the fields that are used are set
 	q := &i.Query
 	i.Rule, q.Key, q.Cost, q.Client = rule, c.query.Key, c.query.Cost, c.query.Client
 }
 
-// gatherAsk does the same with a CL.THROTTLE.
-func (c *conn) gatherAsk(key []byte, n Numbers, quantity int64) {
+// enqueueThrottle does the same with a CL.THROTTLE.
+func (c *conn) enqueueThrottle(key []byte, n Params, quantity int64) {
 	b := c.needBatch()
-	b.asks = slices.Grow(b.asks, 1)[:len(b.asks)+1]
-	a := &b.asks[len(b.asks)-1] // as above
-	a.Key, a.Numbers, a.Quantity = key, n, quantity
+	b.requests = slices.Grow(b.requests, 1)[:len(b.requests)+1]
+	a := &b.requests[len(b.requests)-1] // as above
+	a.Key, a.Params, a.Quantity = key, n, quantity
 }
 
 func (c *conn) needBatch() *batch {
@@ -62,7 +62,7 @@ func (c *conn) needBatch() *batch {
 	return c.batch
 }
 
-// decideBatch decides on what was gathered, and replies.
+// decideBatch decides the commands of the batch, if there is one, and replies.
 func (c *conn) decideBatch() {
 	b := c.batch
 	if b == nil {
@@ -70,22 +70,22 @@ func (c *conn) decideBatch() {
 	}
 	c.batch = nil
 	defer b.free()
-	if len(b.asks) > 0 {
-		c.throttleEach(b.asks)
+	if len(b.requests) > 0 {
+		c.throttleEach(b.requests)
 		return
 	}
 	c.checkEach(b)
 }
 
-func (c *conn) throttleEach(asks []Ask) {
-	c.srv.cfg.Throttler.ThrottleEach(c.srv.ctx, c.clientName(), asks)
-	c.tellThrottled(asks)
-	for i := range asks {
-		if err := asks[i].Err; err != nil {
+func (c *conn) throttleEach(requests []ThrottleRequest) {
+	c.srv.cfg.Throttler.ThrottleEach(c.srv.ctx, c.clientName(), requests)
+	c.observeThrottled(requests)
+	for i := range requests {
+		if err := requests[i].Err; err != nil {
 			c.failUndecided(throttleName, err)
 			continue
 		}
-		c.out = appendThrottled(c.out, asks[i].Numbers.Burst, &asks[i].Decision)
+		c.out = appendThrottled(c.out, requests[i].Params.Burst, &requests[i].Decision)
 	}
 }
 
@@ -94,12 +94,12 @@ func (c *conn) checkEach(b *batch) {
 	err := c.srv.cfg.Guard.CheckEachInto(c.srv.ctx, b.items, b.verdicts)
 	switch {
 	case err == nil:
-		c.tellEach(b)
+		c.observeEach(b)
 		for i := range b.verdicts {
 			c.out = appendDecision(resp.AppendArray(c.out, 5), &b.verdicts[i].Decision)
 		}
 	case errors.As(err, new(*guard.ItemError)): // nothing was charged
-		c.putEach(b.items)
+		c.decideEach(b.items)
 	default:
 		for i := range b.items {
 			c.failUndecided(b.items[i].Rule.Name(), err)
@@ -107,12 +107,12 @@ func (c *conn) checkEach(b *batch) {
 	}
 }
 
-// tellEach reports the decisions to those who watch.
-func (c *conn) tellEach(b *batch) {
+// observeEach reports the decisions to those who watch.
+func (c *conn) observeEach(b *batch) {
 	c.srv.cfg.ObserveEach(b.items, b.verdicts, c.tookEach(len(b.items)))
 }
 
-// tookEach is took for n decisions that were made together, which is one measurement.
+// tookEach is took for n decisions that were made together: each gets the nth part.
 func (c *conn) tookEach(n int) time.Duration {
 	took := c.took()
 	if took == guard.Untimed {
@@ -122,9 +122,9 @@ func (c *conn) tookEach(n int) time.Duration {
 }
 
 // putEach decides on one after the other.
-func (c *conn) putEach(items []guard.Item) {
+func (c *conn) decideEach(items []guard.Item) {
 	for i := range items {
 		c.query = items[i].Query
-		c.put(items[i].Rule, false)
+		c.decide(items[i].Rule, false)
 	}
 }

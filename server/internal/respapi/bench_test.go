@@ -290,10 +290,10 @@ func (r *replay) SetWriteDeadline(time.Time) error { return nil }
 func BenchmarkTable(b *testing.B) {
 	for _, x := range []struct {
 		name string
-		of   func(i int) Numbers
+		of   func(i int) Params
 	}{
-		{"same", func(int) Numbers { return Numbers{16, 30, 60} }},
-		{"other", func(i int) Numbers { return Numbers{int64(1 + i%1000), int64(1 + i%997), int64(1 + i%991)} }},
+		{"same", func(int) Params { return Params{16, 30, 60} }},
+		{"other", func(i int) Params { return Params{int64(1 + i%1000), int64(1 + i%997), int64(1 + i%991)} }},
 	} {
 		b.Run(x.name, func(b *testing.B) {
 			table, err := NewTable(0, nil)

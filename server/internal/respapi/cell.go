@@ -10,11 +10,11 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// throttleName is the policy that decisions of CL.THROTTLE are reported under.
+// throttleName is the name of the policy under which decisions of CL.THROTTLE are reported.
 const throttleName = "cl.throttle"
 
-// throttleSeen is that policy. Its limit stands for those that calls bring, and decides
-// nothing.
+// throttleSeen is that policy. Its limit is a placeholder for the parameters of calls, and not
+// used for decisions.
 var throttleSeen = compileSeen()
 
 func compileSeen() *guard.Variant {
@@ -22,7 +22,7 @@ func compileSeen() *guard.Variant {
 		Name: throttleName, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
 	}}, nil)
 	if err != nil {
-		panic("respapi: " + err.Error()) // all of it stands above
+		panic("respapi: " + err.Error()) // impossible: the policy above is valid
 	}
 	return rules.All()[0].Base()
 }
@@ -33,36 +33,35 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]")
 		return
 	}
-	numbers := [4]int64{3: 1}
+	params := [4]int64{3: 1}
 	for i, arg := range args[2:] {
 		n, ok := parseInt(arg)
 		if !ok {
 			c.fail("ERR Couldn't parse as integer: " + clip(arg))
 			return
 		}
-		numbers[i] = n
+		params[i] = n
 	}
-	n := Numbers{Burst: numbers[0] + 1, Count: numbers[1], Period: numbers[2]}
+	n := Params{Burst: params[0] + 1, Count: params[1], Period: params[2]}
 	switch {
-	case numbers[0] < 0 || numbers[3] < 0:
+	case params[0] < 0 || params[3] < 0:
 		c.fail("ERR max_burst and quantity must not be negative")
 		return
-	case n.Burst < 0: // it wrapped
+	case n.Burst < 0: // it overflowed
 		c.fail("ERR max_burst is too great")
 		return
-	case numbers[3] > weir.MaxCost && numbers[3] <= n.Burst: // a shared store could not carry it, and a table is no different
+	case params[3] > weir.MaxCost && params[3] <= n.Burst: // a shared store refuses it, so a table does, too
 		c.fail("ERR quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10))
 		return
 	}
-	c.gatherAsk(args[1], n, numbers[3])
+	c.enqueueThrottle(args[1], n, params[3])
 	if !c.in.Partial() {
 		c.decideBatch()
 	}
 }
 
-// appendThrottled appends what redis-cell replies: limited, limit, remaining, retry_s,
-// reset_s. The limit is what the call said; who decides while a shared store is away may have
-// less.
+// appendThrottled appends the reply of redis-cell: limited, limit, remaining, retry_s, reset_s.
+// The limit is that of the call; the decision's may be less while a shared store is unavailable.
 func appendThrottled(b []byte, limit int64, d *weir.Decision) []byte {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed {
@@ -73,38 +72,38 @@ func appendThrottled(b []byte, limit int64, d *weir.Decision) []byte {
 	return resp.AppendInt(resp.AppendInt(b, retry), roundUp(d.ResetAfter, time.Second))
 }
 
-// tellThrottled reports the decisions to those who watch. Those that only count are reported
-// together, unless somebody wants to see each.
-func (c *conn) tellThrottled(asks []Ask) {
-	if took := c.tookEach(len(asks)); took != guard.Untimed {
-		c.tellAsk(&asks[0], took)
-		asks = asks[1:]
+// observeThrottled reports the decisions to the observers. Plain ones are only counted, unless
+// an observer needs each.
+func (c *conn) observeThrottled(requests []ThrottleRequest) {
+	if took := c.tookEach(len(requests)); took != guard.Untimed {
+		c.observeRequest(&requests[0], took)
+		requests = requests[1:]
 	}
 	plain := 0
-	for i := range asks {
-		if asks[i].isPlain() {
+	for i := range requests {
+		if requests[i].isPlain() {
 			plain++
 		}
 	}
 	each := plain > 0 && !c.srv.cfg.ObserveAdmitted(throttleSeen, plain)
-	if plain == len(asks) && !each {
+	if plain == len(requests) && !each {
 		return
 	}
-	for i := range asks {
-		if each || !asks[i].isPlain() {
-			c.tellAsk(&asks[i], guard.Untimed)
+	for i := range requests {
+		if each || !requests[i].isPlain() {
+			c.observeRequest(&requests[i], guard.Untimed)
 		}
 	}
 }
 
-// isPlain says whether something was asked for and admitted.
-func (a *Ask) isPlain() bool {
+// isPlain reports whether at least one unit was requested and admitted.
+func (a *ThrottleRequest) isPlain() bool {
 	return a.Err == nil && a.Decision.Allowed && a.Decision.Reason == weir.Admitted && a.Quantity > 0
 }
 
-// tellAsk reports a decision, if one was made. Observers do not keep keys, so the record's is
-// the memory of the command.
-func (c *conn) tellAsk(a *Ask, took time.Duration) {
+// observeRequest reports a decision, if one was made. Observers do not retain keys, so the record's key
+// refers to the memory of the command.
+func (c *conn) observeRequest(a *ThrottleRequest, took time.Duration) {
 	if a.Err != nil {
 		return
 	}

@@ -87,7 +87,7 @@ func TestThrottleAsRedisCell(t *testing.T) {
 				key := string(rune('a'+i%26)) + time.Duration(i).String()
 				for range 40 {
 					quantity := rng.Int64N(1 + rng.Int64N(maxBurst+3))
-					got := five(t, throttler, key, Numbers{maxBurst + 1, count, period}, quantity)
+					got := five(t, throttler, key, Params{maxBurst + 1, count, period}, quantity)
 					if want := c.throttle(int64(clock.Now()), quantity); got != want {
 						t.Fatalf("max_burst %d, %d per %d s: %d at %v: %v, want %v", maxBurst, count, period, quantity, clock.Now(), got, want)
 					}
@@ -113,7 +113,7 @@ func pause(rng *rand.Rand, c *cell, retry int64) time.Duration {
 }
 
 // five returns what CL.THROTTLE would reply.
-func five(t *testing.T, throttler Throttler, key string, n Numbers, quantity int64) (out [5]int64) {
+func five(t *testing.T, throttler Throttler, key string, n Params, quantity int64) (out [5]int64) {
 	t.Helper()
 	d, err := throttleOne(throttler, context.Background(), "", []byte(key), n, quantity)
 	if err != nil {
@@ -137,10 +137,10 @@ func five(t *testing.T, throttler Throttler, key string, n Numbers, quantity int
 
 // What becomes of a key when other numbers come: units in use stay in use.
 func TestThrottleOtherNumbers(t *testing.T) {
-	slow, quick, narrow := Numbers{5, 1, 3600}, Numbers{5, 1, 1}, Numbers{2, 1, 3600}
+	slow, quick, narrow := Params{5, 1, 3600}, Params{5, 1, 1}, Params{2, 1, 3600}
 	for _, tt := range []struct {
 		name     string
-		n        Numbers
+		n        Params
 		quantity int64
 		want     [5]int64
 	}{
@@ -174,7 +174,7 @@ func TestThrottleClockBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := Numbers{1, 1, 60}
+	n := Params{1, 1, 60}
 	five(t, table, "k", n, 1)
 	c.Pass(-time.Hour)
 	if got, want := five(t, table, "k", n, 1), ([5]int64{1, 1, 0, 60, 60}); got != want {
@@ -184,15 +184,15 @@ func TestThrottleClockBack(t *testing.T) {
 
 // Units in use that other numbers cannot represent are an error, and nothing changes.
 func TestThrottleUnfit(t *testing.T) {
-	many := Numbers{2e9, 2e9, 1}
+	many := Params{2e9, 2e9, 1}
 	for name, throttler := range throttlers(t, apitest.NewClock()) {
 		ctx := context.Background()
 		if _, err := throttleOne(throttler, ctx, "", []byte("k"), many, 1<<30); err != nil {
 			t.Fatal(err)
 		}
-		_, err := throttleOne(throttler, ctx, "", []byte("k"), Numbers{1, 1, maxPeriod}, 1)
-		if _, ok := err.(*NumbersError); !ok {
-			t.Errorf("%s: %v, want a *NumbersError", name, err)
+		_, err := throttleOne(throttler, ctx, "", []byte("k"), Params{1, 1, maxPeriod}, 1)
+		if _, ok := err.(*ParamsError); !ok {
+			t.Errorf("%s: %v, want a *ParamsError", name, err)
 		}
 		if _, err := throttleOne(throttler, ctx, "", make([]byte, weir.MaxKeyBytes+1), many, 1); err == nil {
 			t.Errorf("%s: a key that is too long passes", name)
@@ -220,7 +220,7 @@ func FuzzThrottle(f *testing.F) {
 		if first[0] == '-' {
 			return
 		}
-		if d, err := throttleOne(fix.table, context.Background(), "", []byte("k"), Numbers{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
+		if d, err := throttleOne(fix.table, context.Background(), "", []byte("k"), Params{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
 			t.Errorf("%d %d %d %d: %q, then %+v, %v", maxBurst, count, period, quantity, first, d, err)
 		}
 	})

@@ -13,37 +13,37 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// maxOptions is how many attributes, or units, fit into a command of maxArgs arguments.
+// maxOptions is the maximum number of attributes, or units, in a command of maxArgs arguments.
 const maxOptions = (maxArgs - 3) / 3
 
-// maxPlain is how many arguments a WEIR.CHECK has that has no options.
+// maxPlain is the maximum number of arguments of a WEIR.CHECK without options.
 const maxPlain = 4
 
-// check answers WEIR.CHECK, together with others if it came with some. Limiters and
-// observers do not keep keys, so the query's is the memory of the command.
+// check answers WEIR.CHECK, in a batch if it is part of a pipeline. Limiters and observers do
+// not retain keys, so the query's key refers to the memory of the command.
 func (c *conn) check(args [][]byte) {
-	if len(args) > maxPlain { // which a batch does not decide in its turn
+	if len(args) > maxPlain { // a command with options is not batched
 		c.decideBatch()
 	}
 	rule := c.rule(args[1])
 	switch {
-	case rule == nil || !c.ask(args, nil):
+	case rule == nil || !c.parseQuery(args, nil):
 	case len(args) <= maxPlain && (c.batch != nil || c.in.Partial()):
-		c.gather(rule)
+		c.enqueue(rule)
 	default:
-		c.put(rule, false)
+		c.decide(rule, false)
 	}
 }
 
 // peek answers WEIR.PEEK.
 func (c *conn) peek(args [][]byte) {
-	if rule := c.rule(args[1]); rule != nil && c.ask(args, nil) {
-		c.put(rule, true)
+	if rule := c.rule(args[1]); rule != nil && c.parseQuery(args, nil) {
+		c.decide(rule, true)
 	}
 }
 
-// put has the guard decide on the query.
-func (c *conn) put(rule *guard.Rule, peek bool) {
+// decide decides the query and replies.
+func (c *conn) decide(rule *guard.Rule, peek bool) {
 	var (
 		v   guard.Verdict
 		err error
@@ -57,17 +57,17 @@ func (c *conn) put(rule *guard.Rule, peek bool) {
 		c.failUndecided(rule.Name(), err)
 		return
 	}
-	c.tell(&v, c.took(), peek)
+	c.observe(&v, c.took(), peek)
 	c.out = appendDecision(resp.AppendArray(c.out, 5), &v.Decision)
 }
 
-// rule returns the policy that is asked for, or replies with an error and returns nil.
+// rule returns the policy with a name, or replies with an error and returns nil.
 func (c *conn) rule(name []byte) *guard.Rule {
-	if c.ruledBy != c.state.Rules || c.ruled == nil || c.ruled.Name() != string(name) { // mostly it is the same as before
+	if c.ruledBy != c.state.Rules || c.ruled == nil || c.ruled.Name() != string(name) { // usually it is the same as before
 		c.ruled, c.ruledBy = c.state.Rules.RuleNamed(name), c.state.Rules
 	}
 	rule := c.ruled
-	if client := c.who.client; client != nil && !client.May(string(name)) {
+	if client := c.session.client; client != nil && !client.May(string(name)) {
 		c.fail(fmt.Sprintf("NOPERM the client %s may not use the policy %q", client.Name, clip(name)))
 		return nil
 	}
@@ -77,11 +77,11 @@ func (c *conn) rule(name []byte) *guard.Rule {
 	return rule
 }
 
-// ask fills in the query, and ttl in milliseconds if it is not nil, or replies with an
-// error and returns false.
-func (c *conn) ask(args [][]byte, ttl *int64) bool {
+// parseQuery parses the arguments into the query and, if ttl is not nil, *ttl in milliseconds. It
+// replies with an error and returns false if they are invalid.
+func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	q := &c.query
-	q.Key = unsafe.String(unsafe.SliceData(args[2]), len(args[2])) // nobody keeps it: see check and gather
+	q.Key = unsafe.String(unsafe.SliceData(args[2]), len(args[2])) // it is not retained: see check and enqueue
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
@@ -105,8 +105,8 @@ func (c *conn) ask(args [][]byte, ttl *int64) bool {
 	return true
 }
 
-// option takes an option off the arguments and returns how many it had, or replies with an
-// error and returns 0.
+// option parses the option at the start of args and returns how many arguments it has, or
+// replies with an error and returns 0.
 func (c *conn) option(args [][]byte, ttl *int64) int {
 	switch name := args[0]; {
 	case isWord(name, "BY") && len(args) > 2:
@@ -130,7 +130,7 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 	return 0
 }
 
-// takeTTL reads how long a reservation is to last, in milliseconds.
+// takeTTL parses the TTL of a reservation, in milliseconds.
 func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 	n, ok := parseInt(arg)
 	if !ok || n < 1 || n > compiled.MaxTTL.Milliseconds() {
@@ -141,18 +141,18 @@ func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 	return 2
 }
 
-// tell reports a decision to those who watch.
-func (c *conn) tell(v *guard.Verdict, took time.Duration, peek bool) {
+// observe reports a decision to the observers.
+func (c *conn) observe(v *guard.Verdict, took time.Duration, peek bool) {
 	c.record = guard.Record{Verdict: *v, Key: c.query.Key, Cost: c.query.Cost, Client: c.query.Client, Peek: peek, Took: took}
 	c.srv.cfg.Observe(&c.record)
 }
 
-// timedOne of so many rounds has its first decision timed, beginning with a connection's first.
-// To read the clock for each decision and to count what it said would be a good part of what
-// one in a pipeline costs.
+// In one of timedOne rounds, beginning with a connection's first, the first decision is timed. To
+// read the clock for each decision and to record the duration would be a large part of the cost
+// of a pipelined decision.
 const timedOne = 16
 
-// beginTiming is called when commands have arrived, which is a round.
+// beginTiming begins a round: it is called when commands have arrived.
 func (c *conn) beginTiming() {
 	if c.timing = c.rounds%timedOne == 0; c.timing {
 		c.clock = weir.Now()
@@ -160,8 +160,8 @@ func (c *conn) beginTiming() {
 	c.rounds++
 }
 
-// took returns the time since the commands arrived that are being answered, for the first of them
-// that asks, and only in some rounds.
+// took returns the time since the current commands arrived, for the first decision of a timed
+// round, and guard.Untimed otherwise.
 func (c *conn) took() time.Duration {
 	if !c.timing {
 		return guard.Untimed
@@ -175,7 +175,7 @@ func appendDecision(b []byte, d *weir.Decision) []byte {
 	allowed, retry := int64(1), int64(0)
 	if !d.Allowed {
 		allowed, retry = 0, roundUp(d.RetryAfter, time.Millisecond)
-		if retry == 0 { // who waits 0 ms after a refusal would spin
+		if retry == 0 { // a client that waits 0 ms after a refusal would spin
 			retry = 1
 		}
 	}
@@ -197,11 +197,11 @@ func roundUp(d, unit time.Duration) int64 {
 	return n
 }
 
-// failUndecided replies when no decision was made.
+// failUndecided replies to a command for which no decision was made.
 func (c *conn) failUndecided(policy string, err error) {
 	var (
 		badQuery *guard.InputError
-		badLimit *NumbersError
+		badLimit *ParamsError
 	)
 	switch {
 	case errors.Is(err, weir.ErrReserveOnly):
@@ -222,7 +222,7 @@ func (c *conn) failUndecided(policy string, err error) {
 	}
 }
 
-// optionOf returns what commands call a field of a query.
+// optionOf returns the option of a query's field.
 func optionOf(field string) string {
 	switch field {
 	case "keys":

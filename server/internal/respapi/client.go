@@ -7,10 +7,10 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// clientCommand answers CLIENT: what clients send when they connect.
+// clientCommand answers CLIENT, which clients send when they connect.
 //
-// TRACKING is accepted. It asks to be told when a key that was read changes, and nothing
-// here can be read, so there is nothing to tell. rueidis asks for it unless told not to.
+// TRACKING is accepted. It requests invalidations of keys that were read; no key can be read
+// here, so there are none. rueidis sends it by default.
 func (c *conn) clientCommand(args [][]byte) {
 	switch sub := args[1]; {
 	case isWord(sub, "SETINFO"), isWord(sub, "TRACKING"), isWord(sub, "CACHING"),
@@ -28,7 +28,7 @@ func (c *conn) clientCommand(args [][]byte) {
 		c.out = resp.AppendBulk(c.out, c.name)
 	case isWord(sub, "SETNAME") && len(args) == 3:
 		c.setName(string(args[2]))
-	case isWord(sub, "INFO"), isWord(sub, "LIST"): // of others it tells nothing
+	case isWord(sub, "INFO"), isWord(sub, "LIST"): // of this connection alone
 		c.out = c.version.AppendText(c.out, c.describe())
 	default:
 		c.fail("ERR unknown subcommand or wrong number of arguments for '" + clip(sub) + "'")
@@ -46,7 +46,7 @@ func (c *conn) setName(name string) {
 	c.ok()
 }
 
-// isClientName accepts what may stand in a line of CLIENT LIST. The empty name is none.
+// isClientName reports whether name may appear in CLIENT LIST. The empty name removes the name.
 func isClientName(name string) bool {
 	outside := func(r rune) bool { return r < '!' || r > '~' }
 	return len(name) <= 256 && !strings.ContainsFunc(name, outside)

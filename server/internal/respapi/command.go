@@ -7,50 +7,50 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// command is what can be asked for.
+// command describes a command.
 type command struct {
 	name     string // in capitals
 	min, max int    // arguments, the name included; max 0 = as min
-	arity    int    // what COMMAND tells, if not the same
+	arity    int    // for COMMAND, if it differs from min and max
 	key      int    // the place of the key, 0 if it has none
-	open     bool   // also for who has not said who it is
+	open     bool   // allowed before authentication
 	writes   bool   // it changes something
-	gathers  bool   // it may be decided together with others of its name
+	gathers  bool   // it may be decided in a batch
 	summary  string
 	usage    string // of the arguments
 	run      func(c *conn, args [][]byte)
 }
 
-// maxArgs is how many arguments a command has that decides, and others unless they say so.
+// maxArgs is the maximum number of arguments of a command that decides.
 const maxArgs = 16
 
-// commands is what there is, in the order in which COMMAND tells.
+// commands are all commands, in the order of COMMAND's reply.
 var commands []*command
 
 // byName finds a command. It is set once, by init.
 var byName = map[string]*command{}
 
-func init() { // not where it is declared, since COMMAND tells of itself
+func init() { // COMMAND refers to commands, so it cannot be initialized in its declaration
 	commands = []*command{
 		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, gathers: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).check},
-		{name: "WEIR.PEEK", min: 3, max: maxArgs, key: 2, summary: "Says what WEIR.CHECK would, and charges nothing", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).peek},
-		{name: "WEIR.RESERVE", min: 4, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds that until it is settled", usage: "policy key cost [TTL ms] [BY name value ...] [UNIT name amount ...]", run: (*conn).reserve},
-		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Settles a reservation, of which so much was used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
-		{name: "WEIR.CANCEL", min: 2, writes: true, summary: "Gives a reservation back", usage: "id", run: (*conn).cancel},
-		{name: "WEIR.RENEW", min: 2, max: 3, writes: true, summary: "Lets a reservation last from now on", usage: "id [ttl_ms]", run: (*conn).renew},
-		{name: "CL.THROTTLE", min: 1, max: 64, arity: -5, key: 1, writes: true, gathers: true, summary: "Charges a key under the limit that the call brings, as redis-cell does", usage: "key max_burst count period [quantity]", run: (*conn).throttle},
-		{name: "AUTH", min: 2, max: 3, open: true, summary: "Says who this is", usage: "[client] token", run: (*conn).auth},
-		{name: "CLIENT", min: 2, max: 64, summary: "Tells and sets properties of the connection", usage: "subcommand [argument ...]", run: (*conn).clientCommand},
-		{name: "CLUSTER", min: 2, max: 64, summary: "Says that there is no cluster", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR This instance has cluster support disabled") }},
-		{name: "COMMAND", min: 1, max: 64, summary: "Tells of commands", usage: "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]", run: (*conn).commandCommand},
+		{name: "WEIR.PEEK", min: 3, max: maxArgs, key: 2, summary: "Returns the decision of WEIR.CHECK without charging", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).peek},
+		{name: "WEIR.RESERVE", min: 4, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds the units until COMMIT or CANCEL", usage: "policy key cost [TTL ms] [BY name value ...] [UNIT name amount ...]", run: (*conn).reserve},
+		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Commits a reservation with the units that were used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
+		{name: "WEIR.CANCEL", min: 2, writes: true, summary: "Cancels a reservation", usage: "id", run: (*conn).cancel},
+		{name: "WEIR.RENEW", min: 2, max: 3, writes: true, summary: "Extends a reservation from now on", usage: "id [ttl_ms]", run: (*conn).renew},
+		{name: "CL.THROTTLE", min: 1, max: 64, arity: -5, key: 1, writes: true, gathers: true, summary: "Charges a key with the limit in the arguments, as redis-cell does", usage: "key max_burst count period [quantity]", run: (*conn).throttle},
+		{name: "AUTH", min: 2, max: 3, open: true, summary: "Authenticates the connection", usage: "[client] token", run: (*conn).auth},
+		{name: "CLIENT", min: 2, max: 64, summary: "Returns and sets properties of the connection", usage: "subcommand [argument ...]", run: (*conn).clientCommand},
+		{name: "CLUSTER", min: 2, max: 64, summary: "Replies that cluster support is disabled", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR This instance has cluster support disabled") }},
+		{name: "COMMAND", min: 1, max: 64, summary: "Describes commands", usage: "[COUNT | DOCS [name ...] | INFO [name ...] | LIST]", run: (*conn).commandCommand},
 		{name: "CONFIG", min: 2, max: 64, summary: "Is refused: a file configures the daemon", usage: "subcommand", run: func(c *conn, _ [][]byte) { c.fail("ERR CONFIG is not available: the daemon is configured by its file") }},
 		{name: "ECHO", min: 2, summary: "Returns its argument", usage: "message", run: func(c *conn, args [][]byte) { c.out = resp.AppendBulk(c.out, args[1]) }},
-		{name: "HELLO", min: 1, max: 64, open: true, summary: "Chooses RESP2 or RESP3, and says who this is", usage: "[2|3 [AUTH client token] [SETNAME name]]", run: (*conn).hello},
-		{name: "INFO", min: 1, max: 64, summary: "Tells of the daemon", usage: "[section ...]", run: (*conn).info},
+		{name: "HELLO", min: 1, max: 64, open: true, summary: "Selects RESP2 or RESP3, and authenticates", usage: "[2|3 [AUTH client token] [SETNAME name]]", run: (*conn).hello},
+		{name: "INFO", min: 1, max: 64, summary: "Describes the daemon", usage: "[section ...]", run: (*conn).info},
 		{name: "PING", min: 1, max: 2, summary: "Returns PONG, or its argument", usage: "[message]", run: (*conn).ping},
 		{name: "QUIT", min: 1, max: 64, open: true, summary: "Closes the connection", run: func(c *conn, _ [][]byte) { c.ok(); c.closing = true }},
-		{name: "RESET", min: 1, open: true, summary: "Makes the connection as if new", run: (*conn).reset},
-		{name: "SELECT", min: 2, summary: "Chooses the database, of which there is one", usage: "0", run: (*conn).selectDB},
+		{name: "RESET", min: 1, open: true, summary: "Resets the connection", run: (*conn).reset},
+		{name: "SELECT", min: 2, summary: "Selects the database; there is only 0", usage: "0", run: (*conn).selectDB},
 	}
 	for _, c := range commands {
 		c.max = max(c.max, c.min)
@@ -73,8 +73,8 @@ func find(name []byte) *command {
 	return byName[string(upper[:len(name)])]
 }
 
-// lastCommand is the command that came last and how its name was written. Most are like
-// the one before.
+// lastCommand caches the last command by its name as it was written. Usually the next one is the
+// same.
 type lastCommand struct {
 	name    [16]byte
 	length  int
@@ -92,7 +92,7 @@ func (l *lastCommand) find(name []byte) *command {
 	return cmd
 }
 
-// execute carries out a command.
+// execute executes a command.
 func (c *conn) execute(args [][]byte) {
 	before := c.last.command
 	cmd := c.last.find(args[0])
@@ -103,7 +103,7 @@ func (c *conn) execute(args [][]byte) {
 	case cmd == nil && isHTTP(args[0]):
 		c.fail("ERR this is no HTTP server")
 		c.closing, c.linger = true, true
-	case !c.who.isKnown(c.state.Door) && (cmd == nil || !cmd.open):
+	case !c.session.authenticated(c.state.Authenticator) && (cmd == nil || !cmd.open):
 		c.fail("NOAUTH Authentication required.")
 	case cmd == nil:
 		c.fail("ERR unknown command '" + clip(args[0]) + "'")
@@ -114,15 +114,15 @@ func (c *conn) execute(args [][]byte) {
 	}
 }
 
-// isHTTP says whether a command is a line of an HTTP request that has a body. A page in a
-// browser can send one to a daemon on loopback, with commands in it.
+// isHTTP reports whether a command is a line of an HTTP request with a body. A web page could send
+// such a request, with commands in its body, to a daemon on loopback.
 func isHTTP(name []byte) bool { return isWord(name, "POST") || isWord(name, "HOST:") }
 
 func (c *conn) ok() { c.out = append(c.out, "+OK\r\n"...) }
 
 // fail replies with an error, which begins with its code.
 func (c *conn) fail(text string) {
-	c.decideBatch() // the checks before come first
+	c.decideBatch() // replies are in order
 	c.out = resp.AppendError(c.out, text)
 }
 
@@ -165,7 +165,7 @@ func parseInt(arg []byte) (n int64, ok bool) {
 	return sign * n, len(digits) > 0
 }
 
-// clip returns what a caller sent, short enough for an error.
+// clip returns an argument, shortened for an error reply.
 func clip(arg []byte) string { return string(arg[:min(len(arg), 64)]) }
 
 func (c *conn) ping(args [][]byte) {
@@ -187,9 +187,9 @@ func (c *conn) selectDB(args [][]byte) {
 	}
 }
 
-// reset answers RESET. What a certificate proves stays proven.
+// reset answers RESET. Authentication by a certificate stays.
 func (c *conn) reset([][]byte) {
 	c.version, c.name = resp.RESP2, ""
-	c.who = who{dns: c.who.dns, common: c.who.common}
+	c.session = session{dns: c.session.dns, common: c.session.common}
 	c.out = resp.AppendSimple(c.out, "RESET")
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// How long a peer may take, and how much is kept for it.
+// Timeouts and buffer sizes.
 const (
-	restTimeout  = 10 * time.Second // for the rest of a command, or to say who it is
-	writeTimeout = 15 * time.Second
-	lastRead     = time.Millisecond       // for what has arrived when the server stops
-	farewellFor  = time.Second            // for a command that is told that the server stops
-	lingerFor    = 500 * time.Millisecond // for a peer to take the last replies
-	lingerBlind  = 10 * time.Millisecond  // the same, if it cannot be told that they are the last
-	maxPipeline  = 1024                   // commands that are answered together
-	countEvery   = 64                     // commands after which the server is told
-	slowWrite    = 16 << 10               // bytes of replies that may take a while to write
-	flushAt      = 64 << 10               // bytes of replies that are written together
-	maxOut       = 1 << 20                // bytes of replies; beyond, the connection is closed
+	restTimeout      = 10 * time.Second // for the rest of a command, or to authenticate
+	writeTimeout     = 15 * time.Second
+	lastRead         = time.Millisecond       // to read what has arrived when the server stops
+	shutdownReplyFor = time.Second            // to wait for a command that gets the shutdown reply
+	lingerFor        = 500 * time.Millisecond // for a peer to read the last replies
+	lingerBlind      = 10 * time.Millisecond  // the same, if the write side cannot be closed
+	maxPipeline      = 1024                   // commands that are answered together
+	countEvery       = 64                     // commands after which they are added to the server's counter
+	slowWrite        = 16 << 10               // bytes of replies that may take a while to write
+	flushAt          = 64 << 10               // bytes of replies that are written together
+	maxOut           = 1 << 20                // bytes of replies; beyond, the connection is closed
 )
 
 // conn is one connection. Only its goroutine uses it, but for net.
@@ -39,7 +39,7 @@ type conn struct {
 	out     []byte // replies that were not written yet
 	version resp.Version
 	name    string // as CLIENT SETNAME says
-	who     who
+	session session
 	closing bool // after the replies
 	linger  bool // for the peer to read them
 
@@ -47,18 +47,18 @@ type conn struct {
 	writeBy weir.Instant
 	partial bool // readBy is for the rest of the command that is being received
 
-	clock    weir.Instant // when it was last read: a pipeline came, was decided on, was answered
-	rounds   uint64       // of commands that came together
+	clock    weir.Instant // the time of the last clock reading
+	rounds   uint64       // reads that delivered commands
 	timing   bool         // this round's first decision is timed
-	commands int64        // of which the server was not told
+	commands int64        // not yet added to the server's counter
 	last     lastCommand
 	batch    *batch // checks that are decided together, or nil
 
-	state   *State      // what holds for the commands that came together
-	ruled   *guard.Rule // the last that was asked for, by ruledBy
+	state   *State      // the state for the commands of this round
+	ruled   *guard.Rule // the last rule that was looked up, in ruledBy
 	ruledBy *guard.Rules
 
-	// Of the command that is carried out. They are used again by the next.
+	// Buffers of the current command, reused by the next one.
 	query  guard.Query
 	record guard.Record
 	keys   [maxOptions]guard.Attribute
@@ -79,7 +79,7 @@ func (c *conn) serve() {
 	if !c.handshake() {
 		return
 	}
-	defer c.tellCommands()
+	defer c.addCommands()
 	for c.answer() && c.receive() {
 	}
 	if c.linger {
@@ -126,18 +126,19 @@ func (c *conn) receive() bool {
 	if c.srv.draining.Load() {
 		return c.finish()
 	}
-	runtime.Gosched() // others first: meanwhile the next commands may come, and need not be waited for
+	runtime.Gosched() // meanwhile the next commands may arrive, and the read does not block
 	err := c.in.Fill()
 	if err == nil {
 		return true
 	}
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.srv.draining.Load() { // which woke it
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.srv.draining.Load() { // beginDrain set the deadline
 		return c.finish()
 	}
 	return false
 }
 
-// finish answers what has arrived when the server stops, and no more. It returns false.
+// finish answers the commands that have arrived when the server stops, and refuses later ones. It
+// returns false.
 func (c *conn) finish() bool {
 	c.srv.awaitWoken()
 	_ = c.net.SetReadDeadline(time.Now().Add(lastRead))
@@ -145,20 +146,20 @@ func (c *conn) finish() bool {
 		return false
 	}
 	c.linger = true
-	c.farewell()
+	c.writeShutdownReply()
 	return false
 }
 
-// stopping is what a command is told that comes too late. Clients know the word LOADING as
-// that of a server that does nothing for now, and try again elsewhere or later.
+// stopping is the shutdown reply. Clients know the code LOADING as that of a server that is not
+// ready, and retry elsewhere or later.
 const stopping = "LOADING weir is stopping; this command and those after it on the connection were not carried out"
 
-// farewell tells the next commands, if some come soon, that nothing is carried out any
-// more. The protocol has no other way: who sends just when the connection is closed could
-// not know what became of that. Who is told knows it of all that it has sent since, too.
-// A peer that was silent for so long cannot be told: a reply to nothing would confuse it.
-func (c *conn) farewell() {
-	for _, wait := range []time.Duration{farewellFor, lastRead} { // then what came while nobody looked
+// writeShutdownReply refuses the commands that arrive within shutdownReplyFor. The protocol has no
+// message for a closing server: without a reply, a client that sends a command while the
+// connection is being closed could not know whether it was executed. The reply covers all later
+// commands, too. A client that sends nothing gets none, since each reply must match a command.
+func (c *conn) writeShutdownReply() {
+	for _, wait := range []time.Duration{shutdownReplyFor, lastRead} { // the second for what arrived at the end of the first
 		_ = c.net.SetReadDeadline(time.Now().Add(wait))
 		for c.in.Fill() == nil {
 			if c.refuse() {
@@ -169,27 +170,27 @@ func (c *conn) farewell() {
 	}
 }
 
-// refuse tells all commands that were received whole, and says whether there were some.
-func (c *conn) refuse() (told bool) {
+// refuse replies to all complete commands in the buffer, and reports whether there were any.
+func (c *conn) refuse() (refused bool) {
 	for {
 		args, err := c.in.Next()
 		if args == nil || err != nil {
-			return told
+			return refused
 		}
 		c.fail(stopping)
-		told = true
+		refused = true
 	}
 }
 
-// count notes commands that were answered. Those of a busy connection are told to the server some
-// at a time: all connections share that number.
+// count counts answered commands. They are added to the server's counter in groups, because all
+// connections share it.
 func (c *conn) count(n int) {
 	if c.commands += int64(n); c.commands >= countEvery {
-		c.tellCommands()
+		c.addCommands()
 	}
 }
 
-func (c *conn) tellCommands() {
+func (c *conn) addCommands() {
 	c.srv.commands.Add(c.commands)
 	c.commands = 0
 }
@@ -200,7 +201,7 @@ func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
 	}
-	if c.writeBy.Sub(c.clock) < writeTimeout*2/3 { // it is not set for each write
+	if c.writeBy.Sub(c.clock) < writeTimeout*2/3 { // to set it for each write would be expensive
 		c.writeBy = c.clock.Add(writeTimeout)
 		if c.net.SetWriteDeadline(time.Now().Add(writeTimeout)) != nil {
 			return false
@@ -216,16 +217,16 @@ func (c *conn) flush() bool {
 	return err == nil
 }
 
-// setReadDeadline gives the peer time: for the rest of a command, which gets no more for
-// coming in pieces, or for the next command. The latter is not set for each read, so it
-// may be up to a quarter less.
+// setReadDeadline sets the deadline for the rest of a command, which is not extended when more
+// of it arrives, or for the next command. The latter is not set for each read, so it may be up
+// to a quarter less than Idle.
 func (c *conn) setReadDeadline() {
 	partial := c.in.Partial()
 	if partial && c.partial {
 		return
 	}
 	patience := c.srv.cfg.Idle
-	if partial || !c.who.isKnown(c.srv.cfg.State().Door) {
+	if partial || !c.session.authenticated(c.srv.cfg.State().Authenticator) {
 		patience = restTimeout
 	}
 	left := c.readBy.Sub(c.clock)
@@ -238,12 +239,11 @@ func (c *conn) setReadDeadline() {
 	if patience > 0 {
 		deadline = time.Now().Add(patience)
 	}
-	_ = c.net.SetReadDeadline(deadline) // an error means that it is closed, and so will Read say
+	_ = c.net.SetReadDeadline(deadline) // it fails only on a closed connection, as Read does
 }
 
-// lingerOn lets the peer read the last replies before the connection is closed: closed
-// with something unread, a TCP connection is reset, and the peer may lose what it has not
-// read yet.
+// lingerOn waits for the peer to read the last replies before the connection is closed: a TCP
+// connection that is closed with unread input is reset, and the peer may lose replies.
 func (c *conn) lingerOn() {
 	wait := lingerBlind
 	if half, ok := c.net.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {

@@ -184,7 +184,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// Who is never late with the rest of a command stays, although each read ends inside one;
+// A client that is never late with the rest of a command stays, although each read ends inside one;
 // who is late with one goes, whatever was carried out before.
 func TestAlwaysHalfACommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestShutdownTells(t *testing.T) {
 		go func() { stopped <- f.Shutdown(context.Background()) }()
 		check := multibulk("WEIR.CHECK", "default", "late")
 		for _, piece := range []string{check[:10], check[10:]} {
-			time.Sleep(farewellFor / 3)
+			time.Sleep(shutdownReplyFor / 3)
 			go io.WriteString(far, piece)
 		}
 		wantStopping(t, bufio.NewReader(far))
@@ -338,7 +338,7 @@ func TestShutdownTells(t *testing.T) {
 		if err := <-stopped; err != nil {
 			t.Error(err)
 		}
-		if took := time.Since(began); took != lastRead+farewellFor+lastRead+lingerBlind {
+		if took := time.Since(began); took != lastRead+shutdownReplyFor+lastRead+lingerBlind {
 			t.Errorf("took %v", took)
 		}
 		if len(f.records) != 0 {
@@ -347,7 +347,7 @@ func TestShutdownTells(t *testing.T) {
 	})
 }
 
-// A connection that sees that the server stops before it is woken has its time for a farewell,
+// A connection that sees that the server stops before it is woken has the full time for its shutdown reply,
 // too.
 func TestShutdownWakesLate(t *testing.T) {
 	f := newFixture(t)
@@ -358,7 +358,7 @@ func TestShutdownWakesLate(t *testing.T) {
 		if _, err := io.ReadFull(far, make([]byte, len("+PONG\r\n"))); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(10 * lastRead) // in which it must not have begun its farewell
+		time.Sleep(10 * lastRead) // in which it must not have begun to wait for late commands
 	}}
 	f.start(c)
 	<-c.reads
@@ -368,7 +368,7 @@ func TestShutdownWakesLate(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	f.awaitWoken()
-	time.Sleep(farewellFor / 10)
+	time.Sleep(shutdownReplyFor / 10)
 	go io.WriteString(far, "PING\r\n")
 	wantStopping(t, bufio.NewReader(far))
 	if err := <-stopped; err != nil {
@@ -398,7 +398,7 @@ func (c *wokenLate) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Who does not let go is cut off when the time is over.
+// A connection that stays open is force-closed when Shutdown's context ends.
 func TestShutdownCutsOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

@@ -23,13 +23,13 @@ func TestSessions(t *testing.T) {
 			if name == "clients" {
 				clients = []string{"alice=tight", "bob"}
 			}
-			golden.Check(t, "testdata/"+name+".golden", []byte(session(newFixture(t, clients...), string(text))))
+			golden.Check(t, "testdata/"+name+".golden", []byte(play(newFixture(t, clients...), string(text))))
 		})
 	}
 }
 
-// session plays a file. An empty line begins another connection.
-func session(f *fixture, text string) string {
+// play runs a file. An empty line begins another connection.
+func play(f *fixture, text string) string {
 	var out strings.Builder
 	text = strings.NewReplacer("ALICE", tokenOf("alice"), "BOB", tokenOf("bob")).Replace(text)
 	for _, connection := range strings.Split(strings.TrimSpace(text), "\n\n") {

@@ -11,14 +11,14 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// redisVersion is the version of Redis whose handshake this is: the first that knows
-// CLIENT SETINFO. Clients look at it to see what they may send.
+// redisVersion is the version of Redis that the server reports: the first with CLIENT SETINFO.
+// Clients derive from it which commands they may send.
 const redisVersion = "7.2.0"
 
 // info answers INFO.
 func (c *conn) info(args [][]byte) {
 	up := time.Since(c.srv.began)
-	c.tellCommands()
+	c.addCommands()
 	stats := c.srv.Stats()
 	sections := []struct{ name, text string }{
 		{"Server", fmt.Sprintf("redis_version:%s\r\nredis_mode:standalone\r\nserver_name:weir\r\nweir_version:%s\r\nos:%s\r\narch_bits:%d\r\nprocess_id:%d\r\nuptime_in_seconds:%d\r\nuptime_in_days:%d\r\n",
@@ -42,7 +42,7 @@ func (c *conn) info(args [][]byte) {
 	c.out = c.version.AppendText(c.out, b.String())
 }
 
-// wanted says whether INFO is to tell a section.
+// wanted reports whether a section was requested.
 func wanted(names [][]byte, section string) bool {
 	return len(names) == 0 || slices.ContainsFunc(names, func(n []byte) bool {
 		return isWord(n, strings.ToUpper(section)) || isWord(n, "ALL") || isWord(n, "EVERYTHING") || isWord(n, "DEFAULT")
@@ -72,7 +72,7 @@ func (c *conn) commandCommand(args [][]byte) {
 	}
 }
 
-// named returns the commands with these names, nil for those that there are not, or all.
+// named returns the commands with these names, nil for unknown ones. Without names it returns all.
 func named(names [][]byte) []*command {
 	if len(names) == 0 {
 		return commands
@@ -84,7 +84,7 @@ func named(names [][]byte) []*command {
 	return list
 }
 
-// commandInfo tells what clients need to know to send a command to the right place.
+// commandInfo replies with the properties that clients need to route a command.
 func (c *conn) commandInfo(names [][]byte) {
 	list := named(names)
 	c.out = resp.AppendArray(c.out, len(list))
@@ -122,7 +122,7 @@ func (cmd *command) appendInfo(b []byte, v resp.Version) []byte {
 	return resp.AppendArray(b, 0) // subcommands
 }
 
-// commandDocs tells what redis-cli shows to who types. The arguments are one text.
+// commandDocs replies with the texts that redis-cli shows as hints. The arguments are one text.
 func (c *conn) commandDocs(names [][]byte) {
 	list := slices.DeleteFunc(slices.Clone(named(names)), func(cmd *command) bool { return cmd == nil })
 	c.out = c.version.AppendMap(c.out, len(list))

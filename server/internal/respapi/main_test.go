@@ -92,7 +92,7 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 	if f.Server != nil {
 		rules = f.cfg.Guard.Rules()
 	}
-	f.state.Store(&State{Rules: rules, Door: &identity.Door{Clients: clients, Open: open, Throttle: throttle}})
+	f.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
 }
 
 func newFixture(t testing.TB, clients ...string) *fixture {
@@ -237,8 +237,8 @@ func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // throttleOne answers one CL.THROTTLE.
-func throttleOne(t Throttler, ctx context.Context, client string, key []byte, n Numbers, quantity int64) (weir.Decision, error) {
-	asks := []Ask{{Key: key, Numbers: n, Quantity: quantity}}
-	t.ThrottleEach(ctx, client, asks)
-	return asks[0].Decision, asks[0].Err
+func throttleOne(t Throttler, ctx context.Context, client string, key []byte, n Params, quantity int64) (weir.Decision, error) {
+	requests := []ThrottleRequest{{Key: key, Params: n, Quantity: quantity}}
+	t.ThrottleEach(ctx, client, requests)
+	return requests[0].Decision, requests[0].Err
 }

@@ -12,7 +12,7 @@ import (
 func (c *conn) reserve(args [][]byte) {
 	ttl := compiled.DefaultTTL.Milliseconds()
 	rule := c.rule(args[1])
-	if rule == nil || !c.ask(args, &ttl) {
+	if rule == nil || !c.parseQuery(args, &ttl) {
 		return
 	}
 	v, ticket, err := c.srv.cfg.Guard.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
@@ -20,7 +20,7 @@ func (c *conn) reserve(args [][]byte) {
 		c.failUndecided(rule.Name(), err)
 		return
 	}
-	c.tell(&v, c.took(), false)
+	c.observe(&v, c.took(), false)
 	b := resp.AppendArray(c.out, 6)
 	if ticket == nil {
 		b = c.version.AppendNull(b)

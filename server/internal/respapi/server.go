@@ -16,33 +16,33 @@ import (
 // Config is what New needs. All fields but Version and Idle are required.
 type Config struct {
 	Guard     *guard.Guard
-	State     func() *State // what holds now; asked once for commands that come together
+	State     func() *State // the current state; called once per round of commands
 	Observe   func(*guard.Record)
 	Throttler Throttler // for CL.THROTTLE
 	Log       *slog.Logger
 	Version   string // of the daemon, for INFO
 
-	// ObserveEach is Observe for the decisions on several items, of which the first took
-	// so long.
+	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
+	// first.
 	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
 
-	// ObserveAdmitted is Observe for n decisions that admitted something and were not timed.
-	// It returns false, and has done nothing, if each of them is to be observed.
+	// ObserveAdmitted is Observe for n admitted decisions that were not timed. If each of them
+	// must be observed by itself, it does nothing and returns false.
 	ObserveAdmitted func(v *guard.Variant, n int) bool
 
-	// Idle is how long a connection may be silent. 0 means as long as it likes;
-	// DefaultIdle is a good choice.
+	// Idle is how long a connection may be idle. 0 means no limit; DefaultIdle is a good
+	// choice.
 	Idle time.Duration
 }
 
-// DefaultIdle is longer than clients leave a pooled connection alone.
+// DefaultIdle is longer than the usual idle timeout of clients' connection pools.
 const DefaultIdle = 5 * time.Minute
 
-// State is what can change while the daemon runs. A State is immutable; a change is
-// another one.
+// State is the configuration that can change while the daemon runs. A State is immutable; a
+// change replaces it.
 type State struct {
-	Rules *guard.Rules
-	Door  *identity.Door
+	Rules         *guard.Rules
+	Authenticator *identity.Authenticator
 }
 
 // ErrClosed is what Serve returns after Shutdown.
@@ -53,16 +53,18 @@ type Server struct {
 	cfg   Config // set by New, like the next two
 	began time.Time
 
-	// ctx ends when connections are cut off, and with it commands that wait for a store.
+	// ctx is canceled when connections are force-closed. It ends commands that wait for a
+	// store.
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// draining is set by Shutdown before it wakes the connections. A connection looks
-	// at it after it has set a deadline and before it reads, so it is woken or sees it.
+	// draining is set by Shutdown before it wakes the connections with a read deadline. A
+	// connection checks it after it has set its own deadline and before it reads, so it is
+	// woken or sees draining.
 	draining atomic.Bool
 
 	ids      atomic.Int64 // of connections
-	commands atomic.Int64 // that were carried out; counted once per pipeline
+	commands atomic.Int64 // that were answered; see conn.count
 	running  sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
@@ -77,13 +79,13 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Stats is how a server stands.
+// Stats are statistics of a server.
 type Stats struct {
 	Conns    int
-	Commands int64 // since it began; some of each busy connection are missing
+	Commands int64 // since the start; up to 63 of each connection are not counted yet
 }
 
-// Stats returns how the server stands.
+// Stats returns the server's statistics.
 func (s *Server) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +111,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return ErrClosed
 		case errors.Is(err, net.ErrClosed):
 			return err
-		default: // such as too many open files: it passes
+		default: // a temporary error, such as too many open files
 			pause = min(max(5*time.Millisecond, 2*pause), time.Second)
 			s.cfg.Log.Warn("cannot accept", "error", err, "again_in", pause)
 			s.sleep(pause)
@@ -117,7 +119,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// sleep waits, but not for longer than the server lives.
+// sleep waits for d, or until the server is closed.
 func (s *Server) sleep(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -166,9 +168,9 @@ func (s *Server) forget(c *conn) {
 	delete(s.conns, c)
 }
 
-// Shutdown stops accepting. Commands that were received are carried out and answered, those
-// that come in the next second are told that they are not, and connections closed.
-// When ctx ends the rest is cut off, and its error returned.
+// Shutdown stops accepting. Commands that were received are answered, those that arrive in the
+// next second get the shutdown reply, and connections are closed. When ctx ends, the remaining
+// connections are force-closed, and ctx's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginDrain()
 	defer s.cancel()
@@ -192,8 +194,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// awaitWoken returns when beginDrain has woken all connections. One that sees that the server
-// drains before it is woken would lose the deadline that it sets itself.
+// awaitWoken returns when beginDrain has woken all connections. A connection that sees draining
+// before it is woken calls it, since the wake-up would overwrite its next deadline.
 func (s *Server) awaitWoken() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,6 +210,6 @@ func (s *Server) beginDrain() {
 		l.Close()
 	}
 	for c := range s.conns {
-		c.net.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed
+		c.net.SetReadDeadline(time.Unix(1, 0)) // it fails only on a closed connection
 	}
 }

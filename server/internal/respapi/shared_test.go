@@ -33,7 +33,7 @@ func openRedis(t *testing.T, addr string) *redisstore.Store {
 func TestSharedOverRedis(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	nodes := []*Shared{NewShared(openRedis(t, addr)), NewShared(openRedis(t, addr))}
-	n := Numbers{Burst: 3, Count: 3, Period: 3600}
+	n := Params{Burst: 3, Count: 3, Period: 3600}
 	for i, want := range []bool{true, true, true, false, false} {
 		for _, client := range []string{"", "alice", "bob"} {
 			d, err := throttleOne(nodes[i%2], context.Background(), client, []byte("k"), n, 1)
@@ -58,7 +58,7 @@ func TestSharedRandomNumbers(t *testing.T) {
 	var before int64
 	calls := lighter(8_000)
 	for i := range calls {
-		n := Numbers{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
+		n := Params{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
 		if _, err := throttleOne(shared, context.Background(), "alice", []byte(strconv.Itoa(i%10)), n, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestThrottleLimitInAnOutage(t *testing.T) {
 
 // A configuration cannot have a policy that meets CL.THROTTLE's.
 func TestSharedName(t *testing.T) {
-	p, err := NewShared(nil).policy("alice", Numbers{1, 1, 1})
+	p, err := NewShared(nil).policy("alice", Params{1, 1, 1})
 	if err != nil || !strings.HasPrefix(p.Name(), ":") {
 		t.Errorf("%q, %v", p.Name(), err)
 	}

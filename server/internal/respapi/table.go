@@ -17,34 +17,33 @@ import (
 
 // Table is a Throttler in memory.
 //
-// The rows of a memstore.Table refer to the numbers that they were written under by 16
-// bits, which is enough for all that a configuration can say. Here every call may bring
-// other numbers, so a row has its own. It takes 64 bytes, which is a line of the processor's
-// cache, and no table of numbers grows beside it.
+// A row of a memstore.Table refers to its limits by a number of 16 bits, which is enough for all
+// limits of a configuration. Here every call may have other parameters, so a row contains its
+// own. It has 64 bytes, the size of a cache line, and there is no table of parameters to grow.
 //
-// # Where rows are
+// # Layout
 //
-// A key's hash chooses a shard of 64 slots and a slot in it; the row is in that slot or in
-// the next one that was free. All slots are there from the beginning, 1.6 for each key, as
-// memory that costs nothing before it is used: so where a row must be is known without a
-// lock, and a pipeline's rows are fetched together before the first of them is decided on.
-// Tags are written atomically for that alone; whoever relies on them has the shard's lock.
+// A key's hash selects a shard of 64 slots and a slot in it; the row is in that slot or in the
+// next free one (linear probing). All slots, 1.6 for each key, are allocated at the start; the
+// operating system commits their memory on first use. So the address of a row is known without
+// a lock, and the rows of a pipeline are prefetched together before the first decision. Tags
+// are written atomically only for this prefetch; all other accesses hold the shard's lock.
 //
-// # When it is full
+// # Eviction
 //
-// It is full when it has MaxKeys rows. Then a new key takes the place of one of its shard
-// that has nothing in use or, if there is none, of the one with the least share of its
-// limit in use, but never of one that would refuse a unit now. If none can go, it takes a
-// slot that is left, and if none is left, new keys of the shard share one row, whatever
-// their numbers, until it is unused.
+// The table is full when it has maxKeys rows. Then a new key replaces a row of its shard that has
+// nothing in use or, if there is none, the row with the least share of its limit in use, but
+// never a row that would refuse a unit now. If no row can be evicted, the key takes a free slot,
+// and if there is none, new keys of the shard share one row, whatever their parameters, until
+// that row is unused.
 //
-// Keys are told apart by a seeded hash of 64 bits.
+// Keys are identified by a seeded 64-bit hash.
 type Table struct {
-	now     func() weir.Instant // set by newTable, like all but the numbers at the end
+	now     func() weir.Instant // set by newTable, like everything up to rows
 	maxKeys int64
 	seed    maphash.Seed
-	spread  maphash.Seed // of clients' names
-	rules   *rules
+	spread  maphash.Seed // for clients' names
+	rules   *ruleCache
 	shards  []shard
 	rows    []row // by shard and slot
 
@@ -56,16 +55,16 @@ type Table struct {
 
 var _ Throttler = (*Table)(nil)
 
-// DefaultMaxKeys is how many keys a Table has, unless it is told otherwise.
+// DefaultMaxKeys is the default capacity of a Table.
 const DefaultMaxKeys = 100_000
 
 const (
-	shardSlots = 64 // a shard has
-	shardRows  = 40 // that it has on average in a full table, so that few shards are full
+	shardSlots = 64 // slots of a shard
+	shardRows  = 40 // average rows per shard in a full table, so that few shards are full
 )
 
-// NewTable returns an empty table for maxKeys keys, 0 meaning DefaultMaxKeys; Table tells when it
-// has more. A nil clock is weir.Now.
+// NewTable returns an empty table for maxKeys keys, 0 meaning DefaultMaxKeys. It can have more: see
+// Table. A nil clock is weir.Now.
 func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 	if maxKeys < 0 {
 		return nil, fmt.Errorf("respapi: max keys %d must not be negative", maxKeys)
@@ -81,86 +80,86 @@ func NewTable(maxKeys int, now func() weir.Instant) (*Table, error) {
 
 func newTable(maxKeys, shards int, now func() weir.Instant) *Table {
 	return &Table{
-		now: now, maxKeys: int64(maxKeys), seed: maphash.MakeSeed(), spread: maphash.MakeSeed(), rules: newRules(),
+		now: now, maxKeys: int64(maxKeys), seed: maphash.MakeSeed(), spread: maphash.MakeSeed(), rules: newRuleCache(),
 		shards: make([]shard, shards), rows: make([]row, shards*shardSlots),
 	}
 }
 
-// TableStats is how a table stands.
+// TableStats are statistics of a table.
 type TableStats struct {
 	Keys       int
-	Evicted    uint64 // rows that went for others
-	Forgiven   uint64 // units that those had in use, about
+	Evicted    uint64 // rows that were replaced
+	Forgiven   uint64 // units that evicted rows had in use, approximately
 	Overflowed uint64 // calls that were charged to a shared row
 }
 
-// Stats returns how the table stands.
+// Stats returns the table's statistics.
 func (t *Table) Stats() TableStats {
 	return TableStats{Keys: int(t.keys.Load()), Evicted: t.evicted.Load(), Forgiven: t.forgiven.Load(), Overflowed: t.overflowed.Load()}
 }
 
-// A shard is some of the slots: from its number times shardSlots.
+// Shard i has the slots from i*shardSlots to (i+1)*shardSlots-1.
 type shard struct {
 	mu       sync.Mutex // guards the fields below, and the slots
-	last     int64      // the latest instant that it acted at
+	last     int64      // the latest instant of a decision
 	used     int        // slots with a row
-	overflow state      // shared by keys that found no place
+	overflow state      // shared by keys for which there was no slot
 }
 
-// What tags are that are no key's.
+// Tags of slots without a row.
 const (
-	free    uint64 = iota // since ever: who looks for a key need not look further
-	removed               // there was a row
+	free    uint64 = iota // never used: a probe for a key ends here
+	removed               // the row was evicted: a probe continues
 	firstTag
 )
 
-// A row is a slot's.
+// A row is a slot of the table.
 type row struct {
-	tag uint64 // the hash of its key, or one of those above
+	tag uint64 // the hash of its key, free or removed
 	state
-	_ [2]uint64 // so that it is one line of the cache
+	_ [2]uint64 // padding to a cache line
 }
 
-// A state is what is known of a key. The zero state is that of one that was never used.
+// A state is the limit status of a key. The zero state is that of an unused key.
 type state struct {
-	tat     uint64  // in ticks of the numbers
-	numbers Numbers // under which it was written
-	reset   int64   // from when it is as if unused
+	tat    uint64 // in ticks of params
+	params Params // of the last charge
+	reset  int64  // when all units are available again
 }
 
-// ThrottleEach implements Throttler. All asks are decided at one instant.
-func (t *Table) ThrottleEach(_ context.Context, client string, asks []Ask) {
+// ThrottleEach implements Throttler. All requests are decided at one instant.
+func (t *Table) ThrottleEach(_ context.Context, client string, requests []ThrottleRequest) {
 	spread := maphash.String(t.spread, client)
-	var last *rule // mostly a pipeline has one
-	for i := range asks {
-		a := &asks[i]
+	var last *rule // usually all commands of a pipeline have the same
+	for i := range requests {
+		a := &requests[i]
 		if len(a.Key) > weir.MaxKeyBytes {
 			a.Err = storeapi.CheckKey(string(a.Key))
 			continue
 		}
-		if last == nil || last.numbers != a.Numbers {
-			last, a.Err = t.rules.of(a.Numbers)
+		if last == nil || last.params != a.Params {
+			last, a.Err = t.rules.get(a.Params)
 		}
 		a.rule = last
 		a.hash = max(firstTag, maphash.Bytes(t.seed, a.Key)^spread)
 	}
-	if len(asks) > 1 {
-		t.fetch(asks)
+	if len(requests) > 1 {
+		t.fetch(requests)
 	}
 	now := int64(t.now())
-	for i := range asks {
-		if asks[i].Err == nil {
-			t.decide(&asks[i], now)
+	for i := range requests {
+		if requests[i].Err == nil {
+			t.decide(&requests[i], now)
 		}
 	}
 }
 
-// fetch has the processor fetch what the asks will need, all at once: nothing here waits
-// for what was loaded. Most rows are where they may be first, or in the slot after.
-func (t *Table) fetch(asks []Ask) {
-	for i := range asks {
-		s := t.shardOf(asks[i].hash)
-		at := home(asks[i].hash)
+// fetch prefetches the shards and rows of the requests: no load depends on another one, so the
+// processor overlaps them. Most rows are in their first slot or in the next one.
+func (t *Table) fetch(requests []ThrottleRequest) {
+	for i := range requests {
+		s := t.shardOf(requests[i].hash)
+		at := home(requests[i].hash)
 		atomic.LoadUint64(&t.rows[s*shardSlots+at].tag)
 		atomic.LoadUint64(&t.rows[s*shardSlots+(at+1)%shardSlots].tag)
 		atomic.LoadInt64(&t.shards[s].last)
@@ -173,20 +172,19 @@ func (t *Table) shardOf(h uint64) int {
 	return int(s)
 }
 
-// home returns the slot in its shard where a key's row is if nobody was there before. It is
-// of other bits than the shard.
+// home returns the first slot of a key in its shard. It uses other bits than shardOf.
 func home(h uint64) int { return int(h % shardSlots) }
 
-// decide answers an ask, and writes the row of what was admitted.
-func (t *Table) decide(a *Ask, now int64) {
+// decide decides a request, and writes the row if it is admitted.
+func (t *Table) decide(a *ThrottleRequest, now int64) {
 	number := t.shardOf(a.hash)
 	s := &t.shards[number]
 	s.mu.Lock()
-	defer s.mu.Unlock() // a connection survives a panic, and so must the shard
+	defer s.mu.Unlock() // deferred, since the server survives a panic
 	now = max(s.last, now)
 	atomic.StoreInt64(&s.last, now)
 	place := t.findLocked(number, a.hash)
-	from := &s.overflow // what a new key begins with: nothing, unless others of its shard share a row
+	from := &s.overflow // the initial state of a new key: unused, unless other keys of its shard share the overflow row
 	if place != nil {
 		from = place
 	}
@@ -202,7 +200,7 @@ func (t *Table) decide(a *Ask, now int64) {
 	if place == nil {
 		place = t.placeLocked(number, a.hash, now)
 	}
-	place.tat, place.numbers, place.reset = next, a.rule.numbers, now+int64(d.ResetAfter)
+	place.tat, place.params, place.reset = next, a.rule.params, now+int64(d.ResetAfter)
 }
 
 // findLocked returns a key's row, or nil if it has none.
@@ -220,28 +218,29 @@ func (t *Table) findLocked(shard int, h uint64) *state {
 	return nil
 }
 
-// under returns a row's state under r: the same units in use, to the next tick.
+// under converts a state to the parameters of r: the units in use stay the same, rounded up to
+// the next tick.
 func (t *Table) under(r *rule, from *state, now int64) (uint64, error) {
-	if from.numbers == r.numbers {
+	if from.params == r.params {
 		return from.tat, nil
 	}
 	if from.reset <= now {
 		return 0, nil
 	}
-	old, err := t.rules.of(from.numbers)
+	old, err := t.rules.get(from.params)
 	if err != nil {
-		return 0, err // it was a rule when the row was written
+		return 0, err // impossible: the parameters were valid when the row was written
 	}
 	l := algo.NewLedger([]algo.Rule{&old.gcra}, now)
 	l.SetState(0, algo.State{A: from.tat})
 	if err := l.Set(now, []algo.Rule{&r.gcra}, []int{0}); err != nil {
-		return 0, &NumbersError{"the key has more units in use than can be remembered under these numbers"}
+		return 0, &ParamsError{"invalid limit parameters: they cannot represent the units that the key has in use"}
 	}
 	return l.State(0).A, nil
 }
 
-// decide returns the decision on a state at now, and the state that follows: the same if
-// nothing is charged.
+// decide returns the decision for a state at now, and the next state: the same if nothing is
+// charged.
 func (r *rule) decide(tat uint64, now, quantity int64) (weir.Decision, uint64) {
 	g := &r.gcra
 	tick := g.Tick(now)
@@ -263,7 +262,7 @@ func (r *rule) decide(tat uint64, now, quantity int64) (weir.Decision, uint64) {
 	return d, next
 }
 
-// placeLocked returns where a new key's row goes.
+// placeLocked returns the state for a new key, which may be the overflow row.
 func (t *Table) placeLocked(shard int, h uint64, now int64) *state {
 	s := &t.shards[shard]
 	if t.keys.Load() >= t.maxKeys || s.used == shardSlots {
@@ -276,7 +275,7 @@ func (t *Table) placeLocked(shard int, h uint64, now int64) *state {
 	s.used++
 	t.keys.Add(1)
 	at := shard*shardSlots + home(h)
-	for t.rows[at].tag >= firstTag { // there is a slot without a row
+	for t.rows[at].tag >= firstTag { // at least one slot has no row
 		if at++; at%shardSlots == 0 {
 			at -= shardSlots
 		}
@@ -285,7 +284,7 @@ func (t *Table) placeLocked(shard int, h uint64, now int64) *state {
 	return &t.rows[at].state
 }
 
-// evictLocked removes the row that is missed least, unless none can go.
+// evictLocked removes the row with the least share of its limit in use, if one can be evicted.
 func (t *Table) evictLocked(shard int, now int64) {
 	victim, least := -1, math.Inf(1)
 	for at := shard * shardSlots; at < (shard+1)*shardSlots; at++ {
@@ -306,19 +305,19 @@ func (t *Table) evictLocked(shard int, now int64) {
 	t.forgiven.Add(uint64(math.Round(t.rows[victim].inUse(now))))
 }
 
-// share returns how much of its limit a row has in use: 0 if none, and infinitely much if
-// it would refuse one unit.
+// share returns the share of its limit that a row has in use: 0 if nothing is in use, and +Inf
+// if it would refuse one unit.
 func (s *state) share(now int64) float64 {
-	used, all := s.inUse(now), float64(s.numbers.Burst)
+	used, all := s.inUse(now), float64(s.params.Burst)
 	if used > 0 && used+1 > all {
 		return math.Inf(1)
 	}
 	return used / all
 }
 
-// inUse returns how many units a row has in use. It reckons in floating point, which is good
-// enough to choose by.
+// inUse returns how many units a row has in use, in floating point: an approximation for
+// eviction and statistics.
 func (s *state) inUse(now int64) float64 {
 	owed := float64(max(0, s.reset-now))
-	return owed * float64(s.numbers.Count) / (float64(s.numbers.Period) * 1e9)
+	return owed * float64(s.params.Count) / (float64(s.params.Period) * 1e9)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 )
 
-func throttle(t *testing.T, table *Table, key string, n Numbers, quantity int64) bool {
+func throttle(t *testing.T, table *Table, key string, n Params, quantity int64) bool {
 	t.Helper()
 	d, err := throttleOne(table, context.Background(), "", []byte(key), n, quantity)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestRandomNumbers(t *testing.T) {
 	calls := lighter(1_000_000)
 	var took [10]time.Duration
 	for i := range calls {
-		n := Numbers{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
+		n := Params{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
 		began := time.Now()
 		throttle(t, table, strconv.Itoa(i), n, 1)
 		took[i*len(took)/calls] += time.Since(began)
@@ -67,9 +67,9 @@ func TestFullTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hourly := Numbers{10, 10, 3600}
+	hourly := Params{10, 10, 3600}
 	for i := range shardRows / 2 { // whose slots are in the way of those who come later
-		throttle(t, table, "brief"+strconv.Itoa(i), Numbers{10, 10, 1}, 2)
+		throttle(t, table, "brief"+strconv.Itoa(i), Params{10, 10, 1}, 2)
 	}
 	for i := range shardRows / 2 {
 		throttle(t, table, "refused"+strconv.Itoa(i), hourly, 10)
@@ -100,7 +100,7 @@ func TestOverflow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	daily, hourly := Numbers{1, 1, 86400}, Numbers{3, 3, 3600}
+	daily, hourly := Params{1, 1, 86400}, Params{3, 3, 3600}
 	for i := range shardSlots {
 		throttle(t, table, strconv.Itoa(i), daily, 1)
 	}
@@ -129,18 +129,18 @@ func TestThrottleEach(t *testing.T) {
 	one["small"], each["small"] = small, same
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range lighter(2000) {
-		var asks []Ask
+		var requests []ThrottleRequest
 		for range rng.IntN(20) {
-			n := Numbers{[]int64{1, 5, 5, 5, 100}[rng.IntN(5)], []int64{1, 10}[rng.IntN(2)], []int64{60, 60, 60, 3600, 0}[rng.IntN(5)]}
-			asks = append(asks, Ask{Key: []byte(strconv.Itoa(rng.IntN(200))), Numbers: n, Quantity: []int64{0, 1, 1, 1, 1, 2, 7}[rng.IntN(7)]})
+			n := Params{[]int64{1, 5, 5, 5, 100}[rng.IntN(5)], []int64{1, 10}[rng.IntN(2)], []int64{60, 60, 60, 3600, 0}[rng.IntN(5)]}
+			requests = append(requests, ThrottleRequest{Key: []byte(strconv.Itoa(rng.IntN(200))), Params: n, Quantity: []int64{0, 1, 1, 1, 1, 2, 7}[rng.IntN(7)]})
 		}
 		for name := range one {
-			got := slices.Clone(asks)
+			got := slices.Clone(requests)
 			each[name].ThrottleEach(context.Background(), "shop", got)
-			for i, a := range asks {
-				d, err := throttleOne(one[name], context.Background(), "shop", a.Key, a.Numbers, a.Quantity)
+			for i, a := range requests {
+				d, err := throttleOne(one[name], context.Background(), "shop", a.Key, a.Params, a.Quantity)
 				if d != got[i].Decision || fmt.Sprint(err) != fmt.Sprint(got[i].Err) {
-					t.Fatalf("%s: ask %d of %+v: %v, %v, want %v, %v", name, i, asks, got[i].Decision, got[i].Err, d, err)
+					t.Fatalf("%s: ask %d of %+v: %v, %v, want %v, %v", name, i, requests, got[i].Decision, got[i].Err, d, err)
 				}
 			}
 		}
@@ -166,7 +166,7 @@ func TestThrottleTogether(t *testing.T) {
 		wg.Go(func() {
 			for i := range 500 {
 				client, key := strconv.Itoa(w%2), strconv.Itoa(i%3)
-				if d, err := throttleOne(table, context.Background(), client, []byte(key), Numbers{100, 1, 3600}, 1); err == nil && d.Allowed {
+				if d, err := throttleOne(table, context.Background(), client, []byte(key), Params{100, 1, 3600}, 1); err == nil && d.Allowed {
 					mu.Lock()
 					granted[client+key]++
 					mu.Unlock()
@@ -175,9 +175,9 @@ func TestThrottleTogether(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for who, n := range granted {
+	for client, n := range granted {
 		if n != 100 {
-			t.Errorf("%s got %d of 100", who, n)
+			t.Errorf("%s got %d of 100", client, n)
 		}
 	}
 	if len(granted) != 6 {

@@ -10,50 +10,50 @@ import (
 	"github.com/weirlimit/weir/algo"
 )
 
-// Throttler decides for CL.THROTTLE. All methods may be called by any number of
+// Throttler makes the decisions of CL.THROTTLE. All methods may be called by any number of
 // goroutines.
 type Throttler interface {
-	// ThrottleEach answers each of a client's asks, in their order.
-	ThrottleEach(ctx context.Context, client string, asks []Ask)
+	// ThrottleEach decides each of a client's requests, in their order.
+	ThrottleEach(ctx context.Context, client string, requests []ThrottleRequest)
 }
 
-// An Ask is one CL.THROTTLE: Quantity units are charged to Key if they fit Numbers, and
-// nothing otherwise. A quantity of 0 only looks, one above Numbers.Burst is refused for ever,
-// and others are at most weir.MaxCost. The key is the caller's, who will overwrite it.
-type Ask struct {
+// A ThrottleRequest is one CL.THROTTLE: Quantity units are charged to Key if they fit Params, and
+// nothing otherwise. A quantity of 0 charges nothing, one above Params.Burst is always refused,
+// and others are at most weir.MaxCost. Key must not be retained: the caller reuses its memory.
+type ThrottleRequest struct {
 	Key      []byte
-	Numbers  Numbers
+	Params   Params
 	Quantity int64
 
-	// The answer. Numbers that cannot be counted by are a *NumbersError.
+	// The result. Err is a *ParamsError for invalid limit parameters.
 	Decision weir.Decision
 	Err      error
 
-	rule *rule // of the numbers, and the key's hash, for Table
+	rule *rule // the compiled Params and the key's hash, for Table
 	hash uint64
 }
 
-// Numbers are the limit that comes with a call: Count units per Period seconds, and Burst
-// at once, which is max_burst + 1.
-type Numbers struct{ Burst, Count, Period int64 }
+// Params are the limit parameters of a call: Count units per Period seconds, and a Burst of
+// max_burst + 1 units.
+type Params struct{ Burst, Count, Period int64 }
 
-// NumbersError says why numbers cannot be counted by.
-type NumbersError struct{ Problem string }
+// ParamsError says why limit parameters are invalid.
+type ParamsError struct{ Problem string }
 
-func (e *NumbersError) Error() string { return e.Problem }
+func (e *ParamsError) Error() string { return e.Problem }
 
 // maxPeriod is the longest period in seconds.
 const maxPeriod = algo.MaxPer / int64(time.Second)
 
-// compile returns the rule of the numbers.
-func (n Numbers) compile() (*algo.GCRA, error) {
+// compile returns the GCRA of the parameters.
+func (n Params) compile() (*algo.GCRA, error) {
 	if n.Period < 1 || n.Period > maxPeriod {
-		return nil, &NumbersError{fmt.Sprintf("period must be between 1 and %d seconds", maxPeriod)}
+		return nil, &ParamsError{fmt.Sprintf("period must be between 1 and %d seconds", maxPeriod)}
 	}
 	g, err := algo.NewGCRA(n.Count, n.Period*int64(time.Second), n.Burst, 0, 0)
 	if bad, ok := errors.AsType[*algo.ParamError](err); ok {
 		name := map[string]string{"rate": "count", "burst": "max_burst + 1"}[bad.Field]
-		return nil, &NumbersError{name + " " + bad.Problem}
+		return nil, &ParamsError{name + " " + bad.Problem}
 	}
 	return g, err
 }

@@ -43,7 +43,7 @@ func certificate(t *testing.T, name string) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// Who shows a certificate need not AUTH.
+// A client with a certificate need not AUTH.
 func TestCertificate(t *testing.T) {
 	f := newFixture(t, "bob")
 	clients, err := identity.NewClients([]identity.Client{{Name: "alice", Certificate: "alice.example"}})
@@ -51,7 +51,7 @@ func TestCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := *f.state.Load()
-	st.Door = &identity.Door{Clients: clients, Throttle: st.Door.Throttle}
+	st.Authenticator = &identity.Authenticator{Clients: clients, Throttle: st.Authenticator.Throttle}
 	f.state.Store(&st)
 	server, roots := certificate(t, "localhost")
 	alice, authorities := certificate(t, "alice.example")

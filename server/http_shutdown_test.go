@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-const question = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n" + body
+const checkRequest = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n" + body
 
 // keeper is a caller that keeps its connection.
 type keeper struct {
@@ -47,7 +47,7 @@ func (k *keeper) want(status int, last bool) {
 	}
 }
 
-// wantEnd reads until the server hangs up.
+// wantEnd reads until the server closes the connection.
 func (k *keeper) wantEnd() {
 	k.t.Helper()
 	if rest, err := io.ReadAll(k.in); err != nil || len(rest) > 0 {
@@ -65,28 +65,27 @@ func serveBound(t *testing.T) (*Server, *bound, *pipes) {
 	return s, b, p
 }
 
-// A caller that asks while the server stops is answered and asked to close. One that asks
-// when its connection, idle until then, is being closed is told that nobody has seen the
-// request.
-func TestStopTellsIdleCallers(t *testing.T) {
+// A request during the drain delay is answered with Connection: close. A request that is sent
+// while its idle connection is being closed gets a 408.
+func TestShutdownReply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, b, p := serveBound(t)
 		busy, idle := newKeeper(t, p.dial()), newKeeper(t, p.dial())
 		for _, k := range []*keeper{busy, idle} {
-			k.send(question)
+			k.send(checkRequest)
 			k.want(http.StatusOK, false)
 		}
 		stopped := make(chan error, 1)
 		go func() { stopped <- s.stop([]*bound{b}) }()
 		time.Sleep(drainDelay - 1)
-		busy.send(question)
+		busy.send(checkRequest)
 		busy.want(http.StatusOK, true)
 		busy.wantEnd()
 		time.Sleep(2 * time.Nanosecond)
 		sent := make(chan struct{})
 		go func() {
 			defer close(sent)
-			idle.send(question)
+			idle.send(checkRequest)
 		}()
 		idle.want(http.StatusRequestTimeout, true)
 		<-sent
@@ -102,12 +101,12 @@ func TestStopTellsIdleCallers(t *testing.T) {
 	})
 }
 
-// Requests that are sent together are answered, all of them, or not looked at.
+// Pipelined requests are all answered, or none is processed.
 func TestPipelinedRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, b, p := serveBound(t)
 		k := newKeeper(t, p.dial())
-		go k.send(strings.Repeat(question, 3))
+		go k.send(strings.Repeat(checkRequest, 3))
 		for range 3 {
 			k.want(http.StatusOK, false)
 		}
@@ -118,8 +117,8 @@ func TestPipelinedRequests(t *testing.T) {
 	})
 }
 
-// With TLS it is the same.
-func TestStopTellsOverTLS(t *testing.T) {
+// TestShutdownReplyOverTLS is TestShutdownReply with TLS.
+func TestShutdownReplyOverTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("localhost", 1)
 	srv := run(t, Config{
@@ -132,7 +131,7 @@ func TestStopTellsOverTLS(t *testing.T) {
 	}
 	k := newKeeper(t, conn)
 	defer k.Close()
-	k.send(question)
+	k.send(checkRequest)
 	k.want(http.StatusOK, false)
 	srv.stop()
 	k.want(http.StatusRequestTimeout, true)
@@ -143,9 +142,8 @@ func TestStopTellsOverTLS(t *testing.T) {
 	}
 }
 
-// A caller by HTTP/2 is told in its own way, and net/http's client sends what was not
-// looked at again, elsewhere.
-func TestStopLeavesHTTP2Alone(t *testing.T) {
+// An HTTP/2 connection ends with GOAWAY, and net/http's client retries on another connection.
+func TestHTTP2GetsNoShutdownReply(t *testing.T) {
 	srv := run(t, Config{Limiter: frozenTable(t)})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -163,21 +161,21 @@ func TestStopLeavesHTTP2Alone(t *testing.T) {
 	}
 }
 
-// deaf is a connection whose deadlines somebody else sets, and too late.
+// deaf is a connection that ignores deadlines.
 type deaf struct{ net.Conn }
 
 func (deaf) SetDeadline(time.Time) error { return nil }
 
-// TestLingersInTime: a caller that was told and does not hang up is hung up on, whatever became of
-// the deadline.
+// TestLingersInTime: a connection is force-closed lingerFor after the shutdown reply, even if its
+// deadline has no effect.
 func TestLingersInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		here, there := net.Pipe()
 		defer there.Close()
-		go func() { _, _ = io.ReadFull(there, make([]byte, len(farewell))) }() // and then it says nothing
+		go func() { _, _ = io.ReadFull(there, make([]byte, len(shutdownReply))) }() // and then it says nothing
 		c := &cappedConn{Conn: deaf{here}, owner: newCapped(nil, 1)}
-		c.settled.Store(true)
-		c.turn.Store(turnIdle)
+		c.proven.Store(true)
+		c.phase.Store(phaseIdle)
 		began := time.Now()
 		c.end(c, func() {})
 		if took := time.Since(began); took != lingerFor {

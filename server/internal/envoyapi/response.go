@@ -11,57 +11,57 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// answer returns what Envoy is told.
-func (a *asking) answer(now time.Time) *rlsv3.RateLimitResponse {
-	out := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(a.list))}
-	if !a.admitted && !a.domain.ShadowMode {
+// response returns the response of the call.
+func (e *evaluation) response(now time.Time) *rlsv3.RateLimitResponse {
+	out := &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK, Statuses: make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(e.list))}
+	if !e.admitted && !e.domain.ShadowMode {
 		out.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	for i := range a.list {
-		out.Statuses[i] = a.list[i].status(now)
+	for i := range e.list {
+		out.Statuses[i] = e.list[i].status(now)
 	}
-	if a.domain.Headers {
+	if e.domain.Headers {
 		out.ResponseHeadersToAdd = headers(out.Statuses)
 	}
 	return out
 }
 
-func (q *question) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
+func (desc *descriptor) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
 	out := &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
 	switch {
-	case q.limit == nil:
+	case desc.limit == nil:
 		return out
-	case q.limit.Unlimited:
+	case desc.limit.Unlimited:
 		out.LimitRemaining = math.MaxUint32
 		return out
-	case q.over && q.limit.mode != shadow:
+	case desc.over && desc.limit.mode != shadow:
 		out.Code = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
 	out.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
-		Name: q.limit.Name, RequestsPerUnit: q.limit.RequestsPerUnit, Unit: rlsv3.RateLimitResponse_RateLimit_Unit(q.limit.period.unit),
+		Name: desc.limit.Name, RequestsPerUnit: desc.limit.RequestsPerUnit, Unit: rlsv3.RateLimitResponse_RateLimit_Unit(desc.limit.period.unit),
 	}
-	if q.limit.times > 1 {
-		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(q.limit.times)
+	if desc.limit.times > 1 {
+		out.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(desc.limit.times)
 	}
-	out.LimitRemaining = uint32(min(max(0, q.remaining), math.MaxUint32))
-	out.DurationUntilReset = durationpb.New(q.untilReset(now))
+	out.LimitRemaining = uint32(min(max(0, desc.remaining), math.MaxUint32))
+	out.DurationUntilReset = durationpb.New(desc.untilReset(now))
 	return out
 }
 
-// untilReset returns how long the limit's window lasts. Of one in which nothing was counted
-// the limiter does not say.
-func (q *question) untilReset(now time.Time) time.Duration {
-	if q.reset > 0 {
-		return q.reset
+// untilReset returns the time to the end of the limit's window. The limiter does not return it for
+// an unused window.
+func (desc *descriptor) untilReset(now time.Time) time.Duration {
+	if desc.reset > 0 {
+		return desc.reset
 	}
-	length, err := q.limit.period.length()
-	if err != nil { // it was compiled
+	length, err := desc.limit.period.length()
+	if err != nil { // impossible: the limit was compiled
 		return 0
 	}
 	return length - time.Duration(now.UnixNano())%length
 }
 
-// headers tells callers of the tightest limit: the one with the least remaining, of several
+// headers returns the headers of the tightest limit: the one with the least remaining, of several
 // the one that resets last.
 func headers(list []*rlsv3.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
 	var tightest *rlsv3.RateLimitResponse_DescriptorStatus

@@ -29,19 +29,19 @@ func request(from, authorization string) *http.Request {
 }
 
 // answer returns a refusal as it is sent.
-func answer(no *Refusal) string {
+func answer(err *Refusal) string {
 	w := httptest.NewRecorder()
-	no.Write(w)
+	err.Write(w)
 	return fmt.Sprint(w.Code, w.Header(), w.Body)
 }
 
-func newDoor(t testing.TB) *Door {
+func newAuthenticator(t testing.TB) *Authenticator {
 	t.Helper()
 	throttle, err := NewThrottle()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Door{
+	return &Authenticator{
 		Clients: clients(t, Client{Name: "shop", Tokens: tokens("shop")}, Client{Name: "cert", Certificate: "cert.example"}),
 		Operators: operators(t,
 			Operator{Name: "reader", Tokens: tokens("reader"), Scopes: Read},
@@ -78,19 +78,19 @@ func TestBearer(t *testing.T) {
 		{"Bearer " + strings.Repeat("x", 1<<16), 401},
 	}
 	for _, tt := range tests {
-		d := newDoor(t)
-		c, no := d.Client(request("192.0.2.1:1", tt.header))
+		d := newAuthenticator(t)
+		c, err := d.Client(request("192.0.2.1:1", tt.header))
 		switch {
-		case tt.status == 0 && (no != nil || c == nil || c.Name != "shop"):
-			t.Errorf("%.60q: %v, %v", tt.header, c, no)
-		case tt.status != 0 && (c != nil || no == nil || no.Status != tt.status || no.Error() == ""):
-			t.Errorf("%.60q: %v, %v", tt.header, c, no)
+		case tt.status == 0 && (err != nil || c == nil || c.Name != "shop"):
+			t.Errorf("%.60q: %v, %v", tt.header, c, err)
+		case tt.status != 0 && (c != nil || err == nil || err.Status != tt.status || err.Error() == ""):
+			t.Errorf("%.60q: %v, %v", tt.header, c, err)
 		}
 	}
 }
 
-func TestOpenDoor(t *testing.T) {
-	d := newDoor(t)
+func TestOpen(t *testing.T) {
+	d := newAuthenticator(t)
 	d.Open = true
 	tests := []struct {
 		header, want string
@@ -99,26 +99,26 @@ func TestOpenDoor(t *testing.T) {
 		{"", "", false},
 		{"Basic x", "", false},
 		{"Bearer " + token("shop"), "shop", false},
-		{"Bearer " + token("x"), "", true}, // who shows a token means it
+		{"Bearer " + token("x"), "", true}, // a wrong token is refused although none is required
 	}
 	for _, tt := range tests {
-		c, no := d.Client(request("192.0.2.1:1", tt.header))
-		if (no != nil) != tt.refused || (c != nil) != (tt.want != "") || c != nil && c.Name != tt.want {
-			t.Errorf("%q: %v, %v", tt.header, c, no)
+		c, err := d.Client(request("192.0.2.1:1", tt.header))
+		if (err != nil) != tt.refused || (c != nil) != (tt.want != "") || c != nil && c.Name != tt.want {
+			t.Errorf("%q: %v, %v", tt.header, c, err)
 		}
 	}
-	if _, no := d.Operator(request("192.0.2.1:1", ""), Read); no == nil {
-		t.Error("the door is open for operators")
+	if _, err := d.Operator(request("192.0.2.1:1", ""), Read); err == nil {
+		t.Error("Open lets operators in without a token")
 	}
 }
 
 func TestNobodyIsConfigured(t *testing.T) {
-	d := &Door{}
-	if c, no := d.Client(request("192.0.2.1:1", "Bearer x")); c != nil || no != nil {
-		t.Error(c, no)
+	d := &Authenticator{}
+	if c, err := d.Client(request("192.0.2.1:1", "Bearer x")); c != nil || err != nil {
+		t.Error(c, err)
 	}
-	if o, no := d.Operator(request("192.0.2.1:1", "Bearer x"), Block); o != nil || no != nil {
-		t.Error(o, no)
+	if o, err := d.Operator(request("192.0.2.1:1", "Bearer x"), Block); o != nil || err != nil {
+		t.Error(o, err)
 	}
 }
 
@@ -138,21 +138,21 @@ func TestOperator(t *testing.T) {
 		{"", Read, "", 401},
 	}
 	for _, tt := range tests {
-		o, no := newDoor(t).Operator(request("192.0.2.1:1", tt.header), tt.need)
+		o, err := newAuthenticator(t).Operator(request("192.0.2.1:1", tt.header), tt.need)
 		switch {
-		case tt.want != "" && (no != nil || o.Name != tt.want):
-			t.Errorf("%q for %v: %v, %v", tt.header, tt.need, o, no)
-		case tt.want == "" && (o != nil || no == nil || no.Status != tt.status):
-			t.Errorf("%q for %v: %v, %+v", tt.header, tt.need, o, no)
-		case tt.status == 403 && !strings.Contains(no.Error(), "reader has the scopes read"):
-			t.Error(no)
+		case tt.want != "" && (err != nil || o.Name != tt.want):
+			t.Errorf("%q for %v: %v, %v", tt.header, tt.need, o, err)
+		case tt.want == "" && (o != nil || err == nil || err.Status != tt.status):
+			t.Errorf("%q for %v: %v, %+v", tt.header, tt.need, o, err)
+		case tt.status == 403 && !strings.Contains(err.Error(), "reader has the scopes read"):
+			t.Error(err)
 		}
 	}
 }
 
 func TestRefusalsOnTheWire(t *testing.T) {
 	tests := []struct {
-		no   Refusal
+		err  Refusal
 		want []string
 	}{
 		{Refusal{Status: 401, Problem: "who?"}, []string{"401", `Bearer realm="weir"`, "who?", "application/problem+json"}},
@@ -161,7 +161,7 @@ func TestRefusalsOnTheWire(t *testing.T) {
 		{Refusal{Status: 429, Problem: "later", RetryAfter: 1}, []string{"429", "Retry-After:[1]"}},
 	}
 	for _, tt := range tests {
-		got := answer(&tt.no)
+		got := answer(&tt.err)
 		for _, part := range tt.want {
 			if !strings.Contains(got, part) {
 				t.Errorf("%s lacks %s", got, part)
@@ -201,24 +201,24 @@ func TestCertificates(t *testing.T) {
 		if tt.token != "" {
 			r.Header.Set("Authorization", "Bearer "+token(tt.token))
 		}
-		c, no := newDoor(t).Client(r)
-		if (c == nil) != (tt.want == "") || (no == nil) != (tt.want != "") || c != nil && c.Name != tt.want {
-			t.Errorf("%s: %v, %v", tt.name, c, no)
+		c, err := newAuthenticator(t).Client(r)
+		if (c == nil) != (tt.want == "") || (err == nil) != (tt.want != "") || c != nil && c.Name != tt.want {
+			t.Errorf("%s: %v, %v", tt.name, c, err)
 		}
 	}
 }
 
-// Requests of one connection share its certificate: nobody may write there.
+// Requests of one connection share its certificate, which must not be modified.
 func TestCertificatesAreShared(t *testing.T) {
-	d, state := newDoor(t), certificate("cert.example", "x", "y")
+	d, state := newAuthenticator(t), certificate("cert.example", "x", "y")
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			r := request("192.0.2.1:1", "")
 			r.TLS = state
 			for range 100 {
-				if c, no := d.Client(r); no != nil || c.Name != "cert" {
-					t.Error(c, no)
+				if c, err := d.Client(r); err != nil || c.Name != "cert" {
+					t.Error(c, err)
 					return
 				}
 			}
@@ -233,11 +233,11 @@ func TestCertificatesAreShared(t *testing.T) {
 // A handshake, with an authority of our own.
 func TestHandshake(t *testing.T) {
 	ca := newAuthority(t)
-	d := newDoor(t)
+	d := newAuthenticator(t)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, no := d.Client(r)
-		if no != nil {
-			no.Write(w)
+		c, err := d.Client(r)
+		if err != nil {
+			err.Write(w)
 			return
 		}
 		fmt.Fprint(w, c.Name)
@@ -314,63 +314,63 @@ func sign(t *testing.T, template, parent *x509.Certificate, parentKey *ecdsa.Pri
 	return key, der
 }
 
-// fail shows a wrong token, n times.
-func fail(t *testing.T, d *Door, from string, n int) {
+// fail sends a wrong token, n times.
+func fail(t *testing.T, d *Authenticator, from string, n int) {
 	t.Helper()
 	for i := range n {
-		if _, no := d.Client(request(from, "Bearer "+token("wrong"))); no == nil || no.Status != 401 {
-			t.Fatalf("wrong token %d of %s: %+v", i+1, from, no)
+		if _, err := d.Client(request(from, "Bearer "+token("wrong"))); err == nil || err.Status != 401 {
+			t.Fatalf("wrong token %d of %s: %+v", i+1, from, err)
 		}
 	}
 }
 
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t)
+		d := newAuthenticator(t)
 		const from = "192.0.2.1:1000"
 		right := "Bearer " + token("shop")
-		for range 100 { // who is right, or shows nothing, does not fail
-			if _, no := d.Client(request(from, right)); no != nil {
-				t.Fatal(no)
+		for range 100 { // right tokens and missing ones do not count as failures
+			if _, err := d.Client(request(from, right)); err != nil {
+				t.Fatal(err)
 			}
-			if _, no := d.Client(request(from, "")); no.Status != 401 {
-				t.Fatal(no)
+			if _, err := d.Client(request(from, "")); err.Status != 401 {
+				t.Fatal(err)
 			}
 		}
 		fail(t, d, from, 10)
 		for range 9 {
-			if _, no := d.Operator(request("192.0.2.1:2000", "Bearer "+token("shop")), Read); no.Status != 401 { // another port, and the other door
-				t.Fatal(no)
+			if _, err := d.Operator(request("192.0.2.1:2000", "Bearer "+token("shop")), Read); err.Status != 401 { // another port, and an operator's token
+				t.Fatal(err)
 			}
 		}
 		fail(t, d, from, 1)
 		for _, header := range []string{right, "Bearer " + token("wrong"), ""} {
-			c, no := d.Client(request(from, header))
-			if c != nil || no == nil || no.Status != 429 || no.RetryAfter != 3*time.Second {
-				t.Errorf("%q: %v, %+v", header, c, no)
+			c, err := d.Client(request(from, header))
+			if c != nil || err == nil || err.Status != 429 || err.RetryAfter != 3*time.Second {
+				t.Errorf("%q: %v, %+v", header, c, err)
 			}
 		}
-		if o, no := d.Operator(request(from, "Bearer "+token("root")), Read); o != nil || no == nil || no.Status != 429 {
-			t.Errorf("%v, %+v", o, no)
+		if o, err := d.Operator(request(from, "Bearer "+token("root")), Read); o != nil || err == nil || err.Status != 429 {
+			t.Errorf("%v, %+v", o, err)
 		}
 		for _, other := range []string{"192.0.2.2:1000", "[2001:db8::1]:1000", "@", ""} {
-			if c, no := d.Client(request(other, right)); no != nil || c.Name != "shop" {
-				t.Errorf("%q is blocked, too: %v", other, no)
+			if c, err := d.Client(request(other, right)); err != nil || c.Name != "shop" {
+				t.Errorf("%q is blocked, too: %v", other, err)
 			}
 		}
-		if c, no := (&Door{Clients: d.Clients, Throttle: d.Throttle}).Client(request(from, right)); c != nil || no.Status != 429 {
-			t.Errorf("another door forgets: %v", no)
+		if c, err := (&Authenticator{Clients: d.Clients, Throttle: d.Throttle}).Client(request(from, right)); c != nil || err.Status != 429 {
+			t.Errorf("another Authenticator with the same Throttle does not throttle: %v", err)
 		}
 		time.Sleep(3*time.Second - 1)
-		if _, no := d.Client(request(from, right)); no == nil {
+		if _, err := d.Client(request(from, right)); err == nil {
 			t.Error("a nanosecond too early")
 		}
 		time.Sleep(time.Nanosecond)
-		if _, no := d.Client(request(from, right)); no != nil {
-			t.Error(no)
+		if _, err := d.Client(request(from, right)); err != nil {
+			t.Error(err)
 		}
 		fail(t, d, from, 1)
-		if _, no := d.Client(request(from, right)); no == nil {
+		if _, err := d.Client(request(from, right)); err == nil {
 			t.Error("three seconds are for one failure")
 		}
 		time.Sleep(time.Minute)
@@ -398,15 +398,15 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// Whoever has a network of 2^64 addresses gets no more tries than others.
+// All 2^64 addresses of an IPv6 network share one limit.
 func TestThrottleOfANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newDoor(t)
+		d := newAuthenticator(t)
 		for i := range 20 {
 			fail(t, d, fmt.Sprintf("[2001:db8::%x]:1", i+1), 1)
 		}
-		if _, no := d.Client(request("[2001:db8::abcd]:1", "Bearer "+token("wrong"))); no.Status != 429 {
-			t.Error(no)
+		if _, err := d.Client(request("[2001:db8::abcd]:1", "Bearer "+token("wrong"))); err.Status != 429 {
+			t.Error(err)
 		}
 	})
 }
@@ -425,19 +425,19 @@ func TestThrottleIsBounded(t *testing.T) {
 }
 
 func ExampleRefusal_Write() {
-	no := &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: 1500 * time.Millisecond}
+	err := &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: 1500 * time.Millisecond}
 	w := httptest.NewRecorder()
-	no.Write(w)
+	err.Write(w)
 	fmt.Println(w.Code, w.Header().Get("Retry-After"))
 	// Output: 429 2
 }
 
 func BenchmarkClient(b *testing.B) {
-	d, r := newDoor(b), request("192.0.2.1:1", "Bearer "+token("shop"))
+	d, r := newAuthenticator(b), request("192.0.2.1:1", "Bearer "+token("shop"))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, no := d.Client(r); no != nil {
-			b.Fatal(no)
+		if _, err := d.Client(r); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func before(t *testing.T, w *world, store weir.Limiter, nodes int, on weir.OnErr
 	return tier
 }
 
-// gone is a store that is away.
+// gone is a store that is unavailable.
 type gone struct{ weir.Limiter }
 
 func (gone) Take(context.Context, *weir.Policy, string, int64) (weir.Decision, error) {
@@ -48,8 +48,8 @@ func (gone) Do(_ context.Context, b *weir.Batch) error {
 	return errors.New("gone")
 }
 
-// TestStoreAway: while the store is away, on_error decides, however hits are counted.
-func TestStoreAway(t *testing.T) {
+// TestStoreUnavailable: while the store is unavailable, on_error decides, with and without Compat.
+func TestStoreUnavailable(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		for _, tt := range []struct {
 			on    weir.OnError
@@ -67,7 +67,7 @@ func TestStoreAway(t *testing.T) {
 			w.limiter = before(t, w, gone{w.limiter}, tt.nodes, tt.on)
 			admitted := 0
 			for range 20 {
-				got, err := w.ask(request(descriptor("any=vip"))) // of which there are 7 a minute
+				got, err := w.ask(request(newDescriptor("any=vip"))) // of which there are 7 a minute
 				if tt.first < 0 {
 					wantFailure(t, err, codes.Unavailable, "no decision could be made")
 					continue
@@ -91,7 +91,7 @@ func TestShareTooSmall(t *testing.T) {
 	d.Compat = true
 	w := newWorld(t, d)
 	w.limiter = before(t, w, gone{w.limiter}, 8, weir.FailLocal)
-	_, err := w.ask(request(descriptor("any=vip")))
+	_, err := w.ask(request(newDescriptor("any=vip")))
 	wantFailure(t, err, codes.Unavailable, "no decision could be made")
 }
 
@@ -102,17 +102,17 @@ func TestRestart(t *testing.T) {
 		return Domain{Name: "d", Descriptors: []Descriptor{{Key: "k", Limit: perMinute(n)}}}
 	}
 	w := newWorld(t, with(5))
-	w.want(t, request(descriptor("k=1")), "OK: OK", 4)
+	w.want(t, request(newDescriptor("k=1")), "OK: OK", 4)
 	w.set(t, with(50))
-	w.want(t, request(descriptor("k=1")), "OK: OK", 48)
+	w.want(t, request(newDescriptor("k=1")), "OK: OK", 48)
 	w.service = New(Config{Limiter: w, Log: slog.New(slog.DiscardHandler), Now: w.service.cfg.Now, Observe: func(*guard.Record) {}})
 	w.rules = nil
 	w.set(t, with(5))
-	w.want(t, request(descriptor("k=1")), "OK: OK", 47)
+	w.want(t, request(newDescriptor("k=1")), "OK: OK", 47)
 	for _, p := range w.rules.Policies() {
 		must(t, w.Set(context.Background(), p, p))
 	}
-	w.want(t, request(descriptor("k=1")), "OK: OK", 1)
+	w.want(t, request(newDescriptor("k=1")), "OK: OK", 1)
 }
 
 // overlapping notes whether two refunds are between looking and charging at once.
@@ -140,14 +140,14 @@ func TestRefundsTakeTurns(t *testing.T) {
 	d.NegativeHits = true
 	d.Descriptors[1].Limit = perMinute(100)
 	w := newWorld(t, d)
-	w.want(t, request(hits(90, descriptor("any=vip"))), "OK: OK", 10)
+	w.want(t, request(hits(90, newDescriptor("any=vip"))), "OK: OK", 10)
 	o := &overlapping{Limiter: w.limiter}
 	w.limiter = o
 	w.service.cfg.Observe = func(*guard.Record) {}
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {
-			x := hits(1, descriptor("any=vip"))
+			x := hits(1, newDescriptor("any=vip"))
 			x.IsNegativeHits = true
 			if _, err := w.ask(request(x)); err != nil {
 				t.Error(err)
@@ -158,26 +158,26 @@ func TestRefundsTakeTurns(t *testing.T) {
 	if o.met.Load() > 0 {
 		t.Errorf("%d refunds began while another was under way", o.met.Load())
 	}
-	w.want(t, request(hits(0, descriptor("any=vip"))), "OK: OK", 30)
+	w.want(t, request(hits(0, newDescriptor("any=vip"))), "OK: OK", 30)
 }
 
-// TestWhatRemains: of a descriptor that was not charged because another refused it is told what
-// remains, also if the store was not asked, and if it would have given hits back.
+// TestWhatRemains: a descriptor that was not charged, because another one was refused, reports what
+// remains, also if the store was not called, and for negative hits.
 func TestWhatRemains(t *testing.T) {
 	d := tree()
 	d.NegativeHits = true
 	w := newWorld(t, d)
 	w.limiter = before(t, w, w.limiter, 1, weir.FailLocal)
 	for range 3 {
-		w.want(t, request(descriptor("any=x")), "OK: OK")
+		w.want(t, request(newDescriptor("any=x")), "OK: OK")
 	}
-	w.want(t, request(hits(2, descriptor("any=vip"))), "OK: OK", 5)
+	w.want(t, request(hits(2, newDescriptor("any=vip"))), "OK: OK", 5)
 	for range 2 { // the second time, the tier knows
-		w.want(t, request(descriptor("any=x"), descriptor("any=vip"), descriptor("any=y")), "OVER_LIMIT: OVER_LIMIT,OK,OK", 0, 5, 3)
+		w.want(t, request(newDescriptor("any=x"), newDescriptor("any=vip"), newDescriptor("any=y")), "OVER_LIMIT: OVER_LIMIT,OK,OK", 0, 5, 3)
 	}
-	x := hits(1, descriptor("any=vip"))
+	x := hits(1, newDescriptor("any=vip"))
 	x.IsNegativeHits = true
-	w.want(t, request(descriptor("shut=x"), x), "OVER_LIMIT: OVER_LIMIT,OK", 0, 5)
+	w.want(t, request(newDescriptor("shut=x"), x), "OVER_LIMIT: OVER_LIMIT,OK", 0, 5)
 }
 
 // slow is a limiter that does not decide on one policy.
@@ -197,7 +197,7 @@ func (s slow) Take(ctx context.Context, p *weir.Policy, key string, cost int64) 
 func TestShadowFails(t *testing.T) {
 	w := newWorld(t, tree())
 	w.limiter = slow{w.limiter, "envoy/d/try"}
-	w.want(t, request(descriptor("any=vip"), descriptor("try=x")), "OK: OK,OK", 6)
+	w.want(t, request(newDescriptor("any=vip"), newDescriptor("try=x")), "OK: OK,OK", 6)
 }
 
 // named notes the names of policies.
@@ -218,7 +218,7 @@ func TestOverridesAreFew(t *testing.T) {
 	n := named{w.limiter, map[string]bool{}}
 	w.limiter = n
 	for times := range uint32(100) {
-		x := descriptor("any=vip")
+		x := newDescriptor("any=vip")
 		x.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{
 			RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_HOUR, UnitMultiplier: wrapperspb.UInt32(times + 1),
 		}
@@ -230,15 +230,15 @@ func TestOverridesAreFew(t *testing.T) {
 	}
 }
 
-// TestFloodOfOverrides: requests bring no end of different limits. They are refused at some
-// point, which is told; what else there is in the domain and in others goes on, and rules can
+// TestFloodOfOverrides: with too many different limit overrides in requests, further ones are refused
+// with an error; other limits of this domain and of others are still decided, and rules can
 // be set.
 func TestFloodOfOverrides(t *testing.T) {
 	other := tree()
 	other.Name = "other"
 	w := newWorld(t, tree(), other)
 	brings := func(n uint32) *rlcommon.RateLimitDescriptor {
-		x := descriptor(fmt.Sprint("any=", n))
+		x := newDescriptor(fmt.Sprint("any=", n))
 		x.Limit = &rlcommon.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: typev3.RateLimitUnit_HOUR}
 		return x
 	}
@@ -249,8 +249,8 @@ func TestFloodOfOverrides(t *testing.T) {
 	}
 	wantFailure(t, err, codes.ResourceExhausted, "bring fewer different limits")
 	w.want(t, request(brings(100)), "OK: OK", 98) // one that is in use goes on
-	w.want(t, request(descriptor("any=vip")), "OK: OK", 6)
-	w.want(t, request(descriptor("top=1", "deep=1")), "OK: OK", 1)
+	w.want(t, request(newDescriptor("any=vip")), "OK: OK", 6)
+	w.want(t, request(newDescriptor("top=1", "deep=1")), "OK: OK", 1)
 	elsewhere := func(d *rlcommon.RateLimitDescriptor) *rlsv3.RateLimitRequest {
 		r := request(d)
 		r.Domain = "other"

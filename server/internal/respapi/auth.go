@@ -11,31 +11,31 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 )
 
-// who is who a connection belongs to. It remembers what was shown, and looks again when
-// clients have changed: a token that was taken back does not go on to work.
-type who struct {
+// session is the authentication of a connection. It keeps the credentials, and checks them
+// again after a reload, so that a revoked token stops working.
+type session struct {
 	dns         []string // names in a verified certificate
 	common      string
-	user, token string // of the last AUTH that was right
+	user, token string // of the last successful AUTH
 
-	door   *identity.Door // that client and known are of
+	auth   *identity.Authenticator // which set client and known
 	client *identity.Client
-	known  bool // it may decide
+	known  bool // the connection may send all commands
 }
 
-// isKnown says whether the door lets the connection in. After it, client is who it is, nil
-// if that does not matter.
-func (w *who) isKnown(d *identity.Door) bool {
-	if w.door == d {
+// authenticated reports whether the authenticator accepts the connection. It sets client, to nil
+// for an anonymous connection.
+func (w *session) authenticated(d *identity.Authenticator) bool {
+	if w.auth == d {
 		return w.known
 	}
-	w.door = d
+	w.auth = d
 	w.client = w.find(d)
 	w.known = w.client != nil || d.Clients.Len() == 0 || d.Open && w.token == ""
 	return w.known
 }
 
-func (w *who) find(d *identity.Door) *identity.Client {
+func (w *session) find(d *identity.Authenticator) *identity.Client {
 	if w.token != "" {
 		return prove(d, w.user, w.token)
 	}
@@ -45,8 +45,8 @@ func (w *who) find(d *identity.Door) *identity.Client {
 	return d.Clients.ByCertificate(w.common)
 }
 
-// prove returns the client that has the token, and the name if one is given.
-func prove(d *identity.Door, user, token string) *identity.Client {
+// prove returns the client with the token and, unless it is defaultUser, the user's name.
+func prove(d *identity.Authenticator, user, token string) *identity.Client {
 	c := d.Clients.ByToken(token)
 	if c == nil || user != defaultUser && user != c.Name {
 		return nil
@@ -54,25 +54,26 @@ func prove(d *identity.Door, user, token string) *identity.Client {
 	return c
 }
 
-// defaultUser is what Redis calls whoever gives no name.
+// defaultUser is Redis's user for AUTH without a name.
 const defaultUser = "default"
 
 // clientName returns the client's name, "" if it has none.
 func (c *conn) clientName() string {
-	if c.who.client == nil {
+	if c.session.client == nil {
 		return ""
 	}
-	return c.who.client.Name
+	return c.session.client.Name
 }
 
-// tlsConn is a *tls.Conn, or what wraps one.
+// tlsConn is a *tls.Conn or a wrapper of one.
 type tlsConn interface {
 	net.Conn
 	HandshakeContext(ctx context.Context) error
 	ConnectionState() tls.ConnectionState
 }
 
-// handshake learns of a certificate, if the connection has TLS.
+// handshake runs the TLS handshake, if there is TLS, and keeps the names of a verified
+// certificate.
 func (c *conn) handshake() bool {
 	t, ok := c.net.(tlsConn)
 	if !ok {
@@ -84,7 +85,7 @@ func (c *conn) handshake() bool {
 	}
 	_ = t.SetDeadline(time.Time{})
 	if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
-		c.who.dns, c.who.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
+		c.session.dns, c.session.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
 	}
 	return true
 }
@@ -102,10 +103,10 @@ func (c *conn) auth(args [][]byte) {
 	c.ok()
 }
 
-// login returns why a user and token do not let the connection in, "" if they do. Then
-// they replace what was shown before.
+// login authenticates the connection with a user and token. It returns the error reply, "" on
+// success. Then they replace earlier credentials.
 func (c *conn) login(user, token string) string {
-	d := c.state.Door
+	d := c.state.Authenticator
 	if d.Clients.Len() == 0 {
 		return "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	}
@@ -118,13 +119,13 @@ func (c *conn) login(user, token string) string {
 		d.Throttle.Failed(from)
 		return "WRONGPASS invalid username-password pair or user is disabled."
 	}
-	c.who.user, c.who.token = user, token
-	c.who.door, c.who.client, c.who.known = d, client, true
+	c.session.user, c.session.token = user, token
+	c.session.auth, c.session.client, c.session.known = d, client, true
 	return ""
 }
 
-// address returns where a connection comes from: of an IPv6 address the network, since
-// whoever has one address there has them all.
+// address returns the part of a peer's address that is throttled: an IPv4 address, or the /64
+// network of an IPv6 address, since one host usually owns all of it.
 func address(a net.Addr) string {
 	from, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -156,7 +157,7 @@ func (c *conn) hello(args [][]byte) {
 	switch {
 	case problem != "":
 		c.fail(problem)
-	case !c.who.isKnown(c.state.Door):
+	case !c.session.authenticated(c.state.Authenticator):
 		c.fail("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time")
 	default:
 		c.version, c.name = version, name
@@ -164,7 +165,7 @@ func (c *conn) hello(args [][]byte) {
 	}
 }
 
-// helloOptions returns the connection's name, and what is wrong with the options.
+// helloOptions applies the options and returns the connection's name, or an error reply.
 func (c *conn) helloOptions(args [][]byte) (name, problem string) {
 	name = c.name
 	for len(args) > 0 {

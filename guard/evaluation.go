@@ -1,0 +1,128 @@
+package guard
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
+)
+
+// evaluation is the evaluation of a query: its charges, the enforced ones first. It is pooled.
+type evaluation struct {
+	variant  *Variant
+	query    *Query
+	groups   []*group
+	enforced int // the number of enforced groups
+	charges  []weir.Charge
+	batch    weir.Batch // of some of the charges
+}
+
+var evaluations = sync.Pool{New: func() any { return new(evaluation) }}
+
+// newEvaluation makes the charges of a query. The caller must free it.
+func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
+	if err := q.check(v); err != nil {
+		return nil, err
+	}
+	if err := storeapi.CheckKey(q.Key); err != nil {
+		return nil, err
+	}
+	e := evaluations.Get().(*evaluation)
+	e.variant, e.query, e.enforced = v, q, v.enforced
+	if !v.rule.policy.Rollout.includes(v.rule.policy.Name, q.Key) {
+		e.enforced = 0
+	}
+	for i := range v.groups {
+		g := &v.groups[i]
+		key, err := q.keyOf(g)
+		if err == nil {
+			c := weir.Charge{Policy: g.policy, Key: key, Cost: q.costOf(g)}
+			e.groups, e.charges = append(e.groups, g), append(e.charges, c)
+			err = storeapi.CheckCharge(c.Policy, c.Key, c.Cost)
+		}
+		if err != nil {
+			e.free()
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+func (e *evaluation) free() {
+	clear(e.charges) // keys are not kept
+	clear(e.groups)
+	e.groups, e.charges, e.batch.Charges = e.groups[:0], e.charges[:0], nil
+	e.variant, e.query = nil, nil
+	evaluations.Put(e)
+}
+
+// decide has the limiter carry out op for the enforced charges.
+func (e *evaluation) decide(ctx context.Context, l weir.Limiter, op weir.Op) (Verdict, error) {
+	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	if e.enforced == 0 {
+		return out, nil
+	}
+	if op == weir.TakeAll && e.enforced == 1 {
+		c := &e.charges[0]
+		d, err := l.Take(ctx, c.Policy, c.Key, c.Cost)
+		out.decided(e.groups[0], d)
+		return out, err
+	}
+	b := e.part(op, 0, e.enforced)
+	if err := l.Do(ctx, b); err != nil {
+		return out, err
+	}
+	i := b.Worst()
+	out.decided(e.groups[i], b.Decisions[i])
+	return out, nil
+}
+
+// part returns a batch of some of the charges. The next call reuses its memory.
+func (e *evaluation) part(op weir.Op, from, to int) *weir.Batch {
+	e.batch.Op, e.batch.Charges = op, e.charges[from:to]
+	return &e.batch
+}
+
+// shadow makes the charges in shadow, after the enforced ones. Errors are ignored, because the
+// request is decided already. TakeAll leaves out limits of concurrency, which it cannot take.
+func (e *evaluation) shadow(ctx context.Context, l weir.Limiter, op weir.Op, out *Verdict) {
+	if op == weir.TakeAll {
+		e.leaveOutSlots()
+	}
+	if e.enforced < len(e.groups) {
+		e.shadowPart(ctx, l, e.part(op, e.enforced, len(e.groups)), out)
+	}
+}
+
+func (e *evaluation) leaveOutSlots() {
+	kept := e.enforced
+	for i := e.enforced; i < len(e.groups); i++ {
+		if !e.groups[i].policy.ReserveOnly() {
+			e.groups[kept], e.charges[kept] = e.groups[i], e.charges[i]
+			kept++
+		}
+	}
+	clear(e.groups[kept:])
+	clear(e.charges[kept:])
+	e.groups, e.charges = e.groups[:kept], e.charges[:kept]
+}
+
+// shadowPart carries out a batch of the charges in shadow, and adds the decision to the verdict.
+// It returns false if they were not made.
+func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Batch, out *Verdict) bool {
+	if err := l.Do(ctx, b); err != nil {
+		return false
+	}
+	i := b.Worst()
+	d, g := b.Decisions[i], e.groups[e.enforced+i]
+	if !d.Allowed {
+		out.Shadow = g.place(d)
+	}
+	if e.enforced == 0 { // then the verdict has no other limit to report
+		at := d
+		at.Allowed, at.Reason, at.RetryAfter = true, weir.Admitted, 0
+		out.decided(g, at)
+	}
+	return b.Allowed()
+}
