@@ -36,7 +36,7 @@ type Limiter struct {
 
 	leases   leases
 	wake     chan struct{} // wakes the maintenance loop; has room for one
-	denials  chan Message  // denials to publish
+	denials  chan queuedDenial  // denials to publish
 	receipts receipts
 	counts   counts
 
@@ -66,7 +66,7 @@ func New(c Config) (*Limiter, error) {
 	_, _ = rand.Read(t.failOpenID[:]) // it never fails
 	t.background(t.maintain)
 	if c.Bus != nil {
-		t.denials = make(chan Message, maxQueuedDenials)
+		t.denials = make(chan queuedDenial, maxQueuedDenials)
 		t.unlisten = c.Bus.Listen(t.receive)
 		t.background(t.publish)
 	}

@@ -25,10 +25,18 @@ func (t *Limiter) queueDenial(e *entry, n *denial, until weir.Instant) {
 		By: n.by, Limit: n.limit, Remaining: n.remaining, ResetAt: n.resetAt,
 	}
 	select {
-	case t.denials <- m:
+	case t.denials <- queuedDenial{e, n, m}:
 	default:
 		t.counts.unpublished.Add(1)
 	}
+}
+
+// A queuedDenial waits to be published. It is not if it is no longer cached by then: after a
+// reset of the key, nodes that have applied the reset already would cache it again.
+type queuedDenial struct {
+	entry   *entry
+	denial  *denial
+	message Message
 }
 
 // publish publishes queued denials in batches.
@@ -37,11 +45,16 @@ func (t *Limiter) publish() {
 		select {
 		case <-t.ctx.Done():
 			return
-		case m := <-t.denials:
-			list := []Message{m}
+		case q := <-t.denials:
 			t.sleep(gather)
-			for len(t.denials) > 0 && len(list) < maxQueuedDenials {
-				list = append(list, <-t.denials)
+			var list []Message
+			for more := true; more; {
+				if q.entry.denial.Load() == q.denial {
+					list = append(list, q.message)
+				}
+				if more = len(t.denials) > 0 && len(list) < maxQueuedDenials; more {
+					q = <-t.denials
+				}
 			}
 			t.publishNow(t.ctx, list...)
 		}

@@ -17,17 +17,38 @@ func TestPropagation(t *testing.T) {
 	fleet := startFleet(t, nodeOrders{Addr: redis.Addr(), Limit: limit, Timeout: patient, MaxDeny: time.Minute})
 	askAll(fleet, request{Do: "take", Key: "other", Cost: 1}) // now all use the policy
 
-	t.Run("denial", func(t *testing.T) { deny(t, fleet, "k") })
+	start := askAll(fleet, request{Do: "stats"})
+	deny := func(t *testing.T, key string) {
+		awaitDelivery(fleet, start)
+		deny(t, fleet, key)
+	}
+	t.Run("denial", func(t *testing.T) { deny(t, "k") })
 	t.Run("reset", func(t *testing.T) {
-		wantPropagated(t, fleet, func(key string) time.Duration { return fleet[0].ask(request{Do: "reset", Key: key}).Took })
+		wantPropagated(t, fleet, deny, func(key string) time.Duration { return fleet[0].ask(request{Do: "reset", Key: key}).Took })
 	})
 	t.Run("set", func(t *testing.T) {
-		wantPropagated(t, fleet, func(string) time.Duration {
+		wantPropagated(t, fleet, deny, func(string) time.Duration {
 			limit.Burst += 10
 			return fleet[0].ask(request{Do: "set", Limit: limit}).Took
 		})
 	})
 	quit(fleet)
+}
+
+// awaitDelivery waits until every node has received what all others have published since
+// the start.
+func awaitDelivery(fleet []*process, start []reply) {
+	for i, p := range fleet {
+		p.await("what others have published", func(r reply) bool {
+			var published int64
+			for j, other := range fleet {
+				if j != i {
+					published += other.stats().Published - start[j].Stats.Published
+				}
+			}
+			return r.Stats.Received-start[i].Stats.Received == published
+		})
+	}
 }
 
 // deny has the first node empty a key, and sees to it that the others know: they refuse
@@ -58,12 +79,12 @@ func deny(t *testing.T, fleet []*process, key string) {
 // wantPropagated denies a key everywhere, has the first node change that, and measures when
 // each node admits it again. This must be within 100 ms of the beginning of the call; where
 // the machine was too busy, it is measured again, twenty times in all.
-func wantPropagated(t *testing.T, fleet []*process, change func(key string) time.Duration) {
+func wantPropagated(t *testing.T, fleet []*process, deny func(*testing.T, string), change func(key string) time.Duration) {
 	t.Helper()
 	const most, tries = 100 * time.Millisecond, 20
 	for try := range tries {
 		key := fmt.Sprint(t.Name(), try)
-		deny(t, fleet, key)
+		deny(t, key)
 		askAll(fleet, request{Do: "watch", Key: key})
 		began := time.Now()
 		took := change(key)
