@@ -35,8 +35,8 @@ type Limiter struct {
 	plans     [plans]atomic.Pointer[plan]
 
 	leases   leases
-	wake     chan struct{} // wakes the maintenance loop; has room for one
-	denials  chan queuedDenial  // denials to publish
+	wake     chan struct{}     // wakes the maintenance loop; has room for one
+	denials  chan queuedDenial // denials to publish
 	receipts receipts
 	counts   counts
 

@@ -241,10 +241,6 @@ func total(list []weir.Settled) (sum weir.Settled) {
 	return sum
 }
 
-func typed[E error]() kind {
-	return kind{fmt.Sprintf("a %T", *new(E)), func(err error) bool { var e E; return errors.As(err, &e) }}
-}
-
 var anyError = kind{"an error", func(err error) bool { return err != nil }}
 
 // drain takes single units until one is refused, and returns how many it took.
