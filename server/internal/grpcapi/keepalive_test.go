@@ -76,13 +76,13 @@ func newWatcher(t *testing.T, p *pipes, deaf bool) *watcher {
 	conn := p.dial()
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &watcher{deaf: deaf, framer: http2.NewFramer(conn, conn), out: make(chan func() error, 10), ended: make(chan struct{})}
-	go c.listen()
-	go c.speak()
-	c.out <- func() error {
+	c.out <- func() error { // before listen replies to anything
 		_, err := io.WriteString(conn, http2.ClientPreface)
 		return err
 	}
 	c.out <- func() error { return c.framer.WriteSettings() }
+	go c.listen()
+	go c.speak()
 	return c
 }
 
