@@ -97,7 +97,7 @@ func TestCombine(t *testing.T) {
 }
 
 // TestRefusedTogether: what is wrong with who asks, or with the one policy that all ask for, is
-// told to all at once. To try each call with a wrong token would be as many wrong tokens.
+// returned to all at once. To try each call with a wrong token would be as many wrong tokens.
 func TestRefusedTogether(t *testing.T) {
 	throttled := connect.NewError(connect.CodeResourceExhausted, errors.New("too many wrong tokens"))
 	throttled.Meta().Set("Retry-After", "3")
@@ -161,11 +161,11 @@ func TestGivingUp(t *testing.T) {
 	c.AwaitWaiting(t, 2)
 	giveUpSecond()
 	if err := <-second; !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
-		t.Errorf("given up before it left: %v", err)
+		t.Errorf("canceled before it left: %v", err)
 	}
 	giveUpFirst()
 	if err := <-first; !errors.Is(err, context.Canceled) || !errors.Is(err, weir.ErrUnknown) {
-		t.Errorf("given up under way: %v", err)
+		t.Errorf("canceled under way: %v", err)
 	}
 	g.release <- struct{}{}
 	if next := <-g.came; !slices.Equal(next.GetKey(), []string{"third"}) {
@@ -176,12 +176,12 @@ func TestGivingUp(t *testing.T) {
 	over, cancel := context.WithCancel(ctx)
 	cancel()
 	if _, err := c.Take(over, p, "k", 1); !errors.Is(err, context.Canceled) || errors.Is(err, weir.ErrUnknown) {
-		t.Errorf("given up before it was made: %v", err)
+		t.Errorf("canceled before it was made: %v", err)
 	}
 }
 
 // TestDeadline: an exchange lasts no longer than somebody waits for it, or than the timeout, and
-// the daemon is told so. Nobody waits here until it is over.
+// the daemon sees the cancellation. Nobody waits here until it is over.
 func TestDeadline(t *testing.T) {
 	const short, long = 10 * time.Second, time.Hour
 	p := newPolicy(t, "good", weir.Limit{Rate: 1, Per: weir.Every(time.Second)})
@@ -206,8 +206,8 @@ func TestDeadline(t *testing.T) {
 			if _, err := c.Take(own, p, "k", 1); !errors.Is(err, weir.ErrUnknown) || !strings.Contains(err.Error(), "deadline_exceeded") {
 				t.Fatal(err)
 			}
-			if told := <-left; told <= 0 || told > short {
-				t.Errorf("the daemon was given %v, want at most %v", told, short)
+			if timeout := <-left; timeout <= 0 || timeout > short {
+				t.Errorf("the daemon was given %v, want at most %v", timeout, short)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestClosed: who waits is told, who is under way gets the answer.
+// TestClosed: a waiting call gets an error, one in flight gets its response.
 func TestClosed(t *testing.T) {
 	g := newGate()
 	c, err := client.New(client.Config{Address: g.start(t), Conns: 1, MaxWaiting: 1, Timeout: time.Minute})

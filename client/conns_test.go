@@ -17,21 +17,21 @@ import (
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 )
 
-// crowd is a daemon that answers calls when all of them have come, as if each waited for
+// gathering is a daemon that answers calls when all of them have come, as if each waited for
 // its turn.
-type crowd struct {
+type gathering struct {
 	service
 	missing sync.WaitGroup // the calls that have not come yet
 	opened  atomic.Int64   // connections
 	closed  chan struct{}  // gets one for each connection that was closed
 }
 
-func (c *crowd) arrive() {
+func (c *gathering) arrive() {
 	c.missing.Done()
 	c.missing.Wait()
 }
 
-func (c *crowd) changed(_ net.Conn, state http.ConnState) {
+func (c *gathering) changed(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		c.opened.Add(1)
@@ -40,8 +40,8 @@ func (c *crowd) changed(_ net.Conn, state http.ConnState) {
 	}
 }
 
-func newCrowd() *crowd {
-	c := &crowd{closed: make(chan struct{}, 1000)}
+func newGathering() *gathering {
+	c := &gathering{closed: make(chan struct{}, 1000)}
 	c.check = func(context.Context, *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
 		c.arrive()
 		return &weirv1.CheckResponse{Allowed: true, Reason: "admitted"}, nil
@@ -53,14 +53,14 @@ func newCrowd() *crowd {
 	return c
 }
 
-func (c *crowd) handler() http.Handler {
+func (c *gathering) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(weirv1connect.NewLimiterServiceHandler(c))
 	return mux
 }
 
 // start serves c until the test ends and returns a client of it.
-func (c *crowd) start(t *testing.T) *client.Client {
+func (c *gathering) start(t *testing.T) *client.Client {
 	t.Helper()
 	server := httptest.NewUnstartedServer(c.handler())
 	server.Config.ConnState = c.changed
@@ -71,19 +71,19 @@ func (c *crowd) start(t *testing.T) *client.Client {
 
 // meet makes calls that are all under way at once, half of them with Check and half with Do.
 // It returns when all are answered.
-func (c *crowd) meet(t *testing.T, asking *client.Client, calls int) {
+func (c *gathering) meet(t *testing.T, caller *client.Client, calls int) {
 	t.Helper()
 	p := newPolicy(t, "p", weir.Limit{Rate: 9, Per: weir.Every(time.Hour)})
 	c.missing.Add(calls)
 	var all sync.WaitGroup
 	for range calls / 2 {
 		all.Go(func() {
-			if _, err := asking.Check(ctx, client.Query{Policy: "p", Key: "k"}); err != nil {
+			if _, err := caller.Check(ctx, client.Query{Policy: "p", Key: "k"}); err != nil {
 				t.Error(err)
 			}
 		})
 		all.Go(func() {
-			if err := asking.Do(ctx, &weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}}}); err != nil {
+			if err := caller.Do(ctx, &weir.Batch{Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 1}}}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -94,11 +94,11 @@ func (c *crowd) meet(t *testing.T, asking *client.Client, calls int) {
 // TestConnsAreUsedAgain: calls that come together have a connection each, and those that come
 // together later have the same ones.
 func TestConnsAreUsedAgain(t *testing.T) {
-	c := newCrowd()
-	asking := c.start(t)
+	c := newGathering()
+	caller := c.start(t)
 	const calls = 50
 	for range 10 {
-		c.meet(t, asking, calls)
+		c.meet(t, caller, calls)
 	}
 	if n := c.opened.Load(); n != calls {
 		t.Errorf("10 times %d calls opened %d connections", calls, n)
@@ -108,10 +108,10 @@ func TestConnsAreUsedAgain(t *testing.T) {
 // TestConnsHaveABound: there are as many as calls, none of which waits for another, but not
 // all of them are kept.
 func TestConnsHaveABound(t *testing.T) {
-	c := newCrowd()
-	asking := c.start(t)
+	c := newGathering()
+	caller := c.start(t)
 	const most = 4 + 100
-	c.meet(t, asking, most+20)
+	c.meet(t, caller, most+20)
 	for i := range 20 {
 		select {
 		case <-c.closed:
@@ -149,15 +149,15 @@ func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
 func TestClientClosesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const daemonIdle = time.Minute
-		c, l := newCrowd(), make(pipes)
+		c, l := newGathering(), make(pipes)
 		server := &http.Server{Handler: c.handler(), IdleTimeout: daemonIdle, ConnState: c.changed}
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(l) }()
-		asking := dial(t, client.Config{})
-		asking.DialWith(l.dial)
+		caller := dial(t, client.Config{})
+		caller.DialWith(l.dial)
 		for range 2 {
 			c.missing.Add(1)
-			_, err := asking.Check(ctx, client.Query{Policy: "p", Key: "k"})
+			_, err := caller.Check(ctx, client.Query{Policy: "p", Key: "k"})
 			must(t, err)
 			answered := time.Now()
 			<-c.closed

@@ -103,19 +103,19 @@ func TestSettleAgain(t *testing.T) {
 
 // TestGiveBack: what was reserved for nothing is given back, as long as the daemon answers.
 func TestGiveBack(t *testing.T) {
-	away := connect.NewError(connect.CodeUnavailable, errors.New("not now"))
+	unavailable := connect.NewError(connect.CodeUnavailable, errors.New("not now"))
 	for _, tt := range []struct {
 		answer error // to Cancel
 		calls  int64
 	}{
 		{nil, 3},
 		{connect.NewError(connect.CodeNotFound, errors.New("gone")), 3},
-		{away, 1},
+		{unavailable, 1},
 	} {
 		var s service
 		s.reserve = func(_ context.Context, r *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
 			if r.GetKey() == "last" {
-				return nil, away
+				return nil, unavailable
 			}
 			return &weirv1.ReserveResponse{Allowed: true, Id: "x", ExpiresInMs: 1000}, nil
 		}

@@ -83,7 +83,7 @@ func wantShared(t *testing.T, mode tiered.Mode, admitted, burst int64, stats ...
 	t.Logf("%d admitted, %d calls to the daemon", admitted, calls)
 }
 
-// TestDaemonDies: while the daemon is away each program admits its share.
+// TestDaemonDies: while the daemon is down each program admits its share.
 func TestDaemonDies(t *testing.T) {
 	p := newPolicy(t, "p", weir.Limit{Rate: 100, Per: weir.Every(24 * time.Hour)})
 	address, end := daemon(t, server.Config{Limiter: apitest.Table(t, nil), Live: server.Live{Policies: rules(p)}})

@@ -87,7 +87,7 @@ func TestGRPCOverTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("localhost", 1)
 	a.sign("checkout", 1)
-	a.sign("stranger", 1)
+	a.sign("unlisted", 1)
 	r := run(t, Config{
 		Limiter: frozenTable(t),
 		GRPC:    Listener{Address: "127.0.0.1:0", TLS: &TLS{CertFile: a.file("localhost.pem"), KeyFile: a.file("localhost.key"), ClientCAFile: a.file("ca.pem")}},
@@ -96,7 +96,7 @@ func TestGRPCOverTLS(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		code codes.Code
-	}{{"checkout", codes.OK}, {"stranger", codes.Unauthenticated}, {"", codes.Unauthenticated}} {
+	}{{"checkout", codes.OK}, {"unlisted", codes.Unauthenticated}, {"", codes.Unauthenticated}} {
 		config := a.client(tt.name).Transport.(*http.Transport).TLSClientConfig
 		if _, err := checkAlice(t, dialGRPC(t, r, config), 1); status.Code(err) != tt.code {
 			t.Errorf("%q: %v, want %v", tt.name, err, tt.code)

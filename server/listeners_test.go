@@ -113,7 +113,7 @@ func TestTLS(t *testing.T) {
 	a := newAuthority(t)
 	a.sign("localhost", 10)
 	a.sign("checkout", 11)
-	a.sign("stranger", 12)
+	a.sign("unlisted", 12)
 	live := Live{Clients: []Client{{Name: "shop", Certificate: "checkout"}}}
 	srv := run(t, Config{
 		Limiter: frozenTable(t), Live: live,
@@ -123,7 +123,7 @@ func TestTLS(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		status int
-	}{{"checkout", 200}, {"stranger", 401}, {"", 401}} {
+	}{{"checkout", 200}, {"unlisted", 401}, {"", 401}} {
 		if _, status := check(t, a.client(tt.name), url, body); status != tt.status {
 			t.Errorf("client %q: %d, want %d", tt.name, status, tt.status)
 		}

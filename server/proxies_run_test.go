@@ -208,7 +208,7 @@ func (s *setup) run(c *command, file string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // it is told to end
+		_ = cmd.Wait() // it was signalled
 	}()
 	s.t.Cleanup(func() {
 		end(cmd.Process, ended)

@@ -130,7 +130,7 @@ func (s *setup) admits() error {
 	if err != nil {
 		return err
 	}
-	stranger, err := c.get("/", "X-Api-Key", "wrong")
+	unknown, err := c.get("/", "X-Api-Key", "wrong")
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (s *setup) admits() error {
 	if err := errors.Join(
 		a.is(200), a.has("RateLimit", `"api";r=4`, "RateLimit-Policy", policy, "Retry-After", ""),
 		user.is(200), user.has("RateLimit", `"api";r=4`, "RateLimit-Policy", policy),
-		stranger.is(200), stranger.has("RateLimit", `"api";r=3`),
+		unknown.is(200), unknown.has("RateLimit", `"api";r=3`),
 	); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (s *setup) admits() error {
 }
 
 // After five requests there is none for 2 s. Others, by address or by name, have their own
-// five. Whoever waits as told is admitted.
+// five. A client that waits Retry-After is admitted.
 func (s *setup) limits() error {
 	c, other := s.client(s.fresh()), s.client(s.fresh())
 	for i := range 5 {
@@ -267,7 +267,7 @@ func (s *setup) forge(ip, key string) error {
 	for _, r := range got {
 		for _, name := range []string{"X-User", "X-Forwarded-For", "X-Real-Ip", "Forwarded"} {
 			if text := strings.Join(r.header.Values(name), ","); strings.Contains(text, "6.6.") || strings.Contains(text, "mallory") {
-				return fmt.Errorf("the application was told %s: %s", name, text)
+				return fmt.Errorf("the application received %s: %s", name, text)
 			}
 		}
 	}
@@ -320,7 +320,7 @@ func (s *setup) asksOnce() error {
 	return a.is(http.StatusBadGateway)
 }
 
-// Bodies arrive whole, whether their length is told or not.
+// Bodies arrive whole, with and without a Content-Length.
 func (s *setup) passesBodies() error {
 	c := s.client(s.fresh())
 	body := make([]byte, 100_000)

@@ -234,7 +234,7 @@ func TestStartIsNoChange(t *testing.T) {
 	}
 }
 
-// A limiter that cannot be told of new numbers keeps the old ones in force.
+// If the limiter cannot Set new limits, the old ones stay in force.
 func TestReloadWithoutTheStore(t *testing.T) {
 	srv := run(t, Config{Limiter: stubborn{frozenTable(t)}, Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
 	wantError(t, srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 20)}}), "no connection")

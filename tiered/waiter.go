@@ -58,11 +58,13 @@ func (t *Limiter) takeAsync(ctx context.Context, c *call) (weir.Decision, error)
 		t.sendLocked(e)
 	}
 	e.mu.Unlock()
-	err := t.await(ctx, w)
-	if err == nil && w.with == nil { // next has decided and counted it
+	switch err := t.await(ctx, w); {
+	case err != nil: // the decision may be written at this moment
+		return t.decided(c, weir.Decision{}, err)
+	case w.with == nil: // next has decided and counted it
 		return w.decision, nil
 	}
-	return t.decided(c, w.decision, err)
+	return t.decided(c, w.decision, nil)
 }
 
 // takeFirst decides a charge of a key that has no usage to flush and no call in flight. The

@@ -122,7 +122,7 @@ func apiPolicy(t testing.TB) *weir.Policy {
 // longest returns the longest name that a limit can have in a header.
 func longest() string { return strings.Repeat("p", 128) + "." + strings.Repeat("l", 128) }
 
-// A limit that clients are not told of keeps its place among the others.
+// A limit that is not sent to clients keeps its place among the others.
 func TestQuotaThatIsNotTold(t *testing.T) {
 	a := NewQuota("a", weir.Limit{Rate: 1, Per: weir.Every(time.Second)}, "")
 	quotas := NewQuotas(Quota{}, a, Quota{})
@@ -137,6 +137,6 @@ func TestQuotaThatIsNotTold(t *testing.T) {
 		}
 	}
 	if got := NewQuotas(Quota{}).String(); got != "" {
-		t.Errorf("nothing is told as %q", got)
+		t.Errorf("nothing is sent as %q", got)
 	}
 }

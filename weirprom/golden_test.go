@@ -100,7 +100,7 @@ func TestTheDocNamesWhatExists(t *testing.T) {
 	}
 }
 
-// Every number of Stats is told, so each must be somewhere in the output.
+// Every number of Stats is exported, so each must be somewhere in the output.
 func TestNoFigureIsForgotten(t *testing.T) {
 	var text bytes.Buffer
 	for _, f := range gather(t, everything()...) {
@@ -111,7 +111,7 @@ func TestNoFigureIsForgotten(t *testing.T) {
 	for figure := 101; figure <= 304; figure++ {
 		want := figure <= 106 || figure >= 201 && figure <= 225 || figure >= 301 // memstore's MostMoved is of interest to its tests only
 		if got := regexp.MustCompile(fmt.Sprintf(`(?m) %d$`, figure)).Match(text.Bytes()); got != want {
-			t.Errorf("figure %d: told %v, want %v", figure, got, want)
+			t.Errorf("figure %d: exported %v, want %v", figure, got, want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (c Config) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String(
 // MarshalText returns String, for JSON and log/slog.
 func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// host returns what may be told of an endpoint: scheme and host. Of one that is not valid
+// host returns what may be logged of an endpoint: scheme and host. Of one that is not valid
 // that is nothing, since there is no telling what stands where.
 func host(endpoint string) string {
 	u, err := url.Parse(endpoint)

@@ -13,7 +13,7 @@
 // A request with a valid traceparent is traced if its caller traces it: the flag is
 // honoured either way, so that a trace is whole or not there. The others are roots, and
 // Config.Ratio of them are traced. Anybody who may send requests can ask to be traced, so
-// a stranger can fill the queue, but not more than that.
+// an unauthenticated caller can fill the queue, but not more than that.
 //
 // # What it costs
 //

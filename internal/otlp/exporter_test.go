@@ -57,7 +57,7 @@ func TestSpansArrive(t *testing.T) {
 	s.Int("weir.cost", math.MinInt64)
 	s.Int("zero", 0)
 	s.Bool("weir.allowed", false)
-	s.Fail("the store is away")
+	s.Fail("the store is unavailable")
 	header := s.Traceparent()
 	s.End()
 	s.End()
@@ -78,7 +78,7 @@ func TestSpansArrive(t *testing.T) {
 	if got.Flags != 0x301 {
 		t.Errorf("flags %#x", got.Flags)
 	}
-	if got.Status == nil || string(got.Status.Code) != "2" || got.Status.Message != "the store is away" {
+	if got.Status == nil || string(got.Status.Code) != "2" || got.Status.Message != "the store is unavailable" {
 		t.Errorf("status %+v", got.Status)
 	}
 	want := map[string]any{
@@ -350,8 +350,8 @@ func TestTryingAgain(t *testing.T) {
 func TestATimeOutPerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{began: time.Now(), takes: time.Hour}
-		var told error
-		e := mustNew(t, Config{Endpoint: "http://collector", Transport: s, Timeout: 3 * time.Second, OnError: func(err error) { told = err }})
+		var reported error
+		e := mustNew(t, Config{Endpoint: "http://collector", Transport: s, Timeout: 3 * time.Second, OnError: func(err error) { reported = err }})
 		stop := run(t, e)
 		end(e, 1)
 		time.Sleep(time.Second + 3*time.Second - 1)
@@ -361,8 +361,8 @@ func TestATimeOutPerRequest(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if got := e.Stats(); got != (Stats{Lost: 1}) || !errors.Is(told, context.DeadlineExceeded) {
-			t.Errorf("%+v, %v", got, told)
+		if got := e.Stats(); got != (Stats{Lost: 1}) || !errors.Is(reported, context.DeadlineExceeded) {
+			t.Errorf("%+v, %v", got, reported)
 		}
 		stop()
 	})
@@ -422,20 +422,20 @@ func TestTheEndTriesOnce(t *testing.T) {
 
 func TestErrorsAreToldOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := 0
+		reported := 0
 		s := &script{began: time.Now()}
 		for range 200 {
 			s.answers = append(s.answers, respond(500, "", ""))
 		}
-		e := mustNew(t, Config{Endpoint: "http://collector", Transport: s, OnError: func(error) { told++ }})
+		e := mustNew(t, Config{Endpoint: "http://collector", Transport: s, OnError: func(error) { reported++ }})
 		stop := run(t, e)
 		for range 150 { // one batch every second
 			end(e, 1)
 			time.Sleep(1100 * time.Millisecond)
 		}
 		stop()
-		if told != 3 || e.Stats().Lost != 150 {
-			t.Errorf("told %d times of %d lost in 165 s", told, e.Stats().Lost)
+		if reported != 3 || e.Stats().Lost != 150 {
+			t.Errorf("reported %d times of %d lost in 165 s", reported, e.Stats().Lost)
 		}
 	})
 }
@@ -500,8 +500,8 @@ func TestSecretsStaySecret(t *testing.T) {
 		"unknown names": "http://canary:canary@canary-free.invalid/canary",
 	} {
 		t.Run(name, func(t *testing.T) {
-			var told error
-			c := Config{Endpoint: endpoint, Headers: map[string]string{"X-Key": "canary\n", "X-Bad Name": "canary"}, OnError: func(err error) { told = err }}
+			var reported error
+			c := Config{Endpoint: endpoint, Headers: map[string]string{"X-Key": "canary\n", "X-Bad Name": "canary"}, OnError: func(err error) { reported = err }}
 			texts := []string{fmt.Sprint(c.Validate())}
 			c.Headers = map[string]string{"X-Key": "canary"}
 			e, err := New(c)
@@ -509,17 +509,17 @@ func TestSecretsStaySecret(t *testing.T) {
 				stop := run(t, e)
 				end(e, 1)
 				stop()
-				if told == nil {
+				if reported == nil {
 					t.Error("no error")
 				}
 			}
 			var logged strings.Builder
-			slog.New(slog.NewJSONHandler(&logged, nil)).Info("x", "config", c, "exporter", e, "err", told)
-			slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "config", c, "exporter", e, "err", told)
+			slog.New(slog.NewJSONHandler(&logged, nil)).Info("x", "config", c, "exporter", e, "err", reported)
+			slog.New(slog.NewTextHandler(&logged, nil)).Info("x", "config", c, "exporter", e, "err", reported)
 			for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
 				texts = append(texts, fmt.Sprintf(verb+verb+verb, c, &c, e))
 			}
-			texts = append(texts, fmt.Sprint(err), fmt.Sprint(told), fmt.Sprintf("%+v", []any{c, e}), logged.String())
+			texts = append(texts, fmt.Sprint(err), fmt.Sprint(reported), fmt.Sprintf("%+v", []any{c, e}), logged.String())
 			for _, text := range texts {
 				text = strings.ReplaceAll(text, "canary-free.invalid", "")
 				if strings.Contains(text, "canary") || strings.Contains(text, "63616e617279") {

@@ -148,7 +148,7 @@ func FuzzClient(f *testing.F) {
 			addr, ok := r.Client(remote, h)
 			checkForm(t, addr, ok)
 			if peer, has := r.Peer(remote); has && !r.Trusts(peer) && addr != peer {
-				t.Errorf("%s: a stranger at %v is %v", header, peer, addr)
+				t.Errorf("%s: an untrusted peer at %v is %v", header, peer, addr)
 			}
 			h.Set(header, first+","+second+","+truth)
 			if addr, _ := r.Client("10.0.0.1:1", h); addr != netip.MustParseAddr("192.0.2.7") {

@@ -60,14 +60,14 @@ func TestPeer(t *testing.T) {
 }
 
 func TestClient(t *testing.T) {
-	const proxy, stranger = "10.0.0.1:1", "203.0.113.9:1"
+	const proxy, untrusted = "10.0.0.1:1", "203.0.113.9:1"
 	tests := []struct {
 		name, header, remote string
 		lines                []string
 		want                 string // "" is none
 	}{
 		{"nothing configured", "", proxy, []string{"192.0.2.7"}, "10.0.0.1"},
-		{"peer is a stranger", "x-forwarded-for", stranger, []string{"192.0.2.7"}, "203.0.113.9"},
+		{"peer is untrusted", "x-forwarded-for", untrusted, []string{"192.0.2.7"}, "203.0.113.9"},
 		{"peer is a proxy", "x-forwarded-for", proxy, []string{"192.0.2.7"}, "192.0.2.7"},
 		{"proxy on ipv6", "x-forwarded-for", "[fd00::1]:1", []string{"192.0.2.7"}, "192.0.2.7"},
 		{"proxy as mapped ipv4", "x-forwarded-for", "[::ffff:10.0.0.1]:1", []string{"192.0.2.7"}, "192.0.2.7"},
@@ -89,7 +89,7 @@ func TestClient(t *testing.T) {
 		{"tabs", "x-forwarded-for", proxy, []string{"\t192.0.2.7\t,\t10.0.0.2\t"}, "192.0.2.7"},
 		{"real ip", "x-real-ip", proxy, []string{"192.0.2.7"}, "192.0.2.7"},
 		{"real ip, forged line before", "x-real-ip", proxy, []string{"198.51.100.1", "192.0.2.7"}, "192.0.2.7"},
-		{"real ip of a stranger", "x-real-ip", stranger, []string{"192.0.2.7"}, "203.0.113.9"},
+		{"real ip of an untrusted peer", "x-real-ip", untrusted, []string{"192.0.2.7"}, "203.0.113.9"},
 		{"any case", "X-Real-IP", proxy, []string{"192.0.2.7"}, "192.0.2.7"},
 		{"unix", "x-forwarded-for", "@", []string{"192.0.2.7"}, "192.0.2.7"},
 		{"unix without a name", "x-forwarded-for", "", []string{"192.0.2.7, 10.0.0.2"}, "192.0.2.7"},

@@ -182,7 +182,7 @@ func TestRelayRefusesOtherProtocols(t *testing.T) {
 		_, _ = io.ReadAll(conn) // until the relay closes it
 	})
 	if !r.failed {
-		t.Error("nobody is told that a client does not speak RESP")
+		t.Error("there is no error although a client does not speak RESP")
 	}
 }
 

@@ -41,7 +41,7 @@ func StartSentinel(t testing.TB, opts ...Option) *Sentinel {
 	}
 	for _, node := range s.nodes {
 		node.awaitReady()
-		hurry(node)
+		shortenPeriods(node)
 	}
 	s.WaitInSync()
 	for _, node := range s.nodes {
@@ -67,13 +67,13 @@ func watchSettings(set settings, primary *Server) settings {
 	return watch
 }
 
-// hurry shortens the periods of a Sentinel that have no setting.
+// shortenPeriods shortens the periods of a Sentinel that have no setting.
 //
 // They hang together. A new server gets its first ping after PING-PERIOD and must
 // answer within down-after, 500 ms. A replica is promoted only if its last INFO is
 // younger than five PING-PERIODs. A Sentinel that slept for TILT-TRIGGER stops
 // watching for TILT-PERIOD, which must not happen on a busy machine.
-func hurry(node *Server) {
+func shortenPeriods(node *Server) {
 	node.t.Helper()
 	node.MustDo("SENTINEL", "DEBUG", "PING-PERIOD", "250", "INFO-PERIOD", "400", "ASK-PERIOD", "100",
 		"TILT-TRIGGER", "10000", "TILT-PERIOD", "1000")
@@ -194,7 +194,7 @@ func seesAll(node *Server, others int) error {
 }
 
 // seesWell counts the instances of a kind with no flag but their kind's: not down,
-// not disconnected. A replica must have told about its link, too, or it would not
+// not disconnected. A replica must have reported its link, too, or it would not
 // be promoted.
 func seesWell(node *Server, list, kind string, want int) error {
 	args := []string{"SENTINEL", list, masterName}

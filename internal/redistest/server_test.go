@@ -209,7 +209,7 @@ func TestEndsWithTest(t *testing.T) {
 			t.Errorf("its directory: %v, want none", err)
 		}
 		if got := strings.Contains(r.text, "Ready to accept connections"); got != fail {
-			t.Errorf("failed = %v, but the log was told: %v", fail, got)
+			t.Errorf("failed = %v, but the log has: %v", fail, got)
 		}
 	}
 }

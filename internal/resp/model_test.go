@@ -9,7 +9,7 @@ import (
 )
 
 // model is a slow and obvious parser of a whole stream: the commands in it and, if it
-// breaks the protocol, how. What is left over of a command is not told.
+// breaks the protocol, how. What is left over of a command is not reported.
 func model(in []byte, l Limits) (commands [][]string, problem string) {
 	l = l.normal()
 	for len(in) > 0 {

@@ -22,7 +22,7 @@ type Store struct {
 
 	// Without names the demands that the store does not meet, each with the
 	// reason. Tests of them are skipped with that reason, and the random test
-	// keeps away from them.
+	// avoids them.
 	Without map[Demand]string
 }
 

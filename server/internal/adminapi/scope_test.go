@@ -36,7 +36,7 @@ func TestScopes(t *testing.T) {
 		scope       identity.Scope
 	}{
 		{"nobody", "", 0},
-		{"stranger", strings.Repeat("x", 40), 0},
+		{"unknown", strings.Repeat("x", 40), 0},
 		{"viewer", readToken, identity.Read},
 		{"editor", writeToken, identity.Write},
 	}
@@ -102,7 +102,7 @@ func TestNoOperators(t *testing.T) {
 	}
 }
 
-// Who guesses tokens has to wait, and is not told whether the last one was right.
+// A caller that guesses tokens has to wait, and the response does not say whether the last one was right.
 func TestGuessing(t *testing.T) {
 	d := newDaemon(t).guarded()
 	for range 25 {

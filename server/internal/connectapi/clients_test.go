@@ -91,7 +91,7 @@ func same[T proto.Message](t *testing.T, want T) func(T, error) {
 	}
 }
 
-// TestTurn: who may wait is told for how long that was. Time is virtual, so it is exact.
+// TestTurn: a response says how long the call waited. Time is virtual, so it is exact.
 func TestTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, start := time.Now(), apitest.NewClock().Now() // virtual time begins before instants do

@@ -17,7 +17,7 @@ import (
 	"github.com/weirlimit/weir/guard"
 )
 
-// pair is a service and a guard that are told the same.
+// pair is a service and a guard that get the same calls.
 type pair struct {
 	t      *testing.T
 	dice   *rand.Rand

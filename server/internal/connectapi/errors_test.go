@@ -216,7 +216,7 @@ func TestUnauthenticated(t *testing.T) {
 	}
 }
 
-// wantDetails checks that who has to wait is told why and how long the way its protocol does.
+// wantDetails checks that an error says why and how long to wait, as its protocol does.
 func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 	t.Helper()
 	var got []proto.Message
@@ -250,8 +250,8 @@ func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 
 // TestForbidden: a Refusal may have the status 403, too.
 func TestForbidden(t *testing.T) {
-	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "go away"})
-	wantError(t, err, connect.CodePermissionDenied, "go away")
+	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "forbidden"})
+	wantError(t, err, connect.CodePermissionDenied, "forbidden")
 }
 
 // TestUndecided: what keeps the limiter from deciding stays in the log.
@@ -302,8 +302,8 @@ func TestGone(t *testing.T) {
 	wantError(t, commits(&weirv1.CommitRequest{Id: held.Id})(context.Background(), client), connect.CodeNotFound, "the reservation's policy does not exist any more")
 }
 
-// TestGivenUp: whose time is over is told that, and it is nothing to log.
-func TestGivenUp(t *testing.T) {
+// TestCanceled: a call whose deadline has passed gets that error, and nothing is logged.
+func TestCanceled(t *testing.T) {
 	var log bytes.Buffer
 	s := &service{log: slog.New(slog.NewTextHandler(&log, nil))}
 	late, cancel := context.WithTimeout(context.Background(), -time.Second)

@@ -102,7 +102,7 @@ func TestMatching(t *testing.T) {
 		{"deep=y", 0},
 		{"deep=y top=x", 0},
 		{"any=x deep=y", 0},
-		{"stranger=x", 0},
+		{"unlisted=x", 0},
 	} {
 		got := w.want(t, request(newDescriptor(strings.Fields(tt.entries)...)), "OK: OK", max(tt.limit, 1)-1)
 		if limit := got.Statuses[0].CurrentLimit; limit.GetRequestsPerUnit() != tt.limit || (limit == nil) != (tt.limit == 0) {
@@ -110,7 +110,7 @@ func TestMatching(t *testing.T) {
 		}
 	}
 	other := request(newDescriptor("any=x"))
-	other.Domain = "stranger"
+	other.Domain = "unlisted"
 	w.want(t, other, "OK: OK", 0)
 	w.want(t, request(newDescriptor()), "OK: OK", 0)
 }
@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 	d := tree()
 	d.Headers = true
 	w := newWorld(t, d)
-	got, err := w.ask(request(newDescriptor("any=x"), newDescriptor("free=x"), newDescriptor("stranger=x"), newDescriptor("long=x")))
+	got, err := w.ask(request(newDescriptor("any=x"), newDescriptor("free=x"), newDescriptor("unlisted=x"), newDescriptor("long=x")))
 	must(t, err)
 	want := &rlsv3.RateLimitResponse{
 		OverallCode: rlsv3.RateLimitResponse_OK,
@@ -276,8 +276,8 @@ func TestOverride(t *testing.T) {
 	w.want(t, request(brought(10, typev3.RateLimitUnit_HOUR, newDescriptor("any=x"))), "OK: OK", 9)
 	w.want(t, request(newDescriptor("any=x")), "OK: OK", 0)
 	w.want(t, request(brought(0, typev3.RateLimitUnit_MINUTE, newDescriptor("any=x"))), "OVER_LIMIT: OVER_LIMIT", 0)
-	w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("stranger=x"))), "OK: OK", 1)
-	got := w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("stranger=x"))), "OK: OK", 0)
+	w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("unlisted=x"))), "OK: OK", 1)
+	got := w.want(t, request(brought(2, typev3.RateLimitUnit_MINUTE, newDescriptor("unlisted=x"))), "OK: OK", 0)
 	if got.Statuses[0].CurrentLimit.RequestsPerUnit != 2 {
 		t.Error(got)
 	}

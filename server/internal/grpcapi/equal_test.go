@@ -20,7 +20,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/connectapi"
 )
 
-// pair is a client and a service that are told the same.
+// pair is a client and a service that get the same calls.
 type pair struct {
 	t      *testing.T
 	dice   *rand.Rand

@@ -141,7 +141,7 @@ func (c *watcher) isOpen() bool {
 	}
 }
 
-// A caller may probe every ten seconds, calls or not. One that does it more often is told
+// A caller may probe every ten seconds, calls or not. One that does it more often receives GOAWAY,
 // why its connection ends.
 func TestProbesTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -318,7 +318,7 @@ func TestCheckWithoutDecision(t *testing.T) {
 	}
 }
 
-// TestBatchIsObserved: each decision of a batch is told, the first with how long all took.
+// TestBatchIsObserved: each decision of a batch is observed, the first with how long all took.
 func TestBatchIsObserved(t *testing.T) {
 	for _, atomic := range []bool{false, true} {
 		f := newFixture(t, frozenTable(t))

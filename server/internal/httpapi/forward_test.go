@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/secret"
 )
 
-// behindProxy is a fixture that believes 10.0.0.1, which says who pays in X-User.
+// behindProxy is a fixture that believes 10.0.0.1, which sends the rate-limit key in X-User.
 func behindProxy(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, frozenTable(t))
@@ -44,8 +44,8 @@ func TestForwardAuthWhoPays(t *testing.T) {
 		headers    []string
 		want       string // the key
 	}{
-		{"a stranger", "192.0.2.7:1", nil, "192.0.2.7"},
-		{"a stranger's headers", "192.0.2.7:1", []string{"X-User", "alice", "X-Forwarded-For", "1.1.1.1"}, "192.0.2.7"},
+		{"an untrusted peer", "192.0.2.7:1", nil, "192.0.2.7"},
+		{"an untrusted peer's headers", "192.0.2.7:1", []string{"X-User", "alice", "X-Forwarded-For", "1.1.1.1"}, "192.0.2.7"},
 		{"the proxy's user", proxy, []string{"X-User", "alice"}, "alice"},
 		{"the proxy's client", proxy, []string{"X-Forwarded-For", "192.0.2.9"}, "192.0.2.9"},
 		{"forged first entry", proxy, []string{"X-Forwarded-For", "6.6.6.6, 192.0.2.9"}, "192.0.2.9"},
@@ -161,7 +161,7 @@ func TestCallersProveWhoTheyAre(t *testing.T) {
 		{"none, bad body", post("/v1/check", `{`, nil), 401, "a token is needed"},
 		{"none, commit", post("/v1/commit", `{"id":"`+id[1]+`"}`, nil), 401, "a token is needed"},
 		{"own reservation", post("/v1/cancel", `{"id":"`+id[1]+`"}`, bearer(token)), 200, `"refunded":1`},
-		{"a stranger's proxy", ask(h, "192.0.2.1:1", "GET", "/v1/auth/default"), 401, "a token is needed"},
+		{"an untrusted peer's proxy", ask(h, "192.0.2.1:1", "GET", "/v1/auth/default"), 401, "a token is needed"},
 		{"a trusted proxy", ask(h, "10.0.0.1:1", "GET", "/v1/auth/default", bearer(other)...), 200, ""},
 		{"health", serve(h, "GET", "/healthz", ""), 200, "ok"},
 	}

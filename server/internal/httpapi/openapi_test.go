@@ -141,7 +141,7 @@ type openapiWorld struct {
 	handler http.Handler
 }
 
-// openapiLimiter counts in memory, unless it is told what to answer.
+// openapiLimiter counts in memory, unless a test sets the response.
 type openapiLimiter struct {
 	weir.Limiter
 	decision *weir.Decision
@@ -196,7 +196,7 @@ func openapiNew(t *testing.T) *openapiWorld {
 	w.handler = New(Config{
 		Guard: g, State: func() *State { return w.state }, Log: slog.New(slog.DiscardHandler),
 		Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}),
-		Ready: func() (bool, string) { return w.ready, "the store is away" },
+		Ready: func() (bool, string) { return w.ready, "the store is unavailable" },
 	})
 	return w
 }

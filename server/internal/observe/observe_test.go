@@ -490,17 +490,17 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d refusals are listed", sum)
 	}
 	w := o.watch("api")
-	told := float64(w.denials.since.Load())
+	logged := float64(w.denials.since.Load())
 	for _, l := range lines(t, out) {
-		told += l["since_last_line"].(float64)
+		logged += l["since_last_line"].(float64)
 	}
-	if told != 1000 {
-		t.Errorf("%v refusals were told", told)
+	if logged != 1000 {
+		t.Errorf("%v refusals were logged", logged)
 	}
 }
 
 // Decisions that are counted at once are counted like single ones, unless somebody looks at
-// each: then their caller is told, and nothing is counted.
+// each: Admitted returns false then, and counts nothing.
 func TestAdmitted(t *testing.T) {
 	o := New(weirprom.Redis, silent)
 	v := record("api", "k", admitted).Variant

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// calls counts how often a limiter is called, and fails if told to.
+// calls counts how often a limiter is called, and fails on request.
 type calls struct {
 	weir.Limiter
 	n    int

@@ -226,7 +226,7 @@ func TestNoIdleTimeout(t *testing.T) {
 }
 
 // Shutdown under load: every command that was carried out is answered, the first that was
-// not is told so, and nothing comes after that but more of the same and the end.
+// not gets an error, and nothing comes after that but more of the same and the end.
 func TestShutdownUnderLoad(t *testing.T) {
 	for _, depth := range []int{1, 50} {
 		t.Run(fmt.Sprint(depth), func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 			)
 			for i := range 16 {
 				c, r := dial(t, l.Addr().String())
-				io.WriteString(c, "PING\r\n") // who is not accepted yet cannot be told
+				io.WriteString(c, "PING\r\n") // a connection that is not accepted yet gets no reply
 				if line, err := r.ReadString('\n'); err != nil || line != "+PONG\r\n" {
 					t.Fatal(line, err)
 				}
@@ -307,13 +307,13 @@ func wantStopping(t *testing.T, r *bufio.Reader) {
 	if err != nil {
 		t.Error(err)
 	}
-	told := strings.Count(string(rest), "-"+stopping+"\r\n")
-	if told == 0 || len(rest) != told*len("-"+stopping+"\r\n") {
+	replies := strings.Count(string(rest), "-"+stopping+"\r\n")
+	if replies == 0 || len(rest) != replies*len("-"+stopping+"\r\n") {
 		t.Errorf("%q after the server stopped", rest)
 	}
 }
 
-// A command that comes after the server has stopped is told that it was not carried out,
+// A command that comes after the server has stopped gets an error that says it was not carried out,
 // though it came in pieces. Who sends nothing is let go after a while.
 func TestShutdownTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -379,7 +379,7 @@ func TestShutdownWakesLate(t *testing.T) {
 // wokenLate is a connection that has something happen before it is woken.
 type wokenLate struct {
 	net.Conn
-	reads  chan struct{} // told of a Read, but not of each
+	reads  chan struct{} // signalled by a Read, but not by each
 	before func()
 }
 
@@ -433,7 +433,7 @@ func TestShutdownCutsOff(t *testing.T) {
 	})
 }
 
-// A connection that cannot be told that the replies were the last still gets them.
+// A connection that cannot be half-closed still gets them.
 func TestShutdownIdle(t *testing.T) {
 	f := realFixture(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -94,7 +94,7 @@ func TestThrottleGreatQuantities(t *testing.T) {
 	}
 }
 
-// The limit that is told is the caller's, also while Redis is away: then a node has its share of
+// The reported limit is the caller's, also while Redis is unavailable: then a node has its share of
 // it, or none.
 func TestThrottleLimitInAnOutage(t *testing.T) {
 	for _, tt := range []struct {
@@ -106,8 +106,8 @@ func TestThrottleLimitInAnOutage(t *testing.T) {
 		{weir.FailClosed, "*5\r\n:1\r\n:10\r\n"},
 	} {
 		t.Run(tt.onError.String(), func(t *testing.T) {
-			away := &calls{Limiter: apitest.Table(t, nil), fail: errors.New("away")}
-			tier, err := tiered.New(tiered.Config{Store: away, Local: apitest.Table(t, nil), OnError: tt.onError, Nodes: 4})
+			down := &calls{Limiter: apitest.Table(t, nil), fail: errors.New("unavailable")}
+			tier, err := tiered.New(tiered.Config{Store: down, Local: apitest.Table(t, nil), OnError: tt.onError, Nodes: 4})
 			if err != nil {
 				t.Fatal(err)
 			}

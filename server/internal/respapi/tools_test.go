@@ -63,7 +63,7 @@ func TestRedisCLI(t *testing.T) {
 }
 
 // redis-cli has modes of its own, some for commands that there are not. Those end with
-// what it was told.
+// its response.
 func TestRedisCLIModes(t *testing.T) {
 	address := newFixture(t).listen(t)
 	pipe := run(t, address, strings.Repeat(multibulk("WEIR.CHECK", "default", "k"), 100), "redis-cli", "--pipe")
