@@ -288,8 +288,8 @@ const (
 func (r rebooking) again(upTo uint64, since, now int64) rebooking {
 	next := rebooking{upTo: upTo, since: since, at: now}
 	switch {
-	case since == countsNone:
-		next.after = upTo
+	case since == countsNone: // all so far are forfeited by their ids; later ones are not
+		next.after, next.since = upTo, countsAll
 	case since == countsAll || r.upTo == 0:
 	case r.at >= since: // what was left then is left now, as is all that came after
 		next.after, next.since = r.after, r.since

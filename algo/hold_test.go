@@ -146,3 +146,24 @@ func TestSetLooksAtNoHold(t *testing.T) {
 		t.Errorf("%v allocations", allocs)
 	}
 }
+
+// TestSetAfterForfeit: a hold that is charged after a Set forfeited the holds before it is
+// refunded after another Set at the same instant. Their forfeiture is not its own.
+func TestSetAfterForfeit(t *testing.T) {
+	short, long := ruleSpec{kind: kindAnchored, rate: 4, per: second}, ruleSpec{kind: kindAnchored, rate: 4, per: hour}
+	l := NewLedger([]Rule{must(t, ruleSpec{kind: kindSlots, rate: 4})}, start)
+	before, _ := l.Reserve(start, 1, start+minute)
+	if err := l.Set(start, []Rule{must(t, short)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := l.Reserve(start, 1, start+minute)
+	if err := l.Set(start, []Rule{must(t, long)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Settle(start, before, 0); got.Refunded != 0 {
+		t.Errorf("the slot of before, which was never charged to a window: %+v", got)
+	}
+	if got := l.Settle(start, after, 0); got.Refunded != 1 {
+		t.Errorf("the unit charged after the first Set: %+v", got)
+	}
+}
