@@ -30,7 +30,7 @@ const (
 //
 // Every change is reported eventually, by its key or by nil, once the servers can be
 // reached again. But it is only a hint, because it may be late: by the latency of the
-// network; by up to five times [Config.Timeout] if a connection dies silently; and for
+// network; by up to seven times [Config.Timeout] if a connection dies silently; and for
 // as long as a server cannot be reached, plus some seconds to find its successor. A
 // change may be reported twice, and together with others; those of other databases are
 // reported, too.
