@@ -198,7 +198,7 @@ func useFuzzed(t *testing.T, l *Ledger, now, cost int64) {
 	}
 	check(l.Peek(now, cost))
 	check(l.Take(now, cost))
-	l.Standing(now)
+	l.Usage(now)
 	l.Unused(now)
 	id, v := l.Reserve(now, 1, now+min(hour, math.MaxInt64-max(now, 0)))
 	check(v)

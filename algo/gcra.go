@@ -175,14 +175,14 @@ func (g *GCRA) ResetAt(tat uint64, now int64) int64 { return g.View(tat, now, 0)
 // than the word.
 func (g *GCRA) Heal(tat uint64, now int64) uint64 { return min(tat, g.Tick(now)+g.most) }
 
-// standing returns the limit status of a word at tick t. It is a faster StandingOf, for
+// usage returns the limit status of a word at tick t. It is a faster UsageOf, for
 // comparing many words.
-func (g *GCRA) standing(tat, t uint64) Standing {
+func (g *GCRA) usage(tat, t uint64) Usage {
 	if tat <= t {
-		return Standing{}
+		return Usage{}
 	}
 	owed := min(tat-t, g.most)
-	return Standing{
+	return Usage{
 		Used:  int64(g.perUnit.quo(owed + g.unit - 1)),
 		Share: float64(owed) / float64(g.burst),
 		Full:  owed+g.unit > g.burst,

@@ -429,13 +429,13 @@ func (l *Ledger) rebook(now int64, from []int, booked []bool) {
 	}
 }
 
-// Standing returns the limit status of the rule with the largest share in use at now,
+// Usage returns the limit status of the rule with the largest share in use at now,
 // without open holds.
-func (l *Ledger) Standing(now int64) Standing {
+func (l *Ledger) Usage(now int64) Usage {
 	now = max(now, l.last)
-	var most Standing
+	var most Usage
 	for i, r := range l.rules {
-		most.Join(StandingOf(r, l.states[i], now))
+		most.Join(UsageOf(r, l.states[i], now))
 	}
 	return most
 }

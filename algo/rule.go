@@ -61,23 +61,23 @@ type Rule interface {
 	adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error)
 }
 
-// Standing is the limit status of a key: how much of a rule is in use. Tables use it to
+// Usage is the limit status of a key: how much of a rule is in use. Tables use it to
 // choose what to evict.
-type Standing struct {
+type Usage struct {
 	Used  int64   // units, rounded up
 	Share float64 // of the capacity
 	Full  bool    // a charge of one unit would be refused
 }
 
-// StandingOf returns the limit status of a state without holds at now.
-func StandingOf(r Rule, s State, now int64) Standing {
+// UsageOf returns the limit status of a state without holds at now.
+func UsageOf(r Rule, s State, now int64) Usage {
 	used := r.used(&s, &noHolds, now)
-	return Standing{Used: used, Share: float64(used) / float64(r.Capacity()), Full: !r.admits(&s, &noHolds, now, 1)}
+	return Usage{Used: used, Share: float64(used) / float64(r.Capacity()), Full: !r.admits(&s, &noHolds, now, 1)}
 }
 
 // Join combines the status of several rules: the result is that of the rule with the largest
 // share in use, and is full if one of them is.
-func (s *Standing) Join(o Standing) {
+func (s *Usage) Join(o Usage) {
 	full := s.Full || o.Full
 	if o.Share > s.Share {
 		*s = o

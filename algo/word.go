@@ -174,14 +174,14 @@ func (w *Word) placeHalves() {
 	}
 }
 
-// Standing returns the limit status of the word's rules at now.
-func (w *Word) Standing(word uint64, now int64) (most Standing) {
+// Usage returns the limit status of the word's rules at now.
+func (w *Word) Usage(word uint64, now int64) (most Usage) {
 	if w.gcra != nil {
-		return w.gcra.standing(word, w.gcra.Tick(now))
+		return w.gcra.usage(word, w.gcra.Tick(now))
 	}
 	states := w.split(word)
 	for i, r := range w.rules {
-		most.Join(StandingOf(r, states[i], now))
+		most.Join(UsageOf(r, states[i], now))
 	}
 	return most
 }

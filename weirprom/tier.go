@@ -45,10 +45,10 @@ func NewTier(stats func() tiered.Stats) prometheus.Collector {
 
 	f.gauge("weir_tier_keys", "Keys for which this node holds cached state, leases or unsynced usage.", func(s S) float64 { return float64(s.Keys) })
 	f.gauge("weir_nodes", "Nodes that share the store, as counted by this one.", func(s S) float64 { return float64(s.Nodes) })
-	const messages, messagesHelp = "weir_bus_words_total", "Messages to and from other nodes."
+	const messages, messagesHelp = "weir_bus_messages_total", "Messages to and from other nodes."
 	f.counter(messages, messagesHelp, func(s S) float64 { return float64(s.Received) }, "direction", "in")
 	f.counter(messages, messagesHelp, func(s S) float64 { return float64(s.Published) }, "direction", "out")
-	f.counter("weir_bus_unsent_words_total", "Messages that could not be sent to other nodes.", func(s S) float64 { return float64(s.Unpublished) })
+	f.counter("weir_bus_unsent_messages_total", "Messages that could not be sent to other nodes.", func(s S) float64 { return float64(s.Unpublished) })
 	return f
 }
 

@@ -262,5 +262,5 @@ func logTier(log *slog.Logger, s tiered.Stats) {
 	log.Info("tier",
 		slog.Group("decisions", "deny_cache", s.DenyCache, "lease", s.Lease, "store", s.Store, "async", s.Async, "fallback", s.Fallback),
 		"store_calls", s.StoreCalls, "failures", s.Failures, "unknown", s.Unknown, "busy", s.Busy, "opened", s.Opened, "closed", s.Closed,
-		"forfeited", s.Forfeited, "owed", s.Unsynced, "lost", s.Lost, "forgiven", s.Forgiven, "nodes", s.Nodes)
+		"forfeited", s.Forfeited, "unsynced", s.Unsynced, "lost", s.Lost, "forgiven", s.Forgiven, "nodes", s.Nodes)
 }

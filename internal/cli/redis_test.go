@@ -159,7 +159,7 @@ type tierLog struct {
 	Opened     int64 `json:"opened"`
 	Closed     int64 `json:"closed"`
 	Forfeited  int64 `json:"forfeited"`
-	Owed       int64 `json:"owed"`
+	Unsynced   int64 `json:"unsynced"`
 	Lost       int64 `json:"lost"`
 	Unknown    int64 `json:"unknown"`
 	Nodes      int64 `json:"nodes"`
@@ -206,7 +206,7 @@ func TestSharedInLeases(t *testing.T) {
 	if admitted != 60 {
 		t.Errorf("%d admitted of 60, which fit", admitted)
 	}
-	if tier := a.stop(t); tier.Decisions.Lease == 0 || tier.Forfeited != 0 || tier.Owed != 0 {
+	if tier := a.stop(t); tier.Decisions.Lease == 0 || tier.Forfeited != 0 || tier.Unsynced != 0 {
 		t.Errorf("%+v", tier)
 	}
 	eventually(t, "what was leased is back", func() bool {
@@ -232,7 +232,7 @@ func TestSharedAfterwards(t *testing.T) {
 	}
 	eventually(t, "the other knows", func() bool { return b.check(t, "alice", 0).Remaining <= burst-n })
 	b.want(t, "alice", burst-n+1, false)
-	if tier := a.stop(t); tier.Decisions.Async == 0 || tier.Owed != 0 || tier.StoreCalls > burst {
+	if tier := a.stop(t); tier.Decisions.Async == 0 || tier.Unsynced != 0 || tier.StoreCalls > burst {
 		t.Errorf("%+v", tier)
 	}
 }
@@ -278,7 +278,7 @@ func TestOutageLocal(t *testing.T) {
 	more, lost := spend(t, "during", burst, a, b), int64(0)
 	for _, d := range []*daemon{a, b} {
 		tier := d.stop(t)
-		if tier.Decisions.Fallback < burst+50 || tier.Failures == 0 || tier.Opened != 1 || tier.Closed != 1 || tier.Owed != 0 {
+		if tier.Decisions.Fallback < burst+50 || tier.Failures == 0 || tier.Opened != 1 || tier.Closed != 1 || tier.Unsynced != 0 {
 			t.Errorf("%+v", tier)
 		}
 		lost += tier.Lost + tier.Unknown // what may have been charged is not flushed again

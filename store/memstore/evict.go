@@ -13,14 +13,14 @@ import (
 // row that would refuse one unit now never goes, or filling the table with new
 // keys would free those who are blocked; nor does one with open reservations.
 
-// standingLocked tells how a row stands. It returns false if the row must stay:
+// usageLocked returns how much of a row is in use. It returns false if the row must stay:
 // a call has taken its state, or reservations are open.
-func (t *Table) standingLocked(b *block, slot int, now int64) (s algo.Standing, word uint64, ok bool) {
+func (t *Table) usageLocked(b *block, slot int, now int64) (s algo.Usage, word uint64, ok bool) {
 	if x := b.spilledAt(slot); x != nil {
 		if x.taken || x.ledger.Advance(now) > 0 {
 			return s, algo.Mark, false
 		}
-		return x.ledger.Standing(now), algo.Mark, true
+		return x.ledger.Usage(now), algo.Mark, true
 	}
 	word = b.word(slot, 0).Load()
 	if word == algo.Mark {
@@ -28,11 +28,11 @@ func (t *Table) standingLocked(b *block, slot int, now int64) (s algo.Standing, 
 	}
 	n := t.registry.at(b.idAt(slot))
 	if n.word != nil {
-		return n.word.Standing(word, now), word, true
+		return n.word.Usage(word, now), word, true
 	}
 	i := 0
 	for _, r := range n.policy.Compiled().Rules {
-		s.Join(algo.StandingOf(r, stateAt(b, slot, &i, r), now))
+		s.Join(algo.UsageOf(r, stateAt(b, slot, &i, r), now))
 	}
 	return s, word, true
 }
@@ -84,7 +84,7 @@ func (t *Table) evictLocked(sh *shard, now int64) bool {
 		}
 		if t.retireLocked(v.block, v.slot, v.word) {
 			t.evicted.Add(1)
-			t.forgiven.Add(uint64(v.standing.Used))
+			t.forgiven.Add(uint64(v.usage.Used))
 			return true
 		}
 	}
@@ -98,19 +98,19 @@ const evictTries = 4
 // A victim is a row to be evicted.
 type victim struct {
 	place
-	word     uint64
-	standing algo.Standing
+	word  uint64
+	usage algo.Usage
 }
 
 // victimLocked returns a row with nothing in use. If there is none, it returns the
 // row with the least share in use that admits one unit.
 func (t *Table) victimLocked(sh *shard, now int64) (least victim) {
 	sh.blocks(func(b *block) {
-		if least.block != nil && least.standing.Used == 0 {
+		if least.block != nil && least.usage.Used == 0 {
 			return
 		}
 		v := t.leastLocked(b, now)
-		if v.block != nil && (least.block == nil || v.standing.Share < least.standing.Share) {
+		if v.block != nil && (least.block == nil || v.usage.Share < least.usage.Share) {
 			least = v
 		}
 	})
@@ -127,7 +127,7 @@ func (t *Table) leastLocked(b *block, now int64) (least victim) {
 		}
 		return least
 	}
-	for i := 0; i < int(b.slots) && (least.block == nil || least.standing.Used > 0); i, slot = i+1, b.next(slot) {
+	for i := 0; i < int(b.slots) && (least.block == nil || least.usage.Used > 0); i, slot = i+1, b.next(slot) {
 		if b.tag(slot).Load() >= firstTag {
 			least.consider(t, b, slot, now)
 		}
@@ -137,8 +137,8 @@ func (t *Table) leastLocked(b *block, now int64) (least victim) {
 
 // consider makes a row the victim if it may go and has less in use.
 func (v *victim) consider(t *Table, b *block, slot int, now int64) {
-	s, word, ok := t.standingLocked(b, slot, now)
-	if ok && !s.Full && (v.block == nil || s.Share < v.standing.Share) {
+	s, word, ok := t.usageLocked(b, slot, now)
+	if ok && !s.Full && (v.block == nil || s.Share < v.usage.Share) {
 		*v = victim{place{b, slot}, word, s}
 	}
 }

@@ -211,7 +211,7 @@ func (m *model) admit(w *work, taken map[pair]bool) bool {
 // in use or, if there is none, one of those with the least share in use. None goes
 // that a call has taken, that would refuse one unit, or that has a reservation open.
 func (m *model) evict(shard int, taken map[pair]bool) bool {
-	rows := map[pair]standing{}
+	rows := map[pair]usage{}
 	for at, r := range m.rows {
 		if m.shardOf(at) == shard && !taken[at] {
 			if s, ok := m.stand(r); ok {
@@ -235,28 +235,28 @@ func (m *model) evict(shard int, taken map[pair]bool) bool {
 	return false
 }
 
-// standing is how much of a row is in use. Shares may be counted in whole units,
+// usage is how much of a row is in use. Shares may be counted in whole units,
 // rounded up, or in ticks.
-type standing struct {
+type usage struct {
 	used        int64
 	least, most float64
 }
 
 // stand tells how a row stands, or returns false if it must stay.
-func (m *model) stand(r *modelRow) (standing, bool) {
+func (m *model) stand(r *modelRow) (usage, bool) {
 	l := r.ledger.Clone()
 	if l.Advance(m.now) > 0 {
-		return standing{}, false
+		return usage{}, false
 	}
-	s := l.Standing(m.now)
+	s := l.Usage(m.now)
 	t := s
 	if w := r.policy.Compiled().Word; w != nil {
-		t = w.Standing(w.Save(l), m.now)
+		t = w.Usage(w.Save(l), m.now)
 	}
 	if s.Used != t.Used || s.Full != t.Full {
 		m.fail("one ledger stands at %+v and at %+v", s, t)
 	}
-	return standing{s.Used, min(s.Share, t.Share), max(s.Share, t.Share)}, !s.Full
+	return usage{s.Used, min(s.Share, t.Share), max(s.Share, t.Share)}, !s.Full
 }
 
 // drop forgets a row that the table has evicted.
@@ -646,7 +646,7 @@ func (m *model) String() string {
 	s := fmt.Sprintf("%d of %d rows", len(m.rows), m.table.maxKeys)
 	for _, at := range slices.SortedFunc(maps.Keys(m.rows), func(a, b pair) int { return cmp.Compare(a.policy+a.key, b.policy+b.key) }) {
 		r := m.rows[at]
-		s += fmt.Sprintf("\n  %s/%s in shard %d under %v: %+v, %d held", at.policy, at.key, m.shardOf(at), r.policy.Limits(), r.ledger.Standing(m.now), r.ledger.Holds())
+		s += fmt.Sprintf("\n  %s/%s in shard %d under %v: %+v, %d held", at.policy, at.key, m.shardOf(at), r.policy.Limits(), r.ledger.Usage(m.now), r.ledger.Holds())
 	}
 	return s
 }

@@ -58,7 +58,7 @@ func inUse(table *Table) (units int64) {
 	}
 	for _, nm := range table.registry.names {
 		if o := nm.overflow.Load(); o != nil {
-			units += o.ledger.Standing(now).Used
+			units += o.ledger.Usage(now).Used
 		}
 	}
 	return units
@@ -73,7 +73,7 @@ func used(table *Table, at place, now int64) int64 {
 		n := table.registry.at(at.block.idAt(at.slot))
 		n.load(l, at, at.block.word(at.slot, 0).Load())
 	}
-	return l.Standing(now).Used
+	return l.Usage(now).Used
 }
 
 // conserved checks that every unit that was granted is in use in some row, or was

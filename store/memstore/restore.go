@@ -488,7 +488,7 @@ func eachRow(sh *shard, f func(place)) {
 // worth puts rows in order: by the share of their limit that is in use, then those
 // that would refuse one unit, then those with open reservations.
 func (l *loader) worth(at place) float64 {
-	s, _, ok := l.t.standingLocked(at.block, at.slot, l.now)
+	s, _, ok := l.t.usageLocked(at.block, at.slot, l.now)
 	switch {
 	case !ok:
 		return math.Inf(1)
@@ -499,7 +499,7 @@ func (l *loader) worth(at place) float64 {
 }
 
 func (l *loader) leaveBehind(at place) {
-	s, word, _ := l.t.standingLocked(at.block, at.slot, l.now)
+	s, word, _ := l.t.usageLocked(at.block, at.slot, l.now)
 	l.t.retireLocked(at.block, at.slot, word)
 	l.t.evicted.Add(1)
 	l.t.forgiven.Add(uint64(s.Used))

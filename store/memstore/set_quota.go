@@ -141,8 +141,8 @@ func (s *sweeper) lookLocked(at place, now int64) {
 		s.busy[id] = !s.t.absentUnused(s.t.registry.at(id), now)
 	}
 	if !s.busy[id] {
-		standing, _, ok := s.t.standingLocked(at.block, at.slot, now)
-		s.busy[id] = !ok || standing.Used > 0
+		usage, _, ok := s.t.usageLocked(at.block, at.slot, now)
+		s.busy[id] = !ok || usage.Used > 0
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *sweeper) dropLocked(at place, now int64) {
 	if id := at.block.idAt(at.slot); s.busy[id] || !s.seen[id] {
 		return
 	}
-	if standing, word, ok := s.t.standingLocked(at.block, at.slot, now); ok && standing.Used == 0 {
+	if usage, word, ok := s.t.usageLocked(at.block, at.slot, now); ok && usage.Used == 0 {
 		s.t.retireLocked(at.block, at.slot, word)
 	}
 }

@@ -109,7 +109,7 @@ func (f Figures) overshoot() []byte {
 	c.frame(svg.Number)
 	x := c.legend()
 	c.Line("bound", x, 74, x+14, 74)
-	c.Text("", svg.Start, x+20, 78, "bound of async: (nodes − 1) × b")
+	c.Text("", svg.Start, x+20, 78, "bound of async: nodes × b")
 	for _, a := range f.Attacks {
 		c.column(a.Mode, a.Nodes, a.Excess, svg.Number(a.Excess))
 		if a.Bound > 0 {

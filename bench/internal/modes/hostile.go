@@ -49,13 +49,12 @@ type Attack struct {
 }
 
 // bound returns what a mode may admit too much. In Async mode it is the formula of package
-// tiered at its greatest: callers want more than the cap b within any time, and some
-// interval begins with just b remaining, whereupon every node grants b.
+// tiered at its greatest, where the demand on every node exceeds its cap b: nodes × b.
 func bound(m tiered.Mode, nodes int) float64 {
 	if m != tiered.Async {
 		return 0
 	}
-	return float64((nodes - 1) * (Unsynced / nodes))
+	return float64(nodes * (Unsynced / nodes))
 }
 
 // slack is what clocks add to an excess: Redis's has microseconds, and the time in which

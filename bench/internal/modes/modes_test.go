@@ -88,9 +88,9 @@ func TestBrokenBoundIsTold(t *testing.T) {
 	}{
 		{Attack{Mode: tiered.Exact, Nodes: 4}, true},
 		{Attack{Mode: tiered.Exact, Nodes: 4, Excess: 1}, false},
-		{Attack{Mode: tiered.Async, Nodes: 4, Excess: 75, Bound: bound(tiered.Async, 4)}, true},
-		{Attack{Mode: tiered.Async, Nodes: 4, Excess: 76, Bound: bound(tiered.Async, 4)}, false},
-		{Attack{Mode: tiered.Async, Nodes: 1, Excess: 1, Bound: bound(tiered.Async, 1)}, false},
+		{Attack{Mode: tiered.Async, Nodes: 4, Excess: 100, Bound: bound(tiered.Async, 4)}, true},
+		{Attack{Mode: tiered.Async, Nodes: 4, Excess: 101, Bound: bound(tiered.Async, 4)}, false},
+		{Attack{Mode: tiered.Async, Nodes: 1, Excess: 101, Bound: bound(tiered.Async, 1)}, false},
 	} {
 		if err := (Figures{Attacks: []Attack{tt.attack}}).check(); (err == nil) != tt.ok {
 			t.Errorf("%+v: error %v", tt.attack, err)
