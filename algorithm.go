@@ -10,12 +10,12 @@ type Algorithm uint8
 const (
 	Auto           Algorithm = iota
 	GCRA                     // a rate and a burst, to the nanosecond
-	TokenBucket              // the same decisions as GCRA, under the other name
+	TokenBucket              // another name of GCRA: the same decisions
 	FixedWindow              // so many per clock or calendar window
 	AnchoredWindow           // so many per window that opens with the first charge
 	SlidingWindow            // so many in any period, estimated from two counters
 	SlidingLog               // so many in any period, exactly; for small limits
-	DualWindow               // per second, per minute or, as two limits, both; in one word
+	DualWindow               // windows of a second, a minute or, as two limits, both; in one 64-bit word
 	Concurrency              // so many at once; taken by Reserve only
 )
 

@@ -15,17 +15,17 @@ type Decision struct {
 	// Allowed says whether the charge was made.
 	Allowed bool
 
-	// Reason says why: Admitted, or what stood against it.
+	// Reason says why: Admitted, or why it was refused.
 	Reason Reason
 
-	// By is the place, in the policy, of the limit that refused; if several
-	// did, of the one to wait for longest. Allowed, it is the tightest: the
-	// one with the least remaining, of several the one that resets last.
+	// By is the index in Policy.Limits of the limit that refused; if several did, of the
+	// one with the longest RetryAfter. If the charge was admitted, it is the limit with
+	// the least remaining, and of several the one that resets last.
 	By uint8
 
 	// Estimate says that Limit, Remaining and the times are what this process
-	// knows, not what the store that all share would say. Allowed is no less
-	// final. See package tiered.
+	// knows, not what the shared store would say. Allowed is final all the
+	// same. See package tiered.
 	Estimate bool
 
 	// Held says of a refusal, other than TooCostly, that unexpired reservations
@@ -53,8 +53,8 @@ type Decision struct {
 }
 
 // Never is the RetryAfter of a charge that waiting cannot help, and the ResetAfter of a
-// limit of which units are held without expiry. It is the longest duration there is, so
-// that a caller who sleeps on it does not spin. On the wire it is -1.
+// limit with units reserved without expiry. It is the longest duration there is, so that a
+// caller that sleeps for it does not spin. On the wire it is -1.
 const Never time.Duration = math.MaxInt64
 
 // Reason says why a decision is what it is.
@@ -64,7 +64,7 @@ type Reason uint8
 const (
 	NotCharged Reason = iota // nothing was decided; also of a charge that fits, in a batch that was refused because of another
 	Admitted                 // the charge was made
-	Exhausted                // not enough units remain; wait RetryAfter
+	Exhausted                // not enough units remain; wait RetryAfter or, if that is Never, until a reservation is settled
 	TooCostly                // the cost exceeds what the limit ever admits
 	Invalid                  // a cost or time to live is out of range, or Take met a Concurrency limit
 	QueueFull                // too many are waiting, or too many reservations are open
@@ -102,6 +102,8 @@ func (d Decision) String() string {
 		return fmt.Sprintf("admitted, %d of %d remain, reset after %v", d.Remaining, d.Limit, d.ResetAfter)
 	case d.Reason == NotCharged:
 		return "not charged"
+	case d.RetryAfter == Never && d.Held:
+		return fmt.Sprintf("refused: %v until a reservation is settled", d.Reason)
 	case d.RetryAfter == Never:
 		return fmt.Sprintf("refused: %v, waiting cannot help", d.Reason)
 	}

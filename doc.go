@@ -1,4 +1,4 @@
-// Package weir limits rates: how much may come in, go out, or run at once.
+// Package weir provides rate limiters and concurrency limiters.
 //
 // A limit for each host, user or address, in one process:
 //
@@ -17,8 +17,16 @@
 // A [Limit] is a number of units per period, with a burst. A [Policy] is one or more limits
 // that are checked together. A [Charge] is a policy, a key and a cost. A [Decision] says
 // whether a charge was admitted and, if not, when it will be. A [Limiter] decides for many
-// keys: store/memstore in one process, store/redisstore for a fleet over Redis, tiered in
-// front of that, client for the daemon. [Single] is a limiter without keys.
+// keys. [Single] is a limiter without keys.
+//
+//	store/memstore     many keys in one process: Keyed for one policy, Table for several
+//	store/redisstore   one limit for several processes that share a Redis
+//	tiered             in front of a shared limiter: fewer round trips, and decisions in outages
+//	client             a weir daemon (weir serve) as a Limiter
+//	queue              Wait for keys, in front of any Limiter
+//	prepaid            one limit without keys that many cores share
+//	pacer              starts outgoing work on a schedule; it refuses nothing
+//	weirhttp           headers and refusals of net/http handlers
 //
 //   - Take decides and charges in one step. Peek decides and changes nothing.
 //   - Wait takes when it is the caller's turn, first come, first served, and returns an error
@@ -34,7 +42,7 @@
 //     waits exactly RetryAfter is admitted if no other charge came first.
 //   - In any interval Δ at most burst + rate × (Δ + 1 ns) units are granted by GCRA and
 //     TokenBucket, at any concurrency, refunds included. Package algo has the other bounds.
-//   - A clock that steps back grants nothing. One that steps forward grants what that much
-//     time would, at most the burst, once.
+//   - A backward step of the clock grants nothing. A forward step replenishes the units of that
+//     much time, at most the burst.
 //   - Waiters, open reservations, keys and costs are bounded.
 package weir

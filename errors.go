@@ -69,7 +69,7 @@ func limitError(policy, limit string, err error) error {
 // What an error of a Limiter means, as errors.Is finds it. Other errors are those of the
 // caller's context.
 var (
-	// ErrInvalid: the input is wrong, or the store cannot count by such limits. Nothing was
+	// ErrInvalid: the input is wrong, or the store does not support such limits. Nothing was
 	// charged. The same call would fail again.
 	ErrInvalid = compiled.ErrInvalid
 
@@ -89,6 +89,6 @@ var (
 	ErrUnavailable = errors.New("weir: the store is unavailable")
 
 	// ErrUnknown: the call was sent and no reply came, so it may have been carried out or
-	// not. After all other errors nothing was charged.
+	// not. After any error that is not an ErrUnknown, nothing was charged.
 	ErrUnknown = errors.New("weir: the outcome is unknown")
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 )
 
-// NoExpiry is the time to live of a reservation that is held until it is settled. Only
-// policies all of whose limits are of Concurrency take it.
+// NoExpiry is the time to live of a reservation that is held until it is settled. It is valid
+// only if every limit of the policy is a Concurrency limit.
 const NoExpiry = compiled.NoExpiry
 
 // Settled is how a reservation ended.
@@ -19,8 +19,8 @@ type Settled struct {
 	// slots are always freed, and not counted here.
 	Refunded int64
 
-	// Overrun is how many units were used beyond the reservation. They are
-	// owed: they delay others and lie outside the limit's bound.
+	// Overrun is how many units were used beyond the reservation. They are charged even
+	// if they exceed the limit, so they lie outside the limit's bound.
 	Overrun int64
 
 	// Late says that the reservation had expired, which counts as using all of it;
@@ -30,8 +30,9 @@ type Settled struct {
 	Late bool
 }
 
-// Hold is an open reservation of a Single. Its methods may be called by several
-// goroutines; the first that settles it wins, and the others get the same outcome. A nil Hold, as a refused Reserve returns, settles to nothing.
+// Hold is an open reservation of a Single; that of a Limiter is a [Reservation]. Its methods may
+// be called by several goroutines; the first that settles it wins, and the others get the same
+// outcome. Reserve returns a nil Hold if it is refused, and the methods of a nil Hold do nothing.
 type Hold struct {
 	s  *Single
 	id uint64

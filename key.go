@@ -2,7 +2,7 @@ package weir
 
 import "github.com/weirlimit/weir/internal/compiled"
 
-// MaxKeyBytes is the greatest length of a key.
+// MaxKeyBytes is the greatest length of a key: 256 bytes.
 const MaxKeyBytes = compiled.MaxKeyBytes
 
 // checkName accepts what may stand in headers, metrics and logs as it is.

@@ -11,9 +11,9 @@ import (
 // Limit is so many units per period. The zero value of every field but Rate and
 // Per is a sensible default.
 type Limit struct {
-	// Name tells the limits of a policy apart; state is kept under it when the
-	// numbers change. At most one limit of a policy may go without; it is
-	// called "main".
+	// Name identifies the limit within its policy; its state survives a change of the
+	// other fields. At most one limit of a policy may have no name; it is called
+	// "main".
 	Name string
 
 	// Rate is the number of units per Per, at least 1. For Concurrency it is
@@ -35,19 +35,19 @@ type Limit struct {
 	// Initial is how full the limit starts. The default is full.
 	Initial Fill
 
-	// MaxDebt is how many units beyond Burst may be owed. An overrun or a debit
-	// is booked up to there, and Set refuses to lower a limit under what could not be
-	// owed any more. The default is all that can be represented. Only GCRA
-	// and TokenBucket have it.
+	// MaxDebt is how many units beyond Burst a key may owe after an overrun or a debit;
+	// units beyond that are not charged. Set fails if a key owes more than the new
+	// limit allows. The default is all that can be represented. Only GCRA and
+	// TokenBucket have it.
 	MaxDebt int64
 
-	// OnError is what the limit does while the store that counts it cannot be
-	// asked, for a limiter such as package tiered's, which goes on then. The
-	// default is what that limiter is configured to do.
+	// OnError is what the limit does while its store is unavailable, under a limiter
+	// that decides nevertheless, such as package tiered's. The default is what that
+	// limiter is configured to do.
 	OnError OnError
 }
 
-// MaxCost is the greatest cost of one charge.
+// MaxCost is the greatest cost of one charge: 2,147,483,647.
 const MaxCost = algo.MaxCost
 
 // String returns the limit as people write it, such as "100 per 1s burst 20".

@@ -20,7 +20,7 @@ type Limiter interface {
 	// Do carries out a batch.
 	Do(ctx context.Context, b *Batch) error
 
-	// Set puts new in force wherever old was: calls that still bring old are
+	// Set puts new in force wherever old was: calls that still pass old are
 	// decided by new. Both must have the same name. Every key's units in use
 	// are kept.
 	Set(ctx context.Context, old, new *Policy) error
@@ -45,7 +45,7 @@ const (
 	Settle               // end reservations: Charge.Cost is what was used; may be repeated after a lost reply
 	Renew                // move reservations' expiry to TTL from now
 	ResetEach            // forget what each key has used; Cost must be valid but plays no part
-	DebitEach            // charge each whether it fits or not: what was used elsewhere is owed here
+	DebitEach            // charge each whether it fits or not: for units that were used already
 )
 
 // Batch is several charges in one call and with one clock reading. The caller

@@ -6,7 +6,7 @@ import "fmt"
 // limiter is configured to do.
 type OnError uint8
 
-// What a limit can do then.
+// What a limit does while its store is unavailable.
 const (
 	FailLocal  OnError = iota + 1 // this process admits its share of the limit: the fleet's divided by the number of nodes
 	FailOpen                      // every charge is admitted, without a bound

@@ -126,7 +126,7 @@ func loadZone(name string) (*time.Location, error) {
 	return time.LoadLocation(name)
 }
 
-// MarshalText returns String. It fails if parsePeriod would not understand that:
+// MarshalText returns String. It fails if UnmarshalText would not understand that:
 // if the zone is not one of the time zone database, as those of time.FixedZone are
 // not.
 func (p Period) MarshalText() ([]byte, error) {

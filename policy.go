@@ -87,8 +87,7 @@ func (p *Policy) Name() string { return p.name }
 // which Decision.By counts them.
 func (p *Policy) Limits() []Limit { return slices.Clone(p.limits) }
 
-// Compiled returns the policy as the limiters of this module use it. Its type is
-// internal.
+// Compiled is for the limiters of this module: its type is internal.
 func (p *Policy) Compiled() *compiled.Policy { return &p.compiled }
 
 // LimitName returns the name that headers give to limit i: the policy's for the
@@ -103,8 +102,8 @@ func (p *Policy) LimitName(i int) string {
 // With returns a policy with other limits but the same identity, so that it
 // acts on the same state: for overrides, grace periods and limits that come with
 // a call. Units in use are kept, limit by limit of the same name. Keep to the
-// period and algorithm of the original: a call under a shorter window books what
-// was used into that window, and it is gone when the window ends.
+// period and algorithm of the original: a call under a shorter window records the usage
+// in that window, and the usage is lost when the window ends.
 func (p *Policy) With(limits ...Limit) (*Policy, error) { return compile(p.name, limits) }
 
 // Scale returns the policy at num/den of its rates, on the same state. Bursts

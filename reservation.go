@@ -13,8 +13,8 @@ import (
 // only afterwards. Its methods may be called by several goroutines; the first
 // that settles it wins, and the others get the same outcome.
 type Reservation struct {
-	// Decision is the outcome: if refused, that of the charge to wait for
-	// longest, and nothing is held.
+	// Decision is the outcome: if refused, that of the charge with the longest
+	// RetryAfter, and nothing is held.
 	Decision Decision
 
 	limiter Limiter
@@ -27,8 +27,8 @@ type Reservation struct {
 
 // Reserve charges all of charges or none, and holds them until they are settled
 // or ttl is over (0 means a minute; at most an hour), which counts as using
-// all. Held units occupy room the whole time; that is why giving them back can be
-// exact. Refused, the Reservation says so and settles to nothing.
+// all. Reserved units count as used until they are settled. If Reserve is refused,
+// Reservation.Decision says why, and Commit and Cancel do nothing.
 func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charge) (*Reservation, error) {
 	r := &Reservation{limiter: l, batch: Batch{Op: ReserveAll, Charges: slices.Clone(charges), TTL: ttl}}
 	if err := l.Do(ctx, &r.batch); err != nil {
@@ -42,8 +42,8 @@ func Reserve(ctx context.Context, l Limiter, ttl time.Duration, charges ...Charg
 	return r, nil
 }
 
-// Worst returns which decision is to be waited for longest or, if all were
-// admitted, which has the least remaining; -1 if there is none.
+// Worst returns the index of the decision with the longest RetryAfter or, if all were
+// admitted, with the least remaining; -1 if there is none.
 func (b *Batch) Worst() int {
 	worst := -1
 	for i, d := range b.Decisions {
@@ -64,17 +64,16 @@ func (d Decision) worse(o Decision) bool {
 	return d.RetryAfter > o.RetryAfter
 }
 
-// fits says whether nothing stood against the charge itself.
+// fits reports whether the charge itself was not refused.
 func (d Decision) fits() bool { return d.Reason <= Admitted }
 
-// Commit ends the reservation. Used tells what each charge really cost, in
-// order; none at all means as reserved. What was not used is given back exactly,
-// what was used beyond is owed and reported as Overrun. After the first settling
-// it changes nothing and returns what that returned: how each charge was settled, in
-// order. If it returns an error, it may be called again.
+// Commit ends the reservation. Used is the actual cost of each charge, in order; none at
+// all means as reserved. Unused units are refunded exactly, and units used beyond the
+// reservation are charged and reported as Overrun. Commit returns how each charge was settled,
+// in order. Once the reservation is settled, Commit changes nothing and returns the same again.
+// If it returns an error, it may be called again.
 //
-// A context that has ended does not lose the refund of the work that it ended:
-// settling then has a second of its own.
+// If ctx has ended, Commit still runs, with a timeout of one second.
 func (r *Reservation) Commit(ctx context.Context, used ...int64) ([]Settled, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

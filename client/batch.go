@@ -9,9 +9,9 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Do carries out a batch. It is not combined with other calls. TakeAll must fit one exchange, which
+// Do carries out a batch. It is not combined with other calls. TakeAll must fit one request, which
 // a thousand charges do unless their keys are very long; other batches are sent in several
-// exchanges, and if one fails, the effects of the others stay.
+// requests, and if one fails, the effects of the others stay.
 func (c *Client) Do(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *Client) checks(ctx context.Context, b *weir.Batch) error {
 	for from := 0; from < len(b.Charges); {
 		to := c.fits(b.Charges, from)
 		if b.Op == weir.TakeAll && to < len(b.Charges) {
-			return fmt.Errorf("client: %d charges are too many to be taken all or none: %d fit one exchange", len(b.Charges), to)
+			return fmt.Errorf("client: %d charges are too many to be taken all or none: %d fit one request", len(b.Charges), to)
 		}
 		if err := c.checkPart(ctx, b, from, to); err != nil {
 			if from > 0 && nothingCharged(err) {
@@ -91,7 +91,7 @@ func (c *Client) checks(ctx context.Context, b *weir.Batch) error {
 	return nil
 }
 
-// fits returns the end of the charges that fit into one exchange.
+// fits returns the end of the charges that fit into one request.
 func (c *Client) fits(charges []weir.Charge, from int) int {
 	bytes := 0
 	for i := from; i < len(charges); i++ {

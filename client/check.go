@@ -41,7 +41,7 @@ type Answer struct {
 // requests is the unit whose cost has a field of its own.
 const requests = "requests"
 
-// Check requests one decision, in an exchange of its own. A refusal is an Answer; an error means
+// Check requests one decision, in a request of its own. A refusal is an Answer; an error means
 // that there is no decision.
 func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 	if !q.isText() {

@@ -26,25 +26,25 @@ type Config struct {
 	Address string
 
 	// Token returns the client's token, for a daemon with configured clients. It is called for
-	// every exchange, so the token may change. The default is nil: no token.
+	// every request, so the token may change. The default is nil: no token.
 	Token func() string
 
 	// TLS is for addresses that begin with https://. The default is nil: the machine's
 	// certificate authorities, and no certificate of our own.
 	TLS *tls.Config
 
-	// Timeout is how long an exchange with the daemon may take, connecting included.
+	// Timeout is how long a request to the daemon may take, connecting included.
 	// A caller's context may end it earlier. The default is 1 s.
 	Timeout time.Duration
 
-	// Conns is the maximum number of concurrent exchanges for calls of Take, each with a
-	// connection of its own. With fewer, more calls share an exchange. It does not bound the
-	// exchanges of Do, Check and reservations, which are not batched, since a call that waits
+	// Conns is the maximum number of concurrent requests for calls of Take, each with a
+	// connection of its own. With fewer, more calls share a request. It does not bound the
+	// requests of Do, Check and reservations, which are not batched, since a call that waits
 	// for capacity must not delay others. Up to Conns + 100 idle connections are kept for half
 	// a minute. The default is 4.
 	Conns int
 
-	// MaxWaiting bounds the calls that wait for an exchange; beyond it they return
+	// MaxWaiting bounds the calls that wait for a request; beyond it they return
 	// weir.ErrBusy at once. The default is 10,000.
 	MaxWaiting int
 }
@@ -83,7 +83,7 @@ type Client struct {
 
 	mu     sync.Mutex // guards closed
 	closed bool
-	calls  sync.WaitGroup // exchanges under way; grows only while not closed
+	calls  sync.WaitGroup // requests in flight; grows only while not closed
 }
 
 var _ weir.Limiter = (*Client)(nil)
@@ -184,11 +184,11 @@ func dialing(c Config) (*http.Transport, string, error) {
 	return transport, strings.TrimSuffix(base, "/"), nil
 }
 
-// Timeout returns the timeout of an exchange. A call may have to wait for a previous exchange in
+// Timeout returns the timeout of a request. A call may have to wait for a previous request in
 // addition.
 func (c *Client) Timeout() time.Duration { return 2 * c.timeout }
 
-// Close waits for the exchanges in flight and closes connections. Open reservations stay until they
+// Close waits for the requests in flight and closes connections. Open reservations stay until they
 // expire.
 func (c *Client) Close() error {
 	c.mu.Lock()
@@ -201,7 +201,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// enter begins an exchange. Unless it returns an error, the caller must call c.calls.Done.
+// enter begins a request. Unless it returns an error, the caller must call c.calls.Done.
 func (c *Client) enter() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

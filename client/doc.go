@@ -13,21 +13,21 @@
 //
 //	fleet, err := tiered.New(tiered.Config{Store: limiter, Local: local, Mode: tiered.Leased})
 //
-// [Client.Check] has the features that a Limiter lacks: attributes, costs in several units, and
+// Reservations are made with [weir.Reserve], as with a store. [Client.Check] has the features that a Limiter lacks: attributes, costs in several units, and
 // waiting for capacity.
 //
 // # Batching
 //
-// Concurrent calls of Take are batched: there are at most Config.Conns exchanges with the daemon at
-// a time, and when one ends, all waiting calls are sent in the next one, which decides each of
-// them on its own. So a single caller does not wait for others, and a thousand callers cost a few
-// exchanges. An invalid call does not affect the others of its batch.
+// Concurrent calls of Take are batched: there are at most Config.Conns requests to the daemon at a
+// time, and when one ends, all waiting calls are sent in the next one, which decides each of them
+// on its own. So a single caller does not wait for others, and a thousand callers cost a few
+// requests. An invalid call does not affect the others of its batch.
 //
-// Every other call is an exchange of its own and waits for no other, without a limit on their
+// Every other call is a request of its own and waits for no other, without a limit on their
 // number. Their connections are reused by later calls.
 //
 // A call whose context ends before it was sent is not charged. After that the outcome is unknown:
-// the error wraps [weir.ErrUnknown], as for every lost response. An exchange that the daemon may
+// the error wraps [weir.ErrUnknown], as for every lost response. A request that the daemon may
 // have processed is never repeated.
 //
 // # Differences from a store
@@ -35,9 +35,9 @@
 //   - Reset and Set are for operators: use /admin/v1 or the daemon's file. Here they
 //     return [ErrOperator].
 //   - Reservations are known to the daemon by an id that is longer than a
-//     [weir.Receipt], so they are settled by the Client that made them, of which
-//     there may be MaxHolds at a time. Several charges are reserved one after the
+//     [weir.Receipt], so they are settled by the Client that made them. A
+//     Client may have MaxHolds of them open. Several charges are reserved one after the
 //     other, and cancelled again if one is refused.
 //   - Times are in whole milliseconds, rounded up.
-//   - Keys must be UTF-8, and an empty key counts as none.
+//   - Keys must be UTF-8, and an empty key means that there is no key.
 package client

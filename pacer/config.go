@@ -21,12 +21,12 @@ type Config struct {
 	// not look at it.
 	BurstRatio float64
 
-	// Credit is the lateness that the modes Average and Burst make good at once: a
+	// Credit is the lateness that the modes Average and Burst catch up at once: a
 	// caller who comes 5 ms late loses nothing, and nobody has to wake up in time.
 	// The default is 10 ms. Strict has none.
 	Credit time.Duration
 
-	// MaxDebt bounds the lateness that the mode Burst may make good in all. What
+	// MaxDebt bounds the lateness that the mode Burst may catch up in all. What
 	// is older is forfeited. The default is one second, or Credit if that is more.
 	MaxDebt time.Duration
 
@@ -57,15 +57,15 @@ const (
 type Mode uint8
 
 const (
-	// Average makes lateness good at once, up to Credit.
+	// Average catches up at once, for lateness up to Credit.
 	Average Mode = iota
 
-	// Strict makes no lateness good: starts are never closer than 1/Rate. Since
+	// Strict does not catch up: starts are never closer than 1/Rate. Since
 	// operating systems wake sleepers late, it goes slower than Rate, the more so
 	// the higher that is.
 	Strict
 
-	// Burst makes lateness good at BurstRatio × Rate, up to MaxDebt.
+	// Burst catches up at BurstRatio × Rate, for lateness up to MaxDebt.
 	Burst
 )
 

@@ -1,6 +1,6 @@
 // Package pacer starts work at a constant rate. It is for the sender of requests, not for
-// the receiver. A load test, a crawler, a batch job or a copy should run at 5,000 per
-// second, neither faster nor slower, and should know how late it is.
+// the receiver: for example, a load test that must send 5,000 requests per second, neither
+// more nor fewer, and must know how late each one starts.
 //
 //	p, err := pacer.New(pacer.Config{Rate: 5000})
 //	for {
@@ -22,18 +22,18 @@
 //
 // Callers are late because they were busy, or because the system woke
 // them late: an idle Go program may wake up to a millisecond after its
-// time, which at 10,000 per second is ten units. The [Mode] says how lateness is made up for:
+// time, which at 10,000 per second is ten units. The [Mode] says how a pacer catches up:
 //
-//   - [Average], the default, makes it good at once, up to Config.Credit (10 ms).
-//     What is later is forfeited: the schedule moves.
-//   - [Burst] makes it good at BurstRatio × Rate, up to Config.MaxDebt (1 s).
+//   - [Average], the default, catches up at once, for lateness up to Config.Credit (10 ms).
+//     Further lateness is forfeited: the schedule moves.
+//   - [Burst] catches up at BurstRatio × Rate, for lateness up to Config.MaxDebt (1 s).
 //   - [Strict] forfeits all of it: two starts are never closer than 1/Rate. That
 //     costs throughput, because every late wake-up moves the schedule.
 //
 // [Start.Wait] is how late each unit starts, and [Start.Scheduled] when it should
 // have: count response times from there, or a target that stalls looks better than
 // it is (coordinated omission). [Pacer.Stats] has the total lateness since the start,
-// and how much of it was made up for.
+// and how much of it was caught up.
 //
 // # Bounds
 //
@@ -60,18 +60,18 @@
 //
 // # Smooth
 //
-// Average lets the average be exact, and the gaps be what the system makes of
-// them: a few milliseconds of nothing, then some units at once. Config.Smooth makes the
+// Average keeps the mean rate exact, but gaps depend on when the system wakes the process: a
+// few milliseconds of nothing, then some units at once. Config.Smooth makes the
 // gaps even, to some microseconds: on Linux it lets the thread sleep, which ends
 // within some ten microseconds, and yields in a loop for the rest. At 10,000 per
-// second that takes a third to a half of a core. Elsewhere it yields for the last 1.5 ms, which takes
-// all of one.
+// second that takes about half of a core. Elsewhere it yields for the last 1.5 ms, which takes a
+// full core.
 //
 // # Changes
 //
 // SetRate, SetMode and SetBurstRatio take effect at once, also for callers that wait. A late
-// caller stays as late, to the nanosecond; callers that wait to make up for lateness
-// keep their times. Waiting callers keep their order, except when the
+// caller stays as late, to the nanosecond; callers that wait to catch up keep their
+// times. Waiting callers keep their order, except when the
 // mode becomes Strict, and at a Restart. [Group] and [Spec] do the same from a
 // line of text, for one pacer or one for each goroutine.
 //

@@ -8,9 +8,9 @@ import (
 // NewReader returns a reader that reads from r at the pace of p, a byte to the
 // unit. It is as safe for concurrent use as r is; several readers may share p.
 //
-// Bytes are paid for when it is known how many there are: after they were read,
+// Bytes are charged when it is known how many there are: after they were read,
 // before they are returned. If ctx ends meanwhile, Read returns what it has read,
-// unpaid, together with the error of ctx, so that no byte is lost; the next Read
+// uncharged, together with the error of ctx, so that no byte is lost; the next Read
 // returns that error and reads nothing. Errors of r and io.EOF are returned as they
 // are, and go before the error of ctx. A Read that blocks in r does not notice ctx.
 //
@@ -43,11 +43,11 @@ func (r *reader) Read(b []byte) (int, error) {
 // NewWriter returns a writer that writes to w at the pace of p, a byte to the
 // unit. It is as safe for concurrent use as w is; several writers may share p.
 //
-// Bytes are paid for before they are written, in chunks of at most what p lets
+// Bytes are charged before they are written, in chunks of at most what p lets
 // through in a 50th of a second, and at most 64 KiB. If ctx ends meanwhile, Write
-// returns its error and how much was written, and the rest is neither paid for nor
+// returns its error and how much was written, and the rest is neither charged nor
 // written. When w writes less than a chunk, or fails, Write ends there and returns
-// what w says; the rest of that chunk is paid for. A Write that blocks in w does
+// what w says; the rest of that chunk is charged. A Write that blocks in w does
 // not notice ctx.
 func NewWriter(ctx context.Context, w io.Writer, p *Pacer) io.Writer {
 	return &writer{ctx: ctx, w: w, pacer: p}

@@ -114,7 +114,7 @@ func (p *Pacer) Wait(ctx context.Context) (Start, error) {
 	return p.waitFor(ctx, span{at, 1}, false)
 }
 
-// WaitN waits until the next n units may start: those before have been paid, and
+// WaitN waits until the next n units may start: those before them have started, and
 // these are what the caller after this waits for. n is 1 to MaxUnits.
 func (p *Pacer) WaitN(ctx context.Context, n int64) (Start, error) {
 	if err := p.check(n); err != nil {
@@ -224,7 +224,7 @@ func (p *Pacer) waitFor(ctx context.Context, s span, turn bool) (Start, error) {
 
 // wakeAt returns until when to sleep for a unit that may start at a time. Those who
 // wait for a few microseconds each would keep the program busy with timers, so they
-// sleep a little longer and make it good afterwards.
+// sleep a little longer and catch up afterwards.
 func (pl *plan) wakeAt(start, now int64) int64 {
 	if pl.strict() || pl.config.Smooth || pl.slice.whole >= shortSlice {
 		return start

@@ -9,9 +9,9 @@ import (
 )
 
 // Pools counts tokens the way the mode Burst spends time: what nobody took in
-// time is not lost, it waits and comes back at a bounded speed. It is a picture to
-// reason with, and for those who have tokens of their own to refill. A Pacer has
-// none: it does the like with time, straight from the clock.
+// time is not lost, it waits and comes back at a bounded speed. It is a reference model, and
+// for programs that refill tokens of their own. A Pacer has no tokens: it computes the same
+// from the clock.
 //
 //	          ┌──────────┐  full  ┌──────────┐  full
 //	Refill ──▶│  active  │───────▶│ waiting  │───────▶ forfeited

@@ -4,16 +4,16 @@ import (
 	"github.com/weirlimit/weir/internal/mono"
 )
 
-// SetRate changes the rate from now on. Whoever is late stays as late as he is, to
-// the nanosecond; whoever waits for a time to come keeps his place, and waits for
-// the same part of the new slice. Those who stand in line to catch up in the mode
-// Burst keep their times; whoever comes after them goes by the new rate.
+// SetRate changes the rate from now on. Lateness is kept, to the
+// nanosecond. Waiting callers keep their order, and what is left of their wait is scaled to
+// the new rate. Callers that wait to catch up in the mode Burst keep their times; later
+// callers have the new rate.
 func (p *Pacer) SetRate(rate float64) error {
 	return p.change(DoConfigure, func(c *Config) { c.Rate = rate })
 }
 
-// SetMode changes the mode from now on, in the same way. Lateness that the new
-// mode does not make good is forfeited at the next start.
+// SetMode changes the mode from now on. Lateness and the order of waiting callers are kept as
+// by SetRate. Lateness that the new mode does not catch up is forfeited at the next start.
 func (p *Pacer) SetMode(m Mode) error {
 	return p.change(DoConfigure, func(c *Config) { c.Mode = m })
 }

@@ -12,7 +12,7 @@ import (
 // ctx ends before.
 //
 // A Go program that has nothing else to do is woken up to a millisecond late. The
-// modes with credit make that good. Smooth does not have to: it lets the thread
+// modes with credit catch that up. Smooth does not have to: it lets the thread
 // sleep for the last part, which the system ends within microseconds, and
 // yields in a loop for what is left of it.
 func (p *Pacer) sleep(ctx context.Context, pl *plan, until int64) error {

@@ -20,14 +20,14 @@ import (
 // and k or M for thousands or millions: 5k is 5000, 1.5M is 1,500,000 and 2e-3 is
 // one in 500 seconds. A burst ratio is a decimal number without k and M.
 //
-// The burst ratio chooses the mode. What was called strictness is not the same
+// The burst ratio chooses the mode. EngineBlock's parameter strictness has another
 // scale, so it has to be named, as in "500,strictness=0.25":
 //
 //	burst_ratio  strictness  mode
-//	not given    0           Average: lateness is made good at once, within the credit
-//	             0 < x < 1   Average: to make good a fraction of it has no exact meaning
+//	not given    0           Average: lateness is caught up at once, within the credit
+//	             0 < x < 1   Average: catching up a fraction of it has no exact meaning
 //	1            1           Strict: lateness is forfeited
-//	x > 1        x > 1       Burst: lateness is made good at x × rate
+//	x > 1        x > 1       Burst: lateness is caught up at x × rate
 //	x < 1                    an error
 type Spec struct {
 	Rate       float64 // 5000, in units per second

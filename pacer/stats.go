@@ -4,8 +4,7 @@ import (
 	"time"
 )
 
-// Stats accounts for all time since the start. It is the document's view
-// of pools, with time for tokens: one slice is one unit. Nothing is made or lost:
+// Stats accounts for all time since the start, in slices of 1/Rate, one for each unit:
 //
 //	Allotted + Active + Waiting + Forfeited + Idle − Ahead = Elapsed
 //
@@ -15,9 +14,9 @@ type Stats struct {
 	Granted   int64         // units that have started, or that somebody waits for (in Strict: only who is next)
 	Elapsed   time.Duration // since New or Restart, without stops
 	Allotted  time.Duration // the slices of the units in Granted, and of those that were given back for others
-	Active    time.Duration // lateness that may be made good at once
-	Waiting   time.Duration // lateness that may be made good at BurstRatio × Rate
-	Forfeited time.Duration // lateness that will not be made good
+	Active    time.Duration // lateness that may be caught up at once
+	Waiting   time.Duration // lateness that may be caught up at BurstRatio × Rate
+	Forfeited time.Duration // lateness that will not be caught up
 	Idle      time.Duration // time without demand, if IdleReset is set
 	Ahead     time.Duration // how far in the future the next unit is due
 }
@@ -25,8 +24,8 @@ type Stats struct {
 // WaitTime returns how late the next unit is: 0 when on pace.
 func (s Stats) WaitTime() time.Duration { return s.Active + s.Waiting }
 
-// TotalWait returns all lateness since the start, whether it may still be made
-// good or not: 0 if the pace was always kept.
+// TotalWait returns all lateness since the start, whether it may still be caught
+// up or not: 0 if the pace was always kept.
 func (s Stats) TotalWait() time.Duration { return s.WaitTime() + s.Forfeited }
 
 // Stats returns what has happened so far. It changes nothing.

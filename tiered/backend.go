@@ -33,10 +33,10 @@ type Partitioned interface {
 // tier needs no timer for its calls.
 type Timed interface{ Timeout() time.Duration }
 
-// Patient is a store that can allow a longer timeout for calls that no caller waits for, such
+// TimeoutSetter is a store that can allow a longer timeout for calls that no caller waits for, such
 // as flushes, whose units would be lost if the reply came too late.
-type Patient interface {
-	Patiently(timeout time.Duration) weir.Limiter
+type TimeoutSetter interface {
+	WithTimeout(timeout time.Duration) weir.Limiter
 }
 
 // PolicyTracker is a store that knows which limits are in force for a policy after a node has

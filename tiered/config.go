@@ -54,18 +54,18 @@ func (m *Mode) UnmarshalText(text []byte) (err error) {
 type Config struct {
 	// Store is the limiter that all nodes share. It must be set.
 	//
-	// A store may implement the optional interfaces Partitioned, Timed, Patient and
+	// A store may implement the optional interfaces Partitioned, Timed, TimeoutSetter and
 	// PolicyTracker.
 	Store weir.Limiter
 
 	// Local holds the state of this node's shares, by which it decides while the store
-	// is unavailable. It must be set and used by nothing else; package memstore has one.
+	// is unavailable, for example a memstore.Table. It must be set and used by nothing else.
 	// Its capacity should be about MaxKeys.
 	Local weir.Limiter
 
 	// Bus connects this node to the others. The default is none: then this node notices
-	// resets and changed limits of other nodes only after MaxDeny, and Nodes must be
-	// set.
+	// resets and changed limits of other nodes only after MaxDeny, and Nodes should be
+	// set if there are others.
 	Bus Bus
 
 	// Mode is how often the store is called. The default is Exact.
@@ -81,9 +81,9 @@ type Config struct {
 	Nodes int
 
 	// Timeout bounds a decision of the store. A batch that needs several round trips,
-	// one after the other, has that much for each, at most four times. If the caller's
-	// deadline is less than 5 ms after that, the call ends 5 ms before the deadline, or
-	// after half the time left if that is later. The default is 10 ms.
+	// one after the other, has that much for each, at most four times. A caller's deadline
+	// shortens it, so that 5 ms are left to answer: of a deadline in 12 ms the store gets
+	// 7 ms. Of a deadline in less than 10 ms it gets half. The default is 10 ms.
 	Timeout time.Duration
 
 	// MaxInFlight bounds the calls to the store that are in flight at once. Beyond it,

@@ -5,9 +5,13 @@
 // when the store fails.
 //
 //	store, err := redisstore.New(ctx, redisstore.Config{Redis: server})
-//	bus, err := redistier.New(ctx, redistier.Config{Redis: server})
+//	bus, err := redistier.New(ctx, redistier.Config{Redis: server}) // package tiered/redistier
 //	local, err := memstore.New(memstore.Config{})
 //	limiter, err := tiered.New(tiered.Config{Store: store, Local: local, Bus: bus, Mode: tiered.Leased})
+//	…
+//	limiter.Close() // first: it flushes usage and returns leases
+//	bus.Close()
+//	store.Close()
 //
 // # Modes
 //
@@ -40,8 +44,8 @@
 // concurrency limits always call the store. A caller that leaves before its call has ended
 // is charged nevertheless.
 //
-// In all modes a denial is cached until its RetryAfter is over, counted from before the
-// store was called, and for Config.MaxDeny at most. It answers charges of the same cost, and
+// In all modes a denial (a refusal by the store) is cached until its RetryAfter is over, measured
+// from the start of the store call, and for Config.MaxDeny at most. It answers charges of the same cost, and
 // under a single GCRA limit of larger costs. Every take, settle, renew, reset or Set of the
 // key through this Limiter drops it. With a [Bus], resets and Sets drop it on all nodes, and
 // nodes also share their denials. While reservations are open, which another node may

@@ -246,7 +246,7 @@ func (t *Limiter) renewNow(l *lease) {
 	if n == 0 {
 		return // the rest of the lease is spent, and then the store is called
 	}
-	do := func(b *weir.Batch) error { return t.doPatiently(t.ctx, b, nil) }
+	do := func(b *weir.Batch) error { return t.doBackground(t.ctx, b, nil) }
 	if next, err := t.lend(l.plan, e, n, do); err == nil && next != nil {
 		t.install(next)
 	}
@@ -324,7 +324,7 @@ func (t *Limiter) settleSome(ctx context.Context, list []*lease) {
 		b.Receipts = append(b.Receipts, l.receipt)
 	}
 	defer t.changing(b.Charges)()
-	if err := t.doPatiently(ctx, &b, nil); err != nil {
+	if err := t.doBackground(ctx, &b, nil); err != nil {
 		t.counts.forfeited.Add(int64(len(list)))
 		return
 	}

@@ -53,8 +53,8 @@ func newStore(c Config) *store {
 	if timed, ok := c.Store.(Timed); ok {
 		s.timely = timed.Timeout() <= c.Timeout
 	}
-	if p, ok := c.Store.(Patient); ok {
-		s.patient = p.Patiently(patience)
+	if p, ok := c.Store.(TimeoutSetter); ok {
+		s.patient = p.WithTimeout(patience)
 	}
 	if p, ok := c.Store.(PolicyTracker); ok {
 		s.changed, s.current = p.Changed, p.Current
@@ -192,9 +192,9 @@ func (t *Limiter) do(ctx context.Context, batch *weir.Batch) error {
 	return t.doBy(t.store, ctx, within, batch, nil)
 }
 
-// doPatiently has the store execute a batch with the longer timeout. late is nil, or true once a
+// doBackground has the store execute a batch with the longer timeout. late is nil, or true once a
 // caller has stopped waiting for the batch and the breaker has counted that as a failure.
-func (t *Limiter) doPatiently(ctx context.Context, batch *weir.Batch, late *atomic.Bool) error {
+func (t *Limiter) doBackground(ctx context.Context, batch *weir.Batch, late *atomic.Bool) error {
 	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return t.doBy(t.store.patient, ctx, within, batch, late)

@@ -156,7 +156,7 @@ func (t *Limiter) runAlone(k *syncKey, send func(*syncCall) error) {
 // send has the store execute the call, unless the breaker is open, and records the result in the
 // breaker.
 func (t *Limiter) send(s *syncCall) error {
-	return t.doPatiently(context.Background(), &s.batch, &s.late)
+	return t.doBackground(context.Background(), &s.batch, &s.late)
 }
 
 // sendToProbed is send for a partition that is being probed: its breaker is still open.
@@ -243,7 +243,7 @@ func (t *Limiter) undo(s *syncCall) {
 		c.Cost = 0
 		b.Charges = append(b.Charges, c)
 	}
-	_ = t.doPatiently(context.Background(), &b, nil) // after an error they expire
+	_ = t.doBackground(context.Background(), &b, nil) // after an error they expire
 }
 
 // aboutOne reports whether an error is about one key or its charge, so that the others in the

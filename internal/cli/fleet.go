@@ -42,12 +42,12 @@ func (f *fleetLimits) Set(ctx context.Context, old, new *weir.Policy) error {
 // replaced logs that limits which this daemon's callers bring were replaced by another process:
 // those that it was started with, and once for each later change, whatever callers bring.
 func (r *inRedis) replaced(c redisstore.Replacement) {
-	name := c.Brought.Name()
+	name := c.Requested.Name()
 	switch {
 	case c.BeforeStart:
 		r.log.Warn("the configured limits of a policy are not in force: a later change has replaced them on all daemons. "+
 			"To put the configured limits in force on all daemons, send SIGHUP to this one",
-			"policy", name, "configured", limitsText(c.Brought), "in_force", limitsText(c.InForce), "since", c.Since)
+			"policy", name, "configured", limitsText(c.Requested), "in_force", limitsText(c.InForce), "since", c.Since)
 	case !r.logged[name].Equal(c.Since):
 		r.logged[name] = c.Since
 		r.log.Info("another process has changed the limits of a policy, on all daemons",

@@ -17,7 +17,9 @@ import (
 //	if err := perHost.Wait(ctx, host); err != nil { … }
 //
 // It is a Table of at most DefaultMaxKeys keys with a queue.Queue in front. Where several
-// policies are charged together, or a Config is needed, use those.
+// policies are charged together, or a Config is needed, use Table and queue.Queue directly.
+// With a Concurrency limit only Reserve can be used: Allow and Take refuse as weir.Invalid, and
+// Wait returns weir.ErrReserveOnly.
 type Keyed struct {
 	queue  *queue.Queue
 	policy *weir.Policy

@@ -1,8 +1,12 @@
 // Package redisstore is a weir.Limiter whose state is in Redis, so that any number
 // of processes share one limit exactly.
 //
+//	perUser := weir.Must(weir.NewPolicy("per-user", weir.PerMinute(100)))
 //	store, err := redisstore.New(ctx, redisstore.Config{
-//		Redis: redisstore.Server{Addrs: []string{"127.0.0.1:6379"}},
+//		Redis: redisstore.Server{
+//			Addrs:    []string{"127.0.0.1:6379"},
+//			Password: secret.New(os.Getenv("REDIS_PASSWORD")), // package secret; leave it out if there is none
+//		},
 //	})
 //	defer store.Close()
 //	d, err := store.Take(ctx, perUser, "alice", 1)
@@ -38,8 +42,9 @@
 //   - A call is decided by the limits of its policy, unless a Set has replaced them: the newest
 //     change wins, in all processes, and starting a process changes nothing. Config.OnReplaced
 //     reports replacements by other processes.
-//   - If the value at a key was not written by weir, or by a later version, the error wraps
-//     weir.ErrState. Only calls for that key fail, or for the policy whose record it is.
+//   - If the value at a key was not written by weir, or was written by a newer version, the
+//     error wraps weir.ErrState. Only calls for that key fail or, if the key has the stored
+//     limits of a policy, calls for that policy.
 //     A batch with such a key charges nothing.
 //
 // # What it does not promise

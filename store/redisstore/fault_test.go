@@ -174,7 +174,7 @@ func TestReplyOfManyIsLost(t *testing.T) {
 func wantUnknown(t *testing.T, when string, s *Store, want int64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d unknown outcomes, %s", want, when), func() bool { return s.Stats().Unknown >= want })
-	if got := s.Stats(); got.Unknown != want || got.GivenBack != 0 {
+	if got := s.Stats(); got.Unknown != want || got.Refunded != 0 {
 		t.Errorf("%s: %+v, want %d unknown and nothing given back", when, got, want)
 	}
 }
@@ -221,9 +221,9 @@ func TestCallerLeaves(t *testing.T) {
 					t.Errorf("got error %v, want ErrUnknown and context.Canceled", err)
 				}
 				eventually(t, "the units to be back", func() bool {
-					return remaining(t, direct, p, "a") == 100 && remaining(t, direct, p, "b") == 100 && s.Stats().GivenBack > 0
+					return remaining(t, direct, p, "a") == 100 && remaining(t, direct, p, "b") == 100 && s.Stats().Refunded > 0
 				})
-				if got := s.Stats(); got.GivenBack != 1 || got.Unknown != 1 || got.Timeouts != 1 {
+				if got := s.Stats(); got.Refunded != 1 || got.Unknown != 1 || got.Timeouts != 1 {
 					t.Errorf("got %+v, want 1 unknown, 1 that left, and 1 given back", got)
 				}
 			})
@@ -283,7 +283,7 @@ func TestCallerLeavesInTheQueue(t *testing.T) {
 	}
 	wantLeft(t, "after a take", s, p, "other", 99)
 	wantLeft(t, "after a take that never left", s, p, "k", 100)
-	if got := s.Stats(); got.Unknown != 0 || got.GivenBack != 0 || got.Timeouts != 1 {
+	if got := s.Stats(); got.Unknown != 0 || got.Refunded != 0 || got.Timeouts != 1 {
 		t.Errorf("got %+v, want 1 that left and nothing unknown", got)
 	}
 }

@@ -31,7 +31,7 @@ func TestDebitOfOneWhoLeaves(t *testing.T) {
 		if d, err := s.Take(context.Background(), p, "k", 1); err != nil || d.Allowed { // behind whatever the sender did then
 			t.Errorf("%s: take in debt: %v, error %v", p.Name(), d, err)
 		}
-		if got := s.Stats().GivenBack; got != 0 {
+		if got := s.Stats().Refunded; got != 0 {
 			t.Errorf("%s: %d debits were given back, want none", p.Name(), got)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 // A Replacement is a change, made by another process, of the limits in force for a policy that
 // callers of this process use.
 type Replacement struct {
-	// Brought is the policy of the callers.
-	Brought *weir.Policy
+	// Requested is the policy of the callers.
+	Requested *weir.Policy
 
 	// Old is the policy that was in force for them before the change.
 	Old *weir.Policy
 
-	// InForce is the policy in force for them now. It has the limits of Brought if the change
+	// InForce is the policy in force for them now. It has the limits of Requested if the change
 	// has put these in force again.
 	InForce *weir.Policy
 
@@ -33,7 +33,7 @@ type Replacement struct {
 // warnReplaced is the default of Config.OnReplaced.
 func warnReplaced(r Replacement) {
 	slog.Warn("redisstore: another process has changed the limits of a policy, and its limits are in force; Set(ctx, p, p) puts p in force again",
-		"policy", r.Brought.Name(), "brought", limitsText(r.Brought), "in_force", limitsText(r.InForce), "since", r.Since)
+		"policy", r.Requested.Name(), "requested", limitsText(r.Requested), "in_force", limitsText(r.InForce), "since", r.Since)
 }
 
 // limitsText formats limits: "10 per 1m0s, hourly 100 per 1h0m0s".
@@ -78,7 +78,7 @@ func (h *history) note(p *weir.Policy, last *change, version int) {
 		return
 	}
 	h.store.replaced.add(Replacement{
-		Brought: p, Old: last.old, InForce: last.new, Since: time.UnixMicro(last.at),
+		Requested: p, Old: last.old, InForce: last.new, Since: time.UnixMicro(last.at),
 		BeforeStart: int64(last.version) <= h.first.Load(),
 	})
 }

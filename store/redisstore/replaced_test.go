@@ -65,7 +65,7 @@ func wantReports(t *testing.T, s *Store, r *reports, want ...string) {
 	var got []string
 	for _, one := range r.list {
 		got = append(got, fmt.Sprintf("%s: %s: %d → %d, before start %v",
-			one.Brought.Name(), limitsText(one.Brought), one.Old.Limits()[0].Rate, one.InForce.Limits()[0].Rate, one.BeforeStart))
+			one.Requested.Name(), limitsText(one.Requested), one.Old.Limits()[0].Rate, one.InForce.Limits()[0].Rate, one.BeforeStart))
 	}
 	if g, w := strings.Join(got, "\n"), strings.Join(want, "\n"); g != w {
 		t.Errorf("reported:\n%s\nwant:\n%s", g, w)
@@ -164,7 +164,7 @@ func TestHookMaySet(t *testing.T) {
 	goOn, ended := make(chan struct{}), make(chan error, 1)
 	b = open(t, Config{Redis: server(redis.Addr()), Prefix: prefix, OnReplaced: func(r Replacement) {
 		<-goOn
-		ended <- b.Set(context.Background(), r.Brought, r.Brought)
+		ended <- b.Set(context.Background(), r.Requested, r.Requested)
 	}})
 	if got := limit(t, b, v[0]); got != 20 {
 		t.Errorf("limit %d while the hook runs, want 20", got)

@@ -15,9 +15,9 @@ type Stats struct {
 	// because the call ended before it did.
 	Unknown int64
 
-	// GivenBack is the number of those calls whose reply arrived later with a charge, which
+	// Refunded is the number of those calls whose reply arrived later with a charge, which
 	// was refunded.
-	GivenBack int64
+	Refunded int64
 
 	// Timeouts is the number of calls that ended before their reply, because their
 	// context ended or Config.Timeout had passed.
@@ -43,7 +43,7 @@ func (s *Store) Stats() Stats {
 	c := &s.counts
 	return Stats{
 		Decisions: c.decisions.Load(), Commands: c.commands.Load(), Unknown: c.unknown.Load(),
-		GivenBack: c.givenBack.Load(), Timeouts: c.timeouts.Load(), Busy: c.busy.Load(), Scripts: c.scripts.Load(),
+		Refunded: c.givenBack.Load(), Timeouts: c.timeouts.Load(), Busy: c.busy.Load(), Scripts: c.scripts.Load(),
 		Evicts: len(s.evictors) > 0,
 	}
 }

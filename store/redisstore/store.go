@@ -242,9 +242,9 @@ func queueIndex(key string, n int) int { return int(redisconn.Slot(key)) * n >> 
 // Timeout returns how long a decision may take: Config.Timeout, or its default.
 func (s *Store) Timeout() time.Duration { return s.timeout }
 
-// Patiently returns the same store with another timeout for Do, for batches that run in the
+// WithTimeout returns the same store with another timeout for Do, for batches that run in the
 // background.
-func (s *Store) Patiently(timeout time.Duration) weir.Limiter { return patient{s, timeout} }
+func (s *Store) WithTimeout(timeout time.Duration) weir.Limiter { return patient{s, timeout} }
 
 type patient struct {
 	*Store

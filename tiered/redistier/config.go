@@ -88,6 +88,6 @@ func (c Config) channel() string {
 var _ interface {
 	tiered.Partitioned
 	tiered.Timed
-	tiered.Patient
+	tiered.TimeoutSetter
 	tiered.PolicyTracker
 } = (*redisstore.Store)(nil)
