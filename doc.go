@@ -19,22 +19,22 @@
 // whether a charge was admitted and, if not, when it will be. A [Limiter] decides for many
 // keys. [Single] is a limiter without keys.
 //
-//	store/memstore     many keys in one process: Keyed for one policy, Table for several
-//	store/redisstore   one limit for several processes that share a Redis
-//	tiered             in front of a shared limiter: fewer round trips, and decisions in outages
-//	client             a weir daemon (weir serve) as a Limiter
-//	queue              Wait for keys, in front of any Limiter
-//	prepaid            one limit without keys that many cores share
-//	pacer              starts outgoing work on a schedule; it refuses nothing
-//	weirhttp           headers and refusals of net/http handlers
+//		store/memstore     many keys in one process: Keyed for one policy, Table for several
+//		store/redisstore   one limit for several processes that share a Redis
+//		tiered             in front of a shared limiter: fewer round trips, and decisions in outages
+//		client             a weir daemon (weir serve) as a Limiter
+//		queue              Wait for keys, in front of any Limiter
+//		prepaid            one limit without keys that many cores share
+//		pacer              starts outgoing work on a schedule; it refuses nothing
+//		weirhttp           headers and refusals of net/http handlers
 //
-//   - Take decides and charges in one step. Peek decides and changes nothing.
-//   - Wait takes when it is the caller's turn, first come, first served, and returns an error
-//     unless the caller may proceed: Single.Wait for one limit, package queue for keys over
-//     any Limiter. Package pacer starts work on a schedule instead.
-//   - Reserve charges for work whose cost is known only afterwards. Commit keeps what was used
-//     and refunds the rest, Cancel refunds all.
-//   - Reset forgets what a key has used. Set replaces limits and keeps what was used.
+//	  - Take decides and charges in one step. Peek decides and changes nothing.
+//	  - Wait takes when it is the caller's turn, first come, first served, and returns an error
+//	    unless the caller may proceed: Single.Wait for one limit, package queue for keys over
+//	    any Limiter. Package pacer starts work on a schedule instead.
+//	  - Reserve charges for work whose cost is known only afterwards. Commit keeps what was used
+//	    and refunds the rest, Cancel refunds all.
+//	  - Reset forgets what a key has used. Set replaces limits and keeps what was used.
 //
 // # Guarantees
 //
