@@ -170,6 +170,9 @@ func (t *Table) nameLocked(text string) *name {
 // fingerprint is equal for policies that are the same.
 func (t *Table) fingerprint(p *weir.Policy) uint64 {
 	var sum uint64
+	if p.Compiled().Override {
+		sum = 1
+	}
 	for _, l := range p.Limits() {
 		l.OnError = weir.OnError(0) // as for Policy.Same
 		sum = sum*31 + maphash.Comparable(t.registry.seed, l)

@@ -198,13 +198,15 @@ func (t *Table) restoreHoldLocked(sh *shard, id [16]byte, h hold, l *algo.Ledger
 
 // findHold returns the reservation that a receipt stands for, if c may
 // settle it.
+// The name of the policy is compared, not the object: a name without rows is forgotten, and another
+// object takes its place.
 func (ls *lockSession) findHold(c *charge, id [16]byte) (hold, bool) {
 	sh := &ls.t.shards[c.shard]
 	if sh.rest == nil {
 		return hold{}, false
 	}
 	h, ok := sh.rest.holds[id]
-	return h, ok && h.of == c.limits.of && h.key == c.key
+	return h, ok && h.of.text == c.limits.of.text && h.key == c.key
 }
 
 // heldBy returns the row with a hold, or false if the hold is over.

@@ -423,3 +423,31 @@ func TestTooManySettled(t *testing.T) {
 	}
 	check(t, table)
 }
+
+// TestOutcomeOfAForgottenName: settling again returns the first outcome also after the
+// policy's last row was evicted, and its limits collected.
+func TestOutcomeOfAForgottenName(t *testing.T) {
+	table := newTable(t, Config{MaxKeys: 1})
+	p, q := policy(t, "p", weir.PerMinute(10)), policy(t, "q", weir.PerMinute(10))
+	made := weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{{Policy: p, Key: "k", Cost: 3}}}
+	if err := table.Do(background(), &made); err != nil {
+		t.Fatal(err)
+	}
+	settle := func() weir.Settled {
+		b := weir.Batch{Op: weir.Settle, Charges: []weir.Charge{{Policy: p, Key: "k"}}, Receipts: made.Receipts}
+		if err := table.Do(background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		return b.Settled[0]
+	}
+	first := settle()
+	if _, err := table.Take(background(), q, "k", 1); err != nil {
+		t.Fatal(err)
+	}
+	table.registry.mu.Lock()
+	table.collectLocked()
+	table.registry.mu.Unlock()
+	if again := settle(); first.Refunded != 3 || again != first {
+		t.Errorf("settled as %+v, and again as %+v", first, again)
+	}
+}

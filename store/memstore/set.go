@@ -3,10 +3,10 @@ package memstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // Set puts new in force wherever old was, also for calls with another
@@ -18,8 +18,8 @@ import (
 // charged beyond what new can represent after it was checked; its calls then
 // return an error until enough units have been replenished.
 func (t *Table) Set(ctx context.Context, old, new *weir.Policy) error {
-	if old.Name() != new.Name() {
-		return fmt.Errorf("memstore: set: policies %q and %q have different names", old.Name(), new.Name())
+	if err := storeapi.CheckSet(old, new); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
