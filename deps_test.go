@@ -25,7 +25,7 @@ var layers = []layer{
 	{rank: 3, packages: "."},
 	{rank: 4, packages: "internal/storeapi"},
 	{rank: 5, packages: "pacer prepaid queue"},
-	{rank: 6, packages: "store/memstore tiered"},
+	{rank: 6, packages: "store/memstore tiered ruleset"},
 	{rank: 7, packages: "budget upstream guard blocklist"},
 	{rank: 8, packages: "weirhttp"},
 	{rank: 9, packages: "internal/redisconn internal/identity"},

@@ -137,7 +137,7 @@ func mulDiv(a, b, c int64) int64 {
 // counted under one was counted under the other. OnError plays no part: it is for
 // when nothing can be counted.
 func (p *Policy) Same(o *Policy) bool {
-	return p == o || p.name == o.name && slices.EqualFunc(p.limits, o.limits, func(a, b Limit) bool {
+	return p == o || p.name == o.name && p.compiled.Override == o.compiled.Override && slices.EqualFunc(p.limits, o.limits, func(a, b Limit) bool {
 		a.OnError = b.OnError
 		return a == b
 	})

@@ -16,8 +16,8 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -88,11 +88,11 @@ func TestLongKeys(t *testing.T) {
 // TestCheck asks for what a Limiter cannot.
 func TestCheck(t *testing.T) {
 	hour := weir.Every(time.Hour)
-	policy := guard.Policy{Name: "llm", Limits: []guard.Limit{
+	policy := ruleset.Policy{Name: "llm", Limits: []ruleset.Limit{
 		{Limit: weir.Limit{Name: "calls", Rate: 10, Per: hour}, By: "ip"},
 		{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: hour}, Unit: "tokens"},
 	}}
-	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Policies: []guard.Policy{policy}}})
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Policies: []ruleset.Policy{policy}}})
 	c := dial(t, client.Config{Address: address})
 	ip := map[string]string{"ip": "192.0.2.1"}
 	for _, tt := range []struct {

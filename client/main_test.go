@@ -16,7 +16,7 @@ import (
 	"github.com/weirlimit/weir/client"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -39,11 +39,11 @@ func newPolicy(t testing.TB, name string, limits ...weir.Limit) *weir.Policy {
 }
 
 // rules are policies as a daemon has them.
-func rules(policies ...*weir.Policy) (out []guard.Policy) {
+func rules(policies ...*weir.Policy) (out []ruleset.Policy) {
 	for _, p := range policies {
-		g := guard.Policy{Name: p.Name()}
+		g := ruleset.Policy{Name: p.Name()}
 		for _, l := range p.Limits() {
-			g.Limits = append(g.Limits, guard.Limit{Limit: l})
+			g.Limits = append(g.Limits, ruleset.Limit{Limit: l})
 		}
 		out = append(out, g)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/weirhttp"
@@ -87,7 +87,7 @@ type Config struct {
 // Live is the part of the configuration that can change while the server runs.
 type Live struct {
 	// Policies are those that callers may name. The default is DefaultPolicy alone.
-	Policies []guard.Policy
+	Policies []ruleset.Policy
 
 	// Clients are the programs that may call. Without any, everybody who reaches a listener
 	// may call, so listeners must be loopback unless Open is set.
@@ -184,8 +184,8 @@ const (
 
 // DefaultPolicy returns the policy that is served when no other is configured:
 // "default", 100 per second with a burst of 100, for each key.
-func DefaultPolicy() guard.Policy {
-	return guard.Policy{Name: "default", Limits: []guard.Limit{
+func DefaultPolicy() ruleset.Policy {
+	return ruleset.Policy{Name: "default", Limits: []ruleset.Limit{
 		{Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Second), Burst: 100}},
 	}}
 }
@@ -214,7 +214,7 @@ func (c Config) Validate() error {
 // Validate returns everything that is wrong with it, joined.
 func (l Live) Validate() error {
 	l = l.normal()
-	_, rulesErr := guard.Compile(l.Policies, nil)
+	_, rulesErr := ruleset.Compile(l.Policies, nil)
 	_, clientsErr := identity.NewClients(l.Clients)
 	_, operatorsErr := identity.NewOperators(l.Operators)
 	_, resolverErr := l.ForwardAuth.resolver()
@@ -270,7 +270,7 @@ func (c Config) normal() Config {
 
 func (l Live) normal() Live {
 	if len(l.Policies) == 0 {
-		l.Policies = []guard.Policy{DefaultPolicy()}
+		l.Policies = []ruleset.Policy{DefaultPolicy()}
 	}
 	return l
 }

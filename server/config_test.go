@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 )
 
 func TestDefaultPolicy(t *testing.T) {
-	rules, err := guard.Compile([]guard.Policy{DefaultPolicy()}, nil)
+	rules, err := ruleset.Compile([]ruleset.Policy{DefaultPolicy()}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestNewTellsEveryProblem(t *testing.T) {
 		Admin:    Listener{Address: "0.0.0.0:8081"},
 		MaxConns: -1,
 		Live: Live{
-			Policies:  []guard.Policy{DefaultPolicy(), {Name: "a b"}, DefaultPolicy()},
+			Policies:  []ruleset.Policy{DefaultPolicy(), {Name: "a b"}, DefaultPolicy()},
 			Clients:   nil,
 			Operators: []Operator{{Name: "ops", Tokens: []secret.Secret{secret.New("short")}}},
 		},

@@ -15,7 +15,7 @@ import (
 
 // newGRPC makes what serves the gRPC listener.
 func (s *Server) newGRPC() *grpcapi.Server {
-	limiter := connectapi.NewService(connectapi.Config{Guard: s.guard, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log})
+	limiter := connectapi.NewService(connectapi.Config{Engine: s.engine, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log})
 	return grpcapi.New(grpcapi.Config{
 		Services: []grpcapi.Service{
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},

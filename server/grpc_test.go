@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // dialGRPC connects to a server's gRPC listener, with TLS if config is not nil.
@@ -57,7 +57,7 @@ func TestGRPC(t *testing.T) {
 	if a, _ := check(t, newClient(t), r.url, `{"policy":"default","key":"alice","cost":30}`); a.Remaining != 40 {
 		t.Errorf("%d left", a.Remaining)
 	}
-	if err := r.Reload(t.Context(), Live{Policies: []guard.Policy{onePolicy("default", 50)}}); err != nil {
+	if err := r.Reload(t.Context(), Live{Policies: []ruleset.Policy{onePolicy("default", 50)}}); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := checkAlice(t, conn, 0); err != nil || left != 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 	"github.com/weirlimit/weir/server/internal/dashboard"
@@ -31,11 +31,11 @@ func (s *Server) newHandlers() (handlers, error) {
 		return handlers{}, err
 	}
 	api := httpapi.New(httpapi.Config{
-		Guard: s.guard, State: func() *httpapi.State { return s.state.Load().http },
+		Engine: s.engine, State: func() *httpapi.State { return s.state.Load().http },
 		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Ready: s.readiness,
 	})
 	path, connect := connectapi.New(connectapi.Config{
-		Guard: s.guard, State: func() *connectapi.State { return s.state.Load().connect },
+		Engine: s.engine, State: func() *connectapi.State { return s.state.Load().connect },
 		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log,
 	})
 	calls := s.traced(route(path, connect, api))
@@ -91,13 +91,13 @@ func healthOnly(api http.Handler) http.Handler {
 // newAdmin makes the operators' handler: the admin API, metrics and the page.
 func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 	api := adminapi.New(adminapi.Config{
-		Guard: s.guard, State: s.adminState,
+		Engine: s.engine, State: s.adminState,
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
 		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
-	page := dashboard.New(s.cfg.Version, func() *guard.Rules { return s.state.Load().rules })
+	page := dashboard.New(s.cfg.Version, func() *ruleset.Rules { return s.state.Load().rules })
 	guarded, events := s.operatorsOnly(metrics), s.untilStop(api)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // authority signs certificates for a test.
@@ -239,7 +239,7 @@ func TestOperatorsProveWhoTheyAre(t *testing.T) {
 
 // An override holds at once, and until it ends or is removed.
 func TestOverride(t *testing.T) {
-	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}})
 	client := newClient(t)
 	const alice = `{"policy":"api","key":"alice","cost":0}`
 	send := func(method, path, body string) int {
@@ -263,7 +263,7 @@ func TestOverride(t *testing.T) {
 	if a, _ := check(t, client, srv.url, `{"policy":"api","key":"bob"}`); a.Limit != 10 {
 		t.Errorf("somebody else: %+v", a)
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 12)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 12)}}); err != nil {
 		t.Fatal(err)
 	}
 	if a, _ := check(t, client, srv.url, alice); a.Limit != 77 {
@@ -350,7 +350,7 @@ func TestSecretsAppearNowhere(t *testing.T) {
 
 // The Redis protocol is answered beside HTTP, by the same rules, with the same counts.
 func TestRESP(t *testing.T) {
-	srv := run(t, Config{Limiter: frozenTable(t), RESP: Listener{Address: "127.0.0.1:0"}, Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
+	srv := run(t, Config{Limiter: frozenTable(t), RESP: Listener{Address: "127.0.0.1:0"}, Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}})
 	if a, _ := check(t, newClient(t), srv.url, `{"policy":"api","key":"alice","cost":4}`); !a.Allowed {
 		t.Fatalf("%+v", a)
 	}
@@ -384,7 +384,7 @@ func TestRESP(t *testing.T) {
 			t.Errorf("/metrics does not say %s", want)
 		}
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 12)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 12)}}); err != nil {
 		t.Fatal(err)
 	}
 	say("WEIR.CHECK api alice 5", "*5", ":0", ":12", ":3", ":7200000", ":32400000")

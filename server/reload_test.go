@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // onePolicy is a policy of so many at once, of which little comes back.
-func onePolicy(name string, burst int64) guard.Policy {
-	return guard.Policy{Name: name, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: burst}}}}
+func onePolicy(name string, burst int64) ruleset.Policy {
+	return ruleset.Policy{Name: name, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Hour), Burst: burst}}}}
 }
 
 // answer is what a check says.
@@ -75,13 +75,13 @@ func newClient(t *testing.T) *http.Client {
 
 // What was used stays used when the numbers change, and policies come and go.
 func TestReloadKeepsWhatWasUsed(t *testing.T) {
-	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []guard.Policy{onePolicy("api", 10), onePolicy("old", 5)}}})
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10), onePolicy("old", 5)}}})
 	client := newClient(t)
 	const alice = `{"policy":"api","key":"alice","cost":4}`
 	if a, _ := check(t, client, srv.url, alice); !a.Allowed || a.Remaining != 6 {
 		t.Fatalf("%+v", a)
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 20), onePolicy("new", 5)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 20), onePolicy("new", 5)}}); err != nil {
 		t.Fatal(err)
 	}
 	if a, _ := check(t, client, srv.url, alice); !a.Allowed || a.Limit != 20 || a.Remaining != 12 {
@@ -93,7 +93,7 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 	if a, _ := check(t, client, srv.url, `{"policy":"new","key":"alice"}`); !a.Allowed {
 		t.Errorf("a new policy: %+v", a)
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 8)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 8)}}); err != nil {
 		t.Fatal(err)
 	}
 	if a, _ := check(t, client, srv.url, `{"policy":"api","key":"alice"}`); a.Allowed || a.Remaining != 0 {
@@ -104,9 +104,9 @@ func TestReloadKeepsWhatWasUsed(t *testing.T) {
 // A bad configuration changes nothing, and /readyz and /metrics tell of it until a good one
 // comes.
 func TestBadReload(t *testing.T) {
-	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}})
 	client := newClient(t)
-	bad := Live{Policies: []guard.Policy{onePolicy("api", 10), {Name: "broken", Limits: []guard.Limit{{}}}}}
+	bad := Live{Policies: []ruleset.Policy{onePolicy("api", 10), {Name: "broken", Limits: []ruleset.Limit{{}}}}}
 	wantError(t, srv.Reload(context.Background(), bad), `policy "broken"`, "rate")
 	if a, _ := check(t, client, srv.url, `{"policy":"api","key":"alice"}`); !a.Allowed || a.Limit != 10 {
 		t.Errorf("%+v", a)
@@ -125,7 +125,7 @@ func TestBadReload(t *testing.T) {
 	if text, _ := getText(t, client, srv.url+"/readyz"); !strings.Contains(text, "weir.yaml:3:1") {
 		t.Errorf("%s", text)
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 10)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}); err != nil {
 		t.Fatal(err)
 	}
 	if text, _ := getText(t, client, srv.url+"/readyz"); text != "ready\n" {
@@ -148,7 +148,7 @@ func TestReloadCannotOpenTheDoor(t *testing.T) {
 func TestReloadsUnderLoad(t *testing.T) {
 	const burst, keys = 50, 4
 	limits := []int64{burst, burst - 10, burst - 20}
-	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []guard.Policy{onePolicy("api", burst)}}})
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Policies: []ruleset.Policy{onePolicy("api", burst)}}})
 	var admitted [keys]atomic.Int64
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
@@ -174,14 +174,14 @@ func TestReloadsUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", limits[i%len(limits)])}}); err != nil {
+		if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", limits[i%len(limits)])}}); err != nil {
 			t.Error(err)
 		}
-		if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 0)}, Clients: []Client{{}}}); err == nil {
+		if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 0)}, Clients: []Client{{}}}); err == nil {
 			t.Error("a bad configuration was taken")
 		}
 	}
-	if err := srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", burst)}}); err != nil {
+	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", burst)}}); err != nil {
 		t.Error(err)
 	}
 	client := newClient(t)
@@ -207,7 +207,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 // reload does.
 func TestStartIsNoChange(t *testing.T) {
 	table, client := frozenTable(t), newClient(t)
-	live := func(n int64) Live { return Live{Policies: []guard.Policy{onePolicy("api", n)}} }
+	live := func(n int64) Live { return Live{Policies: []ruleset.Policy{onePolicy("api", n)}} }
 	limit := func(srv *running) int64 {
 		a, _ := check(t, client, srv.url, `{"policy":"api","key":"alice","cost":0}`)
 		return a.Limit
@@ -236,8 +236,8 @@ func TestStartIsNoChange(t *testing.T) {
 
 // If the limiter cannot Set new limits, the old ones stay in force.
 func TestReloadWithoutTheStore(t *testing.T) {
-	srv := run(t, Config{Limiter: stubborn{frozenTable(t)}, Live: Live{Policies: []guard.Policy{onePolicy("api", 10)}}})
-	wantError(t, srv.Reload(context.Background(), Live{Policies: []guard.Policy{onePolicy("api", 20)}}), "no connection")
+	srv := run(t, Config{Limiter: stubborn{frozenTable(t)}, Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}})
+	wantError(t, srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 20)}}), "no connection")
 	if a, _ := check(t, newClient(t), srv.url, `{"policy":"api","key":"alice"}`); a.Limit != 10 {
 		t.Errorf("%+v", a)
 	}

@@ -15,7 +15,7 @@ import (
 // parameters with each call; with a store in memory it has a table of its own.
 func (s *Server) newRESP() (*respService, error) {
 	c := respapi.Config{
-		Guard: s.guard, State: func() *respapi.State { return s.state.Load().resp },
+		Engine: s.engine, State: func() *respapi.State { return s.state.Load().resp },
 		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, ObserveAdmitted: s.observer.Admitted,
 		Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
 	}

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
 	"github.com/weirlimit/weir/server/internal/observe"
@@ -28,8 +28,8 @@ const (
 )
 
 // stopTimeout is how long requests in flight may take to finish once the server accepts no
-// more. It is longer than guard.MaxWait, so that a request that waits in a queue is answered.
-const stopTimeout = guard.MaxWait + time.Second
+// more. It is longer than ruleset.MaxWait, so that a request that waits in a queue is answered.
+const stopTimeout = ruleset.MaxWait + time.Second
 
 // drainDelay is how long a stopping server still accepts connections while it is not ready, so
 // that load balancers which poll /readyz send requests elsewhere, and callers with an open
@@ -39,7 +39,7 @@ const drainDelay = 500 * time.Millisecond
 // Server is a daemon. Make one with New.
 type Server struct {
 	cfg       Config // with defaults; set once by New, like everything up to began
-	guard     *guard.Guard
+	engine    *ruleset.Engine
 	observer  *observe.Observer
 	throttle  *identity.Throttle
 	overrides Overrides
@@ -88,7 +88,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.guard, err = guard.New(s.cfg.Limiter, st.rules); err != nil {
+	if s.engine, err = ruleset.New(s.cfg.Limiter, st.rules); err != nil {
 		return nil, err
 	}
 	s.envoy = envoyapi.New(envoyapi.Config{Limiter: s.cfg.Limiter, Observe: s.observer.Decided, Log: s.cfg.Log})

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
@@ -25,7 +25,7 @@ import (
 // it. A request loads it once and uses it until it is answered.
 type state struct {
 	live    Live
-	rules   *guard.Rules
+	rules   *ruleset.Rules
 	http    *httpapi.State
 	connect *connectapi.State
 	envoy   *envoyapi.Rules
@@ -44,7 +44,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 	if err := s.cfg.checkReach(&live); err != nil {
 		return nil, err
 	}
-	var previous *guard.Rules
+	var previous *ruleset.Rules
 	var previousEnvoy *envoyapi.Rules
 	if old != nil {
 		previous, previousEnvoy = old.rules, old.envoy
@@ -82,23 +82,23 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 // compileRules appends the operators' overrides to those of the file. An override that does
 // not fit the policies any more is logged and left out: it was valid when it was set, and must
 // not prevent the daemon from starting.
-func (s *Server) compileRules(policies []guard.Policy, set []Override, previous *guard.Rules) (*guard.Rules, error) {
+func (s *Server) compileRules(policies []ruleset.Policy, set []Override, previous *ruleset.Rules) (*ruleset.Rules, error) {
 	policies = slices.Clone(policies)
 	for _, o := range set {
-		i := slices.IndexFunc(policies, func(p guard.Policy) bool { return p.Name == o.Policy })
+		i := slices.IndexFunc(policies, func(p ruleset.Policy) bool { return p.Name == o.Policy })
 		if i < 0 {
 			s.cfg.Log.Warn("ignored an override of an unknown policy", "policy", o.Policy)
 			continue
 		}
 		alone := policies[i]
-		alone.Overrides = []guard.Override{o.Override}
-		if _, err := guard.Compile([]guard.Policy{alone}, nil); err != nil {
+		alone.Overrides = []ruleset.Override{o.Override}
+		if _, err := ruleset.Compile([]ruleset.Policy{alone}, nil); err != nil {
 			s.cfg.Log.Warn("ignored an override that does not fit its policy any more", "policy", o.Policy, "error", err)
 			continue
 		}
 		policies[i].Overrides = append(slices.Clip(policies[i].Overrides), o.Override)
 	}
-	return guard.Compile(policies, previous)
+	return ruleset.Compile(policies, previous)
 }
 
 func (s *Server) authenticator(live *Live) (*identity.Authenticator, error) {
@@ -203,7 +203,7 @@ func (s *Server) changeLocked(ctx context.Context, st *state, set []Override) er
 	if err := s.envoy.Set(ctx, st.envoy); err != nil {
 		return err
 	}
-	if err := s.guard.Set(ctx, st.rules); err != nil {
+	if err := s.engine.Set(ctx, st.rules); err != nil {
 		return errors.Join(err, s.envoy.Set(context.WithoutCancel(ctx), old.envoy))
 	}
 	s.state.Store(st)

@@ -109,9 +109,13 @@ func (h *policyHistory) putLocked(p, in *weir.Policy) {
 	h.policies[fingerprint(p)] = v
 }
 
-// fingerprint returns a hash of the limits of a policy, equal on all nodes.
+// fingerprint returns a hash of the limits of a policy, equal on all nodes. That of an override
+// differs, because Set never replaces it.
 func fingerprint(p *weir.Policy) uint64 {
 	h := fnv.New64a()
+	if p.Compiled().Override {
+		fmt.Fprintln(h, "override")
+	}
 	for _, l := range p.Limits() {
 		fmt.Fprintf(h, "%s|%v|%d|%v|%d\n", l.Name, l, l.Burst, l.Initial, l.MaxDebt)
 	}

@@ -5,27 +5,27 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 )
 
 // Policies are one plain, one with two limits, one by attributes and units, one of slots
 // and one that Bob may not use.
-func Policies() []guard.Policy {
+func Policies() []ruleset.Policy {
 	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
-	return []guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
-		{Name: "api", Limits: []guard.Limit{
+	return []ruleset.Policy{
+		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "api", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
 			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
 		}},
-		{Name: "llm", Limits: []guard.Limit{
+		{Name: "llm", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Name: "calls", Rate: 10, Per: minute}, By: "user"},
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: minute}, By: "user", Unit: "tokens"},
 		}},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
-		{Name: "secret", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: minute}}}},
+		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "secret", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: minute}}}},
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/client"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // tokenVariable names the environment's variable with the token for weir check.
@@ -115,7 +115,7 @@ func parseCost(text string) (map[string]int64, error) {
 		return nil, nil
 	}
 	if !strings.Contains(text, "=") {
-		text = guard.Requests + "=" + text
+		text = ruleset.Requests + "=" + text
 	}
 	costs := map[string]int64{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -143,7 +143,7 @@ func checkJSON(a client.Answer) (string, error) {
 		DelayMS      int64  `json:"delay_ms,omitempty"`
 	}{
 		a.Allowed, a.Policy, a.LimitedBy, a.Limit, a.Remaining,
-		guard.Millis(a.RetryAfter), guard.Millis(a.ResetAfter), a.Reason.String(), guard.Millis(a.Waited),
+		ruleset.Millis(a.RetryAfter), ruleset.Millis(a.ResetAfter), a.Reason.String(), ruleset.Millis(a.Waited),
 	})
 	return string(text), err
 }

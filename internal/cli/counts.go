@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/overrides"
 	"github.com/weirlimit/weir/internal/redisconn"
 	"github.com/weirlimit/weir/internal/socket"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/store/redisstore"
@@ -212,9 +212,9 @@ func (r *inRedis) close() {
 func compiled(cfg *config.Config) ([]*weir.Policy, error) {
 	list := cfg.Policies()
 	if len(list) == 0 {
-		list = []guard.Policy{server.DefaultPolicy()}
+		list = []ruleset.Policy{server.DefaultPolicy()}
 	}
-	rules, err := guard.Compile(list, nil)
+	rules, err := ruleset.Compile(list, nil)
 	if err != nil {
 		return nil, err
 	}

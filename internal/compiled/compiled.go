@@ -24,6 +24,11 @@ type Policy struct {
 	// SlotsOnly says that all limits are of concurrency, so that reservations need not
 	// expire.
 	SlotsOnly bool
+
+	// Override says that the limits are for some keys only. Set replaces the limits of a
+	// policy wherever they are used, but never those of an override, which may be the same.
+	// storeapi.Override sets it before the policy is used.
+	Override bool
 }
 
 // Continues says, for each of p's limits, which of old's it continues: the one with the

@@ -9,8 +9,8 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Config is a valid configuration: the file, the environment, flags and defaults together, in
@@ -31,7 +31,7 @@ type Config struct {
 	name      string // the file's, "" for none
 	tree      *node
 	settings  []Setting
-	policies  []guard.Policy
+	policies  []ruleset.Policy
 	clients   []identity.Client
 	operators []identity.Operator
 	loaded    contents
@@ -114,7 +114,7 @@ func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
 func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
 
 // Policies returns the policies in the order of the file.
-func (c *Config) Policies() []guard.Policy { return slices.Clone(c.policies) }
+func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.policies) }
 
 // LogLevel returns the least level that is logged.
 func (c *Config) LogLevel() slog.Level {

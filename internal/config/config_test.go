@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
@@ -188,20 +188,20 @@ func TestPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	every := func(d time.Duration) weir.Period { return weir.Every(d) }
-	want := []guard.Policy{
+	want := []ruleset.Policy{
 		{
-			Name: "api", Mode: guard.Shadow, Rollout: 1250, Limits: []guard.Limit{
+			Name: "api", Mode: ruleset.Shadow, Rollout: 1250, Limits: []ruleset.Limit{
 				{Limit: weir.Limit{Rate: 150, Per: every(time.Second), Burst: 200, Algorithm: weir.TokenBucket, Initial: weir.Filled(0.5), MaxDebt: 1000}},
 				{Limit: weir.Limit{Name: "daily", Rate: 50000, Per: weir.Calendar(weir.Day, berlin), Algorithm: weir.FixedWindow, OnError: weir.FailOpen}},
-				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Burst: 20, Algorithm: weir.GCRA, Initial: weir.Filled(0)}, By: "ip", Mode: guard.Enforce},
+				{Limit: weir.Limit{Name: "per-ip", Rate: 20, Per: every(90 * time.Second), Burst: 20, Algorithm: weir.GCRA, Initial: weir.Filled(0)}, By: "ip", Mode: ruleset.Enforce},
 				{Limit: weir.Limit{Name: "tokens", Rate: 100000, Per: every(time.Minute), Algorithm: weir.SlidingWindow}, Unit: "tokens"},
-			}, Overrides: []guard.Override{
-				{Key: "alice.smith", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1000, Per: every(time.Second), Burst: 7}}}},
-				{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Name: "daily", Rate: 7, Per: weir.Calendar(weir.Month, nil)}}}},
+			}, Overrides: []ruleset.Override{
+				{Key: "alice.smith", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1000, Per: every(time.Second), Burst: 7}}}},
+				{Key: "partner-*", Limits: []ruleset.Limit{{Limit: weir.Limit{Name: "daily", Rate: 7, Per: weir.Calendar(weir.Month, nil)}}}},
 			},
 		},
-		{Name: "tenants", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 5, Algorithm: weir.Concurrency}}}},
-		{Name: "extra", Mode: guard.Enforce, Rollout: guard.All, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: every(time.Hour), Burst: 1, Algorithm: weir.GCRA}}}},
+		{Name: "tenants", Mode: ruleset.Enforce, Rollout: ruleset.All, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 5, Algorithm: weir.Concurrency}}}},
+		{Name: "extra", Mode: ruleset.Enforce, Rollout: ruleset.All, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: every(time.Hour), Burst: 1, Algorithm: weir.GCRA}}}},
 	}
 	if got := parseGood(t, "full.yaml").Policies(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -212,7 +212,7 @@ func TestPolicies(t *testing.T) {
 func TestDefaultPolicy(t *testing.T) {
 	got := parseGood(t, "empty.yaml").Policies()[0]
 	want := server.DefaultPolicy()
-	want.Mode, want.Rollout, want.Limits[0].Algorithm = guard.Enforce, guard.All, weir.GCRA
+	want.Mode, want.Rollout, want.Limits[0].Algorithm = ruleset.Enforce, ruleset.All, weir.GCRA
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -239,7 +239,7 @@ func TestChoices(t *testing.T) {
 		}
 	}
 	for _, word := range Mode("").choices() {
-		var m guard.Mode
+		var m ruleset.Mode
 		if err := m.UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}

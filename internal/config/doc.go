@@ -17,7 +17,7 @@
 // decoded into File, a struct whose fields are those of the file: what is missing is
 // added to the tree as a default, what is unknown is a problem, and ${NAME} is replaced.
 // The tree then has the effective configuration: Print writes it, and a problem that is
-// found later, by package guard for example, is mapped to its line by its path. The last
+// found later, by package ruleset for example, is mapped to its line by its path. The last
 // step checks the fields against each other and makes the types of other packages.
 //
 // The structs are the only description of the file. The schema for editors and

@@ -6,7 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Policy is limits that a request must meet together.
@@ -124,7 +124,7 @@ func (Algorithm) choices() []string {
 	return []string{"gcra", "token_bucket", "fixed_window", "anchored_window", "sliding_window", "sliding_log", "dual_window", "concurrency"}
 }
 
-// policies makes guard's policies and has them compiled.
+// policies makes the policies of package ruleset and has them compiled.
 func (c *checker) policies() {
 	root := path{}.key("policies")
 	for _, name := range c.keys("policies") {
@@ -137,16 +137,16 @@ func (c *checker) policies() {
 		if c.failed(at) {
 			continue
 		}
-		if _, err := guard.Compile([]guard.Policy{out}, nil); err != nil {
-			c.guardProblems(err, root)
+		if _, err := ruleset.Compile([]ruleset.Policy{out}, nil); err != nil {
+			c.rulesetProblems(err, root)
 			continue
 		}
 		c.out.policies = append(c.out.policies, out)
 	}
 }
 
-func (c *checker) policy(name string, p *Policy, at path) guard.Policy {
-	out := guard.Policy{Name: name, Mode: c.mode(p.Mode, at.key("mode")), Rollout: p.Rollout.Share}
+func (c *checker) policy(name string, p *Policy, at path) ruleset.Policy {
+	out := ruleset.Policy{Name: name, Mode: c.mode(p.Mode, at.key("mode")), Rollout: p.Rollout.Share}
 	if out.Rollout == 0 {
 		c.wrong(at.key("rollout"), "0%% enforces it for no key: set mode: shadow")
 	}
@@ -159,7 +159,7 @@ func (c *checker) policy(name string, p *Policy, at path) guard.Policy {
 	}
 	for _, pair := range overrides.pairs {
 		o, where := p.Overrides[pair.key], at.key("overrides").key(pair.key).key("limits")
-		one := guard.Override{Key: pair.key}
+		one := ruleset.Override{Key: pair.key}
 		for i := range o.Limits {
 			one.Limits = append(one.Limits, c.limit(&o.Limits[i], where.item(i)))
 		}
@@ -168,10 +168,10 @@ func (c *checker) policy(name string, p *Policy, at path) guard.Policy {
 	return out
 }
 
-// mode returns what guard calls it; "" is the default.
-func (c *checker) mode(m Mode, at path) (out guard.Mode) {
+// mode returns the mode of package ruleset; "" is the default.
+func (c *checker) mode(m Mode, at path) (out ruleset.Mode) {
 	if m == "" {
-		return guard.ModeDefault
+		return ruleset.ModeDefault
 	}
 	if err := out.UnmarshalText([]byte(m)); err != nil {
 		c.wrong(at, "%v", err)
@@ -179,9 +179,9 @@ func (c *checker) mode(m Mode, at path) (out guard.Mode) {
 	return out
 }
 
-// limit makes guard's limit. What weir itself checks is left to it.
-func (c *checker) limit(l *Limit, at path) guard.Limit {
-	out := guard.Limit{By: l.By, Unit: l.Unit, Mode: c.mode(l.Mode, at.key("mode"))}
+// limit makes the limit of package ruleset. What weir itself checks is left to it.
+func (c *checker) limit(l *Limit, at path) ruleset.Limit {
+	out := ruleset.Limit{By: l.By, Unit: l.Unit, Mode: c.mode(l.Mode, at.key("mode"))}
 	out.Name, out.OnError = l.Name, c.onError(l.OnError, at.key("on_error"))
 	switch {
 	case l.Rate == nil:
@@ -241,15 +241,15 @@ var inFiles = strings.NewReplacer(
 	"GCRA", "gcra", "TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingLog", "sliding_log",
 	"SlidingWindow", "sliding_window", "AnchoredWindow", "anchored_window", "DualWindow", "dual_window", "Concurrency", "concurrency")
 
-// guardProblems puts what guard says to its place in the file.
-func (c *checker) guardProblems(err error, root path) {
+// rulesetProblems maps the errors of package ruleset to their places in the file.
+func (c *checker) rulesetProblems(err error, root path) {
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		c.wrong(root, "%v", err)
 		return
 	}
 	for _, e := range many.Unwrap() {
-		bad, ok := errors.AsType[*guard.Error](e)
+		bad, ok := errors.AsType[*ruleset.Error](e)
 		if !ok {
 			c.wrong(root, "%v", e)
 			continue
@@ -279,7 +279,7 @@ func (c *checker) punctuate(at path, problem string) string {
 	return value + ": " + rest
 }
 
-// fieldOf returns the path of a field. What guard calls the name of a policy is its key.
+// fieldOf returns the path of a field. What package ruleset calls the name of a policy is its key.
 func (c *checker) fieldOf(at path, name string) path {
 	if len(at) == 2 && name == "name" || name == "overrides" && len(at) > 2 {
 		return at

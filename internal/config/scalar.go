@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Duration is a length of time such as 25ms or 1m30s.
@@ -63,14 +63,14 @@ func (z *Zone) set(text string) (err error) {
 }
 
 // Percent is a part of a whole, such as 12.5%, to a hundredth of a percent.
-type Percent struct{ guard.Share }
+type Percent struct{ ruleset.Share }
 
 func (p *Percent) set(text string) error {
 	hundredths, ok := parsePercent(text, 2)
 	if !ok {
 		return errors.New("must be between 0% and 100%, with at most two digits after the point, such as 12.5%")
 	}
-	p.Share = guard.Share(hundredths) //nolint:gosec // it is at most 10,000
+	p.Share = ruleset.Share(hundredths) //nolint:gosec // it is at most 10,000
 	return nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Pushback is the trailer that tells gRPC clients with automatic retries how long to wait.
@@ -42,5 +42,5 @@ func (r *Refusal) Details() []*anypb.Any {
 // PushbackMillis returns the value of Pushback: the milliseconds to wait, rounded up, or -1,
 // which means not to retry.
 func (r *Refusal) PushbackMillis() string {
-	return strconv.FormatInt(guard.Millis(r.RetryAfter), 10)
+	return strconv.FormatInt(ruleset.Millis(r.RetryAfter), 10)
 }

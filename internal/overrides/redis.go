@@ -20,8 +20,8 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/redisconn"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -270,12 +270,12 @@ func decode(policy, key, text string) (server.Override, error) {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return server.Override{}, err
 	}
-	o := server.Override{Policy: policy, Override: guard.Override{Key: key}}
+	o := server.Override{Policy: policy, Override: ruleset.Override{Key: key}}
 	if s.Until != nil {
 		o.Until = *s.Until
 	}
 	for _, x := range s.Limits {
-		l := guard.Limit{Limit: weir.Limit{
+		l := ruleset.Limit{Limit: weir.Limit{
 			Name: x.Name, Rate: x.Rate, Burst: x.Burst, Algorithm: x.Algorithm, Initial: x.Initial, MaxDebt: x.MaxDebt, OnError: x.OnError,
 		}}
 		if x.Per != nil {

@@ -13,9 +13,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/redisconn"
 	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -34,9 +34,9 @@ func open(t *testing.T, srv *redistest.Server) *Redis {
 }
 
 func override(policy, key string, until time.Time, limits ...weir.Limit) server.Override {
-	o := server.Override{Policy: policy, Override: guard.Override{Key: key, Until: until}}
+	o := server.Override{Policy: policy, Override: ruleset.Override{Key: key, Until: until}}
 	for _, l := range limits {
-		o.Limits = append(o.Limits, guard.Limit{Limit: l})
+		o.Limits = append(o.Limits, ruleset.Limit{Limit: l})
 	}
 	return o
 }

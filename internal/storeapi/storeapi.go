@@ -30,6 +30,28 @@ func CheckCharge(p *weir.Policy, key string, cost int64) error {
 	return compiled.CheckKey(key)
 }
 
+// Override returns a policy with other limits for some keys, on the state of p. It is
+// p.With(limits...), but a Set of p's limits never replaces it, not even if it has the limits that
+// are replaced.
+func Override(p *weir.Policy, limits ...weir.Limit) (*weir.Policy, error) {
+	o, err := p.With(limits...)
+	if err == nil {
+		o.Compiled().Override = true
+	}
+	return o, err
+}
+
+// CheckSet returns why Set cannot replace old by new, if it cannot.
+func CheckSet(old, new *weir.Policy) error {
+	if old.Name() != new.Name() {
+		return compiled.Invalid("set: policies %q and %q have different names", old.Name(), new.Name())
+	}
+	if old.Compiled().Override || new.Compiled().Override {
+		return compiled.Invalid("set: policy %q: an override cannot be set; pass another one with the calls", new.Name())
+	}
+	return nil
+}
+
 // CheckBatch returns the first thing that is wrong with a batch's input, and sizes its
 // output. Limiters call it first.
 func CheckBatch(b *weir.Batch) error {

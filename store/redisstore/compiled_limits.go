@@ -217,6 +217,9 @@ func (c calendar) boundaries(now int64) string {
 func fingerprint(p *weir.Policy) uint64 {
 	h := sha256.New()
 	_, _ = fmt.Fprintf(h, "%q", p.Name())
+	if p.Compiled().Override {
+		_, _ = fmt.Fprint(h, " override ")
+	}
 	for i, l := range p.Limits() {
 		_, _ = fmt.Fprintf(h, "%q %d %d %s %d %d %d ", l.Name, l.Algorithm, l.Rate, periodText(l.Per), l.Burst, p.Compiled().Fills[i], l.MaxDebt)
 	}

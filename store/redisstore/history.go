@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // A history is the policy history of one name: which limits were replaced by which others,
@@ -309,8 +310,8 @@ func (h *history) past(since, version int) []byte {
 // Other processes receive a change by a push from the server, usually within a
 // millisecond, and at the latest with the first row that was written under new.
 func (s *Store) Set(ctx context.Context, old, new *weir.Policy) error {
-	if old.Name() != new.Name() {
-		return fmt.Errorf("redisstore: set: policies %q and %q have different names", old.Name(), new.Name())
+	if err := storeapi.CheckSet(old, new); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err

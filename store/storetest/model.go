@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -251,8 +250,8 @@ func (m *model) idLocked() (id [16]byte) {
 // Set converts the keys that are under old's limits, all or none, as of now.
 // Keys under an override are converted when they meet a call with other limits.
 func (m *model) Set(_ context.Context, old, new *weir.Policy) error {
-	if old.Name() != new.Name() {
-		return fmt.Errorf("storetest: set: policies %q and %q have different names", old.Name(), new.Name())
+	if err := storeapi.CheckSet(old, new); err != nil {
+		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 var setTests = []test{
@@ -21,6 +22,7 @@ var setTests = []test{
 	{name: "what is held stays held", run: setHolds},
 	{name: "to slots and back", run: setSlots},
 	{name: "overrides stay overrides", run: setOverrides},
+	{name: "an override may have the limits that were replaced", run: setOverridesLikeOld},
 	{name: "another name is refused", run: setName},
 	{name: "what cannot be represented is refused", run: setUnrepresentable, need: CheckedSet},
 }
@@ -253,6 +255,35 @@ func setOverrides(r *rig) {
 	r.wantTake(p, "k", 0, admitted(20, 14, minutes(18)))
 	r.wantTake(next, "k", 1, admitted(20, 13, minutes(21)))
 	r.wantTake(vip, "k", 0, admitted(100, 93, 7*seconds(36)))
+}
+
+// setOverridesLikeOld: Set replaces the limits of a policy, and not those of an override that are
+// the same, for any algorithm.
+func setOverridesLikeOld(r *rig) {
+	for _, algorithm := range []weir.Algorithm{weir.GCRA, weir.FixedWindow, weir.AnchoredWindow, weir.SlidingWindow, weir.SlidingLog} {
+		limit := func(n int64) weir.Limit {
+			return weir.Limit{Rate: n, Per: weir.Every(24 * time.Hour), Algorithm: algorithm}
+		}
+		p := r.policy(algorithm.String(), limit(10))
+		partner, err := storeapi.Override(p, limit(10))
+		if err != nil {
+			r.t.Fatalf("storetest: %v", err)
+		}
+		next := r.policy(algorithm.String(), limit(4))
+		r.take(partner, "partner", 2)
+		r.set(p, next)
+		for _, step := range []struct {
+			policy           *weir.Policy
+			key              string
+			limit, remaining int64
+		}{{partner, "partner", 10, 7}, {p, "alice", 4, 3}, {next, "alice", 4, 2}, {partner, "new", 10, 9}, {partner, "partner", 10, 6}} {
+			if d := r.take(step.policy, step.key, 1); d.Limit != step.limit || d.Remaining != step.remaining {
+				r.t.Errorf("%v: take from %q: %d of %d remain, want %d of %d", algorithm, step.key, d.Remaining, d.Limit, step.remaining, step.limit)
+			}
+		}
+		r.wantError("set an override", r.limiter.Set(background(), partner, next), sentinel(weir.ErrInvalid))
+		r.wantError("set to an override", r.limiter.Set(background(), next, partner), sentinel(weir.ErrInvalid))
+	}
 }
 
 func setName(r *rig) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/bench/internal/harness"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/weirprom"
@@ -52,7 +52,7 @@ func openWeir(l weir.Limit) (string, func() error, error) {
 	cfg := server.Config{
 		HTTP: server.Listener{Address: "127.0.0.1:0"}, Limiter: table, Log: slog.New(slog.NewJSONHandler(io.Discard, nil)),
 		OnListen: func(b server.Bound) { listening <- b.HTTP.String() },
-		Live:     server.Live{Policies: []guard.Policy{{Name: policy, Limits: []guard.Limit{{Limit: l}}}}},
+		Live:     server.Live{Policies: []ruleset.Policy{{Name: policy, Limits: []ruleset.Limit{{Limit: l}}}}},
 	}
 	cfg.Collectors = append(cfg.Collectors, weirprom.NewMemstore(table.Stats))
 	s, err := server.New(cfg)

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Every answer there is, as callers see it.
@@ -17,8 +17,8 @@ func TestAnswers(t *testing.T) {
 		state := *d.state.Load()
 		state.Reload = "weir.yaml:12: rate must be at least 1"
 		d.state.Store(&state)
-		d.check("api", guard.Query{Key: "alice", Cost: 15, Keys: []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}})
-		d.check("llm", guard.Query{Key: "bob", Costs: []guard.Cost{{Unit: "tokens", Amount: 500}}})
+		d.check("api", ruleset.Query{Key: "alice", Cost: 15, Keys: []ruleset.Attribute{{Name: "ip", Value: "192.0.2.1"}}})
+		d.check("llm", ruleset.Query{Key: "bob", Costs: []ruleset.Cost{{Unit: "tokens", Amount: 500}}})
 		time.Sleep(90 * time.Second)
 		golden.Check(t, "testdata/answers.golden", d.converse(
 			"GET /admin/v1/config",
@@ -117,7 +117,7 @@ func TestAllow(t *testing.T) {
 // An override of a policy that has gone stays in the store. It can be seen, and removed.
 func TestOrphanedOverride(t *testing.T) {
 	d := newDaemon(t)
-	d.set = []Override{{Policy: "gone", Override: guard.Override{Key: "alice"}}}
+	d.set = []Override{{Policy: "gone", Override: ruleset.Override{Key: "alice"}}}
 	if got := d.send("GET /admin/v1/overrides").Body.String(); !strings.Contains(got, `"policy":"gone","key":"alice","limits":[],"until":"never","in_force":false`) {
 		t.Error(got)
 	}
@@ -173,7 +173,7 @@ func TestEnforces(t *testing.T) {
 func TestEnforcedIsWhatHappens(t *testing.T) {
 	d := newDaemon(t)
 	for _, key := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
-		r := d.check("llm", guard.Query{Key: key, Costs: []guard.Cost{{Unit: "tokens", Amount: 90_001}}})
+		r := d.check("llm", ruleset.Query{Key: key, Costs: []ruleset.Cost{{Unit: "tokens", Amount: 90_001}}})
 		if yes := r.Variant.Enforces(key); yes == r.Allowed {
 			t.Errorf("key %s: allowed = %v, enforced = %v", key, r.Allowed, yes)
 		}
@@ -182,8 +182,8 @@ func TestEnforcedIsWhatHappens(t *testing.T) {
 
 func TestLookingChangesNothing(t *testing.T) {
 	d := newDaemon(t)
-	ip := []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}
-	d.check("api", guard.Query{Key: "alice", Cost: 15, Keys: ip})
+	ip := []ruleset.Attribute{{Name: "ip", Value: "192.0.2.1"}}
+	d.check("api", ruleset.Query{Key: "alice", Cost: 15, Keys: ip})
 	const look = "GET /admin/v1/keys?policy=api&key=alice&keys.ip=192.0.2.1"
 	first := d.send(look).Body.String()
 	for range 100 {
@@ -191,7 +191,7 @@ func TestLookingChangesNothing(t *testing.T) {
 			t.Fatalf("%s became %s", first, again)
 		}
 	}
-	if r := d.check("api", guard.Query{Key: "alice", Cost: 5, Keys: ip}); !r.Allowed || r.Remaining != 0 {
+	if r := d.check("api", ruleset.Query{Key: "alice", Cost: 5, Keys: ip}); !r.Allowed || r.Remaining != 0 {
 		t.Errorf("the last 5 units: %v", r.Decision)
 	}
 }

@@ -4,15 +4,15 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Config is what New needs. All fields are required.
 type Config struct {
-	Guard *guard.Guard
-	State func() *State // the current state; called once per request
+	Engine *ruleset.Engine
+	State  func() *State // the current state; called once per request
 
 	// These functions access the overrides that operators have set, in the store that all
 	// nodes share. Changes are in force when they return. PutOverride returns ErrTooMany at
@@ -28,7 +28,7 @@ type Config struct {
 	// Subscribe sends every decision from now on to the channel, until cancel is called.
 	// Decisions are dropped while the channel is full, and lost returns how many were dropped
 	// since its last call. It fails if there are too many subscribers.
-	Subscribe func() (records <-chan guard.Record, lost func() int64, cancel func(), err error)
+	Subscribe func() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error)
 
 	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any
@@ -40,7 +40,7 @@ type Config struct {
 // State is the configuration that can change while the daemon runs. A State is immutable; a
 // change replaces it.
 type State struct {
-	Rules         *guard.Rules
+	Rules         *ruleset.Rules
 	Authenticator *identity.Authenticator
 	Effective     []Setting
 	Reload        string // the error of the last reload, "" if it succeeded
@@ -56,5 +56,5 @@ type Setting struct {
 // Override is an override that an operator has set.
 type Override struct {
 	Policy string
-	guard.Override
+	ruleset.Override
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // docsPage tells operators what there is, with examples.
@@ -29,10 +29,10 @@ func TestDocs(t *testing.T) {
 	}
 	frozen(t, func(t *testing.T) {
 		d := newDaemon(t)
-		ip := []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}
-		d.check("api", guard.Query{Key: "alice", Cost: 15, Keys: ip})
-		d.records <- d.check("api", guard.Query{Key: "bob", Cost: 1, Keys: ip})
-		d.records <- d.check("api", guard.Query{Key: "alice", Cost: 6, Keys: ip})
+		ip := []ruleset.Attribute{{Name: "ip", Value: "192.0.2.1"}}
+		d.check("api", ruleset.Query{Key: "alice", Cost: 15, Keys: ip})
+		d.records <- d.check("api", ruleset.Query{Key: "bob", Cost: 1, Keys: ip})
+		d.records <- d.check("api", ruleset.Query{Key: "alice", Cost: 6, Keys: ip})
 		close(d.records)
 		d.lost = 2
 		for _, e := range examples {

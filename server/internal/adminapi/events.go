@@ -4,8 +4,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // keepAlive is how often a stream says that it lives, and looks whether its reader may
@@ -40,7 +40,7 @@ type filter struct {
 type watcher struct {
 	filter
 	out     *stream
-	records <-chan guard.Record
+	records <-chan ruleset.Record
 	lost    func() int64 // since it was last asked
 }
 
@@ -120,7 +120,7 @@ func (w *watcher) drain() {
 }
 
 // send sends a decision that the reader wants.
-func (w *watcher) send(r *guard.Record) {
+func (w *watcher) send(r *ruleset.Record) {
 	if w.policy != "" && w.policy != r.Policy() || w.denied && r.Allowed {
 		return
 	}
@@ -134,7 +134,7 @@ func (w *watcher) tellLost() {
 	}
 }
 
-func eventOf(r *guard.Record) eventAnswer {
+func eventOf(r *ruleset.Record) eventAnswer {
 	e := eventAnswer{
 		Time: r.At.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
 		LimitedBy: r.LimitedBy(), Reason: r.Reason.String(), Cost: r.Cost, Client: r.Client,

@@ -10,18 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // stories are decisions of all kinds.
-func stories(d *daemon) []guard.Record {
-	ip := []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}}
-	list := []guard.Record{
-		d.check("api", guard.Query{Key: "alice", Cost: 20, Keys: ip}),
-		d.check("api", guard.Query{Key: "alice", Cost: 1, Keys: ip}),
-		d.check("api", guard.Query{Key: "partner-1", Cost: 40, Keys: ip}),
-		d.check("llm", guard.Query{Key: "line\r\ndata: {}\n\n\u2028", Costs: []guard.Cost{{Unit: "tokens", Amount: 90_001}}}),
+func stories(d *daemon) []ruleset.Record {
+	ip := []ruleset.Attribute{{Name: "ip", Value: "192.0.2.1"}}
+	list := []ruleset.Record{
+		d.check("api", ruleset.Query{Key: "alice", Cost: 20, Keys: ip}),
+		d.check("api", ruleset.Query{Key: "alice", Cost: 1, Keys: ip}),
+		d.check("api", ruleset.Query{Key: "partner-1", Cost: 40, Keys: ip}),
+		d.check("llm", ruleset.Query{Key: "line\r\ndata: {}\n\n\u2028", Costs: []ruleset.Cost{{Unit: "tokens", Amount: 90_001}}}),
 	}
 	list[3].Client = ""
 	return list

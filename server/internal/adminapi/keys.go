@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // keyAnswer is the limit status of a key.
@@ -29,14 +29,14 @@ type appliedAnswer struct {
 
 // statusEntry is the status of a limit.
 type statusEntry struct {
-	Limit        string     `json:"limit"`
-	Key          string     `json:"key"`
-	By           string     `json:"by"`
-	Unit         string     `json:"unit"`
-	Mode         guard.Mode `json:"mode"` // what it is for this key
-	Capacity     int64      `json:"capacity"`
-	Remaining    int64      `json:"remaining"`
-	ResetAfterMs int64      `json:"reset_after_ms"`
+	Limit        string       `json:"limit"`
+	Key          string       `json:"key"`
+	By           string       `json:"by"`
+	Unit         string       `json:"unit"`
+	Mode         ruleset.Mode `json:"mode"` // what it is for this key
+	Capacity     int64        `json:"capacity"`
+	Remaining    int64        `json:"remaining"`
+	ResetAfterMs int64        `json:"reset_after_ms"`
 }
 
 // inspect answers GET /admin/v1/keys.
@@ -45,7 +45,7 @@ func (a *api) inspect(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v, statuses, err := a.Guard.Inspect(c.r.Context(), rule, q)
+	v, statuses, err := a.Engine.Inspect(c.r.Context(), rule, q)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (a *api) inspect(c *call) (any, error) {
 }
 
 // inspected returns the rule and the query of a call.
-func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
+func (c *call) inspected() (*ruleset.Rule, *ruleset.Query, error) {
 	p, err := c.params("policy", "key", attributePrefix)
 	if err != nil {
 		return nil, nil, err
@@ -84,26 +84,26 @@ func (c *call) inspected() (*guard.Rule, *guard.Query, error) {
 		return nil, nil, err
 	}
 	rule, err := c.rule(p["policy"])
-	return rule, &guard.Query{Key: key, NoKey: !hasKey, Keys: keys}, err
+	return rule, &ruleset.Query{Key: key, NoKey: !hasKey, Keys: keys}, err
 }
 
-func statusEntryOf(v *guard.Variant, s guard.LimitStatus, enforced bool) statusEntry {
+func statusEntryOf(v *ruleset.Variant, s ruleset.LimitStatus, enforced bool) statusEntry {
 	l := v.Limits()[s.Limit]
 	mode := l.Mode
 	if !enforced {
-		mode = guard.Shadow
+		mode = ruleset.Shadow
 	}
 	return statusEntry{
 		Limit: v.LimitName(s.Limit), Key: s.Key, By: l.By, Unit: l.Unit, Mode: mode,
-		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: guard.Millis(s.Reset),
+		Capacity: s.Capacity, Remaining: s.Remaining, ResetAfterMs: ruleset.Millis(s.Reset),
 	}
 }
 
 // missing returns the attributes that limits are by and the query lacks.
-func missing(v *guard.Variant, q *guard.Query) []string {
+func missing(v *ruleset.Variant, q *ruleset.Query) []string {
 	list := []string{}
 	for _, l := range v.Limits() {
-		given := slices.ContainsFunc(q.Keys, func(k guard.Attribute) bool { return k.Name == l.By })
+		given := slices.ContainsFunc(q.Keys, func(k ruleset.Attribute) bool { return k.Name == l.By })
 		if l.By != "" && !given && !slices.Contains(list, l.By) {
 			list = append(list, l.By)
 		}
@@ -124,8 +124,8 @@ func (a *api) reset(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := guard.Query{Key: c.req.key, NoKey: c.req.noKey, Keys: c.req.keys}
-	if err := a.Guard.Reset(c.r.Context(), rule, &q); err != nil {
+	q := ruleset.Query{Key: c.req.key, NoKey: c.req.noKey, Keys: c.req.keys}
+	if err := a.Engine.Reset(c.r.Context(), rule, &q); err != nil {
 		return nil, asInput(err)
 	}
 	out := resetAnswer{Policy: rule.Name(), Key: q.Key, Reset: []string{}}
@@ -138,7 +138,7 @@ func (a *api) reset(c *call) (any, error) {
 
 // asInput makes a problem of an error that is the caller's.
 func asInput(err error) error {
-	if bad, ok := errors.AsType[*guard.InputError](err); ok {
+	if bad, ok := errors.AsType[*ruleset.InputError](err); ok {
 		return problemf(http.StatusBadRequest, "%v", bad)
 	}
 	return err

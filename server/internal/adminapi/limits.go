@@ -2,7 +2,7 @@ package adminapi
 
 import (
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // limitAnswer is a limit of a policy, with its defaults filled in.
@@ -14,14 +14,14 @@ type limitAnswer struct {
 	Algorithm weir.Algorithm `json:"algorithm"`
 	By        string         `json:"by"` // "" for the key
 	Unit      string         `json:"unit"`
-	Mode      guard.Mode     `json:"mode"`
+	Mode      ruleset.Mode   `json:"mode"`
 	OnError   weir.OnError   `json:"on_error"`
 	Initial   string         `json:"initial,omitempty"`
 	MaxDebt   int64          `json:"max_debt,omitempty"`
 }
 
 // limitOf shows a limit of a policy that has been compiled.
-func limitOf(p *guard.Policy, l guard.Limit) limitAnswer {
+func limitOf(p *ruleset.Policy, l ruleset.Limit) limitAnswer {
 	compiled, err := weir.NewPolicy(p.Name, l.Limit)
 	if err != nil { // it was compiled before
 		panic(err)
@@ -32,9 +32,9 @@ func limitOf(p *guard.Policy, l guard.Limit) limitAnswer {
 		By: l.By, Unit: l.Unit, Mode: l.Mode, OnError: normal.OnError, Initial: initialText(l.Initial), MaxDebt: normal.MaxDebt,
 	}
 	if out.Unit == "" {
-		out.Unit = guard.Requests
+		out.Unit = ruleset.Requests
 	}
-	if out.Mode == guard.ModeDefault {
+	if out.Mode == ruleset.ModeDefault {
 		out.Mode = p.Mode
 	}
 	return out
@@ -53,7 +53,7 @@ type numbersAnswer struct {
 }
 
 // numbersOf shows the limits of an override.
-func numbersOf(limits []guard.Limit) []numbersAnswer {
+func numbersOf(limits []ruleset.Limit) []numbersAnswer {
 	list := []numbersAnswer{}
 	for _, l := range limits {
 		n := numbersAnswer{Name: l.Name, Rate: l.Rate, Per: perText(l.Per), Burst: l.Burst, Initial: initialText(l.Initial), MaxDebt: l.MaxDebt}

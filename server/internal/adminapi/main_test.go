@@ -19,10 +19,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -42,16 +42,16 @@ func frozen(t *testing.T, f func(t *testing.T)) {
 
 // daemon is what package server is for the handler.
 type daemon struct {
-	t     *testing.T
-	http  http.Handler
-	guard *guard.Guard
-	state atomic.Pointer[State]
-	log   syncBuffer
+	t      *testing.T
+	http   http.Handler
+	engine *ruleset.Engine
+	state  atomic.Pointer[State]
+	log    syncBuffer
 
 	mu      sync.Mutex // guards the fields below
 	set     []Override
-	broken  error             // what the store answers, if it does not
-	records chan guard.Record // of Subscribe; nil if too many watch
+	broken  error               // what the store answers, if it does not
+	records chan ruleset.Record // of Subscribe; nil if too many watch
 	lost    int64
 	left    int // how many have cancelled
 }
@@ -77,26 +77,26 @@ func (b *syncBuffer) String() string {
 // configured are the policies of these tests: "api" has limits of the key and one by ip,
 // in shadow, "llm" counts tokens and is rolled out to a quarter, "slots" limits
 // concurrency.
-func configured() []guard.Policy {
+func configured() []ruleset.Policy {
 	second := weir.Every(time.Second)
-	return []guard.Policy{
+	return []ruleset.Policy{
 		{
 			Name: "api",
-			Limits: []guard.Limit{
+			Limits: []ruleset.Limit{
 				{Limit: weir.Limit{Rate: 100, Per: second, Burst: 20}},
 				{Limit: weir.Limit{Name: "daily", Rate: 1000, Per: weir.Calendar(weir.Day, nil), OnError: weir.FailOpen}},
-				{Limit: weir.Limit{Name: "ip", Rate: 50, Per: second}, By: "ip", Mode: guard.Shadow},
+				{Limit: weir.Limit{Name: "ip", Rate: 50, Per: second}, By: "ip", Mode: ruleset.Shadow},
 			},
-			Overrides: []guard.Override{{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 500, Per: second}}}}},
+			Overrides: []ruleset.Override{{Key: "partner-*", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 500, Per: second}}}}},
 		},
 		{
 			Name: "llm", Rollout: 2500,
-			Limits: []guard.Limit{{
+			Limits: []ruleset.Limit{{
 				Limit: weir.Limit{Name: "tokens", Rate: 90_000, Per: weir.Every(time.Minute), Initial: weir.Filled(0.5), MaxDebt: 1000},
 				Unit:  "tokens",
 			}},
 		},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
 	}
 }
 
@@ -109,10 +109,10 @@ var (
 // newDaemon returns a daemon that everybody may administer.
 func newDaemon(t *testing.T) *daemon {
 	t.Helper()
-	d := &daemon{t: t, records: make(chan guard.Record, 100)}
-	rules, err := guard.Compile(configured(), nil)
+	d := &daemon{t: t, records: make(chan ruleset.Record, 100)}
+	rules, err := ruleset.Compile(configured(), nil)
 	d.must(err)
-	d.guard, err = guard.New(apitest.Table(t, apitest.NewClock().Now), rules)
+	d.engine, err = ruleset.New(apitest.Table(t, apitest.NewClock().Now), rules)
 	d.must(err)
 	throttle, err := identity.NewThrottle()
 	d.must(err)
@@ -126,7 +126,7 @@ func newDaemon(t *testing.T) *daemon {
 
 func (d *daemon) config() Config {
 	return Config{
-		Guard: d.guard, State: d.state.Load, ListOverrides: d.list, PutOverride: d.put, RemoveOverride: d.remove,
+		Engine: d.engine, State: d.state.Load, ListOverrides: d.list, PutOverride: d.put, RemoveOverride: d.remove,
 		Top: func(n int) []topk.Entry {
 			list := []topk.Entry{{Label: "api\x00alice", Count: 5000, Error: 20}, {Label: "llm\x00bob\n", Count: 7}}
 			return list[:min(n, len(list))]
@@ -202,21 +202,21 @@ func (d *daemon) dropLocked(policy, key string) bool {
 func (d *daemon) refreshLocked(ctx context.Context) error {
 	policies := configured()
 	for _, o := range d.set {
-		if i := slices.IndexFunc(policies, func(p guard.Policy) bool { return p.Name == o.Policy }); i >= 0 {
+		if i := slices.IndexFunc(policies, func(p ruleset.Policy) bool { return p.Name == o.Policy }); i >= 0 {
 			policies[i].Overrides = append(policies[i].Overrides, o.Override)
 		}
 	}
 	state := *d.state.Load()
-	rules, err := guard.Compile(policies, state.Rules)
+	rules, err := ruleset.Compile(policies, state.Rules)
 	if err != nil {
 		return err
 	}
 	state.Rules = rules
 	d.state.Store(&state)
-	return d.guard.Set(ctx, rules)
+	return d.engine.Set(ctx, rules)
 }
 
-func (d *daemon) subscribe() (<-chan guard.Record, func() int64, func(), error) {
+func (d *daemon) subscribe() (<-chan ruleset.Record, func() int64, func(), error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.records == nil {
@@ -239,11 +239,11 @@ func (d *daemon) cancel() {
 }
 
 // check charges a key, and returns what those who watch would see.
-func (d *daemon) check(policy string, q guard.Query) guard.Record {
+func (d *daemon) check(policy string, q ruleset.Query) ruleset.Record {
 	d.t.Helper()
-	v, err := d.guard.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
+	v, err := d.engine.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
 	d.must(err)
-	return guard.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: noon}
+	return ruleset.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: noon}
 }
 
 // send answers one request. What is a method, a path and, after a space, perhaps a body.

@@ -3,7 +3,7 @@ package adminapi
 import (
 	"slices"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Where an override comes from.
@@ -16,7 +16,7 @@ const (
 // origins knows which overrides operators have set.
 type origins struct {
 	unknown bool
-	set     map[target]*guard.Override
+	set     map[target]*ruleset.Override
 }
 
 // target is what an override is for.
@@ -29,7 +29,7 @@ func (a *api) origins(c *call) *origins {
 		a.Log.Warn("cannot read the operators' overrides", "error", err)
 		return &origins{unknown: true}
 	}
-	from := origins{set: make(map[target]*guard.Override, len(list))}
+	from := origins{set: make(map[target]*ruleset.Override, len(list))}
 	for i := range list {
 		from.set[target{list[i].Policy, list[i].Key}] = &list[i].Override
 	}
@@ -38,7 +38,7 @@ func (a *api) origins(c *call) *origins {
 
 // of returns where an override of a rule comes from. The file may have one for a key for
 // which an operator has set another.
-func (from *origins) of(rule *guard.Rule, o *guard.Override) string {
+func (from *origins) of(rule *ruleset.Rule, o *ruleset.Override) string {
 	if from.unknown {
 		return fromUnknown
 	}
@@ -49,6 +49,6 @@ func (from *origins) of(rule *guard.Rule, o *guard.Override) string {
 }
 
 // same says whether two overrides are.
-func same(a, b *guard.Override) bool {
+func same(a, b *ruleset.Override) bool {
 	return a.Key == b.Key && a.Until.Equal(b.Until) && slices.Equal(a.Limits, b.Limits)
 }

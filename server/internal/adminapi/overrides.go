@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // ErrTooMany is what Config.PutOverride returns if no more overrides fit.
@@ -37,7 +37,7 @@ func (a *api) put(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := Override{Policy: rule.Name(), Override: guard.Override{Key: c.req.key, Limits: c.req.limits, Until: until}}
+	o := Override{Policy: rule.Name(), Override: ruleset.Override{Key: c.req.key, Limits: c.req.limits, Until: until}}
 	if err := fits(rule, &o.Override); err != nil {
 		return nil, err
 	}
@@ -66,16 +66,16 @@ func (req *request) end(now time.Time) (time.Time, error) {
 }
 
 // fits says what is wrong with an override, by compiling its policy with it.
-func fits(rule *guard.Rule, o *guard.Override) error {
+func fits(rule *ruleset.Rule, o *ruleset.Override) error {
 	p := *rule.Policy()
-	p.Overrides = []guard.Override{*o}
-	_, err := guard.Compile([]guard.Policy{p}, nil)
+	p.Overrides = []ruleset.Override{*o}
+	_, err := ruleset.Compile([]ruleset.Policy{p}, nil)
 	if err == nil {
 		return nil
 	}
 	var ofLimits, others []string
 	for _, e := range split(err) {
-		if bad, ok := errors.AsType[*guard.Error](e); ok && bad.Limit >= 0 {
+		if bad, ok := errors.AsType[*ruleset.Error](e); ok && bad.Limit >= 0 {
 			ofLimits = append(ofLimits, explain(o, bad))
 		} else {
 			others = append(others, explain(o, e))
@@ -88,8 +88,8 @@ func fits(rule *guard.Rule, o *guard.Override) error {
 }
 
 // explain tells a problem in the words of the body.
-func explain(o *guard.Override, err error) string {
-	bad, ok := errors.AsType[*guard.Error](err)
+func explain(o *ruleset.Override, err error) string {
+	bad, ok := errors.AsType[*ruleset.Error](err)
 	switch {
 	case !ok:
 		return err.Error()

@@ -3,7 +3,7 @@ package adminapi
 import (
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // policiesAnswer is the policies that are in force.
@@ -13,7 +13,7 @@ type policiesAnswer struct {
 
 type policyAnswer struct {
 	Name      string           `json:"name"`
-	Mode      guard.Mode       `json:"mode"`
+	Mode      ruleset.Mode     `json:"mode"`
 	Rollout   string           `json:"rollout"`
 	Limits    []limitAnswer    `json:"limits"`
 	Overrides []overrideAnswer `json:"overrides"`
@@ -40,7 +40,7 @@ func (a *api) policies(c *call) (any, error) {
 	return out, nil
 }
 
-func policyOf(rule *guard.Rule, from *origins, now time.Time) policyAnswer {
+func policyOf(rule *ruleset.Rule, from *origins, now time.Time) policyAnswer {
 	p := rule.Policy()
 	out := policyAnswer{Name: p.Name, Mode: p.Mode, Rollout: p.Rollout.String(), Limits: []limitAnswer{}, Overrides: []overrideAnswer{}}
 	for _, l := range p.Limits {

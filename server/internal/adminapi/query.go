@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/storeapi"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // attributePrefix begins the parameters that give the attributes limits are by, such as
@@ -62,11 +62,11 @@ func need(p map[string]string, name, what string) error {
 }
 
 // attributes returns what the parameters that begin with attributePrefix give, sorted.
-func attributes(p map[string]string) ([]guard.Attribute, error) {
-	var list []guard.Attribute
+func attributes(p map[string]string) ([]ruleset.Attribute, error) {
+	var list []ruleset.Attribute
 	for _, param := range slices.Sorted(maps.Keys(p)) {
 		if name, ok := strings.CutPrefix(param, attributePrefix); ok {
-			list = append(list, guard.Attribute{Name: name, Value: p[param]})
+			list = append(list, ruleset.Attribute{Name: name, Value: p[param]})
 		}
 	}
 	if len(list) > maxKeys {
@@ -76,8 +76,8 @@ func attributes(p map[string]string) ([]guard.Attribute, error) {
 }
 
 // checkKeys refuses keys that no limiter takes.
-func checkKeys(key string, keys []guard.Attribute) error {
-	for _, k := range append([]guard.Attribute{{Name: "key", Value: key}}, keys...) {
+func checkKeys(key string, keys []ruleset.Attribute) error {
+	for _, k := range append([]ruleset.Attribute{{Name: "key", Value: key}}, keys...) {
 		if storeapi.CheckKey(k.Value) != nil {
 			return problemf(http.StatusBadRequest, "the key %s has %d bytes: at most %d fit", quote(k.Name), len(k.Value), weir.MaxKeyBytes)
 		}
@@ -86,7 +86,7 @@ func checkKeys(key string, keys []guard.Attribute) error {
 }
 
 // rule returns the policy called name, or a problem.
-func (c *call) rule(name string) (*guard.Rule, error) {
+func (c *call) rule(name string) (*ruleset.Rule, error) {
 	if rule := c.state.Rules.Rule(name); rule != nil {
 		return rule, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 var (
@@ -34,8 +34,8 @@ type request struct {
 	policy string
 	key    string
 	noKey  bool
-	keys   []guard.Attribute
-	limits []guard.Limit
+	keys   []ruleset.Attribute
+	limits []ruleset.Limit
 	ttl    time.Duration // 0 if until says it
 	until  time.Time     // the zero time is never
 }
@@ -136,7 +136,7 @@ func (req *request) field(r *reader, name string) (err error) {
 func (req *request) readKeys(r *reader) error {
 	return r.entries(`"keys"`, maxKeys, func(name string) error {
 		value, err := r.str(`a value of "keys"`, weir.MaxKeyBytes)
-		req.keys = append(req.keys, guard.Attribute{Name: name, Value: value})
+		req.keys = append(req.keys, ruleset.Attribute{Name: name, Value: value})
 		return err
 	})
 }
@@ -165,7 +165,7 @@ func (req *request) readUntil(r *reader) error {
 
 // readLimit reads limit i of an override.
 func (req *request) readLimit(r *reader, i int) error {
-	var l guard.Limit
+	var l ruleset.Limit
 	seen, err := r.object(&limitForm, func(name string) error {
 		return readNumber(r, &l.Limit, name, fmt.Sprintf(`"limits[%d].%s"`, i, name))
 	})

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // CheckBatch is POST /v1/check/batch, with columns rather than rows.
@@ -35,21 +35,21 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 }
 
 // checkBatch decides the items: atomic, debit, or each on its own. The verdicts may be in w.
-func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest, w *work) ([]guard.Verdict, error) {
+func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest, w *work) ([]ruleset.Verdict, error) {
 	switch {
 	case req.GetAtomic():
-		return s.guard.CheckAll(ctx, w.items)
+		return s.engine.CheckAll(ctx, w.items)
 	case req.GetDebit():
-		return s.guard.DebitEach(ctx, w.items)
+		return s.engine.DebitEach(ctx, w.items)
 	}
 	w.verdicts = slices.Grow(w.verdicts[:0], len(w.items))[:len(w.items)]
-	return w.verdicts, s.guard.CheckEachInto(ctx, w.items, w.verdicts)
+	return w.verdicts, s.engine.CheckEachInto(ctx, w.items, w.verdicts)
 }
 
 // work is the pooled memory of a batch.
 type work struct {
-	items    []guard.Item
-	verdicts []guard.Verdict
+	items    []ruleset.Item
+	verdicts []ruleset.Verdict
 }
 
 var works = sync.Pool{New: func() any { return new(work) }}
@@ -61,8 +61,8 @@ func (w *work) free() {
 }
 
 // batchUndecided returns the error of a batch without decisions.
-func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err error) *connect.Error {
-	if wrong, ok := errors.AsType[*guard.ItemError](err); ok {
+func (s *service) batchUndecided(ctx context.Context, items []ruleset.Item, err error) *connect.Error {
+	if wrong, ok := errors.AsType[*ruleset.ItemError](err); ok {
 		if problem, ok := inputProblem(items[wrong.Index].Rule.Name(), wrong.Err); ok {
 			return in(wrong.Index, invalid("%s", problem))
 		}
@@ -72,7 +72,7 @@ func (s *service) batchUndecided(ctx context.Context, items []guard.Item, err er
 
 // items converts columns to checks. It reports problems of the columns first, then those of single
 // checks, then unknown policies.
-func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]guard.Item, *connect.Error) {
+func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]ruleset.Item, *connect.Error) {
 	if err := checkColumns(req); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *connect.Error {
 
 func checkCostColumns(columns []*weirv1.CostColumn, n int) *connect.Error {
 	for i, column := range columns {
-		if column.GetUnit() == guard.Requests {
+		if column.GetUnit() == ruleset.Requests {
 			return requestsApart("costs", "cost")
 		}
 		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
@@ -164,7 +164,7 @@ func at[T any](column []T, i int, otherwise T) T {
 }
 
 // fill makes the i-th check of a batch, without its rule.
-func (c *caller) fill(item *guard.Item, req *weirv1.CheckBatchRequest, i int) (err *connect.Error) {
+func (c *caller) fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *connect.Error) {
 	q := &item.Query
 	q.Key, q.Client = req.GetKey()[i], c.name()
 	q.NoKey = q.Key == ""
@@ -191,16 +191,16 @@ func (c *caller) fill(item *guard.Item, req *weirv1.CheckBatchRequest, i int) (e
 
 // fillKeys sets the attributes of the checks, in one allocation. An empty value means that the
 // attribute is missing.
-func fillKeys(items []guard.Item, columns []*weirv1.KeyColumn) {
+func fillKeys(items []ruleset.Item, columns []*weirv1.KeyColumn) {
 	if len(columns) == 0 {
 		return
 	}
-	all := make([]guard.Attribute, 0, len(items)*len(columns))
+	all := make([]ruleset.Attribute, 0, len(items)*len(columns))
 	for i := range items {
 		first := len(all)
 		for _, column := range columns {
 			if value := at(column.GetKey(), i, ""); value != "" {
-				all = append(all, guard.Attribute{Name: column.GetName(), Value: value})
+				all = append(all, ruleset.Attribute{Name: column.GetName(), Value: value})
 			}
 		}
 		items[i].Query.Keys = all[first:len(all):len(all)]
@@ -209,16 +209,16 @@ func fillKeys(items []guard.Item, columns []*weirv1.KeyColumn) {
 
 // fillCosts sets the costs of the checks. A cost of 0 is left out, so it is allowed even if the
 // check's policy does not count the unit.
-func fillCosts(items []guard.Item, columns []*weirv1.CostColumn) {
+func fillCosts(items []ruleset.Item, columns []*weirv1.CostColumn) {
 	if len(columns) == 0 {
 		return
 	}
-	all := make([]guard.Cost, 0, len(items)*len(columns))
+	all := make([]ruleset.Cost, 0, len(items)*len(columns))
 	for i := range items {
 		first := len(all)
 		for _, column := range columns {
 			if amount := at(column.GetCost(), i, 0); amount != 0 {
-				all = append(all, guard.Cost{Unit: column.GetUnit(), Amount: amount})
+				all = append(all, ruleset.Cost{Unit: column.GetUnit(), Amount: amount})
 			}
 		}
 		items[i].Query.Costs = all[first:len(all):len(all)]
@@ -226,9 +226,9 @@ func fillCosts(items []guard.Item, columns []*weirv1.CostColumn) {
 }
 
 // findRules sets the rules of the checks. Each policy is looked up once.
-func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (err *connect.Error) {
+func (c *caller) findRules(items []ruleset.Item, req *weirv1.CheckBatchRequest) (err *connect.Error) {
 	names := req.GetPolicy()
-	rules := make([]*guard.Rule, len(names))
+	rules := make([]*ruleset.Rule, len(names))
 	for i := range items {
 		place := at(req.GetPolicyIndex(), i, 0)
 		if int64(place) >= int64(len(names)) {
@@ -248,7 +248,7 @@ func (c *caller) findRules(items []guard.Item, req *weirv1.CheckBatchRequest) (e
 }
 
 // batchResponse converts verdicts to columns. There are no delays: checks of a batch do not wait.
-func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
+func batchResponse(verdicts []ruleset.Verdict) *weirv1.CheckBatchResponse {
 	n := len(verdicts)
 	numbers, places := make([]int64, 4*n), make([]uint32, 2*n)
 	out := &weirv1.CheckBatchResponse{
@@ -265,7 +265,7 @@ func batchResponse(verdicts []guard.Verdict) *weirv1.CheckBatchResponse {
 		v := &verdicts[i]
 		out.Allowed[i] = v.Allowed
 		out.Limit[i], out.Remaining[i] = v.Decision.Limit, v.Remaining
-		out.RetryAfterMs[i], out.ResetAfterMs[i] = v.RetryMillis(), guard.Millis(v.ResetAfter)
+		out.RetryAfterMs[i], out.ResetAfterMs[i] = v.RetryMillis(), ruleset.Millis(v.ResetAfter)
 		out.LimitedByIndex[i], out.ReasonIndex[i] = limits.place(v.LimitedBy()), reasons.place(v.Reason.String())
 	}
 	out.LimitedBy, out.Reason = limits.list, reasons.list

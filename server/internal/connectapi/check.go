@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Check is POST /v1/check.
@@ -24,9 +24,9 @@ func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.
 	if bad != nil {
 		return nil, bad
 	}
-	decide := s.guard.Check
+	decide := s.engine.Check
 	if req.GetPeek() {
-		decide = s.guard.Peek
+		decide = s.engine.Peek
 	}
 	began := time.Now()
 	v, err := decide(ctx, rule, &q)
@@ -38,16 +38,16 @@ func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.
 }
 
 // tell reports a decision to the observer.
-func (s *service) tell(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) {
+func (s *service) tell(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) {
 	record := newRecord(q, v, peek, took)
 	s.observe(&record)
 }
 
-func newRecord(q *guard.Query, v *guard.Verdict, peek bool, took time.Duration) guard.Record {
-	return guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
+func newRecord(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) ruleset.Record {
+	return ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 }
 
-func checkResponse(v *guard.Verdict) *weirv1.CheckResponse {
+func checkResponse(v *ruleset.Verdict) *weirv1.CheckResponse {
 	out := &weirv1.CheckResponse{
 		Allowed:      v.Allowed,
 		Policy:       v.Policy(),
@@ -55,11 +55,11 @@ func checkResponse(v *guard.Verdict) *weirv1.CheckResponse {
 		Limit:        v.Decision.Limit,
 		Remaining:    v.Remaining,
 		RetryAfterMs: v.RetryMillis(),
-		ResetAfterMs: guard.Millis(v.ResetAfter),
+		ResetAfterMs: ruleset.Millis(v.ResetAfter),
 		Reason:       v.Reason.String(),
 	}
 	if v.Waited > 0 {
-		out.DelayMs = proto.Int64(guard.Millis(v.Waited))
+		out.DelayMs = proto.Int64(ruleset.Millis(v.Waited))
 	}
 	return out
 }

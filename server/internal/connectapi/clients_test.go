@@ -15,8 +15,8 @@ import (
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -28,7 +28,7 @@ func TestVerbs(t *testing.T) {
 			w.auth = apitest.Authenticator(t)
 			client, _ := w.start(t, how, withToken(apitest.Alice))
 			tour(t, client)
-			want := []guard.Record{
+			want := []ruleset.Record{
 				{Key: "a", Cost: 30, Client: "alice"},
 				{Key: "a", Cost: 71, Client: "alice"},
 				{Key: "a", Cost: 1, Client: "alice", Peek: true},
@@ -36,14 +36,14 @@ func TestVerbs(t *testing.T) {
 				{Key: "b", Cost: 13, Client: "alice"},
 				{Key: "", Cost: 1, Client: "alice"},
 			}
-			var got []guard.Record
+			var got []ruleset.Record
 			for _, r := range w.records {
-				if (r.Took <= 0 && r.Took != guard.Untimed) || r.Variant == nil {
+				if (r.Took <= 0 && r.Took != ruleset.Untimed) || r.Variant == nil {
 					t.Errorf("record %+v has no time or variant", r)
 				}
-				got = append(got, guard.Record{Key: r.Key, Cost: r.Cost, Client: r.Client, Peek: r.Peek})
+				got = append(got, ruleset.Record{Key: r.Key, Cost: r.Cost, Client: r.Client, Peek: r.Peek})
 			}
-			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b guard.Record) bool {
+			if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ruleset.Record) bool {
 				return a.Key == b.Key && a.Cost == b.Cost && a.Client == b.Client && a.Peek == b.Peek
 			})); diff != "" {
 				t.Errorf("observed (-want +got):\n%s", diff)

@@ -14,10 +14,10 @@ import (
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
-// pair is a service and a guard that get the same calls.
+// pair is a service and an engine that get the same calls.
 type pair struct {
 	t      *testing.T
 	dice   *rand.Rand
@@ -30,10 +30,10 @@ type pair struct {
 // heldPair is one reservation, on both sides.
 type heldPair struct {
 	id     string
-	ticket *guard.Ticket
+	ticket *ruleset.Ticket
 }
 
-// TestSameDecisions sends random calls through each protocol and straight to a guard, with
+// TestSameDecisions sends random calls through each protocol and straight to an engine, with
 // the same clock: all answers are equal.
 func TestSameDecisions(t *testing.T) {
 	for i, how := range transports() {
@@ -68,17 +68,17 @@ func (p *pair) step() {
 }
 
 // ask invents a query that is in order. The keys are few, so that limits are met.
-func (p *pair) ask() (policy string, q guard.Query) {
+func (p *pair) ask() (policy string, q ruleset.Query) {
 	policy = []string{"default", "api", "llm"}[p.dice.IntN(3)]
-	q = guard.Query{Key: fmt.Sprint("key", p.dice.IntN(3)), Cost: int64(p.dice.IntN(40))}
-	q.Keys = []guard.Attribute{{Name: "user", Value: fmt.Sprint("user", p.dice.IntN(2))}}
+	q = ruleset.Query{Key: fmt.Sprint("key", p.dice.IntN(3)), Cost: int64(p.dice.IntN(40))}
+	q.Keys = []ruleset.Attribute{{Name: "user", Value: fmt.Sprint("user", p.dice.IntN(2))}}
 	if policy == "llm" && p.dice.IntN(2) == 0 {
-		q.Cost, q.Costs = 1, []guard.Cost{{Unit: "tokens", Amount: int64(1 + p.dice.IntN(300))}}
+		q.Cost, q.Costs = 1, []ruleset.Cost{{Unit: "tokens", Amount: int64(1 + p.dice.IntN(300))}}
 	}
 	return policy, q
 }
 
-func costMap(list []guard.Cost) map[string]int64 {
+func costMap(list []ruleset.Cost) map[string]int64 {
 	m := map[string]int64{}
 	for _, c := range list {
 		m[c.Unit] = c.Amount
@@ -89,7 +89,7 @@ func costMap(list []guard.Cost) map[string]int64 {
 func (p *pair) equal(got, want proto.Message) {
 	p.t.Helper()
 	if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
-		p.t.Fatalf("%T (-guard +service):\n%s", got, diff)
+		p.t.Fatalf("%T (-engine +service):\n%s", got, diff)
 	}
 }
 
@@ -100,18 +100,18 @@ func (p *pair) check() {
 		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), Peek: peek,
 	})
 	must(p.t, err)
-	decide := p.near.guard.Check
+	decide := p.near.engine.Check
 	if peek {
-		decide = p.near.guard.Peek
+		decide = p.near.engine.Peek
 	}
-	v, err := decide(context.Background(), p.near.guard.Rules().Rule(policy), &q)
+	v, err := decide(context.Background(), p.near.engine.Rules().Rule(policy), &q)
 	must(p.t, err)
 	p.equal(got, plainCheck(&v))
 }
 
 // plainCheck is the answer that a verdict must become, written without the code under
 // test. The clock moves in whole milliseconds, but rates of 3 do not.
-func plainCheck(v *guard.Verdict) *weirv1.CheckResponse {
+func plainCheck(v *ruleset.Verdict) *weirv1.CheckResponse {
 	up := func(d time.Duration) int64 {
 		if d == weir.Never {
 			return -1
@@ -128,11 +128,11 @@ func plainCheck(v *guard.Verdict) *weirv1.CheckResponse {
 func (p *pair) batch() {
 	req := &weirv1.CheckBatchRequest{Policy: []string{"api", "default", "llm"}, Atomic: p.dice.IntN(2) == 0}
 	users, tokens := &weirv1.KeyColumn{Name: "user"}, &weirv1.CostColumn{Unit: "tokens"}
-	var items []guard.Item
+	var items []ruleset.Item
 	for range p.dice.IntN(6) {
 		policy, q := p.ask()
-		rule := p.near.guard.Rules().Rule(policy)
-		items = append(items, guard.Item{Rule: rule, Query: q, Peek: !req.Atomic && p.dice.IntN(4) == 0})
+		rule := p.near.engine.Rules().Rule(policy)
+		items = append(items, ruleset.Item{Rule: rule, Query: q, Peek: !req.Atomic && p.dice.IntN(4) == 0})
 		req.Key, req.Cost, req.Peek = append(req.Key, q.Key), append(req.Cost, q.Cost), append(req.Peek, items[len(items)-1].Peek)
 		req.PolicyIndex = append(req.PolicyIndex, map[string]uint32{"api": 0, "default": 1, "llm": 2}[policy])
 		users.Key, tokens.Cost = append(users.Key, q.Keys[0].Value), append(tokens.Cost, costMap(q.Costs)["tokens"])
@@ -140,9 +140,9 @@ func (p *pair) batch() {
 	req.Keys, req.Costs = []*weirv1.KeyColumn{users}, []*weirv1.CostColumn{tokens}
 	got, err := p.client.CheckBatch(context.Background(), req)
 	must(p.t, err)
-	decide := p.near.guard.CheckEach
+	decide := p.near.engine.CheckEach
 	if req.Atomic {
-		decide = p.near.guard.CheckAll
+		decide = p.near.engine.CheckAll
 	}
 	verdicts, err := decide(context.Background(), items)
 	must(p.t, err)
@@ -184,7 +184,7 @@ func (p *pair) reserve() {
 		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), TtlMs: ttl,
 	})
 	must(p.t, err)
-	v, ticket, err := p.near.guard.Reserve(context.Background(), p.near.guard.Rules().Rule(policy), &q, time.Duration(ttl)*time.Millisecond)
+	v, ticket, err := p.near.engine.Reserve(context.Background(), p.near.engine.Rules().Rule(policy), &q, time.Duration(ttl)*time.Millisecond)
 	must(p.t, err)
 	c := plainCheck(&v)
 	want := &weirv1.ReserveResponse{
@@ -211,7 +211,7 @@ func (p *pair) settle() {
 	case 0:
 		got, err := p.client.Renew(ctx, &weirv1.RenewRequest{Id: h.id, TtlMs: 3000})
 		must(p.t, err)
-		renewed, err := p.near.guard.Renew(ctx, h.ticket, 3*time.Second)
+		renewed, err := p.near.engine.Renew(ctx, h.ticket, 3*time.Second)
 		must(p.t, err)
 		if got.Renewed != renewed {
 			p.t.Fatalf("renewed = %v, want %v", got.Renewed, renewed)
@@ -219,14 +219,14 @@ func (p *pair) settle() {
 	case 1:
 		got, err := p.client.Cancel(ctx, &weirv1.CancelRequest{Id: h.id})
 		must(p.t, err)
-		want, err := p.near.guard.Settle(ctx, h.ticket, guard.Used{None: true})
+		want, err := p.near.engine.Settle(ctx, h.ticket, ruleset.Used{None: true})
 		must(p.t, err)
 		p.equal(got, &weirv1.CancelResponse{Refunded: want.Refunded, Overrun: want.Overrun, Late: want.Late})
 	default:
-		used := guard.Used{HaveCost: true, Cost: int64(p.dice.IntN(20)), Costs: []guard.Cost{{Unit: "tokens", Amount: int64(p.dice.IntN(400))}}}
+		used := ruleset.Used{HaveCost: true, Cost: int64(p.dice.IntN(20)), Costs: []ruleset.Cost{{Unit: "tokens", Amount: int64(p.dice.IntN(400))}}}
 		got, err := p.client.Commit(ctx, &weirv1.CommitRequest{Id: h.id, Used: &used.Cost, UsedCosts: costMap(used.Costs)})
 		must(p.t, err)
-		want, err := p.near.guard.Settle(ctx, h.ticket, used)
+		want, err := p.near.engine.Settle(ctx, h.ticket, used)
 		must(p.t, err)
 		p.equal(got, &weirv1.CommitResponse{Refunded: want.Refunded, Overrun: want.Overrun, Late: want.Late})
 	}

@@ -14,9 +14,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // fail returns an error with a code.
@@ -100,7 +100,7 @@ func (s *service) undecided(ctx context.Context, policy string, err error) *conn
 		return invalid("%s", problem)
 	}
 	switch {
-	case errors.Is(err, guard.ErrGone):
+	case errors.Is(err, ruleset.ErrGone):
 		return fail(connect.CodeNotFound, "the reservation's policy does not exist any more, and with it nothing is held")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fail(connect.CodeDeadlineExceeded, "the request's time was over before there was a decision")
@@ -114,13 +114,13 @@ func (s *service) undecided(ctx context.Context, policy string, err error) *conn
 // inputProblem returns the problem of an invalid request, with the text of /v1 except for the
 // names of methods.
 func inputProblem(policy string, err error) (string, bool) {
-	var badQuery *guard.InputError
+	var badQuery *ruleset.InputError
 	switch {
 	case errors.Is(err, weir.ErrReserveOnly):
 		return fmt.Sprintf("policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use Reserve", policy), true
 	case errors.As(err, &badQuery), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
 		return err.Error(), true
-	case errors.Is(err, guard.ErrTicket):
+	case errors.Is(err, ruleset.ErrTicket):
 		return `"id" is no reservation of this client: it is what Reserve returned`, true
 	}
 	return "", false

@@ -24,9 +24,9 @@ import (
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 type call func(context.Context, weirv1connect.LimiterServiceClient) error
@@ -241,7 +241,7 @@ func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 	}
 	pushback := ""
 	if grpc {
-		pushback = strconv.FormatInt(guard.Millis(wait), 10)
+		pushback = strconv.FormatInt(ruleset.Millis(wait), 10)
 	}
 	if ms := err.Meta().Get("grpc-retry-pushback-ms"); ms != pushback {
 		t.Errorf("grpc-retry-pushback-ms is %q, want %q", ms, pushback)
@@ -296,9 +296,9 @@ func TestGone(t *testing.T) {
 	client, _ := w.start(t, transports()[0])
 	held, err := client.Reserve(context.Background(), &weirv1.ReserveRequest{Policy: "api", Key: "a"})
 	must(t, err)
-	rules, err := guard.Compile(apitest.Policies()[:1], w.guard.Rules())
+	rules, err := ruleset.Compile(apitest.Policies()[:1], w.engine.Rules())
 	must(t, err)
-	must(t, w.guard.Set(context.Background(), rules))
+	must(t, w.engine.Set(context.Background(), rules))
 	wantError(t, commits(&weirv1.CommitRequest{Id: held.Id})(context.Background(), client), connect.CodeNotFound, "the reservation's policy does not exist any more")
 }
 

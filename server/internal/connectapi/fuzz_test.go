@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // FuzzRequests sends whatever bytes are a message to every verb: nothing panics, an error
@@ -35,8 +35,8 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, verb uint8, wire []byte) {
 		w := newWorld(t, nil)
-		s := NewService(Config{Guard: w.guard, Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}), Log: slog.New(slog.DiscardHandler)})
-		ctx := WithCaller(context.Background(), &State{Rules: w.guard.Rules(), Authenticator: w.auth}, nil)
+		s := NewService(Config{Engine: w.engine, Observe: func(*ruleset.Record) {}, ObserveEach: apitest.Each(func(*ruleset.Record) {}), Log: slog.New(slog.DiscardHandler)})
+		ctx := WithCaller(context.Background(), &State{Rules: w.engine.Rules(), Authenticator: w.auth}, nil)
 		if err := callWith(ctx, t, s, verb, wire); err != nil {
 			wantCallersFault(t, err)
 		}

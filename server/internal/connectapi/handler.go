@@ -10,26 +10,26 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Config is what New needs. All fields are required.
 type Config struct {
-	Guard   *guard.Guard
-	State   func() *State       // the current state; called once per request
-	Observe func(*guard.Record) // called with each decision; it must not retain the record
+	Engine  *ruleset.Engine
+	State   func() *State         // the current state; called once per request
+	Observe func(*ruleset.Record) // called with each decision; it must not retain the record
 	Log     *slog.Logger
 
 	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
 	// first.
-	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
 }
 
 // State is the configuration that can change while the daemon runs. A State is immutable; a
 // change replaces it.
 type State struct {
-	Rules         *guard.Rules
+	Rules         *ruleset.Rules
 	Authenticator *identity.Authenticator
 }
 
@@ -62,7 +62,7 @@ func New(cfg Config) (path string, handler http.Handler) {
 func NewService(cfg Config) weirv1.LimiterServiceServer { return newService(cfg) }
 
 func newService(cfg Config) *service {
-	return &service{guard: cfg.Guard, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log}
+	return &service{engine: cfg.Engine, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log}
 }
 
 // WithCaller returns a context for a call of client, which is nil for an anonymous caller, that is
@@ -75,9 +75,9 @@ func WithCaller(ctx context.Context, state *State, client *identity.Client) cont
 type service struct {
 	weirv1.UnsafeLimiterServiceServer // nil: the compiler reports missing methods
 
-	guard       *guard.Guard
-	observe     func(*guard.Record)
-	observeEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+	engine      *ruleset.Engine
+	observe     func(*ruleset.Record)
+	observeEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
 	log         *slog.Logger
 }
 
@@ -125,7 +125,7 @@ func (c *caller) name() string {
 }
 
 // rule returns the policy with a name, if the caller may use it.
-func (c *caller) rule(name string) (*guard.Rule, *connect.Error) {
+func (c *caller) rule(name string) (*ruleset.Rule, *connect.Error) {
 	if c.client != nil && !c.client.May(name) {
 		return nil, fail(connect.CodePermissionDenied, "the client %s may not use the policy %s", c.client.Name, quote(name))
 	}

@@ -12,20 +12,20 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a service with what is around it.
 type world struct {
-	guard   *guard.Guard
+	engine  *ruleset.Engine
 	limiter weir.Limiter
 	clock   *apitest.Clock
 	auth    *identity.Authenticator
-	records []guard.Record // what was observed; one request at a time
+	records []ruleset.Record // what was observed; one request at a time
 	path    string
 	handler http.Handler
 }
@@ -37,14 +37,14 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	if l == nil {
 		w.limiter = apitest.Table(t, w.clock.Now)
 	}
-	rules, err := guard.Compile(apitest.Policies(), nil)
+	rules, err := ruleset.Compile(apitest.Policies(), nil)
 	must(t, err)
-	w.guard, err = guard.New(w.limiter, rules)
+	w.engine, err = ruleset.New(w.limiter, rules)
 	must(t, err)
-	observe := func(r *guard.Record) { w.records = append(w.records, *r) }
+	observe := func(r *ruleset.Record) { w.records = append(w.records, *r) }
 	w.path, w.handler = New(Config{
-		Guard:   w.guard,
-		State:   func() *State { return &State{Rules: w.guard.Rules(), Authenticator: w.auth} },
+		Engine:  w.engine,
+		State:   func() *State { return &State{Rules: w.engine.Rules(), Authenticator: w.auth} },
 		Observe: observe, ObserveEach: apitest.Each(observe),
 		Log: slog.New(slog.DiscardHandler),
 	})

@@ -8,9 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Maximum sizes of a request.
@@ -31,8 +31,8 @@ type asked interface {
 // query returns the query of a request. Its cost in requests is cost or, if that is nil, 1. In
 // protobuf a missing key cannot be distinguished from an empty one, so an empty key counts as
 // missing: otherwise all callers that forget it would share a limit.
-func (c *caller) query(req asked, cost *int64) (q guard.Query, err *connect.Error) {
-	q = guard.Query{Key: req.GetKey(), NoKey: req.GetKey() == "", Cost: 1, Client: c.name()}
+func (c *caller) query(req asked, cost *int64) (q ruleset.Query, err *connect.Error) {
+	q = ruleset.Query{Key: req.GetKey(), NoKey: req.GetKey() == "", Cost: 1, Client: c.name()}
 	if cost != nil {
 		q.Cost = *cost
 	}
@@ -54,18 +54,18 @@ func (c *caller) query(req asked, cost *int64) (q guard.Query, err *connect.Erro
 
 // attributes returns a request's keys sorted by name, so that of several invalid ones always the
 // same is reported.
-func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
+func attributes(keys map[string]string) ([]ruleset.Attribute, *connect.Error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	if len(keys) > maxKeys {
 		return nil, invalid(`"keys" may have %d entries`, maxKeys)
 	}
-	list := make([]guard.Attribute, 0, len(keys))
+	list := make([]ruleset.Attribute, 0, len(keys))
 	for name, value := range keys {
-		list = append(list, guard.Attribute{Name: name, Value: value})
+		list = append(list, ruleset.Attribute{Name: name, Value: value})
 	}
-	slices.SortFunc(list, func(a, b guard.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b ruleset.Attribute) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range list {
 		if err := checkKey(`a value of "keys"`, a.Value); err != nil {
 			return nil, err
@@ -75,20 +75,20 @@ func attributes(keys map[string]string) ([]guard.Attribute, *connect.Error) {
 }
 
 // costs returns the amounts of a field, sorted by unit. The cost in requests is another field.
-func costs(field, requests string, units map[string]int64) ([]guard.Cost, *connect.Error) {
+func costs(field, requests string, units map[string]int64) ([]ruleset.Cost, *connect.Error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
 	if len(units) > maxUnits {
 		return nil, invalid("%q may have %d entries", field, maxUnits)
 	}
-	list := make([]guard.Cost, 0, len(units))
+	list := make([]ruleset.Cost, 0, len(units))
 	for unit, amount := range units {
-		list = append(list, guard.Cost{Unit: unit, Amount: amount})
+		list = append(list, ruleset.Cost{Unit: unit, Amount: amount})
 	}
-	slices.SortFunc(list, func(a, b guard.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
+	slices.SortFunc(list, func(a, b ruleset.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
 	for _, c := range list {
-		if c.Unit == guard.Requests {
+		if c.Unit == ruleset.Requests {
 			return nil, requestsApart(field, requests)
 		}
 		if err := checkRange(`a value of "`+field+`"`, c.Amount, weir.MaxCost); err != nil {
@@ -100,7 +100,7 @@ func costs(field, requests string, units map[string]int64) ([]guard.Cost, *conne
 
 // requestsApart refuses a cost in requests in both fields, since one would be ignored.
 func requestsApart(field, requests string) *connect.Error {
-	return invalid("%q has %q: those are what %q is for", field, guard.Requests, requests)
+	return invalid("%q has %q: those are what %q is for", field, ruleset.Requests, requests)
 }
 
 func noPolicy() *connect.Error { return invalid(`"policy" is missing: the name of a policy`) }
@@ -125,7 +125,7 @@ func checkRange(what string, n, most int64) *connect.Error {
 
 // maxWait converts the maximum wait of a check.
 func maxWait(ms int64) (time.Duration, *connect.Error) {
-	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, guard.MaxWait.Milliseconds())
+	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
 }
 
 // lasts converts the TTL of a reservation.

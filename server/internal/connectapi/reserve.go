@@ -8,7 +8,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Reserve is POST /v1/reserve.
@@ -27,7 +27,7 @@ func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*wei
 		return nil, bad
 	}
 	began := time.Now()
-	v, ticket, err := s.guard.Reserve(ctx, rule, &q, ttl)
+	v, ticket, err := s.engine.Reserve(ctx, rule, &q, ttl)
 	if err != nil {
 		return nil, s.undecided(ctx, rule.Name(), err)
 	}
@@ -35,7 +35,7 @@ func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*wei
 	return reserveResponse(&v, ticket, ttl), nil
 }
 
-func reserveResponse(v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) *weirv1.ReserveResponse {
+func reserveResponse(v *ruleset.Verdict, ticket *ruleset.Ticket, ttl time.Duration) *weirv1.ReserveResponse {
 	out := &weirv1.ReserveResponse{
 		Allowed:      v.Allowed,
 		Policy:       v.Policy(),
@@ -43,7 +43,7 @@ func reserveResponse(v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) 
 		Limit:        v.Decision.Limit,
 		Remaining:    v.Remaining,
 		RetryAfterMs: v.RetryMillis(),
-		ResetAfterMs: guard.Millis(v.ResetAfter),
+		ResetAfterMs: ruleset.Millis(v.ResetAfter),
 		Reason:       v.Reason.String(),
 	}
 	if ticket != nil {
@@ -66,7 +66,7 @@ func (s *service) Commit(ctx context.Context, req *weirv1.CommitRequest) (*weirv
 }
 
 // usedOf reads what was used. A unit that is left out was used as reserved.
-func usedOf(req *weirv1.CommitRequest) (used guard.Used, bad *connect.Error) {
+func usedOf(req *weirv1.CommitRequest) (used ruleset.Used, bad *connect.Error) {
 	used.All = req.Used == nil && len(req.GetUsedCosts()) == 0
 	used.HaveCost, used.Cost = req.Used != nil, req.GetUsed()
 	if bad := checkRange(`"used"`, used.Cost, weir.MaxCost); bad != nil {
@@ -78,19 +78,19 @@ func usedOf(req *weirv1.CommitRequest) (used guard.Used, bad *connect.Error) {
 
 // Cancel is POST /v1/cancel.
 func (s *service) Cancel(ctx context.Context, req *weirv1.CancelRequest) (*weirv1.CancelResponse, error) {
-	settled, err := s.settle(ctx, req.GetId(), guard.Used{None: true})
+	settled, err := s.settle(ctx, req.GetId(), ruleset.Used{None: true})
 	if err != nil {
 		return nil, err
 	}
 	return &weirv1.CancelResponse{Refunded: settled.Refunded, Overrun: settled.Overrun, Late: settled.Late}, nil
 }
 
-func (s *service) settle(ctx context.Context, id string, used guard.Used) (weir.Settled, error) {
+func (s *service) settle(ctx context.Context, id string, used ruleset.Used) (weir.Settled, error) {
 	ticket, bad := callerOf(ctx).ticket(id)
 	if bad != nil {
 		return weir.Settled{}, bad
 	}
-	settled, err := s.guard.Settle(ctx, ticket, used)
+	settled, err := s.engine.Settle(ctx, ticket, used)
 	if err != nil {
 		return weir.Settled{}, s.undecided(ctx, ticket.Policy(), err)
 	}
@@ -107,7 +107,7 @@ func (s *service) Renew(ctx context.Context, req *weirv1.RenewRequest) (*weirv1.
 	if bad != nil {
 		return nil, bad
 	}
-	renewed, err := s.guard.Renew(ctx, ticket, ttl)
+	renewed, err := s.engine.Renew(ctx, ticket, ttl)
 	if err != nil {
 		return nil, s.undecided(ctx, ticket.Policy(), err)
 	}
@@ -118,11 +118,11 @@ func (s *service) Renew(ctx context.Context, req *weirv1.RenewRequest) (*weirv1.
 }
 
 // ticket reads the id of one of the caller's reservations.
-func (c *caller) ticket(id string) (*guard.Ticket, *connect.Error) {
+func (c *caller) ticket(id string) (*ruleset.Ticket, *connect.Error) {
 	if id == "" {
 		return nil, invalid(`"id" is missing: what Reserve returned`)
 	}
-	ticket, err := guard.ParseTicket(id, c.name())
+	ticket, err := ruleset.ParseTicket(id, c.name())
 	if err != nil { // of which there is one kind
 		problem, _ := inputProblem("", err)
 		return nil, invalid("%s", problem)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -27,11 +27,11 @@ const pageSecurity = "default-src 'self'; base-uri 'none'; form-action 'none'; f
 // Page is what GET / shows.
 type Page struct {
 	version string
-	rules   func() *guard.Rules // what is in force now
+	rules   func() *ruleset.Rules // what is in force now
 }
 
 // New returns the page of a daemon.
-func New(version string, rules func() *guard.Rules) *Page { return &Page{version, rules} }
+func New(version string, rules func() *ruleset.Rules) *Page { return &Page{version, rules} }
 
 // view is what the template shows.
 type view struct {
@@ -48,7 +48,7 @@ type pagePolicy struct {
 
 type pageLimit struct{ Name, Text string }
 
-func newView(version, host string, rules *guard.Rules) view {
+func newView(version, host string, rules *ruleset.Rules) view {
 	pg := view{Version: version, Host: host}
 	for _, r := range rules.All() {
 		p := pagePolicy{Name: r.Name(), Steady: true}
@@ -62,15 +62,15 @@ func newView(version, host string, rules *guard.Rules) view {
 }
 
 // describe tells a limit in a few words.
-func describe(l *guard.Limit) string {
+func describe(l *ruleset.Limit) string {
 	text := l.Limit.String()
-	if l.Unit != guard.Requests {
+	if l.Unit != ruleset.Requests {
 		text += " in " + l.Unit
 	}
 	if l.By != "" {
 		text += " by " + l.By
 	}
-	if l.Mode == guard.Shadow {
+	if l.Mode == ruleset.Shadow {
 		text += ", in shadow"
 	}
 	return text

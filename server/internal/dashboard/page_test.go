@@ -12,7 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,17 +20,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newPage(t *testing.T) *Page {
 	t.Helper()
 	second := weir.Every(time.Second)
-	rules, err := guard.Compile([]guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second}}}},
-		{Name: "api", Limits: []guard.Limit{
+	rules, err := ruleset.Compile([]ruleset.Policy{
+		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second}}}},
+		{Name: "api", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
-			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil), Algorithm: weir.FixedWindow}, By: "ip", Mode: guard.Shadow},
+			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil), Algorithm: weir.FixedWindow}, By: "ip", Mode: ruleset.Shadow},
 		}},
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New("v0.0.0-test", func() *guard.Rules { return rules })
+	return New("v0.0.0-test", func() *ruleset.Rules { return rules })
 }
 
 func TestPage(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Rules are domains that were compiled together. They are immutable.
@@ -25,7 +25,7 @@ func (r *Rules) Policies() []*weir.Policy { return slices.Collect(maps.Values(r.
 type domain struct {
 	Domain
 	root    *node
-	observe *guard.Variant // under which decisions are reported
+	observe *ruleset.Variant // under which decisions are reported
 }
 
 // node is a node of the tree of descriptors: the rules after some entries.
@@ -92,8 +92,8 @@ func (c *compiler) domain(d Domain) {
 		return
 	}
 	c.current = &domain{Domain: d}
-	seen, err := guard.Compile([]guard.Policy{{
-		Name: Label(d.Name), Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
+	seen, err := ruleset.Compile([]ruleset.Policy{{
+		Name: Label(d.Name), Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
 	}}, nil)
 	if err != nil {
 		c.wrong(path, err)

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +34,7 @@ type world struct {
 	limiter weir.Limiter
 	client  *identity.Client
 	now     time.Time
-	records []guard.Record
+	records []ruleset.Record
 }
 
 // noon is 40 s into a minute.
@@ -46,7 +46,7 @@ func newWorld(t testing.TB, domains ...Domain) *world {
 	w.limiter = apitest.Table(t, func() weir.Instant { return weir.Instant(w.now.UnixNano()) })
 	w.service = New(Config{
 		Limiter: w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
-		Observe: func(r *guard.Record) { w.records = append(w.records, *r) },
+		Observe: func(r *ruleset.Record) { w.records = append(w.records, *r) },
 	})
 	w.set(t, domains...)
 	return w

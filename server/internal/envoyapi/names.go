@@ -13,7 +13,7 @@ import (
 
 const (
 	maxName  = 128 // of a policy
-	maxLabel = 64  // of a guard's policy
+	maxLabel = 64  // of a policy of package ruleset
 )
 
 // Label returns the name of a domain in metrics, and in clients' policies: "envoy." and the

@@ -13,15 +13,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Config is what New needs. All fields but Now are required.
 type Config struct {
 	Limiter weir.Limiter
-	Observe func(*guard.Record) // called with each decision; it must not retain the record
+	Observe func(*ruleset.Record) // called with each decision; it must not retain the record
 	Log     *slog.Logger
 	Now     func() time.Time // the default is time.Now
 }
@@ -152,8 +152,8 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 // observe reports a decision, with the key and hits of the descriptor whose limit refused or, in
 // shadow, would have refused.
 func (s *Service) observe(c *caller, e *evaluation, took time.Duration) {
-	record := guard.Record{Cost: 1, Took: took}
-	record.Verdict = guard.Verdict{Variant: e.domain.observe, Limit: -1, Shadow: -1}
+	record := ruleset.Record{Cost: 1, Took: took}
+	record.Verdict = ruleset.Verdict{Variant: e.domain.observe, Limit: -1, Shadow: -1}
 	record.Allowed, record.Reason = e.admitted || e.domain.ShadowMode, weir.Admitted
 	if c.client != nil {
 		record.Client = c.client.Name

@@ -18,8 +18,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func wantCode(t *testing.T, err error, code codes.Code, part string) {
@@ -110,7 +110,7 @@ func TestThrottle(t *testing.T) {
 	info, _ := details[1].(*errdetails.RetryInfo)
 	wait := info.GetRetryDelay().AsDuration() // one more is tried every 3 s
 	ms, err := strconv.ParseInt(trailer.Get("grpc-retry-pushback-ms")[0], 10, 64)
-	if wait <= 0 || wait > 3*time.Second || err != nil || ms != guard.Millis(wait) {
+	if wait <= 0 || wait > 3*time.Second || err != nil || ms != ruleset.Millis(wait) {
 		t.Errorf("RetryInfo says %v, the trailer %d ms, %v", wait, ms, err)
 	}
 	if n := proto.Size(refusal.Proto()); n > 4<<10 {
@@ -168,7 +168,7 @@ func TestMistakes(t *testing.T) {
 		part string
 	}{
 		{"the secret", codes.Internal, "the daemon made a mistake"},
-		{guard.ErrGone, codes.Internal, "the daemon made a mistake"},
+		{ruleset.ErrGone, codes.Internal, "the daemon made a mistake"},
 		{status.Error(codes.Aborted, "so it is"), codes.Aborted, "so it is"},
 	} {
 		w := newWorld(t, nil)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 )
 
@@ -36,9 +36,9 @@ type world struct {
 	cfg     Config
 	server  *Server
 
-	forget  bool           // what is observed
-	mu      sync.Mutex     // guards the field below
-	records []guard.Record // what was observed
+	forget  bool             // what is observed
+	mu      sync.Mutex       // guards the field below
+	records []ruleset.Record // what was observed
 }
 
 // newWorld serves policies to anybody, counting with l or, if that is nil, in memory.
@@ -48,12 +48,12 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	if l == nil {
 		l = apitest.Table(t, w.clock.Now)
 	}
-	rules, err := guard.Compile(apitest.Policies(), nil)
+	rules, err := ruleset.Compile(apitest.Policies(), nil)
 	must(t, err)
-	g, err := guard.New(l, rules)
+	g, err := ruleset.New(l, rules)
 	must(t, err)
 	w.state = &connectapi.State{Rules: rules, Authenticator: &identity.Authenticator{}}
-	w.service = connectapi.NewService(connectapi.Config{Guard: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)})
+	w.service = connectapi.NewService(connectapi.Config{Engine: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)})
 	w.cfg = Config{
 		Services: []Service{{Desc: &weirv1.LimiterService_ServiceDesc, Server: w.service, Enter: w.enter}},
 		Log:      slog.New(slog.DiscardHandler),
@@ -61,7 +61,7 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	return w
 }
 
-func (w *world) observe(r *guard.Record) {
+func (w *world) observe(r *ruleset.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.forget {

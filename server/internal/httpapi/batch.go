@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // batch answers POST /v1/check/batch.
@@ -39,17 +39,17 @@ func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 }
 
 // checkBatch decides all checks. The verdicts may be in s.
-func (a *api) checkBatch(ctx context.Context, s *scratch) ([]guard.Verdict, error) {
+func (a *api) checkBatch(ctx context.Context, s *scratch) ([]ruleset.Verdict, error) {
 	b := &s.batch
 	if s.request.atomic {
-		return a.guard.CheckAll(ctx, b.items)
+		return a.engine.CheckAll(ctx, b.items)
 	}
 	b.verdicts = slices.Grow(b.verdicts[:0], len(b.items))[:len(b.items)]
-	return b.verdicts, a.guard.CheckEachInto(ctx, b.items, b.verdicts)
+	return b.verdicts, a.engine.CheckEachInto(ctx, b.items, b.verdicts)
 }
 
 // writeBatch answers a batch.
-func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []guard.Verdict) {
+func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []ruleset.Verdict) {
 	s.out = append(s.out[:0], `{"decisions":[`...)
 	for i := range verdicts {
 		pause(i)
@@ -90,8 +90,8 @@ func (s *State) findAll(w http.ResponseWriter, c *identity.Client, req *request)
 }
 
 // writeBatchUndecided answers when a batch was not decided.
-func (a *api) writeBatchUndecided(w http.ResponseWriter, r *http.Request, items []guard.Item, err error) {
-	if bad, ok := errors.AsType[*guard.ItemError](err); ok {
+func (a *api) writeBatchUndecided(w http.ResponseWriter, r *http.Request, items []ruleset.Item, err error) {
+	if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
 		policy := items[bad.Index].Rule.Name()
 		if problem, ok := inputProblem(policy, bad.Err); ok {
 			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("checks[%d]: %s", bad.Index, problem))

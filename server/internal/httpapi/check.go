@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -24,13 +24,13 @@ type scratch struct {
 	out     []byte
 	request request
 	batch   batchItems
-	record  guard.Record
+	record  ruleset.Record
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{out: make([]byte, 0, 256)} }}
 
 func (s *scratch) free() {
-	s.request, s.record = request{}, guard.Record{} // so that the pool retains no keys
+	s.request, s.record = request{}, ruleset.Record{} // so that the pool retains no keys
 	s.batch.free()
 	scratches.Put(s)
 }
@@ -67,25 +67,25 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 // contentJSON is shared by all responses and must not be modified.
 var contentJSON = []string{"application/json"}
 
-// decide has the guard decide a request.
-func (a *api) decide(r *http.Request, rule *guard.Rule, req *request) (v guard.Verdict, took time.Duration, err error) {
+// decide has the engine decide a request.
+func (a *api) decide(r *http.Request, rule *ruleset.Rule, req *request) (v ruleset.Verdict, took time.Duration, err error) {
 	began := time.Now()
 	if req.peek {
-		v, err = a.guard.Peek(r.Context(), rule, &req.query)
+		v, err = a.engine.Peek(r.Context(), rule, &req.query)
 	} else {
-		v, err = a.guard.Check(r.Context(), rule, &req.query)
+		v, err = a.engine.Check(r.Context(), rule, &req.query)
 	}
 	return v, time.Since(began) - v.Waited, err
 }
 
 // tell reports a decision to the observer.
-func (a *api) tell(s *scratch, q *guard.Query, peek bool, v *guard.Verdict, took time.Duration) {
-	s.record = guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
+func (a *api) tell(s *scratch, q *ruleset.Query, peek bool, v *ruleset.Verdict, took time.Duration) {
+	s.record = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 	a.observe(&s.record)
 }
 
 // setHeaders sets the rate limit headers.
-func (s *State) setHeaders(h http.Header, v *guard.Verdict) {
+func (s *State) setHeaders(h http.Header, v *ruleset.Verdict) {
 	if v.Limit < 0 {
 		return
 	}
@@ -141,7 +141,7 @@ func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, policy stri
 		return
 	}
 	switch {
-	case errors.Is(err, guard.ErrGone):
+	case errors.Is(err, ruleset.ErrGone):
 		writeProblem(w, http.StatusNotFound, "the reservation's policy does not exist any more, and with it nothing is held")
 	case r.Context().Err() != nil: // the caller is gone and will not read this
 		writeProblem(w, http.StatusServiceUnavailable, "the request was canceled")
@@ -153,13 +153,13 @@ func (a *api) writeUndecided(w http.ResponseWriter, r *http.Request, policy stri
 
 // inputProblem returns the problem of an invalid request.
 func inputProblem(policy string, err error) (string, bool) {
-	var badQuery *guard.InputError
+	var badQuery *ruleset.InputError
 	switch {
 	case errors.Is(err, weir.ErrReserveOnly):
 		return fmt.Sprintf("policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use /v1/reserve", policy), true
 	case errors.As(err, &badQuery), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
 		return err.Error(), true
-	case errors.Is(err, guard.ErrTicket):
+	case errors.Is(err, ruleset.ErrTicket):
 		return `"id" is no reservation of this client: it is what /v1/reserve returned`, true
 	}
 	return "", false

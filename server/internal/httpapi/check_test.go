@@ -14,9 +14,9 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/storeapi"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -329,7 +329,7 @@ func TestBatchIsObserved(t *testing.T) {
 		if len(f.records) != 2 || f.records[0].Key != "a" || f.records[1].Key != "b" || f.records[1].Cost != 2 {
 			t.Fatalf("atomic %v: records %+v", atomic, f.records)
 		}
-		if f.records[0].Took < 0 || f.records[1].Took != guard.Untimed {
+		if f.records[0].Took < 0 || f.records[1].Took != ruleset.Untimed {
 			t.Errorf("atomic %v: took %v and %v, want one measurement", atomic, f.records[0].Took, f.records[1].Took)
 		}
 	}
@@ -337,12 +337,12 @@ func TestBatchIsObserved(t *testing.T) {
 
 func BenchmarkCheck(b *testing.B) {
 	h := New(Config{
-		Guard: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99}}).guard,
+		Engine: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99}}).engine,
 		State: func() func() *State {
 			s := newFixture(b, &scripted{}).state
 			return func() *State { return s }
 		}(),
-		Observe: func(*guard.Record) {}, Log: slog.New(slog.DiscardHandler),
+		Observe: func(*ruleset.Record) {}, Log: slog.New(slog.DiscardHandler),
 	})
 	r := httptest.NewRequest("POST", "http://localhost/v1/check", nil)
 	body := strings.NewReader("")

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // A form is a JSON object with known fields.
@@ -36,22 +36,22 @@ const (
 // request is the body of any of the calls. Each has some of the fields.
 type request struct {
 	policy   []byte // may point into the body
-	query    guard.Query
+	query    ruleset.Query
 	peek     bool
 	ttl      int64 // in ms
 	id       string
-	used     guard.Used
+	used     ruleset.Used
 	atomic   bool
 	batch    *batchItems // of a batch
-	keyed    [4]guard.Attribute
-	unitCost [4]guard.Cost
+	keyed    [4]ruleset.Attribute
+	unitCost [4]ruleset.Cost
 }
 
 // batchItems are the checks of a batch. Its memory is reused.
 type batchItems struct {
 	policies [][]byte // may point into the body
-	items    []guard.Item
-	verdicts []guard.Verdict
+	items    []ruleset.Item
+	verdicts []ruleset.Verdict
 	one      request // the check that is being read
 }
 
@@ -71,7 +71,7 @@ func (b *batchItems) read(s *scanner) error {
 	q := b.one.query
 	q.Keys, q.Costs = slices.Clone(q.Keys), slices.Clone(q.Costs)
 	b.policies = append(b.policies, b.one.policy)
-	b.items = append(b.items, guard.Item{Query: q, Peek: b.one.peek})
+	b.items = append(b.items, ruleset.Item{Query: q, Peek: b.one.peek})
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (req *request) field(s *scanner, name string) (err error) {
 		req.peek, err = s.boolean(`"peek"`)
 	case "max_wait_ms":
 		var ms int64
-		ms, err = s.integer(`"max_wait_ms"`, guard.MaxWait.Milliseconds())
+		ms, err = s.integer(`"max_wait_ms"`, ruleset.MaxWait.Milliseconds())
 		req.query.MaxWait = millisecond(ms)
 	case "ttl_ms":
 		req.ttl, err = s.integer(`"ttl_ms"`, compiled.MaxTTL.Milliseconds())
@@ -286,7 +286,7 @@ func (req *request) keys(s *scanner) error {
 	list := req.keyed[:0]
 	err := s.entries(`"keys"`, maxKeys, func(name string) error {
 		value, err := s.key("a value of \"keys\"")
-		list = append(list, guard.Attribute{Name: name, Value: value})
+		list = append(list, ruleset.Attribute{Name: name, Value: value})
 		return err
 	})
 	req.query.Keys = list
@@ -301,7 +301,7 @@ func (req *request) cost(s *scanner) (err error) {
 		return err
 	}
 	req.query.Costs = req.unitCost[:0]
-	return req.units(s, `"cost"`, func(n int64) { req.query.Cost = n }, func(c guard.Cost) {
+	return req.units(s, `"cost"`, func(n int64) { req.query.Cost = n }, func(c ruleset.Cost) {
 		req.query.Costs = append(req.query.Costs, c)
 	})
 }
@@ -314,18 +314,18 @@ func (req *request) usedCost(s *scanner) (err error) {
 		req.used.Cost, err = s.integer(`"used"`, weir.MaxCost)
 		return err
 	}
-	return req.units(s, `"used"`, func(n int64) { req.used.Cost, req.used.HaveCost = n, true }, func(c guard.Cost) {
+	return req.units(s, `"used"`, func(n int64) { req.used.Cost, req.used.HaveCost = n, true }, func(c ruleset.Cost) {
 		req.used.Costs = append(req.used.Costs, c)
 	})
 }
 
-func (req *request) units(s *scanner, what string, requests func(int64), other func(guard.Cost)) error {
+func (req *request) units(s *scanner, what string, requests func(int64), other func(ruleset.Cost)) error {
 	return s.entries(what, maxUnits, func(unit string) error {
 		n, err := s.integer("a value of "+what, weir.MaxCost)
-		if unit == guard.Requests {
+		if unit == ruleset.Requests {
 			requests(n)
 		} else {
-			other(guard.Cost{Unit: unit, Amount: n})
+			other(ruleset.Cost{Unit: unit, Amount: n})
 		}
 		return err
 	})

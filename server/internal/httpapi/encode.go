@@ -4,13 +4,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // appendDecision appends a verdict as JSON, without the closing brace. It is on the path
 // of every check, so it uses no reflection and does not allocate. Names need no
-// escaping: guard.Compile lets only letters, digits and -_. into them.
-func appendDecision(b []byte, v *guard.Verdict) []byte {
+// escaping: ruleset.Compile lets only letters, digits and -_. into them.
+func appendDecision(b []byte, v *ruleset.Verdict) []byte {
 	b = append(b, `{"allowed":`...)
 	b = strconv.AppendBool(b, v.Allowed)
 	b = append(b, `,"policy":"`...)
@@ -24,13 +24,13 @@ func appendDecision(b []byte, v *guard.Verdict) []byte {
 	b = append(b, `,"retry_after_ms":`...)
 	b = strconv.AppendInt(b, v.RetryMillis(), 10)
 	b = append(b, `,"reset_after_ms":`...)
-	b = strconv.AppendInt(b, guard.Millis(v.ResetAfter), 10)
+	b = strconv.AppendInt(b, ruleset.Millis(v.ResetAfter), 10)
 	b = append(b, `,"reason":"`...)
 	b = append(b, v.Reason.String()...)
 	b = append(b, '"')
 	if v.Waited > 0 {
 		b = append(b, `,"delay_ms":`...)
-		b = strconv.AppendInt(b, guard.Millis(v.Waited), 10)
+		b = strconv.AppendInt(b, ruleset.Millis(v.Waited), 10)
 	}
 	return b
 }

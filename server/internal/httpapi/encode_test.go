@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func TestDecisionsOnTheWire(t *testing.T) {
@@ -37,7 +37,7 @@ func TestDecisionsOnTheWire(t *testing.T) {
 	}
 	var got bytes.Buffer
 	for _, tt := range tests {
-		v := guard.Verdict{Decision: tt.d, Variant: api, Limit: -1, Shadow: -1}
+		v := ruleset.Verdict{Decision: tt.d, Variant: api, Limit: -1, Shadow: -1}
 		if int(tt.d.By) < len(api.Limits()) {
 			v.Limit = int(tt.d.By)
 		}
@@ -49,7 +49,7 @@ func TestDecisionsOnTheWire(t *testing.T) {
 func TestCheckAllocates(t *testing.T) {
 	api := newFixture(t, &scripted{}).state.Rules.Rule("api").Base()
 	out := make([]byte, 0, 512)
-	refused := guard.Verdict{Decision: weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 1}, Variant: api, Limit: 1, Waited: 1}
+	refused := ruleset.Verdict{Decision: weir.Decision{Reason: weir.Exhausted, Limit: 100, RetryAfter: 1}, Variant: api, Limit: 1, Waited: 1}
 	if n := testing.AllocsPerRun(100, func() { out = appendDecision(out[:0], &refused) }); n != 0 {
 		t.Errorf("a decision allocates %v times, want 0", n)
 	}

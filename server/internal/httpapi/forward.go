@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -56,7 +56,7 @@ func (s *State) asker(w http.ResponseWriter, r *http.Request) (c *identity.Clien
 }
 
 // writePass answers the proxy.
-func writePass(w http.ResponseWriter, v *guard.Verdict, refusal int) {
+func writePass(w http.ResponseWriter, v *ruleset.Verdict, refusal int) {
 	if v.Allowed {
 		w.WriteHeader(http.StatusOK)
 		return
@@ -93,7 +93,7 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	if addr, ok := s.Proxies.Client(r.RemoteAddr, r.Header); ok {
 		from = s.Proxies.Key(addr)
 	}
-	q.Key, q.Keys = from, append(req.keyed[:0], guard.Attribute{Name: "ip", Value: from})
+	q.Key, q.Keys = from, append(req.keyed[:0], ruleset.Attribute{Name: "ip", Value: from})
 	if !trusted {
 		return
 	}
@@ -112,7 +112,7 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	} {
 		for _, h := range x.headers {
 			if value := r.Header.Get(h); value != "" {
-				q.Keys = append(q.Keys, guard.Attribute{Name: x.name, Value: fit(pathOnly(x.name, value))})
+				q.Keys = append(q.Keys, ruleset.Attribute{Name: x.name, Value: fit(pathOnly(x.name, value))})
 				break
 			}
 		}

@@ -7,21 +7,21 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
 // Config is what New needs. All fields are required.
 type Config struct {
-	Guard   *guard.Guard
+	Engine  *ruleset.Engine
 	State   func() *State // the current state; called once per request
-	Observe func(*guard.Record)
+	Observe func(*ruleset.Record)
 
 	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
 	// first; the others are not timed.
-	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
 
 	Log   *slog.Logger
 	Ready func() (ready bool, detail string) // false once the daemon stops; called by GET /readyz
@@ -30,8 +30,8 @@ type Config struct {
 // State is the configuration that can change while the daemon runs. A State is immutable; a
 // change replaces it.
 type State struct {
-	Rules         *guard.Rules
-	Quotas        []weirhttp.Quotas // by guard.Variant.ID
+	Rules         *ruleset.Rules
+	Quotas        []weirhttp.Quotas // by ruleset.Variant.ID
 	Authenticator *identity.Authenticator
 	Proxies       *realip.Resolver // resolves client addresses for /v1/auth
 	KeyFrom       string           // the trusted proxies' header with the rate-limit key, "" for the address
@@ -39,13 +39,13 @@ type State struct {
 }
 
 // NewQuotas makes the quotas of rules, for State.
-func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
+func NewQuotas(rules *ruleset.Rules) []weirhttp.Quotas {
 	all := make([]weirhttp.Quotas, len(rules.Variants()))
 	for i, v := range rules.Variants() {
 		var list []weirhttp.Quota
 		for at, l := range v.Limits() {
 			q := weirhttp.Quota{} // limits in shadow are not shown to clients
-			if l.Mode == guard.Enforce {
+			if l.Mode == ruleset.Enforce {
 				q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
 			}
 			list = append(list, q)
@@ -57,7 +57,7 @@ func NewQuotas(rules *guard.Rules) []weirhttp.Quotas {
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{guard: cfg.Guard, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready}
+	a := &api{engine: cfg.Engine, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready}
 	mux := http.NewServeMux()
 	check := only(http.MethodPost, a.check)
 	mux.Handle("/v1/check", check)
@@ -83,10 +83,10 @@ func New(cfg Config) http.Handler {
 
 // api holds what the handlers share. All fields are set once by New.
 type api struct {
-	guard       *guard.Guard
+	engine      *ruleset.Engine
 	state       func() *State
-	observe     func(*guard.Record)
-	observeEach func([]guard.Item, []guard.Verdict, time.Duration)
+	observe     func(*ruleset.Record)
+	observeEach func([]ruleset.Item, []ruleset.Verdict, time.Duration)
 	log         *slog.Logger
 	ready       func() (bool, string)
 }
@@ -118,7 +118,7 @@ func caller(w http.ResponseWriter, r *http.Request, s *State) (*identity.Client,
 }
 
 // rule returns a policy that the client may use, or answers with a problem and returns nil.
-func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *guard.Rule {
+func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *ruleset.Rule {
 	rule, problem := s.find(c, name)
 	if rule == nil {
 		problem.Write(w)
@@ -127,7 +127,7 @@ func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *gu
 }
 
 // find returns a policy that the client may use, or a problem.
-func (s *State) find(c *identity.Client, name []byte) (*guard.Rule, weirhttp.Problem) {
+func (s *State) find(c *identity.Client, name []byte) (*ruleset.Rule, weirhttp.Problem) {
 	if c != nil && !c.May(string(name)) {
 		return nil, weirhttp.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("the client %s may not use the policy %s", c.Name, quote(string(name)))}
 	}

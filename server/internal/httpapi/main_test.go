@@ -14,10 +14,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -31,40 +31,40 @@ func frozenTable(t *testing.T) *memstore.Table {
 
 // fixture is what the handlers of a test stand on.
 type fixture struct {
-	guard   *guard.Guard
+	engine  *ruleset.Engine
 	state   *State
-	records []guard.Record
+	records []ruleset.Record
 	log     *slog.Logger
 }
 
 // policies are "default", "api" with two limits, "slots", which only reservations can
 // take, and "mixed", with limits by address and in tokens, one of them in shadow.
-func policies() []guard.Policy {
+func policies() []ruleset.Policy {
 	second := weir.Every(time.Second)
-	return []guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
-		{Name: "api", Limits: []guard.Limit{
+	return []ruleset.Policy{
+		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "api", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
 			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
-		}, Overrides: []guard.Override{{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 30, Per: second, Burst: 20}}}}}},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
-		{Name: "mixed", Limits: []guard.Limit{
+		}, Overrides: []ruleset.Override{{Key: "partner-*", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 30, Per: second, Burst: 20}}}}}},
+		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "mixed", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 5, Per: second}},
 			{Limit: weir.Limit{Name: "per-ip", Rate: 3, Per: second}, By: "ip"},
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
-			{Limit: weir.Limit{Name: "trial", Rate: 1, Per: second}, Mode: guard.Shadow},
+			{Limit: weir.Limit{Name: "trial", Rate: 1, Per: second}, Mode: ruleset.Shadow},
 		}},
-		{Name: "quiet", Mode: guard.Off, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
+		{Name: "quiet", Mode: ruleset.Off, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
 	}
 }
 
 func newFixture(t testing.TB, l weir.Limiter) *fixture {
 	t.Helper()
-	rules, err := guard.Compile(policies(), nil)
+	rules, err := ruleset.Compile(policies(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := guard.New(l, rules)
+	g, err := ruleset.New(l, rules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +72,15 @@ func newFixture(t testing.TB, l weir.Limiter) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{guard: g, log: slog.New(slog.DiscardHandler), state: &State{
+	return &fixture{engine: g, log: slog.New(slog.DiscardHandler), state: &State{
 		Rules: rules, Quotas: NewQuotas(rules), Authenticator: &identity.Authenticator{}, Proxies: proxies,
 	}}
 }
 
 func (f *fixture) handler() http.Handler {
-	observe := func(r *guard.Record) { f.records = append(f.records, *r) }
+	observe := func(r *ruleset.Record) { f.records = append(f.records, *r) }
 	return New(Config{
-		Guard: f.guard, State: func() *State { return f.state }, Log: f.log,
+		Engine: f.engine, State: func() *State { return f.state }, Log: f.log,
 		Observe: observe, ObserveEach: apitest.Each(observe),
 		Ready: func() (bool, string) { return true, "" },
 	})

@@ -25,10 +25,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/store/memstore"
 )
@@ -174,28 +174,28 @@ func openapiNew(t *testing.T) *openapiWorld {
 	openapiMust(t, err)
 	w := &openapiWorld{limiter: &openapiLimiter{Limiter: table}, ready: true}
 	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
-	rules, err := guard.Compile([]guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
-		{Name: "api", Limits: []guard.Limit{
+	rules, err := ruleset.Compile([]ruleset.Policy{
+		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "api", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
 			{Limit: weir.Limit{Name: "daily", Rate: 12, Per: weir.Calendar(weir.Day, nil)}},
 		}},
-		{Name: "llm", Limits: []guard.Limit{
+		{Name: "llm", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Name: "calls", Rate: 10, Per: minute}, By: "user"},
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: minute}, By: "user", Unit: "tokens"},
 		}},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
-		{Name: "off", Mode: guard.Off, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
+		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "off", Mode: ruleset.Off, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
 	}, nil)
 	openapiMust(t, err)
-	g, err := guard.New(w.limiter, rules)
+	g, err := ruleset.New(w.limiter, rules)
 	openapiMust(t, err)
 	proxies, err := realip.New(realip.Config{})
 	openapiMust(t, err)
 	w.state = &State{Rules: rules, Quotas: NewQuotas(rules), Authenticator: &identity.Authenticator{}, Proxies: proxies}
 	w.handler = New(Config{
-		Guard: g, State: func() *State { return w.state }, Log: slog.New(slog.DiscardHandler),
-		Observe: func(*guard.Record) {}, ObserveEach: apitest.Each(func(*guard.Record) {}),
+		Engine: g, State: func() *State { return w.state }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(*ruleset.Record) {}, ObserveEach: apitest.Each(func(*ruleset.Record) {}),
 		Ready: func() (bool, string) { return w.ready, "the store is unavailable" },
 	})
 	return w

@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // reserve answers POST /v1/reserve.
@@ -29,7 +29,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	req.query.Client = nameOf(client)
 	ttl := req.lasts()
 	began := time.Now()
-	v, ticket, err := a.guard.Reserve(r.Context(), rule, &req.query, ttl)
+	v, ticket, err := a.engine.Reserve(r.Context(), rule, &req.query, ttl)
 	if err != nil {
 		a.writeUndecided(w, r, rule.Name(), err)
 		return
@@ -41,7 +41,7 @@ func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 }
 
 // appendReservation appends a verdict and, if the request was admitted, the ticket and its TTL.
-func appendReservation(b []byte, v *guard.Verdict, ticket *guard.Ticket, ttl time.Duration) []byte {
+func appendReservation(b []byte, v *ruleset.Verdict, ticket *ruleset.Ticket, ttl time.Duration) []byte {
 	id := ""
 	if ticket != nil {
 		id = ticket.String()
@@ -77,7 +77,7 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request, f *form) {
 	}
 	used := s.request.used
 	used.None = f == &cancelForm
-	settled, err := a.guard.Settle(r.Context(), ticket, used)
+	settled, err := a.engine.Settle(r.Context(), ticket, used)
 	if err != nil {
 		a.writeUndecided(w, r, ticket.Policy(), err)
 		return
@@ -100,7 +100,7 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ttl := s.request.lasts()
-	renewed, err := a.guard.Renew(r.Context(), ticket, ttl)
+	renewed, err := a.engine.Renew(r.Context(), ticket, ttl)
 	if err != nil {
 		a.writeUndecided(w, r, ticket.Policy(), err)
 		return
@@ -116,12 +116,12 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 }
 
 // ticket reads a request about a reservation, or answers with a problem and returns false.
-func (a *api) ticket(w http.ResponseWriter, r *http.Request, s *scratch, f *form) (*guard.Ticket, bool) {
+func (a *api) ticket(w http.ResponseWriter, r *http.Request, s *scratch, f *form) (*ruleset.Ticket, bool) {
 	client, ok := caller(w, r, a.state())
 	if !ok || !s.read(w, r, f) {
 		return nil, false
 	}
-	ticket, err := guard.ParseTicket(s.request.id, nameOf(client))
+	ticket, err := ruleset.ParseTicket(s.request.id, nameOf(client))
 	if err != nil {
 		a.writeUndecided(w, r, "", err)
 		return nil, false

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // The maximum number of subscribers, and the buffer of each.
@@ -27,17 +27,17 @@ type events struct {
 }
 
 type watcher struct {
-	records chan guard.Record
+	records chan ruleset.Record
 	lost    atomic.Int64
 }
 
-func (e *events) subscribe() (<-chan guard.Record, func() int64, func(), error) {
+func (e *events) subscribe() (<-chan ruleset.Record, func() int64, func(), error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.list) == maxWatchers {
 		return nil, nil, nil, errTooMany
 	}
-	w := &watcher{records: make(chan guard.Record, maxLag)}
+	w := &watcher{records: make(chan ruleset.Record, maxLag)}
 	e.list = append(e.list, w)
 	e.watchers.Store(int32(len(e.list)))
 	return w.records, func() int64 { return w.lost.Swap(0) }, sync.OnceFunc(func() { e.remove(w) }), nil
@@ -58,7 +58,7 @@ func (e *events) remove(w *watcher) {
 
 // send sends r to all subscribers with room in their buffers. The key may be part of a request's
 // memory, so it is copied.
-func (e *events) send(r *guard.Record) {
+func (e *events) send(r *ruleset.Record) {
 	record := *r
 	record.Key, record.At = strings.Clone(r.Key), time.Now()
 	e.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirprom"
 )
 
@@ -55,7 +55,7 @@ func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
 func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
 
 // Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
-func (o *Observer) Subscribe() (records <-chan guard.Record, lost func() int64, cancel func(), err error) {
+func (o *Observer) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
 	return o.events.subscribe()
 }
 
@@ -76,7 +76,7 @@ func (o *Observer) Run(ctx context.Context) {
 const fadeEvery = 10 * time.Second
 
 // Decided observes one decision. It does not retain r.
-func (o *Observer) Decided(r *guard.Record) {
+func (o *Observer) Decided(r *ruleset.Record) {
 	if !r.Peek { // a peek is not counted
 		o.count(r)
 	}
@@ -91,7 +91,7 @@ func (o *Observer) Decided(r *guard.Record) {
 
 // DecidedEach observes the decisions on several items. Took is the duration of the first; the
 // others are not timed. Plain decisions are counted together. It retains nothing.
-func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, took time.Duration) {
+func (o *Observer) DecidedEach(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration) {
 	each := o.watchedEach()
 	for len(verdicts) > 0 {
 		n := 0
@@ -102,7 +102,7 @@ func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, too
 			o.watch(verdicts[0].Policy()).decisions.ObserveMany(o.backend, verdicts[0].Decision, false, n)
 		} else {
 			o.decidedItem(&items[0], &verdicts[0], took)
-			took, n = guard.Untimed, 1
+			took, n = ruleset.Untimed, 1
 		}
 		items, verdicts = items[n:], verdicts[n:]
 	}
@@ -110,7 +110,7 @@ func (o *Observer) DecidedEach(items []guard.Item, verdicts []guard.Verdict, too
 
 // Admitted counts n admitted decisions under v that were not timed. If each decision must be
 // observed, it counts nothing and returns false: then the caller calls Decided for each.
-func (o *Observer) Admitted(v *guard.Variant, n int) bool {
+func (o *Observer) Admitted(v *ruleset.Variant, n int) bool {
 	if o.watchedEach() {
 		return false
 	}
@@ -125,7 +125,7 @@ func (o *Observer) watchedEach() bool {
 
 // plain returns how many decisions, from the first on, are only counted: under one policy,
 // admitted, and not refused in shadow.
-func plain(items []guard.Item, verdicts []guard.Verdict) (n int) {
+func plain(items []ruleset.Item, verdicts []ruleset.Verdict) (n int) {
 	for n < len(verdicts) {
 		v := &verdicts[n]
 		if !v.Allowed || v.Reason != weir.Admitted || v.Shadow >= 0 || v.Variant != verdicts[0].Variant || items[n].Peek {
@@ -137,18 +137,18 @@ func plain(items []guard.Item, verdicts []guard.Verdict) (n int) {
 }
 
 // records pools the records of decidedItem.
-var records = sync.Pool{New: func() any { return new(guard.Record) }}
+var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
 
-func (o *Observer) decidedItem(item *guard.Item, v *guard.Verdict, took time.Duration) {
-	r := records.Get().(*guard.Record)
+func (o *Observer) decidedItem(item *ruleset.Item, v *ruleset.Verdict, took time.Duration) {
+	r := records.Get().(*ruleset.Record)
 	q := &item.Query
-	*r = guard.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: item.Peek, Took: took}
+	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: item.Peek, Took: took}
 	o.Decided(r)
-	*r = guard.Record{}
+	*r = ruleset.Record{}
 	records.Put(r)
 }
 
-func (o *Observer) count(r *guard.Record) {
+func (o *Observer) count(r *ruleset.Record) {
 	w := o.watch(r.Policy())
 	if r.Allowed && r.Shadow >= 0 {
 		w.decisions.Observe(o.backend, weir.Decision{Reason: weir.Exhausted}, true, r.Took)
@@ -162,7 +162,7 @@ func (o *Observer) count(r *guard.Record) {
 }
 
 // backendOf returns the backend that decided: this node if the store was unavailable.
-func (o *Observer) backendOf(r *guard.Record) weirprom.Backend {
+func (o *Observer) backendOf(r *ruleset.Record) weirprom.Backend {
 	if r.Reason == weir.StoreDown {
 		return weirprom.Local
 	}
@@ -200,7 +200,7 @@ func retryValue(d time.Duration) any {
 	return d
 }
 
-func (d *denials) tell(log *slog.Logger, r *guard.Record) {
+func (d *denials) tell(log *slog.Logger, r *ruleset.Record) {
 	d.since.Add(1)
 	now := mono.Now() // monotonic: a step of the wall clock must not suppress lines
 	next := d.next.Load()

@@ -23,7 +23,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/weirprom"
 )
 
@@ -35,13 +35,13 @@ func raced() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-var rules = func() *guard.Rules {
-	limit := guard.Limit{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}
+var rules = func() *ruleset.Rules {
+	limit := ruleset.Limit{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}
 	second := limit
 	second.Name = "second"
-	rules, err := guard.Compile([]guard.Policy{
-		{Name: "api", Limits: []guard.Limit{limit, second}},
-		{Name: "login", Limits: []guard.Limit{limit}},
+	rules, err := ruleset.Compile([]ruleset.Policy{
+		{Name: "api", Limits: []ruleset.Limit{limit, second}},
+		{Name: "login", Limits: []ruleset.Limit{limit}},
 	}, nil)
 	if err != nil {
 		panic(err)
@@ -54,9 +54,9 @@ var (
 	exhausted = weir.Decision{Reason: weir.Exhausted, RetryAfter: 250 * time.Millisecond}
 )
 
-func record(policy, key string, d weir.Decision) *guard.Record {
-	return &guard.Record{
-		Verdict: guard.Verdict{Decision: d, Variant: rules.Rule(policy).Base(), Shadow: -1},
+func record(policy, key string, d weir.Decision) *ruleset.Record {
+	return &ruleset.Record{
+		Verdict: ruleset.Verdict{Decision: d, Variant: rules.Rule(policy).Base(), Shadow: -1},
 		Key:     key, Cost: 1, Client: "shop", Took: time.Millisecond,
 	}
 }
@@ -104,7 +104,7 @@ func TestCounts(t *testing.T) {
 	peeked.Peek = true
 	tests := []struct {
 		name   string
-		record *guard.Record
+		record *ruleset.Record
 		want   string // "" = nothing
 		listed bool   // among those who are refused most
 	}{
@@ -156,9 +156,9 @@ func TestDecidedEach(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		var (
-			items    []guard.Item
-			verdicts []guard.Verdict
-			took     = []time.Duration{guard.Untimed, time.Millisecond}[rng.IntN(2)]
+			items    []ruleset.Item
+			verdicts []ruleset.Verdict
+			took     = []time.Duration{ruleset.Untimed, time.Millisecond}[rng.IntN(2)]
 		)
 		for range rng.IntN(20) {
 			d := []weir.Decision{admitted, admitted, admitted, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(6)]
@@ -166,14 +166,14 @@ func TestDecidedEach(t *testing.T) {
 			if rng.IntN(10) == 0 {
 				r.Shadow = 1
 			}
-			items = append(items, guard.Item{Query: guard.Query{Key: r.Key, Cost: 1, Client: "shop"}, Peek: rng.IntN(10) == 0})
+			items = append(items, ruleset.Item{Query: ruleset.Query{Key: r.Key, Cost: 1, Client: "shop"}, Peek: rng.IntN(10) == 0})
 			verdicts = append(verdicts, r.Verdict)
 		}
 		for _, level := range []slog.Level{slog.LevelInfo, slog.LevelDebug} {
 			one, ones := logged(level)
 			each, eachs := logged(level)
 			for i, item := range items {
-				r := guard.Record{Verdict: verdicts[i], Key: item.Query.Key, Cost: 1, Client: "shop", Peek: item.Peek, Took: guard.Untimed}
+				r := ruleset.Record{Verdict: verdicts[i], Key: item.Query.Key, Cost: 1, Client: "shop", Peek: item.Peek, Took: ruleset.Untimed}
 				if i == 0 {
 					r.Took = took
 				}
@@ -202,7 +202,7 @@ func TestDecidedEachIsSent(t *testing.T) {
 	}
 	defer cancel()
 	v := record("api", "", admitted).Verdict
-	o.DecidedEach([]guard.Item{{Query: guard.Query{Key: "a"}}, {Query: guard.Query{Key: "b"}}}, []guard.Verdict{v, v}, guard.Untimed)
+	o.DecidedEach([]ruleset.Item{{Query: ruleset.Query{Key: "a"}}, {Query: ruleset.Query{Key: "b"}}}, []ruleset.Verdict{v, v}, ruleset.Untimed)
 	if a, b := <-seen, <-seen; a.Key != "a" || b.Key != "b" {
 		t.Errorf("saw %q and %q", a.Key, b.Key)
 	}
@@ -376,7 +376,7 @@ func TestSubscribe(t *testing.T) {
 	peek.Peek = true
 	o.Decided(peek)
 	o.Decided(record("login", "bob", exhausted))
-	*r = guard.Record{} // its owner uses it again, and the memory
+	*r = ruleset.Record{} // its owner uses it again, and the memory
 	copy(buffer, "xxxxx")
 	first, second := <-records, <-records
 	if first.Key != "alice" || first.Policy() != "api" || !first.Allowed || first.Client != "shop" || first.Took != time.Millisecond {
@@ -530,7 +530,7 @@ func TestDecidedAllocates(t *testing.T) {
 	shadowed.Shadow = 1
 	tests := []struct {
 		name   string
-		record *guard.Record
+		record *ruleset.Record
 		most   float64
 	}{
 		{"admitted", record("api", "k", admitted), 0},

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // maxBatch is the maximum number of commands of a batch.
@@ -17,8 +17,8 @@ const maxBatch = 256
 // or all CL.THROTTLE. With a store on the network that is one round trip; in memory the clock is
 // read once, and the rows of all commands are prefetched together.
 type batch struct {
-	items    []guard.Item
-	verdicts []guard.Verdict
+	items    []ruleset.Item
+	verdicts []ruleset.Verdict
 
 	requests []ThrottleRequest // only if items is empty
 }
@@ -39,7 +39,7 @@ func (b *batch) free() {
 // enqueue adds the query to the batch, to be decided together with those that follow. Replies
 // are in order, so decideBatch is called before any other reply. The read buffer keeps commands,
 // and so the query's key, until all commands in it are answered.
-func (c *conn) enqueue(rule *guard.Rule) {
+func (c *conn) enqueue(rule *ruleset.Rule) {
 	b := c.needBatch()
 	b.items = slices.Grow(b.items, 1)[:len(b.items)+1]
 	i := &b.items[len(b.items)-1] // free has cleared it; only the fields that are used are set
@@ -91,14 +91,14 @@ func (c *conn) throttleEach(requests []ThrottleRequest) {
 
 func (c *conn) checkEach(b *batch) {
 	b.verdicts = slices.Grow(b.verdicts, len(b.items))[:len(b.items)]
-	err := c.srv.cfg.Guard.CheckEachInto(c.srv.ctx, b.items, b.verdicts)
+	err := c.srv.cfg.Engine.CheckEachInto(c.srv.ctx, b.items, b.verdicts)
 	switch {
 	case err == nil:
 		c.observeEach(b)
 		for i := range b.verdicts {
 			c.out = appendDecision(resp.AppendArray(c.out, 5), &b.verdicts[i].Decision)
 		}
-	case errors.As(err, new(*guard.ItemError)): // nothing was charged
+	case errors.As(err, new(*ruleset.ItemError)): // nothing was charged
 		c.decideEach(b.items)
 	default:
 		for i := range b.items {
@@ -115,14 +115,14 @@ func (c *conn) observeEach(b *batch) {
 // tookEach is took for n decisions that were made together: each gets the nth part.
 func (c *conn) tookEach(n int) time.Duration {
 	took := c.took()
-	if took == guard.Untimed {
+	if took == ruleset.Untimed {
 		return took
 	}
 	return took / time.Duration(n)
 }
 
 // putEach decides on one after the other.
-func (c *conn) decideEach(items []guard.Item) {
+func (c *conn) decideEach(items []ruleset.Item) {
 	for i := range items {
 		c.query = items[i].Query
 		c.decide(items[i].Rule, false)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -44,7 +44,7 @@ func batching(t *testing.T) (*fixture, *calls) {
 		t.Fatal(err)
 	}
 	count := &calls{Limiter: store}
-	if f.cfg.Guard, err = guard.New(count, f.state.Load().Rules); err != nil {
+	if f.cfg.Engine, err = ruleset.New(count, f.state.Load().Rules); err != nil {
 		t.Fatal(err)
 	}
 	return f, count

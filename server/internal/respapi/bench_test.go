@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/observe"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/weirprom"
@@ -79,7 +79,7 @@ func realFixture(tb testing.TB) *fixture {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	g, err := guard.New(store, f.state.Load().Rules)
+	g, err := ruleset.New(store, f.state.Load().Rules)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func realFixture(tb testing.TB) *fixture {
 	}
 	o := observe.New(weirprom.Memory, slog.New(slog.DiscardHandler))
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, ObserveAdmitted: o.Admitted, Throttler: f.table,
+		Engine: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, ObserveAdmitted: o.Admitted, Throttler: f.table,
 		Log: slog.New(slog.DiscardHandler), Idle: DefaultIdle,
 	})
 	tb.Cleanup(f.cancel)

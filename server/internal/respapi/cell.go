@@ -6,8 +6,8 @@ import (
 	"unsafe"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // throttleName is the name of the policy under which decisions of CL.THROTTLE are reported.
@@ -17,9 +17,9 @@ const throttleName = "cl.throttle"
 // used for decisions.
 var throttleSeen = compileSeen()
 
-func compileSeen() *guard.Variant {
-	rules, err := guard.Compile([]guard.Policy{{
-		Name: throttleName, Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
+func compileSeen() *ruleset.Variant {
+	rules, err := ruleset.Compile([]ruleset.Policy{{
+		Name: throttleName, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
 	}}, nil)
 	if err != nil {
 		panic("respapi: " + err.Error()) // impossible: the policy above is valid
@@ -75,7 +75,7 @@ func appendThrottled(b []byte, limit int64, d *weir.Decision) []byte {
 // observeThrottled reports the decisions to the observers. Plain ones are only counted, unless
 // an observer needs each.
 func (c *conn) observeThrottled(requests []ThrottleRequest) {
-	if took := c.tookEach(len(requests)); took != guard.Untimed {
+	if took := c.tookEach(len(requests)); took != ruleset.Untimed {
 		c.observeRequest(&requests[0], took)
 		requests = requests[1:]
 	}
@@ -91,7 +91,7 @@ func (c *conn) observeThrottled(requests []ThrottleRequest) {
 	}
 	for i := range requests {
 		if each || !requests[i].isPlain() {
-			c.observeRequest(&requests[i], guard.Untimed)
+			c.observeRequest(&requests[i], ruleset.Untimed)
 		}
 	}
 }
@@ -107,8 +107,8 @@ func (c *conn) observeRequest(a *ThrottleRequest, took time.Duration) {
 	if a.Err != nil {
 		return
 	}
-	c.record = guard.Record{
-		Verdict: guard.Verdict{Decision: a.Decision, Variant: throttleSeen, Limit: -1, Shadow: -1},
+	c.record = ruleset.Record{
+		Verdict: ruleset.Verdict{Decision: a.Decision, Variant: throttleSeen, Limit: -1, Shadow: -1},
 		Key:     unsafe.String(unsafe.SliceData(a.Key), len(a.Key)), Cost: a.Quantity, Client: c.clientName(), Peek: a.Quantity == 0, Took: took,
 	}
 	c.srv.cfg.Observe(&c.record)

@@ -8,9 +8,9 @@ import (
 	"unsafe"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // maxOptions is the maximum number of attributes, or units, in a command of maxArgs arguments.
@@ -43,15 +43,15 @@ func (c *conn) peek(args [][]byte) {
 }
 
 // decide decides the query and replies.
-func (c *conn) decide(rule *guard.Rule, peek bool) {
+func (c *conn) decide(rule *ruleset.Rule, peek bool) {
 	var (
-		v   guard.Verdict
+		v   ruleset.Verdict
 		err error
 	)
 	if peek {
-		v, err = c.srv.cfg.Guard.Peek(c.srv.ctx, rule, &c.query)
+		v, err = c.srv.cfg.Engine.Peek(c.srv.ctx, rule, &c.query)
 	} else {
-		v, err = c.srv.cfg.Guard.Check(c.srv.ctx, rule, &c.query)
+		v, err = c.srv.cfg.Engine.Check(c.srv.ctx, rule, &c.query)
 	}
 	if err != nil {
 		c.failUndecided(rule.Name(), err)
@@ -62,7 +62,7 @@ func (c *conn) decide(rule *guard.Rule, peek bool) {
 }
 
 // rule returns the policy with a name, or replies with an error and returns nil.
-func (c *conn) rule(name []byte) *guard.Rule {
+func (c *conn) rule(name []byte) *ruleset.Rule {
 	if c.ruledBy != c.state.Rules || c.ruled == nil || c.ruled.Name() != string(name) { // usually it is the same as before
 		c.ruled, c.ruledBy = c.state.Rules.RuleNamed(name), c.state.Rules
 	}
@@ -110,7 +110,7 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 func (c *conn) option(args [][]byte, ttl *int64) int {
 	switch name := args[0]; {
 	case isWord(name, "BY") && len(args) > 2:
-		c.query.Keys = append(c.query.Keys, guard.Attribute{Name: string(args[1]), Value: string(args[2])})
+		c.query.Keys = append(c.query.Keys, ruleset.Attribute{Name: string(args[1]), Value: string(args[2])})
 		return 3
 	case isWord(name, "UNIT") && len(args) > 2:
 		n, ok := parseInt(args[2])
@@ -118,7 +118,7 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 			c.fail("ERR the amount of a UNIT is not an integer or out of range")
 			return 0
 		}
-		c.query.Costs = append(c.query.Costs, guard.Cost{Unit: string(args[1]), Amount: n})
+		c.query.Costs = append(c.query.Costs, ruleset.Cost{Unit: string(args[1]), Amount: n})
 		return 3
 	case isWord(name, "TTL") && ttl != nil && len(args) > 1:
 		return c.takeTTL(args[1], ttl)
@@ -142,8 +142,8 @@ func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 }
 
 // observe reports a decision to the observers.
-func (c *conn) observe(v *guard.Verdict, took time.Duration, peek bool) {
-	c.record = guard.Record{Verdict: *v, Key: c.query.Key, Cost: c.query.Cost, Client: c.query.Client, Peek: peek, Took: took}
+func (c *conn) observe(v *ruleset.Verdict, took time.Duration, peek bool) {
+	c.record = ruleset.Record{Verdict: *v, Key: c.query.Key, Cost: c.query.Cost, Client: c.query.Client, Peek: peek, Took: took}
 	c.srv.cfg.Observe(&c.record)
 }
 
@@ -161,10 +161,10 @@ func (c *conn) beginTiming() {
 }
 
 // took returns the time since the current commands arrived, for the first decision of a timed
-// round, and guard.Untimed otherwise.
+// round, and ruleset.Untimed otherwise.
 func (c *conn) took() time.Duration {
 	if !c.timing {
-		return guard.Untimed
+		return ruleset.Untimed
 	}
 	c.timing = false
 	return weir.Now().Sub(c.clock)
@@ -200,7 +200,7 @@ func roundUp(d, unit time.Duration) int64 {
 // failUndecided replies to a command for which no decision was made.
 func (c *conn) failUndecided(policy string, err error) {
 	var (
-		badQuery *guard.InputError
+		badQuery *ruleset.InputError
 		badLimit *ParamsError
 	)
 	switch {
@@ -210,9 +210,9 @@ func (c *conn) failUndecided(policy string, err error) {
 		c.fail("ERR " + optionOf(badQuery.Field) + " " + badQuery.Problem)
 	case errors.As(err, &badLimit), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
 		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
-	case errors.Is(err, guard.ErrTicket):
+	case errors.Is(err, ruleset.ErrTicket):
 		c.fail("ERR this is no reservation of this client: the id is what WEIR.RESERVE returned")
-	case errors.Is(err, guard.ErrGone):
+	case errors.Is(err, ruleset.ErrGone):
 		c.fail("ERR the reservation's policy does not exist any more, and with it nothing is held")
 	case c.srv.ctx.Err() != nil:
 		c.fail("ERR the daemon stops")

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Timeouts and buffer sizes.
@@ -54,15 +54,15 @@ type conn struct {
 	last     lastCommand
 	batch    *batch // checks that are decided together, or nil
 
-	state   *State      // the state for the commands of this round
-	ruled   *guard.Rule // the last rule that was looked up, in ruledBy
-	ruledBy *guard.Rules
+	state   *State        // the state for the commands of this round
+	ruled   *ruleset.Rule // the last rule that was looked up, in ruledBy
+	ruledBy *ruleset.Rules
 
 	// Buffers of the current command, reused by the next one.
-	query  guard.Query
-	record guard.Record
-	keys   [maxOptions]guard.Attribute
-	costs  [maxOptions]guard.Cost
+	query  ruleset.Query
+	record ruleset.Record
+	keys   [maxOptions]ruleset.Attribute
+	costs  [maxOptions]ruleset.Cost
 }
 
 func newConn(s *Server, nc net.Conn) *conn {

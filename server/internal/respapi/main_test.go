@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 
 // policies are "default", "slots", which only reservations can take, and "mixed", with
 // limits by address and in tokens.
-func policies() []guard.Policy {
+func policies() []ruleset.Policy {
 	second := weir.Every(time.Second)
-	return []guard.Policy{
-		{Name: "default", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
-		{Name: "tight", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Per: second}}}},
-		{Name: "slots", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
-		{Name: "mixed", Limits: []guard.Limit{
+	return []ruleset.Policy{
+		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
+		{Name: "tight", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Per: second}}}},
+		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "mixed", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 5, Per: second}},
 			{Limit: weir.Limit{Name: "per-ip", Rate: 3, Per: second}, By: "ip"},
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
@@ -51,10 +51,10 @@ type fixture struct {
 	state atomic.Pointer[State]
 
 	mu      sync.Mutex // guards the field below
-	records []guard.Record
+	records []ruleset.Record
 }
 
-func (f *fixture) observe(r *guard.Record) {
+func (f *fixture) observe(r *ruleset.Record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kept := *r
@@ -85,12 +85,12 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := guard.Compile(policies(), nil)
+	rules, err := ruleset.Compile(policies(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if f.Server != nil {
-		rules = f.cfg.Guard.Rules()
+		rules = f.cfg.Engine.Rules()
 	}
 	f.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
 }
@@ -99,7 +99,7 @@ func newFixture(t testing.TB, clients ...string) *fixture {
 	t.Helper()
 	f := &fixture{clock: apitest.NewClock()}
 	f.setClients(t, false, clients...)
-	g, err := guard.New(apitest.Table(t, f.clock.Now), f.state.Load().Rules)
+	g, err := ruleset.New(apitest.Table(t, f.clock.Now), f.state.Load().Rules)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +107,8 @@ func newFixture(t testing.TB, clients ...string) *fixture {
 		t.Fatal(err)
 	}
 	f.Server = New(Config{
-		Guard: g, State: f.state.Load, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Throttler: f.table,
-		ObserveAdmitted: func(*guard.Variant, int) bool { return false }, // each is kept
+		Engine: g, State: f.state.Load, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Throttler: f.table,
+		ObserveAdmitted: func(*ruleset.Variant, int) bool { return false }, // each is kept
 		Log:             slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
 	})
 	t.Cleanup(f.cancel)

@@ -3,9 +3,9 @@ package respapi
 import (
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // reserve answers WEIR.RESERVE.
@@ -15,7 +15,7 @@ func (c *conn) reserve(args [][]byte) {
 	if rule == nil || !c.parseQuery(args, &ttl) {
 		return
 	}
-	v, ticket, err := c.srv.cfg.Guard.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
+	v, ticket, err := c.srv.cfg.Engine.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
 	if err != nil {
 		c.failUndecided(rule.Name(), err)
 		return
@@ -34,7 +34,7 @@ func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millis
 
 // commit answers WEIR.COMMIT.
 func (c *conn) commit(args [][]byte) {
-	used := guard.Used{Costs: c.costs[:0]}
+	used := ruleset.Used{Costs: c.costs[:0]}
 	rest := args[2:]
 	if len(rest) > 0 && !isWord(rest[0], "UNIT") {
 		n, ok := parseInt(rest[0])
@@ -54,21 +54,21 @@ func (c *conn) commit(args [][]byte) {
 			c.fail("ERR the amount of a UNIT is not an integer or out of range")
 			return
 		}
-		used.Costs = append(used.Costs, guard.Cost{Unit: string(rest[1]), Amount: n})
+		used.Costs = append(used.Costs, ruleset.Cost{Unit: string(rest[1]), Amount: n})
 	}
 	c.settle(args[1], used)
 }
 
 // cancel answers WEIR.CANCEL.
-func (c *conn) cancel(args [][]byte) { c.settle(args[1], guard.Used{None: true}) }
+func (c *conn) cancel(args [][]byte) { c.settle(args[1], ruleset.Used{None: true}) }
 
-func (c *conn) settle(id []byte, used guard.Used) {
-	ticket, err := guard.ParseTicket(string(id), c.clientName())
+func (c *conn) settle(id []byte, used ruleset.Used) {
+	ticket, err := ruleset.ParseTicket(string(id), c.clientName())
 	if err != nil {
 		c.failUndecided("", err)
 		return
 	}
-	settled, err := c.srv.cfg.Guard.Settle(c.srv.ctx, ticket, used)
+	settled, err := c.srv.cfg.Engine.Settle(c.srv.ctx, ticket, used)
 	if err != nil {
 		c.failUndecided(ticket.Policy(), err)
 		return
@@ -83,12 +83,12 @@ func (c *conn) renew(args [][]byte) {
 	if len(args) > 2 && c.takeTTL(args[2], &ttl) == 0 {
 		return
 	}
-	ticket, err := guard.ParseTicket(string(args[1]), c.clientName())
+	ticket, err := ruleset.ParseTicket(string(args[1]), c.clientName())
 	if err != nil {
 		c.failUndecided("", err)
 		return
 	}
-	renewed, err := c.srv.cfg.Guard.Renew(c.srv.ctx, ticket, milliseconds(ttl))
+	renewed, err := c.srv.cfg.Engine.Renew(c.srv.ctx, ticket, milliseconds(ttl))
 	if err != nil {
 		c.failUndecided(ticket.Policy(), err)
 		return

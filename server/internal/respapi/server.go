@@ -9,26 +9,26 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Config is what New needs. All fields but Version and Idle are required.
 type Config struct {
-	Guard     *guard.Guard
+	Engine    *ruleset.Engine
 	State     func() *State // the current state; called once per round of commands
-	Observe   func(*guard.Record)
+	Observe   func(*ruleset.Record)
 	Throttler Throttler // for CL.THROTTLE
 	Log       *slog.Logger
 	Version   string // of the daemon, for INFO
 
 	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
 	// first.
-	ObserveEach func(items []guard.Item, verdicts []guard.Verdict, took time.Duration)
+	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
 
 	// ObserveAdmitted is Observe for n admitted decisions that were not timed. If each of them
 	// must be observed by itself, it does nothing and returns false.
-	ObserveAdmitted func(v *guard.Variant, n int) bool
+	ObserveAdmitted func(v *ruleset.Variant, n int) bool
 
 	// Idle is how long a connection may be idle. 0 means no limit; DefaultIdle is a good
 	// choice.
@@ -41,7 +41,7 @@ const DefaultIdle = 5 * time.Minute
 // State is the configuration that can change while the daemon runs. A State is immutable; a
 // change replaces it.
 type State struct {
-	Rules         *guard.Rules
+	Rules         *ruleset.Rules
 	Authenticator *identity.Authenticator
 }
 

@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 // includes reports whether key is in the share of keys for which policy is enforced.
 //

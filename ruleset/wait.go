@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 // wait makes the enforced charges as soon as they fit, within the query's MaxWait. A single
 // charge waits in the limiter's queue, in order; several charges are retried after RetryAfter,
 // in no order.
-func (g *Guard) wait(ctx context.Context, e *evaluation) (Verdict, error) {
+func (n *Engine) wait(ctx context.Context, e *evaluation) (Verdict, error) {
 	limited, cancel := context.WithTimeout(ctx, e.query.MaxWait)
 	defer cancel()
 	if e.enforced > 1 {
 		deadline, _ := limited.Deadline()
-		return g.retry(ctx, e, deadline)
+		return n.retry(ctx, e, deadline)
 	}
 	out := Verdict{Variant: e.variant, Limit: -1, Shadow: -1}
 	c := &e.charges[0]
-	d, err := g.limiter.Wait(limited, c.Policy, c.Key, c.Cost)
+	d, err := n.limiter.Wait(limited, c.Policy, c.Key, c.Cost)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return e.tooLate(ctx, g.limiter) // other requests took the capacity
+		return e.tooLate(ctx, n.limiter) // other requests took the capacity
 	}
 	if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
 		err = nil // here a refusal is a Verdict
@@ -43,11 +43,11 @@ func (e *evaluation) tooLate(ctx context.Context, l weir.Limiter) (Verdict, erro
 
 // retry retries all charges together until they fit. An attempt that is due exactly at the
 // deadline is made.
-func (g *Guard) retry(ctx context.Context, e *evaluation, deadline time.Time) (Verdict, error) {
+func (n *Engine) retry(ctx context.Context, e *evaluation, deadline time.Time) (Verdict, error) {
 	who := retrier{e.variant.rule.policy.Name, e.query.Key}
 	waits := false
 	for {
-		out, err := e.decide(ctx, g.limiter, weir.TakeAll)
+		out, err := e.decide(ctx, n.limiter, weir.TakeAll)
 		if err != nil || out.Allowed || out.Reason != weir.Exhausted || out.RetryAfter == weir.Never {
 			return out, err
 		}
@@ -56,11 +56,11 @@ func (g *Guard) retry(ctx context.Context, e *evaluation, deadline time.Time) (V
 			return out, nil
 		}
 		if !waits {
-			if !g.retries.add(who) {
+			if !n.retries.add(who) {
 				out.Reason = weir.QueueFull
 				return out, nil
 			}
-			defer g.retries.remove(who)
+			defer n.retries.remove(who)
 			waits = true
 		}
 		if err := sleep(ctx, out.RetryAfter); err != nil {

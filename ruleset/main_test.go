@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -77,7 +77,7 @@ func compile(t tester, previous *Rules, policies ...Policy) *Rules {
 	return rules
 }
 
-func newGuard(t tester, l weir.Limiter, policies ...Policy) *Guard {
+func newGuard(t tester, l weir.Limiter, policies ...Policy) *Engine {
 	t.Helper()
 	g, err := New(l, compile(t, nil, policies...))
 	if err != nil {
@@ -86,22 +86,22 @@ func newGuard(t tester, l weir.Limiter, policies ...Policy) *Guard {
 	return g
 }
 
-// frozen returns a guard whose clock stands still.
-func frozen(t tester, policies ...Policy) (*Guard, *clock) {
+// frozen returns an engine whose clock stands still.
+func frozen(t tester, policies ...Policy) (*Engine, *clock) {
 	t.Helper()
 	c := new(clock)
 	return newGuard(t, newTable(t, c), policies...), c
 }
 
 // set puts policies in force, compiled after those that are.
-func set(t tester, g *Guard, policies ...Policy) {
+func set(t tester, g *Engine, policies ...Policy) {
 	t.Helper()
 	if err := g.Set(ctx, compile(t, g.Rules(), policies...)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func check(t tester, g *Guard, policy string, q Query) Verdict {
+func check(t tester, g *Engine, policy string, q Query) Verdict {
 	t.Helper()
 	v, err := g.Check(ctx, g.Rules().Rule(policy), &q)
 	if err != nil {
@@ -111,7 +111,7 @@ func check(t tester, g *Guard, policy string, q Query) Verdict {
 }
 
 // wantAdmitted takes units one by one until one is refused.
-func wantAdmitted(t tester, g *Guard, policy string, q Query, want int) {
+func wantAdmitted(t tester, g *Engine, policy string, q Query, want int) {
 	t.Helper()
 	q.Cost = 1
 	for n := range want + 1 {

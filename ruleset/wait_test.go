@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func steady(name string) Limit {
 // callers try again.
 var kinds = []Policy{policy("p", steady("")), policy("p", steady(""), steady("i").by("ip"))}
 
-func bubble(t *testing.T, kind func(t *testing.T, g *Guard)) {
+func bubble(t *testing.T, kind func(t *testing.T, g *Engine)) {
 	for _, p := range kinds {
 		t.Run(fmt.Sprint(len(p.Limits)), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { kind(t, newGuard(t, newTable(t, nil), p)) })
@@ -37,7 +37,7 @@ func patient(key string, wait time.Duration) Query {
 }
 
 func TestWait(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Guard) {
+	bubble(t, func(t *testing.T, g *Engine) {
 		if v := check(t, g, "p", patient("a", time.Second)); !v.Allowed || v.Waited != 0 {
 			t.Errorf("there is room: %+v", v)
 		}
@@ -78,7 +78,7 @@ func TestWaitIsBounded(t *testing.T) {
 }
 
 func TestWaitEndsWithItsCaller(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Guard) {
+	bubble(t, func(t *testing.T, g *Engine) {
 		check(t, g, "p", patient("a", 0))
 		r, q := g.Rules().Rule("p"), patient("a", 5*time.Second)
 
@@ -143,7 +143,7 @@ func TestWaitInLine(t *testing.T) {
 
 // However many wait, nobody gets a unit too many, and there are only so many of one key.
 func TestManyWait(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Guard) {
+	bubble(t, func(t *testing.T, g *Engine) {
 		check(t, g, "p", patient("a", 0))
 		count := map[weir.Reason]int{}
 		var mu sync.Mutex
@@ -293,7 +293,7 @@ func TestRetry(t *testing.T) {
 
 // A wait sees the numbers that are set meanwhile.
 func TestSetReachesThoseWhoWait(t *testing.T) {
-	bubble(t, func(t *testing.T, g *Guard) {
+	bubble(t, func(t *testing.T, g *Engine) {
 		check(t, g, "p", patient("a", 0))
 		p := *g.Rules().Rule("p").Policy()
 		p.Limits = slices.Clone(p.Limits)

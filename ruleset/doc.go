@@ -1,13 +1,13 @@
-// Package guard evaluates requests against configured policies.
+// Package ruleset evaluates requests against configured policies.
 //
 // A [weir.Policy] is a set of limits that share a key and a cost. A configured policy is more
 // general: requests per second for each user, requests for each address, tokens per minute,
 // other limits for partners, a limit in shadow. A [Policy] describes all that, [Compile] turns
-// policies into [Rules], and a [Guard] decides requests by them:
+// policies into [Rules], and an [Engine] decides requests by them:
 //
-//	rules, err := guard.Compile(policies, nil)
-//	g, err := guard.New(limiter, rules)
-//	v, err := g.Check(ctx, g.Rules().Rule("api"), &guard.Query{Key: "alice", Cost: 1})
+//	rules, err := ruleset.Compile(policies, nil)
+//	g, err := ruleset.New(limiter, rules)
+//	v, err := engine.Check(ctx, engine.Rules().Rule("api"), &ruleset.Query{Key: "alice", Cost: 1})
 //	if !v.Allowed { … v.LimitedBy() … }
 //
 // # How a policy is charged
@@ -27,7 +27,7 @@
 // # Guarantees
 //
 //   - A request is decided by one version of the rules, however often they change.
-//   - [Guard.Set] changes limits and keeps the units in use, or fails and changes nothing.
+//   - [Engine.Set] changes limits and keeps the units in use, or fails and changes nothing.
 //   - A [Ticket] settles once, however often that is tried, and only for the client that
 //     reserved it.
 //   - Bad input is an [*InputError] and charges nothing.
@@ -35,4 +35,4 @@
 // # When not to use it
 //
 // A program with one limit needs [weir.New]; one with a limit for each user, a store.
-package guard
+package ruleset

@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"errors"
@@ -192,5 +192,5 @@ func (e *Error) Error() string {
 	if e.Limit >= 0 {
 		where += fmt.Sprintf(": limit %d", e.Limit+1)
 	}
-	return fmt.Sprintf("guard: %s: %s: %s", where, e.Field, e.Problem)
+	return fmt.Sprintf("ruleset: %s: %s: %s", where, e.Field, e.Problem)
 }

@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -19,15 +19,15 @@ import (
 func TestNewNeedsAll(t *testing.T) {
 	rules := compile(t, nil, policy("p", perHour("", 1)))
 	if _, err := New(nil, rules); err == nil {
-		t.Error("a guard without a limiter")
+		t.Error("an engine without a limiter")
 	}
 	if _, err := New(newTable(t, nil), nil); err == nil {
-		t.Error("a guard without rules")
+		t.Error("an engine without rules")
 	}
 }
 
 // use charges alice, from one address, with so many units of each kind.
-func use(t tester, g *Guard, n int64) {
+func use(t tester, g *Engine, n int64) {
 	t.Helper()
 	q := Query{Key: "alice", Cost: n, Keys: []Attribute{ip("1")}}
 	if v := check(t, g, "p", q); !v.Allowed {

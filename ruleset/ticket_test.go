@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func llm(rate int64) Policy {
 	return policy("llm", perHour("", rate), perHour("i", rate).by("ip"), perHour("t", 100*rate).in("tokens"))
 }
 
-func reserve(t tester, g *Guard, policy string, q Query, ttl time.Duration) *Ticket {
+func reserve(t tester, g *Engine, policy string, q Query, ttl time.Duration) *Ticket {
 	t.Helper()
 	v, ticket, err := g.Reserve(ctx, g.Rules().Rule(policy), &q, ttl)
 	if err != nil || !v.Allowed || ticket == nil {
@@ -34,7 +34,7 @@ func reserve(t tester, g *Guard, policy string, q Query, ttl time.Duration) *Tic
 	return ticket
 }
 
-func settle(t tester, g *Guard, ticket *Ticket, used Used) weir.Settled {
+func settle(t tester, g *Engine, ticket *Ticket, used Used) weir.Settled {
 	t.Helper()
 	out, err := g.Settle(ctx, ticket, used)
 	if err != nil {
@@ -48,7 +48,7 @@ func ask(requests, tokens int64) Query {
 }
 
 // left returns what is left of each group.
-func left(t tester, g *Guard, policy string, q Query) (list []int64) {
+func left(t tester, g *Engine, policy string, q Query) (list []int64) {
 	t.Helper()
 	_, statuses, err := g.Inspect(ctx, g.Rules().Rule(policy), &q)
 	if err != nil {

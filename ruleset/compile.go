@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"errors"
@@ -254,46 +254,19 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 //
 // A limiter that has replaced a policy's old limits with new ones does so for every later charge
 // with the old limits. An override may have the limits that its policy had before, and must not
-// be replaced. So policies and overrides must differ for the limiter: policies are GCRA and
-// overrides are token buckets, which are two names of one algorithm. Groups with other algorithms
-// have no second name, and are not protected. A group that an override does not change is the
-// policy's.
+// be replaced, so it is marked as one. A group that an override does not change is the policy's.
 func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit) *weir.Policy {
-	algorithm := weir.GCRA
-	if v.override != nil {
-		if g := v.rule.base.group(name); g != nil && slices.EqualFunc(g.policy.Limits(), limits, sameLimit) {
-			return g.policy
-		}
-		algorithm = weir.TokenBucket
-	}
-	for i, l := range limits {
-		if isBucket(l) {
-			limits[i].Algorithm = algorithm
-		}
-	}
 	p, err := weir.NewPolicy(name, limits...)
 	c.complainOf(at, err)
+	if err == nil && v.override != nil {
+		base := v.rule.base.group(name)
+		if base != nil && slices.Equal(base.policy.Limits(), p.Limits()) {
+			return base.policy
+		}
+		p, err = storeapi.Override(p, limits...)
+		c.complainOf(at, err)
+	}
 	return c.known(v, p)
-}
-
-// sameLimit reports whether a limit of a policy is l, apart from defaults and the two names of
-// GCRA.
-func sameLimit(of, l weir.Limit) bool {
-	if l.Burst == 0 {
-		l.Burst = l.Rate
-	}
-	if l.Algorithm == weir.Auto && !isBucket(l) {
-		l.Algorithm = weir.FixedWindow
-	}
-	if isBucket(l) && isBucket(of) {
-		l.Algorithm = of.Algorithm
-	}
-	return l == of
-}
-
-// isBucket reports whether a limit is GCRA, by any of its names.
-func isBucket(l weir.Limit) bool {
-	return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket || l.Algorithm == weir.Auto && !isCalendar(l.Per)
 }
 
 // gather appends the groups of the limits with a mode.

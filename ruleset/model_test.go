@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"fmt"
@@ -119,7 +119,7 @@ func wantPlace(t *rapid.T, what string, v *Verdict, place int, want []int, limit
 	}
 }
 
-// Several groups, several modes, random costs: a guard decides as the model does, and
+// Several groups, several modes, random costs: an engine decides as the model does, and
 // after every step it has charged what the model has.
 func TestGuardIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -218,8 +218,8 @@ func (m *model) compare(t *rapid.T, v Verdict, refused, shadow []int) {
 	wantPlace(t, "shadow", &v, v.Shadow, shadow, m.limits)
 }
 
-// compareStatus compares the guard's status of every group with the model's.
-func (m *model) compareStatus(t *rapid.T, g *Guard, rule *Rule, q *Query) {
+// compareStatus compares the engine's status of every group with the model's.
+func (m *model) compareStatus(t *rapid.T, g *Engine, rule *Rule, q *Query) {
 	t.Helper()
 	v, list, err := g.Inspect(ctx, rule, q)
 	if err != nil || len(list) != len(v.groups) {
@@ -238,7 +238,7 @@ func (m *model) compareStatus(t *rapid.T, g *Guard, rule *Rule, q *Query) {
 }
 
 // all checks some queries, of which all or none are charged.
-func (m *model) all(t *rapid.T, g *Guard, rule *Rule) {
+func (m *model) all(t *rapid.T, g *Engine, rule *Rule) {
 	items := make([]Item, rapid.IntRange(1, 3).Draw(t, "items"))
 	queries := make([]*Query, len(items))
 	for i := range items {
@@ -287,7 +287,7 @@ func TestShadowIsEnforcement(t *testing.T) {
 		enforced := policy("p", limits...)
 		inShadow, left := enforced, enforced
 		inShadow.Mode, left.Rollout = Shadow, 1
-		guards := []*Guard{newGuard(t, newTable(t, c), enforced), newGuard(t, newTable(t, c), inShadow), newGuard(t, newTable(t, c), left)}
+		guards := []*Engine{newGuard(t, newTable(t, c), enforced), newGuard(t, newTable(t, c), inShadow), newGuard(t, newTable(t, c), left)}
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			c.pass(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passes")))
 			q := drawQuery(t, limits)

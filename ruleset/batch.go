@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -29,9 +29,9 @@ func (e *ItemError) Unwrap() error { return e.Err }
 // CheckEach checks several queries independently. Those that are one charge are decided by one
 // call to the limiter, after the others. An error other than *ItemError means that some may have
 // been charged.
-func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
+func (n *Engine) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
 	out := make([]Verdict, len(items))
-	if err := g.CheckEachInto(ctx, items, out); err != nil {
+	if err := n.CheckEachInto(ctx, items, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -39,7 +39,7 @@ func (g *Guard) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) 
 
 // CheckEachInto is CheckEach that writes the verdicts to out, which has the length of items. After
 // an error, out is undefined.
-func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) error {
+func (n *Engine) CheckEachInto(ctx context.Context, items []Item, out []Verdict) error {
 	w := eachWorks.Get().(*eachWork)
 	defer w.free()
 	if err := w.sort(items, out); err != nil {
@@ -47,14 +47,14 @@ func (g *Guard) CheckEachInto(ctx context.Context, items []Item, out []Verdict) 
 	}
 	for _, o := range w.others {
 		var err error
-		if out[o.place], err = g.checkItem(ctx, o.evaluation, items[o.place].Peek); err != nil {
+		if out[o.place], err = n.checkItem(ctx, o.evaluation, items[o.place].Peek); err != nil {
 			return err
 		}
 	}
 	if len(w.places) == 0 {
 		return nil
 	}
-	if err := g.limiter.Do(ctx, &w.together); err != nil {
+	if err := n.limiter.Do(ctx, &w.together); err != nil {
 		return err
 	}
 	for at, i := range w.places {
@@ -121,21 +121,21 @@ func (q *Query) plain(v *Variant) bool {
 	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0
 }
 
-func (g *Guard) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
+func (n *Engine) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
 	op := weir.TakeAll
 	if peek {
 		op = weir.PeekEach
 	}
-	out, err := e.decide(ctx, g.limiter, op)
+	out, err := e.decide(ctx, n.limiter, op)
 	if err == nil && out.Allowed {
-		e.shadow(ctx, g.limiter, op, &out)
+		e.shadow(ctx, n.limiter, op, &out)
 	}
 	return out, err
 }
 
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is
 // Allowed, and those with Reason weir.NotCharged are of queries that would have fitted.
-func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
+func (n *Engine) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 	for i := range items {
 		if items[i].Peek {
 			return nil, &ItemError{i, &InputError{"peek", "cannot be used in a batch that is charged as a whole"}}
@@ -151,7 +151,7 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 		b.Charges = append(b.Charges, e.charges[:e.enforced]...)
 	}
 	if len(b.Charges) > 0 {
-		if err := g.limiter.Do(ctx, &b); err != nil {
+		if err := n.limiter.Do(ctx, &b); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +165,7 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 		}
 		rest = rest[e.enforced:]
 		if allowed {
-			e.shadow(ctx, g.limiter, weir.TakeAll, &out[i])
+			e.shadow(ctx, n.limiter, weir.TakeAll, &out[i])
 		}
 	}
 	return out, nil
@@ -174,7 +174,7 @@ func (g *Guard) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
 // DebitEach charges several queries whether they fit or not, for units that were used already.
 // Every Verdict is Allowed and has the status of the tightest limit. An error other than
 // *ItemError means that some may have been charged.
-func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) {
+func (n *Engine) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) {
 	for i := range items {
 		if items[i].Peek {
 			return nil, &ItemError{i, &InputError{"peek", "cannot be used for units that were used already"}}
@@ -191,7 +191,7 @@ func (g *Guard) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) 
 		b.Charges = append(b.Charges, e.charges...)
 	}
 	if len(b.Charges) > 0 {
-		if err := g.limiter.Do(ctx, &b); err != nil {
+		if err := n.limiter.Do(ctx, &b); err != nil {
 			return nil, err
 		}
 	}

@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"errors"
@@ -127,9 +127,9 @@ func TestErrorsSayWhere(t *testing.T) {
 		err  Error
 		want string
 	}{
-		{Error{Policy: "api", Limit: -1, Field: "name", Problem: "is taken"}, `guard: policy "api": name: is taken`},
-		{Error{Policy: "api", Limit: 1, Field: "rate", Problem: "0 is none"}, `guard: policy "api": limit 2: rate: 0 is none`},
-		{Error{Policy: "a\nb", Override: "k\x00", Limit: 0, Field: "by", Problem: "no"}, `guard: policy "a\nb": override "k\x00": limit 1: by: no`},
+		{Error{Policy: "api", Limit: -1, Field: "name", Problem: "is taken"}, `ruleset: policy "api": name: is taken`},
+		{Error{Policy: "api", Limit: 1, Field: "rate", Problem: "0 is none"}, `ruleset: policy "api": limit 2: rate: 0 is none`},
+		{Error{Policy: "a\nb", Override: "k\x00", Limit: 0, Field: "by", Problem: "no"}, `ruleset: policy "a\nb": override "k\x00": limit 1: by: no`},
 	}
 	for _, tt := range tests {
 		if got := tt.err.Error(); got != tt.want {

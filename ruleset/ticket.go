@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -36,16 +36,16 @@ type ticketCharge struct {
 // Errors of Settle and Renew.
 var (
 	// ErrTicket means that a text is not a ticket, or belongs to another client.
-	ErrTicket = errors.New("guard: this is no reservation of this client")
+	ErrTicket = errors.New("ruleset: this is no reservation of this client")
 
 	// ErrGone means that the ticket's policy does not exist any more.
-	ErrGone = errors.New("guard: the reservation's policy does not exist any more")
+	ErrGone = errors.New("ruleset: the reservation's policy does not exist any more")
 )
 
 // Reserve charges a query if it fits the rule, and holds the units for ttl, which may be 0 for
 // weir.DefaultTTL. A reservation that is not settled by then counts as fully used. The ticket is
 // nil if the query was refused.
-func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
+func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
 	if len(q.Client) > weir.MaxKeyBytes {
 		return Verdict{}, nil, &InputError{"client", fmt.Sprintf("has %d bytes: at most %d fit", len(q.Client), weir.MaxKeyBytes)}
 	}
@@ -59,7 +59,7 @@ func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duratio
 	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
-		if err := g.limiter.Do(ctx, b); err != nil {
+		if err := n.limiter.Do(ctx, b); err != nil {
 			return out, nil, err
 		}
 		i := b.Worst()
@@ -71,7 +71,7 @@ func (g *Guard) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duratio
 	}
 	if e.enforced < len(e.groups) {
 		b := e.reserve(e.enforced, len(e.groups), ttl)
-		if e.shadowPart(ctx, g.limiter, b, &out) {
+		if e.shadowPart(ctx, n.limiter, b, &out) {
 			t.add(b)
 		}
 	}
@@ -106,8 +106,8 @@ type Used struct {
 // Settle ends a reservation: unused units are refunded exactly, and units beyond the reservation
 // are debited. To settle again changes nothing and, on this node and for a while, returns the
 // first result.
-func (g *Guard) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
-	b, groups, err := g.ticketBatch(weir.Settle, t)
+func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
+	b, groups, err := n.ticketBatch(weir.Settle, t)
 	if err != nil {
 		return weir.Settled{}, err
 	}
@@ -116,11 +116,11 @@ func (g *Guard) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled,
 			return weir.Settled{}, err
 		}
 	}
-	return g.settled.once(t.id, func() (out weir.Settled, err error) {
+	return n.settled.once(t.id, func() (out weir.Settled, err error) {
 		if len(b.Charges) == 0 {
 			return out, nil
 		}
-		if err := g.limiter.Do(ctx, b); err != nil {
+		if err := n.limiter.Do(ctx, b); err != nil {
 			return out, err
 		}
 		for _, s := range b.Settled {
@@ -152,16 +152,16 @@ func (u Used) of(g *group, reserved int64) (int64, error) {
 
 // Renew moves a reservation's expiry to ttl from now. It returns false if the reservation
 // is over.
-func (g *Guard) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, error) {
-	b, _, err := g.ticketBatch(weir.Renew, t)
+func (n *Engine) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, error) {
+	b, _, err := n.ticketBatch(weir.Renew, t)
 	if err != nil {
 		return false, err
 	}
-	if _, over := g.settled.find(t.id); over || len(b.Charges) == 0 {
+	if _, over := n.settled.find(t.id); over || len(b.Charges) == 0 {
 		return !over, nil
 	}
 	b.TTL = ttl
-	if err := g.limiter.Do(ctx, b); err != nil {
+	if err := n.limiter.Do(ctx, b); err != nil {
 		return false, err
 	}
 	return b.Allowed(), nil
@@ -169,8 +169,8 @@ func (g *Guard) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, 
 
 // ticketBatch makes a batch of a ticket's charges, without those of groups that were removed from
 // the policy. It returns ErrGone if none is left.
-func (g *Guard) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
-	r := g.Rules().Rule(t.policy)
+func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
+	r := n.Rules().Rule(t.policy)
 	if r == nil {
 		return nil, nil, ErrGone
 	}

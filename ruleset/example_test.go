@@ -1,4 +1,4 @@
-package guard_test
+package ruleset_test
 
 import (
 	"context"
@@ -6,18 +6,18 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
 func ExampleNew() {
-	rules, err := guard.Compile([]guard.Policy{{
+	rules, err := ruleset.Compile([]ruleset.Policy{{
 		Name: "api",
-		Limits: []guard.Limit{
+		Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 2, Per: weir.Every(time.Hour)}},
 			{Limit: weir.Limit{Name: "address", Rate: 100, Per: weir.Every(time.Hour)}, By: "ip"},
 		},
-		Overrides: []guard.Override{{Key: "partner-*", Limits: []guard.Limit{{Limit: weir.Limit{Rate: 50, Per: weir.Every(time.Hour)}}}}},
+		Overrides: []ruleset.Override{{Key: "partner-*", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 50, Per: weir.Every(time.Hour)}}}}},
 	}}, nil)
 	if err != nil {
 		panic(err)
@@ -26,13 +26,13 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	g, err := guard.New(table, rules)
+	g, err := ruleset.New(table, rules)
 	if err != nil {
 		panic(err)
 	}
 	for _, key := range []string{"alice", "alice", "alice", "partner-7"} {
-		v, err := g.Check(context.Background(), g.Rules().Rule("api"), &guard.Query{
-			Key: key, Cost: 1, Keys: []guard.Attribute{{Name: "ip", Value: "192.0.2.1"}},
+		v, err := g.Check(context.Background(), g.Rules().Rule("api"), &ruleset.Query{
+			Key: key, Cost: 1, Keys: []ruleset.Attribute{{Name: "ip", Value: "192.0.2.1"}},
 		})
 		if err != nil {
 			panic(err)
@@ -46,23 +46,23 @@ func ExampleNew() {
 	// partner-7: true, 49 remain, limited by ""
 }
 
-func ExampleGuard_Reserve() {
-	rules, _ := guard.Compile([]guard.Policy{{
+func ExampleEngine_Reserve() {
+	rules, _ := ruleset.Compile([]ruleset.Policy{{
 		Name:   "llm",
-		Limits: []guard.Limit{{Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}, Unit: "tokens"}},
+		Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}, Unit: "tokens"}},
 	}}, nil)
 	table, _ := memstore.New(memstore.Config{})
-	g, _ := guard.New(table, rules)
+	g, _ := ruleset.New(table, rules)
 	ctx := context.Background()
 
-	v, ticket, err := g.Reserve(ctx, rules.Rule("llm"), &guard.Query{Key: "alice", Client: "chat", Costs: []guard.Cost{{Unit: "tokens", Amount: 800}}}, time.Minute)
+	v, ticket, err := g.Reserve(ctx, rules.Rule("llm"), &ruleset.Query{Key: "alice", Client: "chat", Costs: []ruleset.Cost{{Unit: "tokens", Amount: 800}}}, time.Minute)
 	fmt.Println(v.Allowed, v.Remaining, err)
 
-	ticket, err = guard.ParseTicket(ticket.String(), "chat") // it may have been elsewhere
+	ticket, err = ruleset.ParseTicket(ticket.String(), "chat") // it may have been elsewhere
 	if err != nil {
 		panic(err)
 	}
-	settled, err := g.Settle(ctx, ticket, guard.Used{Costs: []guard.Cost{{Unit: "tokens", Amount: 300}}})
+	settled, err := g.Settle(ctx, ticket, ruleset.Used{Costs: []ruleset.Cost{{Unit: "tokens", Amount: 300}}})
 	fmt.Println(settled.Refunded, err)
 	// Output:
 	// true 200 <nil>

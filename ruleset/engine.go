@@ -1,4 +1,4 @@
-package guard
+package ruleset
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/weirlimit/weir/queue"
 )
 
-// Guard decides requests by rules. Make one with New. All methods may be called by any number
+// Engine decides requests by rules. Make one with New. All methods may be called by any number
 // of goroutines.
-type Guard struct {
+type Engine struct {
 	limiter *queue.Queue // set by New, like the next field
 	settled *settled
 
@@ -27,56 +27,56 @@ type Guard struct {
 	applied map[string]*weir.Policy // the policies that are in force in the limiter, by name, including those of removed groups
 }
 
-// New returns a Guard that charges l.
-func New(l weir.Limiter, rules *Rules) (*Guard, error) {
+// New returns an Engine that charges l.
+func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 	if l == nil || rules == nil {
-		return nil, errors.New("guard: a limiter and rules are needed")
+		return nil, errors.New("ruleset: a limiter and rules are needed")
 	}
 	q, err := queue.New(l, queue.Config{})
 	if err != nil {
 		return nil, err
 	}
-	g := &Guard{limiter: q, settled: newSettled(), applied: map[string]*weir.Policy{}}
-	g.setLocked(rules)
-	return g, nil
+	n := &Engine{limiter: q, settled: newSettled(), applied: map[string]*weir.Policy{}}
+	n.setLocked(rules)
+	return n, nil
 }
 
-// setLocked replaces the rules, whose policies the limiter has applied. It requires g.mu, except
+// setLocked replaces the rules, whose policies the limiter has applied. It requires n.mu, except
 // in New.
-func (g *Guard) setLocked(rules *Rules) {
+func (n *Engine) setLocked(rules *Rules) {
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			p := r.base.groups[i].policy
-			g.applied[p.Name()] = p
+			n.applied[p.Name()] = p
 		}
 	}
-	g.rules.Store(rules)
+	n.rules.Store(rules)
 }
 
 // Rules returns the rules that are in force. A request should load them once.
-func (g *Guard) Rules() *Rules { return g.rules.Load() }
+func (n *Engine) Rules() *Rules { return n.rules.Load() }
 
 // Waiting returns the number of requests that wait for capacity.
-func (g *Guard) Waiting() int { return g.limiter.Waiting() + g.retries.len() }
+func (n *Engine) Waiting() int { return n.limiter.Waiting() + n.retries.len() }
 
 // Set replaces the rules. Every key's units in use are kept. If the limiter fails to apply a
 // changed policy, the rules stay as they are. Policies change one after the other: a concurrent
 // request may be decided by some new limits and some old ones.
-func (g *Guard) Set(ctx context.Context, rules *Rules) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	changes := g.changesLocked(rules)
+func (n *Engine) Set(ctx context.Context, rules *Rules) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	changes := n.changesLocked(rules)
 	for i, c := range changes {
-		err := g.limiter.Set(ctx, c.Old, c.New)
+		err := n.limiter.Set(ctx, c.Old, c.New)
 		if err == nil {
 			continue
 		}
 		if errors.Is(err, weir.ErrUnknown) {
 			i++ // the limiter may have applied it
 		}
-		return errors.Join(fmt.Errorf("guard: policy %q: %w", c.New.Name(), err), g.undo(ctx, changes[:i]))
+		return errors.Join(fmt.Errorf("ruleset: policy %q: %w", c.New.Name(), err), n.undo(ctx, changes[:i]))
 	}
-	g.setLocked(rules)
+	n.setLocked(rules)
 	return nil
 }
 
@@ -85,12 +85,12 @@ type change struct{ Old, New *weir.Policy }
 
 // changesLocked returns the policies that the limiter must change for rules. The limiter keeps
 // the last limits of a removed group, so a group that is added again is compared with those.
-func (g *Guard) changesLocked(rules *Rules) []change {
+func (n *Engine) changesLocked(rules *Rules) []change {
 	var list []change
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			p := r.base.groups[i].policy
-			if old := g.applied[p.Name()]; old != nil && !old.Same(p) {
+			if old := n.applied[p.Name()]; old != nil && !old.Same(p) {
 				list = append(list, change{Old: old, New: p})
 			}
 		}
@@ -102,12 +102,12 @@ func (g *Guard) changesLocked(rules *Rules) []change {
 const undoWithin = 5 * time.Second
 
 // undo reverts changes, the last one first, even if ctx has ended.
-func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
+func (n *Engine) undo(ctx context.Context, changes []change) (problems error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoWithin)
 	defer cancel()
 	for i := len(changes) - 1; i >= 0; i-- {
-		if err := g.limiter.Set(ctx, changes[i].New, changes[i].Old); err != nil {
-			problems = errors.Join(problems, fmt.Errorf("guard: policy %q: cannot be reverted: %w", changes[i].New.Name(), err))
+		if err := n.limiter.Set(ctx, changes[i].New, changes[i].Old); err != nil {
+			problems = errors.Join(problems, fmt.Errorf("ruleset: policy %q: cannot be reverted: %w", changes[i].New.Name(), err))
 		}
 	}
 	return problems
@@ -115,13 +115,13 @@ func (g *Guard) undo(ctx context.Context, changes []change) (problems error) {
 
 // Check charges a query if it fits the rule, and nothing otherwise. An error means bad input
 // (*InputError, weir.ErrInvalid) or that no decision could be made.
-func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
+func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	v := r.variant(q.Key)
 	if !q.plain(v) {
-		return g.checkAll(ctx, v, q)
+		return n.checkAll(ctx, v, q)
 	}
 	out := Verdict{Variant: v, Shadow: -1}
-	d, err := g.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
+	d, err := n.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
 	if err != nil {
 		return out, err
 	}
@@ -130,40 +130,40 @@ func (g *Guard) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 }
 
 // Peek returns the decision of Check without charging.
-func (g *Guard) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
+func (n *Engine) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	e, err := newEvaluation(r.variant(q.Key), q)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer e.free()
-	out, err := e.decide(ctx, g.limiter, weir.PeekEach)
+	out, err := e.decide(ctx, n.limiter, weir.PeekEach)
 	if err == nil && out.Allowed {
-		e.shadow(ctx, g.limiter, weir.PeekEach, &out)
+		e.shadow(ctx, n.limiter, weir.PeekEach, &out)
 	}
 	return out, err
 }
 
 // checkAll is Check for a query with several charges or with MaxWait.
-func (g *Guard) checkAll(ctx context.Context, v *Variant, q *Query) (Verdict, error) {
+func (n *Engine) checkAll(ctx context.Context, v *Variant, q *Query) (Verdict, error) {
 	e, err := newEvaluation(v, q)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer e.free()
-	out, err := g.take(ctx, e)
+	out, err := n.take(ctx, e)
 	if err == nil && out.Allowed {
-		e.shadow(ctx, g.limiter, weir.TakeAll, &out)
+		e.shadow(ctx, n.limiter, weir.TakeAll, &out)
 	}
 	return out, err
 }
 
 // take makes the enforced charges, and waits up to MaxWait.
-func (g *Guard) take(ctx context.Context, e *evaluation) (Verdict, error) {
+func (n *Engine) take(ctx context.Context, e *evaluation) (Verdict, error) {
 	if e.query.MaxWait == 0 || e.enforced == 0 {
-		return e.decide(ctx, g.limiter, weir.TakeAll)
+		return e.decide(ctx, n.limiter, weir.TakeAll)
 	}
 	began := time.Now()
-	out, err := g.wait(ctx, e)
+	out, err := n.wait(ctx, e)
 	if out.Waited = time.Since(began); out.Waited < time.Millisecond {
 		out.Waited = 0 // the duration of the calls, without waiting
 	}
@@ -172,13 +172,13 @@ func (g *Guard) take(ctx context.Context, e *evaluation) (Verdict, error) {
 
 // Reset sets the usage of the query's keys to zero, in all groups of the rule. Open reservations
 // stay. Cost is ignored.
-func (g *Guard) Reset(ctx context.Context, r *Rule, q *Query) error {
+func (n *Engine) Reset(ctx context.Context, r *Rule, q *Query) error {
 	e, err := newEvaluation(r.variant(q.Key), q)
 	if err != nil {
 		return err
 	}
 	defer e.free()
-	return g.limiter.Do(ctx, e.part(weir.ResetEach, 0, len(e.charges)))
+	return n.limiter.Do(ctx, e.part(weir.ResetEach, 0, len(e.charges)))
 }
 
 // LimitStatus is the state of one limit for a key.
@@ -192,7 +192,7 @@ type LimitStatus struct {
 
 // Inspect returns the status of the tightest limit of each group for a query. It ignores the
 // cost and changes nothing. Groups by attributes that the query lacks are left out.
-func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
+func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
 	v := r.variant(q.Key)
 	b := weir.Batch{Op: weir.PeekEach}
 	var groups []*group
@@ -204,7 +204,7 @@ func (g *Guard) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Lim
 		groups = append(groups, &v.groups[i])
 		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].policy, Key: key})
 	}
-	if err := g.limiter.Do(ctx, &b); err != nil {
+	if err := n.limiter.Do(ctx, &b); err != nil {
 		return v, nil, err
 	}
 	list := make([]LimitStatus, len(groups))
