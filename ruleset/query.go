@@ -10,28 +10,39 @@ import (
 
 // Query describes a request for a decision.
 type Query struct {
-	// Key is the rate-limit key, for example "alice".
+	// Key is the rate-limit key, for example "alice". "" means that there is none: then all
+	// limits must be by attributes.
 	Key string
 
-	// NoKey means that there is no key. Then all limits must be by attributes.
-	NoKey bool
-
-	// Keys are the values of attributes. Of two with the same name, the first is used.
-	// Attributes that no limit is by are ignored.
+	// Keys are the values of attributes. Of two with the same name, the first is used. An
+	// empty value counts as missing. Attributes that no limit is by are ignored.
 	Keys []Attribute
 
-	// Cost is the cost in requests.
+	// Cost is the cost as a plain number. Its unit is requests if the policy counts
+	// requests, else the only unit that the policy counts. If the policy counts several
+	// others, a plain number other than 0 is an error.
 	Cost int64
 
-	// Costs are the costs in other units. The cost in a unit that is not listed is 0.
+	// Implied means that the caller gave no plain number, and Cost is the default. Beside
+	// Costs it is charged only if the policy counts requests.
+	Implied bool
+
+	// Costs are the costs in units by their names. The policy must count each of them.
 	Costs []Cost
 
 	// MaxWait is how long the request may wait for capacity. The default is not to wait. It
 	// has no effect on Peek and Reserve.
 	MaxWait time.Duration
 
-	// Client is the client to which tickets belong.
+	// Shadow asks for Verdict.ShadowRefusals.
+	Shadow bool
+
+	// Client is the client to which tickets belong, and whose share of waiting requests and
+	// open reservations is used.
 	Client string
+
+	// Alone means that there are no other clients: then the share is all.
+	Alone bool
 }
 
 // Attribute is a property of a request by which it can be limited.
@@ -57,13 +68,13 @@ func (e *InputError) Error() string { return fmt.Sprintf("%q %s", e.Field, e.Pro
 // keyOf returns the key of a group's charge.
 func (q *Query) keyOf(g *group) (string, error) {
 	if g.by == "" {
-		if q.NoKey {
+		if q.Key == "" {
 			return "", &InputError{"key", "is missing: the rate-limit key, such as a user's name"}
 		}
 		return q.Key, nil
 	}
 	for i := range q.Keys {
-		if q.Keys[i].Name == g.by {
+		if q.Keys[i].Name == g.by && q.Keys[i].Value != "" {
 			return q.Keys[i].Value, nil
 		}
 	}
@@ -71,28 +82,34 @@ func (q *Query) keyOf(g *group) (string, error) {
 }
 
 // costOf returns the cost in a group's unit.
-func (q *Query) costOf(g *group) int64 {
-	if g.unit == Requests {
-		return q.Cost
-	}
+func (q *Query) costOf(r *Rule, g *group) int64 {
 	for i := range q.Costs {
 		if q.Costs[i].Unit == g.unit {
 			return q.Costs[i].Amount
 		}
 	}
-	return 0
+	if g.unit != r.plainUnit() || !q.isPlain() && g.unit != Requests {
+		return 0
+	}
+	return q.Cost
 }
 
-// check returns an error if the query is invalid for v.
-func (q *Query) check(v *Variant) error {
-	for i, c := range q.Costs {
-		switch {
-		case c.Unit == Requests:
-			return &InputError{"cost", fmt.Sprintf("has the unit %q among the others", Requests)}
-		case c.Unit == "" || !v.counts(c.Unit):
-			return &InputError{"cost", fmt.Sprintf("has the unit %q, which no limit of the policy counts", c.Unit)}
-		case slices.ContainsFunc(q.Costs[:i], func(o Cost) bool { return o.Unit == c.Unit }):
-			return &InputError{"cost", fmt.Sprintf("has the unit %q twice", c.Unit)}
+// isPlain reports whether the plain number is a cost in the policy's plain unit, whatever that
+// is. Otherwise it is the default beside other costs.
+func (q *Query) isPlain() bool { return !q.Implied || len(q.Costs) == 0 }
+
+// check returns an error if the query is invalid for a rule.
+func (q *Query) check(r *Rule) error {
+	if err := checkUnits("cost", q.Costs, r); err != nil {
+		return err
+	}
+	if q.Cost != 0 && q.isPlain() {
+		unit := r.plainUnit()
+		if unit == "" {
+			return r.plainError("cost")
+		}
+		if slices.ContainsFunc(q.Costs, func(c Cost) bool { return c.Unit == unit }) {
+			return &InputError{"cost", fmt.Sprintf("is in %q as a plain number, and has that unit besides", unit)}
 		}
 	}
 	if q.MaxWait < 0 || q.MaxWait > MaxWait {
@@ -101,14 +118,17 @@ func (q *Query) check(v *Variant) error {
 	return nil
 }
 
-// counts reports whether a limit counts a unit.
-func (v *Variant) counts(unit string) bool {
-	for i := range v.rule.policy.Limits { // including those that are off
-		if v.rule.policy.Limits[i].Unit == unit {
-			return true
+// checkUnits returns an error if a rule does not count a unit, or if a unit is listed twice.
+func checkUnits(field string, costs []Cost, r *Rule) error {
+	for i, c := range costs {
+		switch {
+		case !slices.Contains(r.units, c.Unit):
+			return &InputError{field, fmt.Sprintf("has the unit %q, which no limit of the policy counts; it counts %s", c.Unit, r.unitNames())}
+		case slices.ContainsFunc(costs[:i], func(o Cost) bool { return o.Unit == c.Unit }):
+			return &InputError{field, fmt.Sprintf("has the unit %q twice", c.Unit)}
 		}
 	}
-	return false
+	return nil
 }
 
 // Verdict is the decision on a query.
@@ -123,10 +143,21 @@ type Verdict struct {
 	Limit int
 
 	// Shadow is the index of the limit in shadow that would have refused, -1 if none would.
+	// It is for operators: callers must not be able to tell a policy in shadow from none.
 	Shadow int
+
+	// ShadowRefusals are all limits in shadow that would have refused, if the query asked for
+	// them.
+	ShadowRefusals []ShadowRefusal
 
 	// Waited is how long the request waited for capacity.
 	Waited time.Duration
+}
+
+// A ShadowRefusal is what a limit in shadow would have decided.
+type ShadowRefusal struct {
+	weir.Decision
+	Limit int // its index in Variant.Limits, -1 if it is unknown
 }
 
 // Policy returns the policy's name.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -62,6 +63,7 @@ type Rule struct {
 	exact    map[string]*Variant // the last for each key; nil if there are no overrides, like the next two
 	prefixes map[string]*Variant // the last for each prefix
 	lengths  []int               // of the prefixes, the longest first
+	units    []string            // what the limits count, also those that are off; Requests first
 }
 
 // Name returns the policy's name.
@@ -69,6 +71,29 @@ func (r *Rule) Name() string { return r.policy.Name }
 
 // Policy returns the compiled policy's source. The caller must not change it.
 func (r *Rule) Policy() *Policy { return &r.policy }
+
+// plainUnit returns the unit of costs that are plain numbers: Requests if the rule counts them,
+// else its only unit, "" if it has several.
+func (r *Rule) plainUnit() string {
+	if r.units[0] == Requests || len(r.units) == 1 {
+		return r.units[0]
+	}
+	return ""
+}
+
+// plainError returns the error of a plain number for a rule with several units.
+func (r *Rule) plainError(field string) error {
+	return &InputError{field, fmt.Sprintf("is a plain number, and the policy counts %s: say which, such as {%q: 1}", r.unitNames(), r.units[0])}
+}
+
+// unitNames returns the units for an error text.
+func (r *Rule) unitNames() string {
+	const most = 8
+	if len(r.units) > most {
+		return strings.Join(r.units[:most], ", ") + " and others"
+	}
+	return strings.Join(r.units, ", ")
+}
 
 // Base returns the rule without overrides.
 func (r *Rule) Base() *Variant { return r.base }
@@ -147,8 +172,11 @@ func (v *Variant) ReserveOnly() bool {
 	return slices.ContainsFunc(v.groups, func(g group) bool { return g.policy.ReserveOnly() })
 }
 
-// group returns the group whose policy is called name, or nil.
+// group returns the group whose policy is called name, or nil. A nil Variant has none.
 func (v *Variant) group(name string) *group {
+	if v == nil {
+		return nil
+	}
 	for i := range v.groups {
 		if v.groups[i].policy.Name() == name {
 			return &v.groups[i]

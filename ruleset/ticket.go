@@ -38,7 +38,8 @@ var (
 	// ErrTicket means that a text is not a ticket, or belongs to another client.
 	ErrTicket = errors.New("ruleset: this is no reservation of this client")
 
-	// ErrGone means that the ticket's policy does not exist any more.
+	// ErrGone means that the ticket's policy is unknown since the last start. Its units stay
+	// held until they expire.
 	ErrGone = errors.New("ruleset: the reservation's policy does not exist any more")
 )
 
@@ -56,16 +57,29 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 	defer e.free()
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
 	_, _ = rand.Read(t.id[:]) // it never fails
+	if !n.reserved.hold(q, t.id, ttl) {
+		return e.full(), nil, nil
+	}
+	out, err := n.reserve(ctx, e, t, ttl)
+	if err != nil || !out.Allowed {
+		n.reserved.release(t.id)
+		return out, nil, err
+	}
+	return out, t, nil
+}
+
+// reserve makes the charges of a ticket.
+func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time.Duration) (Verdict, error) {
 	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
 		if err := n.limiter.Do(ctx, b); err != nil {
-			return out, nil, err
+			return out, err
 		}
 		i := b.Worst()
 		out.decided(e.groups[i], b.Decisions[i])
 		if !out.Allowed {
-			return out, nil, nil
+			return out, nil
 		}
 		t.add(b)
 	}
@@ -75,7 +89,12 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 			t.add(b)
 		}
 	}
-	return out, t, nil
+	return out, nil
+}
+
+// full returns the verdict of a client that has used its share.
+func (e *evaluation) full() Verdict {
+	return Verdict{Decision: weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}, Variant: e.variant, Limit: -1, Shadow: -1}
 }
 
 func (e *evaluation) reserve(from, to int, ttl time.Duration) *weir.Batch {
@@ -107,22 +126,28 @@ type Used struct {
 // are debited. To settle again changes nothing and, on this node and for a while, returns the
 // first result.
 func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
-	b, groups, err := n.ticketBatch(weir.Settle, t)
+	if r := n.Rules().Rule(t.policy); r != nil {
+		if err := used.check(r); err != nil {
+			return weir.Settled{}, err
+		}
+	}
+	b, policies, err := n.ticketBatch(weir.Settle, t)
 	if err != nil {
 		return weir.Settled{}, err
 	}
 	for i := range b.Charges {
-		if b.Charges[i].Cost, err = used.of(groups[i], b.Charges[i].Cost); err != nil {
+		if b.Charges[i].Cost, err = used.of(policies[i], b.Charges[i].Cost); err != nil {
 			return weir.Settled{}, err
 		}
 	}
 	return n.settled.once(t.id, func() (out weir.Settled, err error) {
-		if len(b.Charges) == 0 {
-			return out, nil
+		if len(b.Charges) > 0 {
+			err = n.limiter.Do(ctx, b)
 		}
-		if err := n.limiter.Do(ctx, b); err != nil {
+		if err != nil {
 			return out, err
 		}
+		n.reserved.release(t.id)
 		for _, s := range b.Settled {
 			out.Refunded += s.Refunded
 			out.Overrun += s.Overrun
@@ -132,18 +157,26 @@ func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled
 	})
 }
 
-// of returns how much of a group's charge was used.
-func (u Used) of(g *group, reserved int64) (int64, error) {
+// check returns an error if what was used is in units that a rule does not count.
+func (u Used) check(r *Rule) error {
+	if u.HaveCost && u.Cost != 0 && r.plainUnit() == "" {
+		return r.plainError("used")
+	}
+	return checkUnits("used", u.Costs, r)
+}
+
+// of returns how much of a policy's charge was used.
+func (u Used) of(p *applied, reserved int64) (int64, error) {
 	switch {
 	case u.None:
 		return 0, nil
 	case u.All:
 		return reserved, nil
-	case g.unit == Requests && u.HaveCost:
+	case p.plain && u.HaveCost:
 		return u.Cost, storeapi.CheckCost(u.Cost)
 	}
 	for _, c := range u.Costs {
-		if c.Unit == g.unit {
+		if c.Unit == p.unit {
 			return c.Amount, storeapi.CheckCost(c.Amount)
 		}
 	}
@@ -164,32 +197,38 @@ func (n *Engine) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool,
 	if err := n.limiter.Do(ctx, b); err != nil {
 		return false, err
 	}
+	if b.Allowed() {
+		n.reserved.renew(t.id, ttl)
+	}
 	return b.Allowed(), nil
 }
 
-// ticketBatch makes a batch of a ticket's charges, without those of groups that were removed from
-// the policy. It returns ErrGone if none is left.
-func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*group, error) {
-	r := n.Rules().Rule(t.policy)
-	if r == nil {
-		return nil, nil, ErrGone
+// ticketBatch makes a batch of a ticket's charges, also of those whose group was removed from the
+// rules since the start: their units are still held. It returns ErrGone if it knows none of them.
+func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*applied, error) {
+	var v *Variant
+	if r := n.Rules().Rule(t.policy); r != nil {
+		v = r.variant(t.key)
 	}
-	v := r.variant(t.key)
 	b := &weir.Batch{Op: op}
-	var groups []*group
+	var policies []*applied
 	for _, c := range t.charges {
-		group := v.group(c.group)
-		if group == nil {
+		known, ok := n.applied.Load(c.group)
+		if !ok {
 			continue
 		}
-		groups = append(groups, group)
-		b.Charges = append(b.Charges, weir.Charge{Policy: group.policy, Key: c.key, Cost: c.cost})
+		p := *known.(*applied)
+		if g := v.group(c.group); g != nil { // an override's, perhaps
+			p.policy = g.policy
+		}
+		policies = append(policies, &p)
+		b.Charges = append(b.Charges, weir.Charge{Policy: p.policy, Key: c.key, Cost: c.cost})
 		b.Receipts = append(b.Receipts, weir.Receipt{ID: c.id, Units: c.cost})
 	}
-	if len(groups) == 0 && len(t.charges) > 0 {
+	if len(policies) == 0 && len(t.charges) > 0 {
 		return nil, nil, ErrGone
 	}
-	return b, groups, nil
+	return b, policies, nil
 }
 
 // ticketVersion is the first byte of a ticket, the version of the format.

@@ -11,8 +11,16 @@ import (
 
 // wait makes the enforced charges as soon as they fit, within the query's MaxWait. A single
 // charge waits in the limiter's queue, in order; several charges are retried after RetryAfter,
-// in no order.
+// in no order. If too many requests wait already, of this client or of all, it does not wait.
 func (n *Engine) wait(ctx context.Context, e *evaluation) (Verdict, error) {
+	if !n.waiting.add(e.query.Client, e.query.Alone) {
+		out, err := e.decide(ctx, n.limiter, weir.TakeAll)
+		if out.Reason == weir.Exhausted {
+			out.Reason = weir.QueueFull
+		}
+		return out, err
+	}
+	defer n.waiting.remove(e.query.Client)
 	limited, cancel := context.WithTimeout(ctx, e.query.MaxWait)
 	defer cancel()
 	if e.enforced > 1 {
@@ -80,19 +88,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// The maximum number of concurrent retries, as queue.Config has for queues.
-const (
-	maxRetries       = 10_000
-	maxRetriesPerKey = 64
-)
+// maxRetriesPerKey is the maximum number of requests that retry for one key, as queue.Config has
+// for those that wait in a queue.
+const maxRetriesPerKey = 64
 
 // A retrier identifies the requests that wait for several charges: by policy and key.
 type retrier struct{ policy, key string }
 
 // retries counts the requests that wait for several charges, to bound their number.
 type retries struct {
-	mu    sync.Mutex // guards the fields below
-	all   int
+	mu    sync.Mutex // guards the field below
 	byKey map[retrier]int
 }
 
@@ -100,13 +105,12 @@ type retries struct {
 func (r *retries) add(who retrier) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all >= maxRetries || r.byKey[who] >= maxRetriesPerKey {
+	if r.byKey[who] >= maxRetriesPerKey {
 		return false
 	}
 	if r.byKey == nil {
 		r.byKey = map[retrier]int{}
 	}
-	r.all++
 	r.byKey[who]++
 	return true
 }
@@ -114,14 +118,7 @@ func (r *retries) add(who retrier) bool {
 func (r *retries) remove(who retrier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all--
 	if r.byKey[who]--; r.byKey[who] == 0 {
 		delete(r.byKey, who)
 	}
-}
-
-func (r *retries) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.all
 }
