@@ -21,7 +21,8 @@ const (
 // compiler compiles policies and collects all problems.
 type compiler struct {
 	rules    *Rules
-	previous *Rules
+	before   *Rules // of the previous configuration, or nil
+	previous *Rule  // that of the policy that is being compiled, or nil
 	problems []error
 }
 
@@ -34,6 +35,9 @@ func (c *compiler) complain(at Error, field, format string, args ...any) {
 func (c *compiler) rule(p *Policy) {
 	at := Error{Policy: p.Name, Limit: -1}
 	r := &Rule{policy: *p}
+	if c.previous = nil; c.before != nil {
+		c.previous = c.before.Rule(p.Name)
+	}
 	r.policy.Mode = p.Mode.or(Enforce)
 	if r.policy.Rollout == 0 {
 		r.policy.Rollout = All
@@ -57,9 +61,9 @@ func (c *compiler) rule(p *Policy) {
 	if len(c.problems) > before {
 		return // overrides of wrong limits are wrong, too
 	}
-	r.units = unitsOf(limits)
+	r.limits, r.units = limits, unitsOf(limits)
 	if r.base = c.variant(at, r, nil, limits); r.base != nil {
-		c.overrides(r, limits)
+		c.overrides(r)
 	}
 	c.rules.list, c.rules.byName[p.Name] = append(c.rules.list, r), r
 }
@@ -137,50 +141,11 @@ func (c *compiler) complainOf(at Error, err error) {
 }
 
 // overrides compiles those of a rule.
-func (c *compiler) overrides(r *Rule, limits []Limit) {
+func (c *compiler) overrides(r *Rule) {
 	for i := range r.policy.Overrides {
-		o := &r.policy.Overrides[i]
-		at := Error{Policy: r.policy.Name, Override: o.Key, Limit: -1}
-		prefix, _ := o.isPattern()
-		switch {
-		case o.Key == "":
-			c.complain(at, "overrides", "an override needs a key, such as alice or partner-*")
-			continue
-		case strings.Contains(prefix, "*"):
-			c.complain(at, "overrides", "a * may only stand at the end")
-			continue
-		case storeapi.CheckKey(o.Key) != nil:
-			c.complain(at, "overrides", "a key has at most %d bytes", weir.MaxKeyBytes)
-			continue
-		case len(o.Limits) == 0:
-			c.complain(at, "limits", "there is none, so it changes nothing")
-			continue
+		if v := c.overrideVariant(r, &r.policy.Overrides[i]); v != nil {
+			r.own.add(v)
 		}
-		before := len(c.problems)
-		own := c.override(at, o, limits)
-		if len(c.problems) > before {
-			continue
-		}
-		if v := c.variant(at, r, o, own); v != nil {
-			r.add(v)
-		}
-	}
-}
-
-// add adds the variant of an override. Of several overrides for the same keys, the last one that
-// has not expired applies: those of operators follow those of the file.
-func (r *Rule) add(v *Variant) {
-	if r.exact == nil {
-		r.exact, r.prefixes = map[string]*Variant{}, map[string]*Variant{}
-	}
-	prefix, pattern := v.override.isPattern()
-	if !pattern {
-		v.before, r.exact[prefix] = r.exact[prefix], v
-		return
-	}
-	v.before, r.prefixes[prefix] = r.prefixes[prefix], v
-	if i, known := slices.BinarySearchFunc(r.lengths, len(prefix), func(a, b int) int { return b - a }); !known {
-		r.lengths = slices.Insert(r.lengths, i, len(prefix))
 	}
 }
 
@@ -238,7 +203,7 @@ func isCalendar(p weir.Period) bool {
 
 // variant makes a variant with the groups of limits. It returns nil if they are invalid.
 func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Variant {
-	v := &Variant{rule: r, id: len(c.rules.variants), override: o}
+	v := &Variant{rule: r, override: o}
 	for _, l := range limits {
 		if l.Mode != Off {
 			v.limits, v.names = append(v.limits, l), append(v.names, limitName(r.policy.Name, l.Name))
@@ -261,7 +226,6 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 	}
 	v.simple = len(v.groups) == 1 && v.enforced == 1 && v.groups[0].by == "" && v.groups[0].unit == r.plainUnit() && r.policy.Rollout == All &&
 		v.groups[0].policy != nil && !v.groups[0].policy.ReserveOnly()
-	c.rules.variants = append(c.rules.variants, v)
 	return v
 }
 
@@ -326,16 +290,12 @@ func (g *group) name(p *Policy) string {
 	return name
 }
 
-// known returns the policy of the previous rules if it has the same limits, and p otherwise.
+// known returns the policy of the previous rule if it has the same limits, and p otherwise.
 func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	if c.previous == nil || p == nil {
 		return p
 	}
-	was := c.previous.Rule(v.rule.policy.Name)
-	if was == nil {
-		return p
-	}
-	for old := was.like(v); old != nil; old = old.before {
+	for old := c.previous.like(v); old != nil; old = old.before {
 		if g := old.group(p.Name()); g != nil && g.policy.Same(p) && slices.Equal(g.policy.Limits(), p.Limits()) { // Same ignores OnError
 			return g.policy
 		}
@@ -343,15 +303,15 @@ func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 	return p
 }
 
-// like returns the rule's last variant for the same keys as v, which is another rule's.
+// like returns the rule's last variant for the same keys as v, which may be another rule's.
 func (r *Rule) like(v *Variant) *Variant {
 	if v.override == nil {
 		return r.base
 	}
-	if prefix, pattern := v.override.isPattern(); pattern {
-		return r.prefixes[prefix]
+	if x := r.operators.Load(); x != nil && x.of(v.override) != nil {
+		return x.of(v.override)
 	}
-	return r.exact[v.override.Key]
+	return r.own.of(v.override)
 }
 
 func limitName(policy, limit string) string {

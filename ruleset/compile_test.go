@@ -220,13 +220,8 @@ func TestRulesFindPolicies(t *testing.T) {
 	if r := rules.Rule("a"); r.Name() != "a" || rules.RuleNamed([]byte("a")) != r || rules.All()[1] != r || r.Policy().Rollout != All {
 		t.Error("a is not found, or is not a")
 	}
-	for i, v := range rules.Variants() {
-		if v.ID() != i {
-			t.Errorf("variant %d has the id %d", i, v.ID())
-		}
-	}
-	if len(rules.Variants()) != 3 || rules.Variants()[2].Override().Key != "k" || rules.Variants()[2].Rule() != rules.Rule("a") {
-		t.Error("the variants are not the policies and their overrides")
+	if v := rules.Rule("a").For("k", time.Now()); v.Override().Key != "k" || v.Rule() != rules.Rule("a") {
+		t.Error("the override is not found")
 	}
 }
 
@@ -240,9 +235,11 @@ func TestCompileReusesPolicies(t *testing.T) {
 	first := compile(t, nil, policies...)
 	again := compile(t, first, policies...)
 	serials := func(r *Rules) (list []uint64) {
-		for _, v := range r.Variants() {
-			for _, g := range v.groups {
-				list = append(list, g.policy.Compiled().Serial)
+		for _, v := range []*Variant{r.Rule("a").base, r.Rule("a").own.exact["k"], r.Rule("a").own.prefixes["p-"], r.Rule("b").base} {
+			for ; v != nil; v = v.before {
+				for _, g := range v.groups {
+					list = append(list, g.policy.Compiled().Serial)
+				}
 			}
 		}
 		return list
@@ -250,7 +247,7 @@ func TestCompileReusesPolicies(t *testing.T) {
 	if diff := cmp.Diff(serials(first), serials(again)); diff != "" {
 		t.Errorf("serials changed (-first +again):\n%s", diff)
 	}
-	if first.Rule("a").Base().groups[1].policy != first.Rule("a").exact["k"].groups[1].policy {
+	if first.Rule("a").Base().groups[1].policy != first.Rule("a").own.exact["k"].groups[1].policy {
 		t.Error("an override has a policy of its own for a group that it does not change")
 	}
 

@@ -81,6 +81,7 @@ func TestUsedUnits(t *testing.T) {
 		{"tokens", Used{Costs: []Cost{{"token", 10}}}, ""},
 		{"tokens", Used{All: true}, "[60]"},
 		{"tokens", Used{None: true}, "[100]"},
+		{"tokens", Used{HaveCost: true, Cost: 10, Costs: []Cost{{"tokens", 10}}}, ""},
 		{"several", Used{HaveCost: true, Cost: 10}, ""},
 		{"several", Used{HaveCost: true}, "[60 60]"},
 		{"several", Used{Costs: []Cost{{"input", 10}}}, "[90 60]"},

@@ -49,20 +49,17 @@ func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 		return nil, err
 	}
 	n := &Engine{limiter: q, settled: newSettled(), waiting: shares{most: maxWaiting}, reserved: openTickets{shares: shares{most: maxReserved}}}
-	n.put(rules, nil)
+	n.put(rules)
 	return n, nil
 }
 
 // put replaces the rules, whose policies the limiter has applied.
-func (n *Engine) put(rules *Rules, more []*weir.Policy) {
+func (n *Engine) put(rules *Rules) {
 	for _, r := range rules.list {
 		for i := range r.base.groups {
 			g := &r.base.groups[i]
 			n.applied.Store(g.policy.Name(), &applied{g.policy, g.unit, g.unit == r.plainUnit()})
 		}
-	}
-	for _, p := range more {
-		n.applied.Store(p.Name(), &applied{policy: p})
 	}
 	n.rules.Store(rules)
 }
@@ -77,14 +74,36 @@ func (n *Engine) Waiting() int { return n.waiting.len() }
 // requests their turn.
 func (n *Engine) Limiter() weir.Limiter { return n.limiter }
 
-// Set replaces the rules, and puts more policies in force, which no rule describes. Every key's
-// units in use are kept. If the limiter fails to apply a changed policy, everything stays as it
-// was. Policies change one after the other: a concurrent request may be decided by some new limits
-// and some old ones.
-func (n *Engine) Set(ctx context.Context, rules *Rules, more ...*weir.Policy) error {
+// Set replaces the rules. Every key's units in use are kept. If the limiter fails to apply a changed
+// policy, the rules stay as they are. Policies change one after the other: a concurrent request
+// may be decided by some new limits and some old ones.
+func (n *Engine) Set(ctx context.Context, rules *Rules) error {
 	n.setting.Lock()
 	defer n.setting.Unlock()
-	changes := n.changes(append(rules.Policies(), more...))
+	if err := n.applyLocked(ctx, rules.Policies()); err != nil {
+		return err
+	}
+	n.put(rules)
+	return nil
+}
+
+// Apply puts policies in force that no rule describes, as Set does.
+func (n *Engine) Apply(ctx context.Context, policies ...*weir.Policy) error {
+	n.setting.Lock()
+	defer n.setting.Unlock()
+	if err := n.applyLocked(ctx, policies); err != nil {
+		return err
+	}
+	for _, p := range policies {
+		n.applied.Store(p.Name(), &applied{policy: p})
+	}
+	return nil
+}
+
+// applyLocked sets the policies that differ from those that the limiter has, or none. It requires
+// n.setting.
+func (n *Engine) applyLocked(ctx context.Context, policies []*weir.Policy) error {
+	changes := n.changes(policies)
 	for i, c := range changes {
 		err := n.limiter.Set(ctx, c.Old, c.New)
 		if err == nil {
@@ -95,7 +114,6 @@ func (n *Engine) Set(ctx context.Context, rules *Rules, more ...*weir.Policy) er
 		}
 		return errors.Join(fmt.Errorf("ruleset: policy %q: %w", c.New.Name(), err), n.undo(ctx, changes[:i]))
 	}
-	n.put(rules, more)
 	return nil
 }
 

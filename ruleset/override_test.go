@@ -105,3 +105,60 @@ func TestOverridesEndByTheClock(t *testing.T) {
 		wantAdmitted(t, g, "p", one("bob"), 4)
 	})
 }
+
+// An operator's override goes before the policy's for the same keys, and not before a more specific
+// one. It can be replaced and removed.
+func TestOverridesOfOperators(t *testing.T) {
+	r := compile(t, nil, policy("p", perHour("", 1)).with(override("a-*", perHour("", 10)), override("a-b-*", perHour("", 11)), override("bob", perHour("", 12)))).Rule("p")
+	now := time.Now()
+	want := func(step string, rates map[string]int64) {
+		t.Helper()
+		for key, want := range rates {
+			if got := rate(r.For(key, now)); got != want {
+				t.Errorf("%s: %q has the rate %d, want %d", step, key, got, want)
+			}
+		}
+	}
+	put := func(key string, n int64) {
+		t.Helper()
+		if err := r.Override(override(key, perHour("", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a-*", 20)
+	put("bob", 22)
+	put("carol", 23)
+	want("set", map[string]int64{"a-1": 20, "a-b-1": 11, "bob": 22, "carol": 23, "dave": 1})
+	put("a-*", 30)
+	want("replaced", map[string]int64{"a-1": 30, "a-b-1": 11})
+	ended := override("carol", perHour("", 24))
+	ended.Until = now
+	if err := r.Override(ended); err != nil {
+		t.Fatal(err)
+	}
+	r.RemoveOverride("bob")
+	r.RemoveOverride("a-*")
+	r.RemoveOverride("nobody")
+	want("removed", map[string]int64{"a-1": 10, "a-b-1": 11, "bob": 12, "carol": 1})
+	for _, bad := range []Override{override("", perHour("", 1)), override("a*b*", perHour("", 1)), {Key: "x"}, override("x", perHour("other", 1)), override("x", perHour("", -1))} {
+		if r.Override(bad) == nil || r.CheckOverride(bad) == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
+	want("wrong ones", map[string]int64{"x": 1, "a-1": 10})
+}
+
+// What is set again keeps its policy, by which stores find what they know.
+func TestOverridesOfOperatorsAreReused(t *testing.T) {
+	r := compile(t, nil, policy("p", perHour("", 1))).Rule("p")
+	var serials []uint64
+	for range 2 {
+		if err := r.Override(override("k", perHour("", 5))); err != nil {
+			t.Fatal(err)
+		}
+		serials = append(serials, r.For("k", time.Now()).groups[0].policy.Compiled().Serial)
+	}
+	if serials[0] != serials[1] {
+		t.Error("the same override is another policy")
+	}
+}

@@ -122,7 +122,7 @@ func (q *Query) check(r *Rule) error {
 func checkUnits(field string, costs []Cost, r *Rule) error {
 	for i, c := range costs {
 		switch {
-		case !slices.Contains(r.units, c.Unit):
+		case !r.Counts(c.Unit):
 			return &InputError{field, fmt.Sprintf("has the unit %q, which no limit of the policy counts; it counts %s", c.Unit, r.unitNames())}
 		case slices.ContainsFunc(costs[:i], func(o Cost) bool { return o.Unit == c.Unit }):
 			return &InputError{field, fmt.Sprintf("has the unit %q twice", c.Unit)}

@@ -5,24 +5,24 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
 )
 
-// Rules are policies that were compiled together. They are immutable, so a request that loads
-// them once is decided by one version of the configuration.
+// Rules are policies that were compiled together. They are immutable but for the overrides of
+// operators, so a request that loads them once is decided by one version of the configuration.
 type Rules struct {
-	list     []*Rule
-	byName   map[string]*Rule
-	variants []*Variant
+	list   []*Rule
+	byName map[string]*Rule
 }
 
 // Compile compiles policies. Its error joins an *Error for each problem. Policies that did not
 // change since previous, which may be nil, are reused from there, so that stores can look them
 // up by pointer.
 func Compile(policies []Policy, previous *Rules) (*Rules, error) {
-	c := compiler{rules: &Rules{byName: make(map[string]*Rule, len(policies))}, previous: previous}
+	c := compiler{rules: &Rules{byName: make(map[string]*Rule, len(policies))}, before: previous}
 	for i := range policies {
 		c.rule(&policies[i])
 	}
@@ -42,10 +42,6 @@ func (r *Rules) RuleNamed(name []byte) *Rule { return r.byName[string(name)] }
 // change it.
 func (r *Rules) All() []*Rule { return r.list }
 
-// Variants returns the policies and their overrides: Variants()[i].ID() is i. The caller
-// must not change it.
-func (r *Rules) Variants() []*Variant { return r.variants }
-
 // Policies returns the limiter's policies, without those of overrides.
 func (r *Rules) Policies() (list []*weir.Policy) {
 	for _, rule := range r.list {
@@ -58,12 +54,14 @@ func (r *Rules) Policies() (list []*weir.Policy) {
 
 // Rule is a compiled Policy.
 type Rule struct {
-	policy   Policy
-	base     *Variant
-	exact    map[string]*Variant // the last for each key; nil if there are no overrides, like the next two
-	prefixes map[string]*Variant // the last for each prefix
-	lengths  []int               // of the prefixes, the longest first
-	units    []string            // what the limits count, also those that are off; Requests first
+	policy Policy
+	base   *Variant
+	own    index    // the overrides of the policy
+	limits []Limit  // with defaults; also those that are off
+	units  []string // what the limits count; Requests first
+
+	// operators has the overrides of operators. Override and RemoveOverride replace it.
+	operators atomic.Pointer[index]
 }
 
 // Name returns the policy's name.
@@ -71,6 +69,9 @@ func (r *Rule) Name() string { return r.policy.Name }
 
 // Policy returns the compiled policy's source. The caller must not change it.
 func (r *Rule) Policy() *Policy { return &r.policy }
+
+// Counts reports whether a limit of the rule counts a unit, be it off.
+func (r *Rule) Counts(unit string) bool { return slices.Contains(r.units, unit) }
 
 // plainUnit returns the unit of costs that are plain numbers: Requests if the rule counts them,
 // else its only unit, "" if it has several.
@@ -100,16 +101,22 @@ func (r *Rule) Base() *Variant { return r.base }
 
 // For returns the variant that applies to key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
-	if v := r.exact[key].at(now); v != nil {
+	operators := r.operators.Load()
+	if operators == nil {
+		operators = &index{}
+	}
+	if v := operators.exactAt(key, now); v != nil {
 		return v
 	}
-	for _, n := range r.lengths {
-		if n > len(key) {
-			continue
-		}
-		if v := r.prefixes[key[:n]].at(now); v != nil {
-			return v
-		}
+	if v := r.own.exactAt(key, now); v != nil {
+		return v
+	}
+	v, n := r.own.prefixAt(key, now)
+	if w, m := operators.prefixAt(key, now); m >= n && w != nil {
+		return w
+	}
+	if v != nil {
+		return v
 	}
 	return r.base
 }
@@ -125,7 +132,7 @@ func (v *Variant) at(now time.Time) *Variant {
 
 // variant is For at the current time. It does not read the clock if there are no overrides.
 func (r *Rule) variant(key string) *Variant {
-	if r.exact == nil {
+	if r.own.isEmpty() && r.operators.Load().isEmpty() {
 		return r.base
 	}
 	return r.For(key, time.Now())
@@ -134,18 +141,27 @@ func (r *Rule) variant(key string) *Variant {
 // Variant is a rule with the limits of one of its overrides, or with its own.
 type Variant struct {
 	rule     *Rule
-	id       int
 	override *Override // nil for the rule's own
 	before   *Variant  // the override for the same keys that applies when this one has expired
 	limits   []Limit   // with defaults; without those that are off
 	names    []string  // of limits, as in headers
 	groups   []group   // enforced ones first
 	enforced int       // the number of enforced groups
-	simple   bool      // one enforced group, by the key and in requests, without concurrency limits
+	simple   bool      // one enforced group, by the key and in the plain unit, without concurrency limits
+
+	derived atomic.Pointer[any]
 }
 
-// ID is the variant's index in Rules.Variants.
-func (v *Variant) ID() int { return v.id }
+// Derived returns what derive returned for the variant when it was first called, for what depends
+// on the limits alone. All callers must pass the same function.
+func (v *Variant) Derived(derive func(*Variant) any) any {
+	if d := v.derived.Load(); d != nil {
+		return *d
+	}
+	d := derive(v)
+	v.derived.Store(&d)
+	return d
+}
 
 // Rule returns the variant's rule.
 func (v *Variant) Rule() *Rule { return v.rule }

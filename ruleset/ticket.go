@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -159,8 +160,12 @@ func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled
 
 // check returns an error if what was used is in units that a rule does not count.
 func (u Used) check(r *Rule) error {
-	if u.HaveCost && u.Cost != 0 && r.plainUnit() == "" {
+	unit := r.plainUnit()
+	if u.HaveCost && u.Cost != 0 && unit == "" {
 		return r.plainError("used")
+	}
+	if u.HaveCost && slices.ContainsFunc(u.Costs, func(c Cost) bool { return c.Unit == unit }) {
+		return &InputError{"used", fmt.Sprintf("is in %q as a plain number, and has that unit besides", unit)}
 	}
 	return checkUnits("used", u.Costs, r)
 }

@@ -8,6 +8,7 @@ import (
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
@@ -15,10 +16,9 @@ import (
 
 // newGRPC makes what serves the gRPC listener.
 func (s *Server) newGRPC() *grpcapi.Server {
-	limiter := connectapi.NewService(connectapi.Config{Engine: s.engine, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log})
 	return grpcapi.New(grpcapi.Config{
 		Services: []grpcapi.Service{
-			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},
+			{Desc: &weirv1.LimiterService_ServiceDesc, Server: connectapi.NewService(s.core), Enter: s.enterLimiter},
 			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
 		Proven:     markProven,
@@ -29,23 +29,22 @@ func (s *Server) newGRPC() *grpcapi.Server {
 }
 
 // enterLimiter authenticates a caller of the limiter service.
-func (s *Server) enterLimiter(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
-	state := s.state.Load().connect
-	client, err := state.Authenticator.Authenticate(credentials)
+func (s *Server) enterLimiter(ctx context.Context, credentials identity.Credentials) (context.Context, *call.Error) {
+	caller, err := s.core.Authenticate(s.state.Load().call, credentials)
 	if err != nil {
 		return nil, err
 	}
-	return connectapi.WithCaller(ctx, state, client), nil
+	return call.WithCaller(ctx, caller), nil
 }
 
 // enterEnvoy authenticates a caller of Envoy's rate limit service.
-func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
+func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credentials) (context.Context, *call.Error) {
 	st := s.state.Load()
-	client, err := st.connect.Authenticator.Authenticate(credentials)
+	caller, err := s.core.Authenticate(st.call, credentials)
 	if err != nil {
 		return nil, err
 	}
-	return envoyapi.WithCaller(ctx, st.envoy, client), nil
+	return envoyapi.WithRules(call.WithCaller(ctx, caller), st.envoy), nil
 }
 
 // markProven marks a connection of a capped listener as proven.

@@ -14,6 +14,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 	"github.com/weirlimit/weir/server/internal/dashboard"
 	"github.com/weirlimit/weir/server/internal/httpapi"
@@ -30,14 +31,8 @@ func (s *Server) newHandlers() (handlers, error) {
 	if err != nil {
 		return handlers{}, err
 	}
-	api := httpapi.New(httpapi.Config{
-		Engine: s.engine, State: func() *httpapi.State { return s.state.Load().http },
-		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Ready: s.readiness,
-	})
-	path, connect := connectapi.New(connectapi.Config{
-		Engine: s.engine, State: func() *connectapi.State { return s.state.Load().connect },
-		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log,
-	})
+	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness})
+	path, connect := connectapi.New(s.core, func() *call.State { return s.state.Load().call })
 	calls := s.traced(route(path, connect, api))
 	admin := s.newAdmin(metrics)
 	gated := func(h http.Handler) http.Handler {
@@ -91,13 +86,13 @@ func healthOnly(api http.Handler) http.Handler {
 // newAdmin makes the operators' handler: the admin API, metrics and the page.
 func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 	api := adminapi.New(adminapi.Config{
-		Engine: s.engine, State: s.adminState,
+		Engine: s.core.Engine, State: s.adminState,
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
 		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
-	page := dashboard.New(s.cfg.Version, func() *ruleset.Rules { return s.state.Load().rules })
+	page := dashboard.New(s.cfg.Version, func() *ruleset.Rules { return s.state.Load().call.Rules })
 	guarded, events := s.operatorsOnly(metrics), s.untilStop(api)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -116,7 +111,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 // operatorsOnly requires an operator with the scope read.
 func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.state.Load().admin.Authenticator.Operator(r, identity.Read); err != nil {
+		if _, err := s.state.Load().call.Authenticator.Operator(r, identity.Read); err != nil {
 			err.Write(w)
 			return
 		}
@@ -142,7 +137,6 @@ func (s *Server) newMetrics() (http.Handler, error) {
 		s.observer.Decisions(), s.reloads, weirprom.NewBuildInfo(s.cfg.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, s.cfg.Collectors...)
-	list = append(list, s.resp.collectors...)
 	for _, c := range list {
 		if err := registry.Register(c); err != nil {
 			return nil, err

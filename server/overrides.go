@@ -2,10 +2,12 @@ package server
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 )
 
@@ -67,3 +69,91 @@ func (m *memoryOverrides) List(context.Context) ([]Override, error) {
 
 // Watch never calls changed: only this process changes the list, and it applies changes itself.
 func (m *memoryOverrides) Watch(ctx context.Context, _ func()) { <-ctx.Done() }
+
+// overridesUnreadable is the message of a failed List of Overrides.
+const overridesUnreadable = "cannot read the operators' overrides; the last known ones stay in force"
+
+// overridesChanged rereads the overrides, which another node may have changed.
+func (s *Server) overridesChanged(ctx context.Context) {
+	if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
+		s.cfg.Log.Warn(overridesUnreadable, "error", err)
+	}
+}
+
+// overrideID is what identifies an override: its policy and its key.
+func overrideID(o Override) [2]string { return [2]string{o.Policy, o.Key} }
+
+// applyOverrides adds operators' overrides to rules. One that does not fit the policies any more is
+// logged and left out: it was valid when it was set, and must not prevent the daemon from starting.
+func (s *Server) applyOverrides(rules *ruleset.Rules, set []Override) {
+	for _, o := range set {
+		rule := rules.Rule(o.Policy)
+		if rule == nil {
+			s.cfg.Log.Warn("ignored an override of an unknown policy", "policy", o.Policy)
+			continue
+		}
+		if err := rule.Override(o.Override); err != nil {
+			s.cfg.Log.Warn("ignored an override that does not fit its policy any more", "policy", o.Policy, "error", err)
+		}
+	}
+}
+
+// refresh rereads the overrides that operators have set, here or on another node, and applies
+// those that have changed.
+func (s *Server) refresh(ctx context.Context) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	set, err := s.overrides.List(ctx)
+	if err != nil {
+		return err
+	}
+	rules := s.state.Load().call.Rules
+	was := map[[2]string]Override{}
+	for _, o := range s.known {
+		was[overrideID(o)] = o
+	}
+	var changed []Override
+	for _, o := range set {
+		if old, ok := was[overrideID(o)]; !ok || !reflect.DeepEqual(old, o) {
+			changed = append(changed, o)
+		}
+		delete(was, overrideID(o))
+	}
+	for _, o := range was {
+		if rule := rules.Rule(o.Policy); rule != nil {
+			rule.RemoveOverride(o.Key)
+		}
+	}
+	s.applyOverrides(rules, changed)
+	s.known = set
+	return nil
+}
+
+// putOverride stores an override and applies it. One that does not fit its policy is not stored.
+func (s *Server) putOverride(ctx context.Context, o Override) error {
+	if rule := s.state.Load().call.Rules.Rule(o.Policy); rule != nil {
+		if err := rule.CheckOverride(o.Override); err != nil {
+			return err
+		}
+	}
+	set, err := s.overrides.List(ctx)
+	if err != nil {
+		return err
+	}
+	isNew := !slices.ContainsFunc(set, func(x Override) bool { return overrideID(x) == overrideID(o) })
+	if isNew && len(set) >= maxOverrides {
+		return adminapi.ErrTooMany
+	}
+	if err := s.overrides.Put(ctx, o); err != nil {
+		return err
+	}
+	return s.refresh(ctx)
+}
+
+func (s *Server) removeOverride(ctx context.Context, policy, key string) (bool, error) {
+	was, err := s.overrides.Remove(ctx, policy, key)
+	if err != nil {
+		return false, err
+	}
+	return was, s.refresh(ctx)
+}

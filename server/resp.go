@@ -5,38 +5,20 @@ import (
 	"crypto/tls"
 	"net"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/respapi"
-	"github.com/weirlimit/weir/weirprom"
 )
 
-// newRESP makes the service of the Redis protocol's listener. CL.THROTTLE passes its limit
-// parameters with each call; with a store in memory it has a table of its own.
-func (s *Server) newRESP() (*respService, error) {
-	c := respapi.Config{
-		Engine: s.engine, State: func() *respapi.State { return s.state.Load().resp },
-		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, ObserveAdmitted: s.observer.Admitted,
-		Log: s.cfg.Log, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
-	}
-	if s.cfg.Backend == "redis" {
-		c.Throttler = respapi.NewShared(s.cfg.Limiter)
-		return &respService{Server: respapi.New(c)}, nil
-	}
-	table, err := respapi.NewTable(0, nil)
-	if err != nil {
-		return nil, err
-	}
-	c.Throttler = table
-	figures := weirprom.NewThrottle(func() weirprom.ThrottleStats { return weirprom.ThrottleStats(table.Stats()) })
-	return &respService{Server: respapi.New(c), collectors: []prometheus.Collector{figures}}, nil
+// newRESP makes the service of the Redis protocol's listener.
+func (s *Server) newRESP() *respService {
+	return &respService{respapi.New(respapi.Config{
+		Core: s.core, State: func() *call.State { return s.state.Load().call },
+		ObserveAdmitted: s.observer.Admitted, Version: s.cfg.Version, Idle: respapi.DefaultIdle,
+	})}
 }
 
 // respService is a respapi.Server as a service.
-type respService struct {
-	*respapi.Server
-	collectors []prometheus.Collector // of CL.THROTTLE's table
-}
+type respService struct{ *respapi.Server }
 
 // Serve marks each connection as proven with its first reply. See capped.
 func (r *respService) Serve(l net.Listener) error { return r.Server.Serve(provingListener{l}) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
 	"github.com/weirlimit/weir/server/internal/observe"
@@ -39,7 +40,8 @@ const drainDelay = 500 * time.Millisecond
 // Server is a daemon. Make one with New.
 type Server struct {
 	cfg       Config // with defaults; set once by New, like everything up to began
-	engine    *ruleset.Engine
+	core      *call.Core
+	sections  []section // the package's, but for tests
 	observer  *observe.Observer
 	throttle  *identity.Throttle
 	overrides Overrides
@@ -70,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.normal(), overrides: cfg.Overrides, reloads: weirprom.NewReload(), began: time.Now()}
+	s := &Server{cfg: cfg.normal(), sections: sections, overrides: cfg.Overrides, reloads: weirprom.NewReload(), began: time.Now()}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	if s.overrides == nil {
 		s.overrides = &memoryOverrides{}
@@ -80,19 +82,20 @@ func New(cfg Config) (*Server, error) {
 	if s.throttle, err = identity.NewThrottle(); err != nil {
 		return nil, err
 	}
-	set, err := s.overrides.List(context.Background())
-	if err != nil {
+	if s.known, err = s.overrides.List(context.Background()); err != nil {
 		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)
 	}
-	st, err := s.compile(s.cfg.Live, set, nil)
+	st, err := s.prepareAll(s.cfg.Live, nil)
 	if err != nil {
 		return nil, err
 	}
-	if s.engine, err = ruleset.New(s.cfg.Limiter, st.rules); err != nil {
+	engine, err := ruleset.New(s.cfg.Limiter, st.call.Rules)
+	if err != nil {
 		return nil, err
 	}
-	s.envoy = envoyapi.New(envoyapi.Config{Limiter: s.cfg.Limiter, Observe: s.observer.Decided, Log: s.cfg.Log})
-	if err := s.envoy.Set(context.Background(), st.envoy); err != nil {
+	s.core = &call.Core{Engine: engine, Log: s.cfg.Log, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach}
+	s.envoy = envoyapi.New(s.core)
+	if err := (&transaction{ctx: context.Background(), next: st}).run(s); err != nil {
 		return nil, err
 	}
 	if s.cfg.Exclusive {
@@ -100,12 +103,8 @@ func New(cfg Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.state.Store(st)
-	s.known = set
 	s.reloads.Succeeded(s.began)
-	if s.resp, err = s.newRESP(); err != nil {
-		return nil, err
-	}
+	s.resp = s.newRESP()
 	s.handlers, err = s.newHandlers()
 	return s, err
 }
@@ -152,16 +151,6 @@ func (s *Server) setReady(ready bool) {
 	s.ready.Store(ready)
 	if s.grpc != nil {
 		s.grpc.SetReady(ready)
-	}
-}
-
-// overridesUnreadable is the message of a failed List of Overrides.
-const overridesUnreadable = "cannot read the operators' overrides; the last known ones stay in force"
-
-// overridesChanged rereads the overrides, which another node may have changed.
-func (s *Server) overridesChanged(ctx context.Context) {
-	if err := s.refresh(ctx); err != nil && ctx.Err() == nil {
-		s.cfg.Log.Warn(overridesUnreadable, "error", err)
 	}
 }
 

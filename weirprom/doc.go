@@ -7,7 +7,7 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. The metrics of
-// [NewMemstore], [NewThrottle] and [NewTier] are read during a scrape only, so they cost nothing
+// [NewMemstore] and [NewTier] are read during a scrape only, so they cost nothing
 // in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
 //
 // # What is never a label
@@ -54,10 +54,9 @@
 //	# State was dropped: more units were admitted than the limits allow.
 //	increase(weir_forgiven_units_total[10m]) > 0
 //
-// weir_forgiven_units_total has three causes. cause="eviction" means that the table was full
+// weir_forgiven_units_total has two causes. cause="eviction" means that the table was full
 // of keys that were all in use: raise its maximum of keys, see weir_keys and weir_table_bytes.
-// cause="cl_throttle_eviction" means the same for the table of CL.THROTTLE, whose size is
-// fixed: see weir_cl_throttle_keys, and use Redis instead. cause="outage" means that a node
+// cause="outage" means that a node
 // granted units while the store was unavailable, and its table had no room to record them.
 //
 // Alert on these without paging:
@@ -65,9 +64,8 @@
 //	# The configuration file on disk is not the one in force.
 //	weir_config_last_reload_successful == 0                          for 5m
 //
-//	# The table, or that of CL.THROTTLE, is so full that new keys share one strict row.
+//	# The table is so full that new keys share one strict row.
 //	rate(weir_overflow_hits_total[10m]) > 0
-//	rate(weir_cl_throttle_overflow_hits_total[10m]) > 0
 //
 //	# Charges with an unknown outcome. Some callers may have been charged in vain.
 //	rate(weir_store_unknown_total[10m]) > 1

@@ -48,7 +48,6 @@ func everything() []prometheus.Collector {
 				Forgiven: 218, Keys: 219, Nodes: 220, Published: 221, Received: 222, Unpublished: 223, UnknownUnits: 224, Unreadable: 225,
 			}
 		}),
-		NewThrottle(func() ThrottleStats { return ThrottleStats{Keys: 301, Evicted: 302, Forgiven: 303, Overflowed: 304} }),
 	}
 }
 

@@ -84,7 +84,7 @@ func (c *call) inspected() (*ruleset.Rule, *ruleset.Query, error) {
 		return nil, nil, err
 	}
 	rule, err := c.rule(p["policy"])
-	return rule, &ruleset.Query{Key: key, NoKey: !hasKey, Keys: keys}, err
+	return rule, &ruleset.Query{Key: key, Keys: keys}, err
 }
 
 func statusEntryOf(v *ruleset.Variant, s ruleset.LimitStatus, enforced bool) statusEntry {
@@ -124,7 +124,7 @@ func (a *api) reset(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := ruleset.Query{Key: c.req.key, NoKey: c.req.noKey, Keys: c.req.keys}
+	q := ruleset.Query{Key: c.req.key, Keys: c.req.keys}
 	if err := a.Engine.Reset(c.r.Context(), rule, &q); err != nil {
 		return nil, asInput(err)
 	}

@@ -33,7 +33,6 @@ const never = "never"
 type request struct {
 	policy string
 	key    string
-	noKey  bool
 	keys   []ruleset.Attribute
 	limits []ruleset.Limit
 	ttl    time.Duration // 0 if until says it
@@ -88,7 +87,6 @@ func (req *request) read(f *form, body []byte) error {
 	if err != nil {
 		return err
 	}
-	req.noKey = !slices.Contains(seen, "key")
 	return f.check(seen)
 }
 

@@ -2,48 +2,40 @@ package connectapi
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
-	"time"
-
-	"connectrpc.com/connect"
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // CheckBatch is POST /v1/check/batch, with columns rather than rows.
 func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
 	w := works.Get().(*work)
 	defer w.free()
-	items, bad := callerOf(ctx).items(req, w)
+	items, bad := readItems(call.CallerOf(ctx), req, w)
 	if bad != nil {
 		return nil, bad
 	}
-	if req.GetAtomic() && req.GetDebit() {
-		return nil, invalid(`"debit" charges every check, "atomic" all or none: a batch is one or the other`)
-	}
-	began := time.Now()
-	verdicts, err := s.checkBatch(ctx, req, w)
-	if err != nil {
-		return nil, s.batchUndecided(ctx, items, err)
-	}
-	s.observeEach(items, verdicts, time.Since(began)/time.Duration(max(1, len(verdicts)))) // it is one measurement
-	return batchResponse(verdicts), nil
-}
-
-// checkBatch decides the items: atomic, debit, or each on its own. The verdicts may be in w.
-func (s *service) checkBatch(ctx context.Context, req *weirv1.CheckBatchRequest, w *work) ([]ruleset.Verdict, error) {
+	kind := call.Each
 	switch {
+	case req.GetAtomic() && req.GetDebit():
+		return nil, call.Invalid(`"debit" charges every check, "atomic" all or none: a batch is one or the other`)
 	case req.GetAtomic():
-		return s.engine.CheckAll(ctx, w.items)
+		kind = call.All
 	case req.GetDebit():
-		return s.engine.DebitEach(ctx, w.items)
+		kind = call.Debit
 	}
-	w.verdicts = slices.Grow(w.verdicts[:0], len(w.items))[:len(w.items)]
-	return w.verdicts, s.engine.CheckEachInto(ctx, w.items, w.verdicts)
+	verdicts, bad := s.core.CheckBatch(ctx, kind, items, w.verdicts)
+	if bad != nil {
+		return nil, bad
+	}
+	if kind == call.Each {
+		w.verdicts = verdicts
+	}
+	return batchResponse(verdicts), nil
 }
 
 // work is the pooled memory of a batch.
@@ -60,46 +52,39 @@ func (w *work) free() {
 	works.Put(w)
 }
 
-// batchUndecided returns the error of a batch without decisions.
-func (s *service) batchUndecided(ctx context.Context, items []ruleset.Item, err error) *connect.Error {
-	if wrong, ok := errors.AsType[*ruleset.ItemError](err); ok {
-		if problem, ok := inputProblem(items[wrong.Index].Rule.Name(), wrong.Err); ok {
-			return in(wrong.Index, invalid("%s", problem))
-		}
-	}
-	return s.undecided(ctx, "", err)
-}
-
-// items converts columns to checks. It reports problems of the columns first, then those of single
+// readItems converts columns to checks. It reports problems of the columns first, then those of single
 // checks, then unknown policies.
-func (c *caller) items(req *weirv1.CheckBatchRequest, w *work) ([]ruleset.Item, *connect.Error) {
+func readItems(c call.Caller, req *weirv1.CheckBatchRequest, w *work) ([]ruleset.Item, *call.Error) {
 	if err := checkColumns(req); err != nil {
 		return nil, err
 	}
 	w.items = slices.Grow(w.items[:0], len(req.GetKey()))[:len(req.GetKey())]
 	items := w.items
 	for i := range items {
-		if err := c.fill(&items[i], req, i); err != nil {
-			return nil, in(i, err)
+		if err := fill(&items[i], req, i); err != nil {
+			return nil, err.In(i)
 		}
 	}
 	fillKeys(items, req.GetKeys())
+	if err := findRules(c, items, req); err != nil {
+		return nil, err
+	}
 	fillCosts(items, req.GetCosts())
-	return items, c.findRules(items, req)
+	return items, nil
 }
 
 // checkColumns refuses columns of different lengths, and duplicate columns.
-func checkColumns(req *weirv1.CheckBatchRequest) *connect.Error {
+func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 	n := len(req.GetKey())
 	switch {
 	case n > maxChecks:
-		return invalid("a batch may have %d checks", maxChecks)
+		return call.Invalid("a batch may have %d checks", maxChecks)
 	case n > 0 && len(req.GetPolicy()) == 0:
 		return noPolicy()
 	case len(req.GetKeys()) > maxKeys:
-		return invalid(`"keys" may have %d entries`, maxKeys)
+		return call.Invalid(`"keys" may have %d entries`, maxKeys)
 	case len(req.GetCosts()) > maxUnits:
-		return invalid(`"costs" may have %d entries`, maxUnits)
+		return call.Invalid(`"costs" may have %d entries`, maxUnits)
 	}
 	for _, column := range []struct {
 		name   string
@@ -121,34 +106,31 @@ func checkColumns(req *weirv1.CheckBatchRequest) *connect.Error {
 }
 
 // checkLength refuses a column that is not empty and has another length than that of the keys.
-func checkLength(column string, length, n int) *connect.Error {
+func checkLength(column string, length, n int) *call.Error {
 	if length != 0 && length != n {
-		return invalid(`%s has %d entries for %d checks: it has one for each entry of "key", or none`, column, length, n)
+		return call.Invalid(`%s has %d entries for %d checks: it has one for each entry of "key", or none`, column, length, n)
 	}
 	return nil
 }
 
-func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *connect.Error {
+func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *call.Error {
 	for i, column := range columns {
 		if slices.ContainsFunc(columns[:i], func(c *weirv1.KeyColumn) bool { return c.GetName() == column.GetName() }) {
-			return invalid(`"keys" has %s twice`, quote(column.GetName()))
+			return call.Invalid(`"keys" has %s twice`, call.Quote(column.GetName()))
 		}
-		if err := checkLength("the column "+quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
+		if err := checkLength("the column "+call.Quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func checkCostColumns(columns []*weirv1.CostColumn, n int) *connect.Error {
+func checkCostColumns(columns []*weirv1.CostColumn, n int) *call.Error {
 	for i, column := range columns {
-		if column.GetUnit() == ruleset.Requests {
-			return requestsApart("costs", "cost")
-		}
 		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
-			return invalid(`"costs" has %s twice`, quote(column.GetUnit()))
+			return call.Invalid(`"costs" has %s twice`, call.Quote(column.GetUnit()))
 		}
-		if err := checkLength("the column "+quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
+		if err := checkLength("the column "+call.Quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
 			return err
 		}
 	}
@@ -164,11 +146,10 @@ func at[T any](column []T, i int, otherwise T) T {
 }
 
 // fill makes the i-th check of a batch, without its rule.
-func (c *caller) fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *connect.Error) {
+func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.Error) {
 	q := &item.Query
-	q.Key, q.Client = req.GetKey()[i], c.name()
-	q.NoKey = q.Key == ""
-	q.Cost, item.Peek = at(req.GetCost(), i, 1), at(req.GetPeek(), i, false)
+	q.Key, item.Peek = req.GetKey()[i], at(req.GetPeek(), i, false)
+	q.Cost, q.Implied = at(req.GetCost(), i, 1), len(req.GetCost()) == 0
 	if err := checkKey(`"key"`, q.Key); err != nil {
 		return err
 	}
@@ -207,8 +188,8 @@ func fillKeys(items []ruleset.Item, columns []*weirv1.KeyColumn) {
 	}
 }
 
-// fillCosts sets the costs of the checks. A cost of 0 is left out, so it is allowed even if the
-// check's policy does not count the unit.
+// fillCosts sets the costs of the checks, whose rules are known. A cost of 0 in a unit that the
+// check's policy does not count is left out.
 func fillCosts(items []ruleset.Item, columns []*weirv1.CostColumn) {
 	if len(columns) == 0 {
 		return
@@ -217,7 +198,7 @@ func fillCosts(items []ruleset.Item, columns []*weirv1.CostColumn) {
 	for i := range items {
 		first := len(all)
 		for _, column := range columns {
-			if amount := at(column.GetCost(), i, 0); amount != 0 {
+			if amount := at(column.GetCost(), i, 0); amount != 0 || items[i].Rule.Counts(column.GetUnit()) {
 				all = append(all, ruleset.Cost{Unit: column.GetUnit(), Amount: amount})
 			}
 		}
@@ -226,23 +207,24 @@ func fillCosts(items []ruleset.Item, columns []*weirv1.CostColumn) {
 }
 
 // findRules sets the rules of the checks. Each policy is looked up once.
-func (c *caller) findRules(items []ruleset.Item, req *weirv1.CheckBatchRequest) (err *connect.Error) {
+func findRules(c call.Caller, items []ruleset.Item, req *weirv1.CheckBatchRequest) (err *call.Error) {
 	names := req.GetPolicy()
 	rules := make([]*ruleset.Rule, len(names))
 	for i := range items {
 		place := at(req.GetPolicyIndex(), i, 0)
 		if int64(place) >= int64(len(names)) {
-			return in(i, invalid(`"policy_index" is %d, and "policy" has %d entries, counted from 0`, place, len(names)))
+			return call.Invalid(`"policy_index" is %d, and "policy" has %d entries, counted from 0`, place, len(names)).In(i)
 		}
 		if rules[place] == nil {
-			if rules[place], err = c.rule(names[place]); err != nil {
-				return in(i, err)
+			if rules[place], err = c.Rule([]byte(names[place])); err != nil {
+				return err.In(i)
 			}
 		}
 		if items[i].Peek && req.GetAtomic() {
-			return in(i, invalid("a check with peek cannot be part of an atomic batch"))
+			return call.Invalid("a check with peek cannot be part of an atomic batch").In(i)
 		}
 		items[i].Rule = rules[place]
+		c.Owns(&items[i].Query)
 	}
 	return nil
 }

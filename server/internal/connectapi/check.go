@@ -2,49 +2,33 @@ package connectapi
 
 import (
 	"context"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Check is POST /v1/check.
 func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
-	c := callerOf(ctx)
-	q, bad := c.query(req, req.Cost)
+	q, bad := query(req, req.Cost)
 	if bad == nil {
 		q.MaxWait, bad = maxWait(req.GetMaxWaitMs())
 	}
 	if bad != nil {
 		return nil, bad
 	}
-	rule, bad := c.rule(req.GetPolicy())
+	caller := call.CallerOf(ctx)
+	rule, bad := caller.Rule([]byte(req.GetPolicy()))
 	if bad != nil {
 		return nil, bad
 	}
-	decide := s.engine.Check
-	if req.GetPeek() {
-		decide = s.engine.Peek
+	v, bad := s.core.Check(ctx, caller, rule, &q, req.GetPeek())
+	if bad != nil {
+		return nil, bad
 	}
-	began := time.Now()
-	v, err := decide(ctx, rule, &q)
-	if err != nil {
-		return nil, s.undecided(ctx, rule.Name(), err)
-	}
-	s.tell(&q, &v, req.GetPeek(), time.Since(began)-v.Waited)
 	return checkResponse(&v), nil
-}
-
-// tell reports a decision to the observer.
-func (s *service) tell(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) {
-	record := newRecord(q, v, peek, took)
-	s.observe(&record)
-}
-
-func newRecord(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) ruleset.Record {
-	return ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
 }
 
 func checkResponse(v *ruleset.Verdict) *weirv1.CheckResponse {

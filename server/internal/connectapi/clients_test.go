@@ -122,7 +122,7 @@ func TestNamespace(t *testing.T) {
 	held, err := alice.Reserve(context.Background(), &weirv1.ReserveRequest{Policy: "default", Key: "a", Cost: proto.Int64(10)})
 	must(t, err)
 	_, err = bob.Cancel(context.Background(), &weirv1.CancelRequest{Id: held.Id})
-	wantError(t, err, connect.CodeInvalidArgument, `"id" is no reservation of this client: it is what Reserve returned`)
+	wantError(t, err, connect.CodeInvalidArgument, `"id" is no reservation of this client: it is what reserve returned`)
 	_, err = bob.Renew(context.Background(), &weirv1.RenewRequest{Id: held.Id})
 	wantError(t, err, connect.CodeInvalidArgument, `"id" is no reservation of this client`)
 	same(t, &weirv1.CancelResponse{Refunded: 10})(alice.Cancel(context.Background(), &weirv1.CancelRequest{Id: held.Id}))

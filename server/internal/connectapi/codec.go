@@ -8,6 +8,8 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // jsonCodec encodes JSON as /v1 does. Connect's own codec uses lowerCamelCase (maxWaitMs), omits
@@ -44,7 +46,7 @@ func (c jsonCodec) Unmarshal(text []byte, message any) error {
 		return errors.New("the body is empty: a request is a JSON object, at least {}")
 	}
 	if err := readJSON.Unmarshal(text, m); err != nil {
-		return brief(plain(err))
+		return errors.New(call.Invalid("%s", plain(err)).Text())
 	}
 	return nil
 }

@@ -223,7 +223,10 @@ func (p *pair) settle() {
 		must(p.t, err)
 		p.equal(got, &weirv1.CancelResponse{Refunded: want.Refunded, Overrun: want.Overrun, Late: want.Late})
 	default:
-		used := ruleset.Used{HaveCost: true, Cost: int64(p.dice.IntN(20)), Costs: []ruleset.Cost{{Unit: "tokens", Amount: int64(p.dice.IntN(400))}}}
+		used := ruleset.Used{HaveCost: true, Cost: int64(p.dice.IntN(20))}
+		if h.ticket.Policy() == "llm" {
+			used.Costs = []ruleset.Cost{{Unit: "tokens", Amount: int64(p.dice.IntN(400))}}
+		}
 		got, err := p.client.Commit(ctx, &weirv1.CommitRequest{Id: h.id, Used: &used.Cost, UsedCosts: costMap(used.Costs)})
 		must(p.t, err)
 		want, err := p.near.engine.Settle(ctx, h.ticket, used)

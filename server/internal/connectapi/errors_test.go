@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -25,34 +24,33 @@ import (
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/internal/apitest"
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 )
 
-type call func(context.Context, weirv1connect.LimiterServiceClient) error
+type sent func(context.Context, weirv1connect.LimiterServiceClient) error
 
-func checks(req *weirv1.CheckRequest) call {
+func checks(req *weirv1.CheckRequest) sent {
 	return func(ctx context.Context, c weirv1connect.LimiterServiceClient) error {
 		_, err := c.Check(ctx, req)
 		return err
 	}
 }
 
-func batches(req *weirv1.CheckBatchRequest) call {
+func batches(req *weirv1.CheckBatchRequest) sent {
 	return func(ctx context.Context, c weirv1connect.LimiterServiceClient) error {
 		_, err := c.CheckBatch(ctx, req)
 		return err
 	}
 }
 
-func reserves(req *weirv1.ReserveRequest) call {
+func reserves(req *weirv1.ReserveRequest) sent {
 	return func(ctx context.Context, c weirv1connect.LimiterServiceClient) error {
 		_, err := c.Reserve(ctx, req)
 		return err
 	}
 }
 
-func commits(req *weirv1.CommitRequest) call {
+func commits(req *weirv1.CommitRequest) sent {
 	return func(ctx context.Context, c weirv1connect.LimiterServiceClient) error {
 		_, err := c.Commit(ctx, req)
 		return err
@@ -70,7 +68,7 @@ func many[T any](n int, value T) map[string]T {
 
 type badCall struct {
 	name    string
-	call    call
+	call    sent
 	code    connect.Code
 	message string
 }
@@ -94,8 +92,8 @@ func badCalls() []badCall {
 		{"units", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Costs: many(17, int64(1))}), bad, `"costs" may have 16 entries`},
 		{"unknown unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{"b": 1, "a": 1, "c": 1}}), bad, `"cost" has the unit "a", which no limit of the policy counts`},
 		{"negative unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{"tokens": -1}}), bad, `a value of "costs" must not be negative`},
-		{"requests twice", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Costs: map[string]int64{"requests": 1}}), bad, `"costs" has "requests": those are what "cost" is for`},
-		{"slots", checks(&weirv1.CheckRequest{Policy: "slots", Key: "a"}), bad, `policy "slots" limits concurrency: slots are held, not spent, so a check cannot take one; use Reserve`},
+		{"requests twice", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(1), Costs: map[string]int64{"requests": 1}}), bad, `"cost" is in "requests" as a plain number, and has that unit besides`},
+		{"slots", checks(&weirv1.CheckRequest{Policy: "slots", Key: "a"}), bad, `policy "slots" limits concurrency: slots are held, not spent, so a check cannot take one; reserve one instead`},
 		{"unknown policy", checks(&weirv1.CheckRequest{Policy: "no\npe", Key: "a"}), connect.CodeNotFound, `no policy is called "no\npe"; the page at / and GET /admin/v1/policies list those there are`},
 		{"long unknown policy", checks(&weirv1.CheckRequest{Policy: strings.Repeat("ü", 99), Key: "a"}), connect.CodeNotFound, `no policy is called "` + strings.Repeat(`\u00fc`, 32) + `"…;`},
 		{"long unknown unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{strings.Repeat("x", 60_000): 1}}), bad, `"cost" has the unit "xxx`},
@@ -104,10 +102,9 @@ func badCalls() []badCall {
 		{"long ttl", reserves(&weirv1.ReserveRequest{Policy: "default", Key: "a", TtlMs: 3_600_001}), bad, `"ttl_ms" must be at most 3600000`},
 		{"reserve nowhere", reserves(&weirv1.ReserveRequest{Policy: "nope", Key: "a"}), connect.CodeNotFound, `no policy is called "nope"`},
 		{"no id", commits(&weirv1.CommitRequest{}), bad, `"id" is missing: what Reserve returned`},
-		{"no ticket", commits(&weirv1.CommitRequest{Id: "nonsense"}), bad, `"id" is no reservation of this client: it is what Reserve returned`},
+		{"no ticket", commits(&weirv1.CommitRequest{Id: "nonsense"}), bad, `"id" is no reservation of this client: it is what reserve returned`},
 		{"negative use", commits(&weirv1.CommitRequest{Id: "x", Used: proto.Int64(-1)}), bad, `"used" must not be negative`},
 		{"negative units used", commits(&weirv1.CommitRequest{Id: "x", UsedCosts: map[string]int64{"tokens": -1}}), bad, `a value of "used_costs" must not be negative`},
-		{"requests used twice", commits(&weirv1.CommitRequest{Id: "x", UsedCosts: map[string]int64{"requests": 1}}), bad, `"used_costs" has "requests": those are what "used" is for`},
 	}
 }
 
@@ -127,7 +124,6 @@ func badBatches() []badCall {
 		{"attributes", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Keys: make([]*weirv1.KeyColumn, 17)}), bad, `"keys" may have 16 entries`},
 		{"short units", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: []*weirv1.CostColumn{{Unit: "x", Cost: []int64{1}}}}), bad, `the column "x" of "costs" has 1 entries`},
 		{"unit twice", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: []*weirv1.CostColumn{{Unit: "x"}, {Unit: "x"}}}), bad, `"costs" has "x" twice`},
-		{"requests twice", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: []*weirv1.CostColumn{{Unit: "requests"}}}), bad, `"costs" has "requests"`},
 		{"units", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: make([]*weirv1.CostColumn, 17)}), bad, `"costs" may have 16 entries`},
 		{"index", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, PolicyIndex: []uint32{0, 1}}), bad, `checks[1]: "policy_index" is 1, and "policy" has 1 entries, counted from 0`},
 		{"great index", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, PolicyIndex: []uint32{0, 1<<32 - 1}}), bad, `checks[1]: "policy_index" is 4294967295`},
@@ -158,7 +154,7 @@ func TestBadInput(t *testing.T) {
 			for _, tt := range append(badCalls(), badBatches()...) {
 				err := tt.call(context.Background(), client)
 				wantError(t, err, tt.code, tt.message)
-				if e, ok := err.(*connect.Error); ok && len(e.Message()) > maxProblem+len("…") {
+				if e, ok := err.(*connect.Error); ok && len(e.Message()) > 512+len("…") {
 					t.Errorf("%s: the message has %d bytes", tt.name, len(e.Message()))
 				}
 				if limiter.calls > 0 || len(w.records) > 0 {
@@ -177,7 +173,9 @@ func TestFirstProblem(t *testing.T) {
 	}
 	for range 20 {
 		_, err := attributes(keys)
-		wantError(t, err, connect.CodeInvalidArgument, `a value of "keys" has 300 bytes`)
+		if err == nil || !strings.HasPrefix(err.Error(), `a value of "keys" has 300 bytes`) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -248,12 +246,6 @@ func wantDetails(t *testing.T, err *connect.Error, grpc bool) {
 	}
 }
 
-// TestForbidden: a Refusal may have the status 403, too.
-func TestForbidden(t *testing.T) {
-	err := refused(http.Header{}, "application/json", &identity.Refusal{Status: http.StatusForbidden, Problem: "forbidden"})
-	wantError(t, err, connect.CodePermissionDenied, "forbidden")
-}
-
 // TestUndecided: what keeps the limiter from deciding stays in the log.
 func TestUndecided(t *testing.T) {
 	for _, how := range transports() {
@@ -290,7 +282,7 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// TestGone: a reservation under a policy that was removed.
+// TestGone: a reservation under a policy that was removed can still be committed.
 func TestGone(t *testing.T) {
 	w := newWorld(t, nil)
 	client, _ := w.start(t, transports()[0])
@@ -299,25 +291,7 @@ func TestGone(t *testing.T) {
 	rules, err := ruleset.Compile(apitest.Policies()[:1], w.engine.Rules())
 	must(t, err)
 	must(t, w.engine.Set(context.Background(), rules))
-	wantError(t, commits(&weirv1.CommitRequest{Id: held.Id})(context.Background(), client), connect.CodeNotFound, "the reservation's policy does not exist any more")
-}
-
-// TestCanceled: a call whose deadline has passed gets that error, and nothing is logged.
-func TestCanceled(t *testing.T) {
-	var log bytes.Buffer
-	s := &service{log: slog.New(slog.NewTextHandler(&log, nil))}
-	late, cancel := context.WithTimeout(context.Background(), -time.Second)
-	defer cancel()
-	wantError(t, s.undecided(late, "p", late.Err()), connect.CodeDeadlineExceeded, "the request's time was over")
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	wantError(t, s.undecided(gone, "p", gone.Err()), connect.CodeCanceled, "the request was canceled")
-	if log.Len() > 0 {
-		t.Errorf("logged %s", log.Bytes())
-	}
-	if wantError(t, s.undecided(context.Background(), "p", io.ErrUnexpectedEOF), connect.CodeUnavailable, ""); strings.Count(log.String(), "\n") != 1 {
-		t.Errorf("logged %s", log.Bytes())
-	}
+	same(t, &weirv1.CommitResponse{})(client.Commit(context.Background(), &weirv1.CommitRequest{Id: held.Id}))
 }
 
 // endless is a body that never ends, and counts what was read of it.

@@ -6,12 +6,12 @@ import (
 	"log/slog"
 	"testing"
 
-	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // FuzzRequests sends whatever bytes are a message to every verb: nothing panics, an error
@@ -35,8 +35,8 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, verb uint8, wire []byte) {
 		w := newWorld(t, nil)
-		s := NewService(Config{Engine: w.engine, Observe: func(*ruleset.Record) {}, ObserveEach: apitest.Each(func(*ruleset.Record) {}), Log: slog.New(slog.DiscardHandler)})
-		ctx := WithCaller(context.Background(), &State{Rules: w.engine.Rules(), Authenticator: w.auth}, nil)
+		s := NewService(&call.Core{Engine: w.engine, Observe: func(*ruleset.Record) {}, ObserveEach: apitest.Each(func(*ruleset.Record) {}), Log: slog.New(slog.DiscardHandler)})
+		ctx := call.WithCaller(context.Background(), call.Caller{State: &call.State{Rules: w.engine.Rules(), Authenticator: w.auth}})
 		if err := callWith(ctx, t, s, verb, wire); err != nil {
 			wantCallersFault(t, err)
 		}
@@ -96,13 +96,11 @@ func wantColumns(t *testing.T, r *weirv1.CheckBatchRequest, got *weirv1.CheckBat
 // wantCallersFault refuses errors that a store in memory cannot cause.
 func wantCallersFault(t *testing.T, err error) {
 	t.Helper()
-	var e *connect.Error
+	var e *call.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("%T: %v", err, err)
 	}
-	switch e.Code() {
-	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition:
-	default:
+	if e.Kind != call.BadInput && e.Kind != call.NotFound {
 		t.Errorf("%v", e)
 	}
 }

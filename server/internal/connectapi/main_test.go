@@ -15,6 +15,7 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,12 +43,8 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	w.engine, err = ruleset.New(w.limiter, rules)
 	must(t, err)
 	observe := func(r *ruleset.Record) { w.records = append(w.records, *r) }
-	w.path, w.handler = New(Config{
-		Engine:  w.engine,
-		State:   func() *State { return &State{Rules: w.engine.Rules(), Authenticator: w.auth} },
-		Observe: observe, ObserveEach: apitest.Each(observe),
-		Log: slog.New(slog.DiscardHandler),
-	})
+	core := &call.Core{Engine: w.engine, Observe: observe, ObserveEach: apitest.Each(observe), Log: slog.New(slog.DiscardHandler)}
+	w.path, w.handler = New(core, func() *call.State { return &call.State{Rules: w.engine.Rules(), Authenticator: w.auth} })
 	return w
 }
 

@@ -5,12 +5,11 @@ import (
 	"slices"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Maximum sizes of a request.
@@ -28,11 +27,9 @@ type asked interface {
 	GetCosts() map[string]int64
 }
 
-// query returns the query of a request. Its cost in requests is cost or, if that is nil, 1. In
-// protobuf a missing key cannot be distinguished from an empty one, so an empty key counts as
-// missing: otherwise all callers that forget it would share a limit.
-func (c *caller) query(req asked, cost *int64) (q ruleset.Query, err *connect.Error) {
-	q = ruleset.Query{Key: req.GetKey(), NoKey: req.GetKey() == "", Cost: 1, Client: c.name()}
+// query returns the query of a request. Its plain cost is cost or, if that is nil, 1.
+func query(req asked, cost *int64) (q ruleset.Query, err *call.Error) {
+	q = ruleset.Query{Key: req.GetKey(), Cost: 1, Implied: cost == nil}
 	if cost != nil {
 		q.Cost = *cost
 	}
@@ -48,18 +45,18 @@ func (c *caller) query(req asked, cost *int64) (q ruleset.Query, err *connect.Er
 	if q.Keys, err = attributes(req.GetKeys()); err != nil {
 		return q, err
 	}
-	q.Costs, err = costs("costs", "cost", req.GetCosts())
+	q.Costs, err = costs("costs", req.GetCosts())
 	return q, err
 }
 
 // attributes returns a request's keys sorted by name, so that of several invalid ones always the
 // same is reported.
-func attributes(keys map[string]string) ([]ruleset.Attribute, *connect.Error) {
+func attributes(keys map[string]string) ([]ruleset.Attribute, *call.Error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
 	if len(keys) > maxKeys {
-		return nil, invalid(`"keys" may have %d entries`, maxKeys)
+		return nil, call.Invalid(`"keys" may have %d entries`, maxKeys)
 	}
 	list := make([]ruleset.Attribute, 0, len(keys))
 	for name, value := range keys {
@@ -74,13 +71,13 @@ func attributes(keys map[string]string) ([]ruleset.Attribute, *connect.Error) {
 	return list, nil
 }
 
-// costs returns the amounts of a field, sorted by unit. The cost in requests is another field.
-func costs(field, requests string, units map[string]int64) ([]ruleset.Cost, *connect.Error) {
+// costs returns the amounts of a field, sorted by unit.
+func costs(field string, units map[string]int64) ([]ruleset.Cost, *call.Error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
 	if len(units) > maxUnits {
-		return nil, invalid("%q may have %d entries", field, maxUnits)
+		return nil, call.Invalid("%q may have %d entries", field, maxUnits)
 	}
 	list := make([]ruleset.Cost, 0, len(units))
 	for unit, amount := range units {
@@ -88,9 +85,6 @@ func costs(field, requests string, units map[string]int64) ([]ruleset.Cost, *con
 	}
 	slices.SortFunc(list, func(a, b ruleset.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
 	for _, c := range list {
-		if c.Unit == ruleset.Requests {
-			return nil, requestsApart(field, requests)
-		}
 		if err := checkRange(`a value of "`+field+`"`, c.Amount, weir.MaxCost); err != nil {
 			return nil, err
 		}
@@ -98,38 +92,33 @@ func costs(field, requests string, units map[string]int64) ([]ruleset.Cost, *con
 	return list, nil
 }
 
-// requestsApart refuses a cost in requests in both fields, since one would be ignored.
-func requestsApart(field, requests string) *connect.Error {
-	return invalid("%q has %q: those are what %q is for", field, ruleset.Requests, requests)
-}
+func noPolicy() *call.Error { return call.Invalid(`"policy" is missing: the name of a policy`) }
 
-func noPolicy() *connect.Error { return invalid(`"policy" is missing: the name of a policy`) }
-
-func checkKey(what, key string) *connect.Error {
+func checkKey(what, key string) *call.Error {
 	if storeapi.CheckKey(key) != nil {
-		return invalid("%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
+		return call.Invalid("%s has %d bytes: at most %d fit; hash longer ones", what, len(key), weir.MaxKeyBytes)
 	}
 	return nil
 }
 
 // checkRange refuses numbers outside 0 to most.
-func checkRange(what string, n, most int64) *connect.Error {
+func checkRange(what string, n, most int64) *call.Error {
 	switch {
 	case n < 0:
-		return invalid("%s must not be negative", what)
+		return call.Invalid("%s must not be negative", what)
 	case n > most:
-		return invalid("%s must be at most %d", what, most)
+		return call.Invalid("%s must be at most %d", what, most)
 	}
 	return nil
 }
 
 // maxWait converts the maximum wait of a check.
-func maxWait(ms int64) (time.Duration, *connect.Error) {
+func maxWait(ms int64) (time.Duration, *call.Error) {
 	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
 }
 
 // lasts converts the TTL of a reservation.
-func lasts(ms int64) (time.Duration, *connect.Error) {
+func lasts(ms int64) (time.Duration, *call.Error) {
 	if ms == 0 {
 		return compiled.DefaultTTL, nil
 	}

@@ -4,17 +4,15 @@ import (
 	"context"
 	"time"
 
-	"connectrpc.com/connect"
-
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Reserve is POST /v1/reserve.
 func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
-	c := callerOf(ctx)
-	q, bad := c.query(req, req.Cost)
+	q, bad := query(req, req.Cost)
 	if bad != nil {
 		return nil, bad
 	}
@@ -22,16 +20,15 @@ func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*wei
 	if bad != nil {
 		return nil, bad
 	}
-	rule, bad := c.rule(req.GetPolicy())
+	caller := call.CallerOf(ctx)
+	rule, bad := caller.Rule([]byte(req.GetPolicy()))
 	if bad != nil {
 		return nil, bad
 	}
-	began := time.Now()
-	v, ticket, err := s.engine.Reserve(ctx, rule, &q, ttl)
-	if err != nil {
-		return nil, s.undecided(ctx, rule.Name(), err)
+	v, ticket, bad := s.core.Reserve(ctx, caller, rule, &q, ttl)
+	if bad != nil {
+		return nil, bad
 	}
-	s.tell(&q, &v, false, time.Since(began))
 	return reserveResponse(&v, ticket, ttl), nil
 }
 
@@ -66,13 +63,13 @@ func (s *service) Commit(ctx context.Context, req *weirv1.CommitRequest) (*weirv
 }
 
 // usedOf reads what was used. A unit that is left out was used as reserved.
-func usedOf(req *weirv1.CommitRequest) (used ruleset.Used, bad *connect.Error) {
+func usedOf(req *weirv1.CommitRequest) (used ruleset.Used, bad *call.Error) {
 	used.All = req.Used == nil && len(req.GetUsedCosts()) == 0
 	used.HaveCost, used.Cost = req.Used != nil, req.GetUsed()
 	if bad := checkRange(`"used"`, used.Cost, weir.MaxCost); bad != nil {
 		return used, bad
 	}
-	used.Costs, bad = costs("used_costs", "used", req.GetUsedCosts())
+	used.Costs, bad = costs("used_costs", req.GetUsedCosts())
 	return used, bad
 }
 
@@ -86,13 +83,12 @@ func (s *service) Cancel(ctx context.Context, req *weirv1.CancelRequest) (*weirv
 }
 
 func (s *service) settle(ctx context.Context, id string, used ruleset.Used) (weir.Settled, error) {
-	ticket, bad := callerOf(ctx).ticket(id)
+	if id == "" {
+		return weir.Settled{}, noID()
+	}
+	settled, bad := s.core.Settle(ctx, call.CallerOf(ctx), id, used)
 	if bad != nil {
 		return weir.Settled{}, bad
-	}
-	settled, err := s.engine.Settle(ctx, ticket, used)
-	if err != nil {
-		return weir.Settled{}, s.undecided(ctx, ticket.Policy(), err)
 	}
 	return settled, nil
 }
@@ -103,13 +99,12 @@ func (s *service) Renew(ctx context.Context, req *weirv1.RenewRequest) (*weirv1.
 	if bad != nil {
 		return nil, bad
 	}
-	ticket, bad := callerOf(ctx).ticket(req.GetId())
+	if req.GetId() == "" {
+		return nil, noID()
+	}
+	renewed, bad := s.core.Renew(ctx, call.CallerOf(ctx), req.GetId(), ttl)
 	if bad != nil {
 		return nil, bad
-	}
-	renewed, err := s.engine.Renew(ctx, ticket, ttl)
-	if err != nil {
-		return nil, s.undecided(ctx, ticket.Policy(), err)
 	}
 	if !renewed {
 		ttl = 0
@@ -117,15 +112,4 @@ func (s *service) Renew(ctx context.Context, req *weirv1.RenewRequest) (*weirv1.
 	return &weirv1.RenewResponse{Renewed: renewed, ExpiresInMs: ttl.Milliseconds()}, nil
 }
 
-// ticket reads the id of one of the caller's reservations.
-func (c *caller) ticket(id string) (*ruleset.Ticket, *connect.Error) {
-	if id == "" {
-		return nil, invalid(`"id" is missing: what Reserve returned`)
-	}
-	ticket, err := ruleset.ParseTicket(id, c.name())
-	if err != nil { // of which there is one kind
-		problem, _ := inputProblem("", err)
-		return nil, invalid("%s", problem)
-	}
-	return ticket, nil
-}
+func noID() *call.Error { return call.Invalid(`"id" is missing: what Reserve returned`) }

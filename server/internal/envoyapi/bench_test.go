@@ -17,7 +17,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 				d.Descriptors[0].Descriptors = append(d.Descriptors[0].Descriptors, Descriptor{Key: "user", Value: fmt.Sprint("user-", i), Limit: perMinute(1 << 31)})
 			}
 			w := newWorld(b, d)
-			w.service.cfg.Observe = func(*ruleset.Record) {}
+			w.service.core.Observe = func(*ruleset.Record) {}
 			r := request(newDescriptor("path=/", "user=user-7"), newDescriptor("user=user-7"))
 			b.ReportAllocs()
 			for b.Loop() {

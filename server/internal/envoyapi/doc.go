@@ -2,11 +2,11 @@
 // envoy.service.ratelimit.v3.RateLimitService, with the rules of envoyproxy/ratelimit:
 //
 //	rules, err := envoyapi.Compile(domains, nil)
-//	s := envoyapi.New(envoyapi.Config{Limiter: limiter, Observe: observe, Log: log})
-//	err = s.Set(ctx, rules)
+//	err = core.Engine.Set(ctx, policies, rules.Policies()...)
+//	s := envoyapi.New(core)
 //	rlsv3.RegisterRateLimitServiceServer(server, s)
 //
-// The context of each call has the caller and the current rules: see WithCaller.
+// The context of each call has the caller and the current rules: see call.WithCaller and WithRules.
 //
 // # Guarantees
 //

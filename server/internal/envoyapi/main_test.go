@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,19 +45,28 @@ func newWorld(t testing.TB, domains ...Domain) *world {
 	t.Helper()
 	w := &world{now: noon}
 	w.limiter = apitest.Table(t, func() weir.Instant { return weir.Instant(w.now.UnixNano()) })
-	w.service = New(Config{
-		Limiter: w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return w.now },
-		Observe: func(r *ruleset.Record) { w.records = append(w.records, *r) },
-	})
+	w.start(t)
 	w.set(t, domains...)
 	return w
+}
+
+// start makes the service, which knows nothing of an earlier one.
+func (w *world) start(t testing.TB) {
+	t.Helper()
+	engine, err := ruleset.New(w, &ruleset.Rules{})
+	must(t, err)
+	w.service = New(&call.Core{
+		Engine: engine, Log: slog.New(slog.DiscardHandler),
+		Observe: func(r *ruleset.Record) { w.records = append(w.records, *r) },
+	})
+	w.service.now = func() time.Time { return w.now }
 }
 
 func (w *world) set(t testing.TB, domains ...Domain) {
 	t.Helper()
 	rules, err := Compile(domains, w.rules)
 	must(t, err)
-	must(t, w.service.Set(context.Background(), rules))
+	must(t, w.service.core.Engine.Apply(context.Background(), rules.Policies()...))
 	w.rules = rules
 }
 
@@ -69,8 +79,14 @@ func (w *world) Set(ctx context.Context, old, new *weir.Policy) error {
 	return w.limiter.Set(ctx, old, new)
 }
 
+// with returns a context of a call.
+func (w *world) with(ctx context.Context) context.Context {
+	state := &call.State{Rules: &ruleset.Rules{}, Authenticator: &identity.Authenticator{}}
+	return WithRules(call.WithCaller(ctx, call.Caller{State: state, Client: w.client}), w.rules)
+}
+
 func (w *world) ask(r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	return w.service.ShouldRateLimit(WithCaller(context.Background(), w.rules, w.client), r)
+	return w.service.ShouldRateLimit(w.with(context.Background()), r)
 }
 
 // descriptor makes one of "key=value" texts.

@@ -7,6 +7,7 @@ import (
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // overrides caches the policies of limit overrides in requests. It has at most maxOverrides, so
@@ -60,6 +61,9 @@ func (o *overrides) policy(k overrideKey, converted weir.Limit) (*weir.Policy, e
 		return p, nil
 	}
 	p, err := weir.NewPolicy(k.name, converted)
+	if err == nil {
+		p, err = storeapi.Override(p, converted) // it may have limits that the configured one had before
+	}
 	if err != nil {
 		return nil, fmt.Errorf("limit: %w", err)
 	}

@@ -20,10 +20,14 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 func wantFailure(t *testing.T, err error, code codes.Code, part string) {
 	t.Helper()
+	if bad, ok := errors.AsType[*call.Error](err); ok { // as grpcapi converts it
+		err = status.Error(codes.Code(bad.Code()), bad.Text())
+	}
 	if got := status.Convert(err); got.Code() != code || !strings.Contains(got.Message(), part) {
 		t.Errorf("error %v, want %v with %q", err, code, part)
 	}
@@ -58,7 +62,7 @@ func TestRefusedRequests(t *testing.T) {
 	w.want(t, request(newDescriptor("k=1")), "OK: OK", 4) // nothing was charged
 	w.client = &identity.Client{Name: "bob", Policies: []string{"api"}}
 	_, err := w.ask(request(newDescriptor("k=1")))
-	wantFailure(t, err, codes.PermissionDenied, "may not use the policy envoy.d")
+	wantFailure(t, err, codes.PermissionDenied, "may not use the policy \"envoy.d\"")
 }
 
 // tree has a rule of each kind.
@@ -355,7 +359,7 @@ func TestSetUnknown(t *testing.T) {
 	changed.Descriptors[0].Limit.RequestsPerUnit = 10
 	rules, err := Compile([]Domain{changed}, w.rules)
 	must(t, err)
-	if err := w.service.Set(context.Background(), rules); !errors.Is(err, weir.ErrUnknown) {
+	if err := w.service.core.Engine.Apply(context.Background(), rules.Policies()...); !errors.Is(err, weir.ErrUnknown) {
 		t.Fatal(err)
 	}
 	w.want(t, request(newDescriptor("any=x")), "OK: OK", 1)

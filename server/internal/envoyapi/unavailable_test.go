@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -105,7 +104,7 @@ func TestRestart(t *testing.T) {
 	w.want(t, request(newDescriptor("k=1")), "OK: OK", 4)
 	w.set(t, with(50))
 	w.want(t, request(newDescriptor("k=1")), "OK: OK", 48)
-	w.service = New(Config{Limiter: w, Log: slog.New(slog.DiscardHandler), Now: w.service.cfg.Now, Observe: func(*ruleset.Record) {}})
+	w.start(t)
 	w.rules = nil
 	w.set(t, with(5))
 	w.want(t, request(newDescriptor("k=1")), "OK: OK", 47)
@@ -143,7 +142,7 @@ func TestRefundsTakeTurns(t *testing.T) {
 	w.want(t, request(hits(90, newDescriptor("any=vip"))), "OK: OK", 10)
 	o := &overlapping{Limiter: w.limiter}
 	w.limiter = o
-	w.service.cfg.Observe = func(*ruleset.Record) {}
+	w.service.core.Observe = func(*ruleset.Record) {}
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

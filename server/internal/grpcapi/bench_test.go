@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 )
 
@@ -61,9 +61,9 @@ func BenchmarkEnvoy(b *testing.B) {
 	}}}, nil)
 	must(b, err)
 	w.cfg.Services = append(w.cfg.Services, Service{
-		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(envoyapi.Config{Limiter: apitest.Table(b, nil), Observe: w.observe, Log: w.cfg.Log}),
-		Enter: func(ctx context.Context, _ identity.Credentials) (context.Context, *identity.Refusal) {
-			return envoyapi.WithCaller(ctx, rules, nil), nil
+		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(w.core),
+		Enter: func(ctx context.Context, _ identity.Credentials) (context.Context, *call.Error) {
+			return envoyapi.WithRules(call.WithCaller(ctx, call.Caller{State: w.state}), rules), nil
 		},
 	})
 	client := rlsv3.NewRateLimitServiceClient(dial(b, w.start(b)))

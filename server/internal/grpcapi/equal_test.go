@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"connectrpc.com/connect"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +16,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/server/internal/connectapi"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // pair is a client and a service that get the same calls.
@@ -37,7 +36,7 @@ type pair struct {
 func TestSameAnswers(t *testing.T) {
 	p := &pair{t: t, dice: rand.New(rand.NewPCG(7, 1)), far: newWorld(t, nil), near: newWorld(t, nil)}
 	p.client = p.far.limiter(t)
-	p.inside = connectapi.WithCaller(context.Background(), p.near.state, nil)
+	p.inside = call.WithCaller(context.Background(), call.Caller{State: p.near.state})
 	for range 1000 {
 		p.step()
 	}
@@ -86,9 +85,9 @@ func (p *pair) equal(got, want proto.Message) {
 func (p *pair) sameError(request proto.Message, err, problem error) {
 	p.t.Helper()
 	want := status.New(codes.OK, "")
-	if bad, ok := errors.AsType[*connect.Error](problem); ok {
+	if bad, ok := errors.AsType[*call.Error](problem); ok {
 		p.failed++
-		want = status.New(codes.Code(bad.Code()), bad.Message())
+		want = status.New(codes.Code(bad.Code()), bad.Text())
 	}
 	if got := status.Convert(err); got.Code() != want.Code() || got.Message() != want.Message() || len(got.Details()) > 0 {
 		p.t.Fatalf("%v: error %v, want %v", request, got, want)

@@ -3,9 +3,7 @@ package grpcapi
 import (
 	"context"
 	"errors"
-	"net/http"
 
-	"connectrpc.com/connect"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -13,12 +11,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
-// failed converts a service's error to a gRPC status. Connect's codes are those of gRPC.
+// failed converts a service's error to a gRPC status.
 func (s *Server) failed(method string, err error) error {
-	if problem, ok := errors.AsType[*connect.Error](err); ok {
-		return status.Error(codes.Code(problem.Code()), problem.Message())
+	if bad, ok := errors.AsType[*call.Error](err); ok {
+		return convert(bad)
 	}
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -27,22 +26,19 @@ func (s *Server) failed(method string, err error) error {
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
 }
 
-// refused returns the status of a failed authentication. Errors of SetHeader are ignored: they
-// mean that the caller is gone.
-func refused(ctx context.Context, r *identity.Refusal) error {
-	switch r.Status {
-	case http.StatusUnauthorized:
-		_ = grpc.SetHeader(ctx, metadata.Pairs("www-authenticate", `Bearer realm="weir"`))
-		return status.Error(codes.Unauthenticated, r.Problem)
-	case http.StatusTooManyRequests:
-		return exhausted(ctx, r)
-	}
-	return status.Error(codes.PermissionDenied, r.Problem)
-}
+func convert(err *call.Error) error { return status.Error(codes.Code(err.Code()), err.Text()) }
 
-// exhausted returns a status with the time to wait, in both ways that gRPC clients support: the
-// status details, and the trailer grpc-retry-pushback-ms of grpc-go's automatic retries.
-func exhausted(ctx context.Context, r *identity.Refusal) error {
-	_ = grpc.SetTrailer(ctx, metadata.Pairs(identity.Pushback, r.PushbackMillis()))
-	return status.ErrorProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: r.Problem, Details: r.Details()})
+// refused returns the status of a failed authentication. If the caller is throttled, it has the
+// time to wait in both ways that gRPC clients support: the status details, and the trailer
+// grpc-retry-pushback-ms of grpc-go's automatic retries. Errors of SetHeader and SetTrailer are
+// ignored: they mean that the caller is gone.
+func refused(ctx context.Context, err *call.Error) error {
+	switch err.Kind {
+	case call.Unauthenticated:
+		_ = grpc.SetHeader(ctx, metadata.Pairs("www-authenticate", `Bearer realm="weir"`))
+	case call.Throttled:
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(identity.Pushback, err.Refusal.PushbackMillis()))
+		return status.ErrorProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: err.Text(), Details: err.Refusal.Details()})
+	}
+	return convert(err)
 }

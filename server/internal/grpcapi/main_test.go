@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/connectapi"
 )
 
@@ -32,7 +33,8 @@ func must(t testing.TB, err error) {
 type world struct {
 	clock   *apitest.Clock
 	service weirv1.LimiterServiceServer
-	state   *connectapi.State
+	state   *call.State
+	core    *call.Core
 	cfg     Config
 	server  *Server
 
@@ -52,8 +54,9 @@ func newWorld(t testing.TB, l weir.Limiter) *world {
 	must(t, err)
 	g, err := ruleset.New(l, rules)
 	must(t, err)
-	w.state = &connectapi.State{Rules: rules, Authenticator: &identity.Authenticator{}}
-	w.service = connectapi.NewService(connectapi.Config{Engine: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)})
+	w.state = &call.State{Rules: rules, Authenticator: &identity.Authenticator{}}
+	w.core = &call.Core{Engine: g, Observe: w.observe, ObserveEach: apitest.Each(w.observe), Log: slog.New(slog.DiscardHandler)}
+	w.service = connectapi.NewService(w.core)
 	w.cfg = Config{
 		Services: []Service{{Desc: &weirv1.LimiterService_ServiceDesc, Server: w.service, Enter: w.enter}},
 		Log:      slog.New(slog.DiscardHandler),
@@ -69,9 +72,9 @@ func (w *world) observe(r *ruleset.Record) {
 	}
 }
 
-func (w *world) enter(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal) {
-	client, err := w.state.Authenticator.Authenticate(credentials)
-	return connectapi.WithCaller(ctx, w.state, client), err
+func (w *world) enter(ctx context.Context, credentials identity.Credentials) (context.Context, *call.Error) {
+	caller, err := w.core.Authenticate(w.state, credentials)
+	return call.WithCaller(ctx, caller), err
 }
 
 // start serves w on a real socket until the test ends and returns its address.

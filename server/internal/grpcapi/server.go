@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Config is what New needs. Services and Log are required.
@@ -40,7 +41,7 @@ type Service struct {
 
 	// Enter authenticates a caller and returns the context for the service's method. It is
 	// called once for each call.
-	Enter func(ctx context.Context, credentials identity.Credentials) (context.Context, *identity.Refusal)
+	Enter func(ctx context.Context, credentials identity.Credentials) (context.Context, *call.Error)
 }
 
 // Sizes and times: see the package comment.

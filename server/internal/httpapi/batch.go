@@ -1,51 +1,39 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"runtime"
-	"slices"
-	"time"
 
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // batch answers POST /v1/check/batch.
 func (a *api) batch(w http.ResponseWriter, r *http.Request) {
 	state := a.state()
-	client, ok := caller(w, r, state)
-	if !ok {
-		return
-	}
 	s := scratches.Get().(*scratch)
 	defer s.free()
-	if !s.read(w, r, &batchForm) {
-		return
+	caller, err := a.enter(w, r, state, s, &batchForm)
+	if err == nil {
+		err = findAll(caller, &s.request)
 	}
-	if !state.findAll(w, client, &s.request) {
-		return
-	}
-	began := time.Now()
-	verdicts, err := a.checkBatch(r.Context(), s)
 	if err != nil {
-		a.writeBatchUndecided(w, r, s.batch.items, err)
+		writeError(w, err)
 		return
 	}
-	a.observeEach(s.batch.items, verdicts, time.Since(began)/time.Duration(max(1, len(verdicts)))) // it is one measurement
-	s.writeBatch(w, verdicts)
-}
-
-// checkBatch decides all checks. The verdicts may be in s.
-func (a *api) checkBatch(ctx context.Context, s *scratch) ([]ruleset.Verdict, error) {
-	b := &s.batch
+	kind := call.Each
 	if s.request.atomic {
-		return a.engine.CheckAll(ctx, b.items)
+		kind = call.All
 	}
-	b.verdicts = slices.Grow(b.verdicts[:0], len(b.items))[:len(b.items)]
-	return b.verdicts, a.engine.CheckEachInto(ctx, b.items, b.verdicts)
+	verdicts, err := a.core.CheckBatch(r.Context(), kind, s.batch.items, s.batch.verdicts)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	if kind == call.Each {
+		s.batch.verdicts = verdicts
+	}
+	s.writeBatch(w, verdicts)
 }
 
 // writeBatch answers a batch.
@@ -56,7 +44,11 @@ func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []ruleset.Verdict) 
 		if i > 0 {
 			s.out = append(s.out, ',')
 		}
-		s.out = append(appendDecision(s.out, &verdicts[i]), '}')
+		s.out = appendDecision(s.out, &verdicts[i])
+		if s.batch.items[i].Query.Shadow {
+			s.out = appendShadow(s.out, &verdicts[i])
+		}
+		s.out = append(s.out, '}')
 	}
 	s.out = append(s.out, "]}\n"...)
 	writeJSON(w, s.out)
@@ -70,33 +62,19 @@ func pause(check int) {
 	}
 }
 
-// findAll finds the policies of a batch, or answers with a problem and returns false.
-func (s *State) findAll(w http.ResponseWriter, c *identity.Client, req *request) bool {
+// findAll finds the policies of a batch.
+func findAll(caller call.Caller, req *request) *call.Error {
 	for i, policy := range req.batch.policies {
 		x := &req.batch.items[i]
-		rule, problem := s.find(c, policy)
+		rule, err := caller.Rule(policy)
 		switch {
-		case rule == nil:
-			problem.Detail = fmt.Sprintf("checks[%d]: %s", i, problem.Detail)
-			problem.Write(w)
-			return false
+		case err != nil:
+			return err.In(i)
 		case x.Peek && req.atomic:
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("checks[%d]: a check with peek cannot be part of an atomic batch", i))
-			return false
+			return call.Invalid("a check with peek cannot be part of an atomic batch").In(i)
 		}
-		x.Rule, x.Query.Client = rule, nameOf(c)
+		x.Rule = rule
+		caller.Owns(&x.Query)
 	}
-	return true
-}
-
-// writeBatchUndecided answers when a batch was not decided.
-func (a *api) writeBatchUndecided(w http.ResponseWriter, r *http.Request, items []ruleset.Item, err error) {
-	if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
-		policy := items[bad.Index].Rule.Name()
-		if problem, ok := inputProblem(policy, bad.Err); ok {
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("checks[%d]: %s", bad.Index, problem))
-			return
-		}
-	}
-	a.writeUndecided(w, r, "", err)
+	return nil
 }

@@ -12,11 +12,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -184,7 +186,7 @@ func TestCheckRefusesBadInput(t *testing.T) {
 		{"cost in an unknown unit", ok + `,"cost":{"tokens":1}}`, 400, `"cost" has the unit "tokens", which no limit of the policy counts`},
 		{"cost in negative units", ok + `,"cost":{"requests":-1}}`, 400, `a value of "cost" must not be negative`},
 		{"attribute is missing", `{"policy":"mixed","key":"a"}`, 400, `"keys" lacks "ip", by which the policy limits`},
-		{"unknown field", ok + `,"class":"x"}`, 400, `at byte 34: unknown field "class"; a check has policy, key, keys, cost, peek and max_wait_ms`},
+		{"unknown field", ok + `,"class":"x"}`, 400, `at byte 34: unknown field "class"; a check has policy, key, keys, cost, peek, max_wait_ms and shadow`},
 		{"other letter case", `{"Policy":"default","key":"alice"}`, 400, `at byte 1: unknown field "Policy" (did you mean "policy"?)`},
 		{"folded letter", ok + `,"\u212aey":"bob"}`, 400, `unknown field "\u212aey"`},
 		{"escaped name twice", ok + `,"k\u0065y":"bob"}`, 400, `at byte 34: field "key" stands there twice`},
@@ -337,12 +339,14 @@ func TestBatchIsObserved(t *testing.T) {
 
 func BenchmarkCheck(b *testing.B) {
 	h := New(Config{
-		Engine: newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99}}).engine,
+		Core: &call.Core{
+			Engine:  newFixture(b, &scripted{decision: weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 99}}).engine,
+			Observe: func(*ruleset.Record) {}, Log: slog.New(slog.DiscardHandler),
+		},
 		State: func() func() *State {
 			s := newFixture(b, &scripted{}).state
 			return func() *State { return s }
 		}(),
-		Observe: func(*ruleset.Record) {}, Log: slog.New(slog.DiscardHandler),
 	})
 	r := httptest.NewRequest("POST", "http://localhost/v1/check", nil)
 	body := strings.NewReader("")
@@ -377,6 +381,54 @@ func TestBodyOfUnknownLength(t *testing.T) {
 		}
 		if h.ServeHTTP(w, r); w.Code != tt.status {
 			t.Errorf("%d bytes: %d %s, want %d", len(body), w.Code, w.Body, tt.status)
+		}
+	}
+}
+
+// Nothing of a limit in shadow reaches a client, in the answer or in headers, unless it asks.
+func TestShadowIsHidden(t *testing.T) {
+	f := newFixture(t, frozenTable(t))
+	f.state.Legacy = weirhttp.LegacyDelta
+	h := f.handler()
+	const check = `{"policy":"mixed","key":"alice","keys":{"ip":"192.0.2.1"}%s}`
+	serve(h, "POST", "/v1/check", fmt.Sprintf(check, ""))
+	w := serve(h, "POST", "/v1/check", fmt.Sprintf(check, "")) // the trial limit would refuse
+	if text := fmt.Sprint(w.Header(), w.Body); strings.Contains(text, "trial") || strings.Contains(text, "shadow") || !strings.Contains(text, `"allowed":true`) {
+		t.Errorf("%s", text)
+	}
+	w = serve(h, "POST", "/v1/check", fmt.Sprintf(check, `,"shadow":true`))
+	if want := `"shadow":[{"limited_by":"mixed.trial","limit":1,"remaining":0,"retry_after_ms":1000}]}`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%s lacks %s", w.Body, want)
+	}
+	w = serve(h, "POST", "/v1/check/batch", fmt.Sprintf(`{"checks":[`+strings.ReplaceAll(check, "192.0.2.1", "192.0.2.2")+`,{"policy":"default","key":"a"}]}`, `,"shadow":true`))
+	if text := w.Body.String(); strings.Count(text, `"shadow":[{`) != 1 || strings.Count(text, `"shadow"`) != 1 {
+		t.Errorf("%s", text)
+	}
+}
+
+// A policy in shadow, and a key outside the rollout, have no rate limit headers at all.
+func TestShadowHasNoHeaders(t *testing.T) {
+	f := newFixture(t, frozenTable(t))
+	limits := []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Hour)}}}
+	rules, err := ruleset.Compile([]ruleset.Policy{
+		{Name: "shadow", Mode: ruleset.Shadow, Limits: limits}, {Name: "rollout", Rollout: 1, Limits: limits},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.state.Rules, f.state.Legacy = rules, weirhttp.LegacyDelta
+	h := f.handler()
+	for _, policy := range []string{"shadow", "rollout"} {
+		for range 2 {
+			w := serve(h, "POST", "/v1/check", fmt.Sprintf(`{"policy":%q,"key":"alice"}`, policy))
+			for name := range w.Header() {
+				if strings.Contains(strings.ToLower(name), "ratelimit") {
+					t.Errorf("%s: %s: %v", policy, name, w.Header()[name])
+				}
+			}
+			if want := `"limit":0,"remaining":0,"retry_after_ms":0,"reset_after_ms":0,"reason":"admitted"}`; !strings.Contains(w.Body.String(), want) {
+				t.Errorf("%s: %s", policy, w.Body)
+			}
 		}
 	}
 }

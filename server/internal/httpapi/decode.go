@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // A form is a JSON object with known fields.
@@ -18,7 +19,7 @@ type form struct {
 }
 
 var (
-	checkForm   = form{"a check", []string{"policy", "key", "keys", "cost", "peek", "max_wait_ms"}}
+	checkForm   = form{"a check", []string{"policy", "key", "keys", "cost", "peek", "max_wait_ms", "shadow"}}
 	batchForm   = form{"a batch", []string{"checks", "atomic"}}
 	reserveForm = form{"a reservation", []string{"policy", "key", "keys", "cost", "ttl_ms"}}
 	commitForm  = form{"a commit", []string{"id", "used"}}
@@ -90,13 +91,12 @@ func (req *request) decode(f *form, body []byte) error {
 
 // object reads the fields of a form.
 func (req *request) object(s *scanner, f *form) error {
-	req.query.Cost = 1
+	req.query.Cost, req.query.Implied = 1, true
 	start := s.pos
 	seen, err := req.fields(s, f)
 	if err != nil {
 		return err
 	}
-	req.query.NoKey = !f.has(seen, "key")
 	for _, need := range []struct{ name, what string }{
 		{"policy", "the name of a policy"},
 		{"id", "what /v1/reserve returned"},
@@ -157,9 +157,9 @@ func (s *scanner) fieldName(f *form, seen int) (int, error) {
 	i := f.index(name)
 	switch {
 	case i < 0:
-		return 0, s.errorAt(start, "unknown field %s%s; %s has %s", quote(string(name)), f.hint(string(name)), f.what, f.list())
+		return 0, s.errorAt(start, "unknown field %s%s; %s has %s", call.Quote(string(name)), f.hint(string(name)), f.what, f.list())
 	case seen&(1<<i) != 0:
-		return 0, s.errorAt(start, "field %s stands there twice", quote(string(name)))
+		return 0, s.errorAt(start, "field %s stands there twice", call.Quote(string(name)))
 	case !s.accept(':'):
 		return 0, s.errorf("expected : after a name")
 	}
@@ -215,6 +215,8 @@ func (req *request) field(s *scanner, name string) (err error) {
 		err = req.cost(s)
 	case "peek":
 		req.peek, err = s.boolean(`"peek"`)
+	case "shadow":
+		req.query.Shadow, err = s.boolean(`"shadow"`)
 	case "max_wait_ms":
 		var ms int64
 		ms, err = s.integer(`"max_wait_ms"`, ruleset.MaxWait.Milliseconds())
@@ -267,7 +269,7 @@ func (s *scanner) entries(what string, most int, entry func(name string) error) 
 		name := string(text)
 		switch {
 		case slices.Contains(seen, name):
-			return s.errorAt(start, "%s has %s twice", what, quote(name))
+			return s.errorAt(start, "%s has %s twice", what, call.Quote(name))
 		case len(seen) == most:
 			return s.errorAt(start, "%s may have %d entries", what, most)
 		case !s.accept(':'):
@@ -297,13 +299,12 @@ func (req *request) keys(s *scanner) error {
 func (req *request) cost(s *scanner) (err error) {
 	s.space()
 	if s.peek() != '{' {
+		req.query.Implied = false
 		req.query.Cost, err = s.integer(`"cost"`, weir.MaxCost)
 		return err
 	}
-	req.query.Costs = req.unitCost[:0]
-	return req.units(s, `"cost"`, func(n int64) { req.query.Cost = n }, func(c ruleset.Cost) {
-		req.query.Costs = append(req.query.Costs, c)
-	})
+	req.query.Costs, err = s.units(`"cost"`, req.unitCost[:0])
+	return err
 }
 
 // usedCost reads what was used: a number or an object of units.
@@ -314,21 +315,18 @@ func (req *request) usedCost(s *scanner) (err error) {
 		req.used.Cost, err = s.integer(`"used"`, weir.MaxCost)
 		return err
 	}
-	return req.units(s, `"used"`, func(n int64) { req.used.Cost, req.used.HaveCost = n, true }, func(c ruleset.Cost) {
-		req.used.Costs = append(req.used.Costs, c)
-	})
+	req.used.Costs, err = s.units(`"used"`, nil)
+	return err
 }
 
-func (req *request) units(s *scanner, what string, requests func(int64), other func(ruleset.Cost)) error {
-	return s.entries(what, maxUnits, func(unit string) error {
+// units reads an object of units, and appends them to list.
+func (s *scanner) units(what string, list []ruleset.Cost) ([]ruleset.Cost, error) {
+	err := s.entries(what, maxUnits, func(unit string) error {
 		n, err := s.integer("a value of "+what, weir.MaxCost)
-		if unit == ruleset.Requests {
-			requests(n)
-		} else {
-			other(ruleset.Cost{Unit: unit, Amount: n})
-		}
+		list = append(list, ruleset.Cost{Unit: unit, Amount: n})
 		return err
 	})
+	return list, err
 }
 
 // checks reads the list of a batch.

@@ -87,7 +87,8 @@ func FuzzDecodeCheck(f *testing.F) {
 // slow is what the obvious decoder reads of a check.
 type slow struct {
 	Policy, Key string
-	NoKey, Peek bool
+	Plain, Peek bool // a number was given
+	Shadow      bool
 	Keys        map[string]string
 	Cost, Wait  int64
 	Costs       map[string]int64
@@ -95,7 +96,7 @@ type slow struct {
 
 // checkOf returns what was decoded in the slow one's terms.
 func checkOf(r *request) slow {
-	s := slow{Policy: string(r.policy), Key: r.query.Key, NoKey: r.query.NoKey, Peek: r.peek, Cost: r.query.Cost, Wait: r.query.MaxWait.Milliseconds()}
+	s := slow{Policy: string(r.policy), Key: r.query.Key, Plain: !r.query.Implied, Peek: r.peek, Shadow: r.query.Shadow, Cost: r.query.Cost, Wait: r.query.MaxWait.Milliseconds()}
 	for _, k := range r.query.Keys {
 		if s.Keys == nil {
 			s.Keys = map[string]string{}
@@ -165,7 +166,7 @@ func slowFields(dec *json.Decoder, nest bool) (map[string]any, bool) {
 }
 
 func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
-	s = slow{Cost: 1, NoKey: true}
+	s = slow{Cost: 1}
 	all := ""
 	for name, value := range values {
 		switch name {
@@ -173,7 +174,6 @@ func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
 			s.Policy, ok = value.(string)
 			all += s.Policy
 		case "key":
-			s.NoKey = false
 			s.Key, ok = value.(string)
 			ok = ok && len(s.Key) <= weir.MaxKeyBytes
 			all += s.Key
@@ -181,8 +181,12 @@ func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
 			s.Keys, ok = slowKeys(value, &all)
 		case "cost":
 			s.Cost, s.Costs, ok = slowCost(value, &all)
+			_, units := value.(map[string]any)
+			s.Plain = !units
 		case "peek":
 			s.Peek, ok = value.(bool)
+		case "shadow":
+			s.Shadow, ok = value.(bool)
 		case "max_wait_ms":
 			s.Wait, ok = slowInt(value, 10_000)
 		default:
@@ -228,23 +232,19 @@ func slowCost(value any, all *string) (int64, map[string]int64, bool) {
 		n, ok := slowInt(value, weir.MaxCost)
 		return n, nil, ok
 	}
-	requests, costs := int64(1), map[string]int64(nil)
+	costs := map[string]int64(nil)
 	for unit, v := range object {
 		n, ok := slowInt(v, weir.MaxCost)
 		if !ok || len(object) > 16 {
 			return 0, nil, false
 		}
 		*all += unit
-		if unit == "requests" {
-			requests = n
-			continue
-		}
 		if costs == nil {
 			costs = map[string]int64{}
 		}
 		costs[unit] = n
 	}
-	return requests, costs, true
+	return 1, costs, true
 }
 
 // halfPair says whether encoding/json put a replacement character where the body

@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -16,12 +16,14 @@ import (
 // trusted proxy; for other callers, the key is their address.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	state := a.state()
-	client, trusted, ok := state.asker(w, r)
-	if !ok {
+	caller, trusted, err := a.proxy(state, r)
+	if err != nil {
+		writeError(w, err)
 		return
 	}
-	rule := state.rule(w, client, []byte(r.PathValue("policy")))
-	if rule == nil {
+	rule, err := caller.Rule([]byte(r.PathValue("policy")))
+	if err != nil {
+		writeError(w, err)
 		return
 	}
 	refusal, ok := refusalStatus(r)
@@ -33,26 +35,23 @@ func (a *api) forward(w http.ResponseWriter, r *http.Request) {
 	defer s.free()
 	req := &s.request
 	state.identify(req, r, trusted)
-	req.query.Client = nameOf(client)
-	v, took, err := a.decide(r, rule, req)
+	v, err := a.core.Check(r.Context(), caller, rule, &req.query, false)
 	if err != nil {
-		a.writeUndecided(w, r, rule.Name(), err)
+		writeError(w, err)
 		return
 	}
-	a.tell(s, &req.query, req.peek, &v, took)
 	state.setHeaders(w.Header(), &v)
 	writePass(w, &v, refusal)
 }
 
-// asker returns the caller: a client, or nil for a trusted proxy, which is identified by its address,
-// because the token in its request is that of its own client. If it is neither, asker answers
-// with a problem and returns false.
-func (s *State) asker(w http.ResponseWriter, r *http.Request) (c *identity.Client, trusted, ok bool) {
+// proxy returns the caller: a client, or an anonymous caller for a trusted proxy, which is identified
+// by its address, because the token in its request is that of its own client.
+func (a *api) proxy(s *State, r *http.Request) (c call.Caller, trusted bool, err *call.Error) {
 	if s.Proxies.TrustsPeer(r.RemoteAddr) {
-		return nil, true, true
+		return call.Caller{State: s.State}, true, nil
 	}
-	c, ok = caller(w, r, s)
-	return c, false, ok
+	c, err = a.core.HTTP(s.State, r)
+	return c, false, err
 }
 
 // writePass answers the proxy.
@@ -88,7 +87,7 @@ func refusalStatus(r *http.Request) (int, bool) {
 // host and path.
 func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	q := &req.query
-	q.Cost = 1
+	q.Cost, q.Implied = 1, true
 	from := "unknown" // callers without an address share a key
 	if addr, ok := s.Proxies.Client(r.RemoteAddr, r.Header); ok {
 		from = s.Proxies.Key(addr)

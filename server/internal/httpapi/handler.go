@@ -3,61 +3,46 @@ package httpapi
 import (
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"time"
 
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
 // Config is what New needs. All fields are required.
 type Config struct {
-	Engine  *ruleset.Engine
-	State   func() *State // the current state; called once per request
-	Observe func(*ruleset.Record)
-
-	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
-	// first; the others are not timed.
-	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
-
-	Log   *slog.Logger
+	Core  *call.Core
+	State func() *State                      // the current state; called once per request
 	Ready func() (ready bool, detail string) // false once the daemon stops; called by GET /readyz
 }
 
 // State is the configuration that can change while the daemon runs. A State is immutable; a
 // change replaces it.
 type State struct {
-	Rules         *ruleset.Rules
-	Quotas        []weirhttp.Quotas // by ruleset.Variant.ID
-	Authenticator *identity.Authenticator
-	Proxies       *realip.Resolver // resolves client addresses for /v1/auth
-	KeyFrom       string           // the trusted proxies' header with the rate-limit key, "" for the address
-	Legacy        weirhttp.Legacy
+	*call.State
+	Proxies *realip.Resolver // resolves client addresses for /v1/auth
+	KeyFrom string           // the trusted proxies' header with the rate-limit key, "" for the address
+	Legacy  weirhttp.Legacy
 }
 
-// NewQuotas makes the quotas of rules, for State.
-func NewQuotas(rules *ruleset.Rules) []weirhttp.Quotas {
-	all := make([]weirhttp.Quotas, len(rules.Variants()))
-	for i, v := range rules.Variants() {
-		var list []weirhttp.Quota
-		for at, l := range v.Limits() {
-			q := weirhttp.Quota{} // limits in shadow are not shown to clients
-			if l.Mode == ruleset.Enforce {
-				q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
-			}
-			list = append(list, q)
+// newQuotas makes the quotas of a variant.
+func newQuotas(v *ruleset.Variant) any {
+	var list []weirhttp.Quota
+	for at, l := range v.Limits() {
+		q := weirhttp.Quota{} // limits in shadow are not shown to clients
+		if l.Mode == ruleset.Enforce {
+			q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
 		}
-		all[i] = weirhttp.NewQuotas(list...)
+		list = append(list, q)
 	}
-	return all
+	return weirhttp.NewQuotas(list...)
 }
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{engine: cfg.Engine, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready}
+	a := &api{core: cfg.Core, state: cfg.State, ready: cfg.Ready}
 	mux := http.NewServeMux()
 	check := only(http.MethodPost, a.check)
 	mux.Handle("/v1/check", check)
@@ -83,12 +68,9 @@ func New(cfg Config) http.Handler {
 
 // api holds what the handlers share. All fields are set once by New.
 type api struct {
-	engine      *ruleset.Engine
-	state       func() *State
-	observe     func(*ruleset.Record)
-	observeEach func([]ruleset.Item, []ruleset.Verdict, time.Duration)
-	log         *slog.Logger
-	ready       func() (bool, string)
+	core  *call.Core
+	state func() *State
+	ready func() (bool, string)
 }
 
 // only accepts one method, and HEAD along with GET.
@@ -105,44 +87,6 @@ func only(method string, h http.HandlerFunc) http.Handler {
 		w.Header().Set("Allow", allow)
 		writeProblem(w, http.StatusMethodNotAllowed, "this path answers "+allow+" only")
 	})
-}
-
-// caller authenticates a client, or answers with a problem and returns false.
-func caller(w http.ResponseWriter, r *http.Request, s *State) (*identity.Client, bool) {
-	c, err := s.Authenticator.Client(r)
-	if err != nil {
-		err.Write(w)
-		return nil, false
-	}
-	return c, true
-}
-
-// rule returns a policy that the client may use, or answers with a problem and returns nil.
-func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *ruleset.Rule {
-	rule, problem := s.find(c, name)
-	if rule == nil {
-		problem.Write(w)
-	}
-	return rule
-}
-
-// find returns a policy that the client may use, or a problem.
-func (s *State) find(c *identity.Client, name []byte) (*ruleset.Rule, weirhttp.Problem) {
-	if c != nil && !c.May(string(name)) {
-		return nil, weirhttp.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("the client %s may not use the policy %s", c.Name, quote(string(name)))}
-	}
-	rule := s.Rules.RuleNamed(name)
-	if rule == nil {
-		return nil, weirhttp.Problem{Status: http.StatusNotFound, Detail: "no policy is called " + quote(string(name)) + "; the page at / and GET /admin/v1/policies list those there are"}
-	}
-	return rule, weirhttp.Problem{}
-}
-
-func nameOf(c *identity.Client) string {
-	if c == nil {
-		return ""
-	}
-	return c.Name
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }
@@ -167,5 +111,5 @@ func writeText(w http.ResponseWriter, status int, text string) {
 
 // NotFound answers requests for unknown paths.
 func NotFound(w http.ResponseWriter, r *http.Request) {
-	writeProblem(w, http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / shows what is", quote(r.URL.Path)))
+	writeProblem(w, http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / shows what is", call.Quote(r.URL.Path)))
 }

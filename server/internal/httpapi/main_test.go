@@ -18,6 +18,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -73,15 +74,15 @@ func newFixture(t testing.TB, l weir.Limiter) *fixture {
 		t.Fatal(err)
 	}
 	return &fixture{engine: g, log: slog.New(slog.DiscardHandler), state: &State{
-		Rules: rules, Quotas: NewQuotas(rules), Authenticator: &identity.Authenticator{}, Proxies: proxies,
+		State: &call.State{Rules: rules, Authenticator: &identity.Authenticator{}}, Proxies: proxies,
 	}}
 }
 
 func (f *fixture) handler() http.Handler {
 	observe := func(r *ruleset.Record) { f.records = append(f.records, *r) }
 	return New(Config{
-		Engine: f.engine, State: func() *State { return f.state }, Log: f.log,
-		Observe: observe, ObserveEach: apitest.Each(observe),
+		Core:  &call.Core{Engine: f.engine, Log: f.log, Observe: observe, ObserveEach: apitest.Each(observe)},
+		State: func() *State { return f.state },
 		Ready: func() (bool, string) { return true, "" },
 	})
 }

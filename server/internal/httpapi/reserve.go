@@ -12,29 +12,19 @@ import (
 // reserve answers POST /v1/reserve.
 func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
 	state := a.state()
-	client, ok := caller(w, r, state)
-	if !ok {
-		return
-	}
 	s := scratches.Get().(*scratch)
 	defer s.free()
-	if !s.read(w, r, &reserveForm) {
-		return
-	}
-	req := &s.request
-	rule := state.rule(w, client, req.policy)
-	if rule == nil {
-		return
-	}
-	req.query.Client = nameOf(client)
-	ttl := req.lasts()
-	began := time.Now()
-	v, ticket, err := a.engine.Reserve(r.Context(), rule, &req.query, ttl)
+	caller, rule, err := a.begin(w, r, state, s, &reserveForm)
 	if err != nil {
-		a.writeUndecided(w, r, rule.Name(), err)
+		writeError(w, err)
 		return
 	}
-	a.tell(s, &req.query, false, &v, time.Since(began))
+	ttl := s.request.lasts()
+	v, ticket, err := a.core.Reserve(r.Context(), caller, rule, &s.request.query, ttl)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
 	state.setHeaders(w.Header(), &v)
 	s.out = appendReservation(s.out[:0], &v, ticket, ttl)
 	writeJSON(w, s.out)
@@ -71,15 +61,16 @@ func (a *api) cancel(w http.ResponseWriter, r *http.Request) { a.settle(w, r, &c
 func (a *api) settle(w http.ResponseWriter, r *http.Request, f *form) {
 	s := scratches.Get().(*scratch)
 	defer s.free()
-	ticket, ok := a.ticket(w, r, s, f)
-	if !ok {
+	caller, err := a.enter(w, r, a.state(), s, f)
+	if err != nil {
+		writeError(w, err)
 		return
 	}
 	used := s.request.used
 	used.None = f == &cancelForm
-	settled, err := a.engine.Settle(r.Context(), ticket, used)
+	settled, err := a.core.Settle(r.Context(), caller, s.request.id, used)
 	if err != nil {
-		a.writeUndecided(w, r, ticket.Policy(), err)
+		writeError(w, err)
 		return
 	}
 	s.out = append(s.out[:0], `{"refunded":`...)
@@ -95,14 +86,15 @@ func (a *api) settle(w http.ResponseWriter, r *http.Request, f *form) {
 func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 	s := scratches.Get().(*scratch)
 	defer s.free()
-	ticket, ok := a.ticket(w, r, s, &renewForm)
-	if !ok {
+	caller, err := a.enter(w, r, a.state(), s, &renewForm)
+	if err != nil {
+		writeError(w, err)
 		return
 	}
 	ttl := s.request.lasts()
-	renewed, err := a.engine.Renew(r.Context(), ticket, ttl)
+	renewed, err := a.core.Renew(r.Context(), caller, s.request.id, ttl)
 	if err != nil {
-		a.writeUndecided(w, r, ticket.Policy(), err)
+		writeError(w, err)
 		return
 	}
 	if !renewed {
@@ -113,20 +105,6 @@ func (a *api) renew(w http.ResponseWriter, r *http.Request) {
 	s.out = append(s.out, `,"expires_in_ms":`...)
 	s.out = append(strconv.AppendInt(s.out, ttl.Milliseconds(), 10), "}\n"...)
 	writeJSON(w, s.out)
-}
-
-// ticket reads a request about a reservation, or answers with a problem and returns false.
-func (a *api) ticket(w http.ResponseWriter, r *http.Request, s *scratch, f *form) (*ruleset.Ticket, bool) {
-	client, ok := caller(w, r, a.state())
-	if !ok || !s.read(w, r, f) {
-		return nil, false
-	}
-	ticket, err := ruleset.ParseTicket(s.request.id, nameOf(client))
-	if err != nil {
-		a.writeUndecided(w, r, "", err)
-		return nil, false
-	}
-	return ticket, true
 }
 
 func writeJSON(w http.ResponseWriter, body []byte) {

@@ -24,7 +24,7 @@ func TestNoAuth(t *testing.T) {
 		}
 	}
 	f.want(t, "GET a", noauth, "RESET", "+RESET", "QUIT", "+OK")
-	if s := f.table.Stats(); len(f.records) > 0 || s.Keys > 0 {
+	if s := f.store.Stats(); len(f.records) > 0 || s.Keys > 0 {
 		t.Errorf("%d decisions, %+v", len(f.records), s)
 	}
 }
@@ -71,7 +71,7 @@ func TestReservationsOfClients(t *testing.T) {
 	if !strings.HasPrefix(got, "*6\r\n$") || len(id) < 32 {
 		t.Fatalf("%q has no id", got)
 	}
-	const notYours = "-ERR this is no reservation of this client: the id is what WEIR.RESERVE returned"
+	const notYours = "-ERR the id is no reservation of this client: it is what reserve returned"
 	f.want(t, bob, "+OK", "WEIR.COMMIT "+id, notYours, "WEIR.CANCEL "+id, notYours, "WEIR.RENEW "+id, notYours)
 	f.want(t, alice, "+OK",
 		"WEIR.RENEW "+id+" 5000", "*2\r\n:1\r\n:5000",

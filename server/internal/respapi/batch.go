@@ -1,13 +1,14 @@
 package respapi
 
 import (
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // maxBatch is the maximum number of commands of a batch.
@@ -20,19 +21,21 @@ type batch struct {
 	items    []ruleset.Item
 	verdicts []ruleset.Verdict
 
-	requests []ThrottleRequest // only if items is empty
+	throttled weir.Batch // only if items is empty
+	limits    []int64    // of the throttled charges, for the replies
 }
 
-func (b *batch) size() int { return len(b.items) + len(b.requests) }
+func (b *batch) size() int { return len(b.items) + len(b.throttled.Charges) }
 
 // batches is shared by all connections; idle ones hold none.
-var batches = sync.Pool{New: func() any { return new(batch) }}
+var batches = sync.Pool{New: func() any { return &batch{throttled: weir.Batch{Op: weir.TakeEach}} }}
 
 // free clears the batch, so that it refers to no keys, and returns it to the pool.
 func (b *batch) free() {
 	clear(b.items)
-	clear(b.requests)
-	b.items, b.verdicts, b.requests = b.items[:0], b.verdicts[:0], b.requests[:0]
+	clear(b.throttled.Charges)
+	b.items, b.verdicts = b.items[:0], b.verdicts[:0]
+	b.throttled.Charges, b.limits = b.throttled.Charges[:0], b.limits[:0]
 	batches.Put(b)
 }
 
@@ -44,15 +47,13 @@ func (c *conn) enqueue(rule *ruleset.Rule) {
 	b.items = slices.Grow(b.items, 1)[:len(b.items)+1]
 	i := &b.items[len(b.items)-1] // free has cleared it; only the fields that are used are set
 	q := &i.Query
-	i.Rule, q.Key, q.Cost, q.Client = rule, c.query.Key, c.query.Cost, c.query.Client
+	i.Rule, q.Key, q.Cost, q.Implied, q.Client, q.Alone = rule, c.query.Key, c.query.Cost, c.query.Implied, c.query.Client, c.query.Alone
 }
 
 // enqueueThrottle does the same with a CL.THROTTLE.
-func (c *conn) enqueueThrottle(key []byte, n Params, quantity int64) {
+func (c *conn) enqueueThrottle(charge weir.Charge, limit int64) {
 	b := c.needBatch()
-	b.requests = slices.Grow(b.requests, 1)[:len(b.requests)+1]
-	a := &b.requests[len(b.requests)-1] // as above
-	a.Key, a.Params, a.Quantity = key, n, quantity
+	b.throttled.Charges, b.limits = append(b.throttled.Charges, charge), append(b.limits, limit)
 }
 
 func (c *conn) needBatch() *batch {
@@ -70,46 +71,30 @@ func (c *conn) decideBatch() {
 	}
 	c.batch = nil
 	defer b.free()
-	if len(b.requests) > 0 {
-		c.throttleEach(b.requests)
+	if len(b.throttled.Charges) > 0 {
+		c.throttleEach(b)
 		return
 	}
 	c.checkEach(b)
 }
 
-func (c *conn) throttleEach(requests []ThrottleRequest) {
-	c.srv.cfg.Throttler.ThrottleEach(c.srv.ctx, c.clientName(), requests)
-	c.observeThrottled(requests)
-	for i := range requests {
-		if err := requests[i].Err; err != nil {
-			c.failUndecided(throttleName, err)
-			continue
-		}
-		c.out = appendThrottled(c.out, requests[i].Params.Burst, &requests[i].Decision)
-	}
-}
-
 func (c *conn) checkEach(b *batch) {
-	b.verdicts = slices.Grow(b.verdicts, len(b.items))[:len(b.items)]
-	err := c.srv.cfg.Engine.CheckEachInto(c.srv.ctx, b.items, b.verdicts)
+	core := c.srv.cfg.Core
+	verdicts, err := core.EvaluateBatch(c.srv.ctx, call.Each, b.items, b.verdicts)
 	switch {
 	case err == nil:
-		c.observeEach(b)
-		for i := range b.verdicts {
-			c.out = appendDecision(resp.AppendArray(c.out, 5), &b.verdicts[i].Decision)
+		b.verdicts = verdicts
+		core.ObserveEach(b.items, verdicts, c.tookEach(len(b.items)))
+		for i := range verdicts {
+			c.out = appendDecision(resp.AppendArray(c.out, 5), &verdicts[i].Decision)
 		}
-	case errors.As(err, new(*ruleset.ItemError)): // nothing was charged
+	case err.Item != call.NoItem: // nothing was charged
 		c.decideEach(b.items)
 	default:
-		for i := range b.items {
-			c.failUndecided(b.items[i].Rule.Name(), err)
+		for range b.items {
+			c.failWith(err)
 		}
 	}
-}
-
-// observeEach reports the decisions to those who watch.
-func (c *conn) observeEach(b *batch) {
-	c.srv.cfg.ObserveEach(b.items, b.verdicts, c.tookEach(len(b.items)))
 }
 
 // tookEach is took for n decisions that were made together: each gets the nth part.
@@ -121,7 +106,7 @@ func (c *conn) tookEach(n int) time.Duration {
 	return took / time.Duration(n)
 }
 
-// putEach decides on one after the other.
+// decideEach decides one after the other.
 func (c *conn) decideEach(items []ruleset.Item) {
 	for i := range items {
 		c.query = items[i].Query

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
 )
 
@@ -44,9 +43,7 @@ func batching(t *testing.T) (*fixture, *calls) {
 		t.Fatal(err)
 	}
 	count := &calls{Limiter: store}
-	if f.cfg.Engine, err = ruleset.New(count, f.state.Load().Rules); err != nil {
-		t.Fatal(err)
-	}
+	f.decideBy(t, count)
 	return f, count
 }
 

@@ -3,7 +3,6 @@ package respapi
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/resp"
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/observe"
 	"github.com/weirlimit/weir/store/memstore"
 	"github.com/weirlimit/weir/weirprom"
@@ -79,18 +77,9 @@ func realFixture(tb testing.TB) *fixture {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	g, err := ruleset.New(store, f.state.Load().Rules)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	if f.table, err = NewTable(0, nil); err != nil {
-		tb.Fatal(err)
-	}
+	f.decideBy(tb, store)
 	o := observe.New(weirprom.Memory, slog.New(slog.DiscardHandler))
-	f.Server = New(Config{
-		Engine: g, State: f.state.Load, Observe: o.Decided, ObserveEach: o.DecidedEach, ObserveAdmitted: o.Admitted, Throttler: f.table,
-		Log: slog.New(slog.DiscardHandler), Idle: DefaultIdle,
-	})
+	f.cfg.Core.Observe, f.cfg.Core.ObserveEach, f.cfg.ObserveAdmitted = o.Decided, o.DecidedEach, o.Admitted
 	tb.Cleanup(f.cancel)
 	return f
 }
@@ -285,31 +274,6 @@ func (r *replay) Read(b []byte) (int, error) {
 
 func (r *replay) Write(b []byte) (int, error)      { return len(b), nil }
 func (r *replay) SetWriteDeadline(time.Time) error { return nil }
-
-// BenchmarkTable measures CL.THROTTLE's table.
-func BenchmarkTable(b *testing.B) {
-	for _, x := range []struct {
-		name string
-		of   func(i int) Params
-	}{
-		{"same", func(int) Params { return Params{16, 30, 60} }},
-		{"other", func(i int) Params { return Params{int64(1 + i%1000), int64(1 + i%997), int64(1 + i%991)} }},
-	} {
-		b.Run(x.name, func(b *testing.B) {
-			table, err := NewTable(0, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			key := []byte("alice")
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				if _, err := throttleOne(table, context.Background(), "", key, x.of(i), 1); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
 
 // BenchmarkRedisBenchmark is BenchmarkBesideFloor with redis-benchmark as the client.
 func BenchmarkRedisBenchmark(b *testing.B) {

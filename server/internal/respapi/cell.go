@@ -2,11 +2,13 @@ package respapi
 
 import (
 	"strconv"
+	"strings"
 	"time"
 	"unsafe"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/resp"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -33,30 +35,74 @@ func (c *conn) throttle(args [][]byte) {
 		c.fail("ERR Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]")
 		return
 	}
-	params := [4]int64{3: 1}
+	numbers := [4]int64{3: 1}
 	for i, arg := range args[2:] {
 		n, ok := parseInt(arg)
 		if !ok {
 			c.fail("ERR Couldn't parse as integer: " + clip(arg))
 			return
 		}
-		params[i] = n
+		numbers[i] = n
 	}
-	n := Params{Burst: params[0] + 1, Count: params[1], Period: params[2]}
+	n, quantity := params{numbers[0] + 1, numbers[1], numbers[2]}, numbers[3]
 	switch {
-	case params[0] < 0 || params[3] < 0:
+	case numbers[0] < 0 || quantity < 0:
 		c.fail("ERR max_burst and quantity must not be negative")
 		return
-	case n.Burst < 0: // it overflowed
+	case n.burst < 0: // it overflowed
 		c.fail("ERR max_burst is too great")
 		return
-	case params[3] > weir.MaxCost && params[3] <= n.Burst: // a shared store refuses it, so a table does, too
+	case quantity > weir.MaxCost && quantity <= n.burst:
 		c.fail("ERR quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10))
 		return
 	}
-	c.enqueueThrottle(args[1], n, params[3])
+	policy, err := c.srv.throttler.policy(c.clientName(), n)
+	if err == nil {
+		err = storeapi.CheckKey(unsafe.String(unsafe.SliceData(args[1]), len(args[1])))
+	}
+	if err != nil {
+		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
+		return
+	}
+	charge := weir.Charge{Policy: policy, Key: unsafe.String(unsafe.SliceData(args[1]), len(args[1])), Cost: quantity} // limiters do not retain keys
+	if quantity == 0 || quantity > n.burst {
+		c.look(charge, n.burst)
+		return
+	}
+	c.enqueueThrottle(charge, n.burst)
 	if !c.in.Partial() {
 		c.decideBatch()
+	}
+}
+
+// look answers a CL.THROTTLE that charges nothing.
+func (c *conn) look(charge weir.Charge, limit int64) {
+	c.decideBatch() // replies are in order
+	d, err := c.srv.throttler.look(c.srv.ctx, charge.Policy, charge.Key, charge.Cost)
+	if err != nil {
+		c.failWith(c.srv.cfg.Core.Undecided(c.srv.ctx, throttleName, err))
+		return
+	}
+	c.recordThrottled(&charge, &d, c.took())
+	c.out = appendThrottled(c.out, limit, &d)
+}
+
+// throttleEach answers several CL.THROTTLE.
+func (c *conn) throttleEach(b *batch) {
+	var errs map[int]error
+	c.srv.throttler.take(c.srv.ctx, &b.throttled, func(i int, err error) {
+		if errs == nil {
+			errs = map[int]error{}
+		}
+		errs[i] = err
+	})
+	c.observeThrottled(&b.throttled, errs)
+	for i := range b.throttled.Charges {
+		if err := errs[i]; err != nil {
+			c.failWith(c.srv.cfg.Core.Undecided(c.srv.ctx, throttleName, err))
+			continue
+		}
+		c.out = appendThrottled(c.out, b.limits[i], &b.throttled.Decisions[i])
 	}
 }
 
@@ -72,44 +118,37 @@ func appendThrottled(b []byte, limit int64, d *weir.Decision) []byte {
 	return resp.AppendInt(resp.AppendInt(b, retry), roundUp(d.ResetAfter, time.Second))
 }
 
-// observeThrottled reports the decisions to the observers. Plain ones are only counted, unless
-// an observer needs each.
-func (c *conn) observeThrottled(requests []ThrottleRequest) {
-	if took := c.tookEach(len(requests)); took != ruleset.Untimed {
-		c.observeRequest(&requests[0], took)
-		requests = requests[1:]
+// observeThrottled records the decisions. Admitted ones are only counted, unless an observer needs
+// each.
+func (c *conn) observeThrottled(b *weir.Batch, errs map[int]error) {
+	first := 0
+	if took := c.tookEach(len(b.Charges)); took != ruleset.Untimed && errs[0] == nil {
+		c.recordThrottled(&b.Charges[0], &b.Decisions[0], took)
+		first = 1
 	}
-	plain := 0
-	for i := range requests {
-		if requests[i].isPlain() {
-			plain++
+	admitted := 0
+	for i := first; i < len(b.Charges); i++ {
+		if errs[i] == nil && isAdmitted(&b.Decisions[i]) {
+			admitted++
 		}
 	}
-	each := plain > 0 && !c.srv.cfg.ObserveAdmitted(throttleSeen, plain)
-	if plain == len(requests) && !each {
+	each := admitted > 0 && !c.srv.cfg.ObserveAdmitted(throttleSeen, admitted)
+	if admitted == len(b.Charges)-first && !each {
 		return
 	}
-	for i := range requests {
-		if each || !requests[i].isPlain() {
-			c.observeRequest(&requests[i], ruleset.Untimed)
+	for i := first; i < len(b.Charges); i++ {
+		if errs[i] == nil && (each || !isAdmitted(&b.Decisions[i])) {
+			c.recordThrottled(&b.Charges[i], &b.Decisions[i], ruleset.Untimed)
 		}
 	}
 }
 
-// isPlain reports whether at least one unit was requested and admitted.
-func (a *ThrottleRequest) isPlain() bool {
-	return a.Err == nil && a.Decision.Allowed && a.Decision.Reason == weir.Admitted && a.Quantity > 0
-}
+// isAdmitted reports whether a decision is only counted: admitted, and not by this node alone.
+func isAdmitted(d *weir.Decision) bool { return d.Allowed && d.Reason == weir.Admitted && !d.Estimate }
 
-// observeRequest reports a decision, if one was made. Observers do not retain keys, so the record's key
-// refers to the memory of the command.
-func (c *conn) observeRequest(a *ThrottleRequest, took time.Duration) {
-	if a.Err != nil {
-		return
-	}
-	c.record = ruleset.Record{
-		Verdict: ruleset.Verdict{Decision: a.Decision, Variant: throttleSeen, Limit: -1, Shadow: -1},
-		Key:     unsafe.String(unsafe.SliceData(a.Key), len(a.Key)), Cost: a.Quantity, Client: c.clientName(), Peek: a.Quantity == 0, Took: took,
-	}
-	c.srv.cfg.Observe(&c.record)
+// recordThrottled records a decision.
+func (c *conn) recordThrottled(charge *weir.Charge, d *weir.Decision, took time.Duration) {
+	v := ruleset.Verdict{Decision: *d, Variant: throttleSeen, Limit: -1, Shadow: -1}
+	q := ruleset.Query{Key: charge.Key, Cost: charge.Cost, Client: c.clientName()}
+	c.srv.cfg.Core.Record(&q, &v, charge.Cost == 0, took)
 }

@@ -1,16 +1,16 @@
 package respapi
 
 import (
-	"context"
+	"fmt"
 	"math/big"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/resp"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 // cell is redis-cell as its documentation describes it, for one key and in exact
@@ -60,41 +60,30 @@ func seconds(ns *big.Rat) int64 {
 	return -floor(new(big.Rat).Neg(new(big.Rat).Quo(ns, new(big.Rat).SetInt64(1e9))))
 }
 
-// throttlers returns all that can decide for CL.THROTTLE, on one clock.
-func throttlers(t *testing.T, c *apitest.Clock) map[string]Throttler {
+// newTestThrottler decides in memory.
+func newTestThrottler(t *testing.T, c *apitest.Clock) *throttler {
 	t.Helper()
-	table, err := NewTable(0, c.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memstore.New(memstore.Config{Now: c.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string]Throttler{"table": table, "shared": NewShared(store)}
+	return newThrottler(apitest.Table(t, c.Now))
 }
 
 // Random numbers, each on a key of its own, and random quantities, at instants that are
 // random or those at which something fits.
 func TestThrottleAsRedisCell(t *testing.T) {
 	clock := apitest.NewClock()
-	for name, throttler := range throttlers(t, clock) {
-		t.Run(name, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(3, 4))
-			for i := range lighter(2_000) {
-				maxBurst, count, period := rng.Int64N(1+rng.Int64N(50)), 1+rng.Int64N(1+rng.Int64N(2000)), 1+rng.Int64N(1+rng.Int64N(4000))
-				c := newCell(maxBurst, count, period)
-				key := string(rune('a'+i%26)) + time.Duration(i).String()
-				for range 40 {
-					quantity := rng.Int64N(1 + rng.Int64N(maxBurst+3))
-					got := five(t, throttler, key, Params{maxBurst + 1, count, period}, quantity)
-					if want := c.throttle(int64(clock.Now()), quantity); got != want {
-						t.Fatalf("max_burst %d, %d per %d s: %d at %v: %v, want %v", maxBurst, count, period, quantity, clock.Now(), got, want)
-					}
-					clock.Pass(pause(rng, c, got[3]))
-				}
+	throttler := newTestThrottler(t, clock)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for i := range lighter(2_000) {
+		maxBurst, count, period := rng.Int64N(1+rng.Int64N(50)), 1+rng.Int64N(1+rng.Int64N(2000)), 1+rng.Int64N(1+rng.Int64N(4000))
+		c := newCell(maxBurst, count, period)
+		key := string(rune('a'+i%26)) + time.Duration(i).String()
+		for range 40 {
+			quantity := rng.Int64N(1 + rng.Int64N(maxBurst+3))
+			got := five(t, throttler, key, params{maxBurst + 1, count, period}, quantity)
+			if want := c.throttle(int64(clock.Now()), quantity); got != want {
+				t.Fatalf("max_burst %d, %d per %d s: %d at %v: %v, want %v", maxBurst, count, period, quantity, clock.Now(), got, want)
 			}
-		})
+			clock.Pass(pause(rng, c, got[3]))
+		}
 	}
 }
 
@@ -113,13 +102,13 @@ func pause(rng *rand.Rand, c *cell, retry int64) time.Duration {
 }
 
 // five returns what CL.THROTTLE would reply.
-func five(t *testing.T, throttler Throttler, key string, n Params, quantity int64) (out [5]int64) {
+func five(t *testing.T, throttler *throttler, key string, n params, quantity int64) (out [5]int64) {
 	t.Helper()
-	d, err := throttleOne(throttler, context.Background(), "", []byte(key), n, quantity)
+	d, err := throttleOne(throttler, "", key, n, quantity)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := appendThrottled(nil, n.Burst, &d)
+	b := appendThrottled(nil, n.burst, &d)
 	at := 4 // after the array's head
 	for i := range out {
 		end := at + 1
@@ -137,10 +126,10 @@ func five(t *testing.T, throttler Throttler, key string, n Params, quantity int6
 
 // What becomes of a key when other numbers come: units in use stay in use.
 func TestThrottleOtherNumbers(t *testing.T) {
-	slow, quick, narrow := Params{5, 1, 3600}, Params{5, 1, 1}, Params{2, 1, 3600}
+	slow, quick, narrow := params{5, 1, 3600}, params{5, 1, 1}, params{2, 1, 3600}
 	for _, tt := range []struct {
 		name     string
-		n        Params
+		n        params
 		quantity int64
 		want     [5]int64
 	}{
@@ -151,17 +140,19 @@ func TestThrottleOtherNumbers(t *testing.T) {
 		{"and longer to wait", narrow, 1, [5]int64{1, 2, 0, 4 * 3600, 5 * 3600}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for name, throttler := range throttlers(t, apitest.NewClock()) {
-				five(t, throttler, "k", slow, 5)
-				if tt.quantity == 5 {
-					continue
+			throttler := newTestThrottler(t, apitest.NewClock())
+			first := five(t, throttler, "k", slow, 5)
+			if tt.quantity == 5 {
+				if first != tt.want {
+					t.Errorf("%v, want %v", first, tt.want)
 				}
-				if tt.n == slow {
-					five(t, throttler, "k", quick, 1)
-				}
-				if got := five(t, throttler, "k", tt.n, tt.quantity); got != tt.want {
-					t.Errorf("%s: %v, want %v", name, got, tt.want)
-				}
+				return
+			}
+			if tt.n == slow {
+				five(t, throttler, "k", quick, 1)
+			}
+			if got := five(t, throttler, "k", tt.n, tt.quantity); got != tt.want {
+				t.Errorf("%v, want %v", got, tt.want)
 			}
 		})
 	}
@@ -170,11 +161,8 @@ func TestThrottleOtherNumbers(t *testing.T) {
 // A clock that goes back gives nobody anything.
 func TestThrottleClockBack(t *testing.T) {
 	c := apitest.NewClock()
-	table, err := NewTable(0, c.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := Params{1, 1, 60}
+	table := newTestThrottler(t, c)
+	n := params{1, 1, 60}
 	five(t, table, "k", n, 1)
 	c.Pass(-time.Hour)
 	if got, want := five(t, table, "k", n, 1), ([5]int64{1, 1, 0, 60, 60}); got != want {
@@ -182,22 +170,19 @@ func TestThrottleClockBack(t *testing.T) {
 	}
 }
 
-// Units in use that other numbers cannot represent are an error, and nothing changes.
+// Units in use that other parameters cannot represent are an error, and nothing changes; commands
+// that come with such a one are decided.
 func TestThrottleUnfit(t *testing.T) {
-	many := Params{2e9, 2e9, 1}
-	for name, throttler := range throttlers(t, apitest.NewClock()) {
-		ctx := context.Background()
-		if _, err := throttleOne(throttler, ctx, "", []byte("k"), many, 1<<30); err != nil {
-			t.Fatal(err)
-		}
-		_, err := throttleOne(throttler, ctx, "", []byte("k"), Params{1, 1, maxPeriod}, 1)
-		if _, ok := err.(*ParamsError); !ok {
-			t.Errorf("%s: %v, want a *ParamsError", name, err)
-		}
-		if _, err := throttleOne(throttler, ctx, "", make([]byte, weir.MaxKeyBytes+1), many, 1); err == nil {
-			t.Errorf("%s: a key that is too long passes", name)
-		}
+	f := newFixture(t)
+	many := "CL.THROTTLE k 1999999999 2000000000 1"
+	f.want(t, many+" 1073741824", "*5\r\n:0\r\n:2000000000\r\n:926258176\r\n:-1\r\n:1")
+	unfit := fmt.Sprintf("CL.THROTTLE k 0 1 %d", maxPeriod)
+	got := f.play(unfit + "\r\nCL.THROTTLE other 0 1 60\r\n" + unfit + "\r\n")[0]
+	if strings.Count(got, "-ERR") != 2 || !strings.Contains(got, "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n") {
+		t.Errorf("%q", got)
 	}
+	f.want(t, many+" 0", "*5\r\n:0\r\n:2000000000\r\n:926258176\r\n:-1\r\n:1",
+		"CL.THROTTLE "+strings.Repeat("k", weir.MaxKeyBytes+1)+" 1 1 1", "-ERR key of 257 bytes: at most 256 fit; hash longer ones")
 }
 
 // No triple of integers, however strange, panics or gives more than it may.
@@ -220,7 +205,7 @@ func FuzzThrottle(f *testing.F) {
 		if first[0] == '-' {
 			return
 		}
-		if d, err := throttleOne(fix.table, context.Background(), "", []byte("k"), Params{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
+		if d, err := throttleOne(fix.throttler, "", "k", params{maxBurst + 1, count, period}, 0); err != nil || d.Remaining < 0 || d.Remaining > maxBurst+1 {
 			t.Errorf("%d %d %d %d: %q, then %+v, %v", maxBurst, count, period, quantity, first, d, err)
 		}
 	})

@@ -1,7 +1,6 @@
 package respapi
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // maxOptions is the maximum number of attributes, or units, in a command of maxArgs arguments.
@@ -44,36 +44,30 @@ func (c *conn) peek(args [][]byte) {
 
 // decide decides the query and replies.
 func (c *conn) decide(rule *ruleset.Rule, peek bool) {
-	var (
-		v   ruleset.Verdict
-		err error
-	)
-	if peek {
-		v, err = c.srv.cfg.Engine.Peek(c.srv.ctx, rule, &c.query)
-	} else {
-		v, err = c.srv.cfg.Engine.Check(c.srv.ctx, rule, &c.query)
-	}
+	v, err := c.srv.cfg.Core.Evaluate(c.srv.ctx, rule, &c.query, peek)
 	if err != nil {
-		c.failUndecided(rule.Name(), err)
+		c.failWith(err)
 		return
 	}
-	c.observe(&v, c.took(), peek)
+	c.srv.cfg.Core.Record(&c.query, &v, peek, c.took())
 	c.out = appendDecision(resp.AppendArray(c.out, 5), &v.Decision)
 }
 
-// rule returns the policy with a name, or replies with an error and returns nil.
+// caller returns the authenticated caller.
+func (c *conn) caller() call.Caller { return call.Caller{State: c.state, Client: c.session.client} }
+
+// rule returns the policy with a name, or replies with an error and returns nil. Usually it is the
+// same as before.
 func (c *conn) rule(name []byte) *ruleset.Rule {
-	if c.ruledBy != c.state.Rules || c.ruled == nil || c.ruled.Name() != string(name) { // usually it is the same as before
-		c.ruled, c.ruledBy = c.state.Rules.RuleNamed(name), c.state.Rules
+	if c.ruled != nil && c.ruledBy == c.caller() && c.ruled.Name() == string(name) {
+		return c.ruled
 	}
-	rule := c.ruled
-	if client := c.session.client; client != nil && !client.May(string(name)) {
-		c.fail(fmt.Sprintf("NOPERM the client %s may not use the policy %q", client.Name, clip(name)))
+	rule, err := c.caller().Rule(name)
+	if err != nil {
+		c.failWith(err)
 		return nil
 	}
-	if rule == nil {
-		c.fail(fmt.Sprintf("ERR no policy is called %q", clip(name)))
-	}
+	c.ruled, c.ruledBy = rule, c.caller()
 	return rule
 }
 
@@ -85,11 +79,12 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
-	q.Cost, q.Client, q.Keys, q.Costs = 1, c.clientName(), c.keys[:0], c.costs[:0]
+	q.Cost, q.Implied, q.Keys, q.Costs = 1, true, c.keys[:0], c.costs[:0]
+	c.caller().Owns(q)
 	rest := args[3:]
 	if len(rest) > 0 {
 		if n, ok := parseInt(rest[0]); ok {
-			q.Cost, rest = n, rest[1:]
+			q.Cost, q.Implied, rest = n, false, rest[1:]
 		} else if ttl != nil {
 			c.fail("ERR cost is not an integer or out of range")
 			return false
@@ -139,12 +134,6 @@ func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 	}
 	*ttl = n
 	return 2
-}
-
-// observe reports a decision to the observers.
-func (c *conn) observe(v *ruleset.Verdict, took time.Duration, peek bool) {
-	c.record = ruleset.Record{Verdict: *v, Key: c.query.Key, Cost: c.query.Cost, Client: c.query.Client, Peek: peek, Took: took}
-	c.srv.cfg.Observe(&c.record)
 }
 
 // In one of timedOne rounds, beginning with a connection's first, the first decision is timed. To
@@ -197,38 +186,21 @@ func roundUp(d, unit time.Duration) int64 {
 	return n
 }
 
-// failUndecided replies to a command for which no decision was made.
-func (c *conn) failUndecided(policy string, err error) {
-	var (
-		badQuery *ruleset.InputError
-		badLimit *ParamsError
-	)
-	switch {
-	case errors.Is(err, weir.ErrReserveOnly):
-		c.fail(fmt.Sprintf("ERR policy %q limits concurrency: slots are held, not spent, so a check cannot take one; use WEIR.RESERVE", policy))
-	case errors.As(err, &badQuery):
-		c.fail("ERR " + optionOf(badQuery.Field) + " " + badQuery.Problem)
-	case errors.As(err, &badLimit), errors.Is(err, weir.ErrInvalid) && !errors.Is(err, compiled.ErrLimits):
-		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
-	case errors.Is(err, ruleset.ErrTicket):
-		c.fail("ERR this is no reservation of this client: the id is what WEIR.RESERVE returned")
-	case errors.Is(err, ruleset.ErrGone):
-		c.fail("ERR the reservation's policy does not exist any more, and with it nothing is held")
-	case c.srv.ctx.Err() != nil:
-		c.fail("ERR the daemon stops")
-	default:
-		c.srv.cfg.Log.Error("no decision", "policy", policy, "error", err)
-		c.fail("ERR no decision could be made; the daemon's log says why")
+// codes are the words with which Redis begins the errors of these kinds.
+var codes = map[call.Kind]string{call.Forbidden: "NOPERM ", call.Unauthenticated: "NOAUTH "}
+
+// failWith replies to a command for which there is no decision.
+func (c *conn) failWith(err *call.Error) {
+	code := codes[err.Kind]
+	if code == "" {
+		code = "ERR "
 	}
+	if option := options[err.Field]; option != "" {
+		c.fail(code + option + " " + err.Problem)
+		return
+	}
+	c.fail(code + strings.TrimPrefix(err.Error(), "weir: "))
 }
 
-// optionOf returns the option of a query's field.
-func optionOf(field string) string {
-	switch field {
-	case "keys":
-		return "BY"
-	case "cost":
-		return "UNIT"
-	}
-	return field
-}
+// options are the names that commands have for the fields of a query.
+var options = map[string]string{"keys": "BY", "cost": "the cost", "used": "what was used", "key": "the key", "id": "the id"}

@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Timeouts and buffer sizes.
@@ -54,15 +55,14 @@ type conn struct {
 	last     lastCommand
 	batch    *batch // checks that are decided together, or nil
 
-	state   *State        // the state for the commands of this round
-	ruled   *ruleset.Rule // the last rule that was looked up, in ruledBy
-	ruledBy *ruleset.Rules
+	state   *call.State   // the state for the commands of this round
+	ruled   *ruleset.Rule // the last rule that was looked up, by ruledBy
+	ruledBy call.Caller
 
 	// Buffers of the current command, reused by the next one.
-	query  ruleset.Query
-	record ruleset.Record
-	keys   [maxOptions]ruleset.Attribute
-	costs  [maxOptions]ruleset.Cost
+	query ruleset.Query
+	keys  [maxOptions]ruleset.Attribute
+	costs [maxOptions]ruleset.Cost
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -73,7 +73,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 func (c *conn) serve() {
 	defer func() {
 		if r := recover(); r != nil { // a bug must not end the daemon
-			c.srv.cfg.Log.Error("a command panicked", "panic", r, "stack", string(debug.Stack()))
+			c.srv.cfg.Core.Log.Error("a command panicked", "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
 	if !c.handshake() {

@@ -468,8 +468,8 @@ func (b blind) Accept() (net.Conn, error) {
 func TestPanic(t *testing.T) {
 	f := newFixture(t)
 	var log bytes.Buffer
-	f.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
-	f.cfg.Throttler = nil
+	f.cfg.Core.Log = slog.New(slog.NewTextHandler(&log, nil))
+	f.throttler = nil
 	f.play("CL.THROTTLE k 1 1 1\r\n")
 	if !strings.Contains(log.String(), "a command panicked") {
 		t.Errorf("the log is %q", log.String())
@@ -495,7 +495,7 @@ func FuzzConn(f *testing.F) {
 			return
 		}
 		var log bytes.Buffer
-		fix.cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+		fix.cfg.Core.Log = slog.New(slog.NewTextHandler(&log, nil))
 		newConn(fix.Server, s).serve()
 		if log.Len() > 0 {
 			t.Fatalf("%q: %s", in, log.String())

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,8 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server/internal/call"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 // rueidis looks for a cluster later than it closes.
@@ -47,8 +50,8 @@ func policies() []ruleset.Policy {
 type fixture struct {
 	*Server
 	clock *apitest.Clock
-	table *Table
-	state atomic.Pointer[State]
+	store *memstore.Table
+	state atomic.Pointer[call.State]
 
 	mu      sync.Mutex // guards the field below
 	records []ruleset.Record
@@ -90,29 +93,37 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 		t.Fatal(err)
 	}
 	if f.Server != nil {
-		rules = f.cfg.Engine.Rules()
+		rules = f.cfg.Core.Engine.Rules()
 	}
-	f.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
+	f.state.Store(&call.State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
 }
 
 func newFixture(t testing.TB, clients ...string) *fixture {
 	t.Helper()
 	f := &fixture{clock: apitest.NewClock()}
 	f.setClients(t, false, clients...)
-	g, err := ruleset.New(apitest.Table(t, f.clock.Now), f.state.Load().Rules)
+	f.store = apitest.Table(t, f.clock.Now)
+	f.decideBy(t, f.store)
+	t.Cleanup(f.cancel)
+	return f
+}
+
+// decideBy makes a server on a limiter.
+func (f *fixture) decideBy(t testing.TB, l weir.Limiter) {
+	t.Helper()
+	engine, err := ruleset.New(l, f.state.Load().Rules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.table, err = NewTable(0, f.clock.Now); err != nil {
-		t.Fatal(err)
+	if f.Server != nil {
+		f.cancel()
 	}
 	f.Server = New(Config{
-		Engine: g, State: f.state.Load, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Throttler: f.table,
+		Core:            &call.Core{Engine: engine, Observe: f.observe, ObserveEach: apitest.Each(f.observe), Log: slog.New(slog.DiscardHandler)},
+		State:           f.state.Load,
 		ObserveAdmitted: func(*ruleset.Variant, int) bool { return false }, // each is kept
-		Log:             slog.New(slog.DiscardHandler), Version: "1.2.3", Idle: DefaultIdle,
+		Version:         "1.2.3", Idle: DefaultIdle,
 	})
-	t.Cleanup(f.cancel)
-	return f
 }
 
 // script is a connection whose peer sends one input after the other, each when the ones
@@ -237,8 +248,23 @@ func contextWithTimeout(d time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // throttleOne answers one CL.THROTTLE.
-func throttleOne(t Throttler, ctx context.Context, client string, key []byte, n Params, quantity int64) (weir.Decision, error) {
-	requests := []ThrottleRequest{{Key: key, Params: n, Quantity: quantity}}
-	t.ThrottleEach(ctx, client, requests)
-	return requests[0].Decision, requests[0].Err
+func throttleOne(t *throttler, client, key string, n params, quantity int64) (d weir.Decision, err error) {
+	p, err := t.policy(client, n)
+	if err != nil {
+		return d, err
+	}
+	if quantity == 0 || quantity > n.burst {
+		return t.look(context.Background(), p, key, quantity)
+	}
+	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: quantity}}}
+	t.take(context.Background(), &b, func(_ int, failed error) { err = failed })
+	return b.Decisions[0], err
+}
+
+// heap returns the bytes in use after a collection.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

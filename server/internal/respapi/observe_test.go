@@ -47,7 +47,7 @@ func observed(t *testing.T) (*fixture, *observe.Observer) {
 	t.Helper()
 	f := newFixture(t)
 	o := observe.New(weirprom.Memory, slog.New(slog.DiscardHandler))
-	f.cfg.Observe, f.cfg.ObserveEach, f.cfg.ObserveAdmitted = o.Decided, o.DecidedEach, o.Admitted
+	f.cfg.Core.Observe, f.cfg.Core.ObserveEach, f.cfg.ObserveAdmitted = o.Decided, o.DecidedEach, o.Admitted
 	return f, o
 }
 

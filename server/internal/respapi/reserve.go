@@ -15,12 +15,11 @@ func (c *conn) reserve(args [][]byte) {
 	if rule == nil || !c.parseQuery(args, &ttl) {
 		return
 	}
-	v, ticket, err := c.srv.cfg.Engine.Reserve(c.srv.ctx, rule, &c.query, milliseconds(ttl))
+	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), rule, &c.query, milliseconds(ttl))
 	if err != nil {
-		c.failUndecided(rule.Name(), err)
+		c.failWith(err)
 		return
 	}
-	c.observe(&v, c.took(), false)
 	b := resp.AppendArray(c.out, 6)
 	if ticket == nil {
 		b = c.version.AppendNull(b)
@@ -63,14 +62,9 @@ func (c *conn) commit(args [][]byte) {
 func (c *conn) cancel(args [][]byte) { c.settle(args[1], ruleset.Used{None: true}) }
 
 func (c *conn) settle(id []byte, used ruleset.Used) {
-	ticket, err := ruleset.ParseTicket(string(id), c.clientName())
+	settled, err := c.srv.cfg.Core.Settle(c.srv.ctx, c.caller(), string(id), used)
 	if err != nil {
-		c.failUndecided("", err)
-		return
-	}
-	settled, err := c.srv.cfg.Engine.Settle(c.srv.ctx, ticket, used)
-	if err != nil {
-		c.failUndecided(ticket.Policy(), err)
+		c.failWith(err)
 		return
 	}
 	b := resp.AppendInt(resp.AppendArray(c.out, 3), settled.Refunded)
@@ -83,14 +77,9 @@ func (c *conn) renew(args [][]byte) {
 	if len(args) > 2 && c.takeTTL(args[2], &ttl) == 0 {
 		return
 	}
-	ticket, err := ruleset.ParseTicket(string(args[1]), c.clientName())
+	renewed, err := c.srv.cfg.Core.Renew(c.srv.ctx, c.caller(), string(args[1]), milliseconds(ttl))
 	if err != nil {
-		c.failUndecided("", err)
-		return
-	}
-	renewed, err := c.srv.cfg.Engine.Renew(c.srv.ctx, ticket, milliseconds(ttl))
-	if err != nil {
-		c.failUndecided(ticket.Policy(), err)
+		c.failWith(err)
 		return
 	}
 	if !renewed {

@@ -3,30 +3,22 @@ package respapi
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Config is what New needs. All fields but Version and Idle are required.
 type Config struct {
-	Engine    *ruleset.Engine
-	State     func() *State // the current state; called once per round of commands
-	Observe   func(*ruleset.Record)
-	Throttler Throttler // for CL.THROTTLE
-	Log       *slog.Logger
-	Version   string // of the daemon, for INFO
+	Core    *call.Core
+	State   func() *call.State // the current state; called once per round of commands
+	Version string             // of the daemon, for INFO
 
-	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
-	// first.
-	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
-
-	// ObserveAdmitted is Observe for n admitted decisions that were not timed. If each of them
+	// ObserveAdmitted is Core.Observe for n admitted decisions that were not timed. If each of them
 	// must be observed by itself, it does nothing and returns false.
 	ObserveAdmitted func(v *ruleset.Variant, n int) bool
 
@@ -38,20 +30,14 @@ type Config struct {
 // DefaultIdle is longer than the usual idle timeout of clients' connection pools.
 const DefaultIdle = 5 * time.Minute
 
-// State is the configuration that can change while the daemon runs. A State is immutable; a
-// change replaces it.
-type State struct {
-	Rules         *ruleset.Rules
-	Authenticator *identity.Authenticator
-}
-
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("respapi: closed")
 
 // Server answers commands. Make one with New.
 type Server struct {
-	cfg   Config // set by New, like the next two
-	began time.Time
+	cfg       Config // set by New, like the next three
+	throttler *throttler
+	began     time.Time
 
 	// ctx is canceled when connections are force-closed. It ends commands that wait for a
 	// store.
@@ -74,7 +60,7 @@ type Server struct {
 
 // New returns a server that answers once Serve is called.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -113,7 +99,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		default: // a temporary error, such as too many open files
 			pause = min(max(5*time.Millisecond, 2*pause), time.Second)
-			s.cfg.Log.Warn("cannot accept", "error", err, "again_in", pause)
+			s.cfg.Core.Log.Warn("cannot accept", "error", err, "again_in", pause)
 			s.sleep(pause)
 		}
 	}

@@ -32,18 +32,18 @@ func openRedis(t *testing.T, addr string) *redisstore.Store {
 // Two daemons with one Redis share the keys of CL.THROTTLE, client by client.
 func TestSharedOverRedis(t *testing.T) {
 	addr := redistest.Start(t).Addr()
-	nodes := []*Shared{NewShared(openRedis(t, addr)), NewShared(openRedis(t, addr))}
-	n := Params{Burst: 3, Count: 3, Period: 3600}
+	nodes := []*throttler{newThrottler(openRedis(t, addr)), newThrottler(openRedis(t, addr))}
+	n := params{3, 3, 3600}
 	for i, want := range []bool{true, true, true, false, false} {
 		for _, client := range []string{"", "alice", "bob"} {
-			d, err := throttleOne(nodes[i%2], context.Background(), client, []byte("k"), n, 1)
+			d, err := throttleOne(nodes[i%2], client, "k", n, 1)
 			if err != nil || d.Allowed != want || d.Limit != 3 {
 				t.Errorf("call %d of %q: %+v, %v", i, client, d, err)
 			}
 		}
 	}
 	for _, quantity := range []int64{0, 4} {
-		d, err := throttleOne(nodes[0], context.Background(), "", []byte("k"), n, quantity)
+		d, err := throttleOne(nodes[0], "", "k", n, quantity)
 		if err != nil || d.Allowed != (quantity == 0) || d.Remaining != 0 {
 			t.Errorf("%d: %+v, %v", quantity, d, err)
 		}
@@ -53,13 +53,13 @@ func TestSharedOverRedis(t *testing.T) {
 // Numbers that are made up leave nothing behind, here or there, but the keys.
 func TestSharedRandomNumbers(t *testing.T) {
 	server := redistest.Start(t)
-	shared := NewShared(openRedis(t, server.Addr()))
+	shared := newThrottler(openRedis(t, server.Addr()))
 	rng := rand.New(rand.NewPCG(9, 10))
 	var before int64
 	calls := lighter(8_000)
 	for i := range calls {
-		n := Params{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
-		if _, err := throttleOne(shared, context.Background(), "alice", []byte(strconv.Itoa(i%10)), n, 1); err != nil {
+		n := params{1 + rng.Int64N(1000), 1 + rng.Int64N(100_000), 1 + rng.Int64N(100_000)}
+		if _, err := throttleOne(shared, "alice", strconv.Itoa(i%10), n, 1); err != nil {
 			t.Fatal(err)
 		}
 		if i == calls/2 {
@@ -74,14 +74,13 @@ func TestSharedRandomNumbers(t *testing.T) {
 	}
 }
 
-// Quantities beyond what fits a charge are answered alike, whatever counts.
+// Quantities beyond what fits a charge are answered alike, in memory and over Redis.
 func TestThrottleGreatQuantities(t *testing.T) {
-	all := throttlers(t, apitest.NewClock())
-	all["redis"] = NewShared(openRedis(t, redistest.Start(t).Addr()))
-	for name, throttler := range all {
+	memory := newFixture(t)
+	redis := newFixture(t)
+	redis.decideBy(t, openRedis(t, redistest.Start(t).Addr()))
+	for name, f := range map[string]*fixture{"memory": memory, "redis": redis} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.cfg.Throttler = throttler
 			f.want(
 				t,
 				"CL.THROTTLE k 4999999999 5000000000 60 5000000001", "*5\r\n:1\r\n:5000000000\r\n:5000000000\r\n:-1\r\n:0",
@@ -113,7 +112,7 @@ func TestThrottleLimitInAnOutage(t *testing.T) {
 			}
 			defer tier.Close()
 			f := newFixture(t)
-			f.cfg.Throttler = NewShared(tier)
+			f.decideBy(t, tier)
 			const ask = "CL.THROTTLE k 9 10 60\r\n"
 			for _, reply := range f.play(ask, ask+"CL.THROTTLE other 9 10 60\r\n") {
 				if !strings.HasPrefix(reply, tt.want) {
@@ -129,7 +128,7 @@ func TestThrottleLimitInAnOutage(t *testing.T) {
 
 // A configuration cannot have a policy that meets CL.THROTTLE's.
 func TestSharedName(t *testing.T) {
-	p, err := NewShared(nil).policy("alice", Params{1, 1, 1})
+	p, err := newThrottler(nil).policy("alice", params{1, 1, 1})
 	if err != nil || !strings.HasPrefix(p.Name(), ":") {
 		t.Errorf("%q, %v", p.Name(), err)
 	}

@@ -1,0 +1,233 @@
+package call
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// Core carries out calls. All fields are required, and set once.
+type Core struct {
+	Engine *ruleset.Engine
+	Log    *slog.Logger
+
+	// Observe records a decision. It does not retain the record.
+	Observe func(*ruleset.Record)
+
+	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
+	// first; the others are not timed.
+	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
+}
+
+// State is the configuration by which a call is decided. It is immutable; a change replaces it. A
+// call uses one State.
+type State struct {
+	Rules         *ruleset.Rules
+	Authenticator *identity.Authenticator
+}
+
+// A Caller is an authenticated client, or an anonymous caller where those are accepted.
+type Caller struct {
+	State  *State
+	Client *identity.Client // nil for an anonymous caller
+}
+
+// Authenticate returns the caller with these credentials.
+func (c *Core) Authenticate(s *State, credentials identity.Credentials) (Caller, *Error) {
+	client, err := s.Authenticator.Authenticate(credentials)
+	if err != nil {
+		return Caller{}, refused(err)
+	}
+	return Caller{s, client}, nil
+}
+
+// HTTP returns the caller that sent a request.
+func (c *Core) HTTP(s *State, r *http.Request) (Caller, *Error) {
+	client, err := s.Authenticator.Client(r)
+	if err != nil {
+		return Caller{}, refused(err)
+	}
+	return Caller{s, client}, nil
+}
+
+// Name returns the client's name, "" for an anonymous caller.
+func (c Caller) Name() string {
+	if c.Client == nil {
+		return ""
+	}
+	return c.Client.Name
+}
+
+// Owns makes the caller the client of a query.
+func (c Caller) Owns(q *ruleset.Query) {
+	q.Client, q.Alone = c.Name(), c.State.Authenticator.Clients.Len() == 0
+}
+
+// Rule returns the policy with a name, if the caller may use it.
+func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
+	if c.Client != nil && !c.Client.May(string(name)) {
+		return nil, c.forbidden("policy", string(name))
+	}
+	rule := c.State.Rules.RuleNamed(name)
+	if rule == nil {
+		return nil, &Error{Kind: NotFound, Problem: "no policy is called " + Quote(string(name)) + "; the page at / and GET /admin/v1/policies list those there are", Item: NoItem}
+	}
+	return rule, nil
+}
+
+// MayUse refuses clients that may not use a policy that is no rule.
+func (c Caller) MayUse(policy string) *Error {
+	if c.Client != nil && !c.Client.May(policy) {
+		return c.forbidden("policy", policy)
+	}
+	return nil
+}
+
+func (c Caller) forbidden(what, name string) *Error {
+	return &Error{Kind: Forbidden, Problem: "the client " + c.Client.Name + " may not use the " + what + " " + Quote(name), Item: NoItem}
+}
+
+// Check decides a query and records the decision. A peek charges nothing.
+func (c *Core) Check(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, peek bool) (ruleset.Verdict, *Error) {
+	began := time.Now()
+	caller.Owns(q)
+	v, err := c.Evaluate(ctx, rule, q, peek)
+	if err == nil {
+		c.Record(q, &v, peek, time.Since(began)-v.Waited)
+	}
+	return v, err
+}
+
+// Evaluate decides a query, whose client is set. It is a part of Check, for callers that time and
+// record decisions themselves.
+func (c *Core) Evaluate(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
+	var err error
+	if peek {
+		v, err = c.Engine.Peek(ctx, rule, q)
+	} else {
+		v, err = c.Engine.Check(ctx, rule, q)
+	}
+	if err != nil {
+		return v, c.Undecided(ctx, rule.Name(), err)
+	}
+	return v, nil
+}
+
+// records pools the records of single decisions.
+var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
+
+// Record records a decision.
+func (c *Core) Record(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) {
+	r := records.Get().(*ruleset.Record)
+	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
+	c.Observe(r)
+	*r = ruleset.Record{} // so that the pool retains no keys
+	records.Put(r)
+}
+
+// A Batch is how several queries are decided.
+type Batch uint8
+
+// The batches.
+const (
+	Each  Batch = iota // each on its own
+	All                // all are charged or none
+	Debit              // each is charged whether it fits or not
+)
+
+// CheckBatch decides several queries and records the decisions. The verdicts may be in out, which is
+// reused; it may be nil.
+func (c *Core) CheckBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, *Error) {
+	began := time.Now()
+	out, err := c.EvaluateBatch(ctx, kind, items, out)
+	if err != nil {
+		return nil, err
+	}
+	c.ObserveEach(items, out, time.Since(began)/time.Duration(max(1, len(out)))) // it is one measurement
+	return out, nil
+}
+
+// EvaluateBatch is a part of CheckBatch, for callers that time and record decisions themselves.
+func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) (_ []ruleset.Verdict, _ *Error) {
+	var err error
+	switch kind {
+	case All:
+		out, err = c.Engine.CheckAll(ctx, items)
+	case Debit:
+		out, err = c.Engine.DebitEach(ctx, items)
+	default:
+		if cap(out) < len(items) {
+			out = make([]ruleset.Verdict, len(items))
+		}
+		out = out[:len(items)]
+		err = c.Engine.CheckEachInto(ctx, items, out)
+	}
+	if err != nil {
+		return nil, c.Undecided(ctx, policyOf(items, err), err)
+	}
+	return out, nil
+}
+
+// Reserve charges and holds a query if it fits, and records the decision. The ticket is nil if it
+// was refused.
+func (c *Core) Reserve(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, *Error) {
+	began := time.Now()
+	caller.Owns(q)
+	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)
+	if err != nil {
+		return v, nil, c.Undecided(ctx, rule.Name(), err)
+	}
+	c.Record(q, &v, false, time.Since(began))
+	return v, ticket, nil
+}
+
+// Settle ends a reservation of the caller.
+func (c *Core) Settle(ctx context.Context, caller Caller, id string, used ruleset.Used) (weir.Settled, *Error) {
+	ticket, bad := c.ticket(ctx, caller, id)
+	if bad != nil {
+		return weir.Settled{}, bad
+	}
+	settled, err := c.Engine.Settle(ctx, ticket, used)
+	if err != nil {
+		return settled, c.Undecided(ctx, ticket.Policy(), err)
+	}
+	return settled, nil
+}
+
+// Renew moves the expiry of a reservation of the caller. It returns false if that is over.
+func (c *Core) Renew(ctx context.Context, caller Caller, id string, ttl time.Duration) (bool, *Error) {
+	ticket, bad := c.ticket(ctx, caller, id)
+	if bad != nil {
+		return false, bad
+	}
+	renewed, err := c.Engine.Renew(ctx, ticket, ttl)
+	if err != nil {
+		return false, c.Undecided(ctx, ticket.Policy(), err)
+	}
+	return renewed, nil
+}
+
+func (c *Core) ticket(ctx context.Context, caller Caller, id string) (*ruleset.Ticket, *Error) {
+	ticket, err := ruleset.ParseTicket(id, caller.Name())
+	if err != nil {
+		return nil, c.Undecided(ctx, "", err)
+	}
+	return ticket, nil
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context for a call of a caller, for protocols whose authentication is apart
+// from their methods.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, &c)
+}
+
+// CallerOf returns the caller of WithCaller.
+func CallerOf(ctx context.Context) Caller { return *ctx.Value(callerKey{}).(*Caller) }
