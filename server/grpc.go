@@ -45,7 +45,7 @@ func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credential
 	if err != nil {
 		return nil, err
 	}
-	return envoyapi.WithCaller(ctx, st.envoy, client), nil
+	return envoyapi.WithCaller(ctx, st.envoy, st.connect.Authenticator, client), nil
 }
 
 // markProven marks a connection of a capped listener as proven.

@@ -41,7 +41,7 @@ type Server struct {
 	cfg       Config // with defaults; set once by New, like everything up to began
 	engine    *ruleset.Engine
 	observer  *observe.Observer
-	throttle  *identity.Throttle
+	failures  *identity.Failures
 	overrides Overrides
 	reloads   *weirprom.Reload
 	handlers  handlers
@@ -76,10 +76,7 @@ func New(cfg Config) (*Server, error) {
 		s.overrides = &memoryOverrides{}
 	}
 	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
-	var err error
-	if s.throttle, err = identity.NewThrottle(); err != nil {
-		return nil, err
-	}
+	s.failures = &identity.Failures{Log: s.cfg.Log}
 	set, err := s.overrides.List(context.Background())
 	if err != nil {
 		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)

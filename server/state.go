@@ -110,7 +110,7 @@ func (s *Server) authenticator(live *Live) (*identity.Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identity.Authenticator{Clients: clients, Open: live.Open, Operators: operators, Throttle: s.throttle}, nil
+	return &identity.Authenticator{Clients: clients, Open: live.Open, Operators: operators, Failures: s.failures}, nil
 }
 
 // resolver returns the resolver of client addresses.

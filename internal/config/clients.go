@@ -66,7 +66,7 @@ func (c *checker) clients() {
 			continue
 		}
 		c.checkName(name, at)
-		out := identity.Client{Name: name, Certificate: client.Certificate, Policies: client.Policies}
+		out := identity.Client{Name: name, Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies)}
 		tokens := c.clientTokens(&client, at)
 		if other, taken := certificates[client.Certificate]; taken && client.Certificate != "" {
 			c.wrong(at.key("certificate"), "is also the certificate of client %q", other)
@@ -117,10 +117,10 @@ func (c *checker) token(text Secret, file *Path, at path) []proof {
 func (c *checker) mayUse(patterns []string, at path) {
 	names := c.keys("policies")
 	for i, p := range patterns {
-		one := identity.Client{Policies: []string{p}}
+		one := identity.ParseGrants([]string{p})
 		used := false
 		for _, name := range names {
-			used = used || one.May(name)
+			used = used || one.MayPolicy(name)
 		}
 		if !used {
 			c.wrong(at.item(i), "%s", unknown("no policy is called that", p, names))

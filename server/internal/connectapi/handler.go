@@ -126,7 +126,7 @@ func (c *caller) name() string {
 
 // rule returns the policy with a name, if the caller may use it.
 func (c *caller) rule(name string) (*ruleset.Rule, *connect.Error) {
-	if c.client != nil && !c.client.May(name) {
+	if !c.state.Authenticator.MayPolicy(c.client, name) {
 		return nil, fail(connect.CodePermissionDenied, "the client %s may not use the policy %s", c.client.Name, quote(name))
 	}
 	rule := c.state.Rules.Rule(name)

@@ -70,7 +70,7 @@ func (w *world) Set(ctx context.Context, old, new *weir.Policy) error {
 }
 
 func (w *world) ask(r *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	return w.service.ShouldRateLimit(WithCaller(context.Background(), w.rules, w.client), r)
+	return w.service.ShouldRateLimit(WithCaller(context.Background(), w.rules, &identity.Authenticator{}, w.client), r)
 }
 
 // descriptor makes one of "key=value" texts.

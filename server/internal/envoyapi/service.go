@@ -85,15 +85,16 @@ func (s *Service) undoLocked(ctx context.Context, done []*weir.Policy) (problems
 // caller is the caller of a request and the rules for it. It is a context value.
 type caller struct {
 	rules  *Rules
+	auth   *identity.Authenticator
 	client *identity.Client // nil for an anonymous caller
 }
 
 type callerKey struct{}
 
 // WithCaller returns a context for a call of client, which is nil for an anonymous caller, that is
-// decided by rules.
-func WithCaller(ctx context.Context, rules *Rules, client *identity.Client) context.Context {
-	return context.WithValue(ctx, callerKey{}, &caller{rules, client})
+// decided by rules. auth checks its permissions.
+func WithCaller(ctx context.Context, rules *Rules, auth *identity.Authenticator, client *identity.Client) context.Context {
+	return context.WithValue(ctx, callerKey{}, &caller{rules, auth, client})
 }
 
 // ShouldRateLimit answers one request.
@@ -131,7 +132,7 @@ func (c *caller) check(r *rlsv3.RateLimitRequest) error {
 		return status.Error(codes.InvalidArgument, "there are no descriptors")
 	case len(r.GetDescriptors()) > maxDescriptors:
 		return status.Errorf(codes.InvalidArgument, "a request may have %d descriptors", maxDescriptors)
-	case c.client != nil && !c.client.May(Label(r.GetDomain())):
+	case !c.auth.MayDomain(c.client, r.GetDomain()):
 		return status.Errorf(codes.PermissionDenied, "the client %s may not use the policy %s", c.client.Name, Label(r.GetDomain()))
 	}
 	return nil

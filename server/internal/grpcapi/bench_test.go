@@ -63,7 +63,7 @@ func BenchmarkEnvoy(b *testing.B) {
 	w.cfg.Services = append(w.cfg.Services, Service{
 		Desc: &rlsv3.RateLimitService_ServiceDesc, Server: envoyapi.New(envoyapi.Config{Limiter: apitest.Table(b, nil), Observe: w.observe, Log: w.cfg.Log}),
 		Enter: func(ctx context.Context, _ identity.Credentials) (context.Context, *identity.Refusal) {
-			return envoyapi.WithCaller(ctx, rules, nil), nil
+			return envoyapi.WithCaller(ctx, rules, &identity.Authenticator{}, nil), nil
 		},
 	})
 	client := rlsv3.NewRateLimitServiceClient(dial(b, w.start(b)))

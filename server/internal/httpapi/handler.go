@@ -128,7 +128,7 @@ func (s *State) rule(w http.ResponseWriter, c *identity.Client, name []byte) *ru
 
 // find returns a policy that the client may use, or a problem.
 func (s *State) find(c *identity.Client, name []byte) (*ruleset.Rule, weirhttp.Problem) {
-	if c != nil && !c.May(string(name)) {
+	if !s.Authenticator.MayPolicy(c, string(name)) {
 		return nil, weirhttp.Problem{Status: http.StatusForbidden, Detail: fmt.Sprintf("the client %s may not use the policy %s", c.Name, quote(string(name)))}
 	}
 	rule := s.Rules.RuleNamed(name)

@@ -81,7 +81,7 @@ func TestReservationsOfClients(t *testing.T) {
 		"WEIR.PEEK tight k", "*5\r\n:1\r\n:2\r\n:1\r\n:0\r\n:500")
 }
 
-// Wrong tokens throttle the caller's network, and nobody else.
+// Wrong tokens are throttled for each network. The right one is served, whatever else comes from there.
 func TestGuessing(t *testing.T) {
 	f := newFixture(t, "alice")
 	from := func(ip string, line string) string {
@@ -94,12 +94,17 @@ func TestGuessing(t *testing.T) {
 			t.Fatalf("guess %d: %q", i, got)
 		}
 	}
-	for _, line := range []string{"AUTH wrong", "AUTH " + tokenOf("alice"), "HELLO 3 AUTH default " + tokenOf("alice")} {
-		if got := from("2001:db8::ffff", line); !strings.HasPrefix(got, "-ERR too many wrong tokens came from this address") {
+	for _, line := range []string{"AUTH wrong", "AUTH bob " + tokenOf("alice"), "HELLO 3 AUTH default wrong"} {
+		if got := from("2001:db8::ffff", line); !strings.HasPrefix(got, "-ERR too many wrong tokens came from this address; the next may come after ") {
 			t.Errorf("%s: %q", line[:10], got)
 		}
 	}
-	if got := from("2001:db8:0:1::1", "AUTH "+tokenOf("alice")); got != "+OK\r\n" {
+	if got := from("2001:db8:0:1::1", "AUTH wrong"); got != wrongpass+"\r\n" {
 		t.Errorf("another network: %q", got)
+	}
+	for _, line := range []string{"AUTH " + tokenOf("alice"), "AUTH alice " + tokenOf("alice"), "HELLO 2 AUTH default " + tokenOf("alice")} {
+		if got := from("2001:db8::ffff", line); strings.HasPrefix(got, "-") {
+			t.Errorf("the right token: %q", got)
+		}
 	}
 }

@@ -67,7 +67,7 @@ func (c *conn) rule(name []byte) *ruleset.Rule {
 		c.ruled, c.ruledBy = c.state.Rules.RuleNamed(name), c.state.Rules
 	}
 	rule := c.ruled
-	if client := c.session.client; client != nil && !client.May(string(name)) {
+	if client := c.session.client; !c.state.Authenticator.MayPolicy(client, string(name)) {
 		c.fail(fmt.Sprintf("NOPERM the client %s may not use the policy %q", client.Name, clip(name)))
 		return nil
 	}
