@@ -89,18 +89,16 @@ func (c *checker) wrongHolders(err error, holders []holder) {
 	var problems identity.Problems
 	errors.As(err, &problems)
 	for _, p := range problems {
-		at := holders[p.Holder].at
-		switch p.Field {
-		case "name":
-			c.wrong(at, "the name %s", p.Text)
-		case "tokens":
-			c.wrong(holders[p.Holder].tokens[p.Token].at, "%s", p.Text)
-		case "":
-			if !c.failed(at) { // else there is one, which cannot be read
-				c.wrong(at, "%s: add token_file, or token: ${NAME}", p.Text)
-			}
-		default:
-			c.wrong(at.key(p.Field), "%s", p.Text)
+		h := holders[p.Holder]
+		switch {
+		case p.Field == "name":
+			c.wrong(h.at, "the name %s", p.Text)
+		case p.Field != "token":
+			c.wrong(h.at.key(p.Field), "%s", p.Text)
+		case p.Token >= 0:
+			c.wrong(h.tokens[p.Token].at, "%s", p.Text)
+		case !c.failed(h.at): // else there is one that cannot be read
+			c.wrong(h.at, "%s: add token_file, or token: ${NAME}", p.Text)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (a *Authenticator) MayDomain(c *Client, name string) bool {
 
 func (a *Authenticator) granted(c *Client, ok bool) bool {
 	if !ok {
-		a.Failures.record(clientKind, forbidden, "", c.Name)
+		a.Failures.record(clientKind, forbidden, "")
 	}
 	return ok
 }
@@ -129,7 +129,7 @@ func (a *Authenticator) Operator(r *http.Request, need Scope) (*Operator, *Refus
 		return nil, a.refuse(adminKind, credentials)
 	}
 	if !o.Scopes.Has(need) {
-		a.Failures.record(adminKind, forbidden, r.RemoteAddr, o.Name)
+		a.Failures.record(adminKind, forbidden, r.RemoteAddr)
 		return nil, &Refusal{Status: http.StatusForbidden, Problem: fmt.Sprintf("the token %s has the scopes %v; this needs %v", o.Name, o.Scopes, need)}
 	}
 	return o, nil
@@ -140,10 +140,10 @@ func (a *Authenticator) Operator(r *http.Request, need Scope) (*Operator, *Refus
 // slow down guessing of 32-byte tokens any further, since a lookup costs one SHA-256.
 func (a *Authenticator) refuse(k kind, c Credentials) *Refusal {
 	if c.Token == "" {
-		a.Failures.record(k, missing, c.Address, "")
+		a.Failures.record(k, missing, c.Address)
 		return &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kindNames[k] + " token"}
 	}
-	if wait := a.Failures.record(k, unknown, c.Address, ""); wait > 0 {
+	if wait := a.Failures.record(k, unknown, c.Address); wait > 0 {
 		return &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait, From: network(c.Address)}
 	}
 	return &Refusal{Status: http.StatusUnauthorized, Problem: "unknown " + kindNames[k] + " token"}

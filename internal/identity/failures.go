@@ -1,14 +1,13 @@
 package identity
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"sync"
 	"time"
 )
 
-// Failures counts refused callers, logs them, and throttles addresses that send wrong tokens to 20
+// Failures counts refused callers, logs failed authentications, and throttles the wrong tokens of an address to 20
 // per minute. Clients and operators are recorded apart. It never refuses a valid token. Authenticators
 // of successive configurations share one. The zero value is ready for use; a nil Failures records
 // nothing. Its methods may be called concurrently.
@@ -43,12 +42,7 @@ const (
 	reasons
 )
 
-var (
-	reasonNames = [reasons]string{"missing", "unknown", "throttled", "forbidden"}
-	messages    = [reasons]string{failedText, failedText, failedText, "permission denied"} // in the log
-)
-
-const failedText = "authentication failed"
+var reasonNames = [reasons]string{"missing", "unknown", "throttled", "forbidden"}
 
 // tally is the record of one kind of caller.
 type tally struct {
@@ -69,11 +63,11 @@ const (
 	failureAddresses  = 10_000 // of each kind
 )
 
-// record counts a refusal, logs it if no line of its kind was written in the last second, and
-// throttles the address of a wrong token: it returns how long that has to wait if it has sent too
-// many, and otherwise 0. remote is the caller's address, and name its authenticated name: what a
-// caller claims to be is not logged, since it could be a misplaced token. Each may be "".
-func (f *Failures) record(k kind, why reason, remote, name string) (wait time.Duration) {
+// record counts a refusal and throttles the address of a wrong token: it returns how long that has
+// to wait if it has sent too many, and otherwise 0. It logs a failed authentication if no line of its
+// kind was written in the last second, without what the caller claims to be, since that could be a
+// misplaced token.
+func (f *Failures) record(k kind, why reason, remote string) (wait time.Duration) {
 	if f == nil {
 		return 0
 	}
@@ -85,21 +79,25 @@ func (f *Failures) record(k kind, why reason, remote, name string) (wait time.Du
 			why = throttled
 		}
 	}
-	count, due := t.countLocked(why, now)
+	due := t.countLocked(why, now)
 	f.mu.Unlock()
-	if due && f.Log != nil {
-		f.Log.LogAttrs(context.Background(), slog.LevelWarn, messages[why], slog.String("kind", kindNames[k]), slog.String("reason", reasonNames[why]),
-			known("remote", remote), known("name", name), slog.Uint64("failures", count))
+	if due > 0 && f.Log != nil {
+		f.Log.Warn("authentication failed", "kind", kindNames[k], "reason", reasonNames[why], "remote", remote, "failures", due)
 	}
 	return wait
 }
 
-// known returns an attribute, or none if the value is "".
-func known(key, value string) slog.Attr {
-	if value == "" {
-		return slog.Attr{}
+// countLocked counts a failure. If a line is due, it returns the number of failures since the last
+// one, this one included, and otherwise 0. It requires Failures.mu.
+func (t *tally) countLocked(why reason, now time.Time) (due uint64) {
+	t.counts[why]++
+	if why == forbidden {
+		return 0
 	}
-	return slog.String(key, value)
+	if t.unlogged++; now.Sub(t.logged) >= time.Second {
+		due, t.unlogged, t.logged = t.unlogged, 0, now
+	}
+	return due
 }
 
 // chargeLocked charges one failure to an address. It requires Failures.mu. An address for which
@@ -131,18 +129,6 @@ func (t *tally) hasRoomLocked(now time.Time) bool {
 		maps.DeleteFunc(t.whole, func(_ string, whole time.Time) bool { return !whole.After(now) })
 	}
 	return len(t.whole) < failureAddresses
-}
-
-// countLocked counts a refusal. If a line is due, it returns the number of failures since the last
-// one, this one included. It requires Failures.mu.
-func (t *tally) countLocked(why reason, now time.Time) (count uint64, due bool) {
-	t.counts[why]++
-	t.unlogged++
-	if now.Sub(t.logged) < time.Second {
-		return 0, false
-	}
-	count, t.unlogged, t.logged = t.unlogged, 0, now
-	return count, true
 }
 
 // Each calls yield with the number of failures of each kind and reason, also of those that never

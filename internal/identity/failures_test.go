@@ -188,8 +188,9 @@ func TestFailuresAreCountedAndLogged(t *testing.T) {
 		if d.MayPolicy(shop, "billing") || d.MayDomain(shop, "edge") || !d.MayPolicy(shop, "api") || !d.MayPolicy(nil, "billing") {
 			t.Error("grants are not enforced")
 		}
+		_, _ = d.Client(request("192.0.2.6:1", "Basic x"))
 		want := map[string]uint64{
-			"client unknown": 20, "client throttled": 5, "client missing": 1, "client forbidden": 2,
+			"client unknown": 20, "client throttled": 5, "client missing": 2, "client forbidden": 2,
 			"admin unknown": 1, "admin forbidden": 1,
 		}
 		if diff := cmp.Diff(want, counts(d.Failures)); diff != "" {
@@ -199,8 +200,7 @@ func TestFailuresAreCountedAndLogged(t *testing.T) {
 level=WARN msg="authentication failed" kind=client reason=unknown remote=192.0.2.1:11 failures=10
 level=WARN msg="authentication failed" kind=client reason=throttled remote=192.0.2.1:21 failures=10
 level=WARN msg="authentication failed" kind=admin reason=unknown remote=192.0.2.3:1 failures=1
-level=WARN msg="permission denied" kind=admin reason=forbidden remote=192.0.2.4:1 name=reader failures=1
-level=WARN msg="permission denied" kind=client reason=forbidden name=shop failures=6
+level=WARN msg="authentication failed" kind=client reason=missing remote=192.0.2.6:1 failures=6
 `
 		if diff := cmp.Diff(lines, log.String()); diff != "" {
 			t.Errorf("log (-want +got):\n%s", diff)

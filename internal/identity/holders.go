@@ -57,11 +57,10 @@ func (h *Holders[T]) ByCertificate(names ...string) *T {
 func NewClients(list []Client) (*Clients, error) {
 	b := newBuilder[Client]("client")
 	for _, c := range list {
-		b.add(c.Name, c.Tokens, &c)
+		b.add(&c, c.Name, c.Certificate, c.Tokens)
 		if len(c.Tokens) == 0 && c.Certificate == "" {
-			b.wrong("", 0, "has no token and no certificate")
+			b.wrong("token", -1, "has no token and no certificate")
 		}
-		b.addCertificate(c.Certificate, &c)
 	}
 	return b.finish()
 }
@@ -70,9 +69,9 @@ func NewClients(list []Client) (*Clients, error) {
 func NewOperators(list []Operator) (*Operators, error) {
 	b := newBuilder[Operator]("admin token")
 	for _, o := range list {
-		b.add(o.Name, o.Tokens, &o)
+		b.add(&o, o.Name, "", o.Tokens)
 		if len(o.Tokens) == 0 {
-			b.wrong("", 0, "has no token")
+			b.wrong("token", -1, "has no token")
 		}
 		if o.Scopes == 0 {
 			b.wrong("scopes", 0, "is missing: add some of [read, write, block]")
@@ -83,23 +82,15 @@ func NewOperators(list []Operator) (*Operators, error) {
 
 // Problem is something that is wrong with a client or an operator.
 type Problem struct {
-	Holder int    // the client's or the operator's place in the list
-	Field  string // "name", "tokens", "certificate" or "scopes"; "" if it has no credentials
-	Token  int    // the token's place, if Field is "tokens"
-	Text   string // such as "is also the token of \"shop\""
+	Holder int    // the place of the client or operator in the list
+	Field  string // "name", "token", "certificate" or "scopes"
+	Token  int    // the token's place, if Field is "token"; -1 if there is none
+	Text   string // such as `is also the token of "shop"`
 
-	title string // of the holder: `client "shop"`
+	title string // of the holder: `client "checkout"`
 }
 
-func (p *Problem) Error() string {
-	switch p.Field {
-	case "":
-		return p.title + " " + p.Text
-	case "tokens":
-		return fmt.Sprintf("%s: tokens[%d]: %s", p.title, p.Token, p.Text)
-	}
-	return p.title + ": " + p.Field + ": " + p.Text
-}
+func (p *Problem) Error() string { return p.title + ": " + p.Field + ": " + p.Text }
 
 // Problems are all that is wrong with a list of clients or operators.
 type Problems []*Problem
@@ -115,61 +106,55 @@ func (p Problems) Error() string {
 // builder makes a Holders.
 type builder[T any] struct {
 	*Holders[T]
-	kind     string        // "client" or "admin token"
-	names    map[*T]string // of those that were added
-	taken    map[string]bool
-	title    string // of the last one
+	kind     string            // "client" or "admin token"
+	name     string            // of the last holder
+	owners   map[string]string // the names of those who have a name, certificate or token
 	problems Problems
 }
 
 func newBuilder[T any](kind string) *builder[T] {
-	return &builder[T]{
-		Holders: &Holders[T]{tokens: map[[sha256.Size]byte]*T{}, certs: map[string]*T{}},
-		kind:    kind, names: map[*T]string{}, taken: map[string]bool{},
-	}
+	return &builder[T]{Holders: &Holders[T]{tokens: map[[sha256.Size]byte]*T{}, certs: map[string]*T{}}, kind: kind, owners: map[string]string{}}
 }
 
-// wrong adds a problem of the last holder.
-func (b *builder[T]) wrong(field string, token int, format string, args ...any) {
-	b.problems = append(b.problems, &Problem{Holder: b.count - 1, Field: field, Token: token, Text: fmt.Sprintf(format, args...), title: b.title})
-}
-
-// add adds a holder with its tokens.
-func (b *builder[T]) add(name string, tokens []secret.Secret, holder *T) {
+// add adds a holder. Its certificate may be "".
+func (b *builder[T]) add(holder *T, name, certificate string, tokens []secret.Secret) {
+	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_." // safe in logs
 	b.count++
-	b.names[holder], b.title = name, fmt.Sprintf("%s %q", b.kind, name)
-	if !isName(name) {
+	b.name = name
+	if name == "" || len(name) > 64 || strings.Trim(name, fit) != "" {
 		b.wrong("name", 0, "must be 1 to 64 letters, digits or -_.")
 	}
-	if b.taken[name] {
-		b.wrong("name", 0, "is taken")
+	b.claim("name", 0, name)
+	if certificate != "" && b.claim("certificate", 0, certificate) {
+		b.certs[certificate] = holder
 	}
-	b.taken[name] = true
 	for i, token := range tokens {
 		text := token.Reveal()
-		sum := sha256.Sum256([]byte(text))
-		switch other, taken := b.tokens[sum]; {
+		switch sum := sha256.Sum256([]byte(text)); {
 		case len(text) < MinToken:
-			b.wrong("tokens", i, "a token has at least %d bytes; openssl rand -hex 32 makes one", MinToken)
+			b.wrong("token", i, fmt.Sprintf("a token has at least %d bytes; openssl rand -hex 32 makes one", MinToken))
 		case strings.ContainsFunc(text, func(c rune) bool { return c <= ' ' || c > '~' }):
-			b.wrong("tokens", i, "a token may contain only printable ASCII, and no spaces")
-		case taken:
-			b.wrong("tokens", i, "is also the token of %q", b.names[other])
-		default:
+			b.wrong("token", i, "a token may contain only printable ASCII, and no spaces")
+		case b.claim("token", i, string(sum[:])):
 			b.tokens[sum] = holder
 		}
 	}
 }
 
-// addCertificate lets a holder authenticate by a certificate with this name, if it is not "".
-func (b *builder[T]) addCertificate(name string, holder *T) {
-	if name == "" {
-		return
+// claim reports whether no other holder has the value of a field. Otherwise it adds a problem.
+func (b *builder[T]) claim(field string, token int, value string) bool {
+	owner, taken := b.owners[field+" "+value]
+	if taken {
+		b.wrong(field, token, fmt.Sprintf("is also the %s of %q", field, owner))
+		return false
 	}
-	if other := b.certs[name]; other != nil {
-		b.wrong("certificate", 0, "is also the certificate of %q", b.names[other])
-	}
-	b.certs[name] = holder
+	b.owners[field+" "+value] = b.name
+	return true
+}
+
+// wrong adds a problem of the last holder.
+func (b *builder[T]) wrong(field string, token int, text string) {
+	b.problems = append(b.problems, &Problem{b.count - 1, field, token, text, fmt.Sprintf("%s %q", b.kind, b.name)})
 }
 
 func (b *builder[T]) finish() (*Holders[T], error) {
@@ -177,10 +162,4 @@ func (b *builder[T]) finish() (*Holders[T], error) {
 		return nil, b.problems
 	}
 	return b.Holders, nil
-}
-
-// isName reports whether a name is safe in logs and metrics.
-func isName(name string) bool {
-	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	return name != "" && len(name) <= 64 && strings.Trim(name, fit) == ""
 }

@@ -65,21 +65,21 @@ func TestNewClients(t *testing.T) {
 		{"slash", []Client{{Name: "a/b", Tokens: tokens("a")}}, []string{"name: must be"}},
 		{"not ASCII", []Client{{Name: "ä", Tokens: tokens("a")}}, []string{"name: must be"}},
 		{"not text", []Client{{Name: "\xff", Tokens: tokens("a")}}, []string{"name: must be"}},
-		{"name twice", []Client{{Name: "a", Tokens: tokens("a")}, {Name: "a", Tokens: tokens("b")}}, []string{`"a": name: is taken`}},
-		{"no proof", []Client{{Name: "a"}}, []string{`client "a" has no token and no certificate`}},
+		{"name twice", []Client{{Name: "a", Tokens: tokens("a")}, {Name: "a", Tokens: tokens("b")}}, []string{`"a": name: is also the name of`}},
+		{"no proof", []Client{{Name: "a"}}, []string{`client "a": token: has no token and no certificate`}},
 		{"short token", []Client{{Name: "a", Tokens: secrets(strings.Repeat("x", 31))}}, []string{"at least 32 bytes"}},
 		{"empty token", []Client{{Name: "a", Tokens: []secret.Secret{{}}}}, []string{"at least 32 bytes"}},
 		{"token with a space", []Client{{Name: "a", Tokens: secrets(token("a b"))}}, []string{"printable ASCII"}},
 		{"token with a line end", []Client{{Name: "a", Tokens: secrets(token("a") + "\n")}}, []string{"printable ASCII"}},
 		{"token with DEL", []Client{{Name: "a", Tokens: secrets(token("a\x7f"))}}, []string{"printable ASCII"}},
 		{"token that is not ASCII", []Client{{Name: "a", Tokens: secrets(token("ä"))}}, []string{"printable ASCII"}},
-		{"token twice", []Client{{Name: "a", Tokens: tokens("a")}, {Name: "b", Tokens: tokens("a")}}, []string{`"b": tokens[0]: is also the token of "a"`}},
+		{"token twice", []Client{{Name: "a", Tokens: tokens("a")}, {Name: "b", Tokens: tokens("a")}}, []string{`"b": token: is also the token of "a"`}},
 		{"second token wrong", []Client{{Name: "a", Tokens: append(tokens("a"), secret.New("x"))}}, []string{"at least 32 bytes"}},
 		{"certificate twice", []Client{{Name: "a", Certificate: "c"}, {Name: "b", Certificate: "c"}}, []string{`"b": certificate: is also the certificate of "a"`}},
 		{
 			"everything at once",
 			[]Client{{Name: "a b"}, {Name: "c", Tokens: secrets("x")}, {Name: "c", Tokens: tokens("c")}},
-			[]string{`"a b": name: must`, "has no token", "at least 32", "taken"},
+			[]string{`"a b": name: must`, "has no token", "at least 32", "is also the name"},
 		},
 	}
 	for _, tt := range tests {
@@ -116,7 +116,7 @@ func TestNewOperators(t *testing.T) {
 		{"fine", []Operator{{Name: "a", Tokens: tokens("a"), Scopes: Read}, {Name: "b", Tokens: tokens("b", "b2"), Scopes: Write | Block}}, nil},
 		{"no scopes", []Operator{{Name: "a", Tokens: tokens("a")}}, []string{"scopes: is missing"}},
 		{"no token", []Operator{{Name: "a", Scopes: Read}}, []string{"has no token"}},
-		{"all", []Operator{{Name: "?"}, {Name: "a", Tokens: secrets("x"), Scopes: Read}}, []string{"name: must be", "has no token", "scopes: is missing", "tokens[0]: a token has at least 32"}},
+		{"all", []Operator{{Name: "?"}, {Name: "a", Tokens: secrets("x"), Scopes: Read}}, []string{"name: must be", "has no token", "scopes: is missing", "token: a token has at least 32"}},
 		{"token twice", []Operator{{Name: "a", Tokens: tokens("a"), Scopes: Read}, {Name: "b", Tokens: tokens("a"), Scopes: Read}}, []string{`is also the token of "a"`}},
 	}
 	for _, tt := range tests {
