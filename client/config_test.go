@@ -48,7 +48,7 @@ func TestAccess(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "weir.sock")
 	daemon(t, server.Config{
 		HTTP: server.Listener{Address: "unix:" + socket}, Limiter: apitest.Table(t, nil),
-		Live: server.Live{Policies: rules(p, other), Clients: []server.Client{{Name: "alice", Tokens: []secret.Secret{secret.New(good)}, Policies: []string{"p"}}}},
+		Live: server.Live{Policies: rules(p, other), Clients: []server.Client{{Name: "alice", Tokens: []secret.Secret{secret.New(good)}, Grants: server.Grants{Policies: []string{"p"}}}}},
 	})
 	token := "wrong"
 	c := dial(t, client.Config{Address: "unix:" + socket, Token: func() string { return token }})

@@ -139,14 +139,21 @@ func ParseEnvoyUnit(name string) (envoyapi.Unit, bool) { return envoyapi.ParseUn
 // Client is a program that may request decisions.
 type Client = identity.Client
 
+// Grants are what a client may use: policies, and domains of Envoy's rate limit service. The
+// default is everything.
+type Grants = identity.Grants
+
 // Operator is somebody who administers the server.
 type Operator = identity.Operator
+
+// Scope is what an operator may do: a set of the constants.
+type Scope = identity.Scope
 
 // The scopes of operators.
 const (
 	ScopeRead  = identity.Read
 	ScopeWrite = identity.Write
-	ScopeBlock = identity.Block
+	ScopeBlock = identity.Block // reserved: nothing requires it yet
 )
 
 // ForwardAuth configures how /v1/auth/{policy} derives the rate-limit key from a proxy's

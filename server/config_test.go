@@ -33,7 +33,7 @@ func TestNewTellsEveryProblem(t *testing.T) {
 	wantError(t, err,
 		`HTTP "0.0.0.0:8080": is not loopback`, "configure clients, or say auth: none",
 		"Limiter: is missing", "MaxConns -1", `policy "a b": name`, `policy "default": name: is taken`,
-		`admin token "ops": has no scopes`, "a token has at least 32 bytes")
+		`admin token "ops": scopes: is missing`, "a token has at least 32 bytes")
 	if strings.Contains(err.Error(), "short") {
 		t.Error("the error shows a token")
 	}

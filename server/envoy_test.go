@@ -71,7 +71,7 @@ func TestEnvoy(t *testing.T) {
 func TestEnvoyNeedsAToken(t *testing.T) {
 	const aliceToken = "alice-0123456789abcdef0123456789abcdef"
 	r := run(t, Config{Limiter: frozenTable(t), GRPC: Listener{Address: "127.0.0.1:0"}, Live: Live{
-		Envoy: edge(10), Clients: []Client{{Name: "edge", Tokens: []secret.Secret{secret.New(aliceToken)}, Policies: []string{"envoy.*"}}},
+		Envoy: edge(10), Clients: []Client{{Name: "edge", Tokens: []secret.Secret{secret.New(aliceToken)}, Grants: Grants{Domains: []string{"*"}}}},
 	}})
 	if _, err := askEnvoy(t.Context(), t, r, 1); status.Code(err) != codes.Unauthenticated {
 		t.Error(err)

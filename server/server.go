@@ -43,7 +43,7 @@ type Server struct {
 	core      *call.Core
 	sections  []section // the package's, but for tests
 	observer  *observe.Observer
-	throttle  *identity.Throttle
+	failures  *identity.Failures
 	overrides Overrides
 	reloads   *weirprom.Reload
 	handlers  handlers
@@ -78,10 +78,8 @@ func New(cfg Config) (*Server, error) {
 		s.overrides = &memoryOverrides{}
 	}
 	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
+	s.failures = &identity.Failures{Log: s.cfg.Log}
 	var err error
-	if s.throttle, err = identity.NewThrottle(); err != nil {
-		return nil, err
-	}
 	if s.known, err = s.overrides.List(context.Background()); err != nil {
 		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)
 	}

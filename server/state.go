@@ -77,7 +77,7 @@ func commitEnvoy(s *Server, t *transaction, st *state) error {
 func prepareClients(s *Server, next, _ *state) error {
 	clients, clientsErr := identity.NewClients(next.live.Clients)
 	operators, operatorsErr := identity.NewOperators(next.live.Operators)
-	next.call.Authenticator = &identity.Authenticator{Clients: clients, Open: next.live.Open, Operators: operators, Throttle: s.throttle}
+	next.call.Authenticator = &identity.Authenticator{Clients: clients, Open: next.live.Open, Operators: operators, Failures: s.failures}
 	return errors.Join(clientsErr, operatorsErr)
 }
 

@@ -7,7 +7,7 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. The metrics of
-// [NewMemstore] and [NewTier] are read during a scrape only, so they cost nothing
+// [NewMemstore], [NewTier] and [NewAuthFailures] are read during a scrape only, so they cost nothing
 // in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
 //
 // # What is never a label
@@ -69,6 +69,9 @@
 //
 //	# Charges with an unknown outcome. Some callers may have been charged in vain.
 //	rate(weir_store_unknown_total[10m]) > 1
+//
+//	# Somebody sends wrong or no tokens: a stale secret, or a guesser. The log has an address a second.
+//	sum by (kind, reason) (rate(weir_auth_failures_total[10m])) > 0.1   for 10m
 //
 //	# Leased units expired unused, or unsynced units were flushed without a reply.
 //	increase(weir_leases_forfeited_total[1h]) > 0

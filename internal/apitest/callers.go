@@ -42,14 +42,10 @@ func Authenticator(t testing.TB) *identity.Authenticator {
 	t.Helper()
 	clients, err := identity.NewClients([]identity.Client{
 		{Name: "alice", Tokens: []secret.Secret{secret.New(Alice)}},
-		{Name: "bob", Tokens: []secret.Secret{secret.New(Bob)}, Policies: []string{"api", "d*"}},
+		{Name: "bob", Tokens: []secret.Secret{secret.New(Bob)}, Grants: identity.Grants{Policies: []string{"api", "d*"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	throttle, err := identity.NewThrottle()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &identity.Authenticator{Clients: clients, Throttle: throttle}
+	return &identity.Authenticator{Clients: clients, Failures: &identity.Failures{}}
 }

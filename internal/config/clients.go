@@ -1,8 +1,7 @@
 package config
 
 import (
-	"crypto/sha256"
-	"strings"
+	"errors"
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/secret"
@@ -28,8 +27,9 @@ type Client struct {
 	Certificate string `yaml:"certificate" example:"checkout.internal"`
 
 	// Policies are those that it may use; a * at the end matches the rest of a name.
-	// The default is all.
-	Policies []string `yaml:"policies" example:"[api, \"team-*\"]"`
+	// envoy.NAME is a domain of Envoy's rate limit service. The default is all policies and
+	// domains.
+	Policies []string `yaml:"policies" example:"[api, \"team-*\", \"envoy.*\"]"`
 }
 
 // Admin is who may administer the daemon.
@@ -48,7 +48,7 @@ type AdminToken struct {
 	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Scopes are what the operator may do: read to look at everything, write to reset
-	// keys and set overrides, block to block and unblock.
+	// keys and set overrides. block is reserved: no call needs it yet.
 	Scopes []Scope `yaml:"scopes" example:"[read, write]" jsonschema:"required"`
 }
 
@@ -59,25 +59,47 @@ func (Scope) choices() []string { return []string{"read", "write", "block"} }
 
 // clients checks the clients and makes the server's of them.
 func (c *checker) clients() {
-	owners, certificates := owners{}, map[string]string{}
+	var holders []holder
 	for _, name := range c.keys("clients") {
 		client, at := c.file.Clients[name], path{}.key("clients").key(name)
 		if c.failed(at) {
 			continue
 		}
-		c.checkName(name, at)
-		out := identity.Client{Name: name, Certificate: client.Certificate, Policies: client.Policies}
 		tokens := c.clientTokens(&client, at)
-		if other, taken := certificates[client.Certificate]; taken && client.Certificate != "" {
-			c.wrong(at.key("certificate"), "is also the certificate of client %q", other)
+		holders = append(holders, holder{at, tokens})
+		c.out.clients = append(c.out.clients, identity.Client{
+			Name: name, Tokens: tokensOf(tokens), Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies),
+		})
+	}
+	_, err := identity.NewClients(c.out.clients)
+	c.wrongHolders(err, holders)
+	for i, p := range holders {
+		c.mayUse(c.file.Clients[c.out.clients[i].Name].Policies, p.at.key("policies"))
+	}
+}
+
+// holder is where a client or an operator is in the configuration.
+type holder struct {
+	at     path
+	tokens []proof
+}
+
+// wrongHolders reports the problems of identity.NewClients or NewOperators where they are.
+func (c *checker) wrongHolders(err error, holders []holder) {
+	var problems identity.Problems
+	errors.As(err, &problems)
+	for _, p := range problems {
+		h := holders[p.Holder]
+		switch {
+		case p.Field == "name":
+			c.wrong(h.at, "the name %s", p.Text)
+		case p.Field != "token":
+			c.wrong(h.at.key(p.Field), "%s", p.Text)
+		case p.Token >= 0:
+			c.wrong(h.tokens[p.Token].at, "%s", p.Text)
+		case !c.failed(h.at): // else there is one that cannot be read
+			c.wrong(h.at, "%s: add token_file, or token: ${NAME}", p.Text)
 		}
-		certificates[client.Certificate] = name
-		if len(tokens) == 0 && client.Certificate == "" && !c.failed(at) {
-			c.wrong(at, "has no token and no certificate: add token_file, or token: ${NAME}")
-		}
-		out.Tokens = c.reveal(tokens, owners, name)
-		c.mayUse(client.Policies, at.key("policies"))
-		c.out.clients = append(c.out.clients, out)
 	}
 }
 
@@ -85,6 +107,13 @@ func (c *checker) clients() {
 type proof struct {
 	secret.Secret
 	at path
+}
+
+func tokensOf(list []proof) (out []secret.Secret) {
+	for _, p := range list {
+		out = append(out, p.Secret)
+	}
+	return out
 }
 
 func (c *checker) clientTokens(client *Client, at path) []proof {
@@ -117,10 +146,10 @@ func (c *checker) token(text Secret, file *Path, at path) []proof {
 func (c *checker) mayUse(patterns []string, at path) {
 	names := c.keys("policies")
 	for i, p := range patterns {
-		one := identity.Client{Policies: []string{p}}
+		one := identity.ParseGrants([]string{p})
 		used := false
 		for _, name := range names {
-			used = used || one.May(name)
+			used = used || one.MayPolicy(name)
 		}
 		if !used {
 			c.wrong(at.item(i), "%s", unknown("no policy is called that", p, names))
@@ -130,64 +159,25 @@ func (c *checker) mayUse(patterns []string, at path) {
 
 // operators checks the operators and makes the server's of them.
 func (c *checker) operators() {
-	owners := owners{}
-	root := path{}.key("admin").key("tokens")
-	if admin := c.tree.child("admin"); admin == nil || admin.child("tokens") == nil {
+	admin := c.tree.child("admin")
+	if admin == nil || admin.child("tokens") == nil {
 		return
 	}
-	for _, p := range c.tree.child("admin").child("tokens").pairs {
-		operator, at := c.file.Admin.Tokens[p.key], root.key(p.key)
+	var holders []holder
+	for _, p := range admin.child("tokens").pairs {
+		operator, at := c.file.Admin.Tokens[p.key], path{}.key("admin").key("tokens").key(p.key)
 		if c.failed(at) {
 			continue
 		}
-		c.checkName(p.key, at)
-		out := identity.Operator{Name: p.key}
-		for _, s := range operator.Scopes {
-			scope, err := identity.ParseScope(string(s))
-			if err != nil {
-				c.wrong(at.key("scopes"), "%v", err)
-			}
+		tokens := c.token(operator.Token, operator.TokenFile, at)
+		out := identity.Operator{Name: p.key, Tokens: tokensOf(tokens)}
+		for _, name := range operator.Scopes {
+			scope, _ := identity.ParseScope(string(name)) // it is one of choices
 			out.Scopes |= scope
 		}
-		if out.Scopes == 0 {
-			c.wrong(at.key("scopes"), "is missing: add some of [read, write, block]")
-		}
-		tokens := c.token(operator.Token, operator.TokenFile, at)
-		if len(tokens) == 0 && !c.failed(at) {
-			c.wrong(at, "has no token: add token_file, or token: ${NAME}")
-		}
-		out.Tokens = c.reveal(tokens, owners, p.key)
+		holders = append(holders, holder{at, tokens})
 		c.out.operators = append(c.out.operators, out)
 	}
-}
-
-// owners are the names that have a token, by token.
-type owners map[[sha256.Size]byte]string
-
-// reveal refuses tokens that are weak, cannot be sent, or belong to another client.
-func (c *checker) reveal(tokens []proof, owners owners, name string) []secret.Secret {
-	var list []secret.Secret
-	for _, t := range tokens {
-		text := t.Reveal()
-		sum := sha256.Sum256([]byte(text))
-		switch owner, taken := owners[sum]; {
-		case len(text) < identity.MinToken:
-			c.wrong(t.at, "a token has at least %d bytes; openssl rand -hex 32 makes one", identity.MinToken)
-		case strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }):
-			c.wrong(t.at, "a token may contain only printable ASCII, and no spaces")
-		case taken:
-			c.wrong(t.at, "is also the token of %q", owner)
-		}
-		owners[sum] = name
-		list = append(list, t.Secret)
-	}
-	return list
-}
-
-func (c *checker) checkName(name string, at path) {
-	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	outside := func(r rune) bool { return !strings.ContainsRune(fit, r) }
-	if name == "" || len(name) > 64 || strings.ContainsFunc(name, outside) {
-		c.wrong(at, "the name must be 1 to 64 letters, digits or -_.")
-	}
+	_, err := identity.NewOperators(c.out.operators)
+	c.wrongHolders(err, holders)
 }

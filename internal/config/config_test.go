@@ -134,7 +134,7 @@ func TestServer(t *testing.T) {
 	}
 	live := s.Live
 	wantClients := []identity.Client{
-		{Name: "checkout", Tokens: secrets("CANARY-checkout-0123456789-0123456789"), Policies: []string{"api", "ten*"}},
+		{Name: "checkout", Tokens: secrets("CANARY-checkout-0123456789-0123456789"), Grants: identity.Grants{Policies: []string{"api", "ten*"}}},
 		{Name: "search", Tokens: secrets("CANARY-search-one-0123456789-0123456789", "CANARY-search-two-0123456789-0123456789", "CANARY-search-three-0123456789-0123456789")},
 		{Name: "billing", Certificate: "billing.internal"},
 	}

@@ -13,13 +13,13 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// Authenticator authenticates clients and operators. It is immutable except for the Throttle,
-// which is shared by the Authenticators of successive configurations.
+// Authenticator authenticates clients and operators. It is immutable except for the Failures,
+// which are shared by the Authenticators of successive configurations.
 type Authenticator struct {
 	Clients   *Clients
 	Open      bool // clients without a token are accepted as anonymous
 	Operators *Operators
-	Throttle  *Throttle
+	Failures  *Failures
 }
 
 // Refusal is the error of a failed authentication or authorization.
@@ -45,6 +45,7 @@ func (r *Refusal) Write(w http.ResponseWriter) {
 
 // Credentials are what a caller presents to authenticate.
 type Credentials struct {
+	Name    string   // the client that the caller claims to be; "" if it did not say
 	Token   string   // "" if there was none
 	Names   []string // of a verified certificate, in the order in which they are looked up
 	Address string   // the caller's host and port; anything else means a Unix socket
@@ -63,16 +64,49 @@ func Names(state *tls.ConnectionState) []string {
 // Authenticate returns the client with these credentials. It returns nil, nil for an anonymous
 // caller that is accepted: no clients are configured, or Open is set and there is no token.
 func (a *Authenticator) Authenticate(c Credentials) (*Client, *Refusal) {
-	if a.Clients.Len() == 0 {
-		return nil, nil
-	}
-	if client := a.Clients.ByCertificate(c.Names...); client != nil {
+	if client, ok := a.Find(c); ok {
 		return client, nil
 	}
-	if c.Token == "" && a.Open {
-		return nil, nil
+	return nil, a.Refuse(c)
+}
+
+// Find is Authenticate for a look without consequences: a failure is not recorded.
+func (a *Authenticator) Find(c Credentials) (client *Client, ok bool) {
+	if a.Clients.Len() == 0 {
+		return nil, true
 	}
-	return lookUp(a, c, "client", a.Clients.ByToken)
+	if client := a.Clients.ByCertificate(c.Names...); client != nil {
+		return client, true
+	}
+	if c.Token == "" {
+		return nil, a.Open
+	}
+	client = a.Clients.ByToken(c.Token)
+	if client == nil || c.Name != "" && c.Name != client.Name {
+		return nil, false
+	}
+	return client, true
+}
+
+// Refuse records that a client with these credentials is refused, and returns the refusal.
+func (a *Authenticator) Refuse(c Credentials) *Refusal { return a.refuse(clientKind, c) }
+
+// MayPolicy reports whether a client, nil for an anonymous caller, may use a policy. It records if
+// not.
+func (a *Authenticator) MayPolicy(c *Client, name string) bool {
+	return c == nil || a.granted(c, c.Grants.MayPolicy(name))
+}
+
+// MayDomain is MayPolicy for a domain of Envoy's rate limit service.
+func (a *Authenticator) MayDomain(c *Client, name string) bool {
+	return c == nil || a.granted(c, c.Grants.MayDomain(name))
+}
+
+func (a *Authenticator) granted(c *Client, ok bool) bool {
+	if !ok {
+		a.Failures.record(clientKind, forbidden, "")
+	}
+	return ok
 }
 
 // Client authenticates the client that sent a request. See Authenticate.
@@ -90,30 +124,29 @@ func (a *Authenticator) Operator(r *http.Request, need Scope) (*Operator, *Refus
 		return nil, nil
 	}
 	credentials := Credentials{Token: Bearer(r.Header.Get("Authorization")), Address: r.RemoteAddr}
-	o, err := lookUp(a, credentials, "admin", a.Operators.ByToken)
-	if err != nil {
-		return nil, err
+	o := a.Operators.ByToken(credentials.Token)
+	if o == nil {
+		return nil, a.refuse(adminKind, credentials)
 	}
 	if !o.Scopes.Has(need) {
+		a.Failures.record(adminKind, forbidden, r.RemoteAddr)
 		return nil, &Refusal{Status: http.StatusForbidden, Problem: fmt.Sprintf("the token %s has the scopes %v; this needs %v", o.Name, o.Scopes, need)}
 	}
 	return o, nil
 }
 
-// lookUp returns the holder of a token, unless the caller's address is throttled.
-func lookUp[T any](a *Authenticator, c Credentials, kind string, find func(token string) *T) (*T, *Refusal) {
-	from := network(c.Address)
-	if wait, blocked := a.Throttle.Blocked(from); blocked {
-		return nil, &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait, From: from}
-	}
+// refuse records credentials that nobody has. A caller is throttled only here, after the lookup, so a
+// valid token is never refused for what others at its address send. Throttling before it would not
+// slow down guessing of 32-byte tokens any further, since a lookup costs one SHA-256.
+func (a *Authenticator) refuse(k kind, c Credentials) *Refusal {
 	if c.Token == "" {
-		return nil, &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kind + " token"}
+		a.Failures.record(k, missing, c.Address)
+		return &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kindNames[k] + " token"}
 	}
-	if found := find(c.Token); found != nil {
-		return found, nil
+	if wait := a.Failures.record(k, unknown, c.Address); wait > 0 {
+		return &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait, From: network(c.Address)}
 	}
-	a.Throttle.Failed(from)
-	return nil, &Refusal{Status: http.StatusUnauthorized, Problem: "unknown " + kind + " token"}
+	return &Refusal{Status: http.StatusUnauthorized, Problem: "unknown " + kindNames[k] + " token"}
 }
 
 // Bearer returns the token in an Authorization header, "" if there is none.

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -37,16 +36,12 @@ func answer(err *Refusal) string {
 
 func newAuthenticator(t testing.TB) *Authenticator {
 	t.Helper()
-	throttle, err := NewThrottle()
-	if err != nil {
-		t.Fatal(err)
-	}
 	return &Authenticator{
 		Clients: clients(t, Client{Name: "shop", Tokens: tokens("shop")}, Client{Name: "cert", Certificate: "cert.example"}),
 		Operators: operators(t,
 			Operator{Name: "reader", Tokens: tokens("reader"), Scopes: Read},
 			Operator{Name: "root", Tokens: tokens("root"), Scopes: Read | Write | Block}),
-		Throttle: throttle,
+		Failures: &Failures{},
 	}
 }
 
@@ -314,70 +309,6 @@ func sign(t *testing.T, template, parent *x509.Certificate, parentKey *ecdsa.Pri
 	return key, der
 }
 
-// fail sends a wrong token, n times.
-func fail(t *testing.T, d *Authenticator, from string, n int) {
-	t.Helper()
-	for i := range n {
-		if _, err := d.Client(request(from, "Bearer "+token("wrong"))); err == nil || err.Status != 401 {
-			t.Fatalf("wrong token %d of %s: %+v", i+1, from, err)
-		}
-	}
-}
-
-func TestThrottle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newAuthenticator(t)
-		const from = "192.0.2.1:1000"
-		right := "Bearer " + token("shop")
-		for range 100 { // right tokens and missing ones do not count as failures
-			if _, err := d.Client(request(from, right)); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.Client(request(from, "")); err.Status != 401 {
-				t.Fatal(err)
-			}
-		}
-		fail(t, d, from, 10)
-		for range 9 {
-			if _, err := d.Operator(request("192.0.2.1:2000", "Bearer "+token("shop")), Read); err.Status != 401 { // another port, and an operator's token
-				t.Fatal(err)
-			}
-		}
-		fail(t, d, from, 1)
-		for _, header := range []string{right, "Bearer " + token("wrong"), ""} {
-			c, err := d.Client(request(from, header))
-			if c != nil || err == nil || err.Status != 429 || err.RetryAfter != 3*time.Second {
-				t.Errorf("%q: %v, %+v", header, c, err)
-			}
-		}
-		if o, err := d.Operator(request(from, "Bearer "+token("root")), Read); o != nil || err == nil || err.Status != 429 {
-			t.Errorf("%v, %+v", o, err)
-		}
-		for _, other := range []string{"192.0.2.2:1000", "[2001:db8::1]:1000", "@", ""} {
-			if c, err := d.Client(request(other, right)); err != nil || c.Name != "shop" {
-				t.Errorf("%q is blocked, too: %v", other, err)
-			}
-		}
-		if c, err := (&Authenticator{Clients: d.Clients, Throttle: d.Throttle}).Client(request(from, right)); c != nil || err.Status != 429 {
-			t.Errorf("another Authenticator with the same Throttle does not throttle: %v", err)
-		}
-		time.Sleep(3*time.Second - 1)
-		if _, err := d.Client(request(from, right)); err == nil {
-			t.Error("a nanosecond too early")
-		}
-		time.Sleep(time.Nanosecond)
-		if _, err := d.Client(request(from, right)); err != nil {
-			t.Error(err)
-		}
-		fail(t, d, from, 1)
-		if _, err := d.Client(request(from, right)); err == nil {
-			t.Error("three seconds are for one failure")
-		}
-		time.Sleep(time.Minute)
-		fail(t, d, from, 20)
-	})
-}
-
 func TestAddress(t *testing.T) {
 	for remote, want := range map[string]string{
 		"192.0.2.1:80":                    "192.0.2.1",
@@ -395,32 +326,6 @@ func TestAddress(t *testing.T) {
 		if got := network(remote); got != want {
 			t.Errorf("%.50q is %q, want %q", remote, got, want)
 		}
-	}
-}
-
-// All 2^64 addresses of an IPv6 network share one limit.
-func TestThrottleOfANetwork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newAuthenticator(t)
-		for i := range 20 {
-			fail(t, d, fmt.Sprintf("[2001:db8::%x]:1", i+1), 1)
-		}
-		if _, err := d.Client(request("[2001:db8::abcd]:1", "Bearer "+token("wrong"))); err.Status != 429 {
-			t.Error(err)
-		}
-	})
-}
-
-func TestThrottleIsBounded(t *testing.T) {
-	throttle, err := NewThrottle()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range failureAddresses + 1000 {
-		throttle.Failed(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
-	}
-	if s := throttle.table.Stats(); s.Keys > failureAddresses {
-		t.Errorf("%d addresses are remembered", s.Keys)
 	}
 }
 

@@ -1,12 +1,10 @@
 package adminapi
 
 import (
-	"bytes"
 	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirlimit/weir/internal/golden"
 )
@@ -40,42 +38,6 @@ func TestAuditOfAnonymous(t *testing.T) {
 	const want = "level=INFO msg=audit operator=anonymous remote=192.0.2.1:1234 action=reset policy=slots key=alice outcome=done status=200\n"
 	if got := d.log.String(); got != want {
 		t.Errorf("log = %q, want %q", got, want)
-	}
-}
-
-// Failed authentication is one line a second, which tells how many there were.
-func TestAuditOfFailedAuthentication(t *testing.T) {
-	frozen(t, func(t *testing.T) {
-		d := newDaemon(t).guarded()
-		var got bytes.Buffer
-		for range 40 { // a quarter of a second apart
-			d.send("PUT /admin/v1/keys/override "+overrideBody, bearer(strings.Repeat("z", 40))...)
-			time.Sleep(time.Second / 4)
-		}
-		d.send("GET /admin/v1/config")
-		got.WriteString(d.log.String())
-		golden.Check(t, "testdata/refusals.golden", got.Bytes())
-	})
-}
-
-func TestSampler(t *testing.T) {
-	var s sampler
-	for i, tt := range []struct {
-		at      time.Duration
-		skipped int64
-		pass    bool
-	}{
-		{0, 0, true},
-		{1, 0, false},
-		{time.Second - 1, 0, false},
-		{time.Second, 2, true},
-		{time.Second, 0, false},
-		{time.Minute, 1, true},
-		{time.Hour, 0, true},
-	} {
-		if skipped, pass := s.sample(tt.at); skipped != tt.skipped || pass != tt.pass {
-			t.Errorf("%d: sample(%v) = %d, %v, want %d, %v", i, tt.at, skipped, pass, tt.skipped, tt.pass)
-		}
 	}
 }
 

@@ -28,12 +28,11 @@ func New(cfg Config) http.Handler {
 	return a
 }
 
-// api answers. All fields but refusals are set once by New.
+// api answers. All fields are set once by New.
 type api struct {
 	Config
-	began    time.Time
-	routes   map[string][]route // by path
-	refusals sampler            // of failed authentication
+	began  time.Time
+	routes map[string][]route // by path
 }
 
 // A route is what a path does for a method.
@@ -102,7 +101,6 @@ func allow(list []route) string {
 func (a *api) answer(c *call, rt *route) {
 	operator, refusal := c.state.Authenticator.Operator(c.r, 0)
 	if refusal != nil {
-		a.auditRefusal(c.r, refusal)
 		refusal.Write(c.w)
 		return
 	}

@@ -114,11 +114,9 @@ func newDaemon(t *testing.T) *daemon {
 	d.must(err)
 	d.engine, err = ruleset.New(apitest.Table(t, apitest.NewClock().Now), rules)
 	d.must(err)
-	throttle, err := identity.NewThrottle()
-	d.must(err)
-	d.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Throttle: throttle}, Effective: []Setting{
+	d.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Failures: &identity.Failures{}}, Effective: []Setting{
 		{Path: "policies.api.limits[0].rate", Value: 100, Source: "weir.yaml:12"},
-		{Path: "store.password", Value: secret.New("hidden"), Source: "WEIR__STORE__PASSWORD"},
+		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
 	}})
 	d.http = New(d.config())
 	return d

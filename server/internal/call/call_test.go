@@ -118,15 +118,11 @@ func TestLongTexts(t *testing.T) {
 func TestAuthorization(t *testing.T) {
 	core, state, records := newCore(t)
 	token := strings.Repeat("t", identity.MinToken)
-	clients, err := identity.NewClients([]identity.Client{{Name: "shop", Tokens: []secret.Secret{secret.New(token)}, Policies: []string{"p"}}})
+	clients, err := identity.NewClients([]identity.Client{{Name: "shop", Tokens: []secret.Secret{secret.New(token)}, Grants: identity.Grants{Policies: identity.Patterns{"p"}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	throttle, err := identity.NewThrottle()
-	if err != nil {
-		t.Fatal(err)
-	}
-	state.Authenticator = &identity.Authenticator{Clients: clients, Throttle: throttle}
+	state.Authenticator = &identity.Authenticator{Clients: clients}
 	if _, bad := core.Authenticate(state, identity.Credentials{Address: "192.0.2.1:1"}); bad == nil || bad.Kind != Unauthenticated {
 		t.Errorf("without a token: %v", bad)
 	}
@@ -143,7 +139,7 @@ func TestAuthorization(t *testing.T) {
 	if _, bad := caller.Rule([]byte("nope")); bad == nil || bad.Kind != Forbidden {
 		t.Errorf("whether a policy exists is told: %v", bad)
 	}
-	if bad := caller.MayUse("envoy.x"); bad == nil || bad.Kind != Forbidden {
+	if bad := caller.MayUseDomain("x"); bad == nil || bad.Kind != Forbidden {
 		t.Errorf("%v", bad)
 	}
 	rule, bad := caller.Rule([]byte("p"))

@@ -71,7 +71,7 @@ func (c Caller) Owns(q *ruleset.Query) {
 
 // Rule returns the policy with a name, if the caller may use it.
 func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
-	if c.Client != nil && !c.Client.May(string(name)) {
+	if !c.State.Authenticator.MayPolicy(c.Client, string(name)) {
 		return nil, c.forbidden("policy", string(name))
 	}
 	rule := c.State.Rules.RuleNamed(name)
@@ -81,10 +81,10 @@ func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
 	return rule, nil
 }
 
-// MayUse refuses clients that may not use a policy that is no rule.
-func (c Caller) MayUse(policy string) *Error {
-	if c.Client != nil && !c.Client.May(policy) {
-		return c.forbidden("policy", policy)
+// MayUseDomain refuses clients that may not use a domain of Envoy's service.
+func (c Caller) MayUseDomain(domain string) *Error {
+	if !c.State.Authenticator.MayDomain(c.Client, domain) {
+		return c.forbidden("domain", domain)
 	}
 	return nil
 }

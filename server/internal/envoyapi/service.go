@@ -74,7 +74,7 @@ func check(caller call.Caller, r *rlsv3.RateLimitRequest) *call.Error {
 	case len(r.GetDescriptors()) > maxDescriptors:
 		return call.Invalid("a request may have %d descriptors", maxDescriptors)
 	}
-	return caller.MayUse(Label(r.GetDomain()))
+	return caller.MayUseDomain(r.GetDomain())
 }
 
 // undecided returns the error of a call without a decision.

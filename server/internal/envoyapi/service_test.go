@@ -60,9 +60,9 @@ func TestRefusedRequests(t *testing.T) {
 		wantFailure(t, err, codes.InvalidArgument, tt.part)
 	}
 	w.want(t, request(newDescriptor("k=1")), "OK: OK", 4) // nothing was charged
-	w.client = &identity.Client{Name: "bob", Policies: []string{"api"}}
+	w.client = &identity.Client{Name: "bob", Grants: identity.Grants{Policies: []string{"api"}}}
 	_, err := w.ask(request(newDescriptor("k=1")))
-	wantFailure(t, err, codes.PermissionDenied, "may not use the policy \"envoy.d\"")
+	wantFailure(t, err, codes.PermissionDenied, "may not use the domain \"d\"")
 }
 
 // tree has a rule of each kind.

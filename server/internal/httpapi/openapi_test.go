@@ -210,11 +210,9 @@ const openapiToken = "carol-0123456789abcdef0123456789abcdef"
 // close lets in only carol, who may use the policy api.
 func (w *openapiWorld) close(t *testing.T) {
 	t.Helper()
-	clients, err := identity.NewClients([]identity.Client{{Name: "carol", Tokens: []secret.Secret{secret.New(openapiToken)}, Policies: []string{"api"}}})
+	clients, err := identity.NewClients([]identity.Client{{Name: "carol", Tokens: []secret.Secret{secret.New(openapiToken)}, Grants: identity.Grants{Policies: []string{"api"}}}})
 	openapiMust(t, err)
-	throttle, err := identity.NewThrottle()
-	openapiMust(t, err)
-	w.state.Authenticator = &identity.Authenticator{Clients: clients, Throttle: throttle}
+	w.state.Authenticator = &identity.Authenticator{Clients: clients, Failures: &identity.Failures{}}
 }
 
 // ask sends a request. Headers are pairs.

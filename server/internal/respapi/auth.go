@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
-	"net/netip"
+	"net/http"
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
@@ -14,9 +14,8 @@ import (
 // session is the authentication of a connection. It keeps the credentials, and checks them
 // again after a reload, so that a revoked token stops working.
 type session struct {
-	dns         []string // names in a verified certificate
-	common      string
-	user, token string // of the last successful AUTH
+	names       []string // in a verified certificate
+	user, token string   // of the last successful AUTH
 
 	auth   *identity.Authenticator // which set client and known
 	client *identity.Client
@@ -26,32 +25,27 @@ type session struct {
 // authenticated reports whether the authenticator accepts the connection. It sets client, to nil
 // for an anonymous connection.
 func (w *session) authenticated(d *identity.Authenticator) bool {
-	if w.auth == d {
-		return w.known
+	if w.auth != d {
+		w.auth = d
+		w.client, w.known = d.Find(w.credentials())
 	}
-	w.auth = d
-	w.client = w.find(d)
-	w.known = w.client != nil || d.Clients.Len() == 0 || d.Open && w.token == ""
 	return w.known
 }
 
-func (w *session) find(d *identity.Authenticator) *identity.Client {
+// credentials returns those of the last successful AUTH or, without one, of the certificate.
+func (w *session) credentials() identity.Credentials {
 	if w.token != "" {
-		return prove(d, w.user, w.token)
+		return identity.Credentials{Name: w.user, Token: w.token}
 	}
-	if c := d.Clients.ByCertificate(w.dns...); c != nil {
-		return c
-	}
-	return d.Clients.ByCertificate(w.common)
+	return identity.Credentials{Names: w.names}
 }
 
-// prove returns the client with the token and, unless it is defaultUser, the user's name.
-func prove(d *identity.Authenticator, user, token string) *identity.Client {
-	c := d.Clients.ByToken(token)
-	if c == nil || user != defaultUser && user != c.Name {
-		return nil
-	}
-	return c
+// noAuth replies to a command that needs authentication.
+func (c *conn) noAuth() {
+	credentials := c.session.credentials()
+	credentials.Address = c.net.RemoteAddr().String()
+	c.state.Authenticator.Refuse(credentials)
+	c.fail("NOAUTH Authentication required.")
 }
 
 // defaultUser is Redis's user for AUTH without a name.
@@ -84,9 +78,8 @@ func (c *conn) handshake() bool {
 		return false
 	}
 	_ = t.SetDeadline(time.Time{})
-	if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
-		c.session.dns, c.session.common = chains[0][0].DNSNames, chains[0][0].Subject.CommonName
-	}
+	state := t.ConnectionState()
+	c.session.names = identity.Names(&state)
 	return true
 }
 
@@ -110,32 +103,20 @@ func (c *conn) login(user, token string) string {
 	if d.Clients.Len() == 0 {
 		return "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"
 	}
-	from := address(c.net.RemoteAddr())
-	if wait, blocked := d.Throttle.Blocked(from); blocked {
-		return "ERR too many wrong tokens came from this address; the next may come after " + wait.Round(time.Second).String()
+	if user == defaultUser {
+		user = ""
 	}
-	client := prove(d, user, token)
+	credentials := identity.Credentials{Name: user, Token: token, Address: c.net.RemoteAddr().String()}
+	client, _ := d.Find(credentials)
 	if client == nil {
-		d.Throttle.Failed(from)
+		if refusal := d.Refuse(credentials); refusal.Status == http.StatusTooManyRequests {
+			return "ERR " + refusal.Problem + "; the next may come after " + refusal.RetryAfter.Round(time.Second).String()
+		}
 		return "WRONGPASS invalid username-password pair or user is disabled."
 	}
 	c.session.user, c.session.token = user, token
 	c.session.auth, c.session.client, c.session.known = d, client, true
 	return ""
-}
-
-// address returns the part of a peer's address that is throttled: an IPv4 address, or the /64
-// network of an IPv6 address, since one host usually owns all of it.
-func address(a net.Addr) string {
-	from, err := netip.ParseAddrPort(a.String())
-	if err != nil {
-		return "unix"
-	}
-	addr := from.Addr().Unmap().WithZone("")
-	if network, err := addr.Prefix(64); err == nil && addr.Is6() {
-		return network.String()
-	}
-	return addr.String()
 }
 
 // hello answers HELLO [2|3 [AUTH user token] [SETNAME name]].

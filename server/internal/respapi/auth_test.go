@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 const (
@@ -29,11 +31,38 @@ func TestNoAuth(t *testing.T) {
 	}
 }
 
+// A command without authentication counts as a failure. Connecting, authenticating and a reload do not.
+func TestFailuresAreCounted(t *testing.T) {
+	f := newFixture(t, "alice")
+	counts := func() string {
+		var list []string
+		f.state.Load().Authenticator.Failures.Each(func(kind, reason string, n uint64) {
+			if n > 0 {
+				list = append(list, fmt.Sprintf("%s %s %d", kind, reason, n))
+			}
+		})
+		return strings.Join(list, ", ")
+	}
+	f.play("RESET\r\n", "AUTH "+tokenOf("alice")+"\r\n", "PING\r\n", "QUIT\r\n")
+	if got := counts(); got != "" {
+		t.Errorf("after a login: %s", got)
+	}
+	f.play("PING\r\n", "WEIR.CHECK tight k\r\n", "AUTH wrong\r\n", "AUTH bob "+tokenOf("alice")+"\r\n", "AUTH \"\"\r\n", "PING\r\n")
+	if got, want := counts(), "client missing 4, client unknown 2"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	f.setClients(t, false, "alice=tight")
+	f.play("AUTH "+tokenOf("alice")+"\r\n", "WEIR.PEEK default k\r\n", "WEIR.PEEK tight k\r\n")
+	if got, want := counts(), "client forbidden 1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // Open accepts connections without a token, but no wrong token.
 func TestOpenDoor(t *testing.T) {
 	f := newFixture(t, "alice")
 	f.setClients(t, true, "alice")
-	f.want(t, "PING", "+PONG", "AUTH wrong", wrongpass, "PING", "+PONG", "AUTH alice "+tokenOf("alice"), "+OK", "PING", "+PONG")
+	f.want(t, "PING", "+PONG", "AUTH wrong", wrongpass, `AUTH ""`, wrongpass, "PING", "+PONG", "AUTH alice "+tokenOf("alice"), "+OK", "PING", "+PONG")
 }
 
 // A reload takes effect on open connections.
@@ -81,7 +110,7 @@ func TestReservationsOfClients(t *testing.T) {
 		"WEIR.PEEK tight k", "*5\r\n:1\r\n:2\r\n:1\r\n:0\r\n:500")
 }
 
-// Wrong tokens throttle the caller's network, and nobody else.
+// Wrong tokens are throttled for each network. The right one is served, whatever else comes from there.
 func TestGuessing(t *testing.T) {
 	f := newFixture(t, "alice")
 	from := func(ip string, line string) string {
@@ -94,12 +123,34 @@ func TestGuessing(t *testing.T) {
 			t.Fatalf("guess %d: %q", i, got)
 		}
 	}
-	for _, line := range []string{"AUTH wrong", "AUTH " + tokenOf("alice"), "HELLO 3 AUTH default " + tokenOf("alice")} {
-		if got := from("2001:db8::ffff", line); !strings.HasPrefix(got, "-ERR too many wrong tokens came from this address") {
+	for _, line := range []string{"AUTH wrong", "AUTH bob " + tokenOf("alice"), "HELLO 3 AUTH default wrong"} {
+		if got := from("2001:db8::ffff", line); !strings.HasPrefix(got, "-ERR too many wrong tokens came from this address; the next may come after ") {
 			t.Errorf("%s: %q", line[:10], got)
 		}
 	}
-	if got := from("2001:db8:0:1::1", "AUTH "+tokenOf("alice")); got != "+OK\r\n" {
+	if got := from("2001:db8:0:1::1", "AUTH wrong"); got != wrongpass+"\r\n" {
 		t.Errorf("another network: %q", got)
 	}
+	for _, line := range []string{"AUTH " + tokenOf("alice"), "AUTH alice " + tokenOf("alice"), "HELLO 2 AUTH default " + tokenOf("alice")} {
+		if got := from("2001:db8::ffff", line); strings.HasPrefix(got, "-") {
+			t.Errorf("the right token: %q", got)
+		}
+	}
+}
+
+// Two wrong tokens a second for a minute, from an address: the right one there is served every time.
+func TestWrongTokensOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, "alice")
+		wrong := map[string]int{}
+		for range 120 {
+			code, _, _ := strings.Cut(f.play("AUTH wrong\r\n")[0], " ")
+			wrong[code]++
+			f.want(t, "AUTH alice "+tokenOf("alice"), "+OK", "PING", "+PONG")
+			time.Sleep(time.Second / 2)
+		}
+		if wrong["-WRONGPASS"] != 39 || wrong["-ERR"] != 81 { // 20, and one every three seconds
+			t.Errorf("wrong tokens got %v", wrong)
+		}
+	})
 }

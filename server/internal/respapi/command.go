@@ -104,7 +104,7 @@ func (c *conn) execute(args [][]byte) {
 		c.fail("ERR this is no HTTP server")
 		c.closing, c.linger = true, true
 	case !c.session.authenticated(c.state.Authenticator) && (cmd == nil || !cmd.open):
-		c.fail("NOAUTH Authentication required.")
+		c.noAuth()
 	case cmd == nil:
 		c.fail("ERR unknown command '" + clip(args[0]) + "'")
 	case len(args) < cmd.min || len(args) > cmd.max:
@@ -190,6 +190,6 @@ func (c *conn) selectDB(args [][]byte) {
 // reset answers RESET. Authentication by a certificate stays.
 func (c *conn) reset([][]byte) {
 	c.version, c.name = resp.RESP2, ""
-	c.session = session{dns: c.session.dns, common: c.session.common}
+	c.session = session{names: c.session.names}
 	c.out = resp.AppendSimple(c.out, "RESET")
 }

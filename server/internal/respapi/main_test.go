@@ -76,15 +76,11 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 		name, policy, limited := strings.Cut(n, "=")
 		c := identity.Client{Name: name, Tokens: []secret.Secret{secret.New(tokenOf(name))}}
 		if limited {
-			c.Policies = []string{policy}
+			c.Grants.Policies = []string{policy}
 		}
 		list = append(list, c)
 	}
 	clients, err := identity.NewClients(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	throttle, err := identity.NewThrottle()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +91,7 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 	if f.Server != nil {
 		rules = f.cfg.Core.Engine.Rules()
 	}
-	f.state.Store(&call.State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Throttle: throttle}})
+	f.state.Store(&call.State{Rules: rules, Authenticator: &identity.Authenticator{Clients: clients, Open: open, Failures: &identity.Failures{}}})
 }
 
 func newFixture(t testing.TB, clients ...string) *fixture {

@@ -51,7 +51,7 @@ func TestCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := *f.state.Load()
-	st.Authenticator = &identity.Authenticator{Clients: clients, Throttle: st.Authenticator.Throttle}
+	st.Authenticator = &identity.Authenticator{Clients: clients}
 	f.state.Store(&st)
 	server, roots := certificate(t, "localhost")
 	alice, authorities := certificate(t, "alice.example")
