@@ -55,10 +55,10 @@ func (in *reader) read(data string, top place) *node {
 		in.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")
 		return nil
 	}
-	tokens := lexer.Tokenize(data)
+	tokens := joinColons(lexer.Tokenize(data))
 	for _, t := range tokens {
 		if t.Type == token.CommentType { // in which a secret may have been left
-			in.text.masks = append(in.text.masks, in.place(t))
+			in.text.comments[t.Position.Line] = t.Position.Column
 		}
 	}
 	if !in.isModest(tokens) {
@@ -70,6 +70,46 @@ func (in *reader) read(data string, top place) *node {
 		return nil
 	}
 	return in.document(file, top)
+}
+
+// joinColons puts together the texts with a colon in them, such as 127.0.0.1:6379, that the
+// lexer takes apart in a list inside a { }: there it sees a mapping without a space after its colon.
+func joinColons(tokens token.Tokens) token.Tokens {
+	var out token.Tokens
+	var open []token.Type // the brackets around a token
+	for i := 0; i < len(tokens); i++ {
+		t := tokens[i]
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			open = append(open, t.Type)
+		case token.MappingEndType, token.SequenceEndType:
+			open = open[:max(0, len(open)-1)]
+		case token.MappingValueType:
+			if len(open) < 2 || open[len(open)-1] != token.SequenceStartType || i+1 == len(tokens) || !follows(t, tokens[i+1]) {
+				break
+			}
+			last := out[len(out)-1]
+			switch {
+			case follows(last, t):
+				out = out[:len(out)-1]
+				t = token.String(last.Value+":"+tokens[i+1].Value, last.Origin+":"+tokens[i+1].Origin, last.Position)
+				i++
+			case last.Type == token.SequenceStartType || last.Type == token.CollectEntryType:
+				t = token.String(":"+tokens[i+1].Value, t.Origin+tokens[i+1].Origin, t.Position)
+				i++
+			}
+		}
+		out.Add(t)
+	}
+	return out
+}
+
+// follows says whether b begins where a ends, and neither is in quotes or a bracket.
+func follows(a, b *token.Token) bool {
+	isText := func(t *token.Token) bool {
+		return t.CharacterType == token.CharacterTypeMiscellaneous || t.Type == token.MappingValueType
+	}
+	return isText(a) && isText(b) && a.Position.Line == b.Position.Line && a.Position.Column+utf8.RuneCountInString(a.Value) == b.Position.Column
 }
 
 // document returns the tree of the only document.
