@@ -73,6 +73,13 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	if tree == nil {
 		return nil, r.err(loaded)
 	}
+	if tree.kind == null {
+		if name != "" { // it is being written, or all of it was commented out, tokens of clients included
+			r.complain(tree.at, nil, "there is nothing in the file but comments or spaces: write {} if everything shall have its default")
+			return nil, r.err(loaded)
+		}
+		tree.kind = mapping
+	}
 	o := &overlay{report: r, set: map[string]string{}}
 	variables, ours := o.variables(environ)
 	for _, a := range ours {

@@ -53,7 +53,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "comments", "bom"} {
+	for _, name := range []string{"full", "empty", "bom"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder
@@ -283,7 +283,7 @@ func TestFlags(t *testing.T) {
 		t.Error(c, err)
 	}
 	flag.Value = "nowhere"
-	_, err = Parse("weir.yaml", nil, nil, nil, flag)
+	_, err = Parse("", nil, nil, nil, flag)
 	if err == nil || !strings.HasPrefix(err.Error(), "--http: listen.http.address: must be host:port") {
 		t.Error(err)
 	}
@@ -345,7 +345,7 @@ func TestListsFromEnvironment(t *testing.T) {
 	for i := range 10 {
 		environ = append(environ, fmt.Sprintf("WEIR__HOSTS__%d=h%d", i+1, i+1))
 	}
-	c, err := Parse("weir.yaml", nil, environ, nil)
+	c, err := Parse("", nil, environ, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

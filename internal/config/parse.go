@@ -36,7 +36,7 @@ type reader struct {
 	name string
 }
 
-// parseYAML returns the tree of a file, or an empty mapping if there is nothing in it. It
+// parseYAML returns the tree of a file, which is of kind null if there is nothing in it. It
 // returns nil if it cannot be read; the report tells why.
 func parseYAML(name, data string, r *report) *node {
 	in := &reader{report: r, name: name}
@@ -126,16 +126,9 @@ func (in *reader) document(file *ast.File, top place) *node {
 		}
 	}
 	if body == nil {
-		return newMapping(top)
+		return &node{at: top}
 	}
-	n := in.node(body, nil)
-	switch {
-	case n == nil:
-		return nil
-	case n.kind == null:
-		return newMapping(top)
-	}
-	return n
+	return in.node(body, nil)
 }
 
 // firstToken returns where a node begins; the parser says of a mapping where its first
