@@ -63,6 +63,13 @@ func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
 	if mayHide(t) {
 		d.text.mask(n, isLeaf(t))
 	}
+	wrap := "%s"
+	if t.Kind() == reflect.Slice {
+		t, wrap = t.Elem(), "[%s]"
+	}
+	if h, ok := as[hinted](t); ok && n.kind == scalar && h.hint(n.text) != "" {
+		want = fmt.Sprintf(wrap, h.hint(n.text))
+	}
 	d.complain(n.at, at, "is %v: must be %s", n.kind, want)
 }
 
@@ -179,11 +186,14 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 	}
 	hidden := d.hide(n, v, at)
 	if err := d.set(n, v); err != nil {
-		if hidden {
-			d.complain(n.at, at, "%v", err)
-		} else {
-			d.complain(n.at, at, "%q %v", shorten(n.text), err)
+		text := err.Error()
+		if h, ok := v.Addr().Interface().(hinted); ok && h.hint(n.text) != "" {
+			text = h.hint(n.text)
 		}
+		if !hidden {
+			text = fmt.Sprintf("%q %s", shorten(n.text), text)
+		}
+		d.complain(n.at, at, "%s", text)
 		return
 	}
 	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})

@@ -71,7 +71,7 @@ type Limit struct {
 
 	// Rate is the number of units per period, at least 1. For algorithm: concurrency it
 	// is how many may be held at once.
-	Rate *int64 `yaml:"rate" example:"100" jsonschema:"required,minimum=1"`
+	Rate *Units `yaml:"rate" example:"100" jsonschema:"required,minimum=1"`
 
 	// Per is the period: a duration such as 1s, or day, week, month or year, which are
 	// those of the calendar.
@@ -109,6 +109,9 @@ type Limit struct {
 	// store.
 	OnError OnError `yaml:"on_error" example:"open"`
 }
+
+// Units is how many units a limit admits.
+type Units int64
 
 // Override gives a key other limits.
 type Override struct {
@@ -187,7 +190,7 @@ func (c *checker) limit(l *Limit, at path) ruleset.Limit {
 	case l.Rate == nil:
 		c.wrong(at, "has no rate: how many units are admitted per period? For no limit, leave it out")
 	default:
-		out.Rate = *l.Rate
+		out.Rate = int64(*l.Rate)
 	}
 	out.Burst, out.MaxDebt = c.positive(l.Burst, at.key("burst")), c.positive(l.MaxDebt, at.key("max_debt"))
 	if l.Initial != nil {
