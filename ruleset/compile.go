@@ -120,7 +120,7 @@ func (c *compiler) complainOf(at Error, err error) {
 		if bad, ok := errors.AsType[*weir.LimitError](e); !ok {
 			c.complain(at, "limits", "%v", e)
 		} else if bad.Field != "name" { // c.rule and checkLimit have reported it
-			c.complain(at, bad.Field, "%v %s", bad.Value, bad.Problem)
+			c.complain(at, bad.Field, "%v: %s", bad.Value, bad.Problem)
 		}
 	}
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // Client is a program that may call the daemon. It authenticates by any of its tokens, so
@@ -113,16 +115,14 @@ func (c *checker) token(text Secret, file *Path, at path) []proof {
 	return []proof{{s, at.key("token")}}
 }
 
-// mayUse refuses patterns that fit no policy.
+// mayUse refuses patterns that fit no policy and no domain of Envoy.
 func (c *checker) mayUse(patterns []string, at path) {
 	names := c.keys("policies")
+	for _, d := range c.file.Envoy {
+		names = append(names, (&server.EnvoyDomain{Name: d.Name}).Label())
+	}
 	for i, p := range patterns {
-		one := identity.Client{Policies: []string{p}}
-		used := false
-		for _, name := range names {
-			used = used || one.May(name)
-		}
-		if !used {
+		if !slices.ContainsFunc(names, (&identity.Client{Policies: []string{p}}).May) {
 			c.wrong(at.item(i), "%s", unknown("no policy is called that", p, names))
 		}
 	}

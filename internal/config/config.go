@@ -10,7 +10,9 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server"
 )
 
 // Config is a valid configuration: the file, the environment, flags and defaults together, in
@@ -23,7 +25,7 @@ type Config struct {
 	Store StoreSettings
 
 	// Tracing is what an exporter of spans is made from, nil for none.
-	Tracing *TracingSettings
+	Tracing *otlp.Config
 
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
@@ -31,7 +33,7 @@ type Config struct {
 	name      string // the file's, "" for none
 	tree      *node
 	settings  []Setting
-	policies  []ruleset.Policy
+	server    server.Config
 	clients   []identity.Client
 	operators []identity.Operator
 	loaded    contents
@@ -64,7 +66,7 @@ func Parse(name string, data []byte, environ []string, read FileReader, flags ..
 
 func parse(name string, data []byte, mode fs.FileMode, environ []string, read FileReader, flags []Flag) (*Config, error) {
 	content := plainText(data)
-	r := &report{text: newText(content)}
+	r := newReport(content)
 	loaded := contents{}
 	if name != "" {
 		loaded.note(name, data, nil)
@@ -121,13 +123,7 @@ func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
 func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
 
 // Policies returns the policies in the order of the file.
-func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.policies) }
+func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.server.Live.Policies) }
 
 // LogLevel returns the least level that is logged.
-func (c *Config) LogLevel() slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.File.Log.Level)); err != nil {
-		return slog.LevelInfo // there is no other: the file was checked
-	}
-	return level
-}
+func (c *Config) LogLevel() slog.Level { return c.File.Log.Level.Level }

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -19,6 +21,7 @@ type decoder struct {
 	environ  map[string]string
 	dir      string // what relative paths are relative to
 	exposed  bool   // the file is world-readable
+	bounds   bounds // of the field that is being decoded
 	settings []Setting
 }
 
@@ -27,6 +30,19 @@ type Setting struct {
 	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
 	Value  any    `json:"value"`  // a string, an int64 or a bool; secrets are "***"
 	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+}
+
+// reject notes a problem of a value, which is not known then.
+func (d *decoder) reject(n *node, at path, format string, args ...any) {
+	d.unknown[at.String()] = true
+	d.complain(n.at, at, format, args...)
+}
+
+// partly notes a problem of a mapping, whose other fields are known.
+func (d *decoder) partly(where place, at path, format string, args ...any) {
+	d.complain(where, at, format, args...)
+	d.problems[len(d.problems)-1].partial = true
+	d.incomplete[at.String()] = true
 }
 
 // value decodes n into v.
@@ -70,7 +86,7 @@ func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
 	if h, ok := as[hinted](t); ok && n.kind == scalar && h.hint(n.text) != "" {
 		want = fmt.Sprintf(wrap, h.hint(n.text))
 	}
-	d.complain(n.at, at, "is %v: must be %s", n.kind, want)
+	d.reject(n, at, "is %v: must be %s", n.kind, want)
 }
 
 func (d *decoder) structure(n *node, v reflect.Value, at path) {
@@ -98,7 +114,13 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 // field decodes one field of the struct at n, or its default.
 func (d *decoder) field(n *node, f field, v reflect.Value, at path) {
 	child := n.child(f.name)
+	d.bounds = f.bounds
 	switch {
+	case child == nil && f.required:
+		if !d.unknown[at.String()] { // it is not even misspelt
+			d.partly(n.at, at[:len(at)-1], "has no %s: add one, such as %s: %s", f.name, f.name, f.example)
+			d.unknown[at.String()] = true
+		}
 	case child != nil && child.kind == null && v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		n.remove(f.name) // it is commented out
 	case child != nil:
@@ -131,7 +153,10 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 				where = at
 			}
 		}
-		d.complain(p.at, where, "%s", unknown("there is no such field", p.key, names))
+		d.partly(p.at, where, "%s", unknown("there is no such field", p.key, names))
+		if near := nearest(p.key, names); near != "" && n.child(near) == nil {
+			d.unknown[at.key(near).String()], d.incomplete[at.String()] = true, true
+		}
 		return true
 	})
 }
@@ -169,6 +194,7 @@ func (d *decoder) list(n *node, v reflect.Value, at path) {
 		d.mistyped(n, v.Type(), at, "a list, in [ ] or each after a -")
 		return
 	}
+	d.bounds = bounds{math.MinInt64, math.MaxInt64}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
 	for i, item := range n.items {
 		d.value(item, v.Index(i), at.item(i))
@@ -191,23 +217,31 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 			text = h.hint(n.text)
 		}
 		if !hidden {
-			text = fmt.Sprintf("%q %s", shorten(n.text), text)
+			text = quoted(n) + " " + text
 		}
-		d.complain(n.at, at, "%s", text)
+		d.reject(n, at, "%s", text)
 		return
 	}
 	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
 }
 
+// quoted returns a text as messages have it: numbers without quotes, unless the file has them.
+func quoted(n *node) string {
+	if isDigits(strings.TrimPrefix(n.text, "-")) && !n.quoted {
+		return shorten(n.text)
+	}
+	return strconv.Quote(shorten(n.text))
+}
+
 func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
 	if n.kind == null {
-		d.complain(n.at, at, "has no value: give it one, or leave it out")
+		d.reject(n, at, "has no value: give it one, or leave it out")
 		return
 	}
 	if mayHide(t) {
 		d.text.mask(n, true)
 	}
-	d.complain(n.at, at, "is %v: must be a single value", n.kind)
+	d.reject(n, at, "is %v: must be a single value", n.kind)
 }
 
 // hide masks a secret. One that is masked already is not from here, but from a variable.
@@ -249,12 +283,11 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 		}
 		return t.set(n.text)
 	}
-	if e, ok := v.Interface().(enum); ok {
-		if !slices.Contains(e.choices(), n.text) {
-			return fmt.Errorf("must be %s", either(e.choices()))
-		}
-		v.SetString(n.text)
-		return nil
+	if e, ok := v.Interface().(enum); ok && !slices.Contains(e.choices(), n.text) {
+		return fmt.Errorf("must be %s", either(e.choices()))
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(n.text))
 	}
 	switch {
 	case v.Kind() == reflect.String:
@@ -266,12 +299,14 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 		b, err := parseBool(n.text)
 		v.SetBool(b)
 		return err
-	case v.CanUint():
-		i, err := parseInt(n.text, 0, 1<<v.Type().Bits()-1)
+	}
+	bits := v.Type().Bits()
+	if v.CanUint() {
+		i, err := parseInt(n.text, max(0, d.bounds.least), min(1<<bits-1, d.bounds.most))
 		v.SetUint(uint64(i)) //nolint:gosec // it is not negative
 		return err
 	}
-	i, err := parseInt(n.text, -1<<(v.Type().Bits()-1), 1<<(v.Type().Bits()-1)-1)
+	i, err := parseInt(n.text, max(-1<<(bits-1), d.bounds.least), min(1<<(bits-1)-1, d.bounds.most))
 	v.SetInt(i)
 	return err
 }
@@ -294,6 +329,9 @@ func parseInt(text string, least, most int64) (int64, error) {
 		return i, nil
 	case err == nil && strconv.FormatInt(i, 10) != text, !isDigits(strings.TrimPrefix(text, "-")):
 		return 0, fmt.Errorf("must be a whole number in digits, such as 1000")
+	}
+	if most == math.MaxInt64 && i < least {
+		return 0, fmt.Errorf("must be at least %d; leave it out for the default", least)
 	}
 	return 0, fmt.Errorf("must be between %d and %d", least, most)
 }

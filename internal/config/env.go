@@ -126,7 +126,7 @@ func (o *overlay) put(n *node, t reflect.Type, a assignment, parts []string, at 
 // isMapping says whether what is assigned is a whole mapping, or wants to be one. An
 // address such as [::1]:8080 is no YAML at all.
 func isMapping(a assignment) bool {
-	n := parseYAML(a.source, a.value, &report{text: newText(a.value)})
+	n := parseYAML(a.source, a.value, newReport(a.value))
 	return n != nil && n.kind == mapping || strings.HasPrefix(strings.TrimSpace(a.value), "{")
 }
 
@@ -238,7 +238,7 @@ func (o *overlay) value(t reflect.Type, a assignment, at path) *node {
 	if isLeaf(t) {
 		return newScalar(a.value, from)
 	}
-	own := &report{text: newText(a.value)}
+	own := newReport(a.value)
 	n := parseYAML(a.source, a.value, own)
 	for _, p := range own.problems {
 		o.complain(from, at, "%s", p.Text)

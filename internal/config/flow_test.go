@@ -16,7 +16,7 @@ func TestColonsInFlow(t *testing.T) {
 		"redis: {x: {}, y: [{z: [q:1]}], addrs: [redis://a:1/2]}": {"redis://a:1/2"},
 		"redis: {addrs: [ä:1, b c:2, https://x:80/y]}":            {"ä:1", "b c:2", "https://x:80/y"},
 	} {
-		r := &report{text: newText(text)}
+		r := newReport(text)
 		n := parseYAML("x", text, r)
 		if n == nil {
 			t.Errorf("%s: %v", text, r.err(nil))
@@ -33,7 +33,7 @@ func TestColonsInFlow(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
-	if n := parseYAML("x", `{a: [b: c, "d":e, {f:1}]}`, &report{text: newText("")}); n == nil || len(n.child("a").items) != 3 {
+	if n := parseYAML("x", `{a: [b: c, "d":e, {f:1}]}`, newReport("")); n == nil || len(n.child("a").items) != 3 {
 		t.Error(n)
 	} else {
 		for _, item := range n.child("a").items {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir/algo"
 )
 
 // hinted is a type that knows what people write in its place. The hint says what is wrong with a
@@ -15,6 +17,9 @@ type hinted interface{ hint(text string) string }
 func (Units) hint(text string) string {
 	if limit := limitIn(text); limit != "" {
 		return "is a rate and a period: write " + limit
+	}
+	if n, ok := new(big.Int).SetString(text, 10); ok && n.String() == text {
+		return fmt.Sprintf("must be between 1 and %d; leave the limit out for no limit", algo.MaxRate)
 	}
 	number, ok := new(big.Rat).SetString(text)
 	switch {

@@ -12,7 +12,7 @@ func TestHints(t *testing.T) {
 		"{rate: 5, per: Minutes}":     `per: "Minutes" is not a period: write 1m`,
 		"{rate: 5, per: 2 days}":      `per: "2 days" is not a period: write 48h`,
 		"{rate: 5, per: 1d}":          `per: "1d" is not a period: write day`,
-		"{rate: 5, per: 60}":          `per: "60" is not a period: write 60s`,
+		"{rate: 5, per: 60}":          `per: 60 is not a period: write 60s`,
 		"{rate: 5, per: s}":           `per: "s" is not a period: write 1s`,
 		"{rate: 5, per: fortnight}":   `per: "fortnight" must be a duration such as 1s or 1m30s, or day, week, month or year`,
 		"{rate: 100/s}":               `rate: "100/s" is a rate and a period: write {rate: 100, per: 1s}`,

@@ -2,10 +2,14 @@ package config
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/weirlimit/weir/internal/fielderr"
+	"github.com/weirlimit/weir/server"
 )
 
 // Note describes something that was left out or changed when a file of another program
@@ -24,19 +28,27 @@ func (n Note) String() string { return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Li
 // note; those that ratelimit does not have, either, are problems.
 func ImportEnvoy(name string, data []byte) ([]byte, []Note, error) {
 	content := plainText(data)
-	r := &report{text: newText(content)}
+	r := newReport(content)
 	tree := parseYAML(name, content, r)
 	if tree == nil {
 		return nil, nil, r.err(nil)
 	}
-	in := &envoyImport{name: name}
+	in := &envoyImport{report: r, name: name}
 	in.descriptors(tree.child("descriptors"), path{}.key("descriptors"))
+	if tree.kind == mapping && tree.child("compat") == nil {
+		tree.put("compat", newScalar("envoy", place{source: fromDefault}))
+	}
 	var domain Domain
 	d := &decoder{report: r}
 	d.value(tree, reflect.ValueOf(&domain).Elem(), nil)
-	c := &checker{report: r, tree: tree}
-	c.noteUndecoded()
-	c.domain(&domain, nil)
+	c := &checker{report: r, tree: tree, out: &Config{}}
+	bad := server.Live{Envoy: []server.EnvoyDomain{domain.server(c, nil)}}.Validate()
+	for _, e := range fielderr.Split(bad) {
+		if e, ok := errors.AsType[*fielderr.Error](e); ok {
+			e.Path = e.Path[1:] // there is only one domain
+		}
+	}
+	c.invalid(bad, reflect.TypeFor[Domain](), nil)
 	if err := r.err(nil); err != nil {
 		return nil, nil, err
 	}
@@ -61,6 +73,7 @@ func (in *envoyImport) print(domain *node) []byte {
 
 // envoyImport takes out of a tree what only ratelimit knows.
 type envoyImport struct {
+	*report
 	name  string
 	notes []Note
 }
@@ -73,7 +86,7 @@ func (in *envoyImport) note(at place, where path, text string) {
 var withoutMeaning = map[string]string{
 	"detailed_metric": "left out: metrics here have no series per value",
 	"value_to_metric": "left out: metrics here have no series per value",
-	"share_threshold": "left out: values that the pattern fits are counted each for itself",
+	"metadata":        "left out: responses here have no metadata",
 }
 
 func (in *envoyImport) descriptors(list *node, at path) {
@@ -83,8 +96,12 @@ func (in *envoyImport) descriptors(list *node, at path) {
 	for i, d := range list.items {
 		where := at.item(i)
 		d.pairs = slices.DeleteFunc(d.pairs, func(p pair) bool { return in.isWithoutMeaning(p, where) })
-		truth(d.child("shadow_mode"))
-		truth(d.child("quota_mode"))
+		for _, name := range []string{"shadow_mode", "quota_mode", "share_threshold"} {
+			truth(d.child(name))
+		}
+		if key := d.child("key"); key != nil && strings.Contains(key.text, "*") {
+			in.complain(key.at, where.key("key"), "a * in a key is not a pattern here, only one in a value: list the keys")
+		}
 		in.limit(d.child("rate_limit"), where.key("rate_limit"))
 		in.descriptors(d.child("descriptors"), where.key("descriptors"))
 	}

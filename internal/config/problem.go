@@ -77,11 +77,20 @@ type report struct {
 	text     *text
 	problems []*found
 	warnings []*found
+
+	// unknown are paths of values that are missing or could not be decoded, incomplete those of
+	// mappings in which one is missing or misspelt.
+	unknown, incomplete map[string]bool
+}
+
+func newReport(content string) *report {
+	return &report{text: newText(content), unknown: map[string]bool{}, incomplete: map[string]bool{}}
 }
 
 type found struct {
 	Problem
-	at place
+	at      place
+	partial bool // a field of the value is missing or does not exist; the others are known
 }
 
 // complain notes a problem.
