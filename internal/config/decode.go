@@ -234,6 +234,9 @@ func quoted(n *node) string {
 }
 
 func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
+	if n.kind == null && d.unknown[at.String()] {
+		return // of which the environment's problem tells
+	}
 	if n.kind == null {
 		d.reject(n, at, "has no value: give it one, or leave it out")
 		return

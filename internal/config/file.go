@@ -126,16 +126,7 @@ func (*File) prepare(n *node) {
 	if p := n.child("policies"); p != nil && (p.kind != mapping || len(p.pairs) > 0) && p.kind != null {
 		return
 	}
-	by := place{source: fromDefault}
-	limit := newMapping(by)
-	limit.put("rate", newScalar("100", by))
-	limit.put("per", newScalar("1s", by))
-	limit.put("burst", newScalar("100", by))
-	policy := newMapping(by)
-	policy.put("limits", &node{kind: sequence, items: []*node{limit}, at: by})
-	list := newMapping(by)
-	list.put(defaultPolicy, policy)
+	list := parseYAML(fromDefault, "default: {limits: [{rate: 100, per: 1s, burst: 100}]}", newReport(""))
+	list.comeFrom(place{source: fromDefault})
 	n.put("policies", list)
 }
-
-const defaultPolicy = "default"

@@ -147,19 +147,17 @@ func firstToken(n ast.Node) *token.Token {
 
 // invalidAt returns where a text stops being UTF-8.
 func (in *reader) invalidAt(data string) place {
-	line, column := 1, 1
-	for i, c := range data {
-		if c == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(data[i:]); size == 1 {
-				break
-			}
+	valid := 0
+	for {
+		r, size := utf8.DecodeRuneInString(data[valid:])
+		if r == utf8.RuneError && size <= 1 {
+			break
 		}
-		column++
-		if c == '\n' {
-			line, column = line+1, 1
-		}
+		valid += size
 	}
-	return place{source: in.name, line: line, column: column}
+	before := data[:valid]
+	column := 1 + utf8.RuneCountInString(before[1+strings.LastIndexByte(before, '\n'):])
+	return place{source: in.name, line: 1 + strings.Count(before, "\n"), column: column}
 }
 
 // isModest refuses what the parser should not see: too deep, or with too many keys.
