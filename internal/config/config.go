@@ -93,15 +93,20 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	}
 	out := &Config{name: name, tree: tree, loaded: loaded}
 	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
-	d.value(tree, reflect.ValueOf(&out.File).Elem(), nil)
-	out.settings = d.settings
-	c := &checker{report: r, file: &out.File, tree: tree, files: &files{report: r, read: read, loaded: loaded}, out: out}
-	c.all()
+	out.fill(d, read)
 	if err := r.err(loaded); err != nil {
 		return nil, err
 	}
 	out.Warnings = r.finish(r.warnings)
 	return out, nil
+}
+
+// fill makes everything else of the tree. What is wrong is in the decoder's report.
+func (c *Config) fill(d *decoder, read FileReader) {
+	d.value(c.tree, reflect.ValueOf(&c.File).Elem(), nil)
+	c.settings = d.settings
+	check := &checker{report: d.report, file: &c.File, tree: c.tree, files: &files{report: d.report, read: read, loaded: c.loaded}, out: c}
+	check.all()
 }
 
 func orDefault(name string) string {

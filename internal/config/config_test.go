@@ -491,3 +491,16 @@ func TestAllProblems(t *testing.T) {
 		}
 	}
 }
+
+// Each field of File is a section. The log's settings are used as they are.
+func TestSections(t *testing.T) {
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		typ := f.typ
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if _, ok := as[section](typ); ok == (f.name == "log") {
+			t.Errorf("%s: is a section: %v", f.name, ok)
+		}
+	}
+}

@@ -55,7 +55,11 @@ func (d *decoder) value(n *node, v reflect.Value, at path) {
 	case isLeaf(t):
 		d.leaf(n, v, at)
 	case n.kind == null: // a section of which all is commented out
-		d.empty(n, v, at)
+		n.kind = mapping
+		if t.Kind() == reflect.Slice {
+			n.kind = sequence
+		}
+		d.value(n, v, at)
 	case t.Kind() == reflect.Struct:
 		d.structure(n, v, at)
 	case t.Kind() == reflect.Map:
@@ -63,15 +67,6 @@ func (d *decoder) value(n *node, v reflect.Value, at path) {
 	default:
 		d.list(n, v, at)
 	}
-}
-
-func (d *decoder) empty(n *node, v reflect.Value, at path) {
-	if v.Kind() == reflect.Slice {
-		n.kind = sequence
-		return
-	}
-	n.kind = mapping
-	d.value(n, v, at)
 }
 
 // mistyped notes that n is not what it must be.
@@ -161,10 +156,8 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 	})
 }
 
-// isHarmless says whether a path is among those that contain no secrets.
-func (p path) isHarmless() bool {
-	return len(p) > 0 && slices.Contains([]string{"policies", "envoy", "descriptors"}, p[0].key)
-}
+// isHarmless says whether no secret gets below a path, not even by a slip of an indent.
+func (p path) isHarmless() bool { return len(p) > 0 && (p[0].key == "policies" || p[0].key == "envoy") }
 
 // fieldName is what looks like the name of a field.
 var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
@@ -203,8 +196,14 @@ func (d *decoder) list(n *node, v reflect.Value, at path) {
 
 // leaf decodes a scalar and notes what it is.
 func (d *decoder) leaf(n *node, v reflect.Value, at path) {
-	if n.kind != scalar {
-		d.notScalar(n, v.Type(), at)
+	switch {
+	case n.kind == null && d.unknown[at.String()]:
+		return // of which the environment's problem tells
+	case n.kind == null:
+		d.reject(n, at, "has no value: give it one, or leave it out")
+		return
+	case n.kind != scalar:
+		d.mistyped(n, v.Type(), at, "a single value")
 		return
 	}
 	if !d.substitute(n, v, at) {
@@ -231,20 +230,6 @@ func quoted(n *node) string {
 		return shorten(n.text)
 	}
 	return strconv.Quote(shorten(n.text))
-}
-
-func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
-	if n.kind == null && d.unknown[at.String()] {
-		return // of which the environment's problem tells
-	}
-	if n.kind == null {
-		d.reject(n, at, "has no value: give it one, or leave it out")
-		return
-	}
-	if mayHide(t) {
-		d.text.mask(n, true)
-	}
-	d.reject(n, at, "is %v: must be a single value", n.kind)
 }
 
 // hide masks a secret. One that is masked already is not from here, but from a variable.
@@ -298,10 +283,11 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 		return nil
 	case n.quoted:
 		return fmt.Errorf("is in quotes: leave them out")
+	case v.Kind() == reflect.Bool && n.text != "true" && n.text != "false":
+		return fmt.Errorf("must be true or false")
 	case v.Kind() == reflect.Bool:
-		b, err := parseBool(n.text)
-		v.SetBool(b)
-		return err
+		v.SetBool(n.text == "true")
+		return nil
 	}
 	bits := v.Type().Bits()
 	if v.CanUint() {
@@ -312,16 +298,6 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 	i, err := parseInt(n.text, max(-1<<(bits-1), d.bounds.least), min(1<<(bits-1)-1, d.bounds.most))
 	v.SetInt(i)
 	return err
-}
-
-func parseBool(text string) (bool, error) {
-	switch text {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, fmt.Errorf("must be true or false")
 }
 
 // parseInt takes whole numbers in digits only: no 1e6, no 0x10, no 010.

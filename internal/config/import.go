@@ -2,14 +2,9 @@ package config
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/weirlimit/weir/internal/fielderr"
-	"github.com/weirlimit/weir/server"
 )
 
 // Note describes something that was left out or changed when a file of another program
@@ -38,37 +33,22 @@ func ImportEnvoy(name string, data []byte) ([]byte, []Note, error) {
 	if tree.kind == mapping && tree.child("compat") == nil {
 		tree.put("compat", newScalar("envoy", place{source: fromDefault}))
 	}
-	var domain Domain
-	d := &decoder{report: r}
-	d.value(tree, reflect.ValueOf(&domain).Elem(), nil)
-	c := &checker{report: r, tree: tree, out: &Config{}}
-	bad := server.Live{Envoy: []server.EnvoyDomain{domain.server(c, nil)}}.Validate()
-	for _, e := range fielderr.Split(bad) {
-		if e, ok := errors.AsType[*fielderr.Error](e); ok {
-			e.Path = e.Path[1:] // there is only one domain
-		}
+	root := newMapping(tree.at)
+	root.put("envoy", &node{kind: sequence, items: []*node{tree}, at: tree.at})
+	out := &Config{tree: root, loaded: contents{}}
+	out.fill(&decoder{report: r}, readFile)
+	for _, p := range r.problems {
+		p.Path = strings.TrimPrefix(strings.TrimPrefix(p.Path, "envoy[0]"), ".") // as it is in that file
 	}
-	c.invalid(bad, reflect.TypeFor[Domain](), nil)
 	if err := r.err(nil); err != nil {
 		return nil, nil, err
 	}
-	out := in.print(tree)
-	if _, err := Parse("weir.yaml", out, nil, nil); err != nil {
-		return nil, nil, fmt.Errorf("config: what was imported from %s is not right: %w", name, err)
-	}
-	return out, in.notes, nil
-}
-
-// print returns a file with the domain in it.
-func (in *envoyImport) print(domain *node) []byte {
-	root := newMapping(domain.at)
-	root.put("envoy", &node{kind: sequence, items: []*node{domain}})
-	p := &printer{}
-	p.mapping(root, "")
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Imported from %s.\n", strings.Map(oneColumn, in.name))
+	fmt.Fprintf(&b, "# Imported from %s.\n", strings.Map(oneColumn, name))
+	p := &printer{}
+	p.value(root.child("envoy"), "envoy:", "  ")
 	_ = p.write(&b) // a Buffer takes everything
-	return b.Bytes()
+	return b.Bytes(), in.notes, nil
 }
 
 // envoyImport takes out of a tree what only ratelimit knows.
