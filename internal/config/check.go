@@ -45,14 +45,19 @@ func (c *checker) all() {
 // wrong notes a problem of the field at a path, unless its value is not known because of another
 // problem.
 func (c *checker) wrong(at path, format string, args ...any) {
-	for i := range at {
-		if c.unknown[at[:i+1].String()] {
-			return
-		}
-	}
-	if !c.incomplete[at.String()] { // of which that has been said
+	if c.isKnown(at) && !c.incomplete[at.String()] { // of which has been said what is missing
 		c.complain(c.at(at), at, format, args...)
 	}
+}
+
+// isKnown says whether neither the value at a path nor one around it is missing or wrong.
+func (c *checker) isKnown(at path) bool {
+	for i := range at {
+		if c.unknown[at[:i+1].String()] {
+			return false
+		}
+	}
+	return true
 }
 
 // invalid notes the problems that a package has found in its configuration, which was made of

@@ -467,6 +467,7 @@ func TestAllProblems(t *testing.T) {
 		"policies: {api: {limits: [{rate: 5, pr: 1s, burst: 0}]}}":                                                                               {"pr", "burst"},
 		"policies: {api: {limits: [{rate: x, per: y, unit: 'a b', mode: z}]}}":                                                                   {"rate", "per", "unit", "mode"},
 		"policies: {api: {limits: [{rate: x, burst: 3, per: 1s, algorithm: fixed_window}]}}":                                                     {"rate"}, // burst must be the rate, which is not known
+		"policies: {api: {limits: [100/s, [], {name: a, rate: 1, per: 1s}]}}":                                                                             {"limits[0]", "limits[1]"},
 		"policies: {api: {limits: [{name: a}]}}":                                                                                                 {"limits[0]: has no rate", "limits[0]: has no period"},
 		"policies: {api: {limits: [{rate: 0, per: 1s}], overrides: {k: {limits: [{rate: -1, per: 1s}]}}}}":                                       {"limits[0].rate", "k.limits[0].rate"},
 		"policies: {api: {limits: [{rate: 1, per: day, algorithm: gcra}], overrides: {k: {limits: [{}]}}}}":                                      {"algorithm", "k.limits[0]: has no rate", "k.limits[0]: has no period"},

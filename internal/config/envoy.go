@@ -133,7 +133,7 @@ func (l *EnvoyLimit) server(c *checker, at path) *server.EnvoyLimit {
 	switch {
 	case l.Unlimited && l.RequestsPerUnit != nil:
 		c.wrong(at.key("unlimited"), "leaves nothing to count: remove requests_per_unit, or unlimited")
-	case !l.Unlimited && l.RequestsPerUnit == nil && !c.unknown[at.key("requests_per_unit").String()]:
+	case !l.Unlimited && l.RequestsPerUnit == nil && c.isKnown(at.key("requests_per_unit")):
 		c.wrong(at, "needs requests_per_unit, or unlimited: true")
 	}
 	out := &server.EnvoyLimit{Unlimited: l.Unlimited, Name: l.Name, UnitMultiplier: l.UnitMultiplier}

@@ -178,7 +178,7 @@ func rules(c *checker, list []Limit, at path) (out []ruleset.Limit) {
 func (l *Limit) period(c *checker, at path) weir.Period {
 	unit, zone := l.Per.Calendar()
 	switch {
-	case l.Per == (Per{}) && l.Algorithm.Algorithm != weir.Concurrency && !c.unknown[at.key("per").String()]:
+	case l.Per == (Per{}) && l.Algorithm.Algorithm != weir.Concurrency && c.isKnown(at.key("per")):
 		c.complain(c.at(at), at, "has no period: add per, such as per: 1s or per: day")
 		c.unknown[at.key("per").String()] = true
 	case l.Zone.Location != nil && zone == nil:
