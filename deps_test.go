@@ -19,8 +19,8 @@ import (
 // finding its line here. "." is package weir; "a/*" matches the children of a,
 // "a/..." a and everything below it.
 var layers = []layer{
-	{rank: 0, packages: "internal/mono secret internal/shard internal/hist internal/topk internal/realip internal/otlp internal/resp internal/jsonrpc internal/socket internal/svg"},
-	{rank: 1, packages: "algo"},
+	{rank: 0, packages: "internal/fielderr internal/mono secret internal/shard internal/hist internal/topk internal/realip internal/resp internal/jsonrpc internal/socket internal/svg"},
+	{rank: 1, packages: "algo internal/otlp"},
 	{rank: 2, packages: "internal/compiled"},
 	{rank: 3, packages: "."},
 	{rank: 4, packages: "internal/storeapi"},

@@ -98,21 +98,25 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 		if l.Name == "" {
 			l.Name = "main"
 		}
+		switch other := slices.IndexFunc(limits[:i], func(o Limit) bool { return o.Name == l.Name }); {
+		case other >= 0 && p.Limits[i].Name == "" && p.Limits[other].Name == "":
+			c.complain(at, "name", `two limits have no name: add one to the second, such as "name: hourly"`)
+		case other >= 0:
+			c.complain(at, "name", "%q is taken by another limit of the policy; name them apart", l.Name)
+		}
 		if l.Unit == "" {
 			l.Unit = Requests
 		}
 		l.Mode = l.Mode.or(mode)
-		c.checkLimit(at, l, limits[:i])
+		c.checkLimit(at, l)
 	}
 	return limits
 }
 
-// checkLimit checks a limit, and its name against those of the limits before it.
-func (c *compiler) checkLimit(at Error, l *Limit, before []Limit) {
+// checkLimit checks a limit.
+func (c *compiler) checkLimit(at Error, l *Limit) {
 	if !isName(l.Name, maxName) {
 		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
-	} else if slices.ContainsFunc(before, func(o Limit) bool { return o.Name == l.Name }) {
-		c.complain(at, "name", "%q is taken by another limit of the policy; name them apart", l.Name)
 	}
 	if l.By != "" && !isName(l.By, maxAttribute) {
 		c.complain(at, "by", "must be 1 to %d letters, digits or -_.", maxAttribute)
@@ -135,7 +139,7 @@ func (c *compiler) complainOf(at Error, err error) {
 		if bad, ok := errors.AsType[*weir.LimitError](e); !ok {
 			c.complain(at, "limits", "%v", e)
 		} else if bad.Field != "name" { // c.rule and checkLimit have reported it
-			c.complain(at, bad.Field, "%v %s", bad.Value, bad.Problem)
+			c.complain(at, bad.Field, "%v: %s", bad.Value, bad.Problem)
 		}
 	}
 }
@@ -169,7 +173,7 @@ func (c *compiler) override(at Error, o *Override, limits []Limit) []Limit {
 		}
 		seen[l.Name] = true
 		l = l.inherit(limits[place])
-		c.checkLimit(at, &l, nil)
+		c.checkLimit(at, &l)
 		if l.By != limits[place].By || l.Unit != limits[place].Unit || l.Mode != limits[place].Mode {
 			c.complain(at, "by", "an override changes rate, per and burst; by, unit and mode stay the policy's")
 		}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"reflect"
@@ -77,7 +76,7 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	d.reloading.Lock()
 	defer d.reloading.Unlock()
 	d.pending.Store(false)
-	next, err := d.load()
+	next, err := d.flags.load(d.cmd)
 	if err != nil {
 		d.server.ReloadFailed(err)
 		for _, p := range problems(err) {
@@ -95,16 +94,6 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 	return next, nil
 }
 
-// load reads the files again. An empty file is an error here, although a daemon starts with
-// one: a program that rewrites the file truncates it first, and that must not remove all
-// policies.
-func (d *follower) load() (*config.Config, error) {
-	if info, err := os.Stat(d.flags.file); d.flags.file != "" && err == nil && info.Size() == 0 {
-		return nil, fmt.Errorf("%s: is empty; an empty file does not replace a configuration", d.flags.file)
-	}
-	return d.flags.load(d.cmd)
-}
-
 // problems returns what is wrong, one by one and on one line each.
 func problems(err error) (list []string) {
 	bad, ok := errors.AsType[*config.Error](err)
@@ -112,7 +101,7 @@ func problems(err error) (list []string) {
 		return []string{err.Error()}
 	}
 	for _, p := range bad.Problems {
-		list = append(list, strings.TrimSpace(fmt.Sprintf("%s: %s: %s", p.Where(), p.Path, p.Text)))
+		list = append(list, p.Summary())
 	}
 	return list
 }

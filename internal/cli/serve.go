@@ -151,18 +151,13 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 
 // newTracer returns the exporter of spans, nil if tracing is not configured.
 func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Exporter, error) {
-	t := cfg.Tracing
-	if t == nil {
+	if cfg.Tracing == nil {
 		return nil, nil
 	}
-	headers := map[string]string{}
-	for _, h := range t.Headers {
-		headers[h.Name] = h.Value.Reveal()
-	}
-	return otlp.New(otlp.Config{
-		Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample, ServiceName: "weir", ServiceVersion: version,
-		OnError: func(err error) { log.Warn("spans could not be sent", "error", err) },
-	})
+	c := *cfg.Tracing
+	c.ServiceName, c.ServiceVersion = "weir", version
+	c.OnError = func(err error) { log.Warn("spans could not be sent", "error", err) }
+	return otlp.New(c)
 }
 
 // greet prints the addresses and example calls. Scripts may read the first line.

@@ -1,8 +1,23 @@
 package config
 
 import (
+	"errors"
+	"reflect"
 	"strings"
+
+	"github.com/weirlimit/weir/internal/fielderr"
 )
+
+// section is a part of the file that becomes settings of the daemon. The types of File's fields
+// implement it, so a new section is one line in File and a file of its own with
+//
+//   - a struct whose fields have comments and tags: yaml, default, example, and jsonschema with
+//     required, minimum and maximum, which the decoder checks, too;
+//   - check, which makes the types of the daemon of it, in c.out, and notes by c.wrong or
+//     c.invalid what is wrong. at is where the section is.
+//
+// The schema, Print, the environment and the tables of docs/config.md follow from the struct.
+type section interface{ check(c *checker, at path) }
 
 // checker looks at what the file says as a whole, and makes of it what the daemon takes.
 type checker struct {
@@ -11,64 +26,118 @@ type checker struct {
 	tree  *node
 	files *files
 	out   *Config
-
-	undecoded map[string]bool // paths of what has no value because that was wrong
 }
 
-// wrong notes a problem of the field at a path, unless it could not even be decoded.
-func (c *checker) wrong(at path, format string, args ...any) {
-	for i := range at {
-		if c.undecoded[at[:i+1].String()] {
-			return
+// all checks every section.
+func (c *checker) all() {
+	v := reflect.ValueOf(c.file).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		value := v.Field(f.index)
+		if value.Kind() != reflect.Pointer {
+			value = value.Addr()
+		}
+		if s, ok := value.Interface().(section); ok && !value.IsNil() {
+			s.check(c, path{}.key(f.name))
 		}
 	}
-	c.complain(c.at(at), at, format, args...)
+}
+
+// wrong notes a problem of the field at a path, unless its value is not known because of another
+// problem.
+func (c *checker) wrong(at path, format string, args ...any) {
+	if c.isKnown(at) && !c.incomplete[at.String()] { // of which has been said what is missing
+		c.complain(c.at(at), at, format, args...)
+	}
+}
+
+// isKnown says whether neither the value at a path nor one around it is missing or wrong.
+func (c *checker) isKnown(at path) bool {
+	for i := range at {
+		if c.unknown[at[:i+1].String()] {
+			return false
+		}
+	}
+	return true
+}
+
+// invalid notes the problems that a package has found in its configuration, which was made of
+// what is at a path. shape is the type that the path has in the file. The names of its fields, as
+// Go has them, are those of the package's.
+func (c *checker) invalid(err error, shape reflect.Type, at path) {
+	for _, e := range fielderr.Split(err) {
+		bad, ok := errors.AsType[*fielderr.Error](e)
+		if !ok {
+			c.wrong(at, "%v", e)
+			continue
+		}
+		where := at
+		for t, i := shape, 0; i < len(bad.Path); i++ {
+			for t != nil && t.Kind() == reflect.Pointer {
+				t = t.Elem()
+			}
+			where, t = where.into(bad.Path[i], t)
+		}
+		c.wrong(where, "%s", bad.Text())
+	}
+}
+
+// into returns the path that is one step below, and the type there, nil if it is not known.
+func (p path) into(s any, t reflect.Type) (path, reflect.Type) {
+	if i, ok := s.(int); ok {
+		return p.item(i), t.Elem()
+	}
+	name := s.(string)
+	switch {
+	case t == nil || t.Kind() == reflect.Slice:
+		return p.key(name), nil
+	case t.Kind() == reflect.Map:
+		return p.key(name), t.Elem()
+	}
+	f, ok := t.FieldByName(name)
+	if !ok {
+		return p, nil
+	}
+	return p.key(f.Tag.Get("yaml")), f.Type
 }
 
 // at returns where the value at a path is or, if it is not there, what is around it.
 func (c *checker) at(at path) place { return c.tree.find(at) }
 
-// failed says whether something at or below a path has a problem already.
+// failed says whether a value at or below a path has a problem already.
 func (c *checker) failed(at path) bool {
-	prefix := at.String()
 	for _, p := range c.problems {
-		rest, ok := strings.CutPrefix(p.Path, prefix)
-		if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+		if !p.partial && isBelow(p.Path, at) {
 			return true
 		}
 	}
 	return false
 }
 
-// keys returns the names of a mapping in the order in which they were written.
-func (c *checker) keys(name string) []string {
-	var list []string
-	if n := c.tree.child(name); n != nil {
-		for _, p := range n.pairs {
-			list = append(list, p.key)
+// isUnknown says whether a value at or below a path is not known.
+func (c *checker) isUnknown(at path) bool {
+	for p := range c.unknown {
+		if isBelow(p, at) {
+			return true
 		}
 	}
-	return list
+	return false
 }
 
-// noteUndecoded notes what the decoder has complained of.
-func (c *checker) noteUndecoded() {
-	c.undecoded = map[string]bool{}
-	for _, p := range c.problems {
-		c.undecoded[p.Path] = true
+func isBelow(p string, at path) bool {
+	rest, ok := strings.CutPrefix(p, at.String())
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// keys returns the names of a mapping in the order in which they were written.
+func (c *checker) keys(at ...string) (list []string) {
+	n := c.tree
+	for _, name := range at {
+		if n = n.child(name); n == nil {
+			return nil
+		}
 	}
-}
-
-// all checks every section.
-func (c *checker) all() {
-	c.noteUndecoded()
-	c.listeners()
-	c.clients()
-	c.operators()
-	c.store()
-	c.policies()
-	c.forwardAuth()
-	c.hosts()
-	c.tracing()
-	c.domains(c.file.Envoy, path{}.key("envoy"))
+	for _, p := range n.pairs {
+		list = append(list, p.key)
+	}
+	return list
 }

@@ -2,9 +2,11 @@ package config
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // Client is a program that may call the daemon. It authenticates by any of its tokens, so
@@ -142,16 +144,17 @@ func (c *checker) token(text Secret, file *Path, at path) []proof {
 	return []proof{{s, at.key("token")}}
 }
 
-// mayUse refuses patterns that fit no policy.
+// mayUse refuses patterns that fit no policy and no domain of Envoy.
 func (c *checker) mayUse(patterns []string, at path) {
-	names := c.keys("policies")
+	policies, names := c.keys("policies"), c.keys("policies")
+	for _, d := range c.file.Envoy {
+		names = append(names, (&server.EnvoyDomain{Name: d.Name}).Label())
+	}
 	for i, p := range patterns {
-		one := identity.ParseGrants([]string{p})
-		used := false
-		for _, name := range names {
-			used = used || one.MayPolicy(name)
-		}
-		if !used {
+		grant := identity.ParseGrants([]string{p})
+		fits := slices.ContainsFunc(policies, grant.MayPolicy) ||
+			slices.ContainsFunc(c.file.Envoy, func(d Domain) bool { return grant.MayDomain(d.Name) })
+		if !fits {
 			c.wrong(at.item(i), "%s", unknown("no policy is called that", p, names))
 		}
 	}

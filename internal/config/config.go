@@ -10,7 +10,9 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server"
 )
 
 // Config is a valid configuration: the file, the environment, flags and defaults together, in
@@ -23,7 +25,7 @@ type Config struct {
 	Store StoreSettings
 
 	// Tracing is what an exporter of spans is made from, nil for none.
-	Tracing *TracingSettings
+	Tracing *otlp.Config
 
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
@@ -31,7 +33,7 @@ type Config struct {
 	name      string // the file's, "" for none
 	tree      *node
 	settings  []Setting
-	policies  []ruleset.Policy
+	server    server.Config
 	clients   []identity.Client
 	operators []identity.Operator
 	loaded    contents
@@ -64,7 +66,7 @@ func Parse(name string, data []byte, environ []string, read FileReader, flags ..
 
 func parse(name string, data []byte, mode fs.FileMode, environ []string, read FileReader, flags []Flag) (*Config, error) {
 	content := plainText(data)
-	r := &report{text: newText(content)}
+	r := newReport(content)
 	loaded := contents{}
 	if name != "" {
 		loaded.note(name, data, nil)
@@ -72,6 +74,13 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	tree := parseYAML(orDefault(name), content, r)
 	if tree == nil {
 		return nil, r.err(loaded)
+	}
+	if tree.kind == null {
+		if name != "" { // it is being written, or all of it was commented out, tokens of clients included
+			r.complain(tree.at, nil, "there is nothing in the file but comments or spaces: write {} if everything shall have its default")
+			return nil, r.err(loaded)
+		}
+		tree.kind = mapping
 	}
 	o := &overlay{report: r, set: map[string]string{}}
 	variables, ours := o.variables(environ)
@@ -84,15 +93,20 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	}
 	out := &Config{name: name, tree: tree, loaded: loaded}
 	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
-	d.value(tree, reflect.ValueOf(&out.File).Elem(), nil)
-	out.settings = d.settings
-	c := &checker{report: r, file: &out.File, tree: tree, files: &files{report: r, read: read, loaded: loaded}, out: out}
-	c.all()
+	out.fill(d, read)
 	if err := r.err(loaded); err != nil {
 		return nil, err
 	}
 	out.Warnings = r.finish(r.warnings)
 	return out, nil
+}
+
+// fill makes everything else of the tree. What is wrong is in the decoder's report.
+func (c *Config) fill(d *decoder, read FileReader) {
+	d.value(c.tree, reflect.ValueOf(&c.File).Elem(), nil)
+	c.settings = d.settings
+	check := &checker{report: d.report, file: &c.File, tree: c.tree, files: &files{report: d.report, read: read, loaded: c.loaded}, out: c}
+	check.all()
 }
 
 func orDefault(name string) string {
@@ -114,13 +128,7 @@ func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
 func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
 
 // Policies returns the policies in the order of the file.
-func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.policies) }
+func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.server.Live.Policies) }
 
 // LogLevel returns the least level that is logged.
-func (c *Config) LogLevel() slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.File.Log.Level)); err != nil {
-		return slog.LevelInfo // there is no other: the file was checked
-	}
-	return level
-}
+func (c *Config) LogLevel() slog.Level { return c.File.Log.Level.Level }

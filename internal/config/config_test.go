@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +55,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "comments", "bom"} {
+	for _, name := range []string{"full", "empty", "bom"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder
@@ -161,7 +163,7 @@ func TestServer(t *testing.T) {
 	if len(live.Effective) != len(c.Settings()) || len(live.Effective) == 0 {
 		t.Error("the settings are not shown")
 	}
-	if c.Tracing.Endpoint.Reveal() != "https://user:CANARY@collector.example:4318/v1" || c.Tracing.Sample != 0.005 || len(c.Tracing.Headers) != 1 {
+	if c.Tracing.Endpoint != "https://user:CANARY@collector.example:4318/v1" || c.Tracing.Ratio != 0.005 || len(c.Tracing.Headers) != 1 {
 		t.Errorf("%+v", c.Tracing)
 	}
 }
@@ -223,22 +225,22 @@ func TestDefaultPolicy(t *testing.T) {
 
 // Every value that a field takes is one that the package behind it takes.
 func TestChoices(t *testing.T) {
-	for _, word := range Algorithm("").choices() {
+	for _, word := range (Algorithm{}).choices() {
 		if err := new(weir.Algorithm).UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, word := range OnError("").choices() {
+	for _, word := range (OnError{}).choices() {
 		if err := new(weir.OnError).UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, word := range Consistency("").choices() {
+	for _, word := range (Consistency{}).choices() {
 		if _, err := tiered.ParseMode(word); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, word := range Mode("").choices() {
+	for _, word := range (Mode{}).choices() {
 		var m ruleset.Mode
 		if err := m.UnmarshalText([]byte(word)); err != nil {
 			t.Error(err)
@@ -249,13 +251,13 @@ func TestChoices(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, word := range Legacy("").choices() {
+	for _, word := range (Legacy{}).choices() {
 		c, err := Parse("x", []byte("headers: {legacy: "+word+"}"), nil, nil)
 		if err != nil || c.Live().LegacyHeaders.String() != word {
 			t.Error(word, err)
 		}
 	}
-	for _, word := range LogLevel("").choices() {
+	for _, word := range (LogLevel{}).choices() {
 		c, err := Parse("x", []byte("log: {level: "+word+"}"), nil, nil)
 		if err != nil || !strings.EqualFold(c.LogLevel().String(), word) {
 			t.Error(word, err)
@@ -279,11 +281,11 @@ func TestFlags(t *testing.T) {
 	}
 	level := Flag{Name: "--log-level", Path: "log.level", Value: "warn"}
 	c, err = Parse("weir.yaml", []byte("log: {level: info}"), environ, nil, level)
-	if err != nil || c.File.Log.Level != "warn" {
+	if err != nil || c.File.Log.Level.Level != slog.LevelWarn {
 		t.Error(c, err)
 	}
 	flag.Value = "nowhere"
-	_, err = Parse("weir.yaml", nil, nil, nil, flag)
+	_, err = Parse("", nil, nil, nil, flag)
 	if err == nil || !strings.HasPrefix(err.Error(), "--http: listen.http.address: must be host:port") {
 		t.Error(err)
 	}
@@ -345,12 +347,12 @@ func TestListsFromEnvironment(t *testing.T) {
 	for i := range 10 {
 		environ = append(environ, fmt.Sprintf("WEIR__HOSTS__%d=h%d", i+1, i+1))
 	}
-	c, err := Parse("weir.yaml", nil, environ, nil)
+	c, err := Parse("", nil, environ, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"a", "h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "h9", "h10"}
-	if diff := cmp.Diff(want, c.File.Hosts); diff != "" {
+	if diff := cmp.Diff(want, []string(c.File.Hosts)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -435,6 +437,71 @@ func TestExposedFile(t *testing.T) {
 			if w.Path != "clients.a.token" || strings.Contains(w.Error(), "CANARY") {
 				t.Error(w)
 			}
+		}
+	}
+}
+
+// A client may be given domains of Envoy, by the names that the service asks for.
+func TestClientsOfEnvoy(t *testing.T) {
+	for pattern, fits := range map[string]bool{
+		"envoy.*": true, "envoy.edge": true, "envoy.e*": true, "api": true, "*": true,
+		"envoy.other": false, "edge": false, "envoy": false,
+	} {
+		_, err := Parse("weir.yaml", []byte(`
+clients: {a: {token: 0123456789-0123456789-0123456789, policies: ["`+pattern+`"]}}
+policies: {api: {limits: [{rate: 1, per: 1s}]}}
+envoy: [{domain: edge}, {domain: "with space"}]
+`), nil, nil)
+		if (err == nil) != fits {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+}
+
+// What is wrong in one place does not hide what is wrong beside it, and is not said twice.
+func TestAllProblems(t *testing.T) {
+	for text, want := range map[string][]string{
+		"policies: {api: {limits: [{rate: 0, per: 1s, brust: 5}]}}":                                                                              {"brust", "rate"},
+		"policies: {api: {limits: [{rate: 0, per: 1s}], colour: red}}":                                                                           {"rate", "colour"},
+		"policies: {api: {limits: [{rte: 5, per: 1s, by: 'a b'}]}}":                                                                              {"rte", "by"},
+		"policies: {api: {limits: [{rate: 5, pr: 1s, burst: 0}]}}":                                                                               {"pr", "burst"},
+		"policies: {api: {limits: [{rate: x, per: y, unit: 'a b', mode: z}]}}":                                                                   {"rate", "per", "unit", "mode"},
+		"policies: {api: {limits: [{rate: x, burst: 3, per: 1s, algorithm: fixed_window}]}}":                                                     {"rate"}, // burst must be the rate, which is not known
+		"policies: {api: {limits: [100/s, [], {name: a, rate: 1, per: 1s}]}}":                                                                    {"limits[0]", "limits[1]"},
+		"policies: {api: {limits: [{name: a}]}}":                                                                                                 {"limits[0]: has no rate", "limits[0]: has no period"},
+		"policies: {api: {limits: [{rate: 0, per: 1s}], overrides: {k: {limits: [{rate: -1, per: 1s}]}}}}":                                       {"limits[0].rate", "k.limits[0].rate"},
+		"policies: {api: {limits: [{rate: 1, per: day, algorithm: gcra}], overrides: {k: {limits: [{}]}}}}":                                      {"algorithm", "k.limits[0]: has no rate", "k.limits[0]: has no period"},
+		"policies: {api: {limits: [{rate: 1, per: day, algorithm: gcra}], overrides: {k: {limits: []}}}}":                                        {"algorithm", "overrides.k.limits"},
+		"clients: {a: {token: short, colour: red, policies: [defalt]}}":                                                                          {"token", "colour", "policies[0]"},
+		"clients: {a: {tokn: 0123456789012345678901234567890123}}":                                                                               {"tokn"},
+		"store: {redis: {addr: [x], timeout: 0s, prefix: 'a b'}}":                                                                                {"addr", "timeout", "prefix"},
+		"tracing: {endpint: 'http://h', headers: {host: x}}":                                                                                     {"endpint", "headers.host"},
+		"tracing: {headers: {host: x}}":                                                                                                          {"tracing: has no endpoint", "headers.host"},
+		"envoy: [{domain: d, descriptors: [{kee: a}, {key: b, rate_limit: {unit: sec, requests_per_unit: 1, name: n, replaces: [{name: n}]}}]}]": {"kee", "unit", "replaces[0]"},
+	} {
+		_, err := Parse("weir.yaml", []byte(text), nil, nil)
+		bad, _ := errors.AsType[*Error](err)
+		if bad == nil || len(bad.Problems) != len(want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+			continue
+		}
+		for _, part := range want {
+			if !slices.ContainsFunc(bad.Problems, func(p *Problem) bool { return strings.HasSuffix(p.Path, part) || strings.Contains(p.Summary(), part) }) {
+				t.Errorf("%s: %v, want %q in it", text, err, part)
+			}
+		}
+	}
+}
+
+// Each field of File is a section. The log's settings are used as they are.
+func TestSections(t *testing.T) {
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		typ := f.typ
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if _, ok := as[section](typ); ok == (f.name == "log") {
+			t.Errorf("%s: is a section: %v", f.name, ok)
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -19,6 +21,7 @@ type decoder struct {
 	environ  map[string]string
 	dir      string // what relative paths are relative to
 	exposed  bool   // the file is world-readable
+	bounds   bounds // of the field that is being decoded
 	settings []Setting
 }
 
@@ -27,6 +30,19 @@ type Setting struct {
 	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
 	Value  any    `json:"value"`  // a string, an int64 or a bool; secrets are "***"
 	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+}
+
+// reject notes a problem of a value, which is not known then.
+func (d *decoder) reject(n *node, at path, format string, args ...any) {
+	d.unknown[at.String()] = true
+	d.complain(n.at, at, format, args...)
+}
+
+// partly notes a problem of a mapping, whose other fields are known.
+func (d *decoder) partly(where place, at path, format string, args ...any) {
+	d.complain(where, at, format, args...)
+	d.problems[len(d.problems)-1].partial = true
+	d.incomplete[at.String()] = true
 }
 
 // value decodes n into v.
@@ -39,7 +55,11 @@ func (d *decoder) value(n *node, v reflect.Value, at path) {
 	case isLeaf(t):
 		d.leaf(n, v, at)
 	case n.kind == null: // a section of which all is commented out
-		d.empty(n, v, at)
+		n.kind = mapping
+		if t.Kind() == reflect.Slice {
+			n.kind = sequence
+		}
+		d.value(n, v, at)
 	case t.Kind() == reflect.Struct:
 		d.structure(n, v, at)
 	case t.Kind() == reflect.Map:
@@ -49,21 +69,19 @@ func (d *decoder) value(n *node, v reflect.Value, at path) {
 	}
 }
 
-func (d *decoder) empty(n *node, v reflect.Value, at path) {
-	if v.Kind() == reflect.Slice {
-		n.kind = sequence
-		return
-	}
-	n.kind = mapping
-	d.value(n, v, at)
-}
-
 // mistyped notes that n is not what it must be.
 func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
 	if mayHide(t) {
 		d.text.mask(n, isLeaf(t))
 	}
-	d.complain(n.at, at, "is %v: must be %s", n.kind, want)
+	wrap := "%s"
+	if t.Kind() == reflect.Slice {
+		t, wrap = t.Elem(), "[%s]"
+	}
+	if h, ok := as[hinted](t); ok && n.kind == scalar && h.hint(n.text) != "" {
+		want = fmt.Sprintf(wrap, h.hint(n.text))
+	}
+	d.reject(n, at, "is %v: must be %s", n.kind, want)
 }
 
 func (d *decoder) structure(n *node, v reflect.Value, at path) {
@@ -91,7 +109,13 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 // field decodes one field of the struct at n, or its default.
 func (d *decoder) field(n *node, f field, v reflect.Value, at path) {
 	child := n.child(f.name)
+	d.bounds = f.bounds
 	switch {
+	case child == nil && f.required:
+		if !d.unknown[at.String()] { // it is not even misspelt
+			d.partly(n.at, at[:len(at)-1], "has no %s: add one, such as %s: %s", f.name, f.name, f.example)
+			d.unknown[at.String()] = true
+		}
 	case child != nil && child.kind == null && v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		n.remove(f.name) // it is commented out
 	case child != nil:
@@ -124,15 +148,16 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 				where = at
 			}
 		}
-		d.complain(p.at, where, "%s", unknown("there is no such field", p.key, names))
+		d.partly(p.at, where, "%s", unknown("there is no such field", p.key, names))
+		if near := nearest(p.key, names); near != "" && n.child(near) == nil {
+			d.unknown[at.key(near).String()], d.incomplete[at.String()] = true, true
+		}
 		return true
 	})
 }
 
-// isHarmless says whether a path is among those that contain no secrets.
-func (p path) isHarmless() bool {
-	return len(p) > 0 && slices.Contains([]string{"policies", "envoy", "descriptors"}, p[0].key)
-}
+// isHarmless says whether no secret gets below a path, not even by a slip of an indent.
+func (p path) isHarmless() bool { return len(p) > 0 && (p[0].key == "policies" || p[0].key == "envoy") }
 
 // fieldName is what looks like the name of a field.
 var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
@@ -162,6 +187,7 @@ func (d *decoder) list(n *node, v reflect.Value, at path) {
 		d.mistyped(n, v.Type(), at, "a list, in [ ] or each after a -")
 		return
 	}
+	d.bounds = bounds{math.MinInt64, math.MaxInt64}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
 	for i, item := range n.items {
 		d.value(item, v.Index(i), at.item(i))
@@ -170,8 +196,14 @@ func (d *decoder) list(n *node, v reflect.Value, at path) {
 
 // leaf decodes a scalar and notes what it is.
 func (d *decoder) leaf(n *node, v reflect.Value, at path) {
-	if n.kind != scalar {
-		d.notScalar(n, v.Type(), at)
+	switch {
+	case n.kind == null && d.unknown[at.String()]:
+		return // of which the environment's problem tells
+	case n.kind == null:
+		d.reject(n, at, "has no value: give it one, or leave it out")
+		return
+	case n.kind != scalar:
+		d.mistyped(n, v.Type(), at, "a single value")
 		return
 	}
 	if !d.substitute(n, v, at) {
@@ -179,25 +211,25 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 	}
 	hidden := d.hide(n, v, at)
 	if err := d.set(n, v); err != nil {
-		if hidden {
-			d.complain(n.at, at, "%v", err)
-		} else {
-			d.complain(n.at, at, "%q %v", shorten(n.text), err)
+		text := err.Error()
+		if h, ok := v.Addr().Interface().(hinted); ok && h.hint(n.text) != "" {
+			text = h.hint(n.text)
 		}
+		if !hidden {
+			text = quoted(n) + " " + text
+		}
+		d.reject(n, at, "%s", text)
 		return
 	}
 	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
 }
 
-func (d *decoder) notScalar(n *node, t reflect.Type, at path) {
-	if n.kind == null {
-		d.complain(n.at, at, "has no value: give it one, or leave it out")
-		return
+// quoted returns a text as messages have it: numbers without quotes, unless the file has them.
+func quoted(n *node) string {
+	if isDigits(strings.TrimPrefix(n.text, "-")) && !n.quoted {
+		return shorten(n.text)
 	}
-	if mayHide(t) {
-		d.text.mask(n, true)
-	}
-	d.complain(n.at, at, "is %v: must be a single value", n.kind)
+	return strconv.Quote(shorten(n.text))
 }
 
 // hide masks a secret. One that is masked already is not from here, but from a variable.
@@ -239,12 +271,11 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 		}
 		return t.set(n.text)
 	}
-	if e, ok := v.Interface().(enum); ok {
-		if !slices.Contains(e.choices(), n.text) {
-			return fmt.Errorf("must be %s", either(e.choices()))
-		}
-		v.SetString(n.text)
-		return nil
+	if e, ok := v.Interface().(enum); ok && !slices.Contains(e.choices(), n.text) {
+		return fmt.Errorf("must be %s", either(e.choices()))
+	}
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(n.text))
 	}
 	switch {
 	case v.Kind() == reflect.String:
@@ -252,28 +283,21 @@ func (d *decoder) set(n *node, v reflect.Value) error {
 		return nil
 	case n.quoted:
 		return fmt.Errorf("is in quotes: leave them out")
+	case v.Kind() == reflect.Bool && n.text != "true" && n.text != "false":
+		return fmt.Errorf("must be true or false")
 	case v.Kind() == reflect.Bool:
-		b, err := parseBool(n.text)
-		v.SetBool(b)
-		return err
-	case v.CanUint():
-		i, err := parseInt(n.text, 0, 1<<v.Type().Bits()-1)
+		v.SetBool(n.text == "true")
+		return nil
+	}
+	bits := v.Type().Bits()
+	if v.CanUint() {
+		i, err := parseInt(n.text, max(0, d.bounds.least), min(1<<bits-1, d.bounds.most))
 		v.SetUint(uint64(i)) //nolint:gosec // it is not negative
 		return err
 	}
-	i, err := parseInt(n.text, -1<<(v.Type().Bits()-1), 1<<(v.Type().Bits()-1)-1)
+	i, err := parseInt(n.text, max(-1<<(bits-1), d.bounds.least), min(1<<(bits-1)-1, d.bounds.most))
 	v.SetInt(i)
 	return err
-}
-
-func parseBool(text string) (bool, error) {
-	switch text {
-	case "true":
-		return true, nil
-	case "false":
-		return false, nil
-	}
-	return false, fmt.Errorf("must be true or false")
 }
 
 // parseInt takes whole numbers in digits only: no 1e6, no 0x10, no 010.
@@ -284,6 +308,9 @@ func parseInt(text string, least, most int64) (int64, error) {
 		return i, nil
 	case err == nil && strconv.FormatInt(i, 10) != text, !isDigits(strings.TrimPrefix(text, "-")):
 		return 0, fmt.Errorf("must be a whole number in digits, such as 1000")
+	}
+	if most == math.MaxInt64 && i < least {
+		return 0, fmt.Errorf("must be at least %d; leave it out for the default", least)
 	}
 	return 0, fmt.Errorf("must be between %d and %d", least, most)
 }

@@ -15,9 +15,7 @@ import (
 // and the documentation are made from it.
 type fieldDoc struct {
 	field
-	comment  string // one line; the name is the file's
-	example  string
-	required bool
+	comment string // one line; the name is the file's
 }
 
 // structDoc is a struct.
@@ -50,10 +48,7 @@ func describe(t *testing.T) []structDoc {
 			if !ok {
 				t.Errorf("%v.%s: the comment must begin with the name", typ, goField.Name)
 			}
-			s.fields = append(s.fields, fieldDoc{
-				field: f, comment: f.name + " " + rest, example: goField.Tag.Get("example"),
-				required: strings.Contains(goField.Tag.Get("jsonschema"), "required"),
-			})
+			s.fields = append(s.fields, fieldDoc{field: f, comment: f.name + " " + rest})
 		}
 		list = append(list, s)
 		for _, f := range s.fields {

@@ -20,6 +20,10 @@
 // found later, by package ruleset for example, is mapped to its line by its path. The last
 // step checks the fields against each other and makes the types of other packages.
 //
+// Each field of File is a section with a file of its own here, for example tracing.go: a struct, and
+// check, which makes the daemon's types of it. A package that finds something wrong with its
+// configuration says by fielderr.Error in which field, and the checker finds the line.
+//
 // The structs are the only description of the file. The schema for editors and
 // docs/config.md are made from them and their comments, and tests fail when they differ.
 //

@@ -37,6 +37,8 @@ type assignment struct {
 	value  string
 }
 
+func (a *assignment) place() place { return place{source: a.source} }
+
 // overlay puts assignments into a tree.
 type overlay struct {
 	*report
@@ -82,142 +84,131 @@ func flagAssignments(flags []Flag) []assignment {
 
 // apply puts an assignment into the tree.
 func (o *overlay) apply(tree *node, a assignment) {
-	at := place{source: a.source}
 	if slices.Contains(a.parts, "") {
-		o.complain(at, nil, "must be %s and the steps of a field's path with %s between them, such as WEIR__STORE__KIND", prefix, separator)
+		o.complain(a.place(), nil, "must be %s and the steps of a field's path with %s between them, such as WEIR__STORE__KIND", prefix, separator)
 		return
 	}
-	o.put(tree, reflect.TypeFor[File](), a, a.parts, nil)
+	to := target{node: &tree, typ: reflect.TypeFor[File]()}
+	for i := 0; i < len(a.parts); i++ {
+		if !o.step(&to, a, i) {
+			return
+		}
+		if short, ok := as[shorthand](to.typ); ok && i == len(a.parts)-1 && !isMapping(a) {
+			a.parts = append(slices.Clone(a.parts), short.shorthand()) // the fields beside it stay
+		}
+	}
+	if n := o.value(to.typ, a, to.at); n != nil {
+		*to.node = n
+	} else {
+		o.unknown[to.at.String()] = true
+	}
 }
 
-// put sets the value that the remaining parts name below n, and returns what is there
-// then. It returns nil if that cannot be.
-func (o *overlay) put(n *node, t reflect.Type, a assignment, parts []string, at path) *node {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// target is where an assignment goes: a place in the tree, and the type that belongs there.
+type target struct {
+	node **node
+	typ  reflect.Type
+	at   path
+}
+
+// step moves the target to what part i of the assignment names below it, and adds that to the
+// tree. It returns false if there is no such thing.
+func (o *overlay) step(to *target, a assignment, i int) bool {
+	step := a.parts[i]
+	if isLeaf(to.typ) {
+		o.complain(a.place(), to.at, "is a single value, so nothing can be below it")
+		return false
 	}
-	if len(parts) == 0 {
-		short, ok := as[shorthand](t)
-		if !ok || isMapping(a) {
-			return o.value(t, a, at)
-		}
-		parts = []string{short.shorthand()} // the fields beside it stay
-	}
-	if isLeaf(t) {
-		o.complain(place{source: a.source}, at, "is a single value, so nothing can be below it")
-		return nil
-	}
-	n = container(n, t, a)
-	switch t.Kind() {
+	n, key := container(*to.node, to.typ, a), ""
+	*to.node = n
+	switch to.typ.Kind() {
 	case reflect.Slice:
-		return o.item(n, t, a, parts, at)
+		return o.item(to, a, step)
 	case reflect.Map:
-		return o.entry(n, t, a, parts, at)
+		var found []string
+		for _, p := range n.pairs {
+			if envName(p.key) == envName(step) {
+				found = append(found, p.key)
+			}
+		}
+		if len(found) > 1 {
+			o.complain(a.place(), to.at, "could be any of %s: set it in the file", strings.Join(found, ", "))
+			return false
+		}
+		key, to.typ = strings.Join(append(found, strings.ToLower(step))[:1], ""), to.typ.Elem()
+	default:
+		f := slices.IndexFunc(fieldsOf(to.typ), func(f field) bool { return strings.EqualFold(f.name, step) })
+		if f < 0 {
+			o.complain(a.place(), to.at.key(strings.ToLower(step)), "%s", o.unknownVariable(a, i, namesOf(to.typ)))
+			return false
+		}
+		key, to.typ = fieldsOf(to.typ)[f].name, fieldsOf(to.typ)[f].typ
 	}
-	names := namesOf(t)
-	i := slices.IndexFunc(names, func(name string) bool { return strings.EqualFold(name, parts[0]) })
-	if i < 0 {
-		o.complain(place{source: a.source}, at.key(strings.ToLower(parts[0])), "%s", o.unknownVariable(a, parts, names))
-		return nil
+	if n.kind != mapping {
+		return false // of which the decoder tells
 	}
-	return o.into(n, names[i], fieldsOf(t)[i].typ, a, parts, at)
+	if n.child(key) == nil {
+		n.put(key, &node{at: a.place()})
+	}
+	to.node, to.at = &n.pairs[n.index(key)].value, to.at.key(key)
+	to.pointee()
+	return true
+}
+
+// item moves the target to a place in a list.
+func (o *overlay) item(to *target, a assignment, step string) bool {
+	n := *to.node
+	if n.kind != sequence {
+		return false // of which the decoder tells
+	}
+	i, err := strconv.Atoi(step)
+	if err != nil || i < 0 || i > len(n.items) || strconv.Itoa(i) != step {
+		o.complain(a.place(), to.at, "is a list of %d: %q must be a number from 0 to %d", len(n.items), shorten(step), len(n.items))
+		return false
+	}
+	if i == len(n.items) {
+		n.items = append(n.items, &node{at: a.place()})
+	}
+	to.node, to.typ, to.at = &n.items[i], to.typ.Elem(), to.at.item(i)
+	to.pointee()
+	return true
+}
+
+func (to *target) pointee() {
+	if to.typ.Kind() == reflect.Pointer {
+		to.typ = to.typ.Elem()
+	}
 }
 
 // isMapping says whether what is assigned is a whole mapping, or wants to be one. An
 // address such as [::1]:8080 is no YAML at all.
 func isMapping(a assignment) bool {
-	n := parseYAML(a.source, a.value, &report{text: newText(a.value)})
+	n := parseYAML(a.source, a.value, newReport(a.value))
 	return n != nil && n.kind == mapping || strings.HasPrefix(strings.TrimSpace(a.value), "{")
 }
 
-// unknownVariable names the variable that was meant.
-func (o *overlay) unknownVariable(a assignment, parts, names []string) string {
-	near := nearest(parts[0], names)
+// unknownVariable names the variable that was meant by part i.
+func (o *overlay) unknownVariable(a assignment, i int, names []string) string {
+	near := nearest(a.parts[i], names)
 	if near == "" || !strings.HasPrefix(a.source, prefix) {
-		return unknown("there is no such field", parts[0], names)
+		return unknown("there is no such field", a.parts[i], names)
 	}
 	meant := slices.Clone(a.parts)
-	meant[len(meant)-len(parts)] = envName(near)
+	meant[i] = envName(near)
 	return "there is no such field: did you mean " + prefix + strings.Join(meant, separator) + "?"
 }
 
 // container returns n, or something new if it cannot have something in it.
 func container(n *node, t reflect.Type, a assignment) *node {
-	at := place{source: a.source}
-	if t.Kind() == reflect.Slice {
-		if n == nil || n.kind == null {
-			return &node{kind: sequence, at: at}
-		}
-		return n
-	}
-	if short, ok := as[shorthand](t); ok && n != nil && n.kind == scalar {
-		long := *n
-		*n = *newMapping(n.at)
-		n.put(short.shorthand(), &long)
-	}
-	if n == nil || n.kind == null {
-		return newMapping(at)
-	}
-	return n
-}
-
-// into puts what the parts after the first say below a key.
-func (o *overlay) into(n *node, key string, t reflect.Type, a assignment, parts []string, at path) *node {
-	if n.kind != mapping {
-		return nil // of which the decoder tells
-	}
-	value := o.put(n.child(key), t, a, parts[1:], at.key(key))
-	if value == nil {
-		return nil
-	}
-	if i := n.index(key); i >= 0 {
-		n.pairs[i].value = value
-	} else {
-		n.put(key, value)
-	}
-	return n
-}
-
-// entry finds the key of a mapping that a part means.
-func (o *overlay) entry(n *node, t reflect.Type, a assignment, parts []string, at path) *node {
-	key, found := strings.ToLower(parts[0]), []string(nil)
-	for _, p := range n.pairs {
-		if envName(p.key) == envName(parts[0]) {
-			found = append(found, p.key)
-		}
-	}
-	switch {
-	case len(found) > 1:
-		o.complain(place{source: a.source}, at, "could be any of %s: set it in the file", strings.Join(found, ", "))
-		return nil
-	case len(found) == 1:
-		key = found[0]
-	}
-	return o.into(n, key, t.Elem(), a, parts, at)
-}
-
-// item finds the place in a list that a part means.
-func (o *overlay) item(n *node, t reflect.Type, a assignment, parts []string, at path) *node {
-	if n.kind != sequence {
-		return nil // of which the decoder tells
-	}
-	i, err := strconv.Atoi(parts[0])
-	if err != nil || i < 0 || i > len(n.items) || strconv.Itoa(i) != parts[0] {
-		o.complain(place{source: a.source}, at, "is a list of %d: %q must be a number from 0 to %d", len(n.items), shorten(parts[0]), len(n.items))
-		return nil
-	}
-	var old *node
-	if i < len(n.items) {
-		old = n.items[i]
-	}
-	value := o.put(old, t.Elem(), a, parts[1:], at.item(i))
-	switch {
-	case value == nil:
-		return nil
-	case i == len(n.items):
-		n.items = append(n.items, value)
-	default:
-		n.items[i] = value
+	switch short, ok := as[shorthand](t); {
+	case n.kind == null && t.Kind() == reflect.Slice:
+		return &node{kind: sequence, at: a.place()}
+	case n.kind == null:
+		return newMapping(a.place())
+	case ok && n.kind == scalar:
+		long := newMapping(n.at)
+		long.put(short.shorthand(), n)
+		return long
 	}
 	return n
 }
@@ -225,7 +216,7 @@ func (o *overlay) item(n *node, t reflect.Type, a assignment, parts []string, at
 // value makes a node of what is assigned. A single value is taken as it is; for mappings
 // and lists it is YAML.
 func (o *overlay) value(t reflect.Type, a assignment, at path) *node {
-	from := place{source: a.source}
+	from := a.place()
 	if other := o.set[at.String()]; other != "" {
 		o.complain(from, at, "%s sets it, too", other)
 		return nil
@@ -238,7 +229,7 @@ func (o *overlay) value(t reflect.Type, a assignment, at path) *node {
 	if isLeaf(t) {
 		return newScalar(a.value, from)
 	}
-	own := &report{text: newText(a.value)}
+	own := newReport(a.value)
 	n := parseYAML(a.source, a.value, own)
 	for _, p := range own.problems {
 		o.complain(from, at, "%s", p.Text)

@@ -39,6 +39,9 @@ policies:
 	// weir.yaml:2:15: store.kind: "redsi" must be memory or redis
 	//    2 | store: {kind: redsi}
 	//      |               ^
+	// weir.yaml:5:21: policies.api.limits[0].rate: 0 must be between 1 and 9007199254740991; leave the limit out for no limit
+	//    5 |     limits: [{rate: 0, per: 1s}, {name: daily, rate: 5, per: day, brust: 9}]
+	//      |                     ^
 	// weir.yaml:5:67: policies.api.limits[1].brust: there is no such field: did you mean burst?
 	//    5 |     limits: [{rate: 0, per: 1s}, {name: daily, rate: 5, per: day, brust: 9}]
 	//      |                                                                   ^
@@ -126,5 +129,6 @@ descriptors:
 	//         rate_limit:
 	//           unit: minute
 	//           requests_per_unit: 10
+	//     compat: envoy
 	// edge.yaml:6: descriptors[0].detailed_metric: left out: metrics here have no series per value
 }

@@ -1,5 +1,13 @@
 package config
 
+import (
+	"log/slog"
+	"net"
+	"strings"
+
+	"github.com/weirlimit/weir/weirhttp"
+)
+
 // File is what a configuration file may have. Every section may be left out.
 type File struct {
 	// Listen is where the daemon listens.
@@ -11,7 +19,7 @@ type File struct {
 
 	// Clients are the programs that may call the daemon, by name. If there are any, all
 	// other callers are refused.
-	Clients map[string]Client `yaml:"clients"`
+	Clients Clients `yaml:"clients"`
 
 	// Admin is who may administer the daemon.
 	Admin Admin `yaml:"admin"`
@@ -21,7 +29,7 @@ type File struct {
 
 	// Policies are what callers refer to, by name: 1 to 64 letters, digits or -_. each.
 	// If there are none, there is one called default: 100 per second, for each key.
-	Policies map[string]Policy `yaml:"policies"`
+	Policies Policies `yaml:"policies"`
 
 	// ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
 	ForwardAuth ForwardAuth `yaml:"forward_auth"`
@@ -31,7 +39,7 @@ type File struct {
 
 	// Hosts are names by which browsers may call the daemon, besides localhost and IP
 	// addresses, for example weir.example.com.
-	Hosts []string `yaml:"hosts" example:"[weir.example.com]"`
+	Hosts Hosts `yaml:"hosts" example:"[weir.example.com]"`
 
 	// Log is what is logged, and how.
 	Log Log `yaml:"log"`
@@ -41,13 +49,44 @@ type File struct {
 
 	// Envoy are the domains of the Envoy rate limit service, in the form that
 	// envoyproxy/ratelimit has. The service is on listen.grpc.
-	Envoy []Domain `yaml:"envoy"`
+	Envoy Domains `yaml:"envoy"`
 }
 
 // Auth is who may call if no clients are known.
 type Auth string
 
 func (Auth) choices() []string { return []string{"none"} }
+
+func (a *Auth) check(c *checker, _ path) { c.out.server.Live.Open = *a == "none" }
+
+// Clients are programs by name.
+type Clients map[string]Client
+
+func (*Clients) check(c *checker, _ path) {
+	c.clients()
+	c.out.server.Live.Clients = c.out.clients
+}
+
+func (*Admin) check(c *checker, _ path) {
+	c.operators()
+	c.out.server.Live.Operators = c.out.operators
+}
+
+// Hosts are names of hosts.
+type Hosts []string
+
+func (h *Hosts) check(c *checker, at path) {
+	for i, name := range *h {
+		host, _, err := net.SplitHostPort(name)
+		switch {
+		case err == nil && host != "" && !strings.ContainsAny(name, "/@"):
+			c.wrong(at.item(i), "%q has a port: write %s", name, host)
+		case name == "" || len(name) > 253 || strings.ContainsAny(name, "/:*@ \t\n") || strings.ContainsRune(name, 0):
+			c.wrong(at.item(i), "%q must be the name of a host, such as weir.example.com", shorten(name))
+		}
+	}
+	c.out.server.Live.Hosts = *h
+}
 
 // Headers configures the headers of responses.
 type Headers struct {
@@ -56,8 +95,10 @@ type Headers struct {
 	Legacy Legacy `yaml:"legacy" default:"off" example:"github"`
 }
 
+func (h *Headers) check(c *checker, _ path) { c.out.server.Live.LegacyHeaders = h.Legacy.Legacy }
+
 // Legacy is a style of X-RateLimit headers.
-type Legacy string
+type Legacy struct{ weirhttp.Legacy }
 
 func (Legacy) choices() []string { return []string{"off", "github", "delta"} }
 
@@ -76,7 +117,7 @@ type LogFormat string
 func (LogFormat) choices() []string { return []string{"text", "json"} }
 
 // LogLevel is how important a message must be.
-type LogLevel string
+type LogLevel struct{ slog.Level }
 
 func (LogLevel) choices() []string { return []string{"debug", "info", "warn", "error"} }
 
@@ -85,16 +126,7 @@ func (*File) prepare(n *node) {
 	if p := n.child("policies"); p != nil && (p.kind != mapping || len(p.pairs) > 0) && p.kind != null {
 		return
 	}
-	by := place{source: fromDefault}
-	limit := newMapping(by)
-	limit.put("rate", newScalar("100", by))
-	limit.put("per", newScalar("1s", by))
-	limit.put("burst", newScalar("100", by))
-	policy := newMapping(by)
-	policy.put("limits", &node{kind: sequence, items: []*node{limit}, at: by})
-	list := newMapping(by)
-	list.put(defaultPolicy, policy)
+	list := parseYAML(fromDefault, "default: {limits: [{rate: 100, per: 1s, burst: 100}]}", newReport(""))
+	list.comeFrom(place{source: fromDefault})
 	n.put("policies", list)
 }
-
-const defaultPolicy = "default"

@@ -21,7 +21,7 @@ type ForwardAuth struct {
 	Key ForwardKey `yaml:"key"`
 
 	// IPv6Prefix is how many bits of an IPv6 address identify a client, 48 to 128.
-	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" example:"56"`
+	IPv6Prefix int `yaml:"ipv6_prefix" default:"64" example:"56" jsonschema:"minimum=48,maximum=128"`
 }
 
 // AddressHeader is a header with the addresses of clients.
@@ -62,16 +62,22 @@ func (p *Proxy) set(text string) (err error) {
 
 func (*Proxy) pattern() (string, string) { return `^(unix|[0-9A-Fa-f:.]+/[0-9]{1,3})$`, "10.0.0.0/8" }
 
-func (c *checker) forwardAuth() {
-	f, at := &c.file.ForwardAuth, path{}.key("forward_auth")
-	if f.IPv6Prefix < 48 || f.IPv6Prefix > 128 {
-		c.wrong(at.key("ipv6_prefix"), "%d must be between 48 and 128", f.IPv6Prefix)
+func (f *ForwardAuth) check(c *checker, at path) {
+	at = at.key("key").key("header")
+	switch {
+	case !isHeader(f.Key.Header):
+		c.wrong(at, "%q is no name of a header", f.Key.Header)
+	case f.Key.Header != "" && len(f.TrustedProxies) == 0:
+		c.wrong(at, "is believed from trusted_proxies only, and there are none")
 	}
-	if !isHeader(f.Key.Header) {
-		c.wrong(at.key("key").key("header"), "%q is no name of a header", f.Key.Header)
-	}
-	if f.Key.Header != "" && len(f.TrustedProxies) == 0 {
-		c.wrong(at.key("key").key("header"), "is believed from trusted_proxies only, and there are none")
+	out := &c.out.server.Live.ForwardAuth
+	out.AddressHeader, out.KeyHeader, out.IPv6Prefix = string(f.AddressHeader), f.Key.Header, f.IPv6Prefix
+	for _, p := range f.TrustedProxies {
+		if p.Unix {
+			out.TrustUnix = true
+		} else {
+			out.Trusted = append(out.Trusted, p.Prefix)
+		}
 	}
 }
 

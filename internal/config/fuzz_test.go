@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\nin what was printed:\n%s", err, text)
 		}
-		if !reflect.DeepEqual(c.policies, again.policies) || !reflect.DeepEqual(c.clients, again.clients) || !reflect.DeepEqual(c.operators, again.operators) {
+		if !reflect.DeepEqual(c.Policies(), again.Policies()) || !reflect.DeepEqual(c.clients, again.clients) || !reflect.DeepEqual(c.operators, again.operators) {
 			t.Fatalf("differs from what was printed:\n%s", text)
 		}
 		if second := again.revealed(t); !bytes.Equal(text, second) {
@@ -123,7 +123,7 @@ func FuzzYAML(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		r := &report{text: newText(text)}
+		r := newReport(text)
 		n := parseYAML("weir.yaml", text, r)
 		if n == nil && len(r.problems) == 0 {
 			t.Fatal("there is neither a tree nor a problem")

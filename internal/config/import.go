@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -24,43 +23,37 @@ func (n Note) String() string { return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Li
 // note; those that ratelimit does not have, either, are problems.
 func ImportEnvoy(name string, data []byte) ([]byte, []Note, error) {
 	content := plainText(data)
-	r := &report{text: newText(content)}
+	r := newReport(content)
 	tree := parseYAML(name, content, r)
 	if tree == nil {
 		return nil, nil, r.err(nil)
 	}
-	in := &envoyImport{name: name}
+	in := &envoyImport{report: r, name: name}
 	in.descriptors(tree.child("descriptors"), path{}.key("descriptors"))
-	var domain Domain
-	d := &decoder{report: r}
-	d.value(tree, reflect.ValueOf(&domain).Elem(), nil)
-	c := &checker{report: r, tree: tree}
-	c.noteUndecoded()
-	c.domain(&domain, nil)
+	if tree.kind == mapping && tree.child("compat") == nil {
+		tree.put("compat", newScalar("envoy", place{source: fromDefault}))
+	}
+	root := newMapping(tree.at)
+	root.put("envoy", &node{kind: sequence, items: []*node{tree}, at: tree.at})
+	out := &Config{tree: root, loaded: contents{}}
+	out.fill(&decoder{report: r}, readFile)
+	for _, p := range r.problems {
+		p.Path = strings.TrimPrefix(strings.TrimPrefix(p.Path, "envoy[0]"), ".") // as it is in that file
+	}
 	if err := r.err(nil); err != nil {
 		return nil, nil, err
 	}
-	out := in.print(tree)
-	if _, err := Parse("weir.yaml", out, nil, nil); err != nil {
-		return nil, nil, fmt.Errorf("config: what was imported from %s is not right: %w", name, err)
-	}
-	return out, in.notes, nil
-}
-
-// print returns a file with the domain in it.
-func (in *envoyImport) print(domain *node) []byte {
-	root := newMapping(domain.at)
-	root.put("envoy", &node{kind: sequence, items: []*node{domain}})
-	p := &printer{}
-	p.mapping(root, "")
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Imported from %s.\n", strings.Map(oneColumn, in.name))
+	fmt.Fprintf(&b, "# Imported from %s.\n", strings.Map(oneColumn, name))
+	p := &printer{}
+	p.value(root.child("envoy"), "envoy:", "  ")
 	_ = p.write(&b) // a Buffer takes everything
-	return b.Bytes()
+	return b.Bytes(), in.notes, nil
 }
 
 // envoyImport takes out of a tree what only ratelimit knows.
 type envoyImport struct {
+	*report
 	name  string
 	notes []Note
 }
@@ -73,7 +66,7 @@ func (in *envoyImport) note(at place, where path, text string) {
 var withoutMeaning = map[string]string{
 	"detailed_metric": "left out: metrics here have no series per value",
 	"value_to_metric": "left out: metrics here have no series per value",
-	"share_threshold": "left out: values that the pattern fits are counted each for itself",
+	"metadata":        "left out: responses here have no metadata",
 }
 
 func (in *envoyImport) descriptors(list *node, at path) {
@@ -83,8 +76,12 @@ func (in *envoyImport) descriptors(list *node, at path) {
 	for i, d := range list.items {
 		where := at.item(i)
 		d.pairs = slices.DeleteFunc(d.pairs, func(p pair) bool { return in.isWithoutMeaning(p, where) })
-		truth(d.child("shadow_mode"))
-		truth(d.child("quota_mode"))
+		for _, name := range []string{"shadow_mode", "quota_mode", "share_threshold"} {
+			truth(d.child(name))
+		}
+		if key := d.child("key"); key != nil && strings.Contains(key.text, "*") {
+			in.complain(key.at, where.key("key"), "a * in a key is not a pattern here, only one in a value: list the keys")
+		}
 		in.limit(d.child("rate_limit"), where.key("rate_limit"))
 		in.descriptors(d.child("descriptors"), where.key("descriptors"))
 	}

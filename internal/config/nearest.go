@@ -34,25 +34,24 @@ func distance(a, b string) int {
 	if len(a) > most || len(b) > most {
 		return most
 	}
-	rows := [3][most + 1]int{} // of the last two letters of a, and of this one
-	for j := range len(b) + 1 {
-		rows[1][j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		rows[2][0] = i
-		for j := 1; j <= len(b); j++ {
-			change := rows[1][j-1]
+	var d [most + 1][most + 1]int // of the beginnings of a and b with so many letters
+	for i := range len(a) + 1 {
+		for j := range len(b) + 1 {
+			if i == 0 || j == 0 {
+				d[i][j] = i + j
+				continue
+			}
+			change := d[i-1][j-1]
 			if a[i-1] != b[j-1] {
 				change++
 			}
-			rows[2][j] = min(rows[1][j]+1, rows[2][j-1]+1, change)
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, change)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				rows[2][j] = min(rows[2][j], rows[0][j-2]+1)
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
 			}
 		}
-		rows[0], rows[1] = rows[1], rows[2]
 	}
-	return rows[1][len(b)]
+	return d[len(a)][len(b)]
 }
 
 // either lists choices: "a, b or c".

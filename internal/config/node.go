@@ -141,16 +141,6 @@ func (n *node) find(p path) place {
 	return n.at
 }
 
-// textAt returns the text of the path's value, "" if it is none.
-func (n *node) textAt(p path) string {
-	for _, s := range p {
-		if n = n.step(s); n == nil {
-			return ""
-		}
-	}
-	return n.text
-}
-
 // step returns what is one step below n, or nil.
 func (n *node) step(s step) *node {
 	switch {

@@ -36,7 +36,7 @@ type reader struct {
 	name string
 }
 
-// parseYAML returns the tree of a file, or an empty mapping if there is nothing in it. It
+// parseYAML returns the tree of a file, which is of kind null if there is nothing in it. It
 // returns nil if it cannot be read; the report tells why.
 func parseYAML(name, data string, r *report) *node {
 	in := &reader{report: r, name: name}
@@ -55,10 +55,10 @@ func (in *reader) read(data string, top place) *node {
 		in.complain(in.invalidAt(data), nil, "is not UTF-8: save the file in that encoding")
 		return nil
 	}
-	tokens := lexer.Tokenize(data)
+	tokens := joinColons(lexer.Tokenize(data))
 	for _, t := range tokens {
 		if t.Type == token.CommentType { // in which a secret may have been left
-			in.text.masks = append(in.text.masks, in.place(t))
+			in.text.comments[t.Position.Line] = t.Position.Column
 		}
 	}
 	if !in.isModest(tokens) {
@@ -70,6 +70,46 @@ func (in *reader) read(data string, top place) *node {
 		return nil
 	}
 	return in.document(file, top)
+}
+
+// joinColons puts together the texts with a colon in them, such as 127.0.0.1:6379, that the
+// lexer takes apart in a list inside a { }: there it sees a mapping without a space after its colon.
+func joinColons(tokens token.Tokens) token.Tokens {
+	var out token.Tokens
+	var open []token.Type // the brackets around a token
+	for i := 0; i < len(tokens); i++ {
+		t := tokens[i]
+		switch t.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			open = append(open, t.Type)
+		case token.MappingEndType, token.SequenceEndType:
+			open = open[:max(0, len(open)-1)]
+		case token.MappingValueType:
+			if len(open) < 2 || open[len(open)-1] != token.SequenceStartType || i+1 == len(tokens) || !follows(t, tokens[i+1]) {
+				break
+			}
+			last := out[len(out)-1]
+			switch {
+			case follows(last, t):
+				out = out[:len(out)-1]
+				t = token.String(last.Value+":"+tokens[i+1].Value, last.Origin+":"+tokens[i+1].Origin, last.Position)
+				i++
+			case last.Type == token.SequenceStartType || last.Type == token.CollectEntryType:
+				t = token.String(":"+tokens[i+1].Value, t.Origin+tokens[i+1].Origin, t.Position)
+				i++
+			}
+		}
+		out.Add(t)
+	}
+	return out
+}
+
+// follows says whether b begins where a ends, and neither is in quotes or a bracket.
+func follows(a, b *token.Token) bool {
+	isText := func(t *token.Token) bool {
+		return t.CharacterType == token.CharacterTypeMiscellaneous || t.Type == token.MappingValueType
+	}
+	return isText(a) && isText(b) && a.Position.Line == b.Position.Line && a.Position.Column+utf8.RuneCountInString(a.Value) == b.Position.Column
 }
 
 // document returns the tree of the only document.
@@ -86,16 +126,9 @@ func (in *reader) document(file *ast.File, top place) *node {
 		}
 	}
 	if body == nil {
-		return newMapping(top)
+		return &node{at: top}
 	}
-	n := in.node(body, nil)
-	switch {
-	case n == nil:
-		return nil
-	case n.kind == null:
-		return newMapping(top)
-	}
-	return n
+	return in.node(body, nil)
 }
 
 // firstToken returns where a node begins; the parser says of a mapping where its first
@@ -114,19 +147,17 @@ func firstToken(n ast.Node) *token.Token {
 
 // invalidAt returns where a text stops being UTF-8.
 func (in *reader) invalidAt(data string) place {
-	line, column := 1, 1
-	for i, c := range data {
-		if c == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(data[i:]); size == 1 {
-				break
-			}
+	valid := 0
+	for {
+		r, size := utf8.DecodeRuneInString(data[valid:])
+		if r == utf8.RuneError && size <= 1 {
+			break
 		}
-		column++
-		if c == '\n' {
-			line, column = line+1, 1
-		}
+		valid += size
 	}
-	return place{source: in.name, line: line, column: column}
+	before := data[:valid]
+	column := 1 + utf8.RuneCountInString(before[1+strings.LastIndexByte(before, '\n'):])
+	return place{source: in.name, line: 1 + strings.Count(before, "\n"), column: column}
 }
 
 // isModest refuses what the parser should not see: too deep, or with too many keys.

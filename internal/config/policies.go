@@ -2,12 +2,18 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/ruleset"
 )
+
+// Policies are policies by name.
+type Policies map[string]Policy
 
 // Policy is limits that a request must meet together.
 type Policy struct {
@@ -59,7 +65,7 @@ func isRate(n *node) bool {
 }
 
 // Mode is what happens to a refusal.
-type Mode string
+type Mode struct{ ruleset.Mode }
 
 func (Mode) choices() []string { return []string{"enforce", "shadow", "off"} }
 
@@ -71,17 +77,17 @@ type Limit struct {
 
 	// Rate is the number of units per period, at least 1. For algorithm: concurrency it
 	// is how many may be held at once.
-	Rate *int64 `yaml:"rate" example:"100" jsonschema:"required,minimum=1"`
+	Rate Units `yaml:"rate" example:"100" jsonschema:"required,minimum=1,maximum=9007199254740991"`
 
 	// Per is the period: a duration such as 1s, or day, week, month or year, which are
 	// those of the calendar.
-	Per *Per `yaml:"per" example:"1s"`
+	Per Per `yaml:"per" example:"1s"`
 
 	// Zone is where days, weeks, months and years begin. The default is UTC.
-	Zone *Zone `yaml:"zone" example:"Europe/Berlin"`
+	Zone Zone `yaml:"zone" example:"Europe/Berlin"`
 
 	// Burst is how many units may be taken at once after a pause. The default is rate.
-	Burst *int64 `yaml:"burst" example:"200" jsonschema:"minimum=1"`
+	Burst int64 `yaml:"burst" example:"200" jsonschema:"minimum=1"`
 
 	// Algorithm is how the limit counts. The default is gcra for durations and
 	// fixed_window for the calendar.
@@ -89,11 +95,11 @@ type Limit struct {
 
 	// Initial is how full the limit starts: full, empty or a share such as 50%. The
 	// default is full.
-	Initial *Initial `yaml:"initial" example:"50%"`
+	Initial Initial `yaml:"initial" example:"50%"`
 
 	// MaxDebt is how many units beyond burst may be owed, for gcra and token_bucket. The
 	// default is all that can be represented.
-	MaxDebt *int64 `yaml:"max_debt" example:"1000" jsonschema:"minimum=1"`
+	MaxDebt int64 `yaml:"max_debt" example:"1000" jsonschema:"minimum=1"`
 
 	// By is the attribute of a request whose value is charged, for example ip. The default
 	// is the request's key.
@@ -110,6 +116,9 @@ type Limit struct {
 	OnError OnError `yaml:"on_error" example:"open"`
 }
 
+// Units is how many units a limit admits.
+type Units int64
+
 // Override gives a key other limits.
 type Override struct {
 	// Limits replace those of the policy that have the same name. by, unit and mode stay
@@ -118,121 +127,66 @@ type Override struct {
 }
 
 // Algorithm is how a limit counts.
-type Algorithm string
+type Algorithm struct{ weir.Algorithm }
 
 func (Algorithm) choices() []string {
 	return []string{"gcra", "token_bucket", "fixed_window", "anchored_window", "sliding_window", "sliding_log", "dual_window", "concurrency"}
 }
 
-// policies makes the policies of package ruleset and has them compiled.
-func (c *checker) policies() {
-	root := path{}.key("policies")
+// check makes the policies of package ruleset and has them compiled.
+func (list *Policies) check(c *checker, root path) {
 	for _, name := range c.keys("policies") {
-		at := root.key(name)
-		if c.failed(at) {
-			continue
+		at, p := root.key(name), (*list)[name]
+		out := p.rule(c, name, at)
+		_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
+		if err != nil && !c.noteRules(err, root) && len(out.Overrides) > 0 {
+			// The policy's limits hide what is wrong with its overrides.
+			for i, l := range out.Limits {
+				out.Limits[i].Limit = weir.Limit{Name: l.Name, Rate: 1, Per: weir.Every(time.Second)}
+			}
+			_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
+			c.noteRules(onlyOverrides(err), root)
 		}
-		p := c.file.Policies[name]
-		out := c.policy(name, &p, at)
-		if c.failed(at) {
-			continue
-		}
-		if _, err := ruleset.Compile([]ruleset.Policy{out}, nil); err != nil {
-			c.rulesetProblems(err, root)
-			continue
-		}
-		c.out.policies = append(c.out.policies, out)
+		c.out.server.Live.Policies = append(c.out.server.Live.Policies, out)
 	}
 }
 
-func (c *checker) policy(name string, p *Policy, at path) ruleset.Policy {
-	out := ruleset.Policy{Name: name, Mode: c.mode(p.Mode, at.key("mode")), Rollout: p.Rollout.Share}
-	if out.Rollout == 0 {
+func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
+	if p.Rollout.Share == 0 {
 		c.wrong(at.key("rollout"), "0%% enforces it for no key: set mode: shadow")
 	}
-	for i := range p.Limits {
-		out.Limits = append(out.Limits, c.limit(&p.Limits[i], at.key("limits").item(i)))
-	}
-	overrides := c.tree.child("policies").child(name).child("overrides")
-	if overrides == nil {
-		return out
-	}
-	for _, pair := range overrides.pairs {
-		o, where := p.Overrides[pair.key], at.key("overrides").key(pair.key).key("limits")
-		one := ruleset.Override{Key: pair.key}
-		for i := range o.Limits {
-			one.Limits = append(one.Limits, c.limit(&o.Limits[i], where.item(i)))
-		}
-		out.Overrides = append(out.Overrides, one)
+	out := ruleset.Policy{Name: name, Mode: p.Mode.Mode, Rollout: p.Rollout.Share, Limits: rules(c, p.Limits, at)}
+	for _, key := range c.keys("policies", name, "overrides") {
+		o := p.Overrides[key]
+		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: rules(c, o.Limits, at.key("overrides").key(key))})
 	}
 	return out
 }
 
-// mode returns the mode of package ruleset; "" is the default.
-func (c *checker) mode(m Mode, at path) (out ruleset.Mode) {
-	if m == "" {
-		return ruleset.ModeDefault
-	}
-	if err := out.UnmarshalText([]byte(m)); err != nil {
-		c.wrong(at, "%v", err)
+// rules makes the limits of package ruleset, which checks them.
+func rules(c *checker, list []Limit, at path) (out []ruleset.Limit) {
+	for i := range list {
+		l := &list[i]
+		out = append(out, ruleset.Limit{By: l.By, Unit: l.Unit, Mode: l.Mode.Mode, Limit: weir.Limit{
+			Name: l.Name, Rate: int64(l.Rate), Per: l.period(c, at.key("limits").item(i)), Burst: l.Burst, MaxDebt: l.MaxDebt,
+			Initial: l.Initial.Fill, Algorithm: l.Algorithm.Algorithm, OnError: l.OnError.OnError,
+		}})
 	}
 	return out
 }
 
-// limit makes the limit of package ruleset. What weir itself checks is left to it.
-func (c *checker) limit(l *Limit, at path) ruleset.Limit {
-	out := ruleset.Limit{By: l.By, Unit: l.Unit, Mode: c.mode(l.Mode, at.key("mode"))}
-	out.Name, out.OnError = l.Name, c.onError(l.OnError, at.key("on_error"))
-	switch {
-	case l.Rate == nil:
-		c.wrong(at, "has no rate: how many units are admitted per period? For no limit, leave it out")
-	default:
-		out.Rate = *l.Rate
-	}
-	out.Burst, out.MaxDebt = c.positive(l.Burst, at.key("burst")), c.positive(l.MaxDebt, at.key("max_debt"))
-	if l.Initial != nil {
-		out.Initial = l.Initial.Fill
-	}
-	if l.Algorithm != "" {
-		if err := out.Algorithm.UnmarshalText([]byte(l.Algorithm)); err != nil {
-			c.wrong(at.key("algorithm"), "%v", err)
-		}
-	}
-	out.Per = c.period(l, at)
-	return out
-}
-
-// positive returns an optional number. 0 would mean the default, which is not what
-// somebody means who writes it.
-func (c *checker) positive(n *int64, at path) int64 {
-	if n == nil {
-		return 0
-	}
-	if *n < 1 {
-		c.wrong(at, "%d must be at least 1; leave it out for the default", *n)
-	}
-	return *n
-}
-
-func (c *checker) period(l *Limit, at path) weir.Period {
-	if l.Per == nil {
-		if l.Algorithm != "concurrency" {
-			c.wrong(at, "has no period: add per, such as per: 1s or per: day")
-		}
-		if l.Zone != nil {
-			c.wrong(at.key("zone"), "is for per: day, week, month or year")
-		}
-		return weir.Period{}
-	}
+func (l *Limit) period(c *checker, at path) weir.Period {
 	unit, zone := l.Per.Calendar()
 	switch {
-	case l.Zone == nil:
-		return l.Per.Period
-	case zone == nil:
+	case l.Per == (Per{}) && l.Algorithm.Algorithm != weir.Concurrency && c.isKnown(at.key("per")):
+		c.complain(c.at(at), at, "has no period: add per, such as per: 1s or per: day")
+		c.unknown[at.key("per").String()] = true
+	case l.Zone.Location != nil && zone == nil:
 		c.wrong(at.key("zone"), "is for per: day, week, month or year: a duration is the same everywhere")
-		return l.Per.Period
+	case l.Zone.Location != nil:
+		return weir.Calendar(unit, l.Zone.Location)
 	}
-	return weir.Calendar(unit, l.Zone.Location)
+	return l.Per.Period
 }
 
 // inFiles turns what weir says to programmers into what files have.
@@ -241,14 +195,12 @@ var inFiles = strings.NewReplacer(
 	"GCRA", "gcra", "TokenBucket", "token_bucket", "FixedWindow", "fixed_window", "SlidingLog", "sliding_log",
 	"SlidingWindow", "sliding_window", "AnchoredWindow", "anchored_window", "DualWindow", "dual_window", "Concurrency", "concurrency")
 
-// rulesetProblems maps the errors of package ruleset to their places in the file.
-func (c *checker) rulesetProblems(err error, root path) {
-	many, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		c.wrong(root, "%v", err)
-		return
-	}
-	for _, e := range many.Unwrap() {
+// independent are the fields of a limit that are right or wrong whatever the others are.
+var independent = []string{"name", "by", "unit", "mode"}
+
+// noteRules notes the errors of package ruleset, and says whether some are of overrides.
+func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
+	for _, e := range fielderr.Split(err) {
 		bad, ok := errors.AsType[*ruleset.Error](e)
 		if !ok {
 			c.wrong(root, "%v", e)
@@ -256,33 +208,31 @@ func (c *checker) rulesetProblems(err error, root path) {
 		}
 		at := root.key(bad.Policy)
 		if bad.Override != "" {
-			at = at.key("overrides").key(bad.Override)
+			ofOverrides, at = true, at.key("overrides").key(bad.Override)
 		}
+		limits := at.key("limits")
 		if bad.Limit >= 0 {
-			at = at.key("limits").item(bad.Limit)
+			limits = limits.item(bad.Limit)
+			at = limits
 		}
-		at = c.fieldOf(at, bad.Field)
-		if bad.Limit < 0 && bad.Field == "limits" && c.failed(at) {
-			continue // that one of the limits is wrong has been said
+		if (bad.Limit >= 0 || bad.Field != "name") && c.isUnknown(limits) && !slices.Contains(independent, bad.Field) {
+			continue // it may be wrong only because of the field that is not known
 		}
-		c.wrong(at, "%s", inFiles.Replace(c.punctuate(at, bad.Problem)))
+		if len(at) != 2 || bad.Field != "name" { // a policy's name is its key, and so is an override's
+			at = at.key(bad.Field)
+		}
+		if bad.Override != "" && bad.Field == "overrides" {
+			at = at[:len(at)-1]
+		}
+		c.wrong(at, "%s", inFiles.Replace(bad.Problem))
 	}
+	return ofOverrides
 }
 
-// punctuate puts a colon between a value and a sentence that does not go on from it.
-func (c *checker) punctuate(at path, problem string) string {
-	value := c.tree.textAt(at)
-	rest, ok := strings.CutPrefix(problem, value+" ")
-	if !ok || value == "" || strings.HasPrefix(rest, "must ") || strings.HasPrefix(rest, "is ") {
-		return problem
-	}
-	return value + ": " + rest
-}
-
-// fieldOf returns the path of a field. What package ruleset calls the name of a policy is its key.
-func (c *checker) fieldOf(at path, name string) path {
-	if len(at) == 2 && name == "name" || name == "overrides" && len(at) > 2 {
-		return at
-	}
-	return at.key(name)
+// onlyOverrides returns those of joined errors of package ruleset that are of overrides.
+func onlyOverrides(err error) error {
+	return errors.Join(slices.DeleteFunc(fielderr.Split(err), func(e error) bool {
+		bad, ok := errors.AsType[*ruleset.Error](e)
+		return ok && bad.Override == ""
+	})...)
 }

@@ -14,12 +14,15 @@ import (
 // text is a file that problems are shown in. What must not be shown of it is noted
 // while it is read.
 type text struct {
-	lines  []string
-	masks  []place
-	broken bool // it could not be parsed, so it is unknown which values are secret
+	lines    []string
+	masks    []place
+	comments map[int]int // the columns where they begin, by line
+	broken   bool        // it could not be parsed, so it is unknown which values are secret
 }
 
-func newText(data string) *text { return &text{lines: strings.Split(data, "\n")} }
+func newText(data string) *text {
+	return &text{lines: strings.Split(data, "\n"), comments: map[int]int{}}
+}
 
 // mask keeps the values in n from being shown, and the keys, too, if n is where a single
 // value should be.
@@ -72,13 +75,16 @@ func oneColumn(r rune) rune {
 	return r
 }
 
-// masked returns a line without its secrets, and where column is in it then.
+// masked returns a line without its secrets and its comment, and where column is in it then.
 func (t *text) masked(number, column int) (string, int) {
 	line := t.lines[number-1]
 	if t.broken && t.mayHaveSecret(number) {
 		return hideValue(line), min(column, utf8.RuneCountInString(hideValue(line))+1)
 	}
 	runes := []rune(line)
+	if c := t.comments[number]; c > 0 && c <= len(runes) {
+		runes = []rune(strings.TrimRight(string(runes[:c-1]), " \t"))
+	}
 	var spans [][2]int
 	for _, m := range t.masks {
 		if number < m.line || number > m.line+m.lines {

@@ -31,7 +31,7 @@ func TestPositions(t *testing.T) {
 	}
 	for name, text := range texts {
 		text = plainText([]byte(text))
-		r := &report{text: newText(text)}
+		r := newReport(text)
 		n := parseYAML(name, text, r)
 		if err := r.err(nil); err != nil {
 			t.Error(err)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/weirlimit/weir/secret"
 )
@@ -115,27 +115,10 @@ func (p *printer) scalar(n *node) string {
 // plain are texts that mean the same with and without quotes.
 var plain = regexp.MustCompile(`^[A-Za-z0-9_/][A-Za-z0-9_./%+-]*(:[A-Za-z0-9_./%+-]+)*$`)
 
-// quote returns a text as YAML has it, in quotes if it must or may be.
+// quote returns a text as YAML has it, in quotes if it must or may be. YAML has all escapes of Go.
 func quote(text string, quoted bool) string {
 	if !quoted && plain.MatchString(text) && !strings.EqualFold(text, "null") {
 		return text
 	}
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range text {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteString(`\` + string(r))
-		case unicode.IsPrint(r) && r < unicode.MaxASCII:
-			b.WriteRune(r)
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		case unicode.IsLetter(r):
-			b.WriteRune(r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	return strconv.Quote(text)
 }

@@ -25,19 +25,16 @@ func (p *Problem) Where() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
-// Error returns where the problem is, what it is and, on two lines more, the place in
-// the file.
-func (p *Problem) Error() string {
-	text := p.Where() + ": "
-	if p.Path != "" {
-		text += p.Path + ": "
+// Summary returns where the problem is and what it is, on one line.
+func (p *Problem) Summary() string {
+	if p.Path == "" {
+		return p.Where() + ": " + p.Text
 	}
-	text += p.Text
-	if p.Shown != "" {
-		text += "\n" + p.Shown
-	}
-	return text
+	return p.Where() + ": " + p.Path + ": " + p.Text
 }
+
+// Error returns the Summary and, on two lines more, the place in the file.
+func (p *Problem) Error() string { return strings.TrimSuffix(p.Summary()+"\n"+p.Shown, "\n") }
 
 // Error is everything that is wrong with a configuration.
 type Error struct {
@@ -80,11 +77,20 @@ type report struct {
 	text     *text
 	problems []*found
 	warnings []*found
+
+	// unknown are paths of values that are missing or could not be decoded, incomplete those of
+	// mappings in which one is missing or misspelt.
+	unknown, incomplete map[string]bool
+}
+
+func newReport(content string) *report {
+	return &report{text: newText(content), unknown: map[string]bool{}, incomplete: map[string]bool{}}
 }
 
 type found struct {
 	Problem
-	at place
+	at      place
+	partial bool // a field of the value is missing or does not exist; the others are known
 }
 
 // complain notes a problem.

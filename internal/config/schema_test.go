@@ -166,9 +166,9 @@ func TestExamplesOfFields(t *testing.T) {
 			case f.example == "" && (isLeaf(f.typ) || f.typ.Kind() == reflect.Slice && isLeaf(f.typ.Elem())):
 				t.Errorf("%v.%s has no example", s.typ, f.name)
 			case f.example != "":
-				r := &report{text: newText(f.example)}
+				r := newReport(f.example)
 				n := parseYAML("example", f.example, r)
-				d := &decoder{report: r, environ: map[string]string{}}
+				d := &decoder{report: r, environ: map[string]string{}, bounds: f.bounds}
 				for _, name := range []string{"CHECKOUT_TOKEN", "OLD", "NEW", "SENTINEL_PASSWORD", "REDIS_PASSWORD", "COLLECTOR_AUTH"} {
 					d.environ[name] = strings.Repeat(name, 4)
 				}

@@ -85,7 +85,7 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 	_, hides := v.Addr().Interface().(secretive)
 	switch {
 	case !may && whole != nil:
-		d.complain(n.at, at, "${%s} is not replaced here, only in secrets, addresses and paths: set %s", whole[1], variableOf(at))
+		d.reject(n, at, "${%s} is not replaced here, only in secrets, addresses and paths: set %s", whole[1], variableOf(at))
 		return false
 	case !may:
 		return true
@@ -93,12 +93,12 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 		if hides {
 			d.text.mask(n, true)
 		}
-		d.complain(n.at, at, "${NAME} must be the whole value")
+		d.reject(n, at, "${NAME} must be the whole value")
 		return false
 	}
 	value, ok := d.environ[whole[1]]
 	if !ok || value == "" {
-		d.complain(n.at, at, "%s is not set in the environment", whole[1])
+		d.reject(n, at, "%s is not set in the environment", whole[1])
 		return false
 	}
 	n.text, n.quoted = value, true

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -9,7 +11,7 @@ import (
 // The shapes of values. The structs of this package say what a file may have; the
 // decoder, the environment, the schema and the documentation all read them here.
 
-// enum is a type with a fixed set of values.
+// enum is a type with a fixed set of values. It is a string, or has UnmarshalText.
 type enum interface{ choices() []string }
 
 // textual is a type that is made from a text. The error says what it must be, for
@@ -39,7 +41,13 @@ type field struct {
 	index    int
 	typ      reflect.Type
 	fallback string // the default's text, "" if there is none
+	example  string
+	required bool
+	bounds
 }
+
+// bounds are what a number may be.
+type bounds struct{ least, most int64 }
 
 var shapes sync.Map // reflect.Type -> []field
 
@@ -51,10 +59,23 @@ func fieldsOf(t reflect.Type) []field {
 	var list []field
 	for i := range t.NumField() {
 		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
-		if name != "" {
-			list = append(list, field{name: name, index: i, typ: f.Type, fallback: f.Tag.Get("default")})
+		if f.Tag.Get("yaml") == "" {
+			continue
 		}
+		out := field{name: f.Tag.Get("yaml"), index: i, typ: f.Type, fallback: f.Tag.Get("default"), example: f.Tag.Get("example")}
+		out.bounds = bounds{math.MinInt64, math.MaxInt64}
+		for rule := range strings.SplitSeq(f.Tag.Get("jsonschema"), ",") {
+			name, number, _ := strings.Cut(rule, "=")
+			switch n, _ := strconv.ParseInt(number, 10, 64); name {
+			case "required":
+				out.required = true
+			case "minimum":
+				out.least = n
+			case "maximum":
+				out.most = n
+			}
+		}
+		list = append(list, out)
 	}
 	shapes.Store(t, list)
 	return list
@@ -77,6 +98,9 @@ func as[T any](t reflect.Type) (T, bool) {
 // isLeaf says whether values of a type are scalars.
 func isLeaf(t reflect.Type) bool {
 	if _, ok := as[textual](t); ok {
+		return true
+	}
+	if _, ok := as[enum](t); ok {
 		return true
 	}
 	switch t.Kind() {

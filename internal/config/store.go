@@ -1,9 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
-	"fmt"
 	"net"
+	"reflect"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ type Store struct {
 
 	// MaxKeys is how many keys are kept in memory, at about 21 bytes each. Beyond, those
 	// with the least usage are evicted.
-	MaxKeys int `yaml:"max_keys" default:"1000000" example:"10000000" jsonschema:"minimum=1"`
+	MaxKeys int `yaml:"max_keys" default:"1000000" example:"10000000" jsonschema:"minimum=1,maximum=1000000000"`
 
 	// Snapshot saves the counters in memory to a file, so that they survive a restart.
 	Snapshot *Snapshot `yaml:"snapshot"`
@@ -64,8 +65,8 @@ type Redis struct {
 	// The default is 127.0.0.1:6379, with sentinel_master 127.0.0.1:26379.
 	Addrs []Address `yaml:"addrs" example:"[127.0.0.1:6379]"`
 
-	// SentinelMaster is the name by which Sentinels know the primary, often mymaster.
-	SentinelMaster string `yaml:"sentinel_master" example:"mymaster"`
+	// Sentinel is the name by which Sentinels know the primary, often mymaster.
+	Sentinel string `yaml:"sentinel_master" example:"mymaster"`
 
 	// SentinelUsername is for logging in to the Sentinels.
 	SentinelUsername string `yaml:"sentinel_username" example:"weir"`
@@ -86,7 +87,7 @@ type Redis struct {
 	PasswordFile *Path `yaml:"password_file" example:"secrets/redis"`
 
 	// DB is the number of the database. A cluster has only 0.
-	DB int `yaml:"db" default:"0" example:"0"`
+	DB int `yaml:"db" default:"0" example:"0" jsonschema:"minimum=0"`
 
 	// TLS makes all connections use TLS; {} is enough for servers with public
 	// certificates.
@@ -130,12 +131,12 @@ type RedisTLS struct {
 }
 
 // Consistency is when Redis is called.
-type Consistency string
+type Consistency struct{ tiered.Mode }
 
 func (Consistency) choices() []string { return []string{"exact", "leased", "async"} }
 
 // OnError is what happens while a store does not answer.
-type OnError string
+type OnError struct{ weir.OnError }
 
 func (OnError) choices() []string { return []string{"local", "open", "closed"} }
 
@@ -154,126 +155,82 @@ type SnapshotSettings struct {
 	Every time.Duration
 }
 
-// Bounds of settings.
-const (
-	mostMaxKeys = 1_000_000_000
-	leastEvery  = time.Second
-)
+const leastEvery = time.Second // between snapshots
 
-// store checks the store and makes its settings.
-func (c *checker) store() {
-	s, at := &c.file.Store, path{}.key("store")
-	c.out.Store.Kind = s.Kind
-	if s.MaxKeys < 1 || s.MaxKeys > mostMaxKeys {
-		c.wrong(at.key("max_keys"), "%d must be between 1 and %d", s.MaxKeys, mostMaxKeys)
+func (s *Store) check(c *checker, at path) {
+	out := &c.out.Store
+	out.Kind, c.out.server.Backend = s.Kind, string(s.Kind)
+	out.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
+	if s.Snapshot != nil && s.Snapshot.File != nil {
+		if s.Snapshot.Every.Duration < leastEvery {
+			c.wrong(at.key("snapshot").key("every"), "%v must be at least %v", s.Snapshot.Every.Duration, leastEvery)
+		} else if s.Kind == InRedis {
+			c.warn(c.at(at.key("snapshot")), at.key("snapshot"), "has no effect, because the counts are in Redis")
+		}
+		out.Snapshot = SnapshotSettings{File: s.Snapshot.File.Name, Every: s.Snapshot.Every.Duration}
 	}
-	c.out.Store.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
-	c.snapshot(s.Snapshot, at.key("snapshot"))
-	if s.Redis == nil || c.failed(at.key("redis")) {
+	if s.Redis == nil {
 		return
 	}
-	if c.at(at.key("kind")).source == fromDefault { // who writes kind: memory means it
-		c.warn(c.at(at.key("redis")), at.key("redis"), "has no effect, because the counts are in memory: set kind: redis")
+	at = at.key("redis")
+	if c.at(path{}.key("store").key("kind")).source == fromDefault { // who writes kind: memory means it
+		c.warn(c.at(at), at, "has no effect, because the counts are in memory: set kind: redis")
 	}
-	c.redis(s.Redis, at.key("redis"))
+	out.Redis = s.Redis.store(c, at)
+	out.Tier = tiered.Config{Timeout: s.Redis.Timeout.Duration, Nodes: int(s.Redis.Nodes), Mode: s.Redis.Consistency.Mode, OnError: s.Redis.OnError.OnError}
 }
 
-func (c *checker) snapshot(s *Snapshot, at path) {
-	switch {
-	case s == nil || c.failed(at):
-		return
-	case s.File == nil:
-		c.wrong(at, "needs a file")
-		return
-	case s.Every.Duration < leastEvery:
-		c.wrong(at.key("every"), "%v must be at least %v", s.Every.Duration, leastEvery)
-	case c.file.Store.Kind == InRedis:
-		c.warn(c.at(at), at, "has no effect, because the counts are in Redis")
-	}
-	c.out.Store.Snapshot = SnapshotSettings{File: s.File.Name, Every: s.Every.Duration}
-}
-
-// redis makes the settings of Redis and of the tier in front of it.
-func (c *checker) redis(r *Redis, at path) {
-	server, ok := c.redisServer(r, at)
-	if !ok {
-		return
-	}
+// store makes the settings of the store in Redis.
+func (r *Redis) store(c *checker, at path) redisstore.Config {
 	if strings.ContainsAny(r.Prefix, "{} \t\n") || strings.HasSuffix(r.Prefix, ":") || r.Prefix == "" {
 		c.wrong(at.key("prefix"), "%q must not be empty, contain spaces or braces, or end with a colon, which is added", r.Prefix)
 	}
-	store := redisstore.Config{Redis: server, Prefix: r.Prefix + ":", Timeout: r.Timeout.Duration}
-	tier := tiered.Config{Timeout: r.Timeout.Duration, Nodes: int(r.Nodes)}
-	if err := tier.Mode.UnmarshalText([]byte(r.Consistency)); err != nil {
-		c.wrong(at.key("consistency"), "%v", err)
-	}
-	tier.OnError = c.onError(r.OnError, at.key("on_error"))
-	c.redisProblems(server.Validate(), at)
-	c.out.Store.Redis, c.out.Store.Tier = store, tier
+	server := r.server(c, at)
+	c.invalid(server.Validate(), reflect.TypeFor[Redis](), at)
+	return redisstore.Config{Redis: server, Prefix: r.Prefix + ":", Timeout: r.Timeout.Duration}
 }
 
-// onError returns what weir calls it; "" is the default.
-func (c *checker) onError(o OnError, at path) weir.OnError {
-	if o == "" {
-		return weir.OnError(0)
-	}
-	var value weir.OnError
-	if err := value.UnmarshalText([]byte(o)); err != nil {
-		c.wrong(at, "%v", err)
-	}
-	return value
-}
-
-// redisServer returns where Redis is and how to log in.
-func (c *checker) redisServer(r *Redis, at path) (server redisstore.Server, ok bool) {
+// server returns where Redis is and how to log in.
+func (r *Redis) server(c *checker, at path) (out redisstore.Server) {
 	for _, a := range r.Addrs {
-		server.Addrs = append(server.Addrs, a.Reveal())
+		out.Addrs = append(out.Addrs, a.Reveal())
 	}
-	if len(r.Addrs) == 1 && strings.Contains(server.Addrs[0], "://") {
-		var err error
-		if server, err = redisstore.ParseServer(server.Addrs[0]); err != nil {
+	if len(r.Addrs) == 1 && strings.Contains(out.Addrs[0], "://") {
+		url, err := redisstore.ParseServer(out.Addrs[0])
+		if err != nil {
 			c.wrong(at.key("addrs").item(0), "%s", strings.TrimPrefix(err.Error(), "redisconn: "))
-			return server, false
+			url.Addrs = nil // of which nothing more is to be said
 		}
-		c.redisURLOnly(r, server, at)
+		out = url
 	}
-	if r.DB != 0 {
-		server.DB = r.DB
-	}
-	if r.Username != "" {
-		server.Username = r.Username
-	}
-	if s := c.files.either(r.Password, r.PasswordFile, c.tree, at, "password"); !s.IsZero() {
-		server.Password = s
-	}
-	server.Sentinel, server.SentinelUsername = r.SentinelMaster, r.SentinelUsername
-	server.SentinelPassword = c.files.either(r.SentinelPassword, r.SentinelPasswordFile, c.tree, at, "sentinel_password")
-	if r.TLS != nil {
-		server.TLS = c.redisTLS(r.TLS, server.Addrs, at.key("tls"))
-	}
-	return server, !c.failed(at)
-}
-
-// redisURLOnly refuses what is said once in a URL and once beside it.
-func (c *checker) redisURLOnly(r *Redis, server redisstore.Server, at path) {
-	const twice = "is in the URL of addrs, too: say it once"
-	for _, both := range []struct {
+	password := c.files.either(r.Password, r.PasswordFile, c.tree, at, "password")
+	for _, once := range []struct {
 		field     string
 		here, url bool
 	}{
-		{"username", r.Username != "", server.Username != ""},
-		{"password", !r.Password.IsZero(), !server.Password.IsZero()},
-		{"password_file", r.PasswordFile != nil, !server.Password.IsZero()},
-		{"db", r.DB != 0, server.DB != 0},
-		{"tls", r.TLS != nil, server.TLS != nil},
+		{"username", r.Username != "", out.Username != ""},
+		{"password", !r.Password.IsZero(), !out.Password.IsZero()},
+		{"password_file", r.PasswordFile != nil, !out.Password.IsZero()},
+		{"db", r.DB != 0, out.DB != 0},
+		{"tls", r.TLS != nil, out.TLS != nil},
 	} {
-		if both.here && both.url {
-			c.wrong(at.key(both.field), twice)
+		if once.here && once.url {
+			c.wrong(at.key(once.field), "is in the URL of addrs, too: say it once")
 		}
 	}
+	out.DB, out.Username = cmp.Or(r.DB, out.DB), cmp.Or(r.Username, out.Username)
+	if !password.IsZero() {
+		out.Password = password
+	}
+	out.Sentinel, out.SentinelUsername = r.Sentinel, r.SentinelUsername
+	out.SentinelPassword = c.files.either(r.SentinelPassword, r.SentinelPasswordFile, c.tree, at, "sentinel_password")
+	if r.TLS != nil {
+		out.TLS = r.TLS.config(c, out.Addrs, at.key("tls"))
+	}
+	return out
 }
 
-func (c *checker) redisTLS(t *RedisTLS, addrs []string, at path) *tls.Config {
+func (t *RedisTLS) config(c *checker, addrs []string, at path) *tls.Config {
 	out := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if t.ServerName == "" && len(addrs) == 1 {
 		out.ServerName, _, _ = net.SplitHostPort(addrs[0]) // redisconn says what is wrong with it
@@ -282,48 +239,24 @@ func (c *checker) redisTLS(t *RedisTLS, addrs []string, at path) *tls.Config {
 		out.RootCAs = c.authorities(*t.CAFile, at.key("ca_file"))
 	}
 	switch {
-	case t.CertFile == nil && t.KeyFile == nil:
-		return out
-	case t.CertFile == nil || t.KeyFile == nil:
+	case t.CertFile != nil && t.KeyFile != nil:
+		out.Certificates = c.certificate(*t.CertFile, *t.KeyFile, at)
+	case t.CertFile != nil || t.KeyFile != nil:
 		c.wrong(at, "cert_file and key_file need each other")
-		return out
 	}
-	cert, _, ok := c.files.content(*t.CertFile, c.at(at.key("cert_file")), at.key("cert_file"))
-	key, _, alsoOK := c.files.content(*t.KeyFile, c.at(at.key("key_file")), at.key("key_file"))
+	return out
+}
+
+// certificate reads a certificate and its key.
+func (c *checker) certificate(certFile, keyFile Path, at path) []tls.Certificate {
+	cert, _, ok := c.files.content(certFile, c.at(at.key("cert_file")), at.key("cert_file"))
+	key, _, alsoOK := c.files.content(keyFile, c.at(at.key("key_file")), at.key("key_file"))
 	if !ok || !alsoOK {
-		return out
+		return nil
 	}
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
 	}
-	out.Certificates = []tls.Certificate{pair}
-	return out
-}
-
-// redisFields are what the fields of redisconn.Config are called in files.
-var redisFields = strings.NewReplacer(
-	"SentinelUsername", "sentinel_username", "SentinelPassword", "sentinel_password", "Sentinel", "sentinel_master",
-	"Username", "username", "Password", "password", "Addrs", "addrs", "DB", "db", "redisconn: ", "")
-
-// redisProblems notes what redisconn does not take.
-func (c *checker) redisProblems(err error, at path) {
-	if err == nil {
-		return
-	}
-	for line := range strings.Lines(redisFields.Replace(err.Error())) {
-		line = strings.TrimSpace(line)
-		end := strings.IndexAny(line, " :[")
-		if end < 0 {
-			c.wrong(at, "%s", line)
-			continue
-		}
-		where, text := at.key(line[:end]), line[end:]
-		var i int
-		if n, _ := fmt.Sscanf(text, "[%d]", &i); n == 1 {
-			_, text, _ = strings.Cut(text, "]")
-			where = where.item(i)
-		}
-		c.wrong(where, "%s", strings.TrimLeft(text, ": "))
-	}
+	return []tls.Certificate{pair}
 }

@@ -1,14 +1,9 @@
 package config
 
 import (
-	"maps"
-	"net"
-	"net/url"
-	"slices"
-	"strings"
+	"reflect"
 
 	"github.com/weirlimit/weir/internal/otlp"
-	"github.com/weirlimit/weir/secret"
 )
 
 // Tracing is where spans of HTTP and gRPC requests are sent.
@@ -25,84 +20,11 @@ type Tracing struct {
 	Headers map[string]Secret `yaml:"headers" example:"{authorization: \"${COLLECTOR_AUTH}\"}"`
 }
 
-// TracingSettings is what an exporter of spans is made from.
-type TracingSettings struct {
-	Endpoint secret.Secret
-	Sample   float64 // 0 to 1
-	Headers  []TracingHeader
-}
-
-// TracingHeader is a header that is sent to the collector.
-type TracingHeader struct {
-	Name  string
-	Value secret.Secret
-}
-
-// hosts checks the names by which browsers call.
-func (c *checker) hosts() {
-	for i, name := range c.file.Hosts {
-		at := path{}.key("hosts").item(i)
-		host, _, err := net.SplitHostPort(name)
-		switch {
-		case err == nil && host != "" && !strings.ContainsAny(name, "/@"):
-			c.wrong(at, "%q has a port: write %s", name, host)
-		case name == "" || len(name) > 253 || strings.ContainsAny(name, "/:*@ \t\n") || strings.ContainsRune(name, 0):
-			c.wrong(at, "%q must be the name of a host, such as weir.example.com", shorten(name))
-		}
+func (t *Tracing) check(c *checker, at path) {
+	out := &otlp.Config{Endpoint: t.Endpoint.Reveal(), Ratio: float64(t.Sample.Share) / 10_000, Headers: map[string]string{}}
+	for name, value := range t.Headers {
+		out.Headers[name] = value.Reveal()
 	}
-}
-
-// tracing checks the collector's URL. It is not quoted: it may have a key in it.
-func (c *checker) tracing() {
-	t, at := c.file.Tracing, path{}.key("tracing")
-	if t == nil || c.failed(at) {
-		return
-	}
-	if t.Endpoint.IsZero() {
-		c.wrong(at, "needs an endpoint, such as http://127.0.0.1:4318")
-		return
-	}
-	u, err := url.Parse(t.Endpoint.Reveal())
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		c.wrong(at.key("endpoint"), "must be the URL of a collector, such as http://127.0.0.1:4318")
-	} else if strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1/traces") {
-		c.wrong(at.key("endpoint"), "leave /v1/traces out: it is put after the URL")
-	}
-	out := &TracingSettings{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000}
-	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
-		value := t.Headers[name]
-		where := at.key("headers").key(name)
-		if !isHeader(name) || name == "" {
-			c.wrong(where, "is no name of a header")
-		}
-		if strings.ContainsAny(value.Reveal(), "\r\n\x00") {
-			c.wrong(where, "has more than one line")
-		}
-		out.Headers = append(out.Headers, TracingHeader{name, value.Secret})
-	}
-	if !c.failed(at) {
-		c.tracingProblems(out.exporter().Validate(), at)
-	}
+	c.invalid(out.Validate(), reflect.TypeFor[Tracing](), at)
 	c.out.Tracing = out
-}
-
-// exporter returns the settings as the exporter takes them.
-func (t *TracingSettings) exporter() otlp.Config {
-	headers := map[string]string{}
-	for _, h := range t.Headers {
-		headers[h.Name] = h.Value.Reveal()
-	}
-	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
-}
-
-// tracingProblems reports what the exporter does not accept, before the daemon starts. It
-// quotes no values.
-func (c *checker) tracingProblems(err error, at path) {
-	if err == nil {
-		return
-	}
-	for line := range strings.Lines(err.Error()) {
-		field, text, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "otlp: "), ": ")
-		c.wrong(at.key(strings.ToLower(field)), "%s", text)
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -40,7 +41,7 @@ func startWatch(t *testing.T, name string, prepare func(*watch)) *watching {
 			out.does <- "broken"
 			return nil, err
 		}
-		out.does <- string(c.File.Log.Level)
+		out.does <- strings.ToLower(c.LogLevel().String())
 		return c, nil
 	}
 	run := w.watch

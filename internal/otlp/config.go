@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirlimit/weir/internal/fielderr"
 )
 
 // Config says where traces go. Printed, it shows no secrets.
@@ -51,58 +54,62 @@ type Config struct {
 	OnError func(error)
 }
 
-// Validate returns everything that is wrong with c.
+// Validate returns everything that is wrong with c, as joined *fielderr.Errors. It repeats neither
+// the endpoint nor headers, which are secret.
 func (c Config) Validate() error {
-	problems := []error{c.checkEndpoint()}
-	if !(c.Ratio >= 0 && c.Ratio <= 1) { // also refuses NaN
-		problems = append(problems, fmt.Errorf("otlp: Ratio: %v is not between 0 and 1", c.Ratio))
+	var problems []error
+	wrong := func(problem string, path ...any) {
+		if problem != "" {
+			problems = append(problems, fielderr.New("otlp", problem, path...))
+		}
+	}
+	wrong(c.endpointProblem(), "Endpoint")
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		wrong(headerProblem(name, c.Headers[name]), "Headers", name)
 	}
 	if c.QueueSize < 0 || c.QueueSize > maxQueue {
-		problems = append(problems, fmt.Errorf("otlp: QueueSize: %d is not between 0 and %d", c.QueueSize, maxQueue))
+		wrong(fmt.Sprintf("%d is not between 0 and %d", c.QueueSize, maxQueue), "QueueSize")
+	}
+	if !(c.Ratio >= 0 && c.Ratio <= 1) { // also refuses NaN
+		wrong(fmt.Sprintf("%v is not between 0 and 1", c.Ratio), "Ratio")
 	}
 	if c.Timeout < 0 {
-		problems = append(problems, fmt.Errorf("otlp: Timeout: %v is negative", c.Timeout))
+		wrong(fmt.Sprintf("%v is negative", c.Timeout), "Timeout")
 	}
-	for name, value := range c.Headers {
-		problems = append(problems, checkHeader(name, value))
-	}
-	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return errors.Join(problems...)
 }
 
 const maxQueue = 1 << 16
 
-// checkEndpoint does not repeat the endpoint, nor errors of url.Parse, which do.
-func (c Config) checkEndpoint() error {
+// endpointProblem does not repeat the endpoint, nor errors of url.Parse, which do.
+func (c Config) endpointProblem() string {
 	u, err := url.Parse(c.Endpoint)
 	switch {
 	case c.Endpoint == "":
-		return errors.New("otlp: Endpoint: missing")
-	case err != nil:
-		return errors.New("otlp: Endpoint: not a URL")
-	case u.Scheme != "http" && u.Scheme != "https":
-		return errors.New("otlp: Endpoint: does not begin with http:// or https://")
-	case u.Hostname() == "":
-		return errors.New("otlp: Endpoint: names no host")
+		return "missing"
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "must be the URL of a collector, such as http://127.0.0.1:4318"
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return errors.New("otlp: Endpoint: has a query or fragment")
+		return "has a query or fragment"
+	case strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1/traces"):
+		return "leave /v1/traces out: it is put after the URL"
 	}
-	return nil
+	return ""
 }
 
 // taken are the headers that the exporter or net/http sets.
 var taken = []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Host", "Transfer-Encoding"}
 
-func checkHeader(name, value string) error {
+func headerProblem(name, value string) string {
 	switch {
 	case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !tokenRune(r) }):
-		return fmt.Errorf("otlp: Headers: %q is not a name", name)
+		return "is not the name of a header"
 	case slices.Contains(taken, http.CanonicalHeaderKey(name)):
-		return fmt.Errorf("otlp: Headers: %s cannot be set", name)
+		return "cannot be set"
 	case strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r >= 0x7f }):
-		return fmt.Errorf("otlp: Headers: the value of %s has characters other than printable ASCII", name)
+		return "has characters other than printable ASCII"
 	}
-	return nil
+	return ""
 }
 
 func tokenRune(r rune) bool {
@@ -124,7 +131,7 @@ func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 // that is nothing, since there is no telling what stands where.
 func host(endpoint string) string {
 	u, err := url.Parse(endpoint)
-	if err != nil || (Config{Endpoint: endpoint}).checkEndpoint() != nil {
+	if err != nil || (Config{Endpoint: endpoint}).endpointProblem() != "" {
 		return "***"
 	}
 	if u.User != nil {

@@ -47,7 +47,7 @@ func New(c Config) (*Exporter, error) {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil {
-		return nil, c.checkEndpoint()
+		return nil, errors.New("otlp: Endpoint: not a URL") // which Validate has refused; err would repeat it
 	}
 	header := http.Header{}
 	for name, value := range c.Headers {

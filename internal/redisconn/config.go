@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -112,34 +113,33 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns everything that is wrong with a Config. It quotes no addresses: a
-// password may have got into one.
+// Validate returns everything that is wrong with a Config, as joined *fielderr.Errors. It quotes no
+// addresses: a password may have got into one.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var problems []error
-	wrong := func(bad bool, format string, args ...any) {
+	wrong := func(bad bool, value any, problem string, path ...any) {
 		if bad {
-			problems = append(problems, fmt.Errorf("redisconn: "+format, args...))
+			problems = append(problems, &fielderr.Error{Package: "redisconn", Path: path, Value: value, Problem: problem})
 		}
 	}
 	for i, addr := range c.Addrs {
 		if err := checkAddr(addr); err != nil {
-			wrong(true, "Addrs[%d]: %w", i, err)
+			wrong(true, nil, err.Error(), "Addrs", i)
 		}
 		alone := len(c.Addrs) == 1 && c.Sentinel == "" && c.TLS == nil
-		wrong(isSocket(addr) && !alone, "Addrs[%d]: a socket must be the only address, without Sentinel and TLS", i)
+		wrong(isSocket(addr) && !alone, nil, "a socket must be the only address, without Sentinel and TLS", "Addrs", i)
 	}
-	wrong(!isWord(c.Sentinel), "Sentinel %q: want no spaces", c.Sentinel)
-	wrong(!isWord(c.ClientName), "ClientName %q: want letters, digits and signs without spaces", c.ClientName)
-	wrong(c.Username != "" && c.Password.IsZero(), "Username %q: is set without Password", c.Username)
-	wrong(c.SentinelUsername != "" && c.SentinelPassword.IsZero(),
-		"SentinelUsername %q: is set without SentinelPassword", c.SentinelUsername)
-	wrong(!c.SentinelPassword.IsZero() && c.Sentinel == "", "SentinelPassword: is set without Sentinel")
-	wrong(c.DB < 0, "DB %d: must not be negative", c.DB)
-	wrong(c.DialTimeout < 0, "DialTimeout %v: must not be negative", c.DialTimeout)
-	wrong(c.Timeout < leastTimeout, "Timeout %v: want %v or more", c.Timeout, leastTimeout)
-	wrong(c.Conns < 1 || c.Conns > mostConns || bits.OnesCount(uint(c.Conns)) != 1,
-		"Conns %d: want a power of two from 1 to %d", c.Conns, mostConns)
+	wrong(!isWord(c.Sentinel), c.Sentinel, "want no spaces", "Sentinel")
+	wrong(!isWord(c.ClientName), c.ClientName, "want letters, digits and signs without spaces", "ClientName")
+	wrong(c.Username != "" && c.Password.IsZero(), c.Username, "is set without a password", "Username")
+	wrong(c.SentinelUsername != "" && c.SentinelPassword.IsZero(), c.SentinelUsername, "is set without a password", "SentinelUsername")
+	wrong(!c.SentinelPassword.IsZero() && c.Sentinel == "", nil, "is set without the name of a Sentinel's primary", "SentinelPassword")
+	wrong(c.DB < 0, c.DB, "must not be negative", "DB")
+	wrong(c.DialTimeout < 0, c.DialTimeout, "must not be negative", "DialTimeout")
+	wrong(c.Timeout < leastTimeout, c.Timeout, fmt.Sprintf("want %v or more", leastTimeout), "Timeout")
+	wrong(c.Conns < 1 || c.Conns > mostConns || bits.OnesCount(uint(c.Conns)) != 1, c.Conns,
+		fmt.Sprintf("want a power of two from 1 to %d", mostConns), "Conns")
 	return errors.Join(problems...)
 }
 

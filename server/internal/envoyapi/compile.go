@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -31,19 +33,29 @@ type domain struct {
 // node is a node of the tree of descriptors: the rules after some entries.
 type node struct {
 	path     []string // the domain, then keys and values
+	shared   []string // for each entry, the pattern whose values share a counter, or ""; nil if there is none
+	rank     int      // of the patterns that match a value, the one with the lowest applies
 	limit    *limit   // nil for none
 	exact    map[entry]*node
-	prefixes map[entry]*node  // by the value without its *
-	lengths  map[string][]int // of a key's prefixes, the longest first
+	prefixes map[entry]*node      // patterns with one *, at the end, by the value without it
+	lengths  map[string][]int     // of a key's prefixes
+	patterns map[string][]pattern // the other patterns, by key
 }
 
 type entry struct{ key, value string }
+
+// pattern is a value with * in it, split there.
+type pattern struct {
+	parts []string
+	node  *node
+}
 
 // limit is a compiled Limit.
 type limit struct {
 	Limit
 	period
 	mode   mode
+	shared []string     // of the node
 	policy *weir.Policy // nil if nothing is charged: all hits are admitted, or none
 
 	// apart, unless it is 0, is part of the key: limit overrides in requests with different
@@ -61,12 +73,13 @@ const (
 	quota
 )
 
-// Compile compiles domains. Its error joins all problems. Policies that did not change since
-// previous, which may be nil, are reused from there.
+// Compile compiles domains. Its error joins a *fielderr.Error for each problem, with paths such as
+// {0, "Descriptors", 1, "Limit", "Unit"}. Policies that did not change since previous, which may be
+// nil, are reused from there.
 func Compile(domains []Domain, previous *Rules) (*Rules, error) {
 	c := &compiler{previous: previous, rules: &Rules{domains: map[string]*domain{}, policies: map[string]*weir.Policy{}}}
-	for _, d := range domains {
-		c.domain(d)
+	for i := range domains {
+		c.domain(domains[i], at{i})
 	}
 	if len(c.problems) > 0 {
 		return nil, errors.Join(c.problems...)
@@ -81,14 +94,22 @@ type compiler struct {
 	problems []error
 }
 
-func (c *compiler) wrong(path []string, err error) {
-	c.problems = append(c.problems, fmt.Errorf("envoy: %q: %w", strings.Join(path, " "), err))
+// at is where a rule is in the list of domains.
+type at []any
+
+func (a at) below(steps ...any) at { return append(slices.Clip(a), steps...) }
+
+func (c *compiler) wrong(where at, format string, args ...any) {
+	c.problems = append(c.problems, fielderr.New("envoy", fmt.Sprintf(format, args...), where...))
 }
 
-func (c *compiler) domain(d Domain) {
-	path := []string{d.Name}
-	if d.Name == "" || c.rules.domains[d.Name] != nil {
-		c.wrong(path, errors.New("a domain needs a name of its own"))
+func (c *compiler) domain(d Domain, where at) {
+	switch {
+	case d.Name == "":
+		c.wrong(where.below("Name"), "a domain needs the name that Envoy sends")
+		return
+	case c.rules.domains[d.Name] != nil:
+		c.wrong(where.below("Name"), "%q is there twice: put the descriptors of both together", d.Name)
 		return
 	}
 	c.current = &domain{Domain: d}
@@ -96,79 +117,117 @@ func (c *compiler) domain(d Domain) {
 		Name: Label(d.Name), Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
 	}}, nil)
 	if err != nil {
-		c.wrong(path, err)
+		c.wrong(where.below("Name"), "%v", err)
 		return
 	}
 	c.current.observe = seen.All()[0].Base()
-	c.current.root = c.node(path, d.Descriptors)
+	c.current.root = &node{path: []string{d.Name}}
+	c.children(c.current.root, d.Descriptors, where)
 	c.rules.domains[d.Name] = c.current
 }
 
-func (c *compiler) node(path []string, list []Descriptor) *node {
-	n := &node{path: path}
+func (c *compiler) children(n *node, list []Descriptor, where at) {
+	seen := map[entry]int{}
 	for i := range list {
-		c.child(n, &list[i])
-	}
-	return n
-}
-
-func (c *compiler) child(n *node, d *Descriptor) {
-	path := append(slices.Clip(n.path), d.Key, d.Value)
-	prefix, open := strings.CutSuffix(d.Value, "*")
-	into, at := &n.exact, entry{d.Key, d.Value}
-	if open {
-		into, at = &n.prefixes, entry{d.Key, prefix}
-	}
-	if d.Key == "" || (*into)[at] != nil {
-		c.wrong(path, errors.New("a descriptor needs a key, and a value that no other has"))
-		return
-	}
-	child := c.node(path, d.Descriptors)
-	child.limit = c.limit(path, d)
-	if *into == nil {
-		*into = map[entry]*node{}
-	}
-	(*into)[at] = child
-	if open {
-		n.addLength(d.Key, len(prefix))
+		d, here := &list[i], where.below("Descriptors", i)
+		switch first, twice := seen[entry{d.Key, d.Value}]; {
+		case d.Key == "":
+			c.wrong(here.below("Key"), "a descriptor needs a key, such as remote_address")
+		case twice:
+			c.wrong(here, "is for the same key and value as descriptors[%d] beside it: only one can count", first)
+		case d.ShareThreshold && !strings.Contains(d.Value, "*"):
+			c.wrong(here.below("ShareThreshold"), "is for values with a *, whose counter all matching values share")
+		default:
+			seen[entry{d.Key, d.Value}] = i
+			c.child(n, d, here, i)
+		}
 	}
 }
 
-// addLength adds the length of a key's prefix.
-func (n *node) addLength(key string, length int) {
-	if n.lengths == nil {
-		n.lengths = map[string][]int{}
+func (c *compiler) child(n *node, d *Descriptor, where at, order int) {
+	child := &node{path: append(slices.Clip(n.path), d.Key, d.Value), shared: n.shared, rank: order}
+	if !c.current.Compat { // the most specific first; envoyproxy/ratelimit takes the first of the file
+		child.rank = -len(strings.ReplaceAll(d.Value, "*", ""))<<32 + order
 	}
-	if !slices.Contains(n.lengths[key], length) {
-		list := append(n.lengths[key], length)
-		slices.SortFunc(list, func(a, b int) int { return b - a })
-		n.lengths[key] = list
+	if d.ShareThreshold {
+		child.shared = make([]string, len(n.path)/2+1)
+		copy(child.shared, n.shared)
+		child.shared[len(n.path)/2] = d.Value
+	}
+	child.limit = c.limit(child, d, where)
+	c.children(child, d.Descriptors, where)
+	n.add(d, child)
+}
+
+// add adds the child for the entries that d matches.
+func (n *node) add(d *Descriptor, child *node) {
+	switch parts := strings.Split(d.Value, "*"); {
+	case len(parts) == 1:
+		if d.Value == "" {
+			child.rank = math.MaxInt
+		}
+		n.exact = put(n.exact, entry{d.Key, d.Value}, child)
+	case len(parts) == 2 && parts[1] == "":
+		n.prefixes = put(n.prefixes, entry{d.Key, parts[0]}, child)
+		if !slices.Contains(n.lengths[d.Key], len(parts[0])) {
+			n.lengths = put(n.lengths, d.Key, append(n.lengths[d.Key], len(parts[0])))
+		}
+	default:
+		n.patterns = put(n.patterns, d.Key, append(n.patterns[d.Key], pattern{parts, child}))
 	}
 }
 
-func (c *compiler) limit(path []string, d *Descriptor) *limit {
+// put sets a value in a map, which may be nil.
+func put[K comparable, V any](m map[K]V, key K, value V) map[K]V {
+	if m == nil {
+		m = map[K]V{}
+	}
+	m[key] = value
+	return m
+}
+
+func (c *compiler) limit(n *node, d *Descriptor, where at) *limit {
 	if d.Limit == nil {
 		return nil
 	}
-	l := &limit{Limit: *d.Limit, period: period{d.Limit.Unit, max(1, d.Limit.UnitMultiplier)}}
+	l := &limit{Limit: *d.Limit, period: period{d.Limit.Unit, max(1, d.Limit.UnitMultiplier)}, shared: n.shared}
 	switch {
 	case d.ShadowMode:
 		l.mode = shadow
 	case d.QuotaMode:
 		l.mode = quota
 	}
+	where = where.below("Limit")
+	c.replaces(l, where)
 	if l.Unlimited {
+		if l.Unit != 0 || l.UnitMultiplier != 0 {
+			c.wrong(where.below("Unlimited"), "leaves nothing to count: remove the unit, or unlimited")
+		}
 		return l
 	}
 	converted, err := limiterLimit(l.RequestsPerUnit, l.period, c.current.Compat)
-	if err != nil {
-		c.wrong(path, err)
-		return l
-	}
-	if converted != nil {
-		l.policy = c.policy(path, *converted)
+	switch {
+	case l.Unit == 0:
+		c.wrong(where.below("Unit"), "is missing: add second, minute, hour, day, week, month or year")
+	case err != nil:
+		c.wrong(where.below("UnitMultiplier"), "%v", err)
+	case converted != nil:
+		l.policy = c.policy(n.path, *converted, where)
 	}
 	return l
+}
+
+func (c *compiler) replaces(l *limit, where at) {
+	for i, name := range l.Replaces {
+		switch here := where.below("Replaces", i); {
+		case name == "":
+			c.wrong(here, "needs the name of a limit")
+		case name == l.Name:
+			c.wrong(here, "a limit cannot replace itself")
+		case slices.Contains(l.Replaces[:i], name):
+			c.wrong(here, "is there twice")
+		}
+	}
 }
 
 // limiterLimit returns the weir.Limit of an Envoy limit, nil if there is nothing to charge.
@@ -191,10 +250,10 @@ func limiterLimit(requests uint32, p period, compat bool) (*weir.Limit, error) {
 }
 
 // policy makes a policy, or returns the same one of the previous rules.
-func (c *compiler) policy(path []string, converted weir.Limit) *weir.Policy {
+func (c *compiler) policy(path []string, converted weir.Limit, where at) *weir.Policy {
 	p, err := weir.NewPolicy(policyName(path), converted)
 	if err != nil {
-		c.wrong(path, err)
+		c.wrong(where, "%v", err)
 		return nil
 	}
 	if c.previous != nil {

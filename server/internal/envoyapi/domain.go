@@ -1,7 +1,5 @@
 package envoyapi
 
-import "github.com/weirlimit/weir"
-
 // Domain is a set of rules, with the name that Envoy sends.
 type Domain struct {
 	Name        string
@@ -25,15 +23,20 @@ type Domain struct {
 	ShadowMode bool
 }
 
-// Descriptor matches an entry of a request's descriptor.
+// Label returns the domain's name in metrics and in clients' policies. See Label.
+func (d *Domain) Label() string { return Label(d.Name) }
+
+// Descriptor matches an entry of a request's descriptor. Of several patterns that match a value,
+// the one with the most characters besides * applies, or with Compat the first.
 type Descriptor struct {
 	Key   string
-	Value string // "" matches all values without a rule of their own; a * at the end matches any suffix
+	Value string // "" matches all values without a rule of their own; a * matches any text
 
-	Limit       *Limit       // for descriptors whose last entry this is; nil for none
-	ShadowMode  bool         // charge, but report OK
-	QuotaMode   bool         // refuse only if all limits in quota mode refuse
-	Descriptors []Descriptor // for the next entry
+	Limit          *Limit       // for descriptors whose last entry this is; nil for none
+	ShadowMode     bool         // charge, but report OK
+	QuotaMode      bool         // refuse only if all limits in quota mode refuse
+	ShareThreshold bool         // all values that match share one counter; Value has a *
+	Descriptors    []Descriptor // for the next entry
 }
 
 // Limit is a number of requests per unit of time.
@@ -44,16 +47,4 @@ type Limit struct {
 	Unlimited       bool
 	Name            string   // for the Replaces of other limits
 	Replaces        []string // names of limits that do not apply to a request to which this one applies
-}
-
-// Check returns an error if the limit's parameters are invalid.
-func (l *Limit) Check() error {
-	if l.Unlimited {
-		return nil
-	}
-	converted, err := limiterLimit(max(1, l.RequestsPerUnit), period{l.Unit, max(1, l.UnitMultiplier)}, true)
-	if err == nil {
-		_, err = weir.NewPolicy("check", *converted)
-	}
-	return err
 }

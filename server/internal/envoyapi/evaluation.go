@@ -50,7 +50,7 @@ func (s *Service) read(d *domain, r *rlsv3.RateLimitRequest) (*evaluation, error
 	e.replace()
 	for i := range e.list {
 		if desc := &e.list[i]; desc.counts() {
-			desc.key = keyOf(desc.limit.apart, r.GetDescriptors()[i].GetEntries())
+			desc.key = keyOf(desc.limit, r.GetDescriptors()[i].GetEntries())
 		}
 	}
 	return e, nil

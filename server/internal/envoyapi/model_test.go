@@ -3,6 +3,7 @@ package envoyapi
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,38 +32,63 @@ type found struct {
 	remaining   int64
 }
 
-// find walks the tree. Among equals the exact value wins, then the longest prefix, then any.
-func find(list []Descriptor, entries []*rlcommon.RateLimitDescriptor_Entry, path string) (*Descriptor, string) {
+// find walks the tree. Among equals the exact value wins, then the pattern with the most
+// characters or, with compat, the first, then any. The texts are what tells counters apart: with
+// share_threshold the pattern, not the value.
+func find(list []Descriptor, entries []*rlcommon.RateLimitDescriptor_Entry, compat bool, path, text string) (*Descriptor, string, string) {
 	if len(entries) == 0 {
-		return nil, ""
+		return nil, "", text
 	}
 	var best *Descriptor
 	rank := -1
 	for i := range list {
 		d := &list[i]
-		prefix, open := strings.CutSuffix(d.Value, "*")
 		r := -1
 		switch value := entries[0].Value; {
 		case d.Key != entries[0].Key:
 		case d.Value == "":
 			r = 0
-		case open && strings.HasPrefix(value, prefix):
-			r = 1 + len(prefix)
-		case !open && d.Value == value:
-			r = 1 << 20
+		case !strings.Contains(d.Value, "*"):
+			if d.Value == value {
+				r = 1 << 20
+			}
+		case fits(d.Value, value) && compat:
+			r = 1 + len(list) - i
+		case fits(d.Value, value):
+			r = 1 + len(d.Value) - strings.Count(d.Value, "*")
 		}
 		if r > rank {
 			best, rank = d, r
 		}
 	}
 	if best == nil {
-		return nil, ""
+		return nil, "", text
 	}
 	path += "/" + best.Key + "=" + best.Value
-	if len(entries) == 1 {
-		return best, path
+	value := entries[0].Value
+	if best.ShareThreshold {
+		value = best.Value
 	}
-	return find(best.Descriptors, entries[1:], path)
+	text += best.Key + "=" + value + " "
+	if len(entries) == 1 {
+		return best, path, text
+	}
+	return find(best.Descriptors, entries[1:], compat, path, text)
+}
+
+// fits tries all texts for each *.
+func fits(pattern, value string) bool {
+	before, after, ok := strings.Cut(pattern, "*")
+	rest, has := strings.CutPrefix(value, before)
+	if !ok || !has {
+		return has && rest == ""
+	}
+	for i := range len(rest) + 1 {
+		if fits(after, rest[i:]) {
+			return true
+		}
+	}
+	return false
 }
 
 // text is a descriptor's entries: what tells counters apart. Protobuf's own text takes most of
@@ -81,8 +107,8 @@ func (m *model) look(r *rlsv3.RateLimitRequest, d *rlcommon.RateLimitDescriptor)
 	if d.HitsAddend != nil {
 		f.hits = int64(d.HitsAddend.Value)
 	}
-	var path string
-	f.Descriptor, path = find(m.domain.Descriptors, d.Entries, "")
+	var path, counted string
+	f.Descriptor, path, counted = find(m.domain.Descriptors, d.Entries, m.domain.Compat, "", "")
 	if f.Descriptor != nil {
 		f.limit = f.Limit
 	}
@@ -92,15 +118,15 @@ func (m *model) look(r *rlsv3.RateLimitRequest, d *rlcommon.RateLimitDescriptor)
 			times = o.UnitMultiplier.Value
 		}
 		own := &Limit{Unit: Unit(o.Unit), UnitMultiplier: times, RequestsPerUnit: o.RequestsPerUnit}
-		counted := f.limit != nil && !f.limit.Unlimited && (f.limit.RequestsPerUnit > 0 || m.domain.Compat)
-		if !counted || f.limit.Unit != own.Unit || max(1, f.limit.UnitMultiplier) != times {
+		counts := f.limit != nil && !f.limit.Unlimited && (f.limit.RequestsPerUnit > 0 || m.domain.Compat)
+		if !counts || f.limit.Unit != own.Unit || max(1, f.limit.UnitMultiplier) != times {
 			path = fmt.Sprint("brought ", own.Unit, times)
 		}
-		f.limit, f.Descriptor = own, &Descriptor{}
+		f.limit, f.Descriptor, counted = own, &Descriptor{}, text(d) // which is not shared
 	}
 	if f.limit != nil && !f.limit.Unlimited {
 		length := lengths[f.limit.Unit] * int64(max(1, f.limit.UnitMultiplier))
-		f.counter = fmt.Sprint(path, text(d), length, m.now.Unix()/length)
+		f.counter = fmt.Sprint(path, counted, length, m.now.Unix()/length)
 	}
 	return f
 }
@@ -229,6 +255,12 @@ func TestModel(t *testing.T) {
 				m.now = w.now
 			}
 			r := g.request()
+			taken := map[string]bool{"": true}
+			r.Descriptors = slices.DeleteFunc(r.Descriptors, func(d *rlcommon.RateLimitDescriptor) bool {
+				counter := m.look(r, d).counter
+				defer func() { taken[counter] = true }()
+				return counter != "" && taken[counter] // how those add up is the limiter's to say
+			})
 			got, err := w.ask(r)
 			must(t, err)
 			if want := m.response(r); seen(got) != want {
@@ -246,11 +278,12 @@ func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 func (g *generator) tree(depth int) (list []Descriptor) {
 	taken := map[entry]bool{}
 	for range g.IntN(6) {
-		d := Descriptor{Key: pick(g, "a", "b", "c"), Value: pick(g, "", "", "x", "xy", "x*", "xy*", "*")}
+		d := Descriptor{Key: pick(g, "a", "b", "c"), Value: pick(g, "", "", "x", "xy", "x*", "xy*", "*", "*z", "x*z", "*y*")}
 		if taken[entry{d.Key, d.Value}] {
 			continue
 		}
 		taken[entry{d.Key, d.Value}] = true
+		d.ShareThreshold = strings.Contains(d.Value, "*") && g.IntN(3) == 0
 		d.ShadowMode, d.QuotaMode = g.IntN(6) == 0, g.IntN(6) == 0
 		d.QuotaMode = d.QuotaMode && !d.ShadowMode
 		if g.IntN(5) > 0 {
@@ -270,20 +303,20 @@ func (g *generator) limit() *Limit {
 	}
 	l := &Limit{Unit: pick(g, Second, Minute, Hour), RequestsPerUnit: uint32(g.IntN(12)), UnitMultiplier: uint32(g.IntN(3))}
 	l.Name = pick(g, "", "p", "q")
-	if g.IntN(4) == 0 {
-		l.Replaces = []string{pick(g, "p", "q")}
+	if name := pick(g, "p", "q"); g.IntN(4) == 0 && name != l.Name {
+		l.Replaces = []string{name}
 	}
 	return l
 }
 
-// request has no descriptor twice: how those add up is the limiter's to say.
+// request has no descriptor twice.
 func (g *generator) request() *rlsv3.RateLimitRequest {
 	r := &rlsv3.RateLimitRequest{Domain: "d", HitsAddend: uint32(g.IntN(3))}
 	taken := map[string]bool{}
 	for range 1 + g.IntN(4) {
 		d := &rlcommon.RateLimitDescriptor{}
 		for range 1 + g.IntN(3) {
-			d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: pick(g, "a", "b", "c"), Value: pick(g, "", "x", "xy", "xyz", "z")})
+			d.Entries = append(d.Entries, &rlcommon.RateLimitDescriptor_Entry{Key: pick(g, "a", "b", "c"), Value: pick(g, "", "x", "xy", "xyz", "z", "yz")})
 		}
 		if taken[text(d)] {
 			continue

@@ -69,14 +69,19 @@ func sum(s string) string {
 }
 
 // keyOf returns the key of a descriptor: limit.apart and the entries, each with its length so
-// that different descriptors have different keys, or a hash if that is too long.
-func keyOf(apart uint32, entries []*rlcommon.RateLimitDescriptor_Entry) string {
+// that different descriptors have different keys, or a hash if that is too long. Values that share a
+// counter are replaced by their pattern.
+func keyOf(l *limit, entries []*rlcommon.RateLimitDescriptor_Entry) string {
 	b := make([]byte, 0, 64)
-	if apart > 0 {
-		b = append(strconv.AppendUint(b, uint64(apart), 10), '*')
+	if l.apart > 0 {
+		b = append(strconv.AppendUint(b, uint64(l.apart), 10), '*')
 	}
-	for _, e := range entries {
-		b = appendPart(appendPart(b, e.GetKey()), e.GetValue())
+	for i, e := range entries {
+		value := e.GetValue()
+		if i < len(l.shared) && l.shared[i] != "" {
+			value = l.shared[i]
+		}
+		b = appendPart(appendPart(b, e.GetKey()), value)
 	}
 	if len(b) <= weir.MaxKeyBytes {
 		return string(b)

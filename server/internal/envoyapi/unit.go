@@ -2,11 +2,12 @@ package envoyapi
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/weirlimit/weir/algo"
 )
 
 // Unit is a unit of time. Its values are those of the protocol, both in requests and in responses,
@@ -68,8 +69,8 @@ func (p period) length() (time.Duration, error) {
 		return 0, fmt.Errorf("unknown unit %d", p.unit)
 	case p.times == 0:
 		return 0, fmt.Errorf("unit_multiplier must be at least 1")
-	case int64(p.times) > math.MaxInt64/int64(unit):
-		return 0, fmt.Errorf("%d %ss are too long", p.times, units[p.unit].name)
+	case int64(p.times) > algo.MaxPer/int64(unit):
+		return 0, fmt.Errorf("%d %ss are too long: a period has at most 40 years", p.times, units[p.unit].name)
 	}
 	return unit * time.Duration(p.times), nil
 }
