@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // audit notes a change, or that one was tried. The values are quoted by slog.
@@ -18,7 +19,7 @@ func (a *api) audit(c *call, action string, err error) {
 	}
 	a.Log.LogAttrs(c.r.Context(), level, "audit",
 		slog.String("operator", c.operator), slog.String("remote", c.r.RemoteAddr), slog.String("action", action),
-		slog.String("policy", clip(c.req.policy)), slog.String("key", c.req.key),
+		slog.String("policy", strictjson.Clip(c.req.policy)), slog.String("key", c.req.key),
 		slog.String("outcome", outcome(status)), slog.Int("status", status))
 }
 
