@@ -270,9 +270,32 @@ func (s *Server) troubleText() string {
 	return ""
 }
 
-// adminState returns the admin API's state, with the error of the last reload.
+// adminState returns the admin API's state, with the error of the last reload and the address of the
+// HTTP listener.
 func (s *Server) adminState() *adminapi.State {
-	st := *s.state.Load().admin
+	now := s.state.Load()
+	st := *now.admin
 	st.Reload = s.troubleText()
+	st.API = s.api(len(now.live.Clients) > 0)
 	return &st
+}
+
+// api returns where /v1 is served. Token is whether callers need one.
+func (s *Server) api(token bool) adminapi.API {
+	api := adminapi.API{Token: token}
+	where := s.where.Load()
+	if where == nil { // it does not listen yet
+		return api
+	}
+	host, scheme := where.HTTP.String(), "http"
+	if where.HTTP.Network() == "unix" {
+		api.Socket, host = host, "localhost"
+	}
+	if s.cfg.HTTP.TLS != nil {
+		scheme = "https"
+	}
+	if where.Admin != nil {
+		api.URL = scheme + "://" + host
+	}
+	return api
 }

@@ -48,7 +48,7 @@ type AdminToken struct {
 	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Scopes are what the operator may do: read to look at everything, write to reset
-	// keys and set overrides, block to block and unblock.
+	// keys and set overrides. No call needs block yet.
 	Scopes []Scope `yaml:"scopes" example:"[read, write]" jsonschema:"required"`
 }
 

@@ -44,7 +44,7 @@ func (c *Config) Live() server.Live {
 		}
 	}
 	for _, s := range c.settings {
-		out.Effective = append(out.Effective, server.Setting(s))
+		out.Effective = append(out.Effective, server.Setting{Path: s.Path, Value: s.Value, Source: s.Source})
 	}
 	return out
 }

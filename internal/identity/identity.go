@@ -55,7 +55,7 @@ type Scope uint8
 const (
 	Read  Scope = 1 << iota // look at everything
 	Write                   // reset keys, set overrides
-	Block                   // block and unblock
+	Block                   // no call needs it yet
 )
 
 var scopeNames = []struct {

@@ -118,7 +118,8 @@ func newDaemon(t *testing.T) *daemon {
 	d.must(err)
 	d.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Throttle: throttle}, Effective: []Setting{
 		{Path: "policies.api.limits[0].rate", Value: 100, Source: "weir.yaml:12"},
-		{Path: "store.password", Value: secret.New("hidden"), Source: "WEIR__STORE__PASSWORD"},
+		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
+		{Path: "store.max_keys", Value: 1000000, Source: "default", Pending: &Pending{Value: 500, Source: "weir.yaml:3"}},
 	}})
 	d.http = New(d.config())
 	return d
