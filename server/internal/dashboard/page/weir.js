@@ -21,7 +21,8 @@ const bearer = (token) => (token === "" ? {} : { Authorization: `Bearer ${token}
 
 async function load() {
   try {
-    const [config, rules] = await Promise.all([get("config"), get("policies"), loadTop()]);
+    const config = await get("config"); // alone: a wrong token counts once
+    const [rules] = await Promise.all([get("policies"), loadTop()]);
     byId("version").textContent = `Version ${config.version}.`;
     byId("reload").textContent = config.reload.error;
     api = config.api;
@@ -53,8 +54,8 @@ function start() {
   byId("main").hidden = false;
   form.policy.replaceChildren(...policies.map((p) => element("option", p.name, { value: p.name })));
   rows("limits", policies.flatMap((p) => p.limits.map((l) => [p.name, l.name, describe(l)])));
-  byId("client").hidden = !api.token;
   form.take.disabled = api.url !== "";
+  byId("client").hidden = !api.token || form.take.disabled;
   byId("elsewhere").hidden = !form.take.disabled;
   choose();
 }
