@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -115,7 +116,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest
 		return nil, s.undecided(ctx, d, err)
 	}
 	if d.observe != nil {
-		s.observe(c, e, s.cfg.Now().Sub(began))
+		s.observe(c, e, began, s.cfg.Now().Sub(began))
 	}
 	return e.response(began), nil
 }
@@ -151,10 +152,11 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 
 // observe reports a decision, with the key and hits of the descriptor whose limit refused or, in
 // shadow, would have refused.
-func (s *Service) observe(c *caller, e *evaluation, took time.Duration) {
+func (s *Service) observe(c *caller, e *evaluation, began time.Time, took time.Duration) {
 	record := ruleset.Record{Cost: 1, Took: took}
 	record.Verdict = ruleset.Verdict{Variant: e.domain.observe, Limit: -1, Shadow: -1}
 	record.Allowed, record.Reason = e.admitted || e.domain.ShadowMode, weir.Admitted
+	record.Estimate = slices.ContainsFunc(e.list, func(desc descriptor) bool { return desc.estimate })
 	if c.client != nil {
 		record.Client = c.client.Name
 	}
@@ -163,10 +165,30 @@ func (s *Service) observe(c *caller, e *evaluation, took time.Duration) {
 		if record.Allowed {
 			record.Shadow = 0 // the index of the placeholder limit of domain.observe
 		} else {
-			record.Reason = weir.Exhausted
+			record.Reason, record.LimitName, record.RetryAfter = weir.Exhausted, e.limitName(desc), desc.retryAfter(began)
 		}
 	}
 	s.cfg.Observe(&record)
+}
+
+// limitName returns the name of a descriptor's limit: its own, or that of its policy. A limit of no
+// requests has no policy; then it is that of the domain.
+func (e *evaluation) limitName(desc *descriptor) string {
+	switch {
+	case desc.limit.Name != "":
+		return desc.limit.Name
+	case desc.limit.policy != nil:
+		return desc.limit.policy.Name()
+	}
+	return Label(e.domain.Name)
+}
+
+// retryAfter returns when the window of a limit that refused ends.
+func (desc *descriptor) retryAfter(now time.Time) time.Duration {
+	if desc.limit.RequestsPerUnit == 0 {
+		return weir.Never
+	}
+	return desc.untilReset(now)
 }
 
 // refuser returns the first descriptor whose limit refused the request, else the first in shadow
