@@ -238,20 +238,33 @@ func sameOverrides(a, b []Override) bool {
 	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
 }
 
-// putOverride stores an override and applies it.
+// putOverride applies an override and stores it. One that cannot be applied is not stored: it would
+// come into force later, although its operator was told that it failed. One that cannot be stored is
+// taken back.
 func (s *Server) putOverride(ctx context.Context, o Override) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	set, err := s.overrides.List(ctx)
 	if err != nil {
 		return err
 	}
-	isNew := !slices.ContainsFunc(set, func(x Override) bool { return x.Policy == o.Policy && x.Key == o.Key })
-	if isNew && len(set) >= maxOverrides {
+	next := slices.DeleteFunc(slices.Clone(set), func(x Override) bool { return x.Policy == o.Policy && x.Key == o.Key })
+	if len(next) == len(set) && len(set) >= maxOverrides {
 		return adminapi.ErrTooMany
 	}
-	if err := s.overrides.Put(ctx, o); err != nil {
+	next = append(next, o)
+	old, known := s.state.Load(), s.known
+	st, err := s.compile(old.live, next, old)
+	if err != nil {
 		return err
 	}
-	return s.refresh(ctx)
+	if err := s.changeLocked(ctx, st, next); err != nil {
+		return err
+	}
+	if err := s.overrides.Put(ctx, o); err != nil {
+		return errors.Join(err, s.changeLocked(context.WithoutCancel(ctx), old, known))
+	}
+	return nil
 }
 
 func (s *Server) removeOverride(ctx context.Context, policy, key string) (bool, error) {
