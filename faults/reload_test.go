@@ -111,9 +111,9 @@ func (c *configured) rewrite(i int) {
 	c.write(wrong+"nonsense: true\n", 2*i)
 	rig.Await(c, "the daemon to refuse a file", patience, func() error {
 		c.look()
-		text, err := c.fleet.Get(0, "/readyz")
+		text, err := c.fleet.Get(0, "/admin/v1/config")
 		if err == nil && !strings.Contains(text, where) {
-			err = fmt.Errorf("/readyz does not tell of %s: %q", where, text)
+			err = fmt.Errorf("/admin/v1/config does not tell of %s: %q", where, text)
 		}
 		return err
 	})

@@ -11,6 +11,17 @@ type Record struct {
 	Peek   bool
 	At     time.Time     // set for observers that see the record later
 	Took   time.Duration // the duration of the decision, without waiting for capacity; or Untimed
+
+	// LimitName is the name of the limit that refused, if it is not one of Variant's.
+	LimitName string
+}
+
+// LimitedBy returns the name of the limit that refused, "" if none did.
+func (r *Record) LimitedBy() string {
+	if r.LimitName != "" {
+		return r.LimitName
+	}
+	return r.Verdict.LimitedBy()
 }
 
 // Untimed is the Took of a decision that was not timed.

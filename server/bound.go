@@ -89,5 +89,6 @@ func (s *Server) announce(where *Bound, all []*bound) {
 		attrs = append(attrs, b.name, b.Addr().String())
 	}
 	s.cfg.Log.Info("listening", attrs...)
+	s.where.Store(where)
 	s.cfg.OnListen(*where)
 }

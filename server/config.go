@@ -123,6 +123,9 @@ type Live struct {
 // the value, secrets masked, and where it comes from, such as "weir.yaml:12".
 type Setting = adminapi.Setting
 
+// PendingSetting is the value that a Setting has after a restart.
+type PendingSetting = adminapi.Pending
+
 // EnvoyDomain is a set of rules of Envoy's rate limit service.
 type EnvoyDomain = envoyapi.Domain
 

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/connectapi"
@@ -92,7 +91,6 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
-	page := dashboard.New(s.cfg.Version, func() *ruleset.Rules { return s.state.Load().call.Rules })
 	guarded, events := s.operatorsOnly(metrics), s.untilStop(api)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
@@ -103,7 +101,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		case strings.HasPrefix(path, "/admin/"):
 			api.ServeHTTP(w, r)
 		default:
-			page.ServeHTTP(w, r)
+			dashboard.Serve(w, r)
 		}
 	})
 }
@@ -145,8 +143,14 @@ func (s *Server) newMetrics() (http.Handler, error) {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: promLog{s.cfg.Log}, MaxRequestsInFlight: 4}), nil
 }
 
-// readiness is the result of GET /readyz.
-func (s *Server) readiness() (bool, string) { return s.ready.Load(), s.troubleText() }
+// readiness is the result of GET /readyz. Everybody may read it, so it says that a reload failed,
+// and not why: the error has lines of the file.
+func (s *Server) readiness() (bool, string) {
+	if s.troubleText() == "" {
+		return s.ready.Load(), ""
+	}
+	return s.ready.Load(), "the last reload failed; operators see why at /admin/v1/config"
+}
 
 // promLog logs errors of /metrics.
 type promLog struct{ log *slog.Logger }

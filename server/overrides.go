@@ -147,7 +147,11 @@ func (s *Server) putOverride(ctx context.Context, o Override) error {
 	if err := s.overrides.Put(ctx, o); err != nil {
 		return err
 	}
-	return s.refresh(ctx)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.applyOverrides(s.state.Load().call.Rules, []Override{o})
+	s.known = append(slices.DeleteFunc(slices.Clone(s.known), func(x Override) bool { return overrideID(x) == overrideID(o) }), o)
+	return nil
 }
 
 func (s *Server) removeOverride(ctx context.Context, policy, key string) (bool, error) {

@@ -112,8 +112,7 @@ func TestBadReload(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	for _, want := range []struct{ path, text string }{
-		{"/readyz", "the last reload"},
-		{"/readyz", `policy "broken"`},
+		{"/readyz", "ready\nthe last reload failed; operators see why at /admin/v1/config\n"},
 		{"/metrics", "weir_config_last_reload_successful 0"},
 		{"/admin/v1/config", "broken"},
 	} {
@@ -122,7 +121,7 @@ func TestBadReload(t *testing.T) {
 		}
 	}
 	srv.ReloadFailed(errors.New("weir.yaml:3:1: what is this"))
-	if text, _ := getText(t, client, srv.url+"/readyz"); !strings.Contains(text, "weir.yaml:3:1") {
+	if text, _ := getText(t, client, srv.url+"/admin/v1/config"); !strings.Contains(text, "weir.yaml:3:1") {
 		t.Errorf("%s", text)
 	}
 	if err := srv.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}); err != nil {
@@ -134,6 +133,61 @@ func TestBadReload(t *testing.T) {
 	if text, _ := getText(t, client, srv.url+"/metrics"); !strings.Contains(text, "weir_config_last_reload_successful 1") {
 		t.Error("metrics do not tell that all is well again")
 	}
+}
+
+// Names, keys and lines of the file are for operators: no answer that needs no token has them, neither
+// before nor after a reload that failed.
+func TestStrangersSeeNoNames(t *testing.T) {
+	const canary = "canary"
+	policy := onePolicy(canary+"-policy", 10)
+	policy.Overrides = []ruleset.Override{{Key: canary + "-key", Limits: policy.Limits}}
+	live := Live{
+		Policies:  []ruleset.Policy{policy},
+		Clients:   []Client{{Name: canary + "-client", Tokens: token("a-client-of-the-daemon")}},
+		Operators: []Operator{{Name: canary + "-operator", Tokens: token("an-operator-of-the-daemon"), Scopes: ScopeRead}},
+		Effective: []Setting{{Path: "policies." + canary + ".limits[0].rate", Value: canary, Source: canary + ".yaml:3"}},
+	}
+	srv := run(t, Config{Limiter: frozenTable(t), Live: live, Admin: Listener{Address: "127.0.0.1:0"}})
+	client, admin := newClient(t), "http://"+srv.bound.Admin.String()
+	look := func() {
+		t.Helper()
+		for _, path := range []string{
+			"/", "/assets/weir.js", "/metrics", "/readyz", "/healthz", "/openapi.yaml", "/nope", "/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/auth/x",
+			"/admin/v1/config", "/admin/v1/policies", "/admin/v1/stats", "/admin/v1/overrides", "/admin/v1/keys?policy=x&key=y", "/admin/v1/keys/override",
+		} {
+			for _, url := range []string{srv.url + path, admin + path} {
+				text, _ := getText(t, client, url)
+				text += postText(t, client, url, `{"policy":"x","key":"y"}`)
+				if i := strings.Index(text, canary); i >= 0 {
+					t.Errorf("%s shows %.200q", url, text[max(0, i-60):])
+				}
+			}
+		}
+	}
+	look()
+	bad := live
+	bad.Policies = append(bad.Policies, ruleset.Policy{Name: canary + "-broken", Limits: []ruleset.Limit{{}}})
+	wantError(t, srv.Reload(context.Background(), bad), canary)
+	look()
+	srv.ReloadFailed(errors.New(canary + ".yaml:3:1: clients." + canary + "-client: what is this"))
+	look()
+	if text, status := getText(t, client, admin+"/admin/v1/config", "Authorization", "Bearer "+token("an-operator-of-the-daemon")[0].Reveal()); status != 200 || !strings.Contains(text, canary+".yaml:3:1") {
+		t.Errorf("an operator sees %d %s", status, text)
+	}
+}
+
+func postText(t *testing.T, client *http.Client, url, body string) string {
+	t.Helper()
+	resp, err := client.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // A listener that became reachable for everybody by a reload would be worse than the old

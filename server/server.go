@@ -58,6 +58,7 @@ type Server struct {
 	known    []Override // the operators' overrides, as last read
 
 	trouble atomic.Pointer[string] // the error of the last reload, nil if it succeeded
+	where   atomic.Pointer[Bound]  // written by Run when it listens
 	ready   atomic.Bool            // written by Run, read by GET /readyz
 	drain   atomic.Bool            // written by Run, read by serve: responses say Connection: close
 

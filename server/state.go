@@ -119,8 +119,32 @@ func prepareCertificates(s *Server, next, _ *state) error {
 	return nil
 }
 
-// adminState returns the admin API's state, with the error of the last reload.
+// adminState returns the admin API's state, with the error of the last reload and the address of the
+// HTTP listener.
 func (s *Server) adminState() *adminapi.State {
 	st := s.state.Load()
-	return &adminapi.State{Rules: st.call.Rules, Authenticator: st.call.Authenticator, Effective: st.live.Effective, Reload: s.troubleText()}
+	return &adminapi.State{
+		Rules: st.call.Rules, Authenticator: st.call.Authenticator, Effective: st.live.Effective,
+		Reload: s.troubleText(), API: s.api(len(st.live.Clients) > 0),
+	}
+}
+
+// api returns where /v1 is served. Token is whether callers need one.
+func (s *Server) api(token bool) adminapi.API {
+	api := adminapi.API{Token: token}
+	where := s.where.Load()
+	if where == nil { // it does not listen yet
+		return api
+	}
+	host, scheme := where.HTTP.String(), "http"
+	if where.HTTP.Network() == "unix" {
+		api.Socket, host = host, "localhost"
+	}
+	if s.cfg.HTTP.TLS != nil {
+		scheme = "https"
+	}
+	if where.Admin != nil {
+		api.URL = scheme + "://" + host
+	}
+	return api
 }

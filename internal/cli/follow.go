@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/server"
 )
 
 // tasks run in the background until end.
@@ -84,12 +86,14 @@ func (d *follower) reload(ctx context.Context) (*config.Config, error) {
 		}
 		return nil, err
 	}
-	if err := d.server.Reload(ctx, next.Live()); err != nil {
+	live := next.Live()
+	live.Effective = withPending(d.start.Live().Effective, live.Effective)
+	if err := d.server.Reload(ctx, live); err != nil {
 		d.pending.Store(true)
 		d.log.Error("the configuration could not be applied yet; the previous one stays in force", "error", err, "again_in", retryEvery)
 		return next, nil
 	}
-	d.logChanges(next)
+	d.logChanges(next, live.Effective)
 	d.config = next
 	return next, nil
 }
@@ -109,45 +113,77 @@ func problems(err error) (list []string) {
 // maxLogged is how many changes of a configuration are logged one by one.
 const maxLogged = 50
 
-// logChanges logs what has changed, and which changes need a restart.
-func (d *follower) logChanges(next *config.Config) {
+// logChanges logs what has changed since the last reload, and which settings wait for a restart.
+func (d *follower) logChanges(next *config.Config, effective []server.Setting) {
 	for _, w := range next.Warnings {
 		d.log.Warn(w.Text, "at", w.Where(), "field", w.Path)
 	}
-	was, changes, later := map[string]any{}, 0, []string{}
-	for _, s := range d.config.Settings() {
-		was[s.Path] = s.Value
-	}
-	for _, s := range next.Settings() {
-		old, had := was[s.Path]
-		delete(was, s.Path)
-		if had && reflect.DeepEqual(old, s.Value) {
+	changes, waiting := 0, []string{}
+	for _, c := range compare(d.config.Live().Effective, next.Live().Effective) {
+		if c.same() {
 			continue
 		}
-		if needsRestart(s.Path) {
-			later = append(later, s.Path)
-		}
 		if changes++; changes <= maxLogged {
-			d.log.Info("changed", "field", s.Path, "from", old, "to", s.Value)
-		}
-	}
-	for path, old := range was {
-		if changes++; changes <= maxLogged {
-			d.log.Info("changed", "field", path, "from", old, "to", nil)
+			d.log.Info("changed", "field", c.path, "from", c.old.Value, "to", c.new.Value)
 		}
 	}
 	d.log.Info("the configuration was reloaded", "changes", changes)
-	if len(later) > 0 {
-		d.log.Warn("some changes need a restart", "fields", strings.Join(later, ", "))
+	for _, s := range effective {
+		if s.Pending != nil {
+			waiting = append(waiting, s.Path)
+		}
 	}
+	if len(waiting) > 0 {
+		d.log.Warn("some changes need a restart", "fields", strings.Join(waiting, ", "))
+	}
+}
+
+// change is a setting in two configurations. Its zero value stands where it is not set.
+type change struct {
+	path     string
+	old, new server.Setting
+}
+
+func (c *change) same() bool {
+	return c.old.Path == c.new.Path && reflect.DeepEqual(c.old.Value, c.new.Value)
+}
+
+// compare pairs the settings of two configurations: all of the second, then those that only the
+// first has.
+func compare(first, second []server.Setting) (list []change) {
+	old := map[string]server.Setting{}
+	for _, s := range first {
+		old[s.Path] = s
+	}
+	for _, s := range second {
+		list = append(list, change{s.Path, old[s.Path], s})
+		delete(old, s.Path)
+	}
+	for _, s := range first {
+		if _, only := old[s.Path]; only {
+			list = append(list, change{path: s.Path, old: s})
+		}
+	}
+	return list
+}
+
+// withPending returns the settings that are in force: those of next, except that settings that need
+// a restart have the values of the start, and what next has as pending.
+func withPending(start, next []server.Setting) (list []server.Setting) {
+	for _, c := range compare(start, next) {
+		switch {
+		case needsRestart(c.path) && !c.same():
+			list = append(list, server.Setting{Path: c.path, Value: c.old.Value, Source: c.old.Source,
+				Pending: &server.PendingSetting{Value: c.new.Value, Source: c.new.Source}})
+		case c.new.Path != "":
+			list = append(list, c.new)
+		}
+	}
+	return list
 }
 
 // needsRestart says whether a field is not part of server.Live.
 func needsRestart(path string) bool {
-	for _, section := range []string{"listen", "store", "log", "tracing"} {
-		if path == section || strings.HasPrefix(path, section+".") {
-			return true
-		}
-	}
-	return false
+	section, _, _ := strings.Cut(path, ".")
+	return slices.Contains([]string{"listen", "store", "log", "tracing"}, section)
 }

@@ -97,7 +97,7 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 	if err != nil {
 		return err
 	}
-	d := &follower{cmd: cmd, flags: flags, config: cfg, log: log}
+	d := &follower{cmd: cmd, flags: flags, config: cfg, start: cfg, log: log}
 	return counts.run(func() (bool, error) { return d.run(ctx, counts) })
 }
 
@@ -112,10 +112,11 @@ func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
 
 // follower is a server with the configuration that it follows.
 type follower struct {
-	cmd    *cobra.Command // set once, like everything up to server
+	cmd    *cobra.Command // set once, like everything up to start
 	flags  *configFlags
 	log    *slog.Logger
 	server *server.Server
+	start  *config.Config // the configuration of the start, which decides what needs a restart
 
 	pending   atomic.Bool // the configuration of the files could not be applied yet
 	reloading sync.Mutex  // guards the field below, but for its first value

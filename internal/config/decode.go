@@ -28,7 +28,7 @@ type decoder struct {
 // Setting is a value that is in force.
 type Setting struct {
 	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
-	Value  any    `json:"value"`  // a string, an int64 or a bool; secrets are "***"
+	Value  any    `json:"value"`  // a string, an int64, a bool or a secret.Secret
 	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
 }
 
@@ -249,6 +249,8 @@ func (d *decoder) hide(n *node, v reflect.Value, at path) bool {
 func (d *decoder) shown(n *node, v reflect.Value) any {
 	_, isText := v.Addr().Interface().(textual)
 	switch {
+	case n.masked && n.text != "":
+		return secret.New(n.text) // prints as ***, and is another value if the secret is another
 	case n.masked:
 		return secret.Mask
 	case isText:

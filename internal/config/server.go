@@ -9,7 +9,7 @@ import (
 func (c *Config) Server() server.Config {
 	out := c.server
 	for _, s := range c.settings {
-		out.Live.Effective = append(out.Live.Effective, server.Setting(s))
+		out.Live.Effective = append(out.Live.Effective, server.Setting{Path: s.Path, Value: s.Value, Source: s.Source})
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package adminapi
 
 import (
+	"github.com/weirlimit/weir/server/internal/strictjson"
 	"log/slog"
 	"net/http"
 )
@@ -14,7 +15,7 @@ func (a *api) audit(c *call, action string, err error) {
 	}
 	a.Log.LogAttrs(c.r.Context(), level, "audit",
 		slog.String("operator", c.operator), slog.String("remote", c.r.RemoteAddr), slog.String("action", action),
-		slog.String("policy", clip(c.req.policy)), slog.String("key", c.req.key),
+		slog.String("policy", strictjson.Clip(c.req.policy)), slog.String("key", c.req.key),
 		slog.String("outcome", outcome(status)), slog.Int("status", status))
 }
 

@@ -44,13 +44,30 @@ type State struct {
 	Authenticator *identity.Authenticator
 	Effective     []Setting
 	Reload        string // the error of the last reload, "" if it succeeded
+	API           API
+}
+
+// API is where /v1 is served, for the page at /.
+type API struct {
+	URL    string `json:"url"`    // for example "http://127.0.0.1:8080"; "" if the listener is that of the admin API
+	Socket string `json:"socket"` // the path of its Unix socket, "" if it has none
+	Token  bool   `json:"token"`  // callers need a client's token
 }
 
 // Setting is a value that is in force.
 type Setting struct {
 	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
-	Value  any    `json:"value"`  // secrets are masked
+	Value  any    `json:"value"`  // secrets are masked; null if it comes into force with a restart
 	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+
+	// Pending, if set, is what the setting will be after a restart.
+	Pending *Pending `json:"pending,omitempty"`
+}
+
+// Pending is a value that a reload has read and that needs a restart.
+type Pending struct {
+	Value  any    `json:"value"` // null if the setting was removed
+	Source string `json:"source"`
 }
 
 // Override is an override that an operator has set.

@@ -3,12 +3,18 @@ package adminapi
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 // docsPage tells operators what there is, with examples.
@@ -46,6 +52,29 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	})
+}
+
+// docs/admin.md explains every figure of the store, and no other.
+func TestDocsOfFigures(t *testing.T) {
+	page, err := os.ReadFile(docsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, stats := range map[string]any{"memory": memstore.Stats{}, "tier": tiered.Stats{}} {
+		_, text, _ := strings.Cut(string(page), "| `"+name+"` | |\n")
+		text, _, _ = strings.Cut(text, "\n\n")
+		var documented []string
+		for line := range strings.Lines(text) {
+			names, _, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+			for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(names, -1) {
+				documented = append(documented, m[1])
+			}
+		}
+		fields := figures(map[string]any{name: stats})[name].(map[string]any)
+		if diff := cmp.Diff(slices.Sorted(maps.Keys(fields)), slices.Sorted(slices.Values(documented))); diff != "" {
+			t.Errorf("%s (-answer +documented):\n%s", name, diff)
+		}
+	}
 }
 
 // words are those of a command, which may be quoted.

@@ -1,12 +1,12 @@
 package adminapi
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // New returns the handler of /admin/v1.
@@ -66,7 +66,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	list := a.routes[r.URL.Path]
 	if list == nil {
-		problemf(http.StatusNotFound, "nothing is at %s; docs/admin.md lists what there is", quote(r.URL.Path)).Write(w)
+		problemf(http.StatusNotFound, "nothing is at %s; docs/admin.md lists what there is", strictjson.Quote(r.URL.Path)).Write(w)
 		return
 	}
 	for i := range list {
@@ -127,23 +127,4 @@ func (a *api) serve(c *call, rt *route) (any, error) {
 		return nil, wrong
 	}
 	return rt.serve(c)
-}
-
-// quote returns what a caller sent in a form that is safe to show: quoted, control
-// characters escaped, cut to maxQuoted bytes.
-func quote(s string) string {
-	if short := clip(s); short != s {
-		return fmt.Sprintf("%+q…", short)
-	}
-	return fmt.Sprintf("%+q", s)
-}
-
-const maxQuoted = 64
-
-// clip returns at most maxQuoted bytes, and no part of a character.
-func clip(s string) string {
-	if len(s) <= maxQuoted {
-		return s
-	}
-	return strings.ToValidUTF8(s[:maxQuoted], "")
 }

@@ -76,9 +76,11 @@ func (c *call) inspected() (*ruleset.Rule, *ruleset.Query, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	key, hasKey := p["key"]
-	if !hasKey && len(keys) == 0 {
-		return nil, nil, need(p, "key", "the rate-limit key, such as a user's name")
+	key := p["key"]
+	if len(keys) == 0 {
+		if err := need(p, "key", "the rate-limit key, such as a user's name"); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := checkKeys(key, keys); err != nil {
 		return nil, nil, err

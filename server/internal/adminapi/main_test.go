@@ -24,6 +24,7 @@ import (
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,6 +118,7 @@ func newDaemon(t *testing.T) *daemon {
 	d.state.Store(&State{Rules: rules, Authenticator: &identity.Authenticator{Failures: &identity.Failures{}}, Effective: []Setting{
 		{Path: "policies.api.limits[0].rate", Value: 100, Source: "weir.yaml:12"},
 		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
+		{Path: "store.max_keys", Value: 1000000, Source: "default", Pending: &Pending{Value: 500, Source: "weir.yaml:3"}},
 	}})
 	d.http = New(d.config())
 	return d
@@ -130,8 +132,10 @@ func (d *daemon) config() Config {
 			return list[:min(n, len(list))]
 		},
 		Subscribe: d.subscribe,
-		Stats:     func() map[string]any { return map[string]any{"kind": "memory", "keys": 2} },
-		Version:   "v0.0.0-test",
+		Stats: func() map[string]any {
+			return map[string]any{"kind": "memory", "memory": memstore.Stats{Keys: 2, Bytes: 4096, OverflowHits: 1}}
+		},
+		Version: "v0.0.0-test",
 		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {
 				return slog.Attr{}

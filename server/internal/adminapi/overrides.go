@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // ErrTooMany is what Config.PutOverride returns if no more overrides fit.
@@ -125,7 +126,7 @@ func (a *api) remove(c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case !was:
-		return nil, problemf(http.StatusNotFound, "no operator has set an override of this key for the policy %s; those of the file stay", quote(c.req.policy))
+		return nil, problemf(http.StatusNotFound, "no operator has set an override of this key for the policy %s; those of the file stay", strictjson.Quote(c.req.policy))
 	}
 	return removedAnswer{Policy: c.req.policy, Key: c.req.key, Removed: true}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // attributePrefix begins the parameters that give the attributes limits are by, such as
@@ -28,9 +29,9 @@ func (c *call) params(known ...string) (map[string]string, error) {
 		isAttribute := strings.HasPrefix(name, attributePrefix) && slices.Contains(known, attributePrefix)
 		switch {
 		case !isAttribute && (name == attributePrefix || !slices.Contains(known, name)):
-			return nil, problemf(http.StatusBadRequest, "unknown parameter %s; this call has %s", quote(name), paramNames(known))
+			return nil, problemf(http.StatusBadRequest, "unknown parameter %s; this call has %s", strictjson.Quote(name), paramNames(known))
 		case len(values[name]) > 1:
-			return nil, problemf(http.StatusBadRequest, "parameter %s stands there twice", quote(name))
+			return nil, problemf(http.StatusBadRequest, "parameter %s stands there twice", strictjson.Quote(name))
 		}
 		out[name] = values[name][0]
 	}
@@ -41,21 +42,12 @@ func paramNames(known []string) string {
 	if len(known) == 0 {
 		return "none"
 	}
-	return strings.ReplaceAll(and(known), attributePrefix, attributePrefix+"NAME")
-}
-
-// and lists names as people do.
-func and(names []string) string {
-	last := len(names) - 1
-	if last == 0 {
-		return names[0] + " alone"
-	}
-	return strings.Join(names[:last], ", ") + " and " + names[last]
+	return strings.ReplaceAll(strictjson.And(known), attributePrefix, attributePrefix+"NAME")
 }
 
 // need returns the problem of a parameter that is not there.
 func need(p map[string]string, name, what string) error {
-	if _, ok := p[name]; !ok {
+	if p[name] == "" {
 		return problemf(http.StatusBadRequest, "parameter %q is missing: %s", name, what)
 	}
 	return nil
@@ -79,7 +71,7 @@ func attributes(p map[string]string) ([]ruleset.Attribute, error) {
 func checkKeys(key string, keys []ruleset.Attribute) error {
 	for _, k := range append([]ruleset.Attribute{{Name: "key", Value: key}}, keys...) {
 		if storeapi.CheckKey(k.Value) != nil {
-			return problemf(http.StatusBadRequest, "the key %s has %d bytes: at most %d fit", quote(k.Name), len(k.Value), weir.MaxKeyBytes)
+			return problemf(http.StatusBadRequest, "the key %s has %d bytes: at most %d fit", strictjson.Quote(k.Name), len(k.Value), weir.MaxKeyBytes)
 		}
 	}
 	return nil
@@ -90,5 +82,5 @@ func (c *call) rule(name string) (*ruleset.Rule, error) {
 	if rule := c.state.Rules.Rule(name); rule != nil {
 		return rule, nil
 	}
-	return nil, problemf(http.StatusNotFound, "no policy is called %s; GET /admin/v1/policies lists those there are", quote(name))
+	return nil, problemf(http.StatusNotFound, "no policy is called %s; GET /admin/v1/policies lists those there are", strictjson.Quote(name))
 }

@@ -5,18 +5,20 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
+type form = strictjson.Form
+
 var (
-	resetForm    = form{"a reset", []string{"policy", "key", "keys"}}
-	overrideForm = form{"an override", []string{"policy", "key", "limits", "ttl_s", "until"}}
-	limitForm    = form{"a limit", []string{"name", "rate", "per", "burst", "algorithm", "initial", "max_debt", "on_error"}}
+	resetForm    = form{What: "a reset", Fields: []string{"policy", "key", "keys"}}
+	overrideForm = form{What: "an override", Fields: []string{"policy", "key", "limits", "ttl_s", "until"}}
+	limitForm    = form{What: "a limit", Fields: []string{"name", "rate", "per", "burst", "algorithm", "initial", "max_debt", "on_error"}}
 )
 
 // How much a request may bring.
@@ -77,51 +79,52 @@ func (c *call) decode(f *form) error {
 	return nil
 }
 
-// read fills in the request. It returns an *inputError.
+// read fills in the request. It returns a *strictjson.Error.
 func (req *request) read(f *form, body []byte) error {
-	r, err := newReader(body)
+	r := strictjson.New(body)
+	seen, err := r.Object(f, func(name string) error { return req.field(r, name) })
+	if err == nil {
+		err = r.End()
+	}
 	if err != nil {
 		return err
 	}
-	seen, err := r.object(f, func(name string) error { return req.field(r, name) })
-	if err != nil {
-		return err
-	}
-	return f.check(seen)
+	return incomplete(f, seen)
 }
 
-// check refuses a request that says too little, or too much.
-func (f *form) check(seen []string) error {
-	has := func(name string) bool { return slices.Contains(seen, name) }
-	lacks := func(name string) bool { return slices.Contains(f.fields, name) && !has(name) }
+// incomplete refuses a request that says too little, or too much.
+func incomplete(f *form, seen strictjson.Seen) error {
+	problem := ""
 	switch {
-	case lacks("policy"):
-		return &inputError{-1, `"policy" is missing: the name of a policy`}
+	case seen.Lacks("policy"):
+		problem = `"policy" is missing: the name of a policy`
 	case f != &overrideForm:
-		return nil
-	case lacks("key"):
-		return &inputError{-1, `"key" is missing: who gets other numbers, such as alice or partner-*`}
-	case lacks("limits"):
-		return &inputError{-1, `"limits" is missing: the numbers, such as [{"rate":500,"per":"1s"}]`}
-	case has("ttl_s") && has("until"):
-		return &inputError{-1, `"ttl_s" and "until" both say when it ends: leave one out`}
-	case lacks("ttl_s") && lacks("until"):
-		return &inputError{-1, `"ttl_s" or "until" is missing: an override ends, unless it says "until":"never"`}
+	case seen.Lacks("key"):
+		problem = `"key" is missing: who gets other numbers, such as alice or partner-*`
+	case seen.Lacks("limits"):
+		problem = `"limits" is missing: the numbers, such as [{"rate":500,"per":"1s"}]`
+	case seen.Has("ttl_s") && seen.Has("until"):
+		problem = `"ttl_s" and "until" both say when it ends: leave one out`
+	case seen.Lacks("ttl_s") && seen.Lacks("until"):
+		problem = `"ttl_s" or "until" is missing: an override ends, unless it says "until":"never"`
 	}
-	return nil
+	if problem == "" {
+		return nil
+	}
+	return strictjson.Errorf(strictjson.Nowhere, "%s", problem)
 }
 
 // field reads the value of a field.
-func (req *request) field(r *reader, name string) (err error) {
+func (req *request) field(r *strictjson.Reader, name string) (err error) {
 	switch name {
 	case "policy":
-		req.policy, err = r.str(`"policy"`, maxBody)
+		req.policy, err = r.Text(`"policy"`, maxBody)
 	case "key":
-		req.key, err = r.str(`"key"`, weir.MaxKeyBytes)
+		req.key, err = r.Text(`"key"`, weir.MaxKeyBytes)
 	case "keys":
 		err = req.readKeys(r)
 	case "limits":
-		err = r.array(`"limits"`, func(i int) error { return req.readLimit(r, i) })
+		err = r.List(`"limits"`, func(i int) error { return req.readLimit(r, i) })
 	case "ttl_s":
 		err = req.readTTL(r)
 	case "until":
@@ -131,44 +134,46 @@ func (req *request) field(r *reader, name string) (err error) {
 }
 
 // readKeys reads the attributes that limits are by.
-func (req *request) readKeys(r *reader) error {
-	return r.entries(`"keys"`, maxKeys, func(name string) error {
-		value, err := r.str(`a value of "keys"`, weir.MaxKeyBytes)
+func (req *request) readKeys(r *strictjson.Reader) error {
+	return r.Entries(`"keys"`, maxKeys, func(name string) error {
+		value, err := r.Text(`a value of "keys"`, weir.MaxKeyBytes)
 		req.keys = append(req.keys, ruleset.Attribute{Name: name, Value: value})
 		return err
 	})
 }
 
-func (req *request) readTTL(r *reader) error {
-	seconds, err := r.integer(`"ttl_s"`, int64(maxTTL/time.Second))
+func (req *request) readTTL(r *strictjson.Reader) error {
+	at := r.Offset()
+	seconds, err := r.Integer(`"ttl_s"`, int64(maxTTL/time.Second))
 	if err == nil && seconds == 0 {
-		err = r.errorf(`"ttl_s" must be at least 1`)
+		err = strictjson.Errorf(at, `"ttl_s" must be at least 1`)
 	}
 	req.ttl = time.Duration(seconds) * time.Second
 	return err
 }
 
-func (req *request) readUntil(r *reader) error {
-	text, err := r.str(`"until"`, maxText)
+func (req *request) readUntil(r *strictjson.Reader) error {
+	at := r.Offset()
+	text, err := r.Text(`"until"`, maxText)
 	if err != nil || text == never {
 		return err
 	}
 	req.until, err = time.Parse(time.RFC3339, text)
 	if err != nil || req.until.IsZero() {
-		return r.errorf(`"until" must be a time such as 2026-05-17T12:00:00Z, or "never"`)
+		return strictjson.Errorf(at, `"until" must be a time such as 2026-05-17T12:00:00Z, or "never"`)
 	}
 	req.until = req.until.UTC()
 	return nil
 }
 
 // readLimit reads limit i of an override.
-func (req *request) readLimit(r *reader, i int) error {
+func (req *request) readLimit(r *strictjson.Reader, i int) error {
 	var l ruleset.Limit
-	seen, err := r.object(&limitForm, func(name string) error {
+	seen, err := r.Object(&limitForm, func(name string) error {
 		return readNumber(r, &l.Limit, name, fmt.Sprintf(`"limits[%d].%s"`, i, name))
 	})
-	if err == nil && !slices.Contains(seen, "rate") {
-		return &inputError{-1, fmt.Sprintf(`"limits[%d].rate" is missing: how many units per period`, i)}
+	if err == nil && !seen.Has("rate") {
+		return strictjson.Errorf(strictjson.Nowhere, `"limits[%d].rate" is missing: how many units per period`, i)
 	}
 	req.limits = append(req.limits, l)
 	return err
@@ -176,36 +181,37 @@ func (req *request) readLimit(r *reader, i int) error {
 
 // readNumber reads the value of a limit's field. Whether it makes sense is for the compiler
 // of policies to say.
-func readNumber(r *reader, l *weir.Limit, name, what string) (err error) {
+func readNumber(r *strictjson.Reader, l *weir.Limit, name, what string) (err error) {
 	switch name {
 	case "name":
-		l.Name, err = r.str(what, maxText)
+		l.Name, err = r.Text(what, maxText)
 	case "rate":
-		l.Rate, err = r.integer(what, math.MaxInt64)
+		l.Rate, err = r.Integer(what, math.MaxInt64)
 	case "burst":
-		l.Burst, err = r.integer(what, math.MaxInt64)
+		l.Burst, err = r.Integer(what, math.MaxInt64)
 	case "max_debt":
-		l.MaxDebt, err = r.integer(what, math.MaxInt64)
+		l.MaxDebt, err = r.Integer(what, math.MaxInt64)
 	case "per":
-		err = r.parse(what, &l.Per)
+		err = parse(r, what, &l.Per)
 	case "algorithm":
-		err = r.parse(what, &l.Algorithm)
+		err = parse(r, what, &l.Algorithm)
 	case "initial":
-		err = r.parse(what, &l.Initial)
+		err = parse(r, what, &l.Initial)
 	case "on_error":
-		err = r.parse(what, &l.OnError)
+		err = parse(r, what, &l.OnError)
 	}
 	return err
 }
 
 // parse reads a string that stands for something.
-func (r *reader) parse(what string, value encoding.TextUnmarshaler) error {
-	text, err := r.str(what, maxText)
+func parse(r *strictjson.Reader, what string, value encoding.TextUnmarshaler) error {
+	at := r.Offset()
+	text, err := r.Text(what, maxText)
 	if err != nil {
 		return err
 	}
 	if err := value.UnmarshalText([]byte(text)); err != nil {
-		return r.errorf("%s: %s", what, strings.TrimPrefix(err.Error(), "weir: "))
+		return strictjson.Errorf(at, "%s: %s", what, strings.TrimPrefix(err.Error(), "weir: "))
 	}
 	return nil
 }

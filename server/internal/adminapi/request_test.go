@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // Every way in which a body can be wrong. Nothing is changed by any of them.
@@ -173,7 +174,7 @@ func FuzzOverride(f *testing.F) {
 		if !bytes.Equal(before, body) {
 			t.Fatal("the body was changed")
 		}
-		if _, ok := errors.AsType[*inputError](err); err != nil && !ok {
+		if _, ok := errors.AsType[*strictjson.Error](err); err != nil && !ok {
 			t.Fatalf("the error is a %T", err)
 		}
 		if err == nil {

@@ -4,6 +4,7 @@ package adminapi
 type settingsAnswer struct {
 	Version  string       `json:"version"`
 	Reload   reloadAnswer `json:"reload"`
+	API      API          `json:"api"`
 	Settings []Setting    `json:"settings"`
 }
 
@@ -16,7 +17,7 @@ func (a *api) settings(c *call) (any, error) {
 	if err := c.noParams(); err != nil {
 		return nil, err
 	}
-	out := settingsAnswer{Version: a.Version, Reload: reloadAnswer{c.state.Reload}, Settings: c.state.Effective}
+	out := settingsAnswer{Version: a.Version, Reload: reloadAnswer{c.state.Reload}, API: c.state.API, Settings: c.state.Effective}
 	if out.Settings == nil {
 		out.Settings = []Setting{}
 	}

@@ -2,9 +2,11 @@ package adminapi
 
 import (
 	"net/http"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirlimit/weir/internal/topk"
 )
@@ -38,14 +40,41 @@ func (a *api) stats(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := statsAnswer{UptimeS: int64(time.Since(a.began) / time.Second), Version: a.Version, Store: a.Stats(), Top: []topAnswer{}}
-	if out.Store == nil {
-		out.Store = map[string]any{}
-	}
+	out := statsAnswer{UptimeS: int64(time.Since(a.began) / time.Second), Version: a.Version, Store: figures(a.Stats()), Top: []topAnswer{}}
 	for _, e := range a.Top(n) {
 		out.Top = append(out.Top, topOf(e))
 	}
 	return out, nil
+}
+
+// figures returns statistics with names as the rest of the API has them: of structs, such as
+// memstore.Stats, the fields in snake_case.
+func figures(stats map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, value := range stats {
+		v := reflect.ValueOf(value)
+		if v.Kind() == reflect.Struct {
+			fields := map[string]any{}
+			for i := range v.NumField() {
+				fields[snakeCase(v.Type().Field(i).Name)] = v.Field(i).Interface()
+			}
+			value = fields
+		}
+		out[name] = value
+	}
+	return out
+}
+
+// snakeCase returns a Go name, such as OverflowHits, as overflow_hits.
+func snakeCase(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && unicode.IsUpper(r) {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
 
 // top returns how many are asked for.

@@ -125,7 +125,7 @@ func (desc *descriptor) decided(op weir.Op, d *weir.Decision) error {
 	if d.Reason == weir.StoreDown {
 		return errStoreDown
 	}
-	desc.reset = d.ResetAfter
+	desc.reset, desc.estimate = d.ResetAfter, d.Estimate
 	if op == weir.DebitEach { // the limit has one unit more: see limiterLimit
 		if d.Estimate && d.Limit < 2 && desc.limit.RequestsPerUnit > 0 { // the node's share is too small to admit a hit
 			return errStoreDown

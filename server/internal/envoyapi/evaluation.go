@@ -27,6 +27,7 @@ type descriptor struct {
 	over      bool
 	remaining int64
 	reset     time.Duration
+	estimate  bool // it was decided without the store
 }
 
 // counts reports whether the limiter decides the descriptor.

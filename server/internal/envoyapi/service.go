@@ -3,6 +3,7 @@ package envoyapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -57,7 +58,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest
 		return nil, s.undecided(ctx, d, err)
 	}
 	if d.observe != nil {
-		s.observe(caller, e, s.now().Sub(began))
+		s.observe(caller, e, began, s.now().Sub(began))
 	}
 	return e.response(began), nil
 }
@@ -87,19 +88,40 @@ func (s *Service) undecided(ctx context.Context, d *domain, err error) error {
 
 // observe reports a decision, with the key and hits of the descriptor whose limit refused or, in
 // shadow, would have refused.
-func (s *Service) observe(caller call.Caller, e *evaluation, took time.Duration) {
+func (s *Service) observe(caller call.Caller, e *evaluation, began time.Time, took time.Duration) {
 	record := ruleset.Record{Cost: 1, Client: caller.Name(), Took: took}
 	record.Verdict = ruleset.Verdict{Variant: e.domain.observe, Limit: -1, Shadow: -1}
 	record.Allowed, record.Reason = e.admitted || e.domain.ShadowMode, weir.Admitted
+	record.Estimate = slices.ContainsFunc(e.list, func(desc descriptor) bool { return desc.estimate })
 	if desc := e.refuser(); desc != nil {
 		record.Key, record.Cost = desc.key, desc.hits
 		if record.Allowed {
 			record.Shadow = 0 // the index of the placeholder limit of domain.observe
 		} else {
-			record.Reason = weir.Exhausted
+			record.Reason, record.LimitName, record.RetryAfter = weir.Exhausted, e.limitName(desc), desc.retryAfter(began)
 		}
 	}
 	s.core.Observe(&record)
+}
+
+// limitName returns the name of a descriptor's limit: its own, or that of its policy. A limit of no
+// requests has no policy; then it is that of the domain.
+func (e *evaluation) limitName(desc *descriptor) string {
+	switch {
+	case desc.limit.Name != "":
+		return desc.limit.Name
+	case desc.limit.policy != nil:
+		return desc.limit.policy.Name()
+	}
+	return Label(e.domain.Name)
+}
+
+// retryAfter returns when the window of a limit that refused ends.
+func (desc *descriptor) retryAfter(now time.Time) time.Duration {
+	if desc.limit.RequestsPerUnit == 0 {
+		return weir.Never
+	}
+	return desc.untilReset(now)
 }
 
 // refuser returns the first descriptor whose limit refused the request, else the first in shadow

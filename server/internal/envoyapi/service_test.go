@@ -415,22 +415,44 @@ func TestObserved(t *testing.T) {
 		key     string
 		cost    int64
 		shadow  int
+		by      string
+		retry   time.Duration
 	}{
-		{true, weir.Admitted, "", 1, -1},
-		{false, weir.Exhausted, "3:any3:vip", 8, -1},
-		{true, weir.Admitted, "3:try1:x", 2, 0},
-		{false, weir.Exhausted, "", 1, -1},
-		{true, weir.Admitted, "", 1, -1},
-		{true, weir.Admitted, "", 1, -1},
-		{true, weir.Admitted, "3:any3:vip", 8, 0},
+		{true, weir.Admitted, "", 1, -1, "", 0},
+		{false, weir.Exhausted, "3:any3:vip", 8, -1, "envoy/d/any:vip", 20 * time.Second},
+		{true, weir.Admitted, "3:try1:x", 2, 0, "", 0},
+		{false, weir.Exhausted, "", 1, -1, "envoy.d", weir.Never},
+		{true, weir.Admitted, "", 1, -1, "", 0},
+		{true, weir.Admitted, "", 1, -1, "", 0},
+		{true, weir.Admitted, "3:any3:vip", 8, 0, "", 0},
 	} {
 		r := w.records[i]
-		if r.Policy() != "envoy.d" || r.Client != "edge" || r.LimitedBy() != "" {
+		if r.Policy() != "envoy.d" || r.Client != "edge" || r.LimitedBy() != want.by || r.RetryAfter != want.retry {
 			t.Errorf("record %d: %+v", i, r)
 		}
 		if r.Allowed != want.allowed || r.Reason != want.reason || r.Key != want.key || r.Cost != want.cost || r.Shadow != want.shadow {
 			t.Errorf("record %d: %+v, want %+v", i, r, want)
 		}
+	}
+}
+
+// estimating decides without the store.
+type estimating struct{ weir.Limiter }
+
+func (l estimating) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	d, err := l.Limiter.Take(ctx, p, key, cost)
+	d.Estimate = true
+	return d, err
+}
+
+// Observers are told which decisions were made without the store.
+func TestObservedEstimate(t *testing.T) {
+	w := newWorld(t, tree())
+	w.want(t, request(newDescriptor("any=x")), "OK: OK")
+	w.limiter = estimating{w.limiter}
+	w.want(t, request(newDescriptor("any=x")), "OK: OK")
+	if w.records[0].Estimate || !w.records[1].Estimate {
+		t.Errorf("%+v", w.records)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 func TestDecodeCheck(t *testing.T) {
@@ -72,7 +73,7 @@ func FuzzDecodeCheck(f *testing.F) {
 			t.Fatal("the body was changed")
 		}
 		want, ok := slowDecode(body)
-		if _, in := errors.AsType[*inputError](err); err != nil && !in {
+		if _, in := errors.AsType[*strictjson.Error](err); err != nil && !in {
 			t.Fatalf("error is a %T", err)
 		}
 		if (err == nil) != ok {

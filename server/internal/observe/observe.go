@@ -99,7 +99,7 @@ func (o *Observer) DecidedEach(items []ruleset.Item, verdicts []ruleset.Verdict,
 			n = plain(items, verdicts)
 		}
 		if n > 0 {
-			o.watch(verdicts[0].Policy()).decisions.ObserveMany(o.backend, verdicts[0].Decision, false, n)
+			o.watch(verdicts[0].Policy()).decisions.ObserveMany(o.backendOf(&verdicts[0].Decision), verdicts[0].Decision, false, n)
 		} else {
 			o.decidedItem(&items[0], &verdicts[0], took)
 			took, n = ruleset.Untimed, 1
@@ -123,12 +123,12 @@ func (o *Observer) watchedEach() bool {
 	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
-// plain returns how many decisions, from the first on, are only counted: under one policy,
-// admitted, and not refused in shadow.
+// plain returns how many decisions, from the first on, are only counted: under one policy, by one
+// backend, admitted, and not refused in shadow.
 func plain(items []ruleset.Item, verdicts []ruleset.Verdict) (n int) {
 	for n < len(verdicts) {
 		v := &verdicts[n]
-		if !v.Allowed || v.Reason != weir.Admitted || v.Shadow >= 0 || v.Variant != verdicts[0].Variant || items[n].Peek {
+		if !v.Allowed || v.Reason != weir.Admitted || v.Shadow >= 0 || v.Variant != verdicts[0].Variant || v.Estimate != verdicts[0].Estimate || items[n].Peek {
 			break
 		}
 		n++
@@ -151,19 +151,20 @@ func (o *Observer) decidedItem(item *ruleset.Item, v *ruleset.Verdict, took time
 func (o *Observer) count(r *ruleset.Record) {
 	w := o.watch(r.Policy())
 	if r.Allowed && r.Shadow >= 0 {
-		w.decisions.Observe(o.backend, weir.Decision{Reason: weir.Exhausted}, true, r.Took)
+		w.decisions.Observe(o.backendOf(&r.Decision), weir.Decision{Reason: weir.Exhausted}, true, r.Took)
 		return
 	}
-	w.decisions.Observe(o.backendOf(r), r.Decision, false, r.Took)
+	w.decisions.Observe(o.backendOf(&r.Decision), r.Decision, false, r.Took)
 	if !r.Allowed && r.Reason != weir.NotCharged { // NotCharged: another check of the batch was refused
 		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
 		w.denials.tell(o.log, r)
 	}
 }
 
-// backendOf returns the backend that decided: this node if the store was unavailable.
-func (o *Observer) backendOf(r *ruleset.Record) weirprom.Backend {
-	if r.Reason == weir.StoreDown {
+// backendOf returns the backend that decided: this node if it did so without a reply of the store,
+// by a lease, an allowance, a cached denial or on_error.
+func (o *Observer) backendOf(d *weir.Decision) weirprom.Backend {
+	if d.Estimate || d.Reason == weir.StoreDown {
 		return weirprom.Local
 	}
 	return o.backend

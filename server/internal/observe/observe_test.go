@@ -102,6 +102,10 @@ func TestCounts(t *testing.T) {
 	shadowed, batched, peeked, refusedInShadow := record("api", "k", admitted), record("api", "k", weir.Decision{}), record("api", "k", exhausted), record("api", "k", exhausted)
 	shadowed.Shadow, refusedInShadow.Shadow = 1, 1
 	peeked.Peek = true
+	local := admitted
+	local.Estimate = true
+	shadowedHere := record("api", "k", local)
+	shadowedHere.Shadow = 1
 	tests := []struct {
 		name   string
 		record *ruleset.Record
@@ -116,6 +120,9 @@ func TestCounts(t *testing.T) {
 		{"shadow", shadowed, "api shadow_denied exhausted redis", false},
 		{"store down", record("api", "k", weir.Decision{Reason: weir.StoreDown}), "api denied store_down local", true},
 		{"store down, let in", record("api", "k", weir.Decision{Allowed: true, Reason: weir.StoreDown}), "api allowed store_down local", false},
+		{"decided here", record("api", "k", local), "api allowed admitted local", false},
+		{"refused here", record("api", "k", weir.Decision{Reason: weir.Exhausted, Estimate: true}), "api denied exhausted local", true},
+		{"shadow, decided here", shadowedHere, "api shadow_denied exhausted local", false},
 		{"of a batch that another refused", batched, "api denied not_charged redis", false},
 		{"peek", peeked, "", false},
 	}
@@ -154,6 +161,8 @@ func lines(t *testing.T, out *bytes.Buffer) (list []map[string]any) {
 // Several at once are watched as one after the other.
 func TestDecidedEach(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
+	local := admitted
+	local.Estimate = true
 	for range 200 {
 		var (
 			items    []ruleset.Item
@@ -161,7 +170,7 @@ func TestDecidedEach(t *testing.T) {
 			took     = []time.Duration{ruleset.Untimed, time.Millisecond}[rng.IntN(2)]
 		)
 		for range rng.IntN(20) {
-			d := []weir.Decision{admitted, admitted, admitted, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(6)]
+			d := []weir.Decision{admitted, admitted, admitted, local, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(7)]
 			r := record([]string{"api", "login"}[rng.IntN(2)], fmt.Sprint("k", rng.IntN(3)), d)
 			if rng.IntN(10) == 0 {
 				r.Shadow = 1

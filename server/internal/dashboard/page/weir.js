@@ -1,47 +1,149 @@
-// The page's only script: asks for a decision and shows it as a bar and as JSON.
-"use strict";
+import { attributesOf, baseOf, callOf, commandOf, costOf, describe, hasSlots, isSteady, needsKey, sentence, unitsOf, visible } from "./call.js";
 
 const byId = (id) => document.getElementById(id);
-const form = byId("form"), bar = byId("bar"), level = byId("level");
-const verdict = byId("verdict"), answer = byId("answer"), copy = byId("copy");
+const form = byId("form"), login = byId("login"), fields = byId("fields");
+const bar = byId("bar"), level = byId("level"), verdict = byId("verdict"), answer = byId("answer"), copy = byId("copy");
 const maxTimer = 2 ** 31 - 1; // longer timers fire at once
 let refill = 0; // the timer that looks again when a window has passed
+let policies = [], api = { url: "", socket: "", token: false };
+let operator = ""; // the operator's token; it is kept nowhere else
 
-form.addEventListener("submit", (event) => {
+// Data. It is the operators', so a token is asked for where they have one.
+
+async function get(path) {
+  const response = await fetch(`/admin/v1/${path}`, { headers: bearer(operator) });
+  const body = await response.json();
+  if (response.ok) return body;
+  throw Object.assign(new Error(body.detail), { status: response.status });
+}
+
+const bearer = (token) => (token === "" ? {} : { Authorization: `Bearer ${token}` });
+
+async function load() {
+  try {
+    const config = await get("config"); // alone: a wrong token counts once
+    const [rules] = await Promise.all([get("policies"), loadTop()]);
+    byId("version").textContent = `Version ${config.version}.`;
+    byId("reload").textContent = config.reload.error;
+    api = config.api;
+    policies = rules.policies;
+    start();
+  } catch (error) {
+    login.hidden = !(error.status === 401 || error.status === 403);
+    byId("problem").textContent = error.message;
+  }
+}
+
+async function loadTop() {
+  const { top } = await get("stats");
+  byId("top").hidden = top.length === 0;
+  rows("denied", top.map((t) => [t.policy, visible(t.key), t.denied]));
+}
+
+login.addEventListener("submit", (event) => {
   event.preventDefault();
-  ask({ policy: form.policy.value, key: form.key.value, cost: form.cost.valueAsNumber });
+  operator = login.token.value;
+  load();
 });
 
-async function ask(check) {
+// The page, once there is data.
+
+function start() {
+  login.hidden = true;
+  byId("problem").textContent = "";
+  byId("main").hidden = false;
+  form.policy.replaceChildren(...policies.map((p) => element("option", p.name, { value: p.name })));
+  rows("limits", policies.flatMap((p) => p.limits.map((l) => [p.name, l.name, describe(l)])));
+  form.take.disabled = api.url !== "";
+  byId("client").hidden = !api.token || form.take.disabled;
+  byId("elsewhere").hidden = !form.take.disabled;
+  choose();
+}
+
+const chosen = () => policies[form.policy.selectedIndex];
+
+function rows(id, list) {
+  byId(id).replaceChildren(...list.map((cells) => {
+    const row = element("tr");
+    row.replaceChildren(...cells.map((text) => element("td", text)));
+    return row;
+  }));
+}
+
+function element(tag, text = "", properties = {}) {
+  const made = Object.assign(document.createElement(tag), properties);
+  if (text !== "") made.textContent = text; // text, never HTML: keys and names are anybody's
+  return made;
+}
+
+// Fields for what the chosen policy needs.
+let inputs = { keys: [], costs: [] };
+
+function choose() {
+  const policy = chosen();
+  form.key.disabled = !needsKey(policy);
+  inputs = {
+    keys: attributesOf(policy).map((name) => [name, element("input", "", { value: name === "ip" ? "192.0.2.1" : "example", maxLength: 256, autocomplete: "off" })]),
+    costs: unitsOf(policy).map((unit) => [unit, element("input", "", { type: "number", min: 0, max: 2147483647, step: 1, value: costOf(policy, unit), required: true })]),
+  };
+  fields.replaceChildren(...[...inputs.keys, ...inputs.costs].map(([name, input]) => {
+    const label = element("label", `${name} `);
+    label.append(element("span", input.type === "number" ? "cost" : "attribute", { className: "quiet" }), input);
+    return label;
+  }));
+  clear(form.take.disabled ? "" : "Press Take. Press it again before the bar has refilled.", false);
+  update();
+}
+
+function call() {
+  const values = (list, value) => Object.fromEntries(list.map(([name, input]) => [name, value(input)]));
+  return callOf(chosen(), {
+    key: form.key.value, keys: values(inputs.keys, (i) => i.value), costs: values(inputs.costs, (i) => i.valueAsNumber),
+  });
+}
+
+function update() {
+  byId("command").textContent = commandOf(api, baseOf(api, location), call());
+}
+
+form.policy.addEventListener("change", choose);
+form.addEventListener("input", update);
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask(call());
+});
+
+// Asking, and the meter.
+
+async function ask({ path, body }) {
   clearTimeout(refill);
   try {
-    const response = await fetch("/v1/check", { method: "POST", body: JSON.stringify(check) });
-    const body = await response.json();
-    if (response.ok) show(body, check); else fail(body.detail);
+    const response = await fetch(path, { method: "POST", body: JSON.stringify(body), headers: bearer(form.token.value) });
+    const decision = await response.json();
+    if (response.ok) show(decision, body); else clear(decision.detail, true);
   } catch {
-    fail("weir does not answer. Is it still running?");
+    clear("weir does not answer. Is it still running?", true);
   }
+  loadTop().catch(() => {}); // the answer is what counts
 }
 
 function show(d, check) {
   tell(sentence(d), !d.allowed);
   answer.hidden = false;
   answer.textContent = JSON.stringify(d, null, 2);
+  bar.hidden = false;
   bar.setAttribute("aria-valuemax", d.limit);
   bar.setAttribute("aria-valuenow", d.remaining);
   drain(d.limit > 0 ? Math.max(0, d.remaining / d.limit) : 0);
-  if (d.reset_after_ms <= 0) return;
-  if (form.policy.selectedOptions[0].dataset.steady === "true") {
+  if (d.expires_in_ms > 0) {
+    refill = setTimeout(clear, d.expires_in_ms, "The reservation has expired.", false);
+  } else if (hasSlots(chosen()) || d.reset_after_ms <= 0) {
+    return;
+  } else if (isSteady(chosen())) {
     fill(d.reset_after_ms);
   } else if (d.reset_after_ms <= maxTimer) {
-    refill = setTimeout(ask, d.reset_after_ms, { ...check, cost: 0, peek: true });
+    refill = setTimeout(ask, d.reset_after_ms, { path: "/v1/check", body: { ...check, cost: 0, peek: true } });
   }
-}
-
-function sentence(d) {
-  if (d.allowed) return `Admitted. ${d.remaining} of ${d.limit} remain.`;
-  if (d.retry_after_ms < 0) return `Refused (${d.reason}). Waiting cannot help.`;
-  return `Refused by ${d.limited_by} (${d.reason}). Retry in ${d.retry_after_ms} ms.`;
 }
 
 function tell(text, refused) {
@@ -50,9 +152,14 @@ function tell(text, refused) {
   bar.classList.toggle("refused", refused);
 }
 
-function fail(text) {
-  tell(text, true);
+// Without an answer there is nothing to show on the meter.
+function clear(text, failed) {
+  clearTimeout(refill);
+  tell(text, failed);
   answer.hidden = true;
+  bar.hidden = true;
+  bar.removeAttribute("aria-valuenow");
+  drain(0);
 }
 
 function drain(share) {
@@ -78,3 +185,5 @@ if (navigator.clipboard) {
     setTimeout(() => { copy.textContent = "Copy"; }, 2000);
   });
 }
+
+load();
