@@ -32,7 +32,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	api := httpapi.New(httpapi.Config{
 		Engine: s.engine, State: func() *httpapi.State { return s.state.Load().http },
-		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Ready: s.readiness,
+		Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Log: s.cfg.Log, Ready: s.readiness, Degraded: s.cfg.Degraded,
 	})
 	path, connect := connectapi.New(connectapi.Config{
 		Engine: s.engine, State: func() *connectapi.State { return s.state.Load().connect },

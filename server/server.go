@@ -81,8 +81,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	set, err := s.overrides.List(context.Background())
-	if err != nil {
-		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)
+	if err != nil { // Watch calls overridesChanged when they may be readable
+		s.cfg.Log.Warn("cannot read the operators' overrides; none are in force until they can be read", "error", err)
 	}
 	st, err := s.compile(s.cfg.Live, set, nil)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestErrorsAreOneLine(t *testing.T) {
-	const aboutRedis = "weir: --sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS; see 'weir serve --help'\n"
+	const aboutRedis = "weir: --sentinel, --consistency, --on-error and --require-store: are about Redis; add --redis ADDRESS; see 'weir serve --help'\n"
 	tests := []struct {
 		args string
 		code int
@@ -66,11 +66,12 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --sentinel=", exitUsage, "weir: --sentinel: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --consistency exact", exitUsage, aboutRedis},
 		{"serve --on-error local", exitUsage, aboutRedis},
+		{"serve --require-store", exitUsage, aboutRedis},
 		{"serve --redis 127.0.0.1:1 --sentinel=", exitUsage, "weir: --sentinel: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --consistency eventual", exitUsage, "weir: --consistency: store.redis.consistency: \"eventual\" must be exact, leased or async; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error panic", exitUsage, "weir: --on-error: store.redis.on_error: \"panic\" must be local, open or closed; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error default", exitUsage, "weir: --on-error: store.redis.on_error: \"default\" must be local, open or closed; see 'weir serve --help'\n"},
-		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster", exitFailure, "weir: redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
+		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster --require-store", exitFailure, "weir: redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
 		{"load", exitUsage, "weir: there is no URL; see 'weir load --help'\n"},
 		{"load http://127.0.0.1:1/", exitUsage, "weir: there is no --rate; see 'weir load --help'\n"},
 		{"load --rate 0 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"0\": \"0\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},

@@ -110,6 +110,10 @@ type Redis struct {
 
 	// Nodes is how many daemons share Redis, for on_error: local: auto counts them.
 	Nodes Nodes `yaml:"nodes" default:"auto" example:"3"`
+
+	// Required ends a daemon that cannot use Redis when it starts. The default is to start, to
+	// decide by on_error and to connect later.
+	Required bool `yaml:"required" default:"false" example:"true"`
 }
 
 // RedisTLS is how Redis is connected to with TLS.
@@ -146,6 +150,7 @@ type StoreSettings struct {
 	Snapshot SnapshotSettings  // for Memory
 	Redis    redisstore.Config // for InRedis, like Tier
 	Tier     tiered.Config     // Mode, OnError, Timeout and Nodes
+	Required bool              // a daemon does not start without Redis
 }
 
 // SnapshotSettings says where counts are kept. Without a File, they are not.
@@ -209,7 +214,7 @@ func (c *checker) redis(r *Redis, at path) {
 	}
 	tier.OnError = c.onError(r.OnError, at.key("on_error"))
 	c.redisProblems(server.Validate(), at)
-	c.out.Store.Redis, c.out.Store.Tier = store, tier
+	c.out.Store.Redis, c.out.Store.Tier, c.out.Store.Required = store, tier, r.Required
 }
 
 // onError returns what weir calls it; "" is the default.

@@ -25,6 +25,8 @@ type Config struct {
 
 	Log   *slog.Logger
 	Ready func() (ready bool, detail string) // false once the daemon stops; called by GET /readyz
+
+	Degraded func() string // why decisions are not made as usual, "" if they are; nil = always ""
 }
 
 // State is the configuration that can change while the daemon runs. A State is immutable; a
@@ -57,7 +59,7 @@ func NewQuotas(rules *ruleset.Rules) []weirhttp.Quotas {
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{engine: cfg.Engine, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready}
+	a := &api{engine: cfg.Engine, state: cfg.State, observe: cfg.Observe, observeEach: cfg.ObserveEach, log: cfg.Log, ready: cfg.Ready, degraded: cfg.Degraded}
 	mux := http.NewServeMux()
 	check := only(http.MethodPost, a.check)
 	mux.Handle("/v1/check", check)
@@ -89,6 +91,7 @@ type api struct {
 	observeEach func([]ruleset.Item, []ruleset.Verdict, time.Duration)
 	log         *slog.Logger
 	ready       func() (bool, string)
+	degraded    func() string
 }
 
 // only accepts one method, and HEAD along with GET.
@@ -156,7 +159,13 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusServiceUnavailable, "stopping\n"+detail)
 		return
 	}
-	writeText(w, http.StatusOK, "ready\n"+detail)
+	status := "ready"
+	if a.degraded != nil {
+		if why := a.degraded(); why != "" { // it is ready all the same: requests are answered as configured
+			status += ", degraded: " + why
+		}
+	}
+	writeText(w, http.StatusOK, status+"\n"+detail)
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
