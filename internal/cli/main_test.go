@@ -57,7 +57,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check, get, until, signal, await and logged.
+// serve, check, get, grpc, until, signal, await and logged.
 func TestScripts(t *testing.T) {
 	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
@@ -77,6 +77,7 @@ func TestScripts(t *testing.T) {
 			"await":  cmdAwait,
 			"logged": cmdLogged,
 			"get":    cmdGet,
+			"grpc":   cmdGRPC,
 			"until":  cmdUntil,
 		},
 	})
@@ -184,6 +185,14 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	*ts.Value(daemonKey{}).(**daemon) = d
 	ts.Setenv("URL", d.url)
 }
+
+// cmdGRPC is "grpc": it puts the address for gRPC into $GRPC.
+func cmdGRPC(ts *testscript.TestScript, _ bool, _ []string) {
+	cmdLogged(ts, false, []string{grpcAddress.String()})
+	ts.Setenv("GRPC", grpcAddress.FindStringSubmatch(daemonOf(ts).stderr.String())[1])
+}
+
+var grpcAddress = regexp.MustCompile(`msg=listening .*\bgrpc=(\S+)`)
 
 // cmdCheck is "check body": it posts body to /v1/check and prints the answer.
 func cmdCheck(ts *testscript.TestScript, _ bool, args []string) {
