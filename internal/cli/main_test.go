@@ -120,7 +120,7 @@ type daemonKey struct{}
 
 func daemonOf(ts *testscript.TestScript) *daemon { return *ts.Value(daemonKey{}).(**daemon) }
 
-var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
+var greeting = regexp.MustCompile(`^weir \S+ is listening on (https?://\S+|unix:\S+)\n$`)
 
 // startDaemon starts weir serve on a free port, in a directory and with additions to
 // this process's environment. Whoever gets one calls kill in the end, also with an error.
