@@ -20,12 +20,12 @@ func certificates(t *testing.T) (cert, key, authority string) {
 }
 
 // startWith starts a daemon with a configuration.
-func startWith(t *testing.T, config string, env ...string) *daemon {
+func startWith(t *testing.T, config string, env []string, args ...string) *daemon {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	write(t, file, config)
 	name, value := noRaceSleep()
-	d, err := startDaemon(t.TempDir(), append(env, name+"="+value), "--config", file)
+	d, err := startDaemon(t.TempDir(), append(env, name+"="+value), append([]string{"--config", file}, args...)...)
 	t.Cleanup(func() {
 		d.kill()
 		if t.Failed() {
@@ -42,7 +42,7 @@ func startWith(t *testing.T, config string, env ...string) *daemon {
 func TestCheckOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, authority := certificates(t)
-	d := startWith(t, fmt.Sprintf("listen:\n  http: {tls: {cert_file: %q, key_file: %q}}\npolicies:\n  default:\n    limits: [{rate: 100, per: 1h}]\n", cert, key))
+	d := startWith(t, fmt.Sprintf("listen:\n  http: {tls: {cert_file: %q, key_file: %q}}\npolicies:\n  default:\n    limits: [{rate: 100, per: 1h}]\n", cert, key), nil)
 	for _, tt := range []struct {
 		args string
 		code int

@@ -120,7 +120,7 @@ type daemonKey struct{}
 
 func daemonOf(ts *testscript.TestScript) *daemon { return *ts.Value(daemonKey{}).(**daemon) }
 
-var greeting = regexp.MustCompile(`^weir \S+ is listening on (https?://\S+|unix:\S+)\n$`)
+var firstLine = regexp.MustCompile(`^weir \S+ is listening on (https?://\S+|unix:.+)\n$`)
 
 // startDaemon starts weir serve on a free port, in a directory and with additions to
 // this process's environment. Whoever gets one calls kill in the end, also with an error.
@@ -139,7 +139,7 @@ func startDaemon(dir string, env []string, args ...string) (*daemon, error) {
 	}
 	d.out = bufio.NewReader(out)
 	line, err := d.out.ReadString('\n')
-	m := greeting.FindStringSubmatch(line)
+	m := firstLine.FindStringSubmatch(line)
 	if m == nil {
 		return d, fmt.Errorf("first line %q, error %w, stderr %s", line, err, d.stderr.String())
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -132,7 +131,7 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	c.Log, c.Version = d.log, readVersion().Version
 	c.OnListen = func(b server.Bound) {
 		listened = true
-		greet(d.cmd.OutOrStdout(), c.Version, b, d.config)
+		fmt.Fprint(d.cmd.OutOrStdout(), newGreeting(c, b)) // in one write, so that a reader of the first line may leave
 	}
 	var background tasks
 	defer background.end()
@@ -165,56 +164,6 @@ func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Expo
 		Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample, ServiceName: "weir", ServiceVersion: version,
 		OnError: func(err error) { log.Warn("spans could not be sent", "error", err) },
 	})
-}
-
-// greet prints the addresses and example calls. Scripts may read the first line.
-func greet(w io.Writer, version string, b server.Bound, cfg *config.Config) {
-	policy := "default"
-	if list := cfg.Policies(); len(list) > 0 {
-		policy = list[0].Name
-	}
-	scheme := "http"
-	if cfg.Server().HTTP.TLS != nil {
-		scheme = "https"
-	}
-	url, curl := fmt.Sprintf("%s://%v", scheme, b.HTTP), "curl -s"
-	if b.HTTP.Network() == "unix" {
-		url, curl = "http://localhost", fmt.Sprintf("curl -s --unix-socket %v", b.HTTP)
-	}
-	look := url + "/"
-	if b.Admin != nil {
-		look = fmt.Sprintf("http://%v/", b.Admin)
-	}
-	where := url
-	if b.HTTP.Network() == "unix" {
-		where = "unix:" + b.HTTP.String()
-	}
-	more := ""
-	if b.GRPC != nil {
-		more += fmt.Sprintf("  gRPC   %v\n", b.GRPC)
-	}
-	if b.RESP != nil {
-		more += fmt.Sprintf("  Redis  %s WEIR.CHECK %s alice\n", redisCLI(b.RESP), policy)
-	}
-	fmt.Fprintf(w, `weir %s is listening on %s
-
-  look   %s
-  ask    %s %s/v1/check -d '{"policy":"%s","key":"alice"}'
-%s  stop   Ctrl-C
-
-`, version, where, look, curl, url, policy, more) // in one write, so that a reader of the first line may leave
-}
-
-// redisCLI is how redis-cli reaches an address.
-func redisCLI(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "redis-cli -s " + addr.String()
-	}
-	host, port, _ := net.SplitHostPort(addr.String())
-	if host == "127.0.0.1" {
-		return "redis-cli -p " + port
-	}
-	return "redis-cli -h " + host + " -p " + port
 }
 
 // configFlags are flags that set fields of the configuration.
