@@ -53,11 +53,17 @@ func (d *daemon) wantDegraded(t *testing.T, degraded bool) {
 func (d *daemon) awaitConnected(t *testing.T) {
 	t.Helper()
 	d.awaitLog(t, storeFound, 1)
+	d.awaitReady(t)
+	d.wantDegraded(t, false)
+}
+
+// awaitReady waits until a daemon is ready and not degraded.
+func (d *daemon) awaitReady(t *testing.T) {
+	t.Helper()
 	eventually(t, "all breakers are closed", func() bool {
 		_, body := d.get(t, "/readyz")
 		return body == "ready\n"
 	})
-	d.wantDegraded(t, false)
 }
 
 // A daemon that starts while Redis is down decides by on_error from the first request, and by
@@ -131,6 +137,11 @@ func TestReadsLaterWhatItCouldNotReadAtStart(t *testing.T) {
 	redis.Restart()
 	b.awaitConnected(t)
 	b.wantChanges(t, logLine{Level: "WARN", Msg: notInForce, Configured: ten, InForce: twenty})
+	b.awaitLog(t, "Redis discards keys when its memory is full, and what was used with them: set maxmemory-policy noeviction", 1)
+	redis.Pause() // in the next outage the daemon decides by the limits in force, although nobody has called it meanwhile
+	wantLimit(t, 20, 20, b)
+	redis.Resume()
+	b.awaitReady(t)
 	wantLimit(t, 20, 20, b)
 	eventually(t, "the override is in force", func() bool { return b.limitOf(t, "vip") == 7 })
 	if n := strings.Count(b.stderr.String(), `"maxmemory_policy":"volatile-lru"`); n != 1 {
