@@ -157,7 +157,7 @@ const (
 func dialing(c Config) (*http.Transport, string, error) {
 	dialer := &net.Dialer{Timeout: c.Timeout}
 	transport := &http.Transport{
-		DialContext: dialer.DialContext, TLSClientConfig: c.TLS, TLSHandshakeTimeout: c.Timeout,
+		DialContext: dialer.DialContext, DialTLSContext: dialTLS(dialer, c.TLS),
 		MaxIdleConnsPerHost: c.Conns + keepSingles, IdleConnTimeout: keepTime, DisableCompression: true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
@@ -182,6 +182,21 @@ func dialing(c Config) (*http.Transport, string, error) {
 		return nil, "", fmt.Errorf("client: address %q: it must begin with https:// for TLS", c.Address)
 	}
 	return transport, strings.TrimSuffix(base, "/"), nil
+}
+
+// dialTLS returns how to connect to https addresses. It performs the handshake itself, so that its
+// failure can be told from that of a request.
+func dialTLS(dialer *net.Dialer, c *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	secure := &tls.Dialer{NetDialer: dialer, Config: c}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialer.Timeout)
+		defer cancel()
+		conn, err := secure.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, &handshakeError{err}
+		}
+		return conn, nil
+	}
 }
 
 // Timeout returns the timeout of a request. A call may have to wait for a previous request in

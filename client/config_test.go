@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func TestTLS(t *testing.T) {
 	if d, err := trusting.Take(ctx, p, "k", 1); err != nil || !d.Allowed {
 		t.Errorf("%v, %v", d, err)
 	}
-	if _, err := dial(t, client.Config{Address: secure.URL}).Take(ctx, p, "k", 1); err == nil || !strings.Contains(err.Error(), "certificate") {
+	if _, err := dial(t, client.Config{Address: secure.URL}).Take(ctx, p, "k", 1); !isUnavailable(err) || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("a certificate of nobody: %v", err)
 	}
 	plain := httptest.NewServer(mux)
@@ -94,6 +95,39 @@ func TestTLS(t *testing.T) {
 	defer elsewhere.Close()
 	if _, err := dial(t, client.Config{Address: elsewhere.URL, Token: func() string { return "t" }}).Take(ctx, p, "k", 1); err == nil {
 		t.Error("followed a redirection")
+	}
+}
+
+// isUnavailable reports whether an error says that nothing was charged.
+func isUnavailable(err error) bool {
+	return errors.Is(err, weir.ErrUnavailable) && !errors.Is(err, weir.ErrUnknown)
+}
+
+// TestRefusedHandshake: without a TLS connection nothing is charged, whoever refuses it.
+func TestRefusedHandshake(t *testing.T) {
+	p := newPolicy(t, "p", weir.Limit{Rate: 9, Per: weir.Every(time.Hour)})
+	var calls atomic.Int64
+	count := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) })
+	plain := httptest.NewServer(count)
+	defer plain.Close()
+	picky := httptest.NewUnstartedServer(count)
+	picky.Config.ErrorLog = log.New(io.Discard, "", 0)
+	picky.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	picky.StartTLS()
+	defer picky.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(picky.Certificate())
+	for name, cfg := range map[string]client.Config{
+		"no TLS":              {Address: "https://" + plain.Listener.Addr().String()},
+		"another host":        {Address: picky.URL, TLS: &tls.Config{RootCAs: roots, ServerName: "other.example"}},
+		"wants a certificate": {Address: picky.URL, TLS: &tls.Config{RootCAs: roots, MaxVersion: tls.VersionTLS12}},
+	} {
+		if _, err := dial(t, cfg).Take(ctx, p, "k", 1); !isUnavailable(err) {
+			t.Errorf("%s: %v, want an ErrUnavailable", name, err)
+		}
+	}
+	if n := calls.Load(); n != 0 {
+		t.Errorf("%d calls arrived", n)
 	}
 }
 
@@ -131,7 +165,7 @@ func TestBadInput(t *testing.T) {
 	for i := range many.Charges {
 		many.Charges[i] = weir.Charge{Policy: p, Key: "k", Cost: 1}
 	}
-	if err := c.Do(ctx, &many); err == nil || !strings.Contains(err.Error(), "1000 fit one exchange") {
+	if err := c.Do(ctx, &many); err == nil || !strings.Contains(err.Error(), "1000 fit one request") {
 		t.Error(err)
 	}
 }

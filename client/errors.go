@@ -52,14 +52,31 @@ func (c *Client) failed(err error) error {
 }
 
 // unsent converts the error of a call without a response. If no connection could be made, the call
-// was certainly not charged.
+// was certainly not charged. A daemon that wants a client's certificate refuses the connection,
+// under TLS 1.3, only after the client could send: that outcome stays unknown.
 func (c *Client) unsent(err error) error {
-	dial, ok := errors.AsType[*net.OpError](err)
-	if ok && dial.Op == "dial" && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("client: %w: %s cannot be reached: %w", weir.ErrUnavailable, c.address, dial)
+	cause := notConnected(err)
+	if cause != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("client: %w: %s cannot be reached: %w", weir.ErrUnavailable, c.address, cause)
 	}
 	return c.unknown(err)
 }
+
+// notConnected returns why no connection was made, nil if there may have been one.
+func notConnected(err error) error {
+	if failed, ok := errors.AsType[*handshakeError](err); ok {
+		return failed.error
+	}
+	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+		return op
+	}
+	return nil
+}
+
+// A handshakeError is why no TLS connection was made.
+type handshakeError struct{ error }
+
+func (e *handshakeError) Unwrap() error { return e.error }
 
 // unknown is the error of a call that may have been charged.
 func (c *Client) unknown(err error) error {

@@ -73,6 +73,10 @@ type Config struct {
 	// Stats, if set, returns statistics of the store, for GET /admin/v1/stats.
 	Stats func() map[string]any
 
+	// Degraded, if set, says why decisions are not made as usual, for GET /readyz: a few words
+	// without names, such as "the store is unavailable", or "".
+	Degraded func() string
+
 	// Tracer, if set, receives a span for each sampled request.
 	Tracer *otlp.Exporter
 

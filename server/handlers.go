@@ -30,7 +30,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	if err != nil {
 		return handlers{}, err
 	}
-	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness})
+	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness, Degraded: s.cfg.Degraded})
 	path, connect := connectapi.New(s.core, func() *call.State { return s.state.Load().call })
 	calls := s.traced(route(path, connect, api))
 	admin := s.newAdmin(metrics)

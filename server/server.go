@@ -81,8 +81,8 @@ func New(cfg Config) (*Server, error) {
 	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
 	s.failures = &identity.Failures{Log: s.cfg.Log}
 	var err error
-	if s.known, err = s.overrides.List(context.Background()); err != nil {
-		return nil, fmt.Errorf("server: cannot read the operators' overrides: %w", err)
+	if s.known, err = s.overrides.List(context.Background()); err != nil { // Watch calls overridesChanged when they may be readable
+		s.cfg.Log.Warn("cannot read the operators' overrides; none are in force until they can be read", "error", err)
 	}
 	st, err := s.prepareAll(s.cfg.Live, nil)
 	if err != nil {

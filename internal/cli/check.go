@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -23,6 +26,7 @@ const checkTimeout = 10 * time.Second
 
 type checkFlags struct {
 	address string
+	ca      string
 	cost    string
 	keys    []string
 	peek    bool
@@ -38,12 +42,14 @@ func newCheck() *cobra.Command {
 		Long: `Ask a daemon whether something may be done now, and charge it if so. The exit code is
 0 if it was admitted, 3 if it was refused, 1 if there was no decision.
 
-A daemon with clients requires a token: set WEIR_TOKEN.`,
+A daemon with clients requires a token: set WEIR_TOKEN. The certificate of one with TLS must
+be trusted by this machine, or be signed by an authority of --ca.`,
 		Example: `  weir check default alice
   weir check default alice --cost 5 --max-wait 2s
   weir check api alice --by ip=192.0.2.1 --cost tokens=300 --peek
   until weir check backups nightly --max-wait 10s; do sleep 1; done
-  weir check default alice --json`,
+  weir check default alice --json
+  weir check default alice --address https://weir.internal:8080 --ca ca.pem`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return misused(cmd, "a policy and a key are needed, such as 'weir check default alice'")
@@ -54,6 +60,7 @@ A daemon with clients requires a token: set WEIR_TOKEN.`,
 		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().StringVar(&flags.address, "address", flags.address, "the daemon's `address`: host:port, a URL, or unix:/path")
+	cmd.Flags().StringVar(&flags.ca, "ca", "", "`file` with the authorities to trust, as PEM, for an https:// address (default those of this machine)")
 	cmd.Flags().StringVar(&flags.cost, "cost", "", "`units` that it costs, such as 5, or tokens=300,requests=1 (default 1)")
 	cmd.Flags().StringArrayVar(&flags.keys, "by", nil, "`attribute` that limits are by, such as ip=192.0.2.1; may be given again")
 	cmd.Flags().BoolVar(&flags.peek, "peek", false, "only look, and take nothing")
@@ -67,14 +74,21 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 	if err != nil {
 		return err
 	}
+	secure, err := f.trust(cmd)
+	if err != nil {
+		return err
+	}
 	daemon, err := client.New(client.Config{
-		Address: f.address, Timeout: checkTimeout, Token: func() string { return os.Getenv(tokenVariable) },
+		Address: f.address, TLS: secure, Timeout: checkTimeout, Token: func() string { return os.Getenv(tokenVariable) },
 	})
 	if err != nil {
 		return err
 	}
 	defer daemon.Close()
 	a, err := daemon.Check(cmd.Context(), q)
+	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
+		return fmt.Errorf("%w; trust the authority that signed it by --ca FILE", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -89,6 +103,22 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 		return errDenied
 	}
 	return nil
+}
+
+// trust returns the TLS settings of --ca; nil for the defaults.
+func (f *checkFlags) trust(cmd *cobra.Command) (*tls.Config, error) {
+	if f.ca == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(f.ca)
+	if err != nil {
+		return nil, misused(cmd, fmt.Sprintf("--ca: %v", err))
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(text) {
+		return nil, misused(cmd, fmt.Sprintf("--ca: %s has no certificate, which would begin with -----BEGIN CERTIFICATE-----", f.ca))
+	}
+	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
 func (f *checkFlags) query(cmd *cobra.Command, policy, key string) (q client.Query, err error) {

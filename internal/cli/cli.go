@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,7 +28,10 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(ctx)
+	err := helpOfUnknown(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	switch {
 	case err == nil:
 		return exitOK
@@ -131,6 +135,21 @@ func knownCommand(parent *cobra.Command, args []string) error {
 		return &usageError{fmt.Sprintf("unknown command %q; did you mean '%s %s'?", args[0], parent.CommandPath(), near[0])}
 	}
 	return misused(parent, fmt.Sprintf("unknown command %q", args[0]))
+}
+
+// helpOfUnknown refuses a request for the help of a command that does not exist, for which cobra
+// would print that of its parent.
+func helpOfUnknown(root *cobra.Command, args []string) error {
+	parent, rest, err := root.Find(args)
+	asked := slices.Contains(rest, "--help") || slices.Contains(rest, "-h")
+	if parent == root && len(rest) > 0 && rest[0] == "help" { // cobra's command, which has not been added yet
+		parent, rest, err = root.Find(rest[1:])
+		asked = true
+	}
+	if err != nil || !asked || !parent.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") || strings.HasPrefix(rest[0], "__") {
+		return nil // cobra's own commands for completion begin with __
+	}
+	return knownCommand(parent, rest[:1])
 }
 
 // noArgs refuses arguments that are not flags.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weirlimit/weir/internal/golden"
 )
 
@@ -36,8 +38,34 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Each command has a help of its own, however it is asked for.
+func TestHelpOfEachCommand(t *testing.T) {
+	help := func(args ...string) string {
+		var stdout, stderr bytes.Buffer
+		if code := Main(context.Background(), args, &stdout, &stderr); code != exitOK || stderr.Len() > 0 {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, stderr.String())
+		}
+		return stdout.String()
+	}
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		args := strings.Fields(cmd.CommandPath())[1:]
+		text := help(append(args, "--help")...)
+		if usage := "Usage:\n  " + cmd.CommandPath(); !strings.Contains(text, usage) {
+			t.Errorf("weir %s --help does not have %q: %s", strings.Join(args, " "), usage, text)
+		}
+		if other := help(append([]string{"help"}, args...)...); other != text {
+			t.Errorf("weir help %s differs from --help: %s", strings.Join(args, " "), other)
+		}
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+	}
+	visit(newRoot())
+}
+
 func TestErrorsAreOneLine(t *testing.T) {
-	const aboutRedis = "weir: --sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS; see 'weir serve --help'\n"
+	const aboutRedis = "weir: --sentinel, --consistency, --on-error and --require-store: are about Redis; add --redis ADDRESS; see 'weir serve --help'\n"
 	tests := []struct {
 		args string
 		code int
@@ -46,6 +74,11 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"sevre", exitUsage, "weir: unknown command \"sevre\"; did you mean 'weir serve'?\n"},
 		{"frobnicate", exitUsage, "weir: unknown command \"frobnicate\"; see 'weir --help'\n"},
 		{"completion elvish", exitUsage, "weir: unknown command \"elvish\"; see 'weir completion --help'\n"},
+		{"snapshot --help", exitUsage, "weir: unknown command \"snapshot\"; see 'weir --help'\n"},
+		{"snapshot -h", exitUsage, "weir: unknown command \"snapshot\"; see 'weir --help'\n"},
+		{"help snapshot", exitUsage, "weir: unknown command \"snapshot\"; see 'weir --help'\n"},
+		{"config prnt --help", exitUsage, "weir: unknown command \"prnt\"; did you mean 'weir config print'?\n"},
+		{"help config prnt", exitUsage, "weir: unknown command \"prnt\"; did you mean 'weir config print'?\n"},
 		{"--frob", exitUsage, "weir: unknown flag: --frob; see 'weir --help'\n"},
 		{"serve --htp x", exitUsage, "weir: unknown flag: --htp; see 'weir serve --help'\n"},
 		{"serve --http", exitUsage, "weir: flag needs an argument: --http; see 'weir serve --help'\n"},
@@ -66,11 +99,12 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"serve --sentinel=", exitUsage, "weir: --sentinel: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --consistency exact", exitUsage, aboutRedis},
 		{"serve --on-error local", exitUsage, aboutRedis},
+		{"serve --require-store", exitUsage, aboutRedis},
 		{"serve --redis 127.0.0.1:1 --sentinel=", exitUsage, "weir: --sentinel: must not be empty; leave it out for the default; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --consistency eventual", exitUsage, "weir: --consistency: store.redis.consistency: \"eventual\" must be exact, leased or async; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error panic", exitUsage, "weir: --on-error: store.redis.on_error: \"panic\" must be local, open or closed; see 'weir serve --help'\n"},
 		{"serve --redis 127.0.0.1:1 --on-error default", exitUsage, "weir: --on-error: store.redis.on_error: \"default\" must be local, open or closed; see 'weir serve --help'\n"},
-		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster", exitFailure, "weir: redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
+		{"serve --redis 127.0.0.1:1,127.0.0.1:2 --sentinel mymaster --require-store", exitFailure, "weir: redis: redisconn: Sentinel 127.0.0.1:1: connection refused; redisconn: Sentinel 127.0.0.1:2: connection refused\n"},
 		{"load", exitUsage, "weir: there is no URL; see 'weir load --help'\n"},
 		{"load http://127.0.0.1:1/", exitUsage, "weir: there is no --rate; see 'weir load --help'\n"},
 		{"load --rate 0 http://127.0.0.1:1/", exitUsage, "weir: --rate: \"0\": \"0\" is not a rate such as 500, 2.5 or 5k; see 'weir load --help'\n"},

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -33,6 +35,7 @@ type counts struct {
 	overrides  server.Overrides // nil for those of the server itself
 	collectors []prometheus.Collector
 	stats      func() map[string]any
+	degraded   func() string // why they are not used; "" if they are. nil = they always are
 
 	// run calls serve, and does before and after it what the counts need. serve reports
 	// whether the server has listened.
@@ -72,43 +75,79 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 	return c, nil
 }
 
-// connectTimeout is how long the daemon tries to reach Redis when it starts.
-const connectTimeout = 10 * time.Second
+const (
+	// connectTimeout bounds an attempt to connect to Redis, and startTimeout the first one of a
+	// daemon that starts without Redis if need be.
+	connectTimeout = 10 * time.Second
+	startTimeout   = connectTimeout / 2
+
+	// reconnectEvery is how long a daemon that has started without Redis waits, on average, before
+	// it tries to connect again. It varies by a half, so that a fleet does not connect all at once.
+	reconnectEvery = 500 * time.Millisecond
+
+	// warnEvery is the least time between two warnings that it cannot connect.
+	warnEvery = 10 * time.Second
+)
 
 // inRedis is the store in Redis with its tier, its bus and its connections.
 type inRedis struct {
-	store     *redisstore.Store
-	bus       bus
-	overrides *overrides.Redis
-	tier      *tiered.Limiter
-	log       *slog.Logger
-	dial      func(ctx context.Context, network, addr string) (net.Conn, error) // of all connections
-	logged    map[string]time.Time                                              // replaced's: the last change that was logged, by policy
+	store      *lateStore
+	bus        bus
+	overrides  *lateOverrides
+	tier       *tiered.Limiter
+	policies   []*weir.Policy
+	log        *slog.Logger
+	dial       func(ctx context.Context, network, addr string) (net.Conn, error) // of all connections
+	logged     map[string]time.Time                                              // replaced's: the last change that was logged, by policy
+	open       atomic.Int64                                                      // breakers of the tier that are open
+	background tasks
 }
 
 // newInRedis returns what has no connections yet. It will make them as [socket.Dial] does.
-func newInRedis(log *slog.Logger) *inRedis {
-	return &inRedis{log: log, dial: socket.Dial, logged: map[string]time.Time{}}
+func newInRedis(cfg *config.Config, log *slog.Logger) (*inRedis, error) {
+	list, err := compiled(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &inRedis{
+		store: newLateStore(cfg.Store.Redis), overrides: newLateOverrides(), policies: list,
+		log: log, dial: socket.Dial, logged: map[string]time.Time{},
+	}, nil
 }
 
-// openRedis counts in Redis, with a tier in front of it.
+// openRedis counts in Redis, with a tier in front of it. If Redis cannot be used and is not
+// required, it is connected later.
 func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
-	r := newInRedis(log)
-	if err := r.connect(ctx, cfg); err != nil {
-		r.close()
-		return nil, fmt.Errorf("redis: %w", err)
+	r, err := newInRedis(cfg, log)
+	if err != nil {
+		return nil, err
 	}
-	if err := r.newTier(ctx, cfg); err != nil {
+	unconnected := r.begin(ctx, cfg)
+	if unconnected != nil && (cfg.Store.Required || ctx.Err() != nil) {
+		r.close()
+		return nil, fmt.Errorf("redis: %w", unconnected)
+	}
+	if err := r.newTier(cfg); err != nil {
 		r.close()
 		return nil, err
 	}
 	log.Info("counts are in Redis", "addresses", cfg.Store.Redis.Redis.Addrs,
 		"consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError)
-	warnOfEviction(log, r.store)
+	if unconnected == nil {
+		r.isConnected(ctx)
+	} else {
+		log.Warn("the daemon starts without Redis, and decides by on_error until it is connected",
+			"error", oneLine(unconnected), "on_error", cfg.Store.Tier.OnError)
+		r.background.run(func(ctx context.Context) { r.reconnect(ctx, cfg, unconnected) })
+	}
 	return &counts{
-		limiter: &fleetLimits{r.tier, r.store, log}, overrides: r.overrides,
-		collectors: []prometheus.Collector{weirprom.NewTier(r.tier.Stats), evictsGauge(r.store)},
-		stats:      func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
+		limiter: &fleetLimits{r.tier, r.store, log}, overrides: r.overrides, degraded: r.degraded,
+		collectors: []prometheus.Collector{
+			weirprom.NewTier(r.tier.Stats),
+			flagGauge("weir_store_evicts_keys", "1 if Redis, as found when it was connected, discards keys when its memory is full, and usage with them.", r.store.evicts),
+			flagGauge("weir_degraded", "1 while Redis, or a partition of it, is unavailable, so that on_error decides.", func() bool { return r.degraded() != "" }),
+		},
+		stats: func() map[string]any { return map[string]any{"kind": "redis", "tier": r.tier.Stats()} },
 		run: func(serve func() (bool, error)) error {
 			defer r.close()
 			_, err := serve()
@@ -117,53 +156,116 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 	}, nil
 }
 
-// warnOfEviction logs which servers evict keys when their memory is full.
-func warnOfEviction(log *slog.Logger, store *redisstore.Store) {
-	for _, e := range store.Evictors() {
-		log.Warn("Redis discards keys when its memory is full, and what was used with them: set maxmemory-policy noeviction",
-			"address", e.Addr, "maxmemory_policy", e.Policy)
-	}
-}
-
-// evictsGauge is 1 if a server was found to evict keys.
-func evictsGauge(store *redisstore.Store) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_store_evicts_keys",
-		Help: "1 if Redis, as found at the start, discards keys when its memory is full, and usage with them.",
-	}, func() float64 {
-		if store.Stats().Evicts {
+// flagGauge is 1 while a condition holds.
+func flagGauge(name, help string, holds func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+		if holds() {
 			return 1
 		}
 		return 0
 	})
 }
 
-// connect opens all connections.
-func (r *inRedis) connect(ctx context.Context, cfg *config.Config) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+// degraded says why decisions, or some of them, are made without Redis; "" if none are.
+func (r *inRedis) degraded() string {
+	if r.store.connected.Load() == nil || r.open.Load() > 0 {
+		return "the store is unavailable"
+	}
+	return ""
+}
+
+// begin is the first attempt to connect. A daemon that requires Redis must also be able to read the
+// operators' overrides.
+func (r *inRedis) begin(ctx context.Context, cfg *config.Config) error {
+	if !cfg.Store.Required {
+		return r.connect(ctx, cfg, startTimeout)
+	}
+	if err := r.connect(ctx, cfg, connectTimeout); err != nil {
+		return err
+	}
+	_, err := r.overrides.List(ctx)
+	return err
+}
+
+// reconnect tries to connect until that succeeds or ctx ends. last is the error of the last attempt.
+func (r *inRedis) reconnect(ctx context.Context, cfg *config.Config, last error) {
+	began, warned := time.Now(), time.Now()
+	for pause(ctx, reconnectEvery/2+rand.N(reconnectEvery)) { //nolint:gosec // it is no secret
+		err := r.connect(ctx, cfg, connectTimeout)
+		switch {
+		case err == nil:
+			r.log.Info("connected to Redis, which was unavailable when the daemon started", "after", time.Since(began).Round(time.Millisecond))
+			r.isConnected(ctx)
+			return
+		case ctx.Err() == nil && err.Error() != last.Error() && time.Since(warned) >= warnEvery:
+			r.log.Warn("Redis is still unavailable", "error", oneLine(err))
+			last, warned = err, time.Now()
+		}
+	}
+}
+
+// pause returns false if ctx ends before d is over.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// isConnected reports what was found in Redis: limits that are not those of the configuration, to
+// the tier, and servers that evict keys, to the operator.
+func (r *inRedis) isConnected(ctx context.Context) {
+	r.tellTier(ctx)
+	for _, e := range r.store.connected.Load().Evictors() {
+		r.log.Warn("Redis discards keys when its memory is full, and what was used with them: set maxmemory-policy noeviction",
+			"address", e.Addr, "maxmemory_policy", e.Policy)
+	}
+}
+
+// connect opens all connections, or none.
+func (r *inRedis) connect(ctx context.Context, cfg *config.Config, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c := cfg.Store.Redis
 	c.Redis.Dial = r.dial
 	c.OnReplaced = r.replaced
-	if r.store, err = redisstore.New(ctx, c); err != nil {
-		return err
-	}
-	list, err := compiled(cfg)
+	store, err := redisstore.New(ctx, c)
 	if err != nil {
 		return err
 	}
-	if err := warm(ctx, r.store, list); err != nil {
+	if err := r.connectRest(ctx, c, store); err != nil {
+		store.Close()
 		return err
 	}
-	if r.bus.Bus, err = redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix}); err != nil {
+	r.store.connected.Store(store)
+	return nil
+}
+
+// connectRest opens the connections besides those of the store.
+func (r *inRedis) connectRest(ctx context.Context, c redisstore.Config, store *redisstore.Store) error {
+	if err := warm(ctx, store, r.policies); err != nil {
 		return err
 	}
-	r.overrides, err = overrides.NewRedis(ctx, redisconn.Config(c.Redis), strings.TrimSuffix(c.Prefix, ":"))
-	return err
+	messages, err := redistier.New(ctx, redistier.Config{Redis: c.Redis, Prefix: c.Prefix})
+	if err != nil {
+		return err
+	}
+	set, err := overrides.NewRedis(ctx, redisconn.Config(c.Redis), strings.TrimSuffix(c.Prefix, ":"))
+	if err != nil {
+		messages.Close()
+		return err
+	}
+	r.bus.use(messages)
+	r.overrides.use(set)
+	return nil
 }
 
 // newTier makes the local tier in front of Redis.
-func (r *inRedis) newTier(ctx context.Context, cfg *config.Config) error {
+func (r *inRedis) newTier(cfg *config.Config) error {
 	local, err := memstore.New(memstore.Config{MaxKeys: tiered.DefaultMaxKeys})
 	if err != nil {
 		return err
@@ -175,36 +277,32 @@ func (r *inRedis) newTier(ctx context.Context, cfg *config.Config) error {
 	}
 	c.OnBreaker = func(part int, open bool, why error) {
 		if open {
+			r.open.Add(1)
 			r.log.Warn("store unavailable: circuit breaker opened", "part", part, "error", why, "on_error", c.OnError)
 		} else {
+			r.open.Add(-1)
 			r.log.Info("store available again: circuit breaker closed", "part", part)
 		}
 	}
-	if r.tier, err = tiered.New(c); err != nil {
-		return err
-	}
-	list, err := compiled(cfg)
-	if err != nil {
-		return err
-	}
-	r.tellTier(ctx, list)
-	return nil
+	r.tier, err = tiered.New(c)
+	return err
 }
 
 // close ends what was opened, the last first.
 func (r *inRedis) close() {
+	r.background.end()
 	if r.tier != nil {
 		r.tier.Close()
 		logTier(r.log, r.tier.Stats())
 	}
-	if r.overrides != nil {
-		r.overrides.Close()
+	if set := r.overrides.connected(); set != nil {
+		set.Close()
 	}
-	if r.bus.Bus != nil {
-		r.bus.Close()
+	if messages := r.bus.connected.Load(); messages != nil {
+		messages.Close()
 	}
-	if r.store != nil {
-		r.store.Close()
+	if store := r.store.connected.Load(); store != nil {
+		store.Close()
 	}
 }
 

@@ -22,7 +22,11 @@ func TestSocketsOfRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	conn, err := newInRedis(slog.New(slog.DiscardHandler)).dial(t.Context(), "tcp", redis.Addr())
+	r, err := newInRedis(&config.Config{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := r.dial(t.Context(), "tcp", redis.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,16 +42,19 @@ func TestOneDialForAll(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	var made atomic.Int64
-	r := newInRedis(slog.New(slog.DiscardHandler))
+	cfg := &config.Config{}
+	cfg.Store.Redis.Redis.Addrs = []string{"redis.invalid:6379"}
+	cfg.Store.Redis.Prefix = "weir:"
+	r, err := newInRedis(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
 	dial := r.dial
 	r.dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		made.Add(1)
 		return dial(ctx, network, redis.Addr())
 	}
-	cfg := &config.Config{}
-	cfg.Store.Redis.Redis.Addrs = []string{"redis.invalid:6379"}
-	cfg.Store.Redis.Prefix = "weir:"
-	if err := r.connect(t.Context(), cfg); err != nil {
+	if err := r.connect(t.Context(), cfg, connectTimeout); err != nil {
 		t.Fatal(err)
 	}
 	r.close()

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/store/redisstore"
@@ -16,7 +17,7 @@ import (
 // start is not a change; see docs/adr/0016-newest-change-wins.md.
 type fleetLimits struct {
 	*tiered.Limiter
-	store *redisstore.Store
+	store *lateStore
 	log   *slog.Logger
 }
 
@@ -58,8 +59,8 @@ func (r *inRedis) replaced(c redisstore.Replacement) {
 
 // tellTier lets the tier know which limits of the configuration are not in force, since it
 // decides by itself while Redis is unavailable.
-func (r *inRedis) tellTier(ctx context.Context, list []*weir.Policy) {
-	for _, p := range list {
+func (r *inRedis) tellTier(ctx context.Context) {
+	for _, p := range r.policies {
 		if in := r.store.Current(ctx, p); in == nil || in.Same(p) {
 			continue
 		}
@@ -69,12 +70,26 @@ func (r *inRedis) tellTier(ctx context.Context, list []*weir.Policy) {
 }
 
 // bus is what the tiers of all daemons exchange, and the way to tell this daemon's that limits
-// have changed.
+// have changed. It is connected before or after the tier listens, but not at the same time.
 type bus struct {
-	*redistier.Bus // set by connect
+	connected atomic.Pointer[redistier.Bus] // nil until use; messages to others are lost until then
+	end       func()                        // ends the listening there; nil if there is none
 
 	mu    sync.Mutex // guards the field below, and is held while that is called
 	heard func(words []tiered.Message)
+}
+
+var _ tiered.Bus = (*bus)(nil)
+
+// use connects the bus.
+func (b *bus) use(to *redistier.Bus) {
+	b.mu.Lock()
+	listening := b.heard != nil
+	b.mu.Unlock()
+	b.connected.Store(to)
+	if listening {
+		b.end = to.Listen(b.deliver)
+	}
 }
 
 // Listen is that of tiered.Bus.
@@ -82,13 +97,33 @@ func (b *bus) Listen(heard func(words []tiered.Message)) (stop func()) {
 	b.mu.Lock()
 	b.heard = heard
 	b.mu.Unlock()
-	end := b.Bus.Listen(b.deliver)
+	if to := b.connected.Load(); to != nil {
+		b.end = to.Listen(b.deliver)
+	}
 	return func() {
-		end()
+		if b.end != nil {
+			b.end()
+		}
 		b.mu.Lock()
 		b.heard = nil
 		b.mu.Unlock()
 	}
+}
+
+// Publish is that of tiered.Bus.
+func (b *bus) Publish(ctx context.Context, words []tiered.Message) error {
+	if to := b.connected.Load(); to != nil {
+		return to.Publish(ctx, words)
+	}
+	return redistier.ErrUnavailable
+}
+
+// Nodes is that of tiered.Bus.
+func (b *bus) Nodes() int {
+	if to := b.connected.Load(); to != nil {
+		return to.Nodes()
+	}
+	return 1
 }
 
 // deliver hands words to the tier, if there is one yet and still.

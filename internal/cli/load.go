@@ -103,7 +103,7 @@ func (f *loadFlags) define(cmd *cobra.Command) {
 	flags.StringVar(&f.method, "method", "", "of HTTP (GET, or POST with a body), JSON-RPC or gRPC (package.Service/Method)")
 	flags.StringArrayVarP(&f.headers, "header", "H", nil, "'Name: value', in gRPC metadata; may be repeated")
 	flags.StringVarP(&f.body, "body", "d", "", "body, or JSON of the gRPC request or the JSON-RPC params; @file reads it from a file")
-	flags.StringVar(&f.descriptors, "descriptors", "", "`file` that describes the gRPC method (a FileDescriptorSet); the default is server reflection")
+	flags.StringVar(&f.descriptors, "descriptors", "", "`file` that describes the gRPC method (a FileDescriptorSet); the default is server reflection, and for weir and health checks none is needed")
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, "of one operation")
 	flags.BoolVar(&f.insecure, "insecure", false, "accept any TLS certificate")
 	flags.BoolVar(&f.json, "json", false, "print the report as JSON")

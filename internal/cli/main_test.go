@@ -57,7 +57,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check, get, until, signal, await and logged.
+// serve, check, get, grpc, until, signal, await and logged.
 func TestScripts(t *testing.T) {
 	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
@@ -77,6 +77,7 @@ func TestScripts(t *testing.T) {
 			"await":  cmdAwait,
 			"logged": cmdLogged,
 			"get":    cmdGet,
+			"grpc":   cmdGRPC,
 			"until":  cmdUntil,
 		},
 	})
@@ -119,7 +120,7 @@ type daemonKey struct{}
 
 func daemonOf(ts *testscript.TestScript) *daemon { return *ts.Value(daemonKey{}).(**daemon) }
 
-var greeting = regexp.MustCompile(`^weir \S+ is listening on (http://\S+)\n$`)
+var firstLine = regexp.MustCompile(`^weir \S+ is listening on (https?://\S+|unix:.+)\n$`)
 
 // startDaemon starts weir serve on a free port, in a directory and with additions to
 // this process's environment. Whoever gets one calls kill in the end, also with an error.
@@ -138,7 +139,7 @@ func startDaemon(dir string, env []string, args ...string) (*daemon, error) {
 	}
 	d.out = bufio.NewReader(out)
 	line, err := d.out.ReadString('\n')
-	m := greeting.FindStringSubmatch(line)
+	m := firstLine.FindStringSubmatch(line)
 	if m == nil {
 		return d, fmt.Errorf("first line %q, error %w, stderr %s", line, err, d.stderr.String())
 	}
@@ -184,6 +185,14 @@ func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	*ts.Value(daemonKey{}).(**daemon) = d
 	ts.Setenv("URL", d.url)
 }
+
+// cmdGRPC is "grpc": it puts the address for gRPC into $GRPC.
+func cmdGRPC(ts *testscript.TestScript, _ bool, _ []string) {
+	cmdLogged(ts, false, []string{grpcAddress.String()})
+	ts.Setenv("GRPC", grpcAddress.FindStringSubmatch(daemonOf(ts).stderr.String())[1])
+}
+
+var grpcAddress = regexp.MustCompile(`msg=listening .*\bgrpc=(\S+)`)
 
 // cmdCheck is "check body": it posts body to /v1/check and prints the answer.
 func cmdCheck(ts *testscript.TestScript, _ bool, args []string) {

@@ -338,7 +338,7 @@ func TestSentinel(t *testing.T) {
 		{sentinel.Primary().Addr(), sentinel.MasterName(), "it is no Sentinel"},
 	} {
 		var stdout, stderr bytes.Buffer
-		args := []string{"serve", "--http", "127.0.0.1:0", "--redis", tt.addrs, "--sentinel", tt.name}
+		args := []string{"serve", "--http", "127.0.0.1:0", "--redis", tt.addrs, "--sentinel", tt.name, "--require-store"}
 		if code := Main(t.Context(), args, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), tt.want) {
 			t.Errorf("exit code %d, want %q: %s", code, tt.want, stderr.String())
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -49,7 +48,9 @@ of a Unix socket. A password is better not in it: set WEIR_REDIS_PASSWORD.
 units that the daemon then spends by itself without ever exceeding a limit (leased), or
 after decisions (async), which may admit too much, within a bound. --on-error says what
 happens while Redis does not answer within 10 ms: each daemon admits its share of the
-limits (local), everything is admitted (open) or refused (closed).
+limits (local), everything is admitted (open) or refused (closed). That holds from the start:
+a daemon that cannot use Redis when it starts says so, and connects later. With
+--require-store it ends with an error instead.
 
 With --snapshot the counts survive a restart: they are loaded from a file at the
 start, and saved to it every minute and once more at the end. Only its owner can
@@ -127,11 +128,11 @@ type follower struct {
 func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err error) {
 	c := d.config.Server()
 	c.Exclusive = counts.exclusive
-	c.Limiter, c.Overrides, c.Collectors, c.Stats = counts.limiter, counts.overrides, counts.collectors, counts.stats
+	c.Limiter, c.Overrides, c.Collectors, c.Stats, c.Degraded = counts.limiter, counts.overrides, counts.collectors, counts.stats, counts.degraded
 	c.Log, c.Version = d.log, readVersion().Version
 	c.OnListen = func(b server.Bound) {
 		listened = true
-		greet(d.cmd.OutOrStdout(), c.Version, b, d.config)
+		fmt.Fprint(d.cmd.OutOrStdout(), newGreeting(c, b)) // in one write, so that a reader of the first line may leave
 	}
 	var background tasks
 	defer background.end()
@@ -161,61 +162,8 @@ func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Expo
 	return otlp.New(c)
 }
 
-// greet prints the addresses and example calls. Scripts may read the first line.
-func greet(w io.Writer, version string, b server.Bound, cfg *config.Config) {
-	policy := "default"
-	if list := cfg.Policies(); len(list) > 0 {
-		policy = list[0].Name
-	}
-	scheme := "http"
-	if cfg.Server().HTTP.TLS != nil {
-		scheme = "https"
-	}
-	url, curl := fmt.Sprintf("%s://%v", scheme, b.HTTP), "curl -s"
-	if b.HTTP.Network() == "unix" {
-		url, curl = "http://localhost", fmt.Sprintf("curl -s --unix-socket %v", b.HTTP)
-	}
-	look := url + "/"
-	if b.Admin != nil {
-		look = fmt.Sprintf("http://%v/", b.Admin)
-	}
-	where := url
-	if b.HTTP.Network() == "unix" {
-		where = "unix:" + b.HTTP.String()
-	}
-	more := ""
-	if b.GRPC != nil {
-		more += fmt.Sprintf("  gRPC   %v\n", b.GRPC)
-	}
-	if b.RESP != nil {
-		more += fmt.Sprintf("  Redis  %s WEIR.CHECK %s alice\n", redisCLI(b.RESP), policy)
-	}
-	fmt.Fprintf(w, `weir %s is listening on %s
-
-  look   %s
-  ask    %s %s/v1/check -d '{"policy":"%s","key":"alice"}'
-%s  stop   Ctrl-C
-
-`, version, where, look, curl, url, policy, more) // in one write, so that a reader of the first line may leave
-}
-
-// redisCLI is how redis-cli reaches an address.
-func redisCLI(addr net.Addr) string {
-	if addr.Network() == "unix" {
-		return "redis-cli -s " + addr.String()
-	}
-	host, port, _ := net.SplitHostPort(addr.String())
-	if host == "127.0.0.1" {
-		return "redis-cli -p " + port
-	}
-	return "redis-cli -h " + host + " -p " + port
-}
-
 // configFlags are flags that set fields of the configuration.
-type configFlags struct {
-	file   string
-	values map[string]*string // by name
-}
+type configFlags struct{ file string }
 
 // redisPassword names the environment's variable with the password for --redis.
 const redisPassword = "WEIR_REDIS_PASSWORD"
@@ -238,18 +186,28 @@ var settable = []struct {
 	{"sentinel", "store.redis.sentinel_master", "`name` of the primary, if --redis has the addresses of Sentinels", []string{"mymaster"}},
 	{"consistency", "store.redis.consistency", "when Redis is called, as a `mode`: exact, leased or async (default exact)", []string{"exact", "leased", "async"}},
 	{"on-error", "store.redis.on_error", "what `happens` while Redis does not answer: local, open or closed (default local)", []string{"local", "open", "closed"}},
+	{requireStore, "store.redis.required", "do not start without Redis; the default is to decide by --on-error until it is connected", nil},
 }
 
+// requireStore is the flag without a value.
+const requireStore = "require-store"
+
 func (f *configFlags) register(cmd *cobra.Command) {
-	f.values = map[string]*string{}
 	cmd.Flags().StringVarP(&f.file, "config", "c", "", "configuration `file`")
 	for _, s := range settable {
-		f.values[s.name] = cmd.Flags().String(s.name, "", s.usage)
+		if s.name == requireStore {
+			cmd.Flags().Bool(s.name, false, s.usage)
+			continue
+		}
+		cmd.Flags().String(s.name, "", s.usage)
 		if s.examples != nil {
 			completeWith(cmd, s.name, s.examples...)
 		}
 	}
 }
+
+// valueOf returns the value of a flag as text.
+func valueOf(cmd *cobra.Command, name string) string { return cmd.Flags().Lookup(name).Value.String() }
 
 // load reads the configuration, and lets flags win.
 func (f *configFlags) load(cmd *cobra.Command) (*config.Config, error) {
@@ -282,7 +240,7 @@ func (f *configFlags) list(cmd *cobra.Command) ([]config.Flag, error) {
 	var list []config.Flag
 	for _, s := range settable {
 		if cmd.Flags().Changed(s.name) && s.name != "redis" {
-			list = append(list, config.Flag{Name: "--" + s.name, Path: s.path, Value: *f.values[s.name]})
+			list = append(list, config.Flag{Name: "--" + s.name, Path: s.path, Value: valueOf(cmd, s.name)})
 		}
 	}
 	return append(f.redis(cmd), list...), nil
@@ -293,7 +251,7 @@ func (f *configFlags) redis(cmd *cobra.Command) (list []config.Flag) {
 	password, put := os.Getenv(redisPassword), false
 	if cmd.Flags().Changed("redis") {
 		var addrs string
-		addrs, put = withPassword(*f.values["redis"], password)
+		addrs, put = withPassword(valueOf(cmd, "redis"), password)
 		quoted := strings.ReplaceAll(strings.ReplaceAll(addrs, "'", "''"), ",", "','")
 		list = append(list,
 			config.Flag{Name: "--redis", Path: "store.kind", Value: "redis"},
@@ -309,7 +267,7 @@ func (f *configFlags) redis(cmd *cobra.Command) (list []config.Flag) {
 func (f *configFlags) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	for _, s := range settable {
-		if given(s.name) && *f.values[s.name] == "" {
+		if given(s.name) && valueOf(cmd, s.name) == "" {
 			return misused(cmd, fmt.Sprintf("--%s: must not be empty; leave it out for the default", s.name))
 		}
 	}
@@ -319,8 +277,8 @@ func (f *configFlags) check(cmd *cobra.Command) error {
 	case given("redis") && (given("snapshot") || given("max-keys")):
 		return misused(cmd, "--redis: counts are kept there; --snapshot and --max-keys are for memory")
 	case f.file != "" || f.hasRedis(cmd):
-	case given("sentinel") || given("consistency") || given("on-error"):
-		return misused(cmd, "--sentinel, --consistency and --on-error: are about Redis; add --redis ADDRESS")
+	case given("sentinel") || given("consistency") || given("on-error") || given(requireStore):
+		return misused(cmd, "--sentinel, --consistency, --on-error and --require-store: are about Redis; add --redis ADDRESS")
 	}
 	if given("snapshot-every") && !given("snapshot") && f.file == "" {
 		return misused(cmd, "--snapshot-every: says how often, but nothing says where; add --snapshot FILE")

@@ -111,6 +111,10 @@ type Redis struct {
 
 	// Nodes is how many daemons share Redis, for on_error: local: auto counts them.
 	Nodes Nodes `yaml:"nodes" default:"auto" example:"3"`
+
+	// Required ends a daemon that cannot use Redis when it starts. The default is to start, to
+	// decide by on_error and to connect later.
+	Required bool `yaml:"required" default:"false" example:"true"`
 }
 
 // RedisTLS is how Redis is connected to with TLS.
@@ -147,6 +151,7 @@ type StoreSettings struct {
 	Snapshot SnapshotSettings  // for Memory
 	Redis    redisstore.Config // for InRedis, like Tier
 	Tier     tiered.Config     // Mode, OnError, Timeout and Nodes
+	Required bool              // a daemon does not start without Redis
 }
 
 // SnapshotSettings says where counts are kept. Without a File, they are not.
@@ -177,6 +182,7 @@ func (s *Store) check(c *checker, at path) {
 		c.warn(c.at(at), at, "has no effect, because the counts are in memory: set kind: redis")
 	}
 	out.Redis = s.Redis.store(c, at)
+	out.Required = s.Redis.Required
 	out.Tier = tiered.Config{Timeout: s.Redis.Timeout.Duration, Nodes: int(s.Redis.Nodes), Mode: s.Redis.Consistency.Mode, OnError: s.Redis.OnError.OnError}
 }
 

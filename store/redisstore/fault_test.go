@@ -1029,7 +1029,7 @@ func clusterLosesAMaster(t *testing.T, cluster *redistest.Cluster, to Server, no
 // clusterKeys returns 50 keys, some of which share a send queue although they lie on different
 // masters.
 func clusterKeys(s *Store, p *weir.Policy) (keys []string) {
-	shared := s.queues[2*redisconn.Slots/3*clusterQueues/redisconn.Slots]
+	shared := s.queues[2*redisconn.Slots/3*ClusterPartitions/redisconn.Slots]
 	for i := 0; len(keys) < 50; i++ {
 		key := fmt.Sprint("k", i)
 		if len(keys) < 40 || s.queueOf(rowKey(s.rowPrefix(p.Name()), key)) == shared {

@@ -119,11 +119,11 @@ func TestPartitions(t *testing.T) {
 		t.Errorf("one server: partition %d of %d, timeout %v", one.Partition(p, "k"), one.Partitions(), one.Timeout())
 	}
 	many := &Store{cluster: true, prefix: "weir:"}
-	for range clusterQueues {
+	for range ClusterPartitions {
 		many.queues = append(many.queues, &sendQueue{})
 	}
-	if many.Partitions() != clusterQueues {
-		t.Errorf("a cluster: %d partitions, want %d", many.Partitions(), clusterQueues)
+	if many.Partitions() != ClusterPartitions {
+		t.Errorf("a cluster: %d partitions, want %d", many.Partitions(), ClusterPartitions)
 	}
 	seen := map[int]bool{}
 	for i := range 2000 {
@@ -134,7 +134,7 @@ func TestPartitions(t *testing.T) {
 		}
 		seen[partition] = true
 	}
-	if len(seen) != clusterQueues {
-		t.Errorf("2000 keys are on %d partitions of %d", len(seen), clusterQueues)
+	if len(seen) != ClusterPartitions {
+		t.Errorf("2000 keys are on %d partitions of %d", len(seen), ClusterPartitions)
 	}
 }

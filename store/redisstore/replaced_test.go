@@ -214,7 +214,7 @@ func TestReplacedIsLogged(t *testing.T) {
 	limit(t, b, v[0])
 	b.Close()
 	line := text.String()
-	for _, want := range []string{"level=WARN", "policy=api", `brought="10 per 1h0m0s (gcra)"`, `in_force="20 per 1h0m0s (gcra)"`, "since=20"} {
+	for _, want := range []string{"level=WARN", "policy=api", `requested="10 per 1h0m0s (gcra)"`, `in_force="20 per 1h0m0s (gcra)"`, "since=20"} {
 		if strings.Count(line, want) != 1 {
 			t.Errorf("want %s once: %s", want, line)
 		}

@@ -54,7 +54,9 @@ type Config struct {
 }
 
 const (
-	defaultTimeout  = 100 * time.Millisecond
+	// DefaultTimeout is the default of Config.Timeout.
+	DefaultTimeout = 100 * time.Millisecond
+
 	defaultInFlight = 10_000
 
 	// maxHolds bounds the open reservations of one key. A refusal may have to read
@@ -146,7 +148,7 @@ func New(ctx context.Context, c Config) (*Store, error) {
 		s.prefix = "weir:"
 	}
 	if c.Timeout == 0 {
-		s.timeout = defaultTimeout
+		s.timeout = DefaultTimeout
 	}
 	if c.MaxInFlight == 0 {
 		s.max = defaultInFlight
@@ -189,7 +191,7 @@ func (s *Store) start(ctx context.Context, c Config) error {
 // startQueues starts the send queues and their senders.
 func (s *Store) startQueues(ctx context.Context) error {
 	if s.cluster {
-		for _, key := range sampleKeys(clusterQueues) {
+		for _, key := range sampleKeys(ClusterPartitions) {
 			l := newSendQueue(s)
 			l.sampleKey = key
 			l.start(s.client)
@@ -219,11 +221,11 @@ func (s *Store) closeAll() {
 	}
 }
 
-// clusterQueues is how many send queues serve a cluster, each a contiguous range of slots.
-// A node that does not reply delays only the keys on its own slots, and at each end of its
-// range the keys of other nodes that share a send queue with them: a sixty-fourth of all
-// keys at most.
-const clusterQueues = 64
+// ClusterPartitions is the number of partitions of a cluster, each a contiguous range of slots
+// with a send queue of its own. A node that does not reply delays only the keys on its own slots,
+// and at each end of its range the keys of other nodes that share a send queue with them: a
+// sixty-fourth of all keys at most.
+const ClusterPartitions = 64
 
 // queueOf returns the send queue for a row.
 func (s *Store) queueOf(key string) *sendQueue { return s.queues[s.queueIndexOf(key)] }

@@ -30,7 +30,7 @@ type Config struct {
 
 	// Descriptors is the file of a FileDescriptorSet that describes the gRPC method,
 	// as protoc --include_imports --descriptor_set_out writes it. The default is
-	// server reflection.
+	// server reflection and, if the server has none, what this program knows of services.
 	Descriptors string
 
 	// Connections is how many goroutines will call. The default is 1. HTTP/1 and

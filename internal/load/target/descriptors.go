@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	_ "google.golang.org/grpc/health/grpc_health_v1" // for methodIn
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -15,27 +16,40 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// findMethod returns the description of the method, from the file that the user
-// gave or else from the server.
+// findMethod returns the description of the method, from the file that the user gave or else from
+// the server. Of a server without reflection, the services that are linked into this program can
+// be called: gRPC's health service, and in weir those of the daemon.
 func (g *grpcDriver) findMethod(ctx context.Context) (protoreflect.MethodDescriptor, error) {
-	service, method, _ := strings.Cut(g.plan.Method, "/")
 	var files *protoregistry.Files
 	var err error
 	if g.plan.Descriptors != "" {
 		files, err = readDescriptors(g.plan.Descriptors)
 	} else {
+		service, _, _ := strings.Cut(g.plan.Method, "/")
 		files, err = askDescriptors(ctx, g.conns[0], service)
+	}
+	if errors.Is(err, errNoReflection) {
+		files = protoregistry.GlobalFiles
+	} else if err != nil {
+		return nil, err
+	}
+	if m := methodIn(files, g.plan.Method); m != nil {
+		return m, nil
 	}
 	if err != nil {
 		return nil, err
 	}
+	return nil, fmt.Errorf("there is no method %s; %s", g.plan.Method, listMethods(files))
+}
+
+// methodIn returns a method, such as "grpc.health.v1.Health/Check"; nil if there is none.
+func methodIn(files *protoregistry.Files, name string) protoreflect.MethodDescriptor {
+	service, method, _ := strings.Cut(name, "/")
 	found, err := files.FindDescriptorByName(protoreflect.FullName(service))
 	if s, ok := found.(protoreflect.ServiceDescriptor); err == nil && ok {
-		if m := s.Methods().ByName(protoreflect.Name(method)); m != nil {
-			return m, nil
-		}
+		return s.Methods().ByName(protoreflect.Name(method))
 	}
-	return nil, fmt.Errorf("there is no method %s; %s", g.plan.Method, listMethods(files))
+	return nil
 }
 
 // readDescriptors reads the file of a FileDescriptorSet.

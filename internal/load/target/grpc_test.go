@@ -119,6 +119,7 @@ func TestGRPC(t *testing.T) {
 		{"reflection", withBoth, ""},
 		{"old reflection", withAlpha, ""},
 		{"descriptors", without, healthDescriptors(t)},
+		{"known to this program", without, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, addr, _ := serveGRPC(t, tt.reflect)
@@ -185,7 +186,11 @@ func TestGRPCRefuses(t *testing.T) {
 	}
 	wantRefused(t, at(refusing(t)), "connection refused")
 	wantRefused(t, at(serveHTTP(t, false, h1, echo).Listener.Addr().String()), "does not speak HTTP/2")
-	wantRefused(t, at(dumb), "no reflection", "Descriptors")
+	for _, unknown := range []string{"other.Service/Do", "grpc.health.v1.Health/Chekc", "grpc.health.v1.HealthCheckRequest/Do"} {
+		c := at(dumb)
+		c.Method = unknown
+		wantRefused(t, c, "no reflection", "Descriptors")
+	}
 	other := serveHTTP(t, false, h2c, func(http.ResponseWriter, *http.Request) {}) // HTTP/2, but no gRPC
 	wantRefused(t, at(other.Listener.Addr().String()), "reflection")
 	wantRefused(t, with(func(c *Config) { c.Method = "grpc.health.v1.Health/Chekc" }), "no method grpc.health.v1.Health/Chekc", check)

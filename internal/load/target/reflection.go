@@ -23,6 +23,8 @@ var reflectionMethods = []string{
 // maxFiles is how many files a server may describe itself with.
 const maxFiles = 1000
 
+var errNoReflection = errors.New("the server does not tell its methods (no reflection); give the file of a FileDescriptorSet as Descriptors")
+
 // askDescriptors requests the descriptors of a service. If there is no such service, it
 // requests all others, so that the error can list them.
 func askDescriptors(ctx context.Context, conn *grpc.ClientConn, service string) (*protoregistry.Files, error) {
@@ -36,7 +38,7 @@ func askDescriptors(ctx context.Context, conn *grpc.ClientConn, service string) 
 		}
 		return files, nil
 	}
-	return nil, errors.New("the server does not tell its methods (no reflection); give the file of a FileDescriptorSet as Descriptors")
+	return nil, errNoReflection
 }
 
 func askVersion(ctx context.Context, conn *grpc.ClientConn, method, service string) (*protoregistry.Files, error) {

@@ -16,6 +16,8 @@ type Config struct {
 	Core  *call.Core
 	State func() *State                      // the current state; called once per request
 	Ready func() (ready bool, detail string) // false once the daemon stops; called by GET /readyz
+
+	Degraded func() string // why decisions are not made as usual, "" if they are; nil = always ""
 }
 
 // State is the configuration that can change while the daemon runs. A State is immutable; a
@@ -42,7 +44,7 @@ func newQuotas(v *ruleset.Variant) any {
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{core: cfg.Core, state: cfg.State, ready: cfg.Ready}
+	a := &api{core: cfg.Core, state: cfg.State, ready: cfg.Ready, degraded: cfg.Degraded}
 	mux := http.NewServeMux()
 	check := only(http.MethodPost, a.check)
 	mux.Handle("/v1/check", check)
@@ -68,9 +70,10 @@ func New(cfg Config) http.Handler {
 
 // api holds what the handlers share. All fields are set once by New.
 type api struct {
-	core  *call.Core
-	state func() *State
-	ready func() (bool, string)
+	core     *call.Core
+	state    func() *State
+	ready    func() (bool, string)
+	degraded func() string
 }
 
 // only accepts one method, and HEAD along with GET.
@@ -100,7 +103,13 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		writeText(w, http.StatusServiceUnavailable, "stopping\n"+detail)
 		return
 	}
-	writeText(w, http.StatusOK, "ready\n"+detail)
+	status := "ready"
+	if a.degraded != nil {
+		if why := a.degraded(); why != "" { // it is ready all the same: requests are answered as configured
+			status += ", degraded: " + why
+		}
+	}
+	writeText(w, http.StatusOK, status+"\n"+detail)
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
