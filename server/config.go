@@ -58,9 +58,10 @@ type Config struct {
 	// Live is the part that Reload can change.
 	Live Live
 
-	// MaxConns is the maximum number of open connections of each listener. Further ones
-	// replace connections that are at least a second old and have not sent one complete
-	// request; if there are none, they wait. The default is 4096.
+	// MaxConns is the maximum number of open connections of each listener. At most half of
+	// them, and a quarter from one address, may be unproven: without an authenticated request
+	// or, where callers may be anonymous, without any complete one. Further connections replace
+	// the oldest unproven one; if there is none, they wait. The default is 4096.
 	MaxConns int
 
 	// Log receives the daemon's messages. Keys appear at debug level only. The

@@ -50,7 +50,7 @@ func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credential
 
 // markProven marks a connection of a capped listener as proven.
 func markProven(conn net.Conn) {
-	if c, ok := conn.(*cappedConn); ok {
+	if c := below(conn); c != nil {
 		c.markProven()
 	}
 }

@@ -197,8 +197,7 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 	}
 	c.enter(r)
 	if c.unproven() {
-		c.expectRequest(r)
-		defer c.markProven() // by then the request is answered
+		defer s.prove(c, r)()
 	}
 	handler.ServeHTTP(w, r)
 }

@@ -32,9 +32,11 @@ type Listen struct {
 	// that of http if that is loopback; otherwise there is none.
 	Admin *Listener `yaml:"admin"`
 
-	// MaxConnections is how many connections may be open at once on each address.
-	// Beyond that, a connection that has sent no complete request within a second is
-	// closed for a new one; if there is none, new connections wait.
+	// MaxConnections is how many connections may be open at once on each address. At most
+	// half of them, and a quarter from one IP address, may be unproven: without an
+	// authenticated request or, where no token is needed, without any complete one. An
+	// unproven connection is closed when it is silent for 10 seconds, and the oldest one makes
+	// way for a new connection; if there is none, new connections wait.
 	MaxConnections int `yaml:"max_connections" default:"4096" example:"4096" jsonschema:"minimum=1"`
 }
 

@@ -31,8 +31,8 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		if ctx, err = s.enter(ctx, c, service); err != nil {
 			return nil, err
 		}
+		s.markProven(c)
 	}
-	s.markProven(c)
 	if reply, err = next(ctx, req); err != nil {
 		return nil, s.failed(info.FullMethod, err)
 	}

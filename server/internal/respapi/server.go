@@ -13,7 +13,7 @@ import (
 	"github.com/weirlimit/weir/ruleset"
 )
 
-// Config is what New needs. All fields but Version and Idle are required.
+// Config is what New needs. All fields but Version, Proven and Idle are required.
 type Config struct {
 	Engine    *ruleset.Engine
 	State     func() *State // the current state; called once per round of commands
@@ -29,6 +29,10 @@ type Config struct {
 	// ObserveAdmitted is Observe for n admitted decisions that were not timed. If each of them
 	// must be observed by itself, it does nothing and returns false.
 	ObserveAdmitted func(v *ruleset.Variant, n int) bool
+
+	// Proven, if set, is called once for each connection, with the first reply after it was
+	// authenticated, or with the first reply at all where no authentication is needed.
+	Proven func(net.Conn)
 
 	// Idle is how long a connection may be idle. 0 means no limit; DefaultIdle is a good
 	// choice.
@@ -74,6 +78,9 @@ type Server struct {
 
 // New returns a server that answers once Serve is called.
 func New(cfg Config) *Server {
+	if cfg.Proven == nil {
+		cfg.Proven = func(net.Conn) {}
+	}
 	s := &Server{cfg: cfg, began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
