@@ -2,9 +2,11 @@ package server
 
 import (
 	"container/list"
+	"errors"
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,7 @@ type capped struct {
 	freed  chan struct{} // has a token after a connection was closed
 	closed chan struct{}
 	close  sync.Once
+	ending atomic.Bool // set by finish before it sets the listener's deadline, and read by Accept
 
 	mu            sync.Mutex // guards the fields below, and cappedConn.place
 	open          int
@@ -46,6 +49,13 @@ const (
 
 	// unprovenIdle is how long an unproven connection may be silent.
 	unprovenIdle = 10 * time.Second
+
+	// lastAccept is how long a stopping listener waits for another connection of those that are
+	// being made, and the last one for its first request.
+	lastAccept = 100 * time.Millisecond
+
+	// finishTimeout is how long a stopping listener accepts connections that were made already.
+	finishTimeout = 500 * time.Millisecond
 )
 
 func newCapped(l net.Listener, most int) *capped {
@@ -54,6 +64,9 @@ func newCapped(l net.Listener, most int) *capped {
 
 func (c *capped) Accept() (net.Conn, error) {
 	conn, err := c.Listener.Accept()
+	if c.ending.Load() {
+		err = c.acceptedLast(err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +152,49 @@ func (c *capped) oldestLocked(peer netip.Prefix) *cappedConn {
 	return nil
 }
 
-// Close also ends an Accept that waits for a connection to close.
-func (c *capped) Close() error {
-	c.close.Do(func() { close(c.closed) })
-	return c.Listener.Close()
+// stopper is a listener that finish can stop: one of TCP or Unix sockets.
+type stopper interface{ SetDeadline(time.Time) error }
+
+// finish has Accept return the connections that were made already, and closes the listener when
+// there are no more. A listener that is closed at once would reset them.
+func (c *capped) finish() {
+	defer c.Close()
+	l, ok := c.Listener.(stopper)
+	if !ok {
+		return
+	}
+	switch l := l.(type) {
+	case *net.TCPListener:
+		_ = refuseNew(l) // without it, a connection may be reset
+	case *net.UnixListener:
+		_ = os.Remove(l.Addr().String()) // nobody finds it now
+	}
+	c.ending.Store(true)
+	_ = l.SetDeadline(time.Now().Add(lastAccept)) // it fails only on a closed listener
+	select {
+	case <-c.closed:
+	case <-time.After(finishTimeout):
+	}
+}
+
+// acceptedLast returns the error of an Accept of a stopping listener. It closes the listener when
+// no connection was accepted for lastAccept.
+func (c *capped) acceptedLast(err error) error {
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = c.Listener.(stopper).SetDeadline(time.Now().Add(lastAccept)) // it fails only on a closed listener
+		return err
+	}
+	c.Close()
+	return net.ErrClosed
+}
+
+// Close also ends an Accept that waits for a connection to close. Services call it again.
+func (c *capped) Close() (err error) {
+	c.close.Do(func() {
+		close(c.closed)
+		err = c.Listener.Close()
+	})
+	return err
 }
 
 // cappedConn is a connection of a capped listener.
@@ -167,7 +219,7 @@ func (c *cappedConn) Read(b []byte) (int, error) {
 		c.applyDeadline()
 	}
 	n, err := c.Conn.Read(b)
-	if n > 0 && !c.begin() {
+	if n > 0 && !c.advance(phaseReceiving) {
 		return 0, io.EOF
 	}
 	return n, err

@@ -83,7 +83,7 @@ func (l Listener) isLocal() bool {
 
 // listen binds the address and checks the result, since the hosts file can map localhost to
 // any address.
-func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error) {
+func (l Listener) listen(ctx context.Context, maxConns int) (*capped, error) {
 	network, address := "tcp", l.Address
 	if path, ok := l.socketPath(); ok {
 		network, address = "unix", path
@@ -92,6 +92,7 @@ func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error
 		}
 	}
 	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // its sockets take no filter: see refuseNew
 	bound, err := lc.Listen(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)

@@ -202,14 +202,20 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
-// stop stops all listeners: it waits for drainDelay while the server is not ready, lets requests
-// finish for stopTimeout, and then closes the remaining connections.
+// stop stops all listeners: it waits for drainDelay while the server is not ready, accepts the
+// connections that have arrived, lets requests finish for stopTimeout, and then closes the
+// remaining connections.
 func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
-	s.cfg.Log.Info("stopping", "at_most", drainDelay+stopTimeout)
+	s.cfg.Log.Info("stopping", "at_most", drainDelay+finishTimeout+stopTimeout)
 	time.Sleep(drainDelay)
+	var finished sync.WaitGroup
+	for _, b := range all {
+		finished.Go(b.accepts.finish)
+	}
+	finished.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	ended := make(chan error, len(all))

@@ -31,7 +31,7 @@ type state struct {
 	envoy   *envoyapi.Rules
 	resp    *respapi.State
 	admin   *adminapi.State
-	tls     map[string]*tls.Config // by the listener's address
+	tls     map[string]*tls.Config // by the listener's name
 }
 
 // compile makes a state from live and the overrides that operators have set. Parts that did
@@ -58,7 +58,7 @@ func (s *Server) compile(live Live, set []Override, old *state) (*state, error) 
 		return nil, err
 	}
 	st := &state{live: live, rules: rules, envoy: domains, tls: map[string]*tls.Config{}}
-	if err := st.readTLS(s.cfg.HTTP, s.cfg.GRPC, s.cfg.RESP, s.cfg.Admin); err != nil {
+	if err := st.readTLS(map[string]Listener{"http": s.cfg.HTTP, "grpc": s.cfg.GRPC, "resp": s.cfg.RESP, "admin": s.cfg.Admin}); err != nil {
 		return nil, err
 	}
 	authenticator, err := s.authenticator(&live)
@@ -129,8 +129,8 @@ func (f ForwardAuth) resolver() (*realip.Resolver, error) {
 	return r, nil
 }
 
-func (st *state) readTLS(listeners ...Listener) error {
-	for _, l := range listeners {
+func (st *state) readTLS(listeners map[string]Listener) error {
+	for name, l := range listeners {
 		if l.TLS == nil {
 			continue
 		}
@@ -138,7 +138,7 @@ func (st *state) readTLS(listeners ...Listener) error {
 		if err != nil {
 			return err
 		}
-		st.tls[l.Address] = c
+		st.tls[name] = c
 	}
 	return nil
 }
