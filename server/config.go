@@ -111,8 +111,9 @@ type Live struct {
 	// LegacyHeaders adds X-RateLimit headers. The default is off.
 	LegacyHeaders weirhttp.Legacy
 
-	// Hosts are the accepted host names, in addition to localhost and IP addresses. Requests
-	// with another Host header are refused, which protects against DNS rebinding.
+	// Hosts are the names by which browsers may call without a token, in addition to localhost
+	// and IP addresses: "weir.example.com", or "*.example.com" for all names below. Other
+	// requests of browsers are refused, which protects against DNS rebinding.
 	Hosts []string
 
 	// Effective is the response of GET /admin/v1/config: the settings, and where each comes

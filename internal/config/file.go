@@ -29,8 +29,9 @@ type File struct {
 	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 
-	// Hosts are names by which browsers may call the daemon, besides localhost and IP
-	// addresses, for example weir.example.com.
+	// Hosts are names by which browsers may call the daemon without a token, besides
+	// localhost and IP addresses: weir.example.com, or *.example.com for all names below.
+	// This protects against DNS rebinding. Other callers may use any name.
 	Hosts []string `yaml:"hosts" example:"[weir.example.com]"`
 
 	// Log is what is logged, and how.

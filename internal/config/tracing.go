@@ -43,11 +43,12 @@ func (c *checker) hosts() {
 	for i, name := range c.file.Hosts {
 		at := path{}.key("hosts").item(i)
 		host, _, err := net.SplitHostPort(name)
+		rest := strings.TrimPrefix(name, "*.")
 		switch {
 		case err == nil && host != "" && !strings.ContainsAny(name, "/@"):
 			c.wrong(at, "%q has a port: write %s", name, host)
-		case name == "" || len(name) > 253 || strings.ContainsAny(name, "/:*@ \t\n") || strings.ContainsRune(name, 0):
-			c.wrong(at, "%q must be the name of a host, such as weir.example.com", shorten(name))
+		case rest == "" || len(name) > 253 || strings.ContainsAny(rest, "/:*@ \t\n") || strings.ContainsRune(name, 0):
+			c.wrong(at, "%q must be the name of a host, such as weir.example.com, or *. and the end of one", shorten(name))
 		}
 	}
 }
