@@ -167,6 +167,7 @@ func (c *capped) finish() {
 	case *net.TCPListener:
 		_ = refuseNew(l) // without it, a connection may be reset
 	case *net.UnixListener:
+		l.SetUnlinkOnClose(false)        // by then it may be another server's
 		_ = os.Remove(l.Addr().String()) // nobody finds it now
 	}
 	c.ending.Store(true)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +21,14 @@ type Listener struct {
 	// Address is host:port, or unix: and the path of a socket, for example
 	// "unix:/run/weir/http.sock". Port 0 takes a free port, which OnListen receives.
 	Address string
+
+	// Mode is who may connect to a Unix socket: those who may write to it. The default is 0660, the
+	// owner and the group.
+	Mode fs.FileMode
+
+	// Group is the name or number of a Unix socket's group, which the process must belong to
+	// unless it is root's. The default is the group of the process.
+	Group string
 
 	// TLS, if set, makes the listener require TLS.
 	TLS *TLS
@@ -52,7 +63,13 @@ func (l Listener) validate(field string) error {
 		if !filepath.IsAbs(path) {
 			return fmt.Errorf("server: %s %q: the path of a socket must begin with /", field, l.Address)
 		}
+		if l.Mode != l.Mode.Perm() {
+			return fmt.Errorf("server: %s: Mode %#o: must be permissions, such as 0660", field, l.Mode)
+		}
 		return nil
+	}
+	if l.Mode != 0 || l.Group != "" {
+		return fmt.Errorf("server: %s %q: only a Unix socket has a mode and a group", field, l.Address)
 	}
 	_, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
@@ -97,11 +114,49 @@ func (l Listener) listen(ctx context.Context, maxConns int) (*capped, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if err := l.checkBound(bound.Addr()); err != nil {
+	if err := errors.Join(l.checkBound(bound.Addr()), l.permit()); err != nil {
 		bound.Close()
 		return nil, err
 	}
 	return newCapped(bound, maxConns), nil
+}
+
+// permit sets the group and the mode of a Unix socket. Until then only its owner can connect, with
+// the usual umask.
+func (l Listener) permit() error {
+	path, ok := l.socketPath()
+	if !ok {
+		return nil
+	}
+	if l.Group != "" {
+		gid, err := groupID(l.Group)
+		if err == nil {
+			err = os.Chown(path, -1, gid)
+		}
+		if err != nil {
+			return fmt.Errorf("server: unix:%s: group %q: %w; use a group of the user that runs the daemon", path, l.Group, err)
+		}
+	}
+	mode := l.Mode
+	if mode == 0 {
+		mode = 0o660
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("server: unix:%s: %w", path, err)
+	}
+	return nil
+}
+
+// groupID returns the number of a group.
+func groupID(group string) (int, error) {
+	if id, err := strconv.Atoi(group); err == nil {
+		return id, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(found.Gid)
 }
 
 // checkBound returns an error if the configured address is local and the bound one is not.

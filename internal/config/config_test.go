@@ -53,7 +53,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "comments", "bom"} {
+	for _, name := range []string{"full", "empty", "comments", "bom", "sockets"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder
@@ -118,6 +118,13 @@ func TestRedisDefaults(t *testing.T) {
 	}
 	if s := c.Store; s.Redis.Prefix != "weir:" || s.Tier.Timeout != tiered.DefaultTimeout || s.Tier.OnError != weir.FailLocal ||
 		s.Tier.Mode != tiered.Exact || s.Tier.Nodes != 0 || len(s.Redis.Redis.Addrs) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSockets(t *testing.T) {
+	s := parseGood(t, "sockets.yaml").Server()
+	if s.GRPC.Mode != 0o666 || s.GRPC.Group != "www-data" || s.RESP.Mode != 0o600 || s.RESP.Group != "" || s.HTTP.Mode != 0 {
 		t.Errorf("%+v", s)
 	}
 }

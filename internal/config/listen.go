@@ -3,6 +3,8 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -45,9 +47,31 @@ type Listener struct {
 	// Address is host:port or unix:/path. Port 0 takes a free one.
 	Address string `yaml:"address" example:"127.0.0.1:8080"`
 
+	// Mode is who may connect to a Unix socket, by the permission to write: "0660" (the
+	// default) means the owner and the group.
+	Mode *SocketMode `yaml:"mode" example:"\"0666\""`
+
+	// Group is the group of a Unix socket, for example of a proxy. The user that runs the
+	// daemon must belong to it. The default is that user's.
+	Group string `yaml:"group" example:"www-data"`
+
 	// TLS is the certificate and key. If it is left out, callers connect without TLS.
 	TLS *ListenerTLS `yaml:"tls"`
 }
+
+// SocketMode are the permissions of a Unix socket.
+type SocketMode struct{ fs.FileMode }
+
+func (m *SocketMode) set(text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	m.FileMode = fs.FileMode(n)
+	if err != nil || m.FileMode == 0 || m.FileMode != m.Perm() {
+		return errors.New(`must be permissions in octal digits, such as "0660"`)
+	}
+	return nil
+}
+
+func (*SocketMode) pattern() (string, string) { return `^0?[0-7]{3}$`, "0660" }
 
 func (*Listener) shorthand() string { return "address" }
 
@@ -131,6 +155,9 @@ func (c *checker) listener(l *Listener, at path) {
 	}
 	if problem := l.problem(); problem != "" {
 		c.wrong(at.key("address"), "%s", problem)
+	}
+	if (l.Mode != nil || l.Group != "") && !strings.HasPrefix(l.Address, "unix:") {
+		c.wrong(at, "mode and group are those of a Unix socket: leave them out, or set address: unix:/path")
 	}
 	if l.TLS != nil {
 		c.listenerTLS(l.TLS, at.key("tls"))

@@ -50,7 +50,10 @@ func (c *Config) Live() server.Live {
 }
 
 func (l *Listener) server() server.Listener {
-	out := server.Listener{Address: l.Address}
+	out := server.Listener{Address: l.Address, Group: l.Group}
+	if l.Mode != nil {
+		out.Mode = l.Mode.FileMode
+	}
 	if l.TLS == nil {
 		return out
 	}
