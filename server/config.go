@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
@@ -74,8 +73,8 @@ type Config struct {
 	// Stats, if set, returns statistics of the store, for GET /admin/v1/stats.
 	Stats func() map[string]any
 
-	// Tracer, if set, receives a span for each sampled request.
-	Tracer *otlp.Exporter
+	// Tracing, if set, is where a span for each sampled request is sent.
+	Tracing *Tracing
 
 	// Version is the version that INFO, metrics and the page show. The default is "devel".
 	Version string
@@ -209,6 +208,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConns < 0 {
 		problems = append(problems, fmt.Errorf("server: MaxConns %d: must not be negative", c.MaxConns))
+	}
+	if c.Tracing != nil {
+		problems = append(problems, c.Tracing.Validate())
 	}
 	return errors.Join(append(problems, c.checkReach(&c.Live))...)
 }

@@ -23,7 +23,7 @@ func (s *Server) newGRPC() *grpcapi.Server {
 		},
 		Proven:     markProven,
 		Reflection: s.cfg.Reflection,
-		Tracer:     s.cfg.Tracer,
+		Tracer:     s.tracer,
 		Log:        s.cfg.Log,
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
@@ -48,6 +49,7 @@ type Server struct {
 	envoy     *envoyapi.Service
 	grpc      *grpcapi.Server // made by Run if it listens; else nil
 	resp      *respService
+	tracer    *otlp.Exporter // nil without Config.Tracing
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -77,6 +79,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
 	var err error
+	if s.tracer, err = s.newTracer(); err != nil {
+		return nil, err
+	}
 	if s.throttle, err = identity.NewThrottle(); err != nil {
 		return nil, err
 	}
@@ -130,6 +135,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.observer.Run(background) })
+	if s.tracer != nil {
+		wg.Go(func() { _ = s.tracer.Run(background) }) // it returns the error of background
+	}
 	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })
 
 	failed := make(chan error, len(listeners))

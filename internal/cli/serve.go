@@ -18,7 +18,6 @@ import (
 
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/mono"
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -134,12 +133,6 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	}
 	var background tasks
 	defer background.end()
-	if c.Tracer, err = newTracer(d.config, c.Version, d.log); err != nil {
-		return false, err
-	}
-	if c.Tracer != nil {
-		background.run(func(ctx context.Context) { _ = c.Tracer.Run(ctx) }) // it returns when ctx ends
-	}
 	if d.server, err = server.New(c); err != nil {
 		return false, err
 	}
@@ -147,22 +140,6 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	background.run(func(ctx context.Context) { followClock(ctx, d.log, mono.CatchUp) })
 	err = d.server.Run(ctx)
 	return listened, err
-}
-
-// newTracer returns the exporter of spans, nil if tracing is not configured.
-func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Exporter, error) {
-	t := cfg.Tracing
-	if t == nil {
-		return nil, nil
-	}
-	headers := map[string]string{}
-	for _, h := range t.Headers {
-		headers[h.Name] = h.Value.Reveal()
-	}
-	return otlp.New(otlp.Config{
-		Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample, ServiceName: "weir", ServiceVersion: version,
-		OnError: func(err error) { log.Warn("spans could not be sent", "error", err) },
-	})
 }
 
 // greet prints the addresses and example calls. Scripts may read the first line.

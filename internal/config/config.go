@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server"
 )
 
 // Config is a valid configuration: the file, the environment, flags and defaults together, in
@@ -23,7 +24,7 @@ type Config struct {
 	Store StoreSettings
 
 	// Tracing is what an exporter of spans is made from, nil for none.
-	Tracing *TracingSettings
+	Tracing *server.Tracing
 
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem

@@ -13,6 +13,7 @@ func (c *Config) Server() server.Config {
 		Reflection: c.File.Listen.Reflection,
 		Backend:    string(c.File.Store.Kind),
 		MaxConns:   c.File.Listen.MaxConnections,
+		Tracing:    c.Tracing,
 		Live:       c.Live(),
 	}
 	if c.File.Listen.GRPC.Address != off {

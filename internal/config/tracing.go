@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // Tracing is where spans of HTTP and gRPC requests are sent.
@@ -23,19 +23,6 @@ type Tracing struct {
 	// Headers are sent to the collector, for example with a token. Their values are
 	// secrets.
 	Headers map[string]Secret `yaml:"headers" example:"{authorization: \"${COLLECTOR_AUTH}\"}"`
-}
-
-// TracingSettings is what an exporter of spans is made from.
-type TracingSettings struct {
-	Endpoint secret.Secret
-	Sample   float64 // 0 to 1
-	Headers  []TracingHeader
-}
-
-// TracingHeader is a header that is sent to the collector.
-type TracingHeader struct {
-	Name  string
-	Value secret.Secret
 }
 
 // hosts checks the names by which browsers call.
@@ -69,7 +56,7 @@ func (c *checker) tracing() {
 	} else if strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1/traces") {
 		c.wrong(at.key("endpoint"), "leave /v1/traces out: it is put after the URL")
 	}
-	out := &TracingSettings{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000}
+	out := &server.Tracing{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000, Headers: map[string]secret.Secret{}}
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		value := t.Headers[name]
 		where := at.key("headers").key(name)
@@ -79,21 +66,12 @@ func (c *checker) tracing() {
 		if strings.ContainsAny(value.Reveal(), "\r\n\x00") {
 			c.wrong(where, "has more than one line")
 		}
-		out.Headers = append(out.Headers, TracingHeader{name, value.Secret})
+		out.Headers[name] = value.Secret
 	}
 	if !c.failed(at) {
-		c.tracingProblems(out.exporter().Validate(), at)
+		c.tracingProblems(out.Validate(), at)
 	}
 	c.out.Tracing = out
-}
-
-// exporter returns the settings as the exporter takes them.
-func (t *TracingSettings) exporter() otlp.Config {
-	headers := map[string]string{}
-	for _, h := range t.Headers {
-		headers[h.Name] = h.Value.Reveal()
-	}
-	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
 }
 
 // tracingProblems reports what the exporter does not accept, before the daemon starts. It
