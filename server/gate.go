@@ -25,7 +25,7 @@ func (s *Server) newGate(next http.Handler, routes ...route) *gate {
 	return &gate{
 		origin: http.NewCrossOriginProtection(), routes: routes, next: next,
 		names: func() []string { return s.state.Load().live.Hosts },
-		known: func(r *http.Request) bool { return isKnown(s.state.Load().http.Authenticator, r) },
+		known: func(r *http.Request) bool { return isKnown(s.state.Load().http.Authenticator, credentialsOf(r)) },
 	}
 }
 

@@ -21,7 +21,11 @@ func (s *Server) newGRPC() *grpcapi.Server {
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: limiter, Enter: s.enterLimiter},
 			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
-		Proven:     markProven,
+		Proven: markProven,
+		Known: func(c identity.Credentials) bool {
+			auth := s.state.Load().connect.Authenticator
+			return acceptsAnonymous(auth) || isKnown(auth, c)
+		},
 		Reflection: s.cfg.Reflection,
 		Tracer:     s.tracer,
 		Log:        s.cfg.Log,

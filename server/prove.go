@@ -15,7 +15,7 @@ import (
 func (s *Server) prove(c *cappedConn, r *http.Request) (answered func()) {
 	auth := s.state.Load().http.Authenticator
 	switch {
-	case isKnown(auth, r):
+	case isKnown(auth, credentialsOf(r)):
 		c.markProven()
 	case isOpen(auth, r.URL.Path):
 		c.expectRequest(r)
@@ -24,18 +24,25 @@ func (s *Server) prove(c *cappedConn, r *http.Request) (answered func()) {
 	return func() {}
 }
 
-// isKnown reports whether a request has the credentials of a client or an operator.
-func isKnown(a *identity.Authenticator, r *http.Request) bool {
-	token := identity.Bearer(r.Header.Get("Authorization"))
-	return a.Clients.ByToken(token) != nil || a.Operators.ByToken(token) != nil || a.Clients.ByCertificate(identity.Names(r.TLS)...) != nil
+// isKnown reports whether credentials are those of a client or an operator.
+func isKnown(a *identity.Authenticator, c identity.Credentials) bool {
+	return a.Clients.ByToken(c.Token) != nil || a.Operators.ByToken(c.Token) != nil || a.Clients.ByCertificate(c.Names...) != nil
 }
+
+// credentialsOf returns those of a request.
+func credentialsOf(r *http.Request) identity.Credentials {
+	return identity.Credentials{Token: identity.Bearer(r.Header.Get("Authorization")), Names: identity.Names(r.TLS), Address: r.RemoteAddr}
+}
+
+// acceptsAnonymous reports whether callers may request decisions without credentials.
+func acceptsAnonymous(a *identity.Authenticator) bool { return a.Open || a.Clients.Len() == 0 }
 
 // isOpen reports whether a path is served to anonymous callers.
 func isOpen(a *identity.Authenticator, path string) bool {
 	if isAdminPath(path) {
 		return a.Operators.Len() == 0
 	}
-	return a.Open || a.Clients.Len() == 0
+	return acceptsAnonymous(a)
 }
 
 // expectRequest marks the connection as proven when the whole request was read, so that the
