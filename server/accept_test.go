@@ -53,6 +53,33 @@ func TestFinishAcceptsWhatHasArrived(t *testing.T) {
 	}
 }
 
+// A socket that the next server has made meanwhile is not removed.
+func TestFinishLeavesTheNextSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := Listener{Address: "unix:" + path}.listen(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go l.Accept()
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		l.finish()
+	}()
+	for _, err := os.Lstat(path); err == nil; _, err = os.Lstat(path) {
+		runtime.Gosched()
+	}
+	next, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	<-finished
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+}
+
 // While a listener stops, the kernel makes no new connections that nobody would accept.
 func TestRefuseNew(t *testing.T) {
 	if runtime.GOOS != "linux" {
