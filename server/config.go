@@ -194,13 +194,13 @@ func DefaultPolicy() ruleset.Policy {
 // Validate returns everything that is wrong with the configuration, joined.
 func (c Config) Validate() error {
 	c = c.normal()
-	problems := []error{c.HTTP.validate("HTTP"), c.Live.Validate()}
-	for _, more := range []struct {
+	problems := []error{c.Live.Validate()}
+	for _, l := range []struct {
 		Listener
 		field string
-	}{{c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
-		if more.Address != "" {
-			problems = append(problems, more.validate(more.field))
+	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
+		if err := l.Listener.Validate(); l.Address != "" && err != nil {
+			problems = append(problems, fmt.Errorf("server: %s %q: %w", l.field, l.Address, err))
 		}
 	}
 	if c.Limiter == nil {
@@ -233,12 +233,12 @@ func (c *Config) checkReach(l *Live) error {
 		Listener
 		field string
 	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}} {
-		if calls.Address != "" && !calls.isLocal() && len(l.Clients) == 0 && !l.Open {
+		if calls.Address != "" && !calls.IsLocal() && len(l.Clients) == 0 && !l.Open {
 			problems = append(problems, fmt.Errorf(
 				"server: %s %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", calls.field, calls.Address))
 		}
 	}
-	if c.Admin.Address != "" && !c.Admin.isLocal() && len(l.Operators) == 0 {
+	if c.Admin.Address != "" && !c.Admin.IsLocal() && len(l.Operators) == 0 {
 		problems = append(problems, fmt.Errorf(
 			"server: Admin %q: is not loopback, and anybody who reaches it could use it: configure admin.tokens", c.Admin.Address))
 	}

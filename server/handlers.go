@@ -42,7 +42,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	admin := s.newAdmin(metrics)
 	events := route{prefix: "/admin/v1/events", write: unlimited, stopping: s.stopping}
 	onHTTP := calls
-	if s.cfg.Admin.Address == "" && s.cfg.HTTP.isLocal() {
+	if s.cfg.Admin.Address == "" && s.cfg.HTTP.IsLocal() {
 		onHTTP = splitter{admin: admin, calls: calls}
 	}
 	return handlers{

@@ -57,36 +57,36 @@ type Bound struct {
 // socketPath returns the path of a Unix socket's address.
 func (l Listener) socketPath() (string, bool) { return strings.CutPrefix(l.Address, "unix:") }
 
-// validate returns why the address cannot be listened on.
-func (l Listener) validate(field string) error {
+// Validate returns why nothing can listen there. Its error does not repeat the address.
+func (l Listener) Validate() error {
 	if path, ok := l.socketPath(); ok {
 		if !filepath.IsAbs(path) {
-			return fmt.Errorf("server: %s %q: the path of a socket must begin with /", field, l.Address)
+			return errors.New("the path of a socket must begin with /: unix:/run/weir/http.sock")
 		}
 		if l.Mode != l.Mode.Perm() {
-			return fmt.Errorf("server: %s: Mode %#o: must be permissions, such as 0660", field, l.Mode)
+			return fmt.Errorf("the mode %#o must be permissions, such as 0660", l.Mode)
 		}
 		return nil
 	}
-	if l.Mode != 0 || l.Group != "" {
-		return fmt.Errorf("server: %s %q: only a Unix socket has a mode and a group", field, l.Address)
-	}
 	_, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
-		return fmt.Errorf("server: %s %q: must be host:port, such as %s, or unix:/path", field, l.Address, DefaultHTTP)
+		return errors.New("must be host:port, such as " + DefaultHTTP + ", or unix:/path")
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("server: %s %q: the port must be a number from 0 to 65535", field, l.Address)
+		return errors.New("the port must be a number from 0 to 65535")
+	}
+	if l.Mode != 0 || l.Group != "" {
+		return errors.New("only a Unix socket has a mode and a group")
 	}
 	if l.TLS != nil && (l.TLS.CertFile == "" || l.TLS.KeyFile == "") {
-		return fmt.Errorf("server: %s: TLS needs a certificate and its key", field)
+		return errors.New("TLS needs a certificate and its key")
 	}
 	return nil
 }
 
-// isLocal reports whether only this machine can reach the address. It does not query DNS: the
+// IsLocal reports whether only this machine can reach the address. It does not query DNS: the
 // only name that it accepts is localhost.
-func (l Listener) isLocal() bool {
+func (l Listener) IsLocal() bool {
 	if _, ok := l.socketPath(); ok {
 		return true
 	}
@@ -161,7 +161,7 @@ func groupID(group string) (int, error) {
 
 // checkBound returns an error if the configured address is local and the bound one is not.
 func (l Listener) checkBound(addr net.Addr) error {
-	if tcp, ok := addr.(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
+	if tcp, ok := addr.(*net.TCPAddr); ok && l.IsLocal() && !tcp.IP.IsLoopback() {
 		return fmt.Errorf("server: %q: is %v here, not loopback", l.Address, addr)
 	}
 	return nil

@@ -5,11 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
-	"net"
-	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir/server"
 )
 
 // Listen is where the daemon listens.
@@ -136,7 +135,7 @@ func (c *checker) listeners() {
 		return
 	}
 	c.listener(l.Admin, at.key("admin"))
-	if l.Admin.isValid() && !l.Admin.isLocal() && len(c.file.Admin.Tokens) == 0 {
+	if l.Admin.isRemote() && len(c.file.Admin.Tokens) == 0 {
 		c.wrong(at.key("admin").key("address"), "is not loopback, so any host that reaches it could use it: add admin.tokens")
 	}
 }
@@ -144,7 +143,7 @@ func (c *checker) listeners() {
 // callers checks a listener of the decision APIs.
 func (c *checker) callers(l *Listener, at path) {
 	c.listener(l, at)
-	if l.isValid() && !l.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
+	if l.isRemote() && len(c.file.Clients) == 0 && c.file.Auth == "" {
 		c.wrong(at.key("address"), "is not loopback, so any host that reaches it could use it: add clients, or set auth: none")
 	}
 }
@@ -153,48 +152,25 @@ func (c *checker) listener(l *Listener, at path) {
 	if c.failed(at) {
 		return
 	}
-	if problem := l.problem(); problem != "" {
-		c.wrong(at.key("address"), "%s", problem)
+	isSocket := strings.HasPrefix(l.Address, "unix:")
+	if err := (server.Listener{Address: l.Address}).Validate(); err != nil {
+		c.wrong(at.key("address"), "%v", err)
 	}
-	if (l.Mode != nil || l.Group != "") && !strings.HasPrefix(l.Address, "unix:") {
+	if !isSocket && (l.Mode != nil || l.Group != "") {
 		c.wrong(at, "mode and group are those of a Unix socket: leave them out, or set address: unix:/path")
 	}
-	if l.TLS != nil {
+	switch {
+	case l.TLS != nil && isSocket:
+		c.wrong(at.key("tls"), "a socket needs no TLS: leave it out")
+	case l.TLS != nil:
 		c.listenerTLS(l.TLS, at.key("tls"))
 	}
 }
 
-// problem returns what is wrong with an address.
-func (l *Listener) problem() string {
-	if path, ok := strings.CutPrefix(l.Address, "unix:"); ok {
-		switch {
-		case !filepath.IsAbs(path):
-			return "the path of a socket must begin with /: unix:/run/weir/http.sock"
-		case l.TLS != nil:
-			return "a socket needs no TLS: leave it out"
-		}
-		return ""
-	}
-	_, port, err := net.SplitHostPort(l.Address)
-	if err != nil {
-		return "must be host:port, such as " + defaultHTTP + ", or unix:/path"
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "the port must be a number from 0 to 65535"
-	}
-	return ""
-}
-
-func (l *Listener) isValid() bool { return l.problem() == "" }
-
-// isLocal says whether only this machine reaches the address.
-func (l *Listener) isLocal() bool {
-	if strings.HasPrefix(l.Address, "unix:") {
-		return true
-	}
-	host, _, _ := net.SplitHostPort(l.Address)
-	addr, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+// isRemote reports whether the address is valid and other machines can reach it.
+func (l *Listener) isRemote() bool {
+	at := server.Listener{Address: l.Address}
+	return at.Validate() == nil && !at.IsLocal()
 }
 
 // listenerTLS reads the files, so that a mismatch is reported at the start.
