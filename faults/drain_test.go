@@ -139,20 +139,22 @@ func (d *drain) start(consistency string) *rig.Daemon {
 		"--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0").Daemons[0]
 }
 
-func (d *drain) place() traffic.Place {
-	d.Helper()
-	return traffic.Place{HTTP: d.now.Listener("http"), GRPC: d.now.Listener("grpc"), RESP: d.now.Listener("resp")}
-}
+func (d *drain) place() traffic.Place { return place(d.now) }
 
 // untilBusy waits until each kind of callers had some more answers.
 func (d *drain) untilBusy(callers *traffic.Traffic) {
 	d.Helper()
-	more := pick(int64(100), 20)
+	awaitCalls(d.trial, callers, pick(int64(100), 20))
+}
+
+// awaitCalls waits until each kind of callers had so many more answers.
+func awaitCalls(tr *trial, callers *traffic.Traffic, more int64) {
+	tr.Helper()
 	want := map[string]int64{}
 	for _, n := range callers.Tallies() {
 		want[n.Name] = n.Calls() + more
 	}
-	rig.Await(d, "all callers to be answered", patience, func() error {
+	rig.Await(tr, "all callers to be answered", patience, func() error {
 		for _, n := range callers.Tallies() {
 			if n.Calls() < want[n.Name] {
 				return fmt.Errorf("%s: %d calls, want %d; %q", n.Name, n.Calls(), want[n.Name], n.Notes())

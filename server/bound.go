@@ -23,6 +23,7 @@ type service interface {
 type bound struct {
 	name string // in the log
 	net.Listener
+	accepts *capped // the same without TLS
 	service service
 }
 
@@ -45,31 +46,26 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 		if x.at.Address == "" {
 			continue
 		}
-		l, err := s.bind(ctx, x.at)
+		l, err := x.at.listen(ctx, s.cfg.MaxConns)
 		if err != nil {
 			return nil, nil, errors.Join(err, closeAll(all))
 		}
 		*x.addr = l.Addr()
-		all = append(all, &bound{x.name, l, x.service()})
+		b := &bound{x.name, l, l, x.service()}
+		if x.at.TLS != nil {
+			b.Listener = tls.NewListener(l, s.tlsConfig(x.name))
+		}
+		all = append(all, b)
 	}
 	return where, all, nil
 }
 
-// bind listens on one address.
-func (s *Server) bind(ctx context.Context, at Listener) (net.Listener, error) {
-	l, err := at.listen(ctx, s.cfg.MaxConns)
-	if err != nil || at.TLS == nil {
-		return l, err
-	}
-	return tls.NewListener(l, s.tlsConfig(at.Address)), nil
-}
-
 // tlsConfig returns a configuration that uses the certificates that were read last.
-func (s *Server) tlsConfig(address string) *tls.Config {
+func (s *Server) tlsConfig(listener string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return s.state.Load().tls[address], nil
+			return s.state.Load().tls[listener], nil
 		},
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
@@ -58,9 +57,10 @@ type Config struct {
 	// Live is the part that Reload can change.
 	Live Live
 
-	// MaxConns is the maximum number of open connections of each listener. Further ones
-	// replace connections that are at least a second old and have not sent one complete
-	// request; if there are none, they wait. The default is 4096.
+	// MaxConns is the maximum number of open connections of each listener. At most half of
+	// them, and a quarter from one address, may be unproven: without an authenticated request
+	// or, where callers may be anonymous, without any complete one. Further connections replace
+	// the oldest unproven one; if there is none, they wait. The default is 4096.
 	MaxConns int
 
 	// Log receives the daemon's messages. Keys appear at debug level only. The
@@ -77,8 +77,8 @@ type Config struct {
 	// without names, such as "the store is unavailable", or "".
 	Degraded func() string
 
-	// Tracer, if set, receives a span for each sampled request.
-	Tracer *otlp.Exporter
+	// Tracing, if set, is where a span for each sampled request is sent.
+	Tracing *Tracing
 
 	// Version is the version that INFO, metrics and the page show. The default is "devel".
 	Version string
@@ -114,8 +114,9 @@ type Live struct {
 	// LegacyHeaders adds X-RateLimit headers. The default is off.
 	LegacyHeaders weirhttp.Legacy
 
-	// Hosts are the accepted host names, in addition to localhost and IP addresses. Requests
-	// with another Host header are refused, which protects against DNS rebinding.
+	// Hosts are the names by which browsers may call without a token, in addition to localhost
+	// and IP addresses: "weir.example.com", or "*.example.com" for all names below. Other
+	// requests of browsers are refused, which protects against DNS rebinding.
 	Hosts []string
 
 	// Effective is the response of GET /admin/v1/config: the settings, and where each comes
@@ -207,13 +208,13 @@ func DefaultPolicy() ruleset.Policy {
 // Validate returns everything that is wrong with the configuration, joined.
 func (c Config) Validate() error {
 	c = c.normal()
-	problems := []error{c.HTTP.validate("HTTP"), c.Live.Validate()}
-	for _, more := range []struct {
+	problems := []error{c.Live.Validate()}
+	for _, l := range []struct {
 		Listener
 		field string
-	}{{c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
-		if more.Address != "" {
-			problems = append(problems, more.validate(more.field))
+	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
+		if err := l.Listener.Validate(); l.Address != "" && err != nil {
+			problems = append(problems, fmt.Errorf("server: %s %q: %w", l.field, l.Address, err))
 		}
 	}
 	if c.Limiter == nil {
@@ -221,6 +222,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConns < 0 {
 		problems = append(problems, fmt.Errorf("server: MaxConns %d: must not be negative", c.MaxConns))
+	}
+	if c.Tracing != nil {
+		problems = append(problems, c.Tracing.Validate())
 	}
 	return errors.Join(append(problems, c.checkReach(&c.Live))...)
 }
@@ -243,12 +247,12 @@ func (c *Config) checkReach(l *Live) error {
 		Listener
 		field string
 	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}} {
-		if calls.Address != "" && !calls.isLocal() && len(l.Clients) == 0 && !l.Open {
+		if calls.Address != "" && !calls.IsLocal() && len(l.Clients) == 0 && !l.Open {
 			problems = append(problems, fmt.Errorf(
 				"server: %s %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", calls.field, calls.Address))
 		}
 	}
-	if c.Admin.Address != "" && !c.Admin.isLocal() && len(l.Operators) == 0 {
+	if c.Admin.Address != "" && !c.Admin.IsLocal() && len(l.Operators) == 0 {
 		problems = append(problems, fmt.Errorf(
 			"server: Admin %q: is not loopback, and anybody who reaches it could use it: configure admin.tokens", c.Admin.Address))
 	}

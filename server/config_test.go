@@ -1,6 +1,8 @@
 package server
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,4 +107,36 @@ func TestGRPCReach(t *testing.T) {
 	}
 	c.GRPC.Address = "8081"
 	wantError(t, c.Validate(), "server: GRPC", "must be host:port")
+}
+
+// Everything in Config can be made by other modules: its types are exported, or this package has
+// names for them.
+func TestConfigHasNoInternalTypes(t *testing.T) {
+	named := []reflect.Type{
+		reflect.TypeFor[Client](), reflect.TypeFor[Operator](), reflect.TypeOf(ScopeRead), reflect.TypeFor[Override](), reflect.TypeFor[Setting](),
+		reflect.TypeFor[EnvoyDomain](), reflect.TypeFor[EnvoyDescriptor](), reflect.TypeFor[EnvoyLimit](),
+		reflect.TypeOf(ParseEnvoyUnit).Out(0),
+	}
+	seen := map[reflect.Type]bool{}
+	var walk func(path string, v reflect.Type)
+	walk = func(path string, v reflect.Type) {
+		if seen[v] {
+			return
+		}
+		seen[v] = true
+		if strings.Contains(v.PkgPath(), "/internal/") && !slices.Contains(named, v) {
+			t.Errorf("%s is a %v", path, v)
+		}
+		switch v.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			walk(path, v.Elem())
+		case reflect.Struct:
+			for f := range v.Fields() {
+				if f.IsExported() {
+					walk(path+"."+f.Name, f.Type)
+				}
+			}
+		}
+	}
+	walk("Config", reflect.TypeFor[Config]())
 }

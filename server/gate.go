@@ -11,16 +11,22 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
-// gate is the outermost handler of a listener. It rejects CONNECT, unknown host names and
-// cross-origin requests.
+// gate is the outermost handler of a listener. It rejects CONNECT, requests of browsers for
+// unknown host names, and cross-origin requests, and applies the rules of routes.
 type gate struct {
 	origin *http.CrossOriginProtection
-	names  func() []string // the accepted host names; called for each request
-	next   http.Handler
+	names  func() []string            // the accepted host names; called for each request
+	known  func(r *http.Request) bool // reports whether a request is authenticated
+	routes []route                    // the first one that fits is used
+	next   http.Handler               // for all others
 }
 
-func newGate(names func() []string, next http.Handler) *gate {
-	return &gate{origin: http.NewCrossOriginProtection(), names: names, next: next}
+func (s *Server) newGate(next http.Handler, routes ...route) *gate {
+	return &gate{
+		origin: http.NewCrossOriginProtection(), routes: routes, next: next,
+		names: func() []string { return s.state.Load().live.Hosts },
+		known: func(r *http.Request) bool { return isKnown(s.state.Load().http.Authenticator, credentialsOf(r)) },
+	}
 }
 
 // nosniff is shared by all responses and must not be modified.
@@ -34,25 +40,52 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusMethodNotAllowed, "weir is no proxy: CONNECT is not answered")
 		return
 	}
-	if !isOwnHost(r.Host, g.names) {
-		writeProblem(w, http.StatusMisdirectedRequest, fmt.Sprintf(
-			"the Host header %.80q is no name of this server; use localhost or an address, or add the name to hosts: in the configuration", r.Host))
+	rt := g.find(r.URL.Path)
+	if !rt.anyHost && !isOwnHost(r.Host, g.names) && couldBeBrowser(r) && !g.known(r) {
+		writeProblem(w, http.StatusMisdirectedRequest, misdirected(r.Host))
 		return
 	}
-	if err := g.origin.Check(r); err != nil {
+	if !rt.anyOrigin && g.origin.Check(r) != nil {
 		writeProblem(w, http.StatusForbidden, "pages of another origin may not call weir")
 		return
 	}
-	g.next.ServeHTTP(w, r)
+	rt.serve(g.next, w, r)
+}
+
+// misdirected says what to do if a browser used a name that is not configured.
+func misdirected(host string) string {
+	name, _, err := net.SplitHostPort(host)
+	if err != nil {
+		name = host
+	}
+	return fmt.Sprintf("%.80q is not a name of this server, so a browser may not use it: "+
+		"add the name to hosts in the configuration (hosts: [%.80q]), use localhost or an IP address, or send a token", host, name)
 }
 
 func writeProblem(w http.ResponseWriter, status int, detail string) {
 	weirhttp.Problem{Status: status, Detail: detail}.Write(w)
 }
 
-// isOwnHost reports whether a Host header names this server. A page whose name was made to
-// resolve to this server's address (DNS rebinding) sends that name, so only localhost,
-// configured names and IP addresses are accepted.
+// couldBeBrowser reports whether a page in a browser could have sent a request. A page whose name
+// was made to resolve to this server's address (DNS rebinding) is of the same origin, so it can set
+// most headers, and over plain HTTP there are no Sec-Fetch headers. But no page can keep its browser
+// from sending one of these headers, also not in old browsers. Other clients send none of them, but
+// for the fetch of Node.js: it sends Sec-Fetch-Mode without Sec-Fetch-Site, which no browser does
+// and no page can do.
+func couldBeBrowser(r *http.Request) bool {
+	if r.Header["Sec-Fetch-Mode"] != nil && r.Header["Sec-Fetch-Site"] == nil {
+		return false
+	}
+	for _, name := range []string{"Accept-Language", "Cookie", "Origin", "Referer", "Sec-Fetch-Site", "Upgrade-Insecure-Requests"} {
+		if r.Header[name] != nil {
+			return true
+		}
+	}
+	return strings.HasPrefix(r.UserAgent(), "Mozilla/")
+}
+
+// isOwnHost reports whether a Host header names this server: localhost, an IP address, or a
+// configured name.
 func isOwnHost(host string, names func() []string) bool {
 	name := host
 	if h, port, err := net.SplitHostPort(host); err == nil {
@@ -69,7 +102,18 @@ func isOwnHost(host string, names func() []string) bool {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		return addr.Zone() == ""
 	}
-	return slices.ContainsFunc(names(), func(n string) bool { return strings.EqualFold(n, name) })
+	name = strings.TrimSuffix(name, ".")
+	return slices.ContainsFunc(names(), func(pattern string) bool { return matchesHost(pattern, name) })
+}
+
+// matchesHost reports whether a name is the pattern, or below it if that begins with "*.".
+func matchesHost(pattern, name string) bool {
+	if !strings.HasPrefix(pattern, "*.") {
+		return strings.EqualFold(pattern, name)
+	}
+	suffix := pattern[1:]
+	at := len(name) - len(suffix)
+	return at > 0 && strings.EqualFold(name[at:], suffix)
 }
 
 func isPort(port string) bool {

@@ -7,11 +7,17 @@ import (
 	"testing"
 )
 
-// countingGate stands before a handler that counts.
-func countingGate(calls *int, names ...string) http.Handler {
-	return newGate(func() []string { return names }, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { *calls++ }))
+// countingGate stands before a handler that counts. It knows the token "known".
+func countingGate(calls *int, names ...string) *gate {
+	return &gate{
+		origin: http.NewCrossOriginProtection(),
+		names:  func() []string { return names },
+		known:  func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer known" },
+		next:   http.HandlerFunc(func(http.ResponseWriter, *http.Request) { *calls++ }),
+	}
 }
 
+// A browser may use localhost, addresses and configured names.
 func TestHosts(t *testing.T) {
 	tests := []struct {
 		host string
@@ -39,21 +45,74 @@ func TestHosts(t *testing.T) {
 		{"[::1%25lo]:80", false},
 		{"localhost@example.com", false},
 		{"2130706433", false},
+		{"weir.default.svc.cluster.local:8080", true},
+		{"weir.svc.cluster.local", true},
+		{"WEIR.SVC.cluster.local.", true},
+		{"svc.cluster.local", false},
+		{".svc.cluster.local", false},
+		{"evilsvc.cluster.local", false},
+		{"weir.svc.cluster.local.example.com", false},
+		{"limits.example.com.", true},
 	}
 	calls := 0
-	h := countingGate(&calls, "limits.example.com")
+	h := countingGate(&calls, "limits.example.com", "*.svc.cluster.local")
 	for _, tt := range tests {
 		r := httptest.NewRequest("POST", "/v1/check", nil)
 		r.Host = tt.host
+		r.Header.Set("User-Agent", "Mozilla/5.0")
 		calls = 0
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if got := w.Code == http.StatusOK && calls == 1; got != tt.want {
 			t.Errorf("host %q: status %d after %d calls, want served = %v", tt.host, w.Code, calls, tt.want)
 		}
-		if !tt.want && (w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "is no name of this server")) {
+		if !tt.want && (w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "is not a name of this server")) {
 			t.Errorf("host %q: %d %s", tt.host, w.Code, w.Body)
 		}
+	}
+}
+
+// Only what a page in a browser can send must name this server: see couldBeBrowser.
+func TestHostsOfBrowsers(t *testing.T) {
+	const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+	tests := []struct {
+		name    string
+		headers []string
+		status  int
+	}{
+		{"curl", []string{"User-Agent", "curl/8.14.1", "Accept", "*/*"}, 200},
+		{"Go", []string{"User-Agent", "Go-http-client/1.1", "Accept-Encoding", "gzip"}, 200},
+		{"Python", []string{"User-Agent", "python-requests/2.32", "Accept-Encoding", "gzip, deflate", "Accept", "*/*"}, 200},
+		{"Node.js", []string{"User-Agent", "node", "Accept-Language", "*", "Sec-Fetch-Mode", "cors"}, 200},
+		{"nothing", nil, 200},
+		{"a wrong token", []string{"Authorization", "Bearer wrong"}, 200}, // and refused elsewhere, if one is needed
+		{"a page", []string{"User-Agent", firefox, "Accept-Language", "en"}, 421},
+		{"a page that sets its user agent", []string{"User-Agent", "curl", "Accept-Language", "en"}, 421},
+		{"a page that empties its language", []string{"User-Agent", "curl", "Accept-Language", ""}, 421},
+		{"a page with a token", []string{"User-Agent", firefox, "Authorization", "Bearer wrong"}, 421},
+		{"a page that knows a token", []string{"User-Agent", firefox, "Authorization", "Bearer known"}, 200},
+		{"a form", []string{"User-Agent", firefox, "Origin", "null"}, 421},
+		{"a link", []string{"User-Agent", "old", "Upgrade-Insecure-Requests", "1"}, 421},
+		{"an image", []string{"Referer", "http://rebound.example/"}, 421},
+		{"with a cookie", []string{"Cookie", "a=b"}, 421},
+		{"over TLS", []string{"Sec-Fetch-Site", "same-origin", "Sec-Fetch-Mode", "cors"}, 421},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			calls := 0
+			r := httptest.NewRequest("GET", "http://weir:8080/v1/auth/default", nil)
+			for i := 0; i+1 < len(tt.headers); i += 2 {
+				r.Header.Set(tt.headers[i], tt.headers[i+1])
+			}
+			w := httptest.NewRecorder()
+			countingGate(&calls).ServeHTTP(w, r)
+			if w.Code != tt.status || (calls == 1) != (tt.status == 200) {
+				t.Errorf("status %d after %d calls, want %d", w.Code, calls, tt.status)
+			}
+			if tt.status != http.StatusOK && !strings.Contains(w.Body.String(), `hosts: [\"weir\"]`) {
+				t.Errorf("%s does not say what to configure", w.Body)
+			}
+		})
 	}
 }
 

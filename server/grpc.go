@@ -21,9 +21,13 @@ func (s *Server) newGRPC() *grpcapi.Server {
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: connectapi.NewService(s.core), Enter: s.enterLimiter},
 			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
-		Proven:     markProven,
+		Proven: markProven,
+		Known: func(c identity.Credentials) bool {
+			auth := s.state.Load().call.Authenticator
+			return acceptsAnonymous(auth) || isKnown(auth, c)
+		},
 		Reflection: s.cfg.Reflection,
-		Tracer:     s.cfg.Tracer,
+		Tracer:     s.tracer,
 		Log:        s.cfg.Log,
 	})
 }
@@ -49,7 +53,7 @@ func (s *Server) enterEnvoy(ctx context.Context, credentials identity.Credential
 
 // markProven marks a connection of a capped listener as proven.
 func markProven(conn net.Conn) {
-	if c, ok := conn.(*cappedConn); ok {
+	if c := below(conn); c != nil {
 		c.markProven()
 	}
 }

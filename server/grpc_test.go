@@ -140,3 +140,30 @@ func TestGRPCNewcomers(t *testing.T) {
 		}
 	}
 }
+
+// Listeners with the same configured address, such as port 0, have their own certificates.
+func TestTLSOfEachListener(t *testing.T) {
+	a := newAuthority(t)
+	config := func(name string) *TLS {
+		a.sign(name, 1)
+		return &TLS{CertFile: a.file(name + ".pem"), KeyFile: a.file(name + ".key")}
+	}
+	r := run(t, Config{
+		Limiter: frozenTable(t),
+		HTTP:    Listener{Address: "127.0.0.1:0", TLS: config("http.example")},
+		GRPC:    Listener{Address: "127.0.0.1:0", TLS: config("grpc.example")},
+		RESP:    Listener{Address: "127.0.0.1:0", TLS: config("resp.example")},
+		Admin:   Listener{Address: "127.0.0.1:0", TLS: config("admin.example")},
+	})
+	for name, at := range map[string]net.Addr{"http.example": r.bound.HTTP, "grpc.example": r.bound.GRPC, "resp.example": r.bound.RESP, "admin.example": r.bound.Admin} {
+		client := a.client("").Transport.(*http.Transport).TLSClientConfig.Clone()
+		conn, err := tls.Dial("tcp", at.String(), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; got != name {
+			t.Errorf("%s shows the certificate of %s", name, got)
+		}
+		conn.Close()
+	}
+}

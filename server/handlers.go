@@ -32,16 +32,17 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness, Degraded: s.cfg.Degraded})
 	path, connect := connectapi.New(s.core, func() *call.State { return s.state.Load().call })
-	calls := s.traced(route(path, connect, api))
+	calls := s.traced(api)
 	admin := s.newAdmin(metrics)
-	gated := func(h http.Handler) http.Handler {
-		return newGate(func() []string { return s.state.Load().live.Hosts }, h)
-	}
+	events := route{prefix: "/admin/v1/events", write: unlimited, stopping: s.stopping}
 	onHTTP := calls
-	if s.cfg.Admin.Address == "" && s.cfg.HTTP.isLocal() {
+	if s.cfg.Admin.Address == "" && s.cfg.HTTP.IsLocal() {
 		onHTTP = splitter{admin: admin, calls: calls}
 	}
-	return handlers{http: gated(onHTTP), admin: gated(splitter{admin: admin, calls: healthOnly(api)})}, nil
+	return handlers{
+		http:  s.newGate(onHTTP, events, route{prefix: path, handler: s.traced(connect)}),
+		admin: s.newGate(splitter{admin: admin, calls: healthOnly(api)}, events),
+	}, nil
 }
 
 // splitter sends operators' paths to one handler and the rest to another.
@@ -57,17 +58,6 @@ func (h splitter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func isAdminPath(path string) bool {
 	return path == "/" || path == "/metrics" || strings.HasPrefix(path, "/admin/") || strings.HasPrefix(path, "/assets/")
-}
-
-// route sends what begins with prefix to one handler and the rest to another.
-func route(prefix string, h, rest http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, prefix) {
-			h.ServeHTTP(w, r)
-			return
-		}
-		rest.ServeHTTP(w, r)
-	})
 }
 
 // healthOnly is the part of the API that the admin listener serves.
@@ -91,13 +81,11 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
-	guarded, events := s.operatorsOnly(metrics), s.untilStop(api)
+	guarded := s.operatorsOnly(metrics)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch path := r.URL.Path; {
 		case path == "/metrics":
 			guarded.ServeHTTP(w, r)
-		case path == "/admin/v1/events":
-			events.ServeHTTP(w, r)
 		case strings.HasPrefix(path, "/admin/"):
 			api.ServeHTTP(w, r)
 		default:
@@ -114,17 +102,6 @@ func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 			return
 		}
 		h.ServeHTTP(w, r)
-	})
-}
-
-// untilStop cancels the requests' contexts when the server begins to stop, for requests that
-// do not end by themselves.
-func (s *Server) untilStop(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(s.stopping, cancel)()
-		h.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// The phases of an HTTP/1.1 connection, in lifecycle.phase. Shutdown ends only idle
-// connections, and a request is served only on a connection that is not ended. A request and
-// Shutdown compete by a compare-and-swap from phaseIdle; the loser leaves the connection alone.
+// The phases of an HTTP connection, in lifecycle.phase. Shutdown ends only idle connections, and a
+// request is served only on a connection that is not ended. A request and Shutdown compete by a
+// compare-and-swap from phaseIdle; the loser leaves the connection alone.
 const (
-	phaseBusy  = iota // a request is being received or answered, or there was none yet
-	phaseIdle         // a response was written, and nothing was received since
-	phaseEnded        // the shutdown reply is being written or was written
+	phaseIdle      = iota // nothing was received since the connection was opened, or since the last response
+	phaseReceiving        // something was received, and no request yet
+	phaseServing          // a request is being answered, or the connection is one of HTTP/2
+	phaseEnded            // the shutdown reply is being written or was written
 )
 
 // shutdownReply is what a caller reads if its request was sent while the server closed the idle
@@ -35,7 +36,8 @@ const lingerFor = 500 * time.Millisecond
 // flight, and the caller cannot know whether that request was processed. So a stopping server
 // first answers with Connection: close for a while. Then only connections without requests in
 // that time are left, and on those it sends a 408 before it closes them. HTTP/2 has GOAWAY
-// for this purpose.
+// for this purpose. The listener must be closed before Shutdown, since http.Server then ignores
+// requests on new connections.
 type httpService struct {
 	*http.Server
 
@@ -52,21 +54,22 @@ func newHTTPService(hs *http.Server) *httpService {
 	return s
 }
 
-// changed is the server's ConnState hook. A connection is listed when it becomes idle for the
-// first time and removed when it is closed, so requests do not contend for mu. A connection
-// that becomes idle during Shutdown is in the list or sees ending, and the first to swap its
-// phase ends it.
+// changed is the server's ConnState hook. A connection that becomes idle during Shutdown is in the
+// list or sees ending, and the first to swap its phase ends it.
 func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 	c := below(conn)
-	if c == nil || !c.http1.Load() {
+	if c == nil {
 		return
 	}
 	switch state {
+	case http.StateNew:
+		s.list(c, conn)
 	case http.StateIdle:
-		if !c.listed.Swap(true) {
-			s.list(c, conn)
+		if !c.http1.Load() { // an HTTP/2 connection begins so
+			c.phase.CompareAndSwap(phaseReceiving, phaseServing)
+			return
 		}
-		c.phase.CompareAndSwap(phaseBusy, phaseIdle)
+		c.phase.CompareAndSwap(phaseServing, phaseIdle)
 		if s.ending.Load() {
 			c.end(conn, func() {})
 		}
@@ -95,9 +98,38 @@ func (s *httpService) Shutdown(ctx context.Context) error {
 		lingering.Go(func() { c.end(conn, writing.Done) })
 	}
 	writing.Wait() // http.Server.Shutdown closes idle connections at once
+	s.awaitRequests(ctx)
 	err := s.Server.Shutdown(ctx)
 	lingering.Wait()
 	return err
+}
+
+// awaitRequests waits until no request is being received, since http.Server.Shutdown drops those.
+// It polls, as http.Server.Shutdown does.
+func (s *httpService) awaitRequests(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, readHeaderTimeout)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for s.receiving() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// receiving reports whether a request is being received.
+func (s *httpService) receiving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.kept {
+		if c.phase.Load() == phaseReceiving {
+			return true
+		}
+	}
+	return false
 }
 
 // end sets ending, and returns the connections that may be idle, each with its TLS connection
@@ -150,9 +182,8 @@ func below(conn net.Conn) *cappedConn {
 
 // lifecycle is the state of a cappedConn that requests and Shutdown share.
 type lifecycle struct {
-	phase  atomic.Int32
-	http1  atomic.Bool // an HTTP/1 request was received; HTTP/2 connections end with GOAWAY
-	listed atomic.Bool // in httpService.kept
+	phase atomic.Int32
+	http1 atomic.Bool // an HTTP/1 request was received; HTTP/2 connections end with GOAWAY
 }
 
 // enter records that a request was received. A pipelined request can arrive here after the
@@ -161,12 +192,19 @@ func (t *lifecycle) enter(r *http.Request) {
 	if r.ProtoMajor == 1 && !t.http1.Load() {
 		t.http1.Store(true)
 	}
-	if !t.begin() {
+	if !t.advance(phaseServing) {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// begin reports whether a request may be answered.
-func (t *lifecycle) begin() bool {
-	return t.phase.Load() == phaseBusy || t.phase.CompareAndSwap(phaseIdle, phaseBusy) || t.phase.Load() != phaseEnded
+// advance moves to a later phase and returns true, unless the connection is ended.
+func (t *lifecycle) advance(to int32) bool {
+	for {
+		switch now := t.phase.Load(); {
+		case now == phaseEnded:
+			return false
+		case now >= to || t.phase.CompareAndSwap(now, to):
+			return true
+		}
+	}
 }

@@ -60,7 +60,8 @@ func serveBound(t *testing.T) (*Server, *bound, *pipes) {
 	t.Helper()
 	s := newServer(t, frozenTable(t))
 	p := newPipes()
-	b := &bound{"http", newCapped(p, 10), s.httpServer(s.handlers.http, maxHeaderBytes)}
+	l := newCapped(p, 10)
+	b := &bound{"http", l, l, s.httpServer(s.handlers.http, maxHeaderBytes)}
 	go b.serve()
 	return s, b, p
 }

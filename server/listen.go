@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,6 +21,14 @@ type Listener struct {
 	// Address is host:port, or unix: and the path of a socket, for example
 	// "unix:/run/weir/http.sock". Port 0 takes a free port, which OnListen receives.
 	Address string
+
+	// Mode is who may connect to a Unix socket: those who may write to it. The default is 0660, the
+	// owner and the group.
+	Mode fs.FileMode
+
+	// Group is the name or number of a Unix socket's group, which the process must belong to
+	// unless it is root's. The default is the group of the process.
+	Group string
 
 	// TLS, if set, makes the listener require TLS.
 	TLS *TLS
@@ -46,30 +57,36 @@ type Bound struct {
 // socketPath returns the path of a Unix socket's address.
 func (l Listener) socketPath() (string, bool) { return strings.CutPrefix(l.Address, "unix:") }
 
-// validate returns why the address cannot be listened on.
-func (l Listener) validate(field string) error {
+// Validate returns why nothing can listen there. Its error does not repeat the address.
+func (l Listener) Validate() error {
 	if path, ok := l.socketPath(); ok {
 		if !filepath.IsAbs(path) {
-			return fmt.Errorf("server: %s %q: the path of a socket must begin with /", field, l.Address)
+			return errors.New("the path of a socket must begin with /: unix:/run/weir/http.sock")
+		}
+		if l.Mode != l.Mode.Perm() {
+			return fmt.Errorf("the mode %#o must be permissions, such as 0660", l.Mode)
 		}
 		return nil
 	}
 	_, port, err := net.SplitHostPort(l.Address)
 	if err != nil {
-		return fmt.Errorf("server: %s %q: must be host:port, such as %s, or unix:/path", field, l.Address, DefaultHTTP)
+		return errors.New("must be host:port, such as " + DefaultHTTP + ", or unix:/path")
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Errorf("server: %s %q: the port must be a number from 0 to 65535", field, l.Address)
+		return errors.New("the port must be a number from 0 to 65535")
+	}
+	if l.Mode != 0 || l.Group != "" {
+		return errors.New("only a Unix socket has a mode and a group")
 	}
 	if l.TLS != nil && (l.TLS.CertFile == "" || l.TLS.KeyFile == "") {
-		return fmt.Errorf("server: %s: TLS needs a certificate and its key", field)
+		return errors.New("TLS needs a certificate and its key")
 	}
 	return nil
 }
 
-// isLocal reports whether only this machine can reach the address. It does not query DNS: the
+// IsLocal reports whether only this machine can reach the address. It does not query DNS: the
 // only name that it accepts is localhost.
-func (l Listener) isLocal() bool {
+func (l Listener) IsLocal() bool {
 	if _, ok := l.socketPath(); ok {
 		return true
 	}
@@ -83,7 +100,7 @@ func (l Listener) isLocal() bool {
 
 // listen binds the address and checks the result, since the hosts file can map localhost to
 // any address.
-func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error) {
+func (l Listener) listen(ctx context.Context, maxConns int) (*capped, error) {
 	network, address := "tcp", l.Address
 	if path, ok := l.socketPath(); ok {
 		network, address = "unix", path
@@ -92,20 +109,59 @@ func (l Listener) listen(ctx context.Context, maxConns int) (net.Listener, error
 		}
 	}
 	var lc net.ListenConfig
+	lc.SetMultipathTCP(false) // its sockets take no filter: see refuseNew
 	bound, err := lc.Listen(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if err := l.checkBound(bound.Addr()); err != nil {
+	if err := errors.Join(l.checkBound(bound.Addr()), l.permit()); err != nil {
 		bound.Close()
 		return nil, err
 	}
 	return newCapped(bound, maxConns), nil
 }
 
+// permit sets the group and the mode of a Unix socket. Until then only its owner can connect, with
+// the usual umask.
+func (l Listener) permit() error {
+	path, ok := l.socketPath()
+	if !ok {
+		return nil
+	}
+	if l.Group != "" {
+		gid, err := groupID(l.Group)
+		if err == nil {
+			err = os.Chown(path, -1, gid)
+		}
+		if err != nil {
+			return fmt.Errorf("server: unix:%s: group %q: %w; use a group of the user that runs the daemon", path, l.Group, err)
+		}
+	}
+	mode := l.Mode
+	if mode == 0 {
+		mode = 0o660
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return fmt.Errorf("server: unix:%s: %w", path, err)
+	}
+	return nil
+}
+
+// groupID returns the number of a group.
+func groupID(group string) (int, error) {
+	if id, err := strconv.Atoi(group); err == nil {
+		return id, nil
+	}
+	found, err := user.LookupGroup(group)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(found.Gid)
+}
+
 // checkBound returns an error if the configured address is local and the bound one is not.
 func (l Listener) checkBound(addr net.Addr) error {
-	if tcp, ok := addr.(*net.TCPAddr); ok && l.isLocal() && !tcp.IP.IsLoopback() {
+	if tcp, ok := addr.(*net.TCPAddr); ok && l.IsLocal() && !tcp.IP.IsLoopback() {
 		return fmt.Errorf("server: %q: is %v here, not loopback", l.Address, addr)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 // pipes is a listener without a network: dial makes a connection.
@@ -53,6 +54,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 					ended <- err
 					return
 				}
+				c.(*cappedConn).markProven() // so that it is not replaced
 				accepted <- c
 			}
 		}()
@@ -84,7 +86,9 @@ func TestConnectionsAreCapped(t *testing.T) {
 
 type fakeConn struct{ net.Conn }
 
-func (fakeConn) Close() error { return nil }
+func (fakeConn) Close() error                    { return nil }
+func (fakeConn) RemoteAddr() net.Addr            { return &net.UnixAddr{} }
+func (fakeConn) SetReadDeadline(time.Time) error { return nil }
 
 func TestAcceptErrorFreesTheSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which ends if the second Accept waits for ever

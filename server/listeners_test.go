@@ -11,12 +11,14 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"io/fs"
 	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +183,39 @@ func TestUnixSocket(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the socket is still there: %v", err)
 	}
+}
+
+// A socket has a mode and a group.
+func TestUnixSocketMode(t *testing.T) {
+	for _, tt := range []struct {
+		mode, want fs.FileMode
+		group      string
+		problem    string
+	}{
+		{0, 0o660, "", ""},
+		{0o666, 0o666, strconv.Itoa(os.Getgid()), ""},
+		{0o600, 0o600, "", ""},
+		{0, 0, "no-such-group", `group "no-such-group": `},
+	} {
+		path := filepath.Join(t.TempDir(), "weir.sock")
+		l, err := Listener{Address: "unix:" + path, Mode: tt.mode, Group: tt.group}.listen(t.Context(), 1)
+		if tt.problem != "" {
+			wantError(t, err, tt.problem)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != tt.want {
+			t.Errorf("mode %#o: %v, %v; want %#o", tt.mode, info, err, tt.want)
+		}
+		l.Close()
+	}
+	c := Config{Limiter: frozenTable(t), HTTP: Listener{Address: "127.0.0.1:0", Group: "proxy"}}
+	wantError(t, c.Validate(), "only a Unix socket has a mode and a group")
+	c.HTTP = Listener{Address: "unix:/run/weir.sock", Mode: fs.ModeDir | 0o700}
+	wantError(t, c.Validate(), "must be permissions")
 }
 
 // Operators' paths are on the admin listener, if there is one, and calls are not.

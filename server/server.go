@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
@@ -50,6 +51,7 @@ type Server struct {
 	envoy     *envoyapi.Service
 	grpc      *grpcapi.Server // made by Run if it listens; else nil
 	resp      *respService
+	tracer    *otlp.Exporter // nil without Config.Tracing
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -81,6 +83,9 @@ func New(cfg Config) (*Server, error) {
 	s.observer = observe.New(backend(s.cfg.Backend), s.cfg.Log)
 	s.failures = &identity.Failures{Log: s.cfg.Log}
 	var err error
+	if s.tracer, err = s.newTracer(); err != nil {
+		return nil, err
+	}
 	if s.known, err = s.overrides.List(context.Background()); err != nil { // Watch calls overridesChanged when they may be readable
 		s.cfg.Log.Warn("cannot read the operators' overrides; none are in force until they can be read", "error", err)
 	}
@@ -128,6 +133,9 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.observer.Run(background) })
+	if s.tracer != nil {
+		wg.Go(func() { _ = s.tracer.Run(background) }) // it returns the error of background
+	}
 	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })
 
 	failed := make(chan error, len(listeners))
@@ -185,20 +193,25 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 	}
 	c.enter(r)
 	if c.unproven() {
-		c.expectRequest(r)
-		defer c.markProven() // by then the request is answered
+		defer s.prove(c, r)()
 	}
 	handler.ServeHTTP(w, r)
 }
 
-// stop stops all listeners: it waits for drainDelay while the server is not ready, lets requests
-// finish for stopTimeout, and then closes the remaining connections.
+// stop stops all listeners: it waits for drainDelay while the server is not ready, accepts the
+// connections that have arrived, lets requests finish for stopTimeout, and then closes the
+// remaining connections.
 func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
-	s.cfg.Log.Info("stopping", "at_most", drainDelay+stopTimeout)
+	s.cfg.Log.Info("stopping", "at_most", drainDelay+finishTimeout+stopTimeout)
 	time.Sleep(drainDelay)
+	var finished sync.WaitGroup
+	for _, b := range all {
+		finished.Go(b.accepts.finish)
+	}
+	finished.Wait()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	ended := make(chan error, len(all))

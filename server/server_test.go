@@ -114,7 +114,7 @@ func TestStopCutsOff(t *testing.T) {
 		io.WriteString(conn, "POST /v1/check HTTP/1.1\r\nHost: localhost\r\nContent-Length: 34\r\n\r\n"+body)
 		<-limiter.entered
 		began := time.Now()
-		wantError(t, s.stop([]*bound{{"http", p, hs}}), "still running after 11s")
+		wantError(t, s.stop([]*bound{{"http", p, newCapped(p, 1), hs}}), "still running after 11s")
 		if took := time.Since(began); took != drainDelay+stopTimeout {
 			t.Errorf("stop took %v, want %v", took, drainDelay+stopTimeout)
 		}
@@ -143,7 +143,7 @@ func TestStopDrains(t *testing.T) {
 			t.Error("asked to close before the stop")
 		}
 		stopped := make(chan error, 1)
-		go func() { stopped <- s.stop([]*bound{{"http", p, hs}}) }()
+		go func() { stopped <- s.stop([]*bound{{"http", p, newCapped(p, 1), hs}}) }()
 		time.Sleep(drainDelay / 2)
 		if resp := ask(); resp.StatusCode != http.StatusServiceUnavailable || !resp.Close {
 			t.Errorf("while draining: %s, close %v", resp.Status, resp.Close)

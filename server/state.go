@@ -21,7 +21,7 @@ type state struct {
 	call  *call.State            // the policies, and who may use them
 	http  *httpapi.State         // the same, and what only HTTP needs
 	envoy *envoyapi.Rules        // the domains of Envoy's service
-	tls   map[string]*tls.Config // by the listener's address
+	tls   map[string]*tls.Config // by the listener's name
 }
 
 // sections are the parts of Live, in the order in which they are prepared and committed.
@@ -106,7 +106,7 @@ func (f ForwardAuth) resolver() (*realip.Resolver, error) {
 // prepareCertificates reads the listeners' certificates.
 func prepareCertificates(s *Server, next, _ *state) error {
 	next.tls = map[string]*tls.Config{}
-	for _, l := range []Listener{s.cfg.HTTP, s.cfg.GRPC, s.cfg.RESP, s.cfg.Admin} {
+	for name, l := range map[string]Listener{"http": s.cfg.HTTP, "grpc": s.cfg.GRPC, "resp": s.cfg.RESP, "admin": s.cfg.Admin} {
 		if l.TLS == nil {
 			continue
 		}
@@ -114,7 +114,7 @@ func prepareCertificates(s *Server, next, _ *state) error {
 		if err != nil {
 			return err
 		}
-		next.tls[l.Address] = c
+		next.tls[name] = c
 	}
 	return nil
 }

@@ -3,15 +3,54 @@ package server
 import (
 	"net/http"
 	"strings"
+
+	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/secret"
 )
+
+// Tracing is where the spans of HTTP and gRPC requests are sent.
+type Tracing struct {
+	// Endpoint is the URL of a collector that takes OTLP over HTTP, for example
+	// "http://127.0.0.1:4318".
+	Endpoint secret.Secret
+
+	// Sample is the part of the requests without a traceparent that is traced, from 0 to 1. The
+	// default is 0: only requests that their caller traces.
+	Sample float64
+
+	// Headers are sent to the collector, for example with a token.
+	Headers map[string]secret.Secret
+}
+
+// Validate returns everything that is wrong with it, without the values, joined.
+func (t *Tracing) Validate() error { return t.exporter().Validate() }
+
+func (t *Tracing) exporter() otlp.Config {
+	headers := map[string]string{}
+	for name, value := range t.Headers {
+		headers[name] = value.Reveal()
+	}
+	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
+}
+
+// newTracer returns the exporter of spans, nil if there is no tracing.
+func (s *Server) newTracer() (*otlp.Exporter, error) {
+	if s.cfg.Tracing == nil {
+		return nil, nil
+	}
+	c := s.cfg.Tracing.exporter()
+	c.ServiceVersion = s.cfg.Version
+	c.OnError = func(err error) { s.cfg.Log.Warn("spans could not be sent", "error", err) }
+	return otlp.New(c)
+}
 
 // traced starts a span for each call, if there is a tracer.
 func (s *Server) traced(h http.Handler) http.Handler {
-	if s.cfg.Tracer == nil {
+	if s.tracer == nil {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		span := s.cfg.Tracer.Start(spanName(r), r.Header.Get("Traceparent"))
+		span := s.tracer.Start(spanName(r), r.Header.Get("Traceparent"))
 		if span == nil {
 			h.ServeHTTP(w, r)
 			return

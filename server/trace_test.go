@@ -17,15 +17,12 @@ import (
 
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
-	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/secret"
 )
 
 // A collector takes spans and describes each by one line.
 type collector struct {
 	*httptest.Server
-	*otlp.Exporter
-	finish context.CancelFunc
-	sent   chan error // what Run returned
 
 	mu    sync.Mutex // guards the field below
 	lines []string
@@ -33,17 +30,9 @@ type collector struct {
 
 func newCollector(t *testing.T) *collector {
 	t.Helper()
-	c := &collector{sent: make(chan error, 1)}
+	c := &collector{}
 	c.Server = httptest.NewServer(c)
 	t.Cleanup(c.Close)
-	var err error
-	c.Exporter, err = otlp.New(otlp.Config{Endpoint: c.URL, OnError: func(err error) { t.Error(err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, finish := context.WithCancel(context.Background())
-	c.finish = finish
-	go func() { c.sent <- c.Run(ctx) }()
 	return c
 }
 
@@ -81,13 +70,11 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "{}")
 }
 
-// all returns what was sent, in the order of the alphabet.
+// all returns what was sent, in the order of the alphabet. The server must have stopped.
 func (c *collector) all(t *testing.T) string {
 	t.Helper()
-	c.finish()
-	if err := <-c.sent; err != nil {
-		t.Error(err)
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	slices.Sort(c.lines)
 	return strings.Join(c.lines, "\n")
 }
@@ -101,7 +88,7 @@ const (
 // what it does not has none, and neither has health.
 func TestTraces(t *testing.T) {
 	c := newCollector(t)
-	r := run(t, Config{Limiter: frozenTable(t), GRPC: Listener{Address: "127.0.0.1:0"}, Tracer: c.Exporter})
+	r := run(t, Config{Limiter: frozenTable(t), GRPC: Listener{Address: "127.0.0.1:0"}, Tracing: &Tracing{Endpoint: secret.New(c.URL)}})
 	conn := dialGRPC(t, r, nil)
 	limiter, health := weirv1.NewLimiterServiceClient(conn), grpc_health_v1.NewHealthClient(conn)
 	for _, parent := range []string{tracedBy, untracedBy} {
@@ -133,7 +120,7 @@ weir.v1.LimiterService/Check in aaaa of bbbb rpc.system.name=grpc rpc.method=wei
 // it was a panic.
 func TestFailuresAreTraced(t *testing.T) {
 	c := newCollector(t)
-	r := run(t, Config{Limiter: broken{}, GRPC: Listener{Address: "127.0.0.1:0"}, Tracer: c.Exporter})
+	r := run(t, Config{Limiter: broken{}, GRPC: Listener{Address: "127.0.0.1:0"}, Tracing: &Tracing{Endpoint: secret.New(c.URL)}})
 	conn := dialGRPC(t, r, nil)
 	for _, key := range []string{"fails", "panics"} {
 		_ = post(t, r.url+"/v1/check", tracedBy, fmt.Sprintf(`{"policy":"default","key":%q}`, key))

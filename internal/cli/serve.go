@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/mono"
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -136,12 +135,6 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	}
 	var background tasks
 	defer background.end()
-	if c.Tracer, err = newTracer(d.config, c.Version, d.log); err != nil {
-		return false, err
-	}
-	if c.Tracer != nil {
-		background.run(func(ctx context.Context) { _ = c.Tracer.Run(ctx) }) // it returns when ctx ends
-	}
 	if d.server, err = server.New(c); err != nil {
 		return false, err
 	}
@@ -149,17 +142,6 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	background.run(func(ctx context.Context) { followClock(ctx, d.log, mono.CatchUp) })
 	err = d.server.Run(ctx)
 	return listened, err
-}
-
-// newTracer returns the exporter of spans, nil if tracing is not configured.
-func newTracer(cfg *config.Config, version string, log *slog.Logger) (*otlp.Exporter, error) {
-	if cfg.Tracing == nil {
-		return nil, nil
-	}
-	c := *cfg.Tracing
-	c.ServiceName, c.ServiceVersion = "weir", version
-	c.OnError = func(err error) { log.Warn("spans could not be sent", "error", err) }
-	return otlp.New(c)
 }
 
 // configFlags are flags that set fields of the configuration.

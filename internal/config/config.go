@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
@@ -23,9 +22,6 @@ type Config struct {
 
 	// Store is what the store is made from.
 	Store StoreSettings
-
-	// Tracing is what an exporter of spans is made from, nil for none.
-	Tracing *otlp.Config
 
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem

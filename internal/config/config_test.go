@@ -55,7 +55,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "bom"} {
+	for _, name := range []string{"full", "empty", "bom", "sockets"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder
@@ -124,6 +124,13 @@ func TestRedisDefaults(t *testing.T) {
 	}
 }
 
+func TestSockets(t *testing.T) {
+	s := parseGood(t, "sockets.yaml").Server()
+	if s.GRPC.Mode != 0o666 || s.GRPC.Group != "www-data" || s.RESP.Mode != 0o600 || s.RESP.Group != "" || s.HTTP.Mode != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 func TestServer(t *testing.T) {
 	c := parseGood(t, "full.yaml")
 	s := c.Server()
@@ -163,8 +170,8 @@ func TestServer(t *testing.T) {
 	if len(live.Effective) != len(c.Settings()) || len(live.Effective) == 0 {
 		t.Error("the settings are not shown")
 	}
-	if c.Tracing.Endpoint != "https://user:CANARY@collector.example:4318/v1" || c.Tracing.Ratio != 0.005 || len(c.Tracing.Headers) != 1 {
-		t.Errorf("%+v", c.Tracing)
+	if x := c.Server().Tracing; x.Endpoint.Reveal() != "https://user:CANARY@collector.example:4318/v1" || x.Sample != 0.005 || len(x.Headers) != 1 {
+		t.Errorf("%+v", x)
 	}
 }
 

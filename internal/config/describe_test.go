@@ -122,6 +122,8 @@ func typeName(t reflect.Type) string {
 		return "percentage"
 	case *Initial:
 		return "full \\| empty \\| percentage"
+	case *SocketMode:
+		return "permissions"
 	case *Nodes:
 		return "auto \\| number"
 	case *Secret:

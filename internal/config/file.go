@@ -37,8 +37,9 @@ type File struct {
 	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 
-	// Hosts are names by which browsers may call the daemon, besides localhost and IP
-	// addresses, for example weir.example.com.
+	// Hosts are names by which browsers may call the daemon without a token, besides
+	// localhost and IP addresses: weir.example.com, or *.example.com for all names below.
+	// This protects against DNS rebinding. Other callers may use any name.
 	Hosts Hosts `yaml:"hosts" example:"[weir.example.com]"`
 
 	// Log is what is logged, and how.
@@ -78,11 +79,12 @@ type Hosts []string
 func (h *Hosts) check(c *checker, at path) {
 	for i, name := range *h {
 		host, _, err := net.SplitHostPort(name)
+		rest := strings.TrimPrefix(name, "*.")
 		switch {
 		case err == nil && host != "" && !strings.ContainsAny(name, "/@"):
 			c.wrong(at.item(i), "%q has a port: write %s", name, host)
-		case name == "" || len(name) > 253 || strings.ContainsAny(name, "/:*@ \t\n") || strings.ContainsRune(name, 0):
-			c.wrong(at.item(i), "%q must be the name of a host, such as weir.example.com", shorten(name))
+		case rest == "" || len(name) > 253 || strings.ContainsAny(rest, "/:*@ \t\n") || strings.ContainsRune(name, 0):
+			c.wrong(at.item(i), "%q must be the name of a host, such as weir.example.com, or *. and the end of one", shorten(name))
 		}
 	}
 	c.out.server.Live.Hosts = *h

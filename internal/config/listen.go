@@ -3,11 +3,12 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"net"
-	"net/netip"
-	"path/filepath"
+	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir/server"
 )
 
 // Listen is where the daemon listens.
@@ -32,9 +33,11 @@ type Listen struct {
 	// that of http if that is loopback; otherwise there is none.
 	Admin *Listener `yaml:"admin"`
 
-	// MaxConnections is how many connections may be open at once on each address.
-	// Beyond that, a connection that has sent no complete request within a second is
-	// closed for a new one; if there is none, new connections wait.
+	// MaxConnections is how many connections may be open at once on each address. At most
+	// half of them, and a quarter from one IP address, may be unproven: without an
+	// authenticated request or, where no token is needed, without any complete one. An
+	// unproven connection is closed when it is silent for 10 seconds, and the oldest one makes
+	// way for a new connection; if there is none, new connections wait.
 	MaxConnections int `yaml:"max_connections" default:"4096" example:"4096" jsonschema:"minimum=1"`
 }
 
@@ -43,9 +46,31 @@ type Listener struct {
 	// Address is host:port or unix:/path. Port 0 takes a free one.
 	Address string `yaml:"address" example:"127.0.0.1:8080"`
 
+	// Mode is who may connect to a Unix socket, by the permission to write: "0660" (the
+	// default) means the owner and the group.
+	Mode *SocketMode `yaml:"mode" example:"\"0666\""`
+
+	// Group is the group of a Unix socket, for example of a proxy. The user that runs the
+	// daemon must belong to it. The default is that user's.
+	Group string `yaml:"group" example:"www-data"`
+
 	// TLS is the certificate and key. If it is left out, callers connect without TLS.
 	TLS *ListenerTLS `yaml:"tls"`
 }
+
+// SocketMode are the permissions of a Unix socket.
+type SocketMode struct{ fs.FileMode }
+
+func (m *SocketMode) set(text string) error {
+	n, err := strconv.ParseUint(text, 8, 32)
+	m.FileMode = fs.FileMode(n)
+	if err != nil || m.FileMode == 0 || m.FileMode != m.Perm() {
+		return errors.New(`must be permissions in octal digits, such as "0660"`)
+	}
+	return nil
+}
+
+func (*SocketMode) pattern() (string, string) { return `^0?[0-7]{3}$`, "0660" }
 
 func (*Listener) shorthand() string { return "address" }
 
@@ -110,7 +135,7 @@ func (c *checker) listeners() {
 		return
 	}
 	c.listener(l.Admin, at.key("admin"))
-	if l.Admin.isValid() && !l.Admin.isLocal() && len(c.file.Admin.Tokens) == 0 {
+	if l.Admin.isRemote() && len(c.file.Admin.Tokens) == 0 {
 		c.wrong(at.key("admin").key("address"), "is not loopback, so any host that reaches it could use it: add admin.tokens")
 	}
 }
@@ -118,7 +143,7 @@ func (c *checker) listeners() {
 // callers checks a listener of the decision APIs.
 func (c *checker) callers(l *Listener, at path) {
 	c.listener(l, at)
-	if l.isValid() && !l.isLocal() && len(c.file.Clients) == 0 && c.file.Auth == "" {
+	if l.isRemote() && len(c.file.Clients) == 0 && c.file.Auth == "" {
 		c.wrong(at.key("address"), "is not loopback, so any host that reaches it could use it: add clients, or set auth: none")
 	}
 }
@@ -127,45 +152,25 @@ func (c *checker) listener(l *Listener, at path) {
 	if c.failed(at) {
 		return
 	}
-	if problem := l.problem(); problem != "" {
-		c.wrong(at.key("address"), "%s", problem)
+	isSocket := strings.HasPrefix(l.Address, "unix:")
+	if err := (server.Listener{Address: l.Address}).Validate(); err != nil {
+		c.wrong(at.key("address"), "%v", err)
 	}
-	if l.TLS != nil {
+	if !isSocket && (l.Mode != nil || l.Group != "") {
+		c.wrong(at, "mode and group are those of a Unix socket: leave them out, or set address: unix:/path")
+	}
+	switch {
+	case l.TLS != nil && isSocket:
+		c.wrong(at.key("tls"), "a socket needs no TLS: leave it out")
+	case l.TLS != nil:
 		c.listenerTLS(l.TLS, at.key("tls"))
 	}
 }
 
-// problem returns what is wrong with an address.
-func (l *Listener) problem() string {
-	if path, ok := strings.CutPrefix(l.Address, "unix:"); ok {
-		switch {
-		case !filepath.IsAbs(path):
-			return "the path of a socket must begin with /: unix:/run/weir/http.sock"
-		case l.TLS != nil:
-			return "a socket needs no TLS: leave it out"
-		}
-		return ""
-	}
-	_, port, err := net.SplitHostPort(l.Address)
-	if err != nil {
-		return "must be host:port, such as " + defaultHTTP + ", or unix:/path"
-	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "the port must be a number from 0 to 65535"
-	}
-	return ""
-}
-
-func (l *Listener) isValid() bool { return l.problem() == "" }
-
-// isLocal says whether only this machine reaches the address.
-func (l *Listener) isLocal() bool {
-	if strings.HasPrefix(l.Address, "unix:") {
-		return true
-	}
-	host, _, _ := net.SplitHostPort(l.Address)
-	addr, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && addr.IsLoopback()
+// isRemote reports whether the address is valid and other machines can reach it.
+func (l *Listener) isRemote() bool {
+	at := server.Listener{Address: l.Address}
+	return at.Validate() == nil && !at.IsLocal()
 }
 
 // listenerTLS reads the files, so that a mismatch is reported at the start.

@@ -33,7 +33,10 @@ func (l *Listen) check(c *checker, _ path) {
 }
 
 func (l *Listener) server() server.Listener {
-	out := server.Listener{Address: l.Address}
+	out := server.Listener{Address: l.Address, Group: l.Group}
+	if l.Mode != nil {
+		out.Mode = l.Mode.FileMode
+	}
 	if l.TLS == nil || l.TLS.CertFile == nil || l.TLS.KeyFile == nil {
 		return out
 	}

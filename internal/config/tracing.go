@@ -3,7 +3,8 @@ package config
 import (
 	"reflect"
 
-	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // Tracing is where spans of HTTP and gRPC requests are sent.
@@ -21,10 +22,10 @@ type Tracing struct {
 }
 
 func (t *Tracing) check(c *checker, at path) {
-	out := &otlp.Config{Endpoint: t.Endpoint.Reveal(), Ratio: float64(t.Sample.Share) / 10_000, Headers: map[string]string{}}
+	out := &server.Tracing{Endpoint: t.Endpoint.Secret, Sample: float64(t.Sample.Share) / 10_000, Headers: map[string]secret.Secret{}}
 	for name, value := range t.Headers {
-		out.Headers[name] = value.Reveal()
+		out.Headers[name] = value.Secret
 	}
 	c.invalid(out.Validate(), reflect.TypeFor[Tracing](), at)
-	c.out.Tracing = out
+	c.out.server.Tracing = out
 }

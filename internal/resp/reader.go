@@ -67,6 +67,9 @@ func NewReader(src io.Reader, limits Limits) *Reader {
 	return &Reader{src: src, limits: limits.normal(), size: -1}
 }
 
+// SetLimits changes the limits, also for the rest of the command that is being received.
+func (r *Reader) SetLimits(limits Limits) { r.limits = limits.normal() }
+
 // Read returns the next command, at least one argument. They are valid until the next
 // Read. The error is a *ProtocolError or what the source returned; io.ErrUnexpectedEOF
 // if the stream ended inside a command.

@@ -52,9 +52,9 @@ go test -C faults .                                  # the short form, as in mak
   follow, so that usage is kept. A batch may run in between, and a single answer may have the new
   limit in its body and the old one in its headers. The test does not truncate files before it
   writes them.
-- **Slow clients** (F16): when all of its connections are taken, the daemon closes those
-  that were opened at least a second ago and have not sent one complete request, the oldest
-  first, for others. The rest has 5 s for its head and 8 s for its body.
+- **Slow clients** (F16): at most half of a daemon's connections may be unproven: without an
+  authenticated request or, where no token is needed, without a complete one. The oldest of
+  these make way for others. The rest has 5 s for its head and 8 s for its body.
 
 ## How it is done
 
@@ -80,7 +80,7 @@ F23 uses one key only, 300 times a second, so that all units whose outcome is un
 are that key's. F24 and F27 have two daemons, a configuration file, and 1 s for an answer of
 Redis, so that a busy machine does not look like an outage.
 
-F13, F15, F16, F20 and F28 have one daemon, which counts in memory and has a configuration
+F13, F15, F16, F16b, F20, F26 and F28 have one daemon, which counts in memory and has a configuration
 file with the same policy and, where the row needs them, others.
 
 Clocks (F14) are tested on nodes in one process, each made of the parts of a daemon,

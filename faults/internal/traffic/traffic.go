@@ -81,6 +81,24 @@ func (o *once) call(n *Tally) {
 
 func (o *once) close() {}
 
+// Late is callers that make each call on a new connection, and only a pause after they have
+// connected. It is for kinds that are spoken by hand.
+func Late(pause Pause, kind Kind) Kind {
+	return Once(func(f *Traffic) caller { return &late{kind(f), pause} })
+}
+
+type late struct {
+	caller
+	pause Pause
+}
+
+func (l *late) call(n *Tally) {
+	if l.caller.(interface{ ready(*Tally) bool }).ready(n) {
+		time.Sleep(l.pause())
+		l.caller.call(n)
+	}
+}
+
 // Add starts callers. The tally of all of them has the name.
 func (f *Traffic) Add(name string, callers int, pause Pause, kind Kind) {
 	n := &Tally{Name: name}

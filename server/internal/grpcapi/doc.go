@@ -26,6 +26,6 @@
 // # Limits
 //
 // A message has at most 64 KiB, header lists 16 KiB, and a connection 256 calls at a time
-// and windows of 1 MiB together. Connections must be ready within 10 s, are closed after
+// and windows of 1 MiB together; 4 calls before the first authenticated one. Connections must be ready within 10 s, are closed after
 // five minutes without a call, and replaced after half an hour. Nothing is compressed.
 package grpcapi

@@ -8,10 +8,26 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/otlp"
 )
+
+// tap is called when the head of a call has arrived, before its message is received, for one call of
+// a connection at a time.
+func (s *Server) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	c := callerOf(ctx)
+	if c.proven.Load() || s.known(credentialsOf(ctx, c)) {
+		return ctx, nil
+	}
+	if c.calls.Load() >= maxUnproven {
+		return nil, status.Errorf(codes.ResourceExhausted, "at most %d calls at once are served on a connection without an authenticated call", maxUnproven)
+	}
+	c.calls.Add(1)
+	context.AfterFunc(ctx, func() { c.calls.Add(-1) }) // the context ends with the call
+	return ctx, nil
+}
 
 // unary is the interceptor of each unary call.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
@@ -31,8 +47,8 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		if ctx, err = s.enter(ctx, c, service); err != nil {
 			return nil, err
 		}
+		s.markProven(c)
 	}
-	s.markProven(c)
 	if reply, err = next(ctx, req); err != nil {
 		return nil, s.failed(info.FullMethod, err)
 	}
@@ -41,11 +57,15 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // enter authenticates a caller.
 func (s *Server) enter(ctx context.Context, c *caller, service *Service) (context.Context, error) {
-	inside, err := service.Enter(ctx, identity.Credentials{Token: token(ctx), Names: c.names, Address: c.address})
+	inside, err := service.Enter(ctx, credentialsOf(ctx, c))
 	if err != nil {
 		return nil, refused(ctx, err)
 	}
 	return inside, nil
+}
+
+func credentialsOf(ctx context.Context, c *caller) identity.Credentials {
+	return identity.Credentials{Token: token(ctx), Names: c.names, Address: c.address}
 }
 
 // token returns the bearer token of a call. A call with two authorization values has none: one

@@ -21,10 +21,11 @@ var _ credentials.TransportCredentials = handshake{}
 
 // caller describes a connection. It is the AuthInfo of peer.Peer.
 type caller struct {
-	conn    net.Conn    // without TLS; set once, like the next two
-	names   []string    // in its certificate
-	address string      // of the other end
-	proven  atomic.Bool // a call was authenticated
+	conn    net.Conn     // without TLS; set once, like the next two
+	names   []string     // in its certificate
+	address string       // of the other end
+	proven  atomic.Bool  // a call was authenticated
+	calls   atomic.Int32 // at once, of callers that are not known
 }
 
 // AuthType implements credentials.AuthInfo.

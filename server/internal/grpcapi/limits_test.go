@@ -12,10 +12,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
+	"google.golang.org/grpc/status"
 
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/internal/identity"
 )
 
 func TestSizes(t *testing.T) {
@@ -125,6 +128,31 @@ func TestStreamsAreFew(t *testing.T) {
 		must(t, watch(conns[i%2]))
 	}
 	wantCode(t, watch(conns[0]), codes.ResourceExhausted, "256 streams are open")
+}
+
+// A connection without an authenticated call has few calls at once, unless their callers are known.
+func TestUnprovenCallsAreFew(t *testing.T) {
+	w := newWorld(t, nil)
+	w.cfg.Known = func(c identity.Credentials) bool { return c.Token == "known" }
+	health := grpc_health_v1.NewHealthClient(dial(t, w.start(t)))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	watch := func(ctx context.Context) error {
+		stream, err := health.Watch(ctx, &grpc_health_v1.HealthCheckRequest{})
+		must(t, err)
+		_, err = stream.Recv()
+		return err
+	}
+	for range maxUnproven {
+		must(t, watch(ctx))
+	}
+	if err := watch(ctx); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("one more: %v", err)
+	}
+	must(t, watch(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer known")))
+	cancel()
+	for watch(t.Context()) != nil { // the server hears of the canceled ones in a moment
+	}
 }
 
 func TestReflection(t *testing.T) {

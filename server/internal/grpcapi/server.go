@@ -27,6 +27,10 @@ type Config struct {
 	// called twice for a connection.
 	Proven func(net.Conn)
 
+	// Known, if set, reports whether a caller would be authenticated. Other callers may make
+	// only a few calls at once on a connection without an authenticated call.
+	Known func(credentials identity.Credentials) bool
+
 	// Reflection enables server reflection. The default is off.
 	Reflection bool
 
@@ -50,6 +54,7 @@ const (
 	maxReply      = 1 << 20 // a batch of 1000 decisions has less than 100 KiB
 	maxHeaderList = 16 << 10
 	maxCalls      = 256
+	maxUnproven   = 4 // calls at once on a connection without an authenticated one; each may hold a message
 	streamWindow  = 64 << 10
 	connWindow    = 1 << 20
 
@@ -74,6 +79,7 @@ type Server struct {
 	log      *slog.Logger
 	tracer   *otlp.Exporter
 	proven   func(net.Conn)
+	known    func(identity.Credentials) bool
 	health   *health.Server
 
 	// stopping is canceled when the server begins to stop. It ends streams.
@@ -85,10 +91,13 @@ type Server struct {
 // New returns a server that is not ready.
 func New(cfg Config) *Server {
 	s := &Server{
-		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, proven: cfg.Proven, health: health.NewServer(),
+		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, proven: cfg.Proven, known: cfg.Known, health: health.NewServer(),
 	}
 	if s.proven == nil {
 		s.proven = func(net.Conn) {}
+	}
+	if s.known == nil {
+		s.known = func(identity.Credentials) bool { return true }
 	}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(s.options()...)
@@ -109,6 +118,7 @@ func New(cfg Config) *Server {
 func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(handshake{}),
+		grpc.InTapHandle(s.tap),
 		grpc.UnaryInterceptor(s.unary),
 		grpc.StreamInterceptor(s.stream),
 		grpc.MaxRecvMsgSize(maxMessage),

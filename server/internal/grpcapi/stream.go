@@ -30,8 +30,8 @@ func (s *Server) stream(server any, ss grpc.ServerStream, info *grpc.StreamServe
 		if _, err := s.enter(ss.Context(), c, s.first); err != nil {
 			return err
 		}
+		s.markProven(c)
 	}
-	s.markProven(c)
 	ctx, cancel := context.WithCancel(ss.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()

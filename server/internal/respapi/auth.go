@@ -116,6 +116,7 @@ func (c *conn) login(user, token string) string {
 	}
 	c.session.user, c.session.token = user, token
 	c.session.auth, c.session.client, c.session.known = d, client, true
+	c.in.SetLimits(resp.Limits{})
 	return ""
 }
 

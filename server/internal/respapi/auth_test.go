@@ -58,6 +58,17 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
+// A connection has little memory until it is authenticated.
+func TestNoAuthIsShort(t *testing.T) {
+	f := newFixture(t, "alice")
+	long := strings.Repeat("x", 5<<10)
+	tooLong := "-ERR Protocol error: too big inline request"
+	f.want(t, "PING "+long, tooLong)
+	f.want(t, "AUTH alice "+tokenOf("alice"), "+OK", "ECHO "+long, fmt.Sprintf("$%d\r\n%s", len(long), long))
+	f.setClients(t, true, "alice")
+	f.want(t, "ECHO "+long, fmt.Sprintf("$%d\r\n%s", len(long), long))
+}
+
 // Open accepts connections without a token, but no wrong token.
 func TestOpenDoor(t *testing.T) {
 	f := newFixture(t, "alice")

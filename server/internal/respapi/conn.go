@@ -30,6 +30,10 @@ const (
 	maxOut           = 1 << 20                // bytes of replies; beyond, the connection is closed
 )
 
+// unauthenticated are the limits of a connection until it is authenticated: enough for AUTH and
+// HELLO, so that connections of strangers need little memory.
+var unauthenticated = resp.Limits{Args: 10, Bulk: 4 << 10, Inline: 4 << 10, Command: 8 << 10}
+
 // conn is one connection. Only its goroutine uses it, but for net.
 type conn struct {
 	srv *Server // set by newConn, like the next three
@@ -41,6 +45,7 @@ type conn struct {
 	version resp.Version
 	name    string // as CLIENT SETNAME says
 	session session
+	proven  bool // Config.Proven was called
 	closing bool // after the replies
 	linger  bool // for the peer to read them
 
@@ -78,6 +83,9 @@ func (c *conn) serve() {
 	}()
 	if !c.handshake() {
 		return
+	}
+	if !c.session.authenticated(c.state.Authenticator) {
+		c.in.SetLimits(unauthenticated)
 	}
 	defer c.addCommands()
 	for c.answer() && c.receive() {
@@ -200,6 +208,10 @@ func (c *conn) flush() bool {
 	c.clock = weir.Now()
 	if len(c.out) == 0 {
 		return true
+	}
+	if !c.proven && c.session.authenticated(c.state.Authenticator) {
+		c.proven = true
+		c.srv.cfg.Proven(c.net)
 	}
 	if c.writeBy.Sub(c.clock) < writeTimeout*2/3 { // to set it for each write would be expensive
 		c.writeBy = c.clock.Add(writeTimeout)

@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
-// Config is what New needs. All fields but Version and Idle are required.
+// Config is what New needs. All fields but Version, Proven and Idle are required.
 type Config struct {
 	Core    *call.Core
 	State   func() *call.State // the current state; called once per round of commands
@@ -21,6 +21,10 @@ type Config struct {
 	// ObserveAdmitted is Core.Observe for n admitted decisions that were not timed. If each of them
 	// must be observed by itself, it does nothing and returns false.
 	ObserveAdmitted func(v *ruleset.Variant, n int) bool
+
+	// Proven, if set, is called once for each connection, with the first reply after it was
+	// authenticated, or with the first reply at all where no authentication is needed.
+	Proven func(net.Conn)
 
 	// Idle is how long a connection may be idle. 0 means no limit; DefaultIdle is a good
 	// choice.
@@ -60,6 +64,9 @@ type Server struct {
 
 // New returns a server that answers once Serve is called.
 func New(cfg Config) *Server {
+	if cfg.Proven == nil {
+		cfg.Proven = func(net.Conn) {}
+	}
 	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
