@@ -151,6 +151,9 @@ type Client = identity.Client
 // default is everything.
 type Grants = identity.Grants
 
+// Patterns are names; a * at the end stands for the rest of a name.
+type Patterns = identity.Patterns
+
 // Operator is somebody who administers the server.
 type Operator = identity.Operator
 

@@ -113,7 +113,8 @@ func TestGRPCReach(t *testing.T) {
 // names for them.
 func TestConfigHasNoInternalTypes(t *testing.T) {
 	named := []reflect.Type{
-		reflect.TypeFor[Client](), reflect.TypeFor[Operator](), reflect.TypeOf(ScopeRead), reflect.TypeFor[Override](), reflect.TypeFor[Setting](),
+		reflect.TypeFor[Client](), reflect.TypeFor[Operator](), reflect.TypeOf(ScopeRead), reflect.TypeFor[Override](), reflect.TypeFor[Setting](), reflect.TypeFor[PendingSetting](),
+		reflect.TypeFor[Grants](), reflect.TypeFor[Patterns](),
 		reflect.TypeFor[EnvoyDomain](), reflect.TypeFor[EnvoyDescriptor](), reflect.TypeFor[EnvoyLimit](),
 		reflect.TypeOf(ParseEnvoyUnit).Out(0),
 	}

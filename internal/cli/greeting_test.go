@@ -61,7 +61,7 @@ func TestGreetingCommandsWork(t *testing.T) {
 		look, resp   bool
 		has          string // the command for curl has
 	}{
-		{"default", "", "", true, true, `-d '{"policy":"default","key":"alice"}'`},
+		{"default", "{}", "", true, true, `-d '{"policy":"default","key":"alice"}'`},
 		{"policy", plain, "", true, true, `"policy":"api"`},
 		{"by", "policies:\n  api:\n    limits: [{rate: 100, per: 1h, by: ip}, {name: team, rate: 100, per: 1h, by: team}]\n", "", true, true, `"keys":{"ip":"192.0.2.1","team":"example"}`},
 		{"tokens", "policies:\n  api:\n    limits: [{rate: 100, per: 1h, unit: tokens}]\n", "", true, true, `"cost":{"tokens":1}`},
