@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -172,7 +171,7 @@ func compare(first, second []server.Setting) (list []change) {
 func withPending(start, next []server.Setting) (list []server.Setting) {
 	for _, c := range compare(start, next) {
 		switch {
-		case needsRestart(c.path) && !c.same():
+		case config.NeedsRestart(c.path) && !c.same():
 			list = append(list, server.Setting{Path: c.path, Value: c.old.Value, Source: c.old.Source,
 				Pending: &server.PendingSetting{Value: c.new.Value, Source: c.new.Source}})
 		case c.new.Path != "":
@@ -180,10 +179,4 @@ func withPending(start, next []server.Setting) (list []server.Setting) {
 		}
 	}
 	return list
-}
-
-// needsRestart says whether a field is not part of server.Live.
-func needsRestart(path string) bool {
-	section, _, _ := strings.Cut(path, ".")
-	return slices.Contains([]string{"listen", "store", "log", "tracing"}, section)
 }

@@ -512,3 +512,14 @@ func TestSections(t *testing.T) {
 		}
 	}
 }
+
+func TestNeedsRestart(t *testing.T) {
+	for path, want := range map[string]bool{
+		"listen.http.address": true, "store.kind": true, "log.level": true, "tracing.endpoint": true, "tracing": true,
+		"policies.api.limits[0].rate": false, "clients.shop.token": false, "hosts": false, "envoy": false, "nothing": false,
+	} {
+		if got := NeedsRestart(path); got != want {
+			t.Errorf("%s: %v, want %v", path, got, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package config
 import (
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 
 	"github.com/weirlimit/weir/weirhttp"
@@ -51,6 +52,32 @@ type File struct {
 	// Envoy are the domains of the Envoy rate limit service, in the form that
 	// envoyproxy/ratelimit has. The service is on listen.grpc.
 	Envoy Domains `yaml:"envoy"`
+}
+
+// atStart marks a section that only a start reads: a change of it needs a restart. The others are
+// part of server.Live.
+type atStart interface{ atStart() }
+
+func (*Listen) atStart()  {}
+func (*Store) atStart()   {}
+func (*Log) atStart()     {}
+func (*Tracing) atStart() {}
+
+// NeedsRestart reports whether a change of the field at a path, such as "listen.http.address", takes
+// effect only after a restart.
+func NeedsRestart(path string) bool {
+	section, _, _ := strings.Cut(path, ".")
+	for f := range reflect.TypeFor[File]().Fields() {
+		if f.Tag.Get("yaml") != section {
+			continue
+		}
+		t := f.Type
+		if t.Kind() != reflect.Pointer {
+			t = reflect.PointerTo(t)
+		}
+		return t.Implements(reflect.TypeFor[atStart]())
+	}
+	return false
 }
 
 // Auth is who may call if no clients are known.
