@@ -31,40 +31,22 @@ func compileSeen() *ruleset.Variant {
 
 // throttle answers CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {
-	if len(args) != 5 && len(args) != 6 {
-		c.fail("ERR Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]")
-		return
-	}
-	numbers := [4]int64{3: 1}
-	for i, arg := range args[2:] {
-		n, ok := parseInt(arg)
-		if !ok {
-			c.fail("ERR Couldn't parse as integer: " + clip(arg))
-			return
+	n, quantity, problem := throttleArgs(args)
+	var policy *weir.Policy
+	if problem == "" {
+		var err error
+		if policy, err = c.srv.throttler.policy(c.clientName(), n); err == nil {
+			err = storeapi.CheckKey(textOf(args[1]))
 		}
-		numbers[i] = n
+		if err != nil {
+			problem = strings.TrimPrefix(err.Error(), "weir: ")
+		}
 	}
-	n, quantity := params{numbers[0] + 1, numbers[1], numbers[2]}, numbers[3]
-	switch {
-	case numbers[0] < 0 || quantity < 0:
-		c.fail("ERR max_burst and quantity must not be negative")
-		return
-	case n.burst < 0: // it overflowed
-		c.fail("ERR max_burst is too great")
-		return
-	case quantity > weir.MaxCost && quantity <= n.burst:
-		c.fail("ERR quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10))
+	if problem != "" {
+		c.fail("ERR " + problem)
 		return
 	}
-	policy, err := c.srv.throttler.policy(c.clientName(), n)
-	if err == nil {
-		err = storeapi.CheckKey(unsafe.String(unsafe.SliceData(args[1]), len(args[1])))
-	}
-	if err != nil {
-		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
-		return
-	}
-	charge := weir.Charge{Policy: policy, Key: unsafe.String(unsafe.SliceData(args[1]), len(args[1])), Cost: quantity} // limiters do not retain keys
+	charge := weir.Charge{Policy: policy, Key: textOf(args[1]), Cost: quantity}
 	if quantity == 0 || quantity > n.burst {
 		c.look(charge, n.burst)
 		return
@@ -74,6 +56,33 @@ func (c *conn) throttle(args [][]byte) {
 		c.decideBatch()
 	}
 }
+
+// throttleArgs parses the arguments. It returns what is wrong with them, "" if nothing is.
+func throttleArgs(args [][]byte) (n params, quantity int64, problem string) {
+	if len(args) != 5 && len(args) != 6 {
+		return n, 0, "Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]"
+	}
+	numbers := [4]int64{3: 1}
+	for i, arg := range args[2:] {
+		var ok bool
+		if numbers[i], ok = parseInt(arg); !ok {
+			return n, 0, "Couldn't parse as integer: " + clip(arg)
+		}
+	}
+	n, quantity = params{numbers[0] + 1, numbers[1], numbers[2]}, numbers[3]
+	switch {
+	case numbers[0] < 0 || quantity < 0:
+		return n, 0, "max_burst and quantity must not be negative"
+	case n.burst < 0: // it overflowed
+		return n, 0, "max_burst is too great"
+	case quantity > weir.MaxCost && quantity <= n.burst:
+		return n, 0, "quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10)
+	}
+	return n, quantity, ""
+}
+
+// textOf returns an argument as a string in the memory of the command, for those who do not retain it.
+func textOf(arg []byte) string { return unsafe.String(unsafe.SliceData(arg), len(arg)) }
 
 // look answers a CL.THROTTLE that charges nothing.
 func (c *conn) look(charge weir.Charge, limit int64) {

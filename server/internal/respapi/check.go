@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
@@ -75,7 +74,7 @@ func (c *conn) rule(name []byte) *ruleset.Rule {
 // replies with an error and returns false if they are invalid.
 func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	q := &c.query
-	q.Key = unsafe.String(unsafe.SliceData(args[2]), len(args[2])) // it is not retained: see check and enqueue
+	q.Key = textOf(args[2]) // it is not retained: see check and enqueue
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
