@@ -25,7 +25,8 @@ func pagePolicies() []ruleset.Policy {
 		}},
 		{Name: "tokens", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1000, Per: second}, Unit: "tokens"}}},
 		{Name: "units", Limits: []ruleset.Limit{
-			{Limit: weir.Limit{Rate: 10, Per: second}}, {Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: second}, Unit: "tokens"},
+			{Limit: weir.Limit{Rate: 10, Per: second}},
+			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: second}, Unit: "tokens"},
 			{Limit: weir.Limit{Name: "bytes", Rate: 1, Per: second}, Unit: "bytes", By: "user"},
 		}},
 		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},

@@ -172,8 +172,10 @@ func withPending(start, next []server.Setting) (list []server.Setting) {
 	for _, c := range compare(start, next) {
 		switch {
 		case config.NeedsRestart(c.path) && !c.same():
-			list = append(list, server.Setting{Path: c.path, Value: c.old.Value, Source: c.old.Source,
-				Pending: &server.PendingSetting{Value: c.new.Value, Source: c.new.Source}})
+			list = append(list, server.Setting{
+				Path: c.path, Value: c.old.Value, Source: c.old.Source,
+				Pending: &server.PendingSetting{Value: c.new.Value, Source: c.new.Source},
+			})
 		case c.new.Path != "":
 			list = append(list, c.new)
 		}

@@ -1,9 +1,10 @@
 package adminapi
 
 import (
-	"github.com/weirlimit/weir/server/internal/strictjson"
 	"log/slog"
 	"net/http"
+
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // audit notes a change, or that one was tried. The values are quoted by slog.

@@ -64,11 +64,19 @@ func TestShareThreshold(t *testing.T) {
 			entries   string
 			remaining uint32
 		}{
-			{"file=files/a", 2}, {"file=files/b", 1}, {"file=files/", 0},
-			{"file=docs/a/x", 2}, {"file=docs/b/x", 1},
-			{"file=own/a", 2}, {"file=own/b", 2},
-			{"file=files/a user=1", 1}, {"file=files/b user=1", 0}, {"file=files/b user=2", 1},
-			{"top=1 file=a", 4}, {"top=1 file=b", 3}, {"top=2 file=a", 4},
+			{"file=files/a", 2},
+			{"file=files/b", 1},
+			{"file=files/", 0},
+			{"file=docs/a/x", 2},
+			{"file=docs/b/x", 1},
+			{"file=own/a", 2},
+			{"file=own/b", 2},
+			{"file=files/a user=1", 1},
+			{"file=files/b user=1", 0},
+			{"file=files/b user=2", 1},
+			{"top=1 file=a", 4},
+			{"top=1 file=b", 3},
+			{"top=2 file=a", 4},
 		} {
 			w.want(t, request(newDescriptor(strings.Fields(step.entries)...)), "OK: OK", step.remaining)
 		}
