@@ -93,7 +93,7 @@ func (d Decision) Err() error {
 	return &DeniedError{d}
 }
 
-// String tells the decision in a few words.
+// String returns the decision in a few words.
 func (d Decision) String() string {
 	switch {
 	case d.Allowed && d.ResetAfter == Never:

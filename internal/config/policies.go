@@ -71,7 +71,7 @@ func (Mode) choices() []string { return []string{"enforce", "shadow", "off"} }
 
 // Limit is so many units per period.
 type Limit struct {
-	// Name tells the limits of a policy apart. At most one may go without: it is called
+	// Name identifies the limit within its policy. At most one may have no name: it is called
 	// main.
 	Name string `yaml:"name" example:"daily"`
 

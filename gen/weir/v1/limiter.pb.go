@@ -43,20 +43,22 @@ type CheckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of a policy, for example "default". Required.
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Who pays, for example "alice", in at most 256 bytes of UTF-8; hash what is
-	// longer. It may be left out only if all limits of the policy go by keys. An
-	// empty one counts as left out, here and in batches and reservations.
+	// The rate-limit key, for example "alice", in at most 256 bytes of UTF-8; hash
+	// longer ones. It may be left out only if all limits of the policy are by
+	// attributes. An empty key counts as left out, here and in batches and
+	// reservations.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// How many requests this counts as, for example 5: from 0 to 2147483647. Absent
-	// means 1; 0 is admitted and takes nothing.
+	// The cost as a plain number, for example 5: from 0 to 2147483647. Its unit is
+	// requests if the policy counts requests, else the only unit that the policy
+	// counts. Absent means 1; 0 is admitted and takes nothing.
 	Cost *int64 `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`
 	// Whether to look only and take nothing.
 	Peek bool `protobuf:"varint,4,opt,name=peek,proto3" json:"peek,omitempty"`
 	// The attributes that limits may go by instead of key, for example {"ip":
 	// "192.0.2.1", "user": "alice"}.
 	Keys map[string]string `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The cost in other units than requests, for example {"tokens": 800}. What JSON
-	// writes as "cost": {"requests": 2, "tokens": 800} is cost = 2 and this.
+	// The cost in units by their names, for example {"tokens": 800}. What JSON writes
+	// as "cost": {"requests": 2, "tokens": 800} is cost = 2 and this.
 	Costs map[string]int64 `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// How long the call may wait in the daemon for its turn, for example 250; at most
 	// 10000. The default, 0, is not at all.
@@ -303,15 +305,16 @@ type CheckBatchRequest struct {
 	// The names of the policies that are used, each once, for example "api" and
 	// "login". Not a column: policy_index says which check is under which.
 	Policy []string `protobuf:"bytes,1,rep,name=policy,proto3" json:"policy,omitempty"`
-	// A column: who pays, as in CheckRequest, for example "alice".
+	// A column: the rate-limit key, as in CheckRequest, for example "alice".
 	Key []string `protobuf:"bytes,2,rep,name=key,proto3" json:"key,omitempty"`
-	// A column: the cost in requests, for example 5. The default is 1.
+	// A column: the cost as a plain number, as in CheckRequest, for example 5. The
+	// default is 1.
 	Cost []int64 `protobuf:"varint,3,rep,packed,name=cost,proto3" json:"cost,omitempty"`
 	// A column: whether to look only. The default is to take.
 	Peek []bool `protobuf:"varint,4,rep,packed,name=peek,proto3" json:"peek,omitempty"`
 	// The attributes that limits may go by, a column for each attribute.
 	Keys []*KeyColumn `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
-	// The cost in other units than requests, a column for each unit.
+	// The cost in units by their names, a column for each unit.
 	Costs []*CostColumn `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty"`
 	// A column of zeros, or none: the checks of a batch are answered together, so
 	// none of them waits. It is here to be refused.
@@ -683,7 +686,7 @@ type ReserveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of a policy, for example "llm". Required.
 	Policy string `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
-	// Who pays, for example "alice".
+	// The rate-limit key, for example "alice".
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	// How many requests, or slots, to hold, for example 1. Absent means 1.
 	Cost *int64 `protobuf:"varint,3,opt,name=cost,proto3,oneof" json:"cost,omitempty"`

@@ -60,7 +60,7 @@ type LimiterServiceClient interface {
 	// them until they are settled or expire. It is also how a slot of a concurrency
 	// limit is held.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
-	// Commit ends a reservation and tells what was really used. Called again, it
+	// Commit ends a reservation and says what was really used. Called again, it
 	// changes nothing and repeats its answer.
 	Commit(ctx context.Context, in *CommitRequest, opts ...grpc.CallOption) (*CommitResponse, error)
 	// Cancel ends a reservation of which nothing was used. After Commit it changes
@@ -154,7 +154,7 @@ type LimiterServiceServer interface {
 	// them until they are settled or expire. It is also how a slot of a concurrency
 	// limit is held.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
-	// Commit ends a reservation and tells what was really used. Called again, it
+	// Commit ends a reservation and says what was really used. Called again, it
 	// changes nothing and repeats its answer.
 	Commit(context.Context, *CommitRequest) (*CommitResponse, error)
 	// Cancel ends a reservation of which nothing was used. After Commit it changes

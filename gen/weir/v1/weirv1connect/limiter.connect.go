@@ -77,7 +77,7 @@ type LimiterServiceClient interface {
 	// them until they are settled or expire. It is also how a slot of a concurrency
 	// limit is held.
 	Reserve(context.Context, *v1.ReserveRequest) (*v1.ReserveResponse, error)
-	// Commit ends a reservation and tells what was really used. Called again, it
+	// Commit ends a reservation and says what was really used. Called again, it
 	// changes nothing and repeats its answer.
 	Commit(context.Context, *v1.CommitRequest) (*v1.CommitResponse, error)
 	// Cancel ends a reservation of which nothing was used. After Commit it changes
@@ -216,7 +216,7 @@ type LimiterServiceHandler interface {
 	// them until they are settled or expire. It is also how a slot of a concurrency
 	// limit is held.
 	Reserve(context.Context, *v1.ReserveRequest) (*v1.ReserveResponse, error)
-	// Commit ends a reservation and tells what was really used. Called again, it
+	// Commit ends a reservation and says what was really used. Called again, it
 	// changes nothing and repeats its answer.
 	Commit(context.Context, *v1.CommitRequest) (*v1.CommitResponse, error)
 	// Cancel ends a reservation of which nothing was used. After Commit it changes
