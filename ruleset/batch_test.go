@@ -176,7 +176,7 @@ func TestOneStateTwoNumbers(t *testing.T) {
 }
 
 func TestErrorsOfTheLimiter(t *testing.T) {
-	g := newGuard(t, &scripted{
+	g := newEngine(t, &scripted{
 		take: func(ctx context.Context) (weir.Decision, error) { return weir.Decision{}, errDown },
 		do:   func(context.Context, *weir.Batch) error { return errDown },
 	}, policy("p", perHour("", 1)), policy("multi", perHour("", 5), perHour("i", 5).by("ip")), Policy{Name: "shy", Mode: Shadow, Limits: []Limit{perHour("", 1)}})

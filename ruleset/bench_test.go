@@ -28,7 +28,7 @@ func TestCheckAllocates(t *testing.T) {
 		{"three groups", threeGroups(), Query{Key: "k", Cost: 1, Keys: []Attribute{ip("1")}, Costs: []Cost{{"tokens", 5}}}, 1},
 	}
 	for _, tt := range tests {
-		g := newGuard(t, newTable(t, nil), tt.policy)
+		g := newEngine(t, newTable(t, nil), tt.policy)
 		r, q := g.Rules().Rule("p"), tt.query
 		n := testing.AllocsPerRun(1000, func() {
 			if v, err := g.Check(ctx, r, &q); err != nil || !v.Allowed {
@@ -42,7 +42,7 @@ func TestCheckAllocates(t *testing.T) {
 }
 
 func benchmark(b *testing.B, p Policy, q Query) {
-	g := newGuard(b, newTable(b, nil), p)
+	g := newEngine(b, newTable(b, nil), p)
 	r := g.Rules().Rule("p")
 	keys := make([]string, 1024)
 	for i := range keys {
@@ -94,7 +94,7 @@ func BenchmarkStore(b *testing.B) { // what BenchmarkCheck stands on
 }
 
 func BenchmarkCheckEach100(b *testing.B) {
-	g := newGuard(b, newTable(b, nil), simple())
+	g := newEngine(b, newTable(b, nil), simple())
 	items := make([]Item, 100)
 	for i := range items {
 		items[i] = Item{Rule: g.Rules().Rule("p"), Query: one(fmt.Sprint("key-", i))}
@@ -108,7 +108,7 @@ func BenchmarkCheckEach100(b *testing.B) {
 }
 
 func BenchmarkReserveAndSettle(b *testing.B) {
-	g := newGuard(b, newTable(b, nil), threeGroups())
+	g := newEngine(b, newTable(b, nil), threeGroups())
 	r := g.Rules().Rule("p")
 	q := Query{Key: "k", Client: "c", Cost: 1, Keys: []Attribute{ip("192.0.2.1")}, Costs: []Cost{{"tokens", 5}}}
 	b.ReportAllocs()

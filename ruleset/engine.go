@@ -25,10 +25,11 @@ type Engine struct {
 	retries  retries     // those of them that retry
 	reserved openTickets // by clients that are not alone
 
-	setting sync.Mutex // held by Set
+	setting sync.Mutex // held by Set and Apply
 
 	// applied has the charged policies by name as *applied: those that are in force in the
-	// limiter, and those that were before they were removed from the rules. Only Set writes it.
+	// limiter, and those that were before they were removed from the rules. Only
+	// Set and Apply write it.
 	applied sync.Map
 }
 

@@ -77,7 +77,7 @@ func compile(t tester, previous *Rules, policies ...Policy) *Rules {
 	return rules
 }
 
-func newGuard(t tester, l weir.Limiter, policies ...Policy) *Engine {
+func newEngine(t tester, l weir.Limiter, policies ...Policy) *Engine {
 	t.Helper()
 	g, err := New(l, compile(t, nil, policies...))
 	if err != nil {
@@ -90,7 +90,7 @@ func newGuard(t tester, l weir.Limiter, policies ...Policy) *Engine {
 func frozen(t tester, policies ...Policy) (*Engine, *clock) {
 	t.Helper()
 	c := new(clock)
-	return newGuard(t, newTable(t, c), policies...), c
+	return newEngine(t, newTable(t, c), policies...), c
 }
 
 // set puts policies in force, compiled after those that are.
@@ -156,7 +156,7 @@ type scripted struct {
 	do    func(ctx context.Context, b *weir.Batch) error
 	onSet func(ctx context.Context, n int) error // of the n-th call
 
-	mu   sync.Mutex // guards the field below
+	mu   sync.Mutex // engines the field below
 	sets []change
 }
 

@@ -121,7 +121,7 @@ func wantPlace(t *rapid.T, what string, v *Verdict, place int, want []int, limit
 
 // Several groups, several modes, random costs: an engine decides as the model does, and
 // after every step it has charged what the model has.
-func TestGuardIsTheModel(t *testing.T) {
+func TestEngineIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := drawLimits(t)
 		g, clock := frozen(t, policy("p", limits...))
@@ -287,12 +287,12 @@ func TestShadowIsEnforcement(t *testing.T) {
 		enforced := policy("p", limits...)
 		inShadow, left := enforced, enforced
 		inShadow.Mode, left.Rollout = Shadow, 1
-		guards := []*Engine{newGuard(t, newTable(t, c), enforced), newGuard(t, newTable(t, c), inShadow), newGuard(t, newTable(t, c), left)}
+		engines := []*Engine{newEngine(t, newTable(t, c), enforced), newEngine(t, newTable(t, c), inShadow), newEngine(t, newTable(t, c), left)}
 		for range rapid.IntRange(1, 60).Draw(t, "length") {
 			c.pass(time.Duration(rapid.Int64Range(0, int64(20*time.Second)).Draw(t, "passes")))
 			q := drawQuery(t, limits)
-			want := check(t, guards[0], "p", q)
-			for _, g := range guards[1:] {
+			want := check(t, engines[0], "p", q)
+			for _, g := range engines[1:] {
 				got := check(t, g, "p", q)
 				switch {
 				case !got.Allowed:

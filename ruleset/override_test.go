@@ -92,7 +92,7 @@ func TestOverridesEndByTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := override("alice", every("", 10, 1000*time.Hour))
 		o.Until = time.Now().Add(time.Minute)
-		g := newGuard(t, newTable(t, nil), policy("p", every("", 4, 1000*time.Hour)).with(o))
+		g := newEngine(t, newTable(t, nil), policy("p", every("", 4, 1000*time.Hour)).with(o))
 		for range 7 {
 			if v := check(t, g, "p", one("alice")); !v.Allowed || v.Decision.Limit != 10 {
 				t.Fatalf("%+v", v.Decision)

@@ -182,7 +182,7 @@ func TestSetThatFailsIsTakenBack(t *testing.T) {
 				}
 				return ctx.Err()
 			}
-			g := newGuard(t, l, three(1))
+			g := newEngine(t, l, three(1))
 			was := g.Rules()
 			next := compile(t, was, three(2))
 			err := g.Set(tt.ctx, next)
@@ -221,7 +221,7 @@ func failAt(err error, at ...int) func(int) error {
 
 func TestSetOfTheSameTellsNobody(t *testing.T) {
 	l := &scripted{Limiter: newTable(t, nil)}
-	g := newGuard(t, l, three(1))
+	g := newEngine(t, l, three(1))
 	set(t, g, three(1))
 	if len(l.sets) != 0 {
 		t.Errorf("%v", l.calls())
@@ -238,7 +238,7 @@ func TestSetUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := newGuard(t, table, two(50))
+	g := newEngine(t, table, two(50))
 	var wg sync.WaitGroup
 	var done atomic.Bool
 	var admitted, bossed atomic.Int64

@@ -12,7 +12,7 @@ import (
 // it settles, or when its reservations expire.
 func TestShareOfReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, newTable(t, nil), policy("p", perHour("", 10_000_000)))
+		g := newEngine(t, newTable(t, nil), policy("p", perHour("", 10_000_000)))
 		reserve := func(client string) (*Ticket, weir.Reason) {
 			t.Helper()
 			v, ticket, err := g.Reserve(ctx, g.Rules().Rule("p"), &Query{Key: client, Cost: 1, Client: client}, time.Minute)
@@ -72,7 +72,7 @@ func TestAloneWithoutShares(t *testing.T) {
 // A client whose requests wait leaves room for those of others.
 func TestShareOfWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, newTable(t, nil), policy("p", every("", 1, time.Hour)))
+		g := newEngine(t, newTable(t, nil), policy("p", every("", 1, time.Hour)))
 		g.waiting.most = 40
 		hold := make(chan struct{})
 		go func() {

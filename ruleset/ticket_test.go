@@ -303,7 +303,7 @@ func TestSettleOnce(t *testing.T) {
 // A settling that failed may be tried again.
 func TestSettleAgainAfterAnError(t *testing.T) {
 	l := &scripted{Limiter: newTable(t, new(clock))}
-	g := newGuard(t, l, llm(10))
+	g := newEngine(t, l, llm(10))
 	ticket := reserve(t, g, "llm", ask(4, 500), 0)
 	l.do = func(context.Context, *weir.Batch) error { return errDown }
 	if _, err := g.Settle(ctx, ticket, Used{None: true}); !errors.Is(err, errDown) {
@@ -589,7 +589,7 @@ func TestTicketsWrittenAnew(t *testing.T) {
 // Time may pass between reserving and settling: a bubble shows that nothing stays behind.
 func TestTicketsInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, newTable(t, nil), policy("p", perHour("", 10)))
+		g := newEngine(t, newTable(t, nil), policy("p", perHour("", 10)))
 		ticket := reserve(t, g, "p", Query{Key: "k", Cost: 10}, time.Second)
 		time.Sleep(time.Second)
 		if got := settle(t, g, ticket, Used{None: true}); !got.Late {

@@ -25,7 +25,7 @@ var kinds = []Policy{policy("p", steady("")), policy("p", steady(""), steady("i"
 func bubble(t *testing.T, kind func(t *testing.T, g *Engine)) {
 	for _, p := range kinds {
 		t.Run(fmt.Sprint(len(p.Limits)), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { kind(t, newGuard(t, newTable(t, nil), p)) })
+			synctest.Test(t, func(t *testing.T) { kind(t, newEngine(t, newTable(t, nil), p)) })
 		})
 	}
 }
@@ -111,7 +111,7 @@ func TestWaitEndsWithItsCaller(t *testing.T) {
 // One charge: first come, first served.
 func TestWaitInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, newTable(t, nil), kinds[0])
+		g := newEngine(t, newTable(t, nil), kinds[0])
 		check(t, g, "p", patient("a", 0))
 		var mu sync.Mutex
 		var order []int
@@ -199,7 +199,7 @@ func TestWaitForASlowLimiter(t *testing.T) {
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
-			g := newGuard(t, &scripted{
+			g := newEngine(t, &scripted{
 				take: func(ctx context.Context) (weir.Decision, error) {
 					if asked++; asked == 1 {
 						return weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Second}, nil
@@ -227,7 +227,7 @@ func TestWaitForASlowLimiter(t *testing.T) {
 func TestWaitForASlowLimiterEndsWithItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		g := newGuard(t, &scripted{
+		g := newEngine(t, &scripted{
 			take: func(ctx context.Context) (weir.Decision, error) {
 				if asked++; asked == 1 {
 					return weir.Decision{Reason: weir.Exhausted, RetryAfter: time.Second}, nil
@@ -262,7 +262,7 @@ func TestRetry(t *testing.T) {
 	for i, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			l, asked := &scripted{}, 0
-			g := newGuard(t, l, kinds[1])
+			g := newEngine(t, l, kinds[1])
 			l.do = func(_ context.Context, b *weir.Batch) error {
 				if asked == len(tt.answers) {
 					t.Errorf("%d: asked once more", i)
@@ -303,7 +303,7 @@ func TestSetReachesThoseWhoWait(t *testing.T) {
 // Limits in shadow are charged when the wait is over, and cannot make it longer.
 func TestWaitIgnoresShadow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGuard(t, newTable(t, nil), policy("p", steady(""), perHour("s", 1).mode(Shadow)))
+		g := newEngine(t, newTable(t, nil), policy("p", steady(""), perHour("s", 1).mode(Shadow)))
 		if v := check(t, g, "p", patient("a", 5*time.Second)); v.Shadow != -1 {
 			t.Errorf("%+v", v)
 		}

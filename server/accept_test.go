@@ -83,7 +83,7 @@ func TestFinishLeavesTheNextSocket(t *testing.T) {
 // While a listener stops, the kernel makes no new connections that nobody would accept.
 func TestRefuseNew(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("there is nothing like it")
+		t.Skip("only Linux has socket filters, with which a listener drops new connections")
 	}
 	l, err := Listener{Address: "127.0.0.1:0"}.listen(t.Context(), 10)
 	if err != nil {

@@ -124,11 +124,22 @@ func (s *Server) troubleText() string {
 func (s *Server) reload(ctx context.Context, live Live) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	known := s.known // those that the state in force has
 	if set, err := s.overrides.List(ctx); err != nil {
 		s.cfg.Log.Warn(overridesUnreadable, "error", err)
 	} else {
 		s.known = set
 	}
+	err := s.replaceLocked(ctx, live)
+	if err != nil {
+		s.known = known
+	}
+	return err
+}
+
+// replaceLocked replaces the state by that of live, with the overrides in s.known. It requires
+// s.changing.
+func (s *Server) replaceLocked(ctx context.Context, live Live) error {
 	old := s.state.Load()
 	next, err := s.prepareAll(live, old)
 	if err != nil {

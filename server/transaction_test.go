@@ -147,3 +147,21 @@ func TestTransactionsUnderLoad(t *testing.T) {
 		t.Error("nothing was decided meanwhile")
 	}
 }
+
+// An override that another node sets is applied also if a reload that read it has failed.
+func TestOverrideBesideAFailedReload(t *testing.T) {
+	var fail atomic.Bool
+	s, _ := newTransactions(t, &fail)
+	o := Override{Policy: "api", Override: ruleset.Override{Key: "alice", Limits: onePolicy("api", 99).Limits}}
+	if err := s.overrides.Put(context.Background(), o); err != nil {
+		t.Fatal(err)
+	}
+	fail.Store(true)
+	if err := s.Reload(context.Background(), Live{Policies: []ruleset.Policy{onePolicy("api", 20)}}); err == nil {
+		t.Fatal("the reload did not fail")
+	}
+	s.overridesChanged(context.Background())
+	if got := s.check(t, "api", "alice"); got != 99 {
+		t.Errorf("alice is decided by a limit of %d, want 99", got)
+	}
+}

@@ -54,7 +54,7 @@ func TestValidTokensAreNotThrottled(t *testing.T) {
 			_, err := d.Client(request(from, "Bearer "+token("wrong")))
 			status[err.Status]++
 			wantServed(t, d, from)
-			if _, err := d.Client(request(from, "")); err.Status != 401 { // a missing token is told so
+			if _, err := d.Client(request(from, "")); err.Status != 401 { // a missing token is never throttled
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second / 2)

@@ -31,7 +31,7 @@ const (
 )
 
 // unauthenticated are the limits of a connection until it is authenticated: enough for AUTH and
-// HELLO, so that connections of strangers need little memory.
+// HELLO, so that unproven connections need little memory.
 var unauthenticated = resp.Limits{Args: 10, Bulk: 4 << 10, Inline: 4 << 10, Command: 8 << 10}
 
 // conn is one connection. Only its goroutine uses it, but for net.

@@ -26,7 +26,7 @@ func TestStrangers(t *testing.T) {
 	tr := try(t, "F16b", "4,096 connections without a token to each listener of a daemon that takes 4,096, each answered (`GET /healthz`, a health check over gRPC, `PING` over RESP) and then silent",
 		"a client with a token, and a health check, is answered within 2 s over HTTP, gRPC and RESP")
 	needFiles(tr, n+500)
-	file := config(tr, fmt.Sprintf("listen: {max_connections: %d}\nclients: {shop: {token: %s}}\n", n, strangersToken))
+	file := config(tr, fmt.Sprintf("listen: {max_connections: %d}\nclients: {shop: {token: %s}}\n", n, clientToken))
 	daemon := tr.fleet(1, "-c", file, "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0").Daemons[0]
 	before := daemon.Usage().RSS
 	for _, p := range []protocol{
@@ -41,7 +41,7 @@ func TestStrangers(t *testing.T) {
 	daemon.Stop()
 }
 
-const strangersToken = "strangers-0123456789-0123456789-0123456789"
+const clientToken = "client-0123456789-0123456789-0123456789"
 
 // A protocol asks on a new connection: whether the daemon is healthy or, with a token, for a check.
 type protocol struct {
@@ -61,8 +61,8 @@ func (tr *trial) occupy(p protocol, n int) {
 		}
 		defer conn.Close()
 	}
-	tr.none(p.name+": strangers without an answer", refused)
-	for _, who := range []struct{ name, token string }{{"a client", strangersToken}, {"a health check", ""}} {
+	tr.none(p.name+": unproven connections without an answer", refused)
+	for _, who := range []struct{ name, token string }{{"a client", clientToken}, {"a health check", ""}} {
 		began := time.Now()
 		conn, err := p.ask(p.address, who.token)
 		took := time.Since(began)
@@ -79,7 +79,7 @@ func (tr *trial) occupy(p protocol, n int) {
 }
 
 // askLimit is how long a call may take: long enough to see how late it is, and shorter than
-// connections of strangers stay.
+// unproven connections stay.
 const askLimit = 8 * time.Second
 
 func dialStranger(address string) (net.Conn, error) {
@@ -97,7 +97,7 @@ func askHTTP(address, token string) (io.Closer, error) {
 	}
 	head := "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	if token != "" {
-		body := fmt.Sprintf(`{"policy":%q,"key":"strangers"}`, rig.Policy)
+		body := fmt.Sprintf(`{"policy":%q,"key":"alice"}`, rig.Policy)
 		head = fmt.Sprintf("POST /v1/check HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", token, len(body), body)
 	}
 	if _, err := io.WriteString(conn, head); err != nil {
@@ -141,6 +141,6 @@ func askGRPC(address, token string) (io.Closer, error) {
 		return conn, err
 	}
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-	_, err = weirv1.NewLimiterServiceClient(conn).Check(ctx, &weirv1.CheckRequest{Policy: rig.Policy, Key: "strangers"})
+	_, err = weirv1.NewLimiterServiceClient(conn).Check(ctx, &weirv1.CheckRequest{Policy: rig.Policy, Key: "alice"})
 	return conn, err
 }
