@@ -3,7 +3,10 @@ package guard
 import (
 	"context"
 	"net/netip"
+	"sync/atomic"
+	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -37,7 +40,7 @@ type Verdict struct {
 	// Subject is who was charged.
 	Subject Subject
 
-	// Endpoint is the name of the endpoint's policy, "" if it has no limits.
+	// Endpoint is the name of the endpoint's policy, or of that before authentication.
 	Endpoint string
 
 	// Penalized says that the limits were applied with a penalty.
@@ -57,34 +60,341 @@ const (
 	ByBlock          // Hooks.Blocked
 	ByOverload       // the process handles too many requests at once
 	ByInFlight       // too many requests of the subject, or of the address, are handled at once
+	causes
 )
+
+var causeNames = [causes]string{"admitted", "limit", "blocked", "overload", "in_flight"}
+
+// String returns the name of the cause, such as "in_flight".
+func (c Cause) String() string { return causeNames[c] }
 
 // Pass is a request on its way through a Guard. The caller owns it and may use it again after Done. Its
 // methods must not be called concurrently.
-type Pass struct{}
+type Pass struct {
+	guard    *Guard
+	rules    *Rules
+	endpoint *endpoint
+	request  Request
+	address  Subject // that of the request's address
+
+	query  ruleset.Query
+	keys   [4]ruleset.Attribute // room for query.Keys
+	ticket *ruleset.Ticket      // of an endpoint that counts by outcome
+
+	// shadowed says that limits in shadow before authentication would have refused the request, so
+	// that later ones must not be charged.
+	shadowed bool
+
+	entered   bool      // counted in flight
+	keyed     [2]uint64 // hashes of the address and of the subject, counted in flight
+	keyedUsed [2]bool
+
+	used atomic.Int64 // the cost that Settle was given, plus one; 0 is none. Handlers may call it from any goroutine
+}
 
 // Enter is the stage before authentication: blocks, requests in flight, and limits of the address.
 // If the verdict is Allowed, the caller must call Done when the request has ended.
+//
+// An error means that there is no decision, because the limiter failed. Then Done need not be called.
 func (g *Guard) Enter(ctx context.Context, p *Pass, r Request) (Verdict, error) {
-	return Verdict{}, nil
+	rules := g.rules.Load()
+	p.begin(g, rules, &r)
+	if rules.mode == ruleset.Off {
+		return p.admitted(p.address), nil
+	}
+	if v, blocked := g.blocked(p, &p.address); blocked {
+		return v, nil
+	}
+	if v, full := g.enterFlight(p); full {
+		return v, nil
+	}
+	if rules.perIP == nil {
+		return p.admitted(p.address), nil
+	}
+	v, err := g.checkAddress(ctx, p)
+	if err != nil || !v.Allowed {
+		p.leave()
+	}
+	return v, err
 }
 
-// Identify is the stage after authentication: the limits of the subject at the endpoint. It may be
-// called once, after Enter has admitted the request. Done must be called whatever it returns.
-func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
-	return Verdict{}, nil
+// begin prepares p for a request.
+func (p *Pass) begin(g *Guard, rules *Rules, r *Request) {
+	p.guard, p.rules, p.request = g, rules, *r
+	p.endpoint = rules.find(r.Method, r.Path)
+	p.address = rules.identifier.AddressSubject(r.Address)
+	p.query, p.ticket, p.shadowed = ruleset.Query{}, nil, false
+	p.entered, p.keyedUsed = false, [2]bool{}
+	p.used.Store(0)
 }
+
+// admitted returns the verdict of a request that no limit was applied to.
+func (p *Pass) admitted(s Subject) Verdict {
+	return Verdict{
+		Verdict:  ruleset.Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Limit: -1, Shadow: -1},
+		Subject:  s,
+		Endpoint: p.endpoint.name,
+	}
+}
+
+// refused returns the verdict of a request that was refused by something else than a limit.
+func (p *Pass) refused(s Subject, cause Cause, reason weir.Reason, retry time.Duration) Verdict {
+	v := p.admitted(s)
+	v.Decision = weir.Decision{Reason: reason, RetryAfter: retry}
+	v.Cause = cause
+	p.guard.stats.refused[cause].Add(1)
+	p.guard.offend(s.Key)
+	return v
+}
+
+// blocked asks Hooks.Blocked.
+func (g *Guard) blocked(p *Pass, s *Subject) (Verdict, bool) {
+	if g.hooks.Blocked == nil {
+		return Verdict{}, false
+	}
+	until, blocked := g.hooks.Blocked(*s)
+	if !blocked {
+		return Verdict{}, false
+	}
+	retry := weir.Never
+	if !until.IsZero() {
+		retry = max(time.Second, until.Sub(g.hooks.Now()))
+	}
+	return p.refused(*s, ByBlock, weir.Blocked, retry), true
+}
+
+// overloadRetry is when to try again if there is no capacity: nobody knows when there will be.
+const overloadRetry = time.Second
+
+// enterFlight counts the request among those in flight: all, and those of its address. In shadow,
+// nothing is refused.
+func (g *Guard) enterFlight(p *Pass) (Verdict, bool) {
+	blocks, enforce := &p.rules.blocks, p.rules.mode == ruleset.Enforce
+	most := blocks.InFlight
+	if !enforce {
+		most = 0
+	}
+	if !g.inFlight.enter(most) {
+		return p.refused(p.address, ByOverload, weir.QueueFull, overloadRetry), true
+	}
+	p.entered = true
+	if v, full := g.enterKey(p, 0, &p.address, blocks.InFlightPerIP); full {
+		p.leave()
+		return v, true
+	}
+	return Verdict{}, false
+}
+
+// enterKey counts the request among those of its address (0) or subject (1).
+func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, bool) {
+	if most == 0 || p.rules.mode != ruleset.Enforce {
+		return Verdict{}, false
+	}
+	hash, ok := g.inFlight.enterKey(s.Key, most)
+	if !ok {
+		return p.refused(*s, ByInFlight, weir.QueueFull, overloadRetry), true
+	}
+	p.keyed[which], p.keyedUsed[which] = hash, true
+	return Verdict{}, false
+}
+
+// leave ends what enterFlight and enterKey began.
+func (p *Pass) leave() {
+	for i, used := range p.keyedUsed {
+		if used {
+			p.guard.inFlight.leaveKey(p.keyed[i])
+		}
+	}
+	if p.entered {
+		p.guard.inFlight.leave()
+	}
+	p.entered, p.keyedUsed = false, [2]bool{}
+}
+
+// checkAddress charges the limits before authentication.
+func (g *Guard) checkAddress(ctx context.Context, p *Pass) (Verdict, error) {
+	v := p.admitted(p.address)
+	v.Endpoint = perIPName
+	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Alone: true}
+	var err error
+	v.Verdict, err = g.engine.Check(ctx, p.rules.perIP, &p.query)
+	if err != nil {
+		return v, err
+	}
+	p.shadowed = v.Shadow >= 0
+	g.decided(ctx, p, &v)
+	return v, nil
+}
+
+// decided counts the decision of a limit, and reports a refusal.
+func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
+	g.stats.decided(v)
+	if v.Allowed && v.Shadow < 0 {
+		return
+	}
+	violation := Violation{Kind: Exceeded, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: v.Allowed}
+	if v.Allowed {
+		violation.Limit = v.Variant.LimitName(v.Shadow)
+	} else {
+		v.Cause, violation.Limit = ByLimit, v.LimitedBy()
+		g.offend(v.Subject.Key)
+	}
+	penalized := v.Penalized
+	if violation.Shadow {
+		_, scale := v.Variant.Scale()
+		penalized = scale != 0
+	}
+	g.violate(ctx, p.rules, violation, penalized)
+}
+
+// Identify is the stage after authentication: the limits of the subject at the endpoint. It is called
+// at most once, after Enter has admitted the request. The zero Subject is that of the address. Done
+// must be called whatever it returns.
+func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
+	r, e := p.rules, p.endpoint
+	if s.Key == "" {
+		s = p.address
+	}
+	if r.mode == ruleset.Off {
+		return p.admitted(s), nil
+	}
+	if s.Key != p.address.Key {
+		if v, blocked := g.blocked(p, &s); blocked {
+			return v, nil
+		}
+	}
+	if v, full := g.enterKey(p, 1, &s, r.inFlight); full {
+		return v, nil
+	}
+	if r.isExempt(&s, p.request.Method, p.request.Path, g.hooks.Now) {
+		g.stats.exempted.Add(1)
+		v := p.admitted(s)
+		v.Exempt = true
+		return v, nil
+	}
+	if e.disabled || e.rule == nil {
+		return p.admitted(s), nil
+	}
+	return g.checkSubject(ctx, p, &s)
+}
+
+// checkSubject charges the limits of the endpoint.
+func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict, error) {
+	r, e := p.rules, p.endpoint
+	v := p.admitted(*s)
+	var penalty penalized
+	now := weir.Now()
+	if r.penalties != nil {
+		penalty = g.penaltyOf(ctx, r, s.Key, now)
+	}
+	p.charge(s)
+	if r.penalties != nil {
+		p.query.Scale = penalty.share(r.penalties, enforced, now)
+		p.query.ShadowScale = penalty.share(r.penalties, shadow, now)
+	}
+	v.Penalized = p.query.Scale != 0
+	g.watch(ctx, p, &v)
+	var err error
+	if e.reserves() {
+		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
+	} else {
+		v.Verdict, err = g.engine.Check(ctx, e.rule, &p.query)
+	}
+	if err != nil {
+		return v, err
+	}
+	if e.measured != nil {
+		g.measurer.observe(ctx, e.measured, s.Key, p.query.Cost, !v.Allowed || v.Shadow >= 0)
+	}
+	g.decided(ctx, p, &v)
+	return v, nil
+}
+
+// charge makes the query of the request. Requests without an attribute that a limit is by share the
+// value Unknown.
+func (p *Pass) charge(s *Subject) {
+	e := p.endpoint
+	p.query = ruleset.Query{
+		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, Alone: true, SkipShadow: p.shadowed,
+		Keys: append(append(p.keys[:0], ruleset.Attribute{Name: "ip", Value: p.address.Key}), p.request.Attributes...),
+	}
+	if p.request.Cost > 0 {
+		p.query.Cost = p.request.Cost
+	}
+	for _, by := range e.by {
+		p.query.Keys = append(p.query.Keys, ruleset.Attribute{Name: by, Value: Unknown})
+	}
+}
+
+// watch looks for subjects that send many requests in a short time.
+func (g *Guard) watch(ctx context.Context, p *Pass, v *Verdict) {
+	if p.rules.abuse == nil || p.shadowed {
+		return
+	}
+	d, err := g.local.Take(ctx, p.rules.abuse, v.Subject.Key, 1)
+	if err != nil || d.Allowed {
+		return
+	}
+	inShadow := p.rules.mode != ruleset.Enforce
+	penalized := v.Penalized
+	if inShadow {
+		penalized = p.query.ShadowScale != 0
+	}
+	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, penalized)
+}
+
+// settleWithin is how long the end of a request may wait for the store.
+const settleWithin = time.Second
 
 // Done ends a request. Failed says that it failed, for endpoints that count failures. It may be
-// called more than once.
-func (p *Pass) Done(ctx context.Context, failed bool) {}
+// called more than once, and also after an error. It waits for the store only if the endpoint counts
+// by outcome; if that cannot be reached, the request counts in full.
+func (p *Pass) Done(ctx context.Context, failed bool) {
+	if p.guard == nil {
+		return
+	}
+	p.leave()
+	if p.ticket == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
+	defer cancel()
+	if _, err := p.guard.engine.Settle(ctx, p.ticket, p.outcome(failed)); err != nil {
+		p.guard.stats.unsettled.Add(1)
+	}
+	p.ticket = nil
+}
 
-// WithPass returns a context in which Settle finds p. It is needed only if p.Settles.
-func WithPass(ctx context.Context, p *Pass) context.Context { return ctx }
+// outcome returns what a request has used.
+func (p *Pass) outcome(failed bool) ruleset.Used {
+	if p.endpoint.count == CountFailures && !failed {
+		return ruleset.Used{None: true}
+	}
+	if used := p.used.Load(); used > 0 && p.endpoint.settle {
+		return ruleset.Used{Cost: used - 1, HaveCost: true}
+	}
+	return ruleset.Used{All: true}
+}
+
+type passKey struct{}
+
+// WithPass returns a context in which Settle finds p. It is needed only if p.Settles. P must not be used
+// for another request then.
+func WithPass(ctx context.Context, p *Pass) context.Context {
+	return context.WithValue(ctx, passKey{}, p)
+}
 
 // Settles says whether the handler may set the cost of the request with Settle.
-func (p *Pass) Settles() bool { return false }
+func (p *Pass) Settles() bool { return p.endpoint != nil && p.endpoint.settle && p.ticket != nil }
 
 // Settle sets the actual cost of the request that ctx belongs to. It is charged when the request
-// ends. It returns false if the endpoint does not allow that, so that the cost is what was charged.
-func Settle(ctx context.Context, cost int64) bool { return false }
+// ends: the rest of what was reserved is refunded, and more is charged in addition. It returns false
+// if the endpoint does not allow that, so that the cost is what was charged.
+func Settle(ctx context.Context, cost int64) bool {
+	p, _ := ctx.Value(passKey{}).(*Pass)
+	if p == nil || !p.Settles() || cost < 0 || cost > weir.MaxCost {
+		return false
+	}
+	p.used.Store(cost + 1)
+	return true
+}

@@ -1,6 +1,12 @@
 package guard
 
-import "time"
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
 
 // Violation is something that a subject did wrong.
 type Violation struct {
@@ -26,12 +32,72 @@ const (
 	RapidFire             // the subject sent many requests in a short time: Abuse
 	Penalized             // a penalty began
 	Sustained             // several penalties began: Penalties.Sustained
+	kinds
 )
 
-var kindNames = [...]string{"exceeded", "rapid_fire", "penalized", "sustained"}
+var kindNames = [kinds]string{"exceeded", "rapid_fire", "penalized", "sustained"}
 
 // String returns the name of the kind, such as "rapid_fire".
 func (k Kind) String() string { return kindNames[k] }
+
+// violate reports a violation and adds it to the subject's score. Penalized says that the subject has a
+// penalty already: then it does not add to the score. The store is asked at most once per interval
+// and subject.
+func (g *Guard) violate(ctx context.Context, r *Rules, v Violation, penalized bool) {
+	g.stats.violated(v)
+	if !g.isReported(ctx, r, &v) {
+		return
+	}
+	v.Subject = strings.Clone(v.Subject) // the caller may reuse its memory
+	v.At = g.hooks.Now()
+	g.report(v)
+	if r.penalties != nil && !penalized {
+		g.score(ctx, r, v)
+	}
+}
+
+// isReported says whether a subject had no violation of the kind for an interval.
+func (g *Guard) isReported(ctx context.Context, r *Rules, v *Violation) bool {
+	d, err := g.local.Take(ctx, r.events[v.Kind][scoreOf(v.Shadow)], v.Subject, 1)
+	return err == nil && d.Allowed
+}
+
+func (g *Guard) report(v Violation) {
+	if g.hooks.OnViolation != nil {
+		g.hooks.OnViolation(v)
+	}
+}
+
+// score adds to the score of a subject, and begins a penalty if that is due. Errors mean that the store
+// cannot be asked: then nothing is added.
+func (g *Guard) score(ctx context.Context, r *Rules, v Violation) {
+	l, p, at := g.engine.Limiter(), r.penalties, scoreOf(v.Shadow)
+	if d, err := l.Take(ctx, p.interval[at], v.Subject, 1); err != nil || !d.Allowed {
+		return
+	}
+	if d, err := l.Take(ctx, p.score[at], v.Subject, 1); err != nil || d.Allowed && d.Remaining > 0 {
+		return
+	}
+	d, err := l.Take(ctx, p.penalty[at], v.Subject, 1)
+	if err != nil {
+		return
+	}
+	now, lasts := weir.Now(), p.lasts
+	if !d.Allowed { // it began on another node
+		g.penalties.begin(v.Subject, at, now.Add(d.RetryAfter), now, r.maxRows)
+		return
+	}
+	g.penalties.begin(v.Subject, at, now.Add(lasts), now, r.maxRows)
+	_ = weir.Reset(ctx, l, p.score[at], v.Subject) // so that it begins at zero after the penalty
+	v.Kind, v.Until = Penalized, v.At.Add(lasts)
+	g.stats.violated(v)
+	g.report(v)
+	if d, err := l.Take(ctx, p.sustained[at], v.Subject, 1); err == nil && (!d.Allowed || d.Remaining == 0) {
+		v.Kind = Sustained
+		g.stats.violated(v)
+		g.report(v)
+	}
+}
 
 // Offender is a subject that was refused often.
 type Offender struct {
@@ -40,4 +106,11 @@ type Offender struct {
 }
 
 // Offenders returns the n subjects that were refused most in the last minutes, of those in this process.
-func (g *Guard) Offenders(n int) []Offender { return nil }
+func (g *Guard) Offenders(n int) []Offender {
+	g.offenders.Decay(int64(weir.Now()))
+	list := []Offender{}
+	for _, e := range g.offenders.Top(n) {
+		list = append(list, Offender{Subject: e.Label, Refusals: e.Count})
+	}
+	return list
+}
