@@ -97,7 +97,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 	for i := range items {
 		pause(i)
 		q := &items[i].Query
-		v := items[i].Rule.variant(q.Key)
+		v := items[i].Rule.variant(q)
 		if !items[i].Peek && q.plain(v) {
 			c := weir.Charge{Policy: v.groups[0].policy, Key: q.Key, Cost: q.Cost}
 			if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
@@ -118,7 +118,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 
 // plain reports whether a query is exactly one charge, of a plain number to its key.
 func (q *Query) plain(v *Variant) bool {
-	return v.simple && q.Key != "" && len(q.Costs) == 0 && q.MaxWait == 0
+	return v.simple && q.Key != "" && len(q.Costs) == 0 && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
 }
 
 func (n *Engine) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
@@ -224,7 +224,7 @@ func newEvaluations(items []Item) ([]*evaluation, error) {
 	list := make([]*evaluation, 0, len(items))
 	for i := range items {
 		pause(i)
-		e, err := newItem(items[i].Rule.variant(items[i].Query.Key), &items[i])
+		e, err := newItem(items[i].Rule.variant(&items[i].Query), &items[i])
 		if err != nil {
 			freeAll(list)
 			return nil, &ItemError{i, err}

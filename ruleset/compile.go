@@ -56,6 +56,11 @@ func (c *compiler) rule(p *Policy) {
 	if len(p.Overrides) > maxOverrides {
 		c.complain(at, "overrides", "there are %d: at most %d fit", len(p.Overrides), maxOverrides)
 	}
+	if r.policy.RolloutGroup == "" {
+		r.policy.RolloutGroup = p.Name
+	} else if !isName(p.RolloutGroup, maxName) {
+		c.complain(at, "rollout_group", "must be 1 to %d letters, digits or -_.", maxName)
+	}
 	before := len(c.problems)
 	limits := c.ownLimits(at, p)
 	if len(c.problems) > before {
@@ -64,6 +69,7 @@ func (c *compiler) rule(p *Policy) {
 	r.limits, r.units = limits, unitsOf(limits)
 	if r.base = c.variant(at, r, nil, limits); r.base != nil {
 		c.overrides(r)
+		c.plans(r)
 	}
 	c.rules.list, c.rules.byName[p.Name] = append(c.rules.list, r), r
 }
@@ -153,11 +159,11 @@ func (c *compiler) overrides(r *Rule) {
 	}
 }
 
-// override returns limits with those of o replaced.
-func (c *compiler) override(at Error, o *Override, limits []Limit) []Limit {
+// replace returns limits with those of an override or a plan in place of those with the same name.
+func (c *compiler) replace(at Error, replacements, limits []Limit) []Limit {
 	limits = slices.Clone(limits)
 	seen := map[string]bool{}
-	for i, l := range o.Limits {
+	for i, l := range replacements {
 		at.Limit = i
 		if l.Name == "" {
 			l.Name = "main"
@@ -175,7 +181,7 @@ func (c *compiler) override(at Error, o *Override, limits []Limit) []Limit {
 		l = l.inherit(limits[place])
 		c.checkLimit(at, &l)
 		if l.By != limits[place].By || l.Unit != limits[place].Unit || l.Mode != limits[place].Mode {
-			c.complain(at, "by", "an override changes rate, per and burst; by, unit and mode stay the policy's")
+			c.complain(at, "by", "%s changes rate, per and burst; by, unit and mode stay the policy's", at.kind())
 		}
 		limits[place] = l
 	}
@@ -191,6 +197,7 @@ func (l Limit) inherit(from Limit) Limit {
 		l.Unit = from.Unit
 	}
 	l.Mode = l.Mode.or(from.Mode)
+	l.Hidden = from.Hidden
 	if l.Algorithm == weir.Auto && isCalendar(l.Per) == isCalendar(from.Per) {
 		l.Algorithm = from.Algorithm
 	}
@@ -207,7 +214,7 @@ func isCalendar(p weir.Period) bool {
 
 // variant makes a variant with the groups of limits. It returns nil if they are invalid.
 func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Variant {
-	v := &Variant{rule: r, override: o}
+	v := &Variant{rule: r, override: o, plan: at.Plan}
 	for _, l := range limits {
 		if l.Mode != Off {
 			v.limits, v.names = append(v.limits, l), append(v.names, limitName(r.policy.Name, l.Name))
@@ -222,7 +229,7 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 			v.enforced = len(v.groups)
 		}
 	}
-	if len(v.groups) > maxGroups && o == nil {
+	if len(v.groups) > maxGroups && v.isBase() {
 		c.complain(at, "limits", "they are of %d pairs of attribute and unit: at most %d fit", len(v.groups), maxGroups)
 	}
 	if len(c.problems) > before {
@@ -237,11 +244,12 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 //
 // A limiter that has replaced a policy's old limits with new ones does so for every later charge
 // with the old limits. An override may have the limits that its policy had before, and must not
-// be replaced, so it is marked as one. A group that an override does not change is the policy's.
+// be replaced, so it is marked as one; the same holds for plans. A group that an override does not
+// change is the policy's.
 func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit) *weir.Policy {
 	p, err := weir.NewPolicy(name, limits...)
 	c.complainOf(at, err)
-	if err == nil && v.override != nil {
+	if err == nil && !v.isBase() {
 		base := v.rule.base.group(name)
 		if base != nil && slices.Equal(base.policy.Limits(), p.Limits()) {
 			return base.policy
@@ -309,6 +317,9 @@ func (c *compiler) known(v *Variant, p *weir.Policy) *weir.Policy {
 
 // like returns the rule's last variant for the same keys as v, which may be another rule's.
 func (r *Rule) like(v *Variant) *Variant {
+	if v.plan != "" {
+		return r.plans[v.plan]
+	}
 	if v.override == nil {
 		return r.base
 	}

@@ -150,7 +150,7 @@ func (n *Engine) undo(ctx context.Context, changes []change) (problems error) {
 // Check charges a query if it fits the rule, and nothing otherwise. An error means bad input
 // (*InputError, weir.ErrInvalid) or that no decision could be made.
 func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
-	v := r.variant(q.Key)
+	v := r.variant(q)
 	if !q.plain(v) {
 		return n.checkAll(ctx, v, q)
 	}
@@ -165,7 +165,7 @@ func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) 
 
 // Peek returns the decision of Check without charging.
 func (n *Engine) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
-	e, err := newEvaluation(r.variant(q.Key), q)
+	e, err := newEvaluation(r.variant(q), q)
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -205,9 +205,11 @@ func (n *Engine) take(ctx context.Context, e *evaluation) (Verdict, error) {
 }
 
 // Reset sets the usage of the query's keys to zero, in all groups of the rule. Open reservations
-// stay. Cost is ignored.
+// stay. Cost and SkipShadow are ignored.
 func (n *Engine) Reset(ctx context.Context, r *Rule, q *Query) error {
-	e, err := newEvaluation(r.variant(q.Key), q)
+	all := *q
+	all.SkipShadow = false
+	e, err := newEvaluation(r.variant(&all), &all)
 	if err != nil {
 		return err
 	}
@@ -227,7 +229,10 @@ type LimitStatus struct {
 // Inspect returns the status of the tightest limit of each group for a query. It ignores the
 // cost and changes nothing. Groups by attributes that the query lacks are left out.
 func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
-	v := r.variant(q.Key)
+	v := r.variant(q)
+	if err := q.checkScale(); err != nil {
+		return v, nil, err
+	}
 	b := weir.Batch{Op: weir.PeekEach}
 	var groups []*group
 	for i := range v.groups {

@@ -30,7 +30,7 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 	}
 	e := evaluations.Get().(*evaluation)
 	e.variant, e.query, e.enforced = v, q, v.enforced
-	if !v.rule.policy.Rollout.includes(v.rule.policy.Name, q.Key) {
+	if !v.rule.includes(q.Key) {
 		e.enforced = 0
 	}
 	for i := range v.groups {
@@ -45,6 +45,9 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 			e.free()
 			return nil, err
 		}
+	}
+	if q.SkipShadow {
+		e.leaveOutShadow()
 	}
 	return e, nil
 }

@@ -123,7 +123,7 @@ func (c *compiler) overrideVariant(r *Rule, o *Override) *Variant {
 	case len(o.Limits) == 0:
 		c.complain(at, "limits", "there is none, so it changes nothing")
 	default:
-		own := c.override(at, o, r.limits)
+		own := c.replace(at, o.Limits, r.limits)
 		if len(c.problems) == before {
 			return c.variant(at, r, o, own)
 		}

@@ -23,12 +23,19 @@ type Policy struct {
 	// a key that is enforced at 10 % also is at 20 %. The default, 0, is all.
 	Rollout Share
 
+	// RolloutGroup is what the hash selects the keys by. Policies with the same group and
+	// Rollout enforce for the same keys. The default is Name.
+	RolloutGroup string
+
 	// Limits are what a request must meet, all of them or none is charged.
 	Limits []Limit
 
 	// Overrides set other limits for some keys. The most specific match applies: the key
 	// itself, then the longest prefix.
 	Overrides []Override
+
+	// Plans are named sets of limits, such as the tiers of a service. Query.Plan selects one.
+	Plans []Plan
 }
 
 // Limit is a weir.Limit with the unit that it counts and the attribute that it is charged by.
@@ -46,6 +53,10 @@ type Limit struct {
 	// Mode is this limit's mode. The default is the policy's. A limit whose own mode changes
 	// from or to Shadow begins unused; a change of the policy's mode keeps the usage.
 	Mode Mode
+
+	// Hidden means that the limit is not shown to clients in headers, for limits that protect
+	// against abuse. Overrides and plans cannot change it. Decisions do not depend on it.
+	Hidden bool
 }
 
 // Requests is the unit of a cost that is a plain number.

@@ -14,6 +14,21 @@ type Query struct {
 	// limits must be by attributes.
 	Key string
 
+	// Plan is the plan of the request's subject, for example "pro". "" means that it has none.
+	// A plan that the policy does not have means the policy's own limits.
+	Plan string
+
+	// Scale is the share of their rates at which enforced limits are charged, and
+	// ShadowScale that of limits in shadow, for example 5,000 for a caller that is limited to
+	// half. Bursts, the units in use and limits of concurrency stay as they are. 0 and
+	// All mean that rates are unchanged. For a key that the rollout does not include, all
+	// limits are in shadow.
+	Scale, ShadowScale Share
+
+	// SkipShadow means that limits in shadow are not charged or evaluated, because an earlier
+	// stage in shadow would have refused the request.
+	SkipShadow bool
+
 	// Keys are the values of attributes. Of two with the same name, the first is used. An
 	// empty value counts as missing. Attributes that no limit is by are ignored.
 	Keys []Attribute
@@ -103,6 +118,9 @@ func (q *Query) check(r *Rule) error {
 	if err := checkUnits("cost", q.Costs, r); err != nil {
 		return err
 	}
+	if err := q.checkScale(); err != nil {
+		return err
+	}
 	if q.Cost != 0 && q.isPlain() {
 		unit := r.plainUnit()
 		if unit == "" {
@@ -135,7 +153,7 @@ func checkUnits(field string, costs []Cost, r *Rule) error {
 type Verdict struct {
 	weir.Decision
 
-	// Variant is the rule, or its override, that was applied.
+	// Variant is the rule, or its override or plan, that was applied, at the query's scale.
 	Variant *Variant
 
 	// Limit is the index in Variant.Limits of the limit that refused or, if the query was

@@ -1,6 +1,12 @@
 package ruleset
 
-// includes reports whether key is in the share of keys for which policy is enforced.
+// includes reports whether the rule's rollout includes key.
+func (r *Rule) includes(key string) bool {
+	return r.policy.Rollout.includes(r.policy.RolloutGroup, key)
+}
+
+// includes reports whether key is in the share of keys for which policy, a policy's RolloutGroup,
+// is enforced.
 //
 // Both names are hashed with FNV-1a, the hash is mixed and then scaled to [0, 10,000): a key has
 // a fixed rank in each policy, and a greater share includes all keys of a smaller one. The hash

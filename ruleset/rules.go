@@ -59,6 +59,7 @@ type Rule struct {
 	own    index    // the overrides of the policy
 	limits []Limit  // with defaults; also those that are off
 	units  []string // what the limits count; Requests first
+	plans  map[string]*Variant
 
 	// operators has the overrides of operators. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
@@ -96,11 +97,15 @@ func (r *Rule) unitNames() string {
 	return strings.Join(r.units, ", ")
 }
 
-// Base returns the rule without overrides.
+// Base returns the rule without overrides and plans.
 func (r *Rule) Base() *Variant { return r.base }
 
-// For returns the variant that applies to key at now.
-func (r *Rule) For(key string, now time.Time) *Variant {
+// For returns the variant that applies to key at now, without a plan.
+func (r *Rule) For(key string, now time.Time) *Variant { return r.find(key, "", now) }
+
+// find returns the variant that applies to key with a plan at now. Overrides for the key or a
+// prefix of it precede the plan, which precedes those for all keys.
+func (r *Rule) find(key, plan string, now time.Time) *Variant {
 	operators := r.operators.Load()
 	if operators == nil {
 		operators = &index{}
@@ -113,7 +118,13 @@ func (r *Rule) For(key string, now time.Time) *Variant {
 	}
 	v, n := r.own.prefixAt(key, now)
 	if w, m := operators.prefixAt(key, now); m >= n && w != nil {
-		return w
+		v, n = w, m
+	}
+	if n > 0 {
+		return v
+	}
+	if p := r.plans[plan]; p != nil {
+		return p
 	}
 	if v != nil {
 		return v
@@ -130,18 +141,27 @@ func (v *Variant) at(now time.Time) *Variant {
 	return v
 }
 
-// variant is For at the current time. It does not read the clock if there are no overrides.
-func (r *Rule) variant(key string) *Variant {
-	if r.own.isEmpty() && r.operators.Load().isEmpty() {
-		return r.base
+// variant returns the variant that applies to a query now. It does not read the clock if there are
+// no overrides.
+func (r *Rule) variant(q *Query) *Variant {
+	v := r.base
+	if !r.own.isEmpty() || !r.operators.Load().isEmpty() {
+		v = r.find(q.Key, q.Plan, time.Now())
+	} else if q.Plan != "" {
+		v = r.planned(q.Plan)
 	}
-	return r.For(key, time.Now())
+	if q.Scale|q.ShadowScale != 0 {
+		return v.scaledFor(q)
+	}
+	return v
 }
 
-// Variant is a rule with the limits of one of its overrides, or with its own.
+// Variant is a rule with the limits of one of its overrides or plans, or with its own. It may be
+// scaled.
 type Variant struct {
 	rule     *Rule
-	override *Override // nil for the rule's own
+	override *Override // nil for the rule's own and for plans
+	plan     string    // the plan's name, "" if it is not a plan
 	before   *Variant  // the override for the same keys that applies when this one has expired
 	limits   []Limit   // with defaults; without those that are off
 	names    []string  // of limits, as in headers
@@ -150,6 +170,9 @@ type Variant struct {
 	simple   bool      // one enforced group, by the key and in the plain unit, without concurrency limits
 
 	derived atomic.Pointer[any]
+
+	scales   scales                     // at which the limits are; zero if unscaled
+	variants atomic.Pointer[[]*Variant] // scaled variants of this one; see scaled
 }
 
 // Derived returns what derive returned for the variant when it was first called, for what depends
@@ -166,7 +189,7 @@ func (v *Variant) Derived(derive func(*Variant) any) any {
 // Rule returns the variant's rule.
 func (v *Variant) Rule() *Rule { return v.rule }
 
-// Override returns the variant's override, or nil if it is the rule itself.
+// Override returns the variant's override, or nil if it is a plan or the rule itself.
 func (v *Variant) Override() *Override { return v.override }
 
 // Limits returns the limits that are in force, with defaults filled in, in the order in
@@ -180,7 +203,7 @@ func (v *Variant) LimitName(i int) string { return v.names[i] }
 // Enforces reports whether limits are enforced for key: the rollout includes it, and not all
 // limits are in shadow.
 func (v *Variant) Enforces(key string) bool {
-	return v.enforced > 0 && v.rule.policy.Rollout.includes(v.rule.policy.Name, key)
+	return v.enforced > 0 && v.rule.includes(key)
 }
 
 // ReserveOnly reports whether there is a concurrency limit, so that only Reserve is possible.
@@ -223,6 +246,7 @@ func (g *group) place(d weir.Decision) int {
 type Error struct {
 	Policy   string
 	Override string // the override's key, "" if the problem is not in an override
+	Plan     string // the plan's name, "" if the problem is not in a plan
 	Limit    int    // the limit's index, -1 if the problem is not in a limit
 	Field    string // the name of the field in configurations
 	Problem  string
@@ -232,6 +256,9 @@ func (e *Error) Error() string {
 	where := fmt.Sprintf("policy %q", e.Policy)
 	if e.Override != "" {
 		where += fmt.Sprintf(": override %q", e.Override)
+	}
+	if e.Plan != "" {
+		where += fmt.Sprintf(": plan %q", e.Plan)
 	}
 	if e.Limit >= 0 {
 		where += fmt.Sprintf(": limit %d", e.Limit+1)

@@ -32,6 +32,9 @@ type ticketCharge struct {
 	key   string
 	cost  int64
 	id    [16]byte
+
+	// policy is that of the reservation. It is nil in a ticket that was parsed.
+	policy *weir.Policy
 }
 
 // Errors of Settle and Renew.
@@ -51,7 +54,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 	if len(q.Client) > weir.MaxKeyBytes {
 		return Verdict{}, nil, &InputError{"client", fmt.Sprintf("has %d bytes: at most %d fit", len(q.Client), weir.MaxKeyBytes)}
 	}
-	e, err := newEvaluation(r.variant(q.Key), q)
+	e, err := newEvaluation(r.variant(q), q)
 	if err != nil {
 		return Verdict{}, nil, err
 	}
@@ -106,7 +109,7 @@ func (e *evaluation) reserve(from, to int, ttl time.Duration) *weir.Batch {
 
 func (t *Ticket) add(b *weir.Batch) {
 	for i, c := range b.Charges {
-		t.charges = append(t.charges, ticketCharge{group: c.Policy.Name(), key: c.Key, cost: c.Cost, id: b.Receipts[i].ID})
+		t.charges = append(t.charges, ticketCharge{group: c.Policy.Name(), key: c.Key, cost: c.Cost, id: b.Receipts[i].ID, policy: c.Policy})
 	}
 }
 
@@ -213,7 +216,7 @@ func (n *Engine) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool,
 func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*applied, error) {
 	var v *Variant
 	if r := n.Rules().Rule(t.policy); r != nil {
-		v = r.variant(t.key)
+		v = r.variant(&Query{Key: t.key})
 	}
 	b := &weir.Batch{Op: op}
 	var policies []*applied
@@ -223,9 +226,7 @@ func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*applied, er
 			continue
 		}
 		p := *known.(*applied)
-		if g := v.group(c.group); g != nil { // an override's, perhaps
-			p.policy = g.policy
-		}
+		p.policy = c.inForce(p.policy, v)
 		policies = append(policies, &p)
 		b.Charges = append(b.Charges, weir.Charge{Policy: p.policy, Key: c.key, Cost: c.cost})
 		b.Receipts = append(b.Receipts, weir.Receipt{ID: c.id, Units: c.cost})
@@ -234,6 +235,19 @@ func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*applied, er
 		return nil, nil, ErrGone
 	}
 	return b, policies, nil
+}
+
+// inForce returns the policy to settle a charge with. That is the one of the reservation if it is
+// an override, a plan or scaled, and otherwise base, which Set may have changed since. If the ticket
+// was parsed, it is that of v, the variant that the ticket's key has now.
+func (c *ticketCharge) inForce(base *weir.Policy, v *Variant) *weir.Policy {
+	if c.policy != nil && c.policy.Compiled().Override {
+		return c.policy
+	}
+	if g := v.group(c.group); c.policy == nil && g != nil {
+		return g.policy
+	}
+	return base
 }
 
 // ticketVersion is the first byte of a ticket, the version of the format.

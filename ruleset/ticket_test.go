@@ -405,7 +405,7 @@ func TestTicketText(t *testing.T) {
 		})
 		want := &Ticket{id: id.Draw(t, "id"), client: text.Draw(t, "client"), policy: text.Draw(t, "policy"), key: text.Draw(t, "key")}
 		for range rapid.IntRange(0, 5).Draw(t, "charges") {
-			want.charges = append(want.charges, ticketCharge{text.Draw(t, "group"), text.Draw(t, "key"), rapid.Int64Range(0, weir.MaxCost).Draw(t, "cost"), id.Draw(t, "id")})
+			want.charges = append(want.charges, ticketCharge{group: text.Draw(t, "group"), key: text.Draw(t, "key"), cost: rapid.Int64Range(0, weir.MaxCost).Draw(t, "cost"), id: id.Draw(t, "id")})
 		}
 		got, err := ParseTicket(want.String(), want.client)
 		if err != nil {
