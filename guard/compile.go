@@ -154,13 +154,13 @@ func (e *Endpoint) name() string {
 	if e.Name != "" {
 		return e.Name
 	}
-	return nameOf(e.Pattern)
+	return patternName(e.Pattern)
 }
 
-// nameOf makes a name of a pattern: other characters than letters, digits, hyphens and underscores
+// patternName makes a name of a pattern: other characters than letters, digits, hyphens and underscores
 // become dots, and a * at the end "all". For example, "GET /v1/users/{id}" becomes "GET.v1.users.id",
 // and "eth_*" becomes "eth_all".
-func nameOf(pattern string) string {
+func patternName(pattern string) string {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		pattern = prefix + "all"
 	}

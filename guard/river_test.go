@@ -157,7 +157,7 @@ func TestNames(t *testing.T) {
 		"*":                                 "all",
 		"POST /login":                       "POST.login",
 	} {
-		if got := nameOf(pattern); got != want {
+		if got := patternName(pattern); got != want {
 			t.Errorf("%q: %q, want %q", pattern, got, want)
 		}
 	}
