@@ -24,12 +24,12 @@ const (
 
 // Bounds of a configuration.
 const (
-	maxEndpoints   = 10_000
-	maxExemptions  = 10_000
-	maxName        = 64
-	maxTimeout     = time.Hour
-	defaultTimeout = time.Minute
-	defaultRows    = 100_000
+	maxEndpoints    = 10_000
+	maxExemptions   = 10_000
+	maxEndpointName = 64
+	maxTimeout      = time.Hour
+	defaultTimeout  = time.Minute
+	defaultRows     = 100_000
 )
 
 // Rules are a compiled Config. They are immutable.
@@ -312,8 +312,8 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 		out.timeout = defaultTimeout
 	}
 	switch {
-	case len(name) > maxName:
-		c.complain(fmt.Sprintf("%q, made of the pattern, is longer than %d characters: give the endpoint a name", name, maxName), at("Name")...)
+	case len(name) > maxEndpointName:
+		c.complain(fmt.Sprintf("%q, made of the pattern, is longer than %d characters: give the endpoint a name", name, maxEndpointName), at("Name")...)
 	case e.Disabled && (len(e.Limits) > 0 || len(e.Plans) > 0 || len(e.Overrides) > 0):
 		c.complain("it is disabled and has limits: remove one of the two", at("Disabled")...)
 	case !e.Disabled && len(e.Limits) == 0 && path[0] != "Default":
