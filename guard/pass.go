@@ -239,12 +239,7 @@ func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
 		v.Cause, violation.Limit = ByLimit, v.LimitedBy()
 		g.offend(v.Subject.Key)
 	}
-	penalized := v.Penalized
-	if violation.Shadow {
-		_, scale := v.Variant.Scale()
-		penalized = scale != 0
-	}
-	g.violate(ctx, p.rules, violation, penalized)
+	g.violate(ctx, p.rules, violation, p.isPenalized(violation.Shadow))
 }
 
 // Identify is the stage after authentication: the limits of the subject at the endpoint. It is called
@@ -336,11 +331,15 @@ func (g *Guard) watch(ctx context.Context, p *Pass, v *Verdict) {
 		return
 	}
 	inShadow := p.rules.mode != ruleset.Enforce
-	penalized := v.Penalized
+	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, p.isPenalized(inShadow))
+}
+
+// isPenalized says whether the request was charged with a penalty.
+func (p *Pass) isPenalized(inShadow bool) bool {
 	if inShadow {
-		penalized = p.query.ShadowScale != 0
+		return p.query.ShadowScale != 0
 	}
-	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, penalized)
+	return p.query.Scale != 0
 }
 
 // settleWithin is how long the end of a request may wait for the store.

@@ -282,7 +282,7 @@ func (g *Guard) Penalty(ctx context.Context, subject string) (until time.Time, e
 	if err != nil || p[enforced] == 0 {
 		return time.Time{}, err
 	}
-	return p[enforced].Time(), nil
+	return g.hooks.Now().Add(p[enforced].Sub(weir.Now())), nil
 }
 
 // Pardon ends the subject's penalties and sets its scores to zero. Other nodes follow within a second.

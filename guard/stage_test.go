@@ -329,7 +329,7 @@ func TestSetKeepsCounts(t *testing.T) {
 		if err := g.Set(t.Context(), bad); err == nil {
 			t.Fatal("no error")
 		}
-		if n := burst(t, g, 10, "/x", User("b")); n != 12 {
+		if n := burst(t, g, 20, "/x", User("b")); n != 12 {
 			t.Errorf("%d admitted after a bad change, want 12", n)
 		}
 	})
