@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -185,6 +186,24 @@ func TestUnixSocket(t *testing.T) {
 	}
 }
 
+// otherGroup returns a group that a file may be given to, if possible not that of new files.
+func otherGroup(t *testing.T) int {
+	t.Helper()
+	groups, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range groups {
+		if g != os.Getgid() {
+			return g
+		}
+	}
+	if os.Geteuid() == 0 {
+		return os.Getgid() + 1
+	}
+	return os.Getgid()
+}
+
 // A socket has a mode and a group.
 func TestUnixSocketMode(t *testing.T) {
 	for _, tt := range []struct {
@@ -193,7 +212,7 @@ func TestUnixSocketMode(t *testing.T) {
 		problem    string
 	}{
 		{0, 0o660, "", ""},
-		{0o666, 0o666, strconv.Itoa(os.Getgid()), ""},
+		{0o666, 0o666, strconv.Itoa(otherGroup(t)), ""},
 		{0o600, 0o600, "", ""},
 		{0, 0, "no-such-group", `group "no-such-group": `},
 	} {
@@ -209,6 +228,9 @@ func TestUnixSocketMode(t *testing.T) {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != tt.want {
 			t.Errorf("mode %#o: %v, %v; want %#o", tt.mode, info, err, tt.want)
+		}
+		if gid := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Gid)); tt.group != "" && gid != tt.group {
+			t.Errorf("its group is %s, want %s", gid, tt.group)
 		}
 		l.Close()
 	}

@@ -103,6 +103,11 @@ func (s *Server) applyOverrides(rules *ruleset.Rules, set []Override) {
 func (s *Server) refresh(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	return s.refreshLocked(ctx)
+}
+
+// refreshLocked requires s.changing.
+func (s *Server) refreshLocked(ctx context.Context) error {
 	set, err := s.overrides.List(ctx)
 	if err != nil {
 		return err
@@ -136,13 +141,8 @@ func (s *Server) putOverride(ctx context.Context, o Override) error {
 			return err
 		}
 	}
-	set, err := s.overrides.List(ctx)
-	if err != nil {
+	if err := s.makeRoom(ctx, o); err != nil {
 		return err
-	}
-	isNew := !slices.ContainsFunc(set, func(x Override) bool { return overrideID(x) == overrideID(o) })
-	if isNew && len(set) >= maxOverrides {
-		return adminapi.ErrTooMany
 	}
 	if err := s.overrides.Put(ctx, o); err != nil {
 		return err
@@ -152,6 +152,29 @@ func (s *Server) putOverride(ctx context.Context, o Override) error {
 	s.applyOverrides(s.state.Load().call.Rules, []Override{o})
 	s.known = append(slices.DeleteFunc(slices.Clone(s.known), func(x Override) bool { return overrideID(x) == overrideID(o) }), o)
 	return nil
+}
+
+// makeRoom returns ErrTooMany if there are too many overrides for one more. It goes by those that were
+// read last, and reads all of them only if these are too many: some may have expired.
+func (s *Server) makeRoom(ctx context.Context, o Override) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if s.fitsLocked(o) {
+		return nil
+	}
+	if err := s.refreshLocked(ctx); err != nil {
+		return err
+	}
+	if !s.fitsLocked(o) {
+		return adminapi.ErrTooMany
+	}
+	return nil
+}
+
+// fitsLocked reports whether there is room for an override, or one that it replaces. It requires
+// s.changing.
+func (s *Server) fitsLocked(o Override) bool {
+	return len(s.known) < maxOverrides || slices.ContainsFunc(s.known, func(x Override) bool { return overrideID(x) == overrideID(o) })
 }
 
 func (s *Server) removeOverride(ctx context.Context, policy, key string) (bool, error) {

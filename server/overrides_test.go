@@ -5,10 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/adminapi"
 )
 
 // putAlice sets an override of the key alice, and returns the status.
@@ -73,4 +78,58 @@ func TestOverrideIsStoredOrNotApplied(t *testing.T) {
 		t.Errorf("answered %d", status)
 	}
 	wantOverride(t, srv, store, status)
+}
+
+// countingOverrides counts how often the overrides are read.
+type countingOverrides struct {
+	memoryOverrides
+	lists atomic.Int64
+}
+
+func (c *countingOverrides) List(ctx context.Context) ([]Override, error) {
+	c.lists.Add(1)
+	return c.memoryOverrides.List(ctx)
+}
+
+// Setting an override does not read all others, since the time to set many of them would be
+// quadratic, unless there are too many. Then those that have expired make room.
+func TestOverridesAreBounded(t *testing.T) {
+	store := &countingOverrides{}
+	srv := run(t, Config{Limiter: frozenTable(t), Overrides: store, Live: Live{Policies: []ruleset.Policy{onePolicy("api", 10)}}})
+	put := func(key string, until time.Time) error {
+		return srv.putOverride(t.Context(), Override{Policy: "api", Override: ruleset.Override{Key: key, Limits: onePolicy("api", 5).Limits, Until: until}})
+	}
+	before := store.lists.Load()
+	for i := range 3 {
+		if err := put(strconv.Itoa(i), time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := store.lists.Load() - before; n > 0 {
+		t.Errorf("3 overrides were set, and all were read %d times", n)
+	}
+	past, unending := time.Now().Add(-time.Second), time.Time{}
+	fill := func(until time.Time) { // as if they had been set
+		store.mu.Lock()
+		store.list = nil
+		for i := range maxOverrides {
+			o := Override{Policy: "api", Override: ruleset.Override{Key: "old" + strconv.Itoa(i), Limits: onePolicy("api", 5).Limits, Until: until}}
+			store.list = append(store.list, o)
+		}
+		srv.changing.Lock()
+		srv.known = slices.Clone(store.list)
+		srv.changing.Unlock()
+		store.mu.Unlock()
+	}
+	fill(past)
+	if err := put("new", unending); err != nil || len(srv.known) != 1 {
+		t.Errorf("where all have expired: %v, and %d are known", err, len(srv.known))
+	}
+	fill(unending)
+	if err := put("new", unending); !errors.Is(err, adminapi.ErrTooMany) {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := put("old7", unending); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
 }

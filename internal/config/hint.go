@@ -19,6 +19,9 @@ func (Units) hint(text string) string {
 		return "is a rate and a period: write " + limit
 	}
 	if n, ok := new(big.Int).SetString(text, 10); ok && n.String() == text {
+		if n.IsInt64() && n.Int64() >= 1 && n.Int64() <= algo.MaxRate {
+			return "is in quotes: write " + text
+		}
 		return fmt.Sprintf("must be between 1 and %d; leave the limit out for no limit", algo.MaxRate)
 	}
 	number, ok := new(big.Rat).SetString(text)

@@ -4,7 +4,8 @@
 // In Redis they are the fields of one hash: a policy's name, a zero byte and a key, with the
 // override as JSON. One more field is a version that changes with every write; daemons poll it
 // every two seconds. The hash expires a minute after its last override, unless it has fields of a
-// later version of weir, whose expiry is unknown.
+// later version of weir, whose expiry is unknown. Every minute daemons remove overrides that have
+// ended and correct the expiry, which a new override can only put off.
 package overrides
 
 import (
@@ -33,11 +34,12 @@ type Redis struct {
 
 var _ server.Overrides = (*Redis)(nil)
 
-// How often a daemon polls the version, and how often it reads everything even if the version
-// has not changed.
+// How often a daemon polls the version, how often it reads everything even if the version has not
+// changed, and how often it tidies up.
 const (
 	lookEvery   = 2 * time.Second
-	lookAtAll   = 5 // of these
+	lookAtAll   = 5  // of these
+	tidyAt      = 30 // of these
 	callTimeout = 2 * time.Second
 )
 
@@ -57,7 +59,7 @@ func NewRedis(ctx context.Context, c redisconn.Config, prefix string) (*Redis, e
 // Close ends the connection.
 func (r *Redis) Close() { r.conn.Close() }
 
-// Put keeps an override, and forgets those that have ended.
+// Put keeps an override. It does not read the others: the time to set many would be quadratic.
 func (r *Redis) Put(ctx context.Context, o server.Override) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -65,18 +67,43 @@ func (r *Redis) Put(ctx context.Context, o server.Override) error {
 	if err != nil {
 		return err
 	}
-	c := r.conn.Client
-	put := c.B().Hset().Key(r.key).FieldValue().FieldValue(field(o.Policy, o.Key), text).FieldValue(version, rand.Text()).Build()
-	if err := c.Do(ctx, put).Error(); err != nil {
+	args := []string{field(o.Policy, o.Key), text, rand.Text(), endOf(o.Until)}
+	if err := putScript.Exec(ctx, r.conn.Client, []string{r.key}, args).Error(); err != nil {
 		return fmt.Errorf("overrides: %w", err)
 	}
-	return r.tidy(ctx)
+	return nil
+}
+
+// putScript sets an override and the version. The hash ends no earlier than the override.
+//
+//	KEYS  the hash
+//	ARGV  the field, its value, the version, and when the hash may end as endOf has it
+var putScript = rueidis.NewLuaScript(`
+local ttl = redis.call('PTTL', KEYS[1])
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2], 'version', ARGV[3])
+if ARGV[4] == '0' then
+	redis.call('PERSIST', KEYS[1])
+elseif ttl == -2 or ttl >= 0 and redis.call('TIME')[1] + ttl / 1000 < tonumber(ARGV[4]) then
+	redis.call('EXPIREAT', KEYS[1], ARGV[4])
+end
+return 1
+`)
+
+// endOf returns when a hash may end whose last override ends at a time, in Unix seconds: a minute
+// later, or 0 for never.
+func endOf(until time.Time) string {
+	if until.IsZero() {
+		return "0"
+	}
+	return strconv.FormatInt(until.Unix()+60, 10)
 }
 
 // tidy removes overrides that have ended, and sets the expiry of the hash to that of the last
 // one. If the hash changes meanwhile, tidy starts again: an override may have been renewed, or
 // added.
 func (r *Redis) tidy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	for {
 		seen, err := r.read(ctx)
 		if err != nil {
@@ -92,7 +119,7 @@ func (r *Redis) tidy(ctx context.Context) error {
 // than the one that was seen.
 //
 //	KEYS  the hash
-//	ARGV  the version, when the hash ends in Unix seconds or 0 for never, the fields
+//	ARGV  the version, when the hash ends as endOf has it, the fields
 var tidyScript = rueidis.NewLuaScript(`
 if (redis.call('HGET', KEYS[1], 'version') or '') ~= ARGV[1] then return 0 end
 for i = 3, #ARGV do redis.call('HDEL', KEYS[1], ARGV[i]) end
@@ -118,11 +145,10 @@ func (r *Redis) tidyUp(ctx context.Context, seen contents, now time.Time) (bool,
 			last = o.Until
 		}
 	}
-	end := "0"
-	if !forever {
-		end = strconv.FormatInt(last.Unix()+60, 10)
+	if forever {
+		last = time.Time{}
 	}
-	done, err := tidyScript.Exec(ctx, r.conn.Client, []string{r.key}, append([]string{seen.version, end}, ended...)).AsBool()
+	done, err := tidyScript.Exec(ctx, r.conn.Client, []string{r.key}, append([]string{seen.version, endOf(last)}, ended...)).AsBool()
 	if err != nil {
 		return false, fmt.Errorf("overrides: %w", err)
 	}
@@ -145,7 +171,7 @@ func (r *Redis) Remove(ctx context.Context, policy, key string) (bool, error) {
 	if err := c.Do(ctx, changed).Error(); err != nil {
 		return true, fmt.Errorf("overrides: %w", err)
 	}
-	return true, r.tidy(ctx)
+	return true, nil
 }
 
 // List returns those that have not ended.
@@ -195,13 +221,17 @@ func (r *Redis) read(ctx context.Context) (contents, error) {
 	return out, nil
 }
 
-// Watch calls changed at once, when the overrides were changed, and every ten seconds.
+// Watch calls changed at once, when the overrides were changed, and every ten seconds. It tidies up at
+// once and every minute.
 func (r *Redis) Watch(ctx context.Context, changed func()) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	known := r.look(ctx, "")
 	changed() // changes before the first poll are not detected otherwise
 	for n := 1; ; n++ {
+		if n%tidyAt == 1 {
+			_ = r.tidy(ctx) // it is done again, and nothing depends on it
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// What has ended is not listed, and goes; the hash ends with the last one.
+// What has ended is not listed, and goes when a daemon tidies up; the hash ends with the last one.
 func TestEnds(t *testing.T) {
 	srv := redistest.Start(t)
 	r := open(t, srv)
@@ -102,6 +103,14 @@ func TestEnds(t *testing.T) {
 	if got := list(t, r); len(got) != 2 {
 		t.Errorf("%+v", got)
 	}
+	watching, end := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.Watch(watching, func() {}) }()
+	for began := time.Now(); number(t, srv, "HLEN") == 4 && time.Since(began) < 5*time.Second; {
+		time.Sleep(time.Millisecond)
+	}
+	end()
+	<-ended
 	if n := number(t, srv, "HLEN"); n != 3 { // with the version
 		t.Errorf("%d fields", n)
 	}
@@ -113,6 +122,55 @@ func TestEnds(t *testing.T) {
 	}
 	if ttl := number(t, srv, "TTL"); ttl != -1 {
 		t.Errorf("it ends in %d s, with an override that does not", ttl)
+	}
+}
+
+// The hash ends no earlier than its last override, also when Put does not read the others.
+func TestEndIsNeverEarlier(t *testing.T) {
+	srv := redistest.Start(t)
+	r := open(t, srv)
+	second := weir.Limit{Rate: 1, Per: weir.Every(time.Second)}
+	for i, tt := range []struct {
+		in, least, most time.Duration
+	}{
+		{time.Minute, 2 * time.Minute, 2 * time.Minute},
+		{time.Hour, 61 * time.Minute, 61 * time.Minute},
+		{time.Minute, 61 * time.Minute, 61 * time.Minute},
+	} {
+		if err := r.Put(ctx, override("api", strconv.Itoa(i), time.Now().Add(tt.in), second)); err != nil {
+			t.Fatal(err)
+		}
+		ttl := time.Duration(number(t, srv, "TTL")) * time.Second
+		if ttl < tt.least-10*time.Second || ttl > tt.most {
+			t.Errorf("%d: it ends in %v, want %v", i, ttl, tt.most)
+		}
+	}
+	for _, until := range []time.Time{{}, time.Now().Add(time.Minute)} {
+		if err := r.Put(ctx, override("api", "last", until, second)); err != nil {
+			t.Fatal(err)
+		}
+		if ttl := number(t, srv, "TTL"); ttl != -1 {
+			t.Errorf("it ends in %d s, and there was an override that does not", ttl)
+		}
+	}
+}
+
+// Setting an override does not read all others: the time to set many of them would be quadratic.
+func TestPutReadsNoOthers(t *testing.T) {
+	srv := redistest.Start(t)
+	r := open(t, srv)
+	second := weir.Limit{Rate: 1, Per: weir.Every(time.Second)}
+	const puts = 20
+	for i := range puts {
+		if err := r.Put(ctx, override("api", strconv.Itoa(i), time.Time{}, second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stats := srv.MustDo("INFO", "commandstats").Text; strings.Contains(stats, "hgetall") {
+		t.Errorf("all were read: %s", stats)
+	}
+	if got := list(t, r); len(got) != puts {
+		t.Errorf("there are %d, want %d", len(got), puts)
 	}
 }
 
