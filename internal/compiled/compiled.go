@@ -41,6 +41,16 @@ func (p *Policy) Continues(old *Policy) []int {
 	return from
 }
 
+// RefusalConverts says whether a Take under p that is refused leaves a row under p's limits, if it was
+// under old's before: RetryAfter is computed by the rates of p, so it is right only if the units in
+// use are replenished by them from then on. That is so for GCRA, which converts units exactly. Other
+// limits keep the row as it was: units would be lost with a window that is shorter.
+func (p *Policy) RefusalConverts(old *Policy) bool { return p.isGCRA() && old.isGCRA() }
+
+func (p *Policy) isGCRA() bool {
+	return !slices.ContainsFunc(p.Rules, func(r algo.Rule) bool { _, ok := r.(*algo.GCRA); return !ok })
+}
+
 // Bounds of reservations and charges. Package weir documents them under the same names.
 const (
 	DefaultTTL  = time.Minute

@@ -179,8 +179,8 @@ func (ls *lockSession) change(c *charge, op weir.Op) (weir.Decision, error) {
 	}
 }
 
-// attempt makes a charge on a row's ledger if it fits or is a debit. Otherwise, or
-// if the cost is 0, nothing is changed, not even the limits of the row.
+// attempt makes a charge on a row's ledger if it fits or is a debit. Otherwise, or if the cost
+// is 0, nothing is changed, not even the limits of the row; but see compiled.Policy.RefusalConverts.
 func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, error) {
 	if r.overflow != nil {
 		ls.t.overflowHits.Add(1)
@@ -197,7 +197,8 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	if err == nil {
 		d = ls.act(op, c, r.ledger)
 	}
-	if err != nil || !d.Allowed || nothing {
+	converts := op == weir.TakeEach && c.limits.policy.Compiled().RefusalConverts(before.limits.policy.Compiled()) && !r.ledger.HasHolds(ls.now)
+	if err != nil || nothing || !d.Allowed && !converts {
 		r.ledger.Rollback(state)
 		*r = before
 		return d, err

@@ -1442,6 +1442,19 @@ local function ready(c)
 	return converted(row, set, false)
 end
 
+local function isGCRA(row)
+	for _, r in ipairs(row.rules) do
+		if r.kind ~= 'g' then return false end
+	end
+	return true
+end
+
+-- refusalConverts says whether a refused take leaves a row under the limits of the call: if both are
+-- GCRA, whose units are converted exactly. The time to retry was computed by the rates of the call.
+local function refusalConverts(old, row)
+	return old and old ~= row and row.holds.count == 0 and isGCRA(old) and isGCRA(row)
+end
+
 -- readyAsItIs returns the row of a charge as it is, or nil.
 local function readyAsItIs(c)
 	local row, set = rows[c[1]], call.sets[c[2]]
@@ -1510,6 +1523,7 @@ local function decide()
 			row = ready(c)
 			if not row then return {4, now, n} end
 			v, did = ops[call.op](row, c)
+			if v[1] == 0 and call.op == 'each' then did = refusalConverts(rows[k], row) end
 			if v[1] == 0 then refused = true end
 			-- If the clock was set back, durations are reported from now.
 			v[4], v[5] = (v[4] == NEVER) and -1 or v[4] - now, (v[5] == NEVER) and -1 or v[5] - now

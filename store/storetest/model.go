@@ -175,7 +175,7 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	case weir.TakeEach, weir.TakeAll:
 		v := r.ledger.Take(now, c.Cost)
 		b.Decisions[i] = storeapi.Decision(v, m.now)
-		m.keepLocked(key, r, v.OK && c.Cost > 0)
+		m.keepLocked(key, r, c.Cost > 0 && (v.OK || b.Op == weir.TakeEach && m.refusalConvertsLocked(key, r)))
 	case weir.DebitEach:
 		b.Decisions[i] = storeapi.Decision(r.ledger.Debit(now, c.Cost), m.now)
 		m.keepLocked(key, r, c.Cost > 0)
@@ -188,6 +188,12 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 		m.keepLocked(key, r, v.OK)
 	}
 	return nil
+}
+
+// refusalConvertsLocked says whether a refused take leaves a key under the limits of the call.
+func (m *model) refusalConvertsLocked(key rowKey, next *row) bool {
+	old := m.state.rows[key]
+	return old != nil && next.policy.Compiled().RefusalConverts(old.policy.Compiled()) && !next.ledger.HasHolds(int64(m.now))
 }
 
 // keepLocked puts a row in force that an operation has changed.

@@ -11,6 +11,7 @@ var overrideTests = []test{
 	{name: "Scale shares state", run: scaleShares},
 	{name: "peek under other limits converts nothing", run: peekConvertsNothing},
 	{name: "a refusal under other limits converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
+	{name: "RetryAfter is right when the rate has changed", run: retryAtAnotherRate},
 	{name: "settling works under any limits", run: settleAnyLimits},
 }
 
@@ -80,6 +81,30 @@ func refusalConvertsNothing(r *rig) {
 	r.do(weir.TakeAll, charge(brief, "k", 0))
 	r.clock.Pass(minutes(1))
 	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
+}
+
+// retryAtAnotherRate: who waits as long as a refusal says is admitted then, and not before, also if the
+// units were taken at another rate.
+func retryAtAnotherRate(r *rig) {
+	p := r.policy("p", perHour(10))
+	for _, rates := range [][2]int64{{10, 5}, {5, 10}, {10, 20}} {
+		r.reset(p, "k")
+		first, second := r.with(p, perHour(rates[0])), r.with(p, perHour(rates[1]))
+		r.take(first, "k", rates[0])
+		d := r.take(second, "k", 1)
+		if d.Allowed { // there is room at the higher rate: use it up
+			r.take(second, "k", d.Remaining)
+			d = r.take(second, "k", 1)
+		}
+		r.clock.Pass(d.RetryAfter - time.Microsecond)
+		if early := r.take(second, "k", 1); early.Allowed {
+			r.t.Errorf("%v: admitted before RetryAfter", rates)
+		}
+		r.clock.Pass(time.Microsecond)
+		if late := r.take(second, "k", 1); !late.Allowed {
+			r.t.Errorf("%v: refused after RetryAfter, for %v more", rates, late.RetryAfter)
+		}
+	}
 }
 
 func settleAnyLimits(r *rig) {
