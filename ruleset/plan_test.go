@@ -1,7 +1,9 @@
 package ruleset
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -344,5 +346,57 @@ func TestParsedTicketsUnderAPlan(t *testing.T) {
 	}
 	if got := left(t, g, "p", one("k").on("pro")); got[0] != 7 {
 		t.Errorf("%v is left of 10, 3 were used", got)
+	}
+}
+
+// A reservation is renewed and settled by the limits under which it was made: those of its override,
+// plan or scale as they were, those of the policy as they are now. A ticket that was parsed does not
+// have them, and uses those that its key has now.
+func TestTicketsKeepTheirLimits(t *testing.T) {
+	before := policy("p", perHour("", 10)).plans(plan("pro", perHour("", 20))).with(override("boss", perHour("", 30)))
+	after := policy("p", perHour("", 11)).plans(plan("pro", perHour("", 21))).with(override("boss", perHour("", 31)), override("late", perHour("", 41)))
+	tests := []struct {
+		name         string
+		query        Query
+		want, parsed int64 // rates
+	}{
+		{"policy", one("k"), 11, 11},
+		{"plan", one("k").on("pro"), 20, 11},
+		{"override", one("boss").on("pro"), 30, 31},
+		{"scale", one("k").at(5000, 0), 5, 11},
+		{"plan at a scale", one("k").on("pro").at(5000, 0), 10, 11},
+		{"policy before an override", one("late"), 11, 41},
+	}
+	for _, tt := range tests {
+		for _, parse := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", tt.name, parse), func(t *testing.T) {
+				var rates []int64
+				table := newTable(t, new(clock))
+				g := newEngine(t, &scripted{Limiter: table, do: func(ctx context.Context, b *weir.Batch) error {
+					if b.Op == weir.Settle || b.Op == weir.Renew {
+						rates = append(rates, b.Charges[0].Policy.Limits()[0].Rate)
+					}
+					return table.Do(ctx, b)
+				}}, before)
+				ticket, want := reserve(t, g, "p", tt.query, 0), tt.want
+				if parse {
+					var err error
+					if ticket, err = ParseTicket(ticket.String(), ""); err != nil {
+						t.Fatal(err)
+					}
+					want = tt.parsed
+				}
+				set(t, g, after)
+				if renewed, err := g.Renew(ctx, ticket, time.Hour); err != nil || !renewed {
+					t.Fatal(renewed, err)
+				}
+				if got := settle(t, g, ticket, Used{None: true}); got.Refunded != 1 {
+					t.Errorf("%+v", got)
+				}
+				if !slices.Equal(rates, []int64{want, want}) {
+					t.Errorf("renewed and settled by the rates %v, want %d", rates, want)
+				}
+			})
+		}
 	}
 }

@@ -301,6 +301,9 @@ func TestScaledVariantsAreCached(t *testing.T) {
 			t.Errorf("%v with %d cached", l, len(*r.base.variants.Load()))
 		}
 	}
+	if q := one("k").at(1000, 0); !compile(t, nil, simple()).Rule("p").variant(&q).simple {
+		t.Error("a scaled variant of one charge is not charged by a single Take")
+	}
 	if again := one("k").at(1000, 500); r.variant(&again) != found[0][0] {
 		t.Error("a cached variant is lost")
 	}
