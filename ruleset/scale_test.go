@@ -225,13 +225,14 @@ func TestScaledNeverExceeds(t *testing.T) {
 	})
 }
 
-// Every limit can be scaled by every share: to the share of its rate or, if that is too low to be
-// represented, to a greater one.
+// Every limit can be scaled by every share: to the share of its rate or, if a limit at that rate
+// would take longer than 40 years to refill, to the next greater one at which it can be represented.
 func TestScaleLimit(t *testing.T) {
+	const most = 40 * 365.25 * 24 * float64(time.Hour)
 	rapid.Check(t, func(t *rapid.T) {
 		l := weir.Limit{
 			Rate:  rapid.Int64Range(1, 1e12).Draw(t, "rate"),
-			Per:   weir.Every(time.Duration(rapid.Int64Range(1, int64(40*365*24*time.Hour)).Draw(t, "per"))),
+			Per:   weir.Every(time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(most)).Draw(t, "per"))),
 			Burst: rapid.Int64Range(0, 1e9).Draw(t, "burst"),
 		}
 		p, err := weir.NewPolicy("p", l)
@@ -239,21 +240,38 @@ func TestScaleLimit(t *testing.T) {
 			t.Skip(err)
 		}
 		s := Share(rapid.IntRange(1, int(All)).Draw(t, "share"))
-		q := scalePolicy(p, s)
-		a, b := p.Limits()[0], q.Limits()[0]
+		a, b := p.Limits()[0], scalePolicy(p, s).Limits()[0]
 		got := float64(b.Rate) / float64(b.Per.Duration()) / (float64(a.Rate) / float64(a.Per.Duration()))
-		_, err = p.Scale(int64(s), int64(All))
 		want := float64(s) / float64(All)
-		if got > 1+1e-6 || got < want*(1-1e-6) || err == nil && got > want*(1+1e-6) {
-			t.Fatalf("%v at %v is %v, which is %v of it", a, s, b, got)
-		}
-		if a.Burst != b.Burst {
+		refill := float64(max(a.Burst, a.Rate)) / float64(a.Rate) * float64(a.Per.Duration()) / got
+		switch {
+		case a.Burst != b.Burst:
 			t.Fatalf("the burst is %d, was %d", b.Burst, a.Burst)
+		case math.Abs(got/want-1) < 2e-6: // a millisecond can be stretched to a microsecond
+		case got < want || got > 1 || refill < most*0.45:
+			t.Fatalf("%v at %v is %v, which is %v of it", a, s, b, Share(got*float64(All)))
 		}
 	})
-	year := weir.Limit{Rate: 1, Per: weir.Every(365 * 24 * time.Hour)}
-	if got := scaleLimit(year, 1); got.Rate >= 1 && got.Per.Duration() < 10*365*24*time.Hour {
-		t.Errorf("0.01%% of 1 per year is %v", got)
+	const day = 24 * time.Hour
+	tests := []struct {
+		rate   int64
+		per    time.Duration
+		share  Share
+		approx float64 // share
+	}{
+		{1, time.Hour, 5000, 0.5},
+		{7, 30 * day, 3333, 0.3333},
+		{999_983, 365 * day, 9999, 0.9999},
+		{1, 365 * day, 1, 0.025},
+		{1_000_000, 30 * day, 1, 0.0021},
+		{1, 39 * 365 * day, 1, 0.98},
+	}
+	for _, tt := range tests {
+		l := scaleLimit(weir.Limit{Rate: tt.rate, Per: weir.Every(tt.per)}, tt.share)
+		got := float64(l.Rate) / float64(l.Per.Duration()) / (float64(tt.rate) / float64(tt.per))
+		if math.Abs(got/tt.approx-1) > 0.02 {
+			t.Errorf("%v of %d per %v is %v, which is %v of it, want %v", tt.share, tt.rate, tt.per, l, got, tt.approx)
+		}
 	}
 }
 
