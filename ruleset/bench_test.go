@@ -25,6 +25,9 @@ func TestCheckAllocates(t *testing.T) {
 	}{
 		{"simple", simple(), one("k"), 0},
 		{"override", simple().with(override("k*", vast(""))), one("k"), 0},
+		{"plan", simple().plans(plan("pro", every("", 2_000_000_000, time.Second))), one("k").on("pro"), 0},
+		{"scale", simple(), one("k").at(5000, 0), 0},
+		{"plan, override and scale", simple().plans(plan("pro", every("", 2_000_000_000, time.Second))).with(override("*", vast(""))), one("k").on("pro").at(5000, 2500), 0},
 		{"three groups", threeGroups(), Query{Key: "k", Cost: 1, Keys: []Attribute{ip("1")}, Costs: []Cost{{"tokens", 5}}}, 1},
 	}
 	for _, tt := range tests {
@@ -65,6 +68,12 @@ func BenchmarkCheck(b *testing.B) { benchmark(b, simple(), one("")) }
 func BenchmarkCheckOverride(b *testing.B) {
 	benchmark(b, simple().with(override("key-1*", vast("")), override("key-2", vast(""))), one(""))
 }
+
+func BenchmarkCheckPlan(b *testing.B) {
+	benchmark(b, simple().plans(plan("pro", every("", 2_000_000_000, time.Second))), one("").on("pro"))
+}
+
+func BenchmarkCheckScale(b *testing.B) { benchmark(b, simple(), one("").at(5000, 0)) }
 
 func BenchmarkCheckThreeGroups(b *testing.B) {
 	benchmark(b, threeGroups(), Query{Cost: 1, Keys: []Attribute{ip("192.0.2.1")}, Costs: []Cost{{"tokens", 5}}})

@@ -24,6 +24,12 @@
 // limits, as long as callers do not react to refusals. For keys that a rollout does not include,
 // all limits are in shadow.
 //
+// # Other limits for some requests
+//
+// An [Override] sets other limits for a key or a prefix, a [Plan] for the requests that name it,
+// and Query.Scale charges a request at a share of the rates. All of them act on the units that
+// are in use under the policy's own limits, and [Engine.Set] does not replace them.
+//
 // # Guarantees
 //
 //   - A request is decided by one version of the rules, however often they change.

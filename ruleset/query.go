@@ -20,9 +20,12 @@ type Query struct {
 
 	// Scale is the share of their rates at which enforced limits are charged, and
 	// ShadowScale that of limits in shadow, for example 5,000 for a caller that is limited to
-	// half. Bursts, the units in use and limits of concurrency stay as they are. 0 and
-	// All mean that rates are unchanged. For a key that the rollout does not include, all
-	// limits are in shadow.
+	// half. Bursts, the units in use and limits of concurrency stay as they are; windows have
+	// no burst and admit that share of their units, at least one. 0 and All mean that rates are
+	// unchanged. For a key that the rollout does not include, all limits are in shadow.
+	//
+	// A key may owe so many units that they would be paid only after more than 40 years at the
+	// scaled rate. Then the limiter returns weir.ErrInvalid, as it does for overrides.
 	Scale, ShadowScale Share
 
 	// SkipShadow means that limits in shadow are not charged or evaluated, because an earlier

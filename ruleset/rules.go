@@ -123,8 +123,8 @@ func (r *Rule) find(key, plan string, now time.Time) *Variant {
 	if n > 0 {
 		return v
 	}
-	if p := r.plans[plan]; p != nil {
-		return p
+	if plan != "" && r.plans[plan] != nil {
+		return r.plans[plan]
 	}
 	if v != nil {
 		return v

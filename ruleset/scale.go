@@ -1,7 +1,10 @@
 package ruleset
 
 import (
+	"math"
+	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storeapi"
@@ -128,18 +131,40 @@ func scalePolicy(p *weir.Policy, s Share) *weir.Policy {
 }
 
 // scaleLimit returns a limit at a share of its rate. A limit of concurrency has none and stays. If
-// the rate is too low to be represented, for example 0.01% of 1 per year, the share is doubled until
-// it can be.
+// the limit would take longer than 40 years to refill, which cannot be represented, the least
+// greater share that can is used, within 2%: for example 2.5% for 0.01% of 1 per year.
 func scaleLimit(l weir.Limit, s Share) weir.Limit {
 	if l.Algorithm == weir.Concurrency {
 		return l
 	}
 	p, err := weir.NewPolicy("scaled", l)
-	for ; err == nil && s < All; s *= 2 {
+	if err != nil { // cannot be: the limit is one of a policy
+		return l
+	}
+	for ; s < All; s += 1 + s/64 {
 		if scaled, err := p.Scale(int64(s), int64(All)); err == nil {
 			return scaled.Limits()[0]
 		}
+		if scaled, err := p.With(stretch(p.Limits()[0], s)); err == nil {
+			return scaled.Limits()[0]
+		}
 	}
+	return l
+}
+
+// stretch returns a limit with the same number of units in a longer period, rounded up to
+// microseconds. Scale keeps the rate exact where it can, and fails if the numbers become too large,
+// for example for 33.33% of 7 per 30 days.
+func stretch(l weir.Limit, s Share) weir.Limit {
+	hi, lo := bits.Mul64(uint64(l.Per.Duration()), uint64(All))
+	if hi >= uint64(s) {
+		return weir.Limit{} // invalid
+	}
+	per, _ := bits.Div64(hi, lo, uint64(s))
+	if per > math.MaxInt64-uint64(time.Microsecond) {
+		return weir.Limit{}
+	}
+	l.Per = weir.Every((time.Duration(per)/time.Microsecond + 1) * time.Microsecond)
 	return l
 }
 
