@@ -26,12 +26,21 @@ type Subject struct {
 // Unknown is the key of all callers of whom not even the address is known. They share one count.
 const Unknown = "unknown"
 
-// User returns the subject of an authenticated user, service or account.
+// User returns the subject of an authenticated user, service or account. No ID is special: that of
+// the zero address of Ethereum is a user like any other. Without an ID nobody is authenticated, so
+// that User("") is not verified and its key is Unknown.
 func User(id string) Subject { return verified("user:", id) }
 
-func verified(kind, id string) Subject { return Subject{Key: fit(kind + id), Verified: true} }
+// verified returns the subject of an ID, which is not verified if the ID is "".
+func verified(kind, id string) Subject {
+	if id == "" {
+		return Subject{Key: Unknown}
+	}
+	return Subject{Key: fit(kind + id), Verified: true}
+}
 
-// fit returns a text that can be a key: one that is too long is replaced by its hash.
+// fit returns a text that can be a key: one that is too long is replaced by its hash. No kind begins
+// with "sha256:", so that nobody can choose an ID to share the count of another.
 func fit(key string) string {
 	if len(key) <= weir.MaxKeyBytes {
 		return key
@@ -43,7 +52,14 @@ func fit(key string) string {
 type subjectKey struct{}
 
 // WithSubject returns a context for a request of an authenticated subject. Programs that
-// authenticate their callers themselves call it before the stage after authentication.
+// authenticate their callers themselves call it before the stage after authentication. An Identifier
+// ignores subjects that have no key or are not Verified.
+//
+// It is also the way to charge an identity that the body of a request names, such as the creator of
+// a signed event: a middleware of the program reads the body, verifies the signature, and calls
+// WithSubject only if it is valid, as the example shows. An identity that is not verified must not be
+// charged, because then anybody could use up the limits of others by naming them. Such a middleware
+// belongs after the stage before authentication, which limits how many bodies it has to verify.
 func WithSubject(ctx context.Context, s Subject) context.Context {
 	return context.WithValue(ctx, subjectKey{}, s)
 }
