@@ -77,7 +77,7 @@ type Hooks struct {
 	Blocked func(Subject) (until time.Time, blocked bool)
 
 	// OnViolation receives violations. A subject's violations of one kind are reported at most
-	// once per second. NewLogger returns a function that logs them.
+	// once per second (Penalties.Interval). NewLogger(…).Log logs them.
 	OnViolation func(Violation)
 
 	// Now returns the time, by default time.Now. It decides whether exemptions and overrides have
