@@ -383,7 +383,8 @@ func (c *compiler) exemptions() {
 		for _, p := range problems {
 			c.complain(p.problem, "Exemptions", i, "Endpoints", p.index)
 		}
-		c.out.exemptions[x.Subject] = append(c.out.exemptions[x.Subject], exemption{m, x.Until})
+		subject := fit(x.Subject)
+		c.out.exemptions[subject] = append(c.out.exemptions[subject], exemption{m, x.Until})
 	}
 }
 

@@ -120,8 +120,39 @@ func (r *Rules) Private() []*weir.Policy {
 
 // Replace puts rules in force whose policies the engine has applied.
 func (g *Guard) Replace(rules *Rules) {
+	if old := g.rules.Load(); old != nil {
+		rules.inherit(old)
+	}
 	g.stats.name(rules)
 	g.rules.Store(rules)
+}
+
+// inherit continues the measurements of endpoints that are in both rules.
+func (r *Rules) inherit(old *Rules) {
+	if r == old { // a change was undone
+		return
+	}
+	before := map[string]*measured{}
+	for _, e := range old.all() {
+		before[e.name] = e.measured
+	}
+	for _, e := range r.all() {
+		e.measured.inherit(before[e.name])
+	}
+}
+
+// all returns the endpoints, the default first.
+func (r *Rules) all() []*endpoint { return append([]*endpoint{r.fallback}, r.endpoints...) }
+
+// Suggestions returns the bursts that the subjects of each endpoint needed, if Config.Measure is set.
+func (g *Guard) Suggestions() []Suggestion {
+	list := []Suggestion{}
+	for _, e := range g.rules.Load().all() {
+		if e.measured != nil {
+			list = append(list, e.measured.suggestion())
+		}
+	}
+	return list
 }
 
 // Rules returns the rules that are in force.

@@ -26,14 +26,14 @@ func (g *Guard) Quotas(ctx context.Context, s Subject, method, path string) ([]Q
 	if path != "" {
 		return g.quotas(ctx, r, r.find(method, path), s, nil)
 	}
-	list, err := g.quotas(ctx, r, r.fallback, s, nil)
-	for _, e := range r.endpoints {
-		if err != nil {
+	var list []Quota
+	for _, e := range r.all() {
+		var err error
+		if list, err = g.quotas(ctx, r, e, s, list); err != nil {
 			return nil, err
 		}
-		list, err = g.quotas(ctx, r, e, s, list)
 	}
-	return list, err
+	return list, nil
 }
 
 // quotas appends the status of an endpoint's limits.

@@ -37,6 +37,10 @@ type SubscriptionStats struct {
 	Refused SubscriptionRefusals
 }
 
+func (s subscriptionStats) public() SubscriptionStats {
+	return SubscriptionStats{Open: s.open, Items: s.items, Refused: s.refused}
+}
+
 // SubscriptionRefusals are refusals by reason.
 type SubscriptionRefusals struct {
 	TooMany      int64 // Subscriptions.PerSubject
@@ -63,10 +67,7 @@ func (c *counters) name(r *Rules) {
 	if r.perIP != nil {
 		c.of(perIPName)
 	}
-	if r.fallback.rule != nil {
-		c.of(r.fallback.name)
-	}
-	for _, e := range r.endpoints {
+	for _, e := range r.all() {
 		if e.rule != nil {
 			c.of(e.name)
 		}
@@ -117,7 +118,7 @@ func (g *Guard) Stats() Stats {
 	out := Stats{
 		InFlight: g.inFlight.all.Load(), Subjects: int64(g.local.Stats().Keys),
 		Violations: map[Kind]int64{}, Shadowed: map[Kind]int64{}, Refused: map[Cause]int64{},
-		Exempted: c.exempted.Load(), Unsettled: c.unsettled.Load(), Subscriptions: g.subs.stats(),
+		Exempted: c.exempted.Load(), Unsettled: c.unsettled.Load(), Subscriptions: g.subs.stats().public(),
 	}
 	for k := range kinds {
 		out.Violations[k], out.Shadowed[k] = c.violations[k][enforced].Load(), c.violations[k][shadow].Load()

@@ -79,7 +79,7 @@ type subscriptionLease struct {
 // Subscribe opens a subscription with a number of items, all or nothing. It ends when ctx ends. The
 // subscription is nil if it was refused. A Guard without Config.Subscriptions refuses nothing.
 func (g *Guard) Subscribe(ctx context.Context, s Subject, items int64) (*Subscription, SubscriptionDecision, error) {
-	return nil, SubscriptionDecision{}, nil
+	return g.subs.open(ctx, g.rules.Load().subs, s.Key, items)
 }
 
 // Add adds items, all or nothing. After the end of the subscription it returns the cause of its

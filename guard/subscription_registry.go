@@ -52,7 +52,7 @@ type subscriptions struct {
 	running  sync.WaitGroup // renewals, and the goroutine of the queue; Add needs mu and !closed, or !stopped
 
 	mu        sync.Mutex // guards the fields below; taken after Subscription.mu
-	live     map[*Subscription]struct{}
+	live      map[*Subscription]struct{}
 	closed    bool // no subscription is opened or renewed
 	stopped   bool // nothing is put in the queue
 	queue     []leaseRelease

@@ -38,7 +38,12 @@ const (
 var kindNames = [kinds]string{"exceeded", "rapid_fire", "penalized", "sustained"}
 
 // String returns the name of the kind, such as "rapid_fire".
-func (k Kind) String() string { return kindNames[k] }
+func (k Kind) String() string {
+	if k < kinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
 
 // violate reports a violation and adds it to the subject's score. Penalized says that the subject has a
 // penalty already: then it does not add to the score. The store is asked at most once per interval

@@ -114,7 +114,7 @@ func (e *evaluation) leaveOutSlots() {
 // shadowPart carries out a batch of the charges in shadow, and adds the decision to the verdict.
 // It returns false if they were not made.
 func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Batch, out *Verdict) bool {
-	if err := l.Do(ctx, b); err != nil {
+	if err := do(ctx, l, b); err != nil {
 		return false
 	}
 	if i := b.Worst(); !b.Decisions[i].Allowed {
@@ -124,6 +124,18 @@ func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Bat
 		out.addShadow(e.groups[e.enforced:], b.Decisions)
 	}
 	return b.Allowed()
+}
+
+// do carries out a batch. A single charge is taken as enforced ones are, so that limits in shadow decide
+// as those do.
+func do(ctx context.Context, l weir.Limiter, b *weir.Batch) (err error) {
+	if b.Op != weir.TakeAll || len(b.Charges) != 1 {
+		return l.Do(ctx, b)
+	}
+	c := &b.Charges[0]
+	b.Decisions = append(b.Decisions[:0], weir.Decision{})
+	b.Decisions[0], err = l.Take(ctx, c.Policy, c.Key, c.Cost)
+	return err
 }
 
 // addShadow adds the refusals among the decisions of groups in shadow.
