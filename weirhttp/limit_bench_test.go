@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/store/memstore"
 )
 
 // discard is a ResponseWriter that is used for request after request.
@@ -28,7 +27,7 @@ func setups(t testing.TB) map[string]http.Handler {
 	t.Helper()
 	table := newTable(t)
 	huge := weir.Limit{Rate: 1_000_000_000, Per: weir.PerSecond(1).Per}
-	key, ip := newPolicyOf(t, "per-key", huge), newPolicyOf(t, "per-ip", huge)
+	key, ip := policy(t, "per-key", huge), policy(t, "per-ip", huge)
 	return map[string]http.Handler{
 		"bare":    bare,
 		"address": Limit(table, By(ip, ClientIP()))(bare),
@@ -96,22 +95,4 @@ func BenchmarkLimitParallel(b *testing.B) {
 			})
 		})
 	}
-}
-
-func newTable(t testing.TB) *memstore.Table {
-	t.Helper()
-	table, err := memstore.New(memstore.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return table
-}
-
-func newPolicyOf(t testing.TB, name string, limits ...weir.Limit) *weir.Policy {
-	t.Helper()
-	p, err := weir.NewPolicy(name, limits...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
 }
