@@ -19,7 +19,7 @@ import (
 // finding its line here. "." is package weir; "a/*" matches the children of a,
 // "a/..." a and everything below it.
 var layers = []layer{
-	{rank: 0, packages: "internal/fielderr internal/mono secret internal/shard internal/hist internal/topk internal/realip internal/resp internal/jsonrpc internal/socket internal/svg"},
+	{rank: 0, packages: "clientip internal/fielderr internal/mono secret internal/shard internal/hist internal/topk internal/resp internal/jsonrpc internal/socket internal/svg"},
 	{rank: 0, packages: "server/internal/strictjson"}, // before server/internal/*, which import it
 	{rank: 1, packages: "algo internal/otlp"},
 	{rank: 2, packages: "internal/compiled"},

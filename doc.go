@@ -26,7 +26,8 @@
 //		queue              Wait for keys, in front of any Limiter
 //		prepaid            one limit without keys that many cores share
 //		pacer              starts outgoing work on a schedule; it refuses nothing
-//		weirhttp           headers and refusals of net/http handlers
+//		weirhttp           limits a net/http service; headers and refusals
+//		clientip           the address that a request came from, behind proxies
 //
 //	  - Take decides and charges in one step. Peek decides and changes nothing.
 //	  - Wait takes when it is the caller's turn, first come, first served, and returns an error

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -88,15 +88,15 @@ func prepareForwardAuth(_ *Server, next, _ *state) error {
 }
 
 // resolver returns the resolver of client addresses.
-func (f ForwardAuth) resolver() (*realip.Resolver, error) {
-	c := realip.Config{Trusted: f.Trusted, TrustUnix: f.TrustUnix, IPv6Prefix: f.IPv6Prefix}
+func (f ForwardAuth) resolver() (*clientip.Resolver, error) {
+	c := clientip.Config{Trusted: f.Trusted, TrustUnix: f.TrustUnix, IPv6Prefix: f.IPv6Prefix}
 	if len(f.Trusted) > 0 || f.TrustUnix { // headers of untrusted callers are ignored
 		c.Header = "x-forwarded-for"
 		if f.AddressHeader != "" {
 			c.Header = f.AddressHeader
 		}
 	}
-	r, err := realip.New(c)
+	r, err := clientip.New(c)
 	if err != nil {
 		return nil, fmt.Errorf("server: ForwardAuth: %w", err)
 	}

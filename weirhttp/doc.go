@@ -1,5 +1,18 @@
-// Package weirhttp encodes decisions for HTTP clients, as header fields and as problem
-// bodies, and parses a server's Retry-After.
+// Package weirhttp limits net/http services, encodes decisions for HTTP clients, as header
+// fields and as problem bodies, and parses a server's Retry-After.
+//
+// A limit per API key and one per address:
+//
+//	limit := weirhttp.Limit(table,
+//		weirhttp.By(perKey, weirhttp.Header("X-Api-Key")),
+//		weirhttp.By(perIP, weirhttp.ClientIP(proxies...)))
+//	http.ListenAndServe(addr, limit(mux))
+//
+// [Limit] is middleware: a request that is refused gets status 429 and a problem body, and
+// every response has the fields below. docs/middleware.md tells how to use it with routers
+// and with CORS.
+//
+// Handlers that decide by themselves use the parts:
 //
 //	quotas := weirhttp.PolicyQuotas(policy, "")         // once
 //	…
@@ -9,8 +22,15 @@
 //		return
 //	}
 //
-// It decides nothing; a limiter of package weir does. A server without headers needs only
-// the status 429 and not this package.
+// # Keys
+//
+// A [KeyFunc] says whom a request is charged to. Requests without a key share one, so that
+// nobody is exempt by leaving it out. What clients send, such as an API key that nothing has
+// verified, is theirs to choose: a rule by [ClientIP] beside it bounds what they gain by that.
+//
+// # What is free
+//
+// CORS preflights and health probes are not charged; see [ChargeAll] and [Skip].
 //
 // # The fields
 //

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+	"unsafe"
 
 	"github.com/weirlimit/weir"
 )
@@ -24,19 +25,23 @@ const (
 // The slice under RateLimit-Policy is shared by all responses. Set, Add and Del are
 // fine; do not write to its element.
 func SetHeaders(h http.Header, quotas Quotas, by int, d weir.Decision) {
+	var f fields
+	var room [fieldsRoom]byte
+	f.set(h, f.decision(h, room[:0], quotas, by, d))
+}
+
+// decision sets RateLimit-Policy, and appends the values of the other fields to text.
+func (f *fields) decision(h http.Header, text []byte, quotas Quotas, by int, d weir.Decision) []byte {
 	if quotas.policy != nil {
 		h[fieldPolicy] = quotas.policy
 	}
-	var f fields
-	var room [fieldsRoom]byte
-	text := room[:0]
 	if by >= 0 && by < len(quotas.list) && quotas.list[by].policy != "" && counted(d) {
 		text = f.ends(fieldRateLimit, quotas.list[by].appendStatus(text, d))
 	}
 	if s, ok := retrySeconds(d); ok {
 		text = f.ends(fieldRetryAfter, appendNumber(text, s))
 	}
-	f.set(h, text)
+	return text
 }
 
 // appendStatus appends the value of RateLimit.
@@ -90,10 +95,13 @@ func seconds64(d time.Duration) int64 {
 	return int64((d-1)/time.Second) + 1
 }
 
-// fields collects header fields, the values of which are gathered in one text on
-// the caller's stack. However many there are, they take two allocations: one for
-// the text and one for the slices. The text is no member, because it would then be
-// moved to the heap with the names, which stay in the map.
+// fields collects header fields, the values of which are gathered in one text. However
+// many there are, they take one allocation: a block with the text and the slices.
+//
+// The values are strings that share the block's memory (unsafe.String). That is sound
+// because a block belongs to one response: its bytes are written before a string is made
+// of them and never again, and no block is used twice. The garbage collector frees it
+// when the last of the strings is gone.
 type fields struct {
 	names [maxFields]string
 	end   [maxFields]int // where in the text each value ends
@@ -105,6 +113,18 @@ const (
 	fieldsRoom = 320 // the longest name of a limit, 257, and three numbers
 )
 
+// smallBlock has room for the fields of most decisions, largeBlock for those of all.
+type (
+	smallBlock struct {
+		values [2]string
+		text   [64]byte
+	}
+	largeBlock struct {
+		values [maxFields]string
+		text   [fieldsRoom]byte
+	}
+)
+
 // ends returns text, the end of which is the value of a field.
 func (f *fields) ends(name string, text []byte) []byte {
 	f.names[f.n], f.end[f.n] = name, len(text)
@@ -112,19 +132,33 @@ func (f *fields) ends(name string, text []byte) []byte {
 	return text
 }
 
-// set sets the fields in h. Each has a slice without room, so that none can grow
-// into the next.
+// set sets the fields in h. The text, which may be on the caller's stack, is copied.
 func (f *fields) set(h http.Header, text []byte) {
 	if f.n == 0 {
 		return
 	}
-	all, values, from := string(text), make([]string, f.n), 0
+	if b := (smallBlock{}); f.n <= len(b.values) && len(text) <= len(b.text) {
+		b := new(smallBlock)
+		f.put(h, b.values[:], append(b.text[:0], text...), 0)
+		return
+	}
+	b := new(largeBlock)
+	f.put(h, b.values[:], append(b.text[:0], text...), 0)
+}
+
+// put sets the fields in h. The first value begins at from in text, which nobody may
+// write to any more. Each field has a slice without room, so that none can grow into
+// the next.
+func (f *fields) put(h http.Header, values []string, text []byte, from int) {
 	for i, end := range f.end[:f.n] {
-		values[i] = all[from:end]
+		values[i] = textString(text[from:end])
 		h[f.names[i]] = values[i : i+1 : i+1]
 		from = end
 	}
 }
+
+// textString returns b, which nobody may write to any more, as a string.
+func textString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // maxInteger is the greatest Integer of a structured field: 15 digits.
 const maxInteger = 999_999_999_999_999

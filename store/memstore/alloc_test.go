@@ -70,6 +70,23 @@ func TestBatchesDoNotAllocate(t *testing.T) {
 	}
 }
 
+// Nor does a charge of several keys, all or none, whether it fits or not.
+func TestTakeAllDoesNotAllocate(t *testing.T) {
+	if raced() {
+		t.Skip("the race detector empties pools")
+	}
+	ctx := background()
+	for name, limit := range map[string]weir.Limit{"admitted": many, "refused": perHour(1)} {
+		table := newTable(t, Config{})
+		user, all := policy(t, "user", many), policy(t, "all", limit)
+		b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{{Policy: user, Key: "alice", Cost: 1}, {Policy: all, Key: "", Cost: 1}}}
+		do(t, table, &b)
+		if n := testing.AllocsPerRun(200, func() { _ = table.Do(ctx, &b) }); n != 0 || b.Allowed() != (name == "admitted") {
+			t.Errorf("%s: allocates %v times: %v", name, n, b.Decisions)
+		}
+	}
+}
+
 // New keys allocate a block now and then, and no more: the flood of them is the
 // attack.
 func TestNewKeysAllocateLittle(t *testing.T) {

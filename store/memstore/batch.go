@@ -107,11 +107,13 @@ func (t *Table) takeEach(now weir.Instant, b *weir.Batch) error {
 	return nil
 }
 
-// found is where a charge of takeEach leads.
+// found is where a charge of takeEach or takeWords leads.
 type found struct {
 	limits *compiledLimits
 	h      uint64
 	word   *atomic.Uint64
+
+	was, next uint64 // of takeWords: the word's value before it was taken out, and after the charge
 }
 
 // fetch has the processor fetch the rows of all charges at once. It is a loop of its own with
@@ -327,6 +329,9 @@ func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
 		return err
 	}
 	defer ls.leave()
+	if b.Op == weir.TakeAll && b.Used == nil && ls.takeWords(b) {
+		return nil
+	}
 	if len(ls.charges) == 1 && b.Used == nil { // all or nothing by itself
 		c := &ls.charges[0]
 		if b.Decisions[0], err = ls.change(c, b.Op); err != nil || !b.Decisions[0].Allowed {
@@ -344,6 +349,52 @@ func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
 		}
 	}
 	return nil
+}
+
+// takeWords is a TakeAll whose states are all words of rows, which needs no ledgers. It returns
+// false, with nothing changed, if one is elsewhere: if a key is new or twice in the batch, has
+// reservations, or is under other limits.
+//
+// As in any lock session, a word is out of the table until all are decided, and other callers
+// who read the mark wait for the lock.
+func (ls *lockSession) takeWords(b *weir.Batch) bool {
+	fits := true
+	for i := range ls.charges {
+		c := &ls.charges[i]
+		f := found{limits: c.limits}
+		if c.limits.word != nil {
+			f.word = ls.t.find(c.h, c.limits, c.key)
+		}
+		if f.word == nil {
+			ls.returnWords(false)
+			return false
+		}
+		if f.was = f.word.Swap(algo.Mark); f.was == algo.Mark {
+			ls.returnWords(false)
+			return false
+		}
+		var ok bool
+		f.next, ok = c.limits.word.Take(f.was, ls.now, c.cost) // as it was, if it does not fit
+		b.Decisions[i] = storeapi.Decision(c.limits.word.Verdict(f.next, ls.now, c.cost, ok), weir.Instant(ls.now))
+		ls.words = append(ls.words, f)
+		fits = fits && ok
+	}
+	ls.returnWords(fits)
+	return true
+}
+
+// returnWords puts the words back, with the charges or without.
+func (ls *lockSession) returnWords(charged bool) {
+	for i := range ls.words {
+		f := &ls.words[i]
+		if charged {
+			f.word.Store(f.next)
+		} else {
+			f.word.Store(f.was)
+		}
+	}
+	clear(ls.words)
+	ls.words = ls.words[:0]
 }
 
 // enterBatch is enter for all charges of a batch that can be part of it.

@@ -132,7 +132,8 @@ func (ls *lockSession) leave() {
 func (ls *lockSession) forget() {
 	clear(ls.rows)
 	clear(ls.charges)
-	*ls = lockSession{t: ls.t, charges: ls.charges[:0], words: ls.words, order: ls.order, shards: ls.shards[:0], rows: ls.rows[:0], spare: ls.spare}
+	ls.charges, ls.shards, ls.rows = ls.charges[:0], ls.shards[:0], ls.rows[:0]
+	ls.now, ls.over = 0, false
 	ls.t.sessions.Put(ls)
 }
 

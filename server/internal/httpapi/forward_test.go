@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -17,7 +17,7 @@ import (
 func behindProxy(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t, frozenTable(t))
-	proxies, err := realip.New(realip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}})
+	proxies, err := clientip.New(clientip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32")}})
 	if err != nil {
 		t.Fatal(err)
 	}

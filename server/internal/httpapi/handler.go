@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
@@ -24,8 +24,8 @@ type Config struct {
 // change replaces it.
 type State struct {
 	*call.State
-	Proxies *realip.Resolver // resolves client addresses for /v1/auth
-	KeyFrom string           // the trusted proxies' header with the rate-limit key, "" for the address
+	Proxies *clientip.Resolver // resolves client addresses for /v1/auth
+	KeyFrom string             // the trusted proxies' header with the rate-limit key, "" for the address
 	Legacy  weirhttp.Legacy
 }
 

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/store/memstore"
@@ -69,7 +69,7 @@ func newFixture(t testing.TB, l weir.Limiter) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxies, err := realip.New(realip.Config{})
+	proxies, err := clientip.New(clientip.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,9 +25,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/realip"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -191,7 +191,7 @@ func openapiNew(t *testing.T) *openapiWorld {
 	openapiMust(t, err)
 	g, err := ruleset.New(w.limiter, rules)
 	openapiMust(t, err)
-	proxies, err := realip.New(realip.Config{})
+	proxies, err := clientip.New(clientip.Config{})
 	openapiMust(t, err)
 	w.state = &State{State: &call.State{Rules: rules, Authenticator: &identity.Authenticator{}}, Proxies: proxies}
 	w.handler = New(Config{

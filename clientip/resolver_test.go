@@ -1,4 +1,4 @@
-package realip
+package clientip
 
 import (
 	"fmt"
@@ -176,6 +176,9 @@ func TestKey(t *testing.T) {
 		if got := r.Key(netip.MustParseAddr(tt.addr)); got != tt.want {
 			t.Errorf("%s, /%d: got %s, want %s", tt.addr, tt.bits, got, tt.want)
 		}
+		if got := string(r.AppendKey([]byte("ip:"), netip.MustParseAddr(tt.addr))); got != "ip:"+tt.want {
+			t.Errorf("%s, /%d: appended %s, want ip:%s", tt.addr, tt.bits, got, tt.want)
+		}
 	}
 	if got := resolver(t, Config{}).Key(netip.Addr{}); got != "" {
 		t.Errorf("the key of no address is %q", got)
@@ -192,23 +195,23 @@ func TestConfigProblems(t *testing.T) {
 		{"all", Config{Header: "Forwarded", Trusted: prefixes("10.0.0.0/8", "::1/128"), IPv6Prefix: 48, TrustUnix: true}, nil},
 		{"unix only", Config{Header: "forwarded", TrustUnix: true}, nil},
 		{"networks without a header", Config{Trusted: prefixes("10.0.0.0/8")}, nil},
-		{"header", Config{Header: "via", TrustUnix: true}, []string{`realip: header "via": must be x-forwarded-for, forwarded or x-real-ip, or left out`}},
-		{"nobody to believe", Config{Header: "forwarded"}, []string{`realip: header "forwarded": is read from trusted peers only, and there are none; name the proxies' networks`}},
+		{"header", Config{Header: "via", TrustUnix: true}, []string{`clientip: header "via": must be x-forwarded-for, forwarded or x-real-ip, or left out`}},
+		{"nobody to believe", Config{Header: "forwarded"}, []string{`clientip: header "forwarded": is read from trusted peers only, and there are none; name the proxies' networks`}},
 		{
 			"networks",
 			Config{Trusted: append(prefixes("0.0.0.0/0", "::/0", "::ffff:0.0.0.0/96", "::ffff:0.0.0.0/97"), netip.Prefix{})},
 			[]string{
-				"realip: trusted 0.0.0.0/0: is everybody, so that anybody could claim any address; name the proxies' networks",
-				"realip: trusted ::/0: is everybody, so that anybody could claim any address; name the proxies' networks",
-				"realip: trusted ::ffff:0.0.0.0/96: is more than all of IPv4 written as IPv6; write it as IPv4",
-				"realip: trusted invalid Prefix: is not a network such as 10.0.0.0/8",
+				"clientip: trusted 0.0.0.0/0: is everybody, so that anybody could claim any address; name the proxies' networks",
+				"clientip: trusted ::/0: is everybody, so that anybody could claim any address; name the proxies' networks",
+				"clientip: trusted ::ffff:0.0.0.0/96: is more than all of IPv4 written as IPv6; write it as IPv4",
+				"clientip: trusted invalid Prefix: is not a network such as 10.0.0.0/8",
 			},
 		},
-		{"too wide", Config{IPv6Prefix: 47}, []string{"realip: ipv6 prefix 47: must be between 48 and 128"}},
-		{"too narrow", Config{IPv6Prefix: 129}, []string{"realip: ipv6 prefix 129: must be between 48 and 128"}},
+		{"too wide", Config{IPv6Prefix: 47}, []string{"clientip: ipv6 prefix 47: must be between 48 and 128"}},
+		{"too narrow", Config{IPv6Prefix: 129}, []string{"clientip: ipv6 prefix 129: must be between 48 and 128"}},
 		{"two", Config{Header: "via", TrustUnix: true, IPv6Prefix: -1}, []string{
-			`realip: header "via": must be x-forwarded-for, forwarded or x-real-ip, or left out`,
-			"realip: ipv6 prefix -1: must be between 48 and 128",
+			`clientip: header "via": must be x-forwarded-for, forwarded or x-real-ip, or left out`,
+			"clientip: ipv6 prefix -1: must be between 48 and 128",
 		}},
 	}
 	for _, tt := range tests {
@@ -306,12 +309,42 @@ func TestClientAllocates(t *testing.T) {
 	}
 }
 
+func TestAppendKeyAllocates(t *testing.T) {
+	r := resolver(t, Config{})
+	b := make([]byte, 0, 64)
+	for _, text := range []string{"192.0.2.7", "2001:db8:1:2:3:4:5:6", "::ffff:192.0.2.7"} {
+		addr := netip.MustParseAddr(text)
+		if n := testing.AllocsPerRun(100, func() { r.AppendKey(b, addr) }); n > 0 {
+			t.Errorf("%s: %v allocations", text, n)
+		}
+	}
+}
+
+// TestUntrustedPeer lets a peer that is no proxy send whatever it likes: its address stays its key.
+func TestUntrustedPeer(t *testing.T) {
+	const seed = 11
+	rnd := rand.New(rand.NewPCG(seed, seed))
+	for _, header := range []string{"x-forwarded-for", "forwarded", "x-real-ip"} {
+		r := behind(t, header)
+		for i := range 1000 {
+			h := http.Header{}
+			h.Add(header, forge(rnd))
+			h.Add(header, fmt.Sprintf("198.51.100.%d", i%256))
+			addr, _ := r.Client("203.0.113.9:4711", h)
+			if got := r.Key(addr); got != "203.0.113.9" {
+				t.Fatalf("seed %d, round %d: %s: %q: key %q", seed, i, header, h[http.CanonicalHeaderKey(header)], got)
+			}
+		}
+	}
+}
+
 func BenchmarkClient(b *testing.B) {
 	r := behind(b, "x-forwarded-for")
 	h := http.Header{"X-Forwarded-For": {"198.51.100.1, 2001:db8::7, 10.0.0.2"}}
+	var key []byte
 	b.ReportAllocs()
 	for b.Loop() {
 		addr, _ := r.Client("10.0.0.1:4711", h)
-		r.Key(addr)
+		key = r.AppendKey(key[:0], addr)
 	}
 }

@@ -1,4 +1,4 @@
-package realip
+package clientip
 
 import (
 	"net/netip"

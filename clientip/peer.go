@@ -1,4 +1,4 @@
-package realip
+package clientip
 
 // TrustsPeer says whether whoever sent a request is a trusted proxy, whose headers count.
 func (r *Resolver) TrustsPeer(remoteAddr string) bool {

@@ -1,15 +1,15 @@
-package realip_test
+package clientip_test
 
 import (
 	"fmt"
 	"net/http"
 	"net/netip"
 
-	"github.com/weirlimit/weir/internal/realip"
+	"github.com/weirlimit/weir/clientip"
 )
 
 func ExampleNew() {
-	r, err := realip.New(realip.Config{
+	r, err := clientip.New(clientip.Config{
 		Header:  "x-forwarded-for",
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 	})

@@ -1,4 +1,4 @@
-package realip
+package clientip
 
 import (
 	"errors"
@@ -39,18 +39,18 @@ const (
 func (c Config) Validate() error {
 	var problems []error
 	if _, ok := formatOf(c.Header); !ok {
-		problems = append(problems, fmt.Errorf("realip: header %q: must be x-forwarded-for, forwarded or x-real-ip, or left out", c.Header))
+		problems = append(problems, fmt.Errorf("clientip: header %q: must be x-forwarded-for, forwarded or x-real-ip, or left out", c.Header))
 	}
 	if c.Header != "" && len(c.Trusted) == 0 && !c.TrustUnix {
-		problems = append(problems, fmt.Errorf("realip: header %q: is read from trusted peers only, and there are none; name the proxies' networks", c.Header))
+		problems = append(problems, fmt.Errorf("clientip: header %q: is read from trusted peers only, and there are none; name the proxies' networks", c.Header))
 	}
 	for _, p := range c.Trusted {
 		if problem := checkTrusted(p); problem != "" {
-			problems = append(problems, fmt.Errorf("realip: trusted %v: %s", p, problem))
+			problems = append(problems, fmt.Errorf("clientip: trusted %v: %s", p, problem))
 		}
 	}
 	if c.IPv6Prefix != 0 && (c.IPv6Prefix < leastIPv6Prefix || c.IPv6Prefix > 128) {
-		problems = append(problems, fmt.Errorf("realip: ipv6 prefix %d: must be between %d and 128", c.IPv6Prefix, leastIPv6Prefix))
+		problems = append(problems, fmt.Errorf("clientip: ipv6 prefix %d: must be between %d and 128", c.IPv6Prefix, leastIPv6Prefix))
 	}
 	return errors.Join(problems...)
 }
@@ -180,23 +180,20 @@ func (r *Resolver) walk(last netip.Addr, lines []string) netip.Addr {
 
 // Key returns the limiter's key of an address: all of an IPv4 address, the network of
 // an IPv6 address, and "" of none.
-func (r *Resolver) Key(addr netip.Addr) string {
+func (r *Resolver) Key(addr netip.Addr) string { return string(r.AppendKey(nil, addr)) }
+
+// AppendKey appends the key of an address to b, for callers that reuse a buffer. Of no
+// address it appends nothing.
+func (r *Resolver) AppendKey(b []byte, addr netip.Addr) []byte {
 	addr = plain(addr)
 	if !addr.Is6() {
-		return textOf(addr)
+		return addr.AppendTo(b) // nothing, of the zero Addr
 	}
 	network, err := addr.Prefix(r.ipv6Prefix)
 	if err != nil { // the length was validated
 		panic(err)
 	}
-	return network.String()
-}
-
-func textOf(addr netip.Addr) string {
-	if !addr.IsValid() {
-		return ""
-	}
-	return addr.String()
+	return network.AppendTo(b)
 }
 
 // plain returns the one form of an address that has several.

@@ -1,11 +1,14 @@
-// Package realip finds out which address a request came from, and makes a key of it.
+// Package clientip finds out which address a request came from, behind proxies too, and makes
+// a limiter's key of it.
 //
-//	r, err := realip.New(realip.Config{
+//	r, err := clientip.New(clientip.Config{
 //		Header:  "x-forwarded-for",
 //		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 //	})
 //	addr, ok := r.Client(req.RemoteAddr, req.Header)
 //	key := r.Key(addr) // "192.0.2.7" or "2001:db8:1:2::/64"
+//
+// Most HTTP services need only weirhttp.ClientIP, which uses this package.
 //
 // # Whom to believe
 //
@@ -48,4 +51,4 @@
 //
 // Trust is by address, so whoever can send from a trusted one can claim to be
 // anybody. Keep trusted networks as narrow as the proxies are.
-package realip
+package clientip
