@@ -14,8 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/fielderr"
-	"github.com/weirlimit/weir/internal/realip"
 )
 
 // Identity says how callers are identified.
@@ -26,7 +26,7 @@ import (
 // without anybody noticing.
 type Identity struct {
 	// ClientIP finds the client's address.
-	ClientIP realip.Config
+	ClientIP clientip.Config
 
 	// Sources are the ways to identify a subject, in order; the first that is verified counts. A
 	// caller whom none identifies is charged by address. The default is all that are configured,
@@ -97,7 +97,7 @@ const maxCredential = 8 << 10
 
 // Identifier identifies callers. Make one with NewIdentifier. It is immutable.
 type Identifier struct {
-	resolver    *realip.Resolver
+	resolver    *clientip.Resolver
 	ipv6Bits    int // of an address that make its key
 	sources     []Source
 	keyHeader   string // as http.Header stores it
@@ -112,7 +112,7 @@ func NewIdentifier(c Identity) (*Identifier, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	resolver, err := realip.New(c.ClientIP)
+	resolver, err := clientip.New(c.ClientIP)
 	if err != nil {
 		return nil, err
 	}

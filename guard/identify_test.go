@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/internal/fielderr"
-	"github.com/weirlimit/weir/internal/realip"
 )
 
 const (
@@ -226,7 +226,7 @@ func TestBearer(t *testing.T) {
 // A client that puts random addresses at the beginning of X-Forwarded-For stays one subject, both as
 // the peer of the connection and behind a trusted proxy.
 func TestForgedForwardedForGainsNothing(t *testing.T) {
-	i := newIdentifier(t, Identity{ClientIP: realip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+	i := newIdentifier(t, Identity{ClientIP: clientip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
 	random := mathrand.New(mathrand.NewPCG(1, 2))
 	direct, proxied := map[Subject]bool{}, map[Subject]bool{}
 	for range 1000 {
@@ -307,7 +307,7 @@ func TestUnknownIsShared(t *testing.T) {
 // AddressSubject makes the keys of the resolver, which it does not call.
 func TestAddressSubjectHasTheKeyOfTheResolver(t *testing.T) {
 	for _, bits := range []int{0, 48, 56, 64, 128} {
-		i := newIdentifier(t, Identity{ClientIP: realip.Config{IPv6Prefix: bits}})
+		i := newIdentifier(t, Identity{ClientIP: clientip.Config{IPv6Prefix: bits}})
 		for _, text := range []string{"192.0.2.1", "::ffff:192.0.2.1", "2001:db8:1:2:3:4:5:6", "fe80::1%eth0", "::", "255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"} {
 			addr := netip.MustParseAddr(text)
 			if got, want := i.AddressSubject(addr).Key, "ip:"+i.resolver.Key(addr); got != want {
@@ -463,10 +463,10 @@ func TestNewIdentifierValidates(t *testing.T) {
 		{"header", Identity{KeyHeader: "X Api"}, `guard: KeyHeader "X Api": is not the name of a header`},
 		{"header with a colon", Identity{KeyHeader: "X-Api:"}, `guard: KeyHeader "X-Api:": is not the name of a header`},
 		{"owner", Identity{Keys: map[KeyHash]Owner{empty: {Plan: "pro"}}}, "guard: Keys." + empty.short() + ".ID: is missing: say who has the key"},
-		{"address", Identity{ClientIP: realip.Config{IPv6Prefix: 32}}, "guard: ClientIP: ipv6 prefix 32: must be between 48 and 128"},
+		{"address", Identity{ClientIP: clientip.Config{IPv6Prefix: 32}}, "guard: ClientIP: ipv6 prefix 32: must be between 48 and 128"},
 		{
 			"all",
-			Identity{ClientIP: realip.Config{IPv6Prefix: 32, Header: "via"}, Sources: []Source{7, SourceToken}, KeyHeader: "é"},
+			Identity{ClientIP: clientip.Config{IPv6Prefix: 32, Header: "via"}, Sources: []Source{7, SourceToken}, KeyHeader: "é"},
 			`guard: ClientIP: header "via": must be x-forwarded-for, forwarded or x-real-ip, or left out
 guard: ClientIP: header "via": is read from trusted peers only, and there are none; name the proxies' networks
 guard: ClientIP: ipv6 prefix 32: must be between 48 and 128
@@ -498,7 +498,7 @@ func FuzzSubject(f *testing.F) {
 	f.Add("", "", "", "", "")
 	f.Add("[fe80::1%eth0]:1", "\r\n", "\x00", "Bearer \xff", "unknown")
 	c := everyone()
-	c.ClientIP = realip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	c.ClientIP = clientip.Config{Header: "x-forwarded-for", Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	i := newIdentifier(f, c)
 	f.Fuzz(func(t *testing.T, remote, key, second, authorization, forwarded string) {
 		h := http.Header{"X-Api-Key": {key}, "Authorization": {authorization}, "X-Forwarded-For": {forwarded}}
