@@ -103,6 +103,18 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestFindLongest has a pattern with as many segments as possible, and paths with one less and one more.
+func TestFindLongest(t *testing.T) {
+	segments := strings.Repeat("/a", maxSegments-1)
+	for pattern, want := range map[string][3]int{"/b": {-1, 0, -1}, "/b*": {-1, 0, 0}, "/{x}": {-1, 0, -1}, "/*": {0, 0, 0}} {
+		m := mustMatcher(t, segments+pattern)
+		got := [3]int{m.find("", segments), m.find("", segments+"/b"), m.find("", segments+"/b/c")}
+		if got != want {
+			t.Errorf("%s after %d segments: found %v, want %v", pattern, maxSegments-1, got, want)
+		}
+	}
+}
+
 // TestFindBacktracks has requests for which the walk follows a literal and has to come back.
 func TestFindBacktracks(t *testing.T) {
 	m := mustMatcher(t, "/a/{x}/c", "/{y}/{z}/d", "GET /a/b/e", "/{y}/{z}/e", "POST /q", "/{y}/*", "/*")
@@ -225,6 +237,7 @@ func TestPatternConflicts(t *testing.T) {
 		{"/{x}", "/river.*", `both match "/river."`},
 		{"/{s}/{m}", "/river.*", `both match "/river./m"`},
 		{"/{x}/b*", "/a*", `both match "/a/b"`},
+		{"/{x}/b/*", "/a*", `both match "/a/b"`},
 		{"/{x}/*", "GET /a*", ""},
 		{"GET /{x}/*", "/a*", `both match "GET /a"`},
 		{"GET /{x}/bc*", "/{y}/b*", ""},

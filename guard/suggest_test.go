@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -341,6 +342,28 @@ func TestObserveConcurrently(t *testing.T) {
 			t.Errorf("half needed %d, want %d", s.Needed50, exact)
 		}
 	})
+}
+
+// TestRecordConcurrently has goroutines that do nothing else, so that a lost update shows.
+func TestRecordConcurrently(t *testing.T) {
+	const goroutines, requests = 4, 200_000
+	c := newBurstCounts(requests)
+	var lost atomic.Int64
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for i := range int64(requests) {
+				c.record(i + 1)
+				if c.max.Load() <= i {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n, _, _, greatest := c.needed(); n != goroutines*requests || greatest != requests || lost.Load() > 0 {
+		t.Errorf("%d requests up to %d, want %d up to %d; the greatest was lost %d times", n, greatest, goroutines*requests, requests, lost.Load())
+	}
 }
 
 // TestManyKeys has more keys than the measurer remembers: those who need most stay.
