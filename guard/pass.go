@@ -15,7 +15,7 @@ type Request struct {
 	// Method is the HTTP method, and "" for RPC procedures and methods of JSON-RPC.
 	Method string
 
-	// Path is the path without the query ("/v1/users/42"), the procedure
+	// Path is the path without the query ("/v1/users/42", see RequestPath), the procedure
 	// ("/river.StreamService/CreateStream") or the method of JSON-RPC ("eth_call").
 	Path string
 
@@ -298,7 +298,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 	if err != nil {
 		return v, err
 	}
-	if e.measured != nil {
+	if e.measured != nil && v.Variant.Override() == nil && v.Variant.Plan() == "" { // others have other rates
 		g.measurer.observe(ctx, e.measured, s.Key, p.query.Cost, !v.Allowed || v.Shadow >= 0)
 	}
 	g.decided(ctx, p, &v)
