@@ -77,7 +77,8 @@ type subscriptionLease struct {
 }
 
 // Subscribe opens a subscription with a number of items, all or nothing. It ends when ctx ends. The
-// subscription is nil if it was refused. A Guard without Config.Subscriptions refuses nothing.
+// subscription is nil if it was refused. A Guard without Config.Subscriptions refuses nothing. If the
+// error is a weir.ErrUnknown, the units may be in use until their leases expire after a minute.
 func (g *Guard) Subscribe(ctx context.Context, s Subject, items int64) (*Subscription, SubscriptionDecision, error) {
 	return g.subs.open(ctx, g.rules.Load().subs, s.Key, items)
 }

@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,12 +16,14 @@ import (
 type faultyLimiter struct {
 	weir.Limiter
 
-	mu    sync.Mutex // guards the fields below
-	err   error      // what calls return, and nothing is done
-	lost  error      // what calls return although they are carried out
-	hang  bool       // calls wait until their context ends
+	mu    sync.Mutex     // guards the fields below
+	err   error          // what calls return, and nothing is done
+	lost  error          // what calls return although they are carried out
+	hang  bool           // calls wait until their context ends
+	deny  *weir.Decision // of ReserveAll
 	count map[weir.Op]int
-	pause struct { // after a call of op was carried out
+	open  map[weir.Op]int // calls in flight
+	pause struct {        // after a call of op was carried out
 		op      weir.Op
 		entered chan struct{}
 		leave   chan struct{}
@@ -59,23 +62,47 @@ func (f *faultyLimiter) calls(op weir.Op) int {
 	return f.count[op]
 }
 
+// inFlight returns the number of calls of op that have not returned.
+func (f *faultyLimiter) inFlight(op weir.Op) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open[op]
+}
+
+// refuse has all calls of ReserveAll refused by d, or by nothing but the limits if d is nil.
+func (f *faultyLimiter) refuse(d *weir.Decision) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deny = d
+}
+
 func (f *faultyLimiter) Do(ctx context.Context, b *weir.Batch) error {
 	f.mu.Lock()
 	if f.count == nil {
-		f.count = map[weir.Op]int{}
+		f.count, f.open = map[weir.Op]int{}, map[weir.Op]int{}
 	}
 	f.count[b.Op]++
-	err, lost, hang, pause := f.err, f.lost, f.hang, f.pause
+	f.open[b.Op]++
+	err, hang, deny, pause := f.err, f.hang, f.deny, f.pause
 	if pause.op == b.Op {
 		f.pause.entered = nil
 	}
 	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.open[b.Op]--
+	}()
 	if hang {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	if err != nil {
 		return err
+	}
+	if deny != nil && b.Op == weir.ReserveAll {
+		b.Decisions = slices.Repeat([]weir.Decision{*deny}, len(b.Charges))
+		return nil
 	}
 	if err := f.Limiter.Do(ctx, b); err != nil {
 		return err
@@ -84,7 +111,9 @@ func (f *faultyLimiter) Do(ctx context.Context, b *weir.Batch) error {
 		close(pause.entered)
 		<-pause.leave
 	}
-	return lost
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
 }
 
 // outage runs a test with a registry on a limiter that can fail, in virtual time.
@@ -190,23 +219,13 @@ func TestReplyLost(t *testing.T) {
 		s := mustOpen(t, r, l, 10)
 		f.fail(weir.ErrUnavailable)
 		time.Sleep(2 * time.Minute)
-		before := f.calls(weir.ReserveAll)
-		f.fail(nil)
-		f.loseReplies(weir.ErrUnknown)
-		for f.calls(weir.Renew) == 0 {
-			time.Sleep(time.Second)
-		}
-		// Renewals fail with that error, so let them through until the leases are reserved.
-		f.loseReplies(nil)
 		entered, leave := f.pauseAfter(weir.ReserveAll)
+		f.fail(nil)
 		<-entered
 		f.loseReplies(weir.ErrUnknown)
 		close(leave)
 		synctest.Wait()
 		f.loseReplies(nil)
-		if got := f.calls(weir.ReserveAll); got != before+1 {
-			t.Fatalf("%d calls of ReserveAll", got-before)
-		}
 		f.wantLeft(t, l, 0, 0)
 		time.Sleep(90 * time.Second)
 		if s.Context().Err() != nil {
@@ -216,6 +235,27 @@ func TestReplyLost(t *testing.T) {
 		s.Close()
 		f.wantLeft(t, l, 1, 10)
 	})
+}
+
+// A refusal without the store does not end a subscription.
+func TestReservedAgainWithoutStore(t *testing.T) {
+	for _, deny := range []weir.Decision{{Reason: weir.StoreDown}, {Reason: weir.Exhausted, Estimate: true}} {
+		outage(t, Subscriptions{}, func(t *testing.T, f *faultyLimiter, r *subscriptions, l *subscriptionLimits) {
+			s := mustOpen(t, r, l, 10)
+			f.fail(weir.ErrUnavailable)
+			time.Sleep(5 * time.Minute)
+			f.refuse(&deny)
+			f.fail(nil)
+			time.Sleep(5 * time.Minute)
+			f.wantLeft(t, l, 10, 500)
+			if n := f.calls(weir.ReserveAll); s.Context().Err() != nil || n < 50 {
+				t.Fatalf("%v: cause %v after %d attempts", deny.Reason, context.Cause(s.Context()), n)
+			}
+			f.refuse(nil)
+			time.Sleep(time.Minute)
+			f.wantLeft(t, l, 9, 490)
+		})
+	}
 }
 
 // Removal and Close succeed at once, whatever the limiter does, and count when it is back.
@@ -255,6 +295,9 @@ func TestReleaseInOutage(t *testing.T) {
 				synctest.Wait()
 				wantStats(t, r, 3, 45)
 				time.Sleep(5 * time.Second)
+				if n := f.inFlight(weir.Settle); n > 1 {
+					t.Errorf("%d calls at once", n)
+				}
 				set(f, false)
 				time.Sleep(2 * releaseTimeout)
 				f.wantLeft(t, l, 7, 455)
@@ -333,6 +376,9 @@ func TestCloseInOutage(t *testing.T) {
 			if took := time.Since(began); took > closeGrace {
 				t.Errorf("close took %v", took)
 			}
+			if n := f.inFlight(weir.Settle); n > 0 {
+				t.Errorf("%d calls are in flight after close", n)
+			}
 			for _, s := range open {
 				if s.Context().Err() == nil {
 					t.Error("one is still open")
@@ -345,6 +391,19 @@ func TestCloseInOutage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// close waits for leases to be released if the limiter is back in time.
+func TestCloseWaits(t *testing.T) {
+	outage(t, Subscriptions{Create: fast}, func(t *testing.T, f *faultyLimiter, r *subscriptions, l *subscriptionLimits) {
+		for range 10 {
+			mustOpen(t, r, l, 20)
+		}
+		f.fail(weir.ErrUnavailable)
+		time.AfterFunc(closeGrace/4, func() { f.fail(nil) })
+		r.close()
+		wantLeft(t, f.Limiter, l, 10, 500)
+	})
 }
 
 // An Add that has reserved while the subscription is closed gives everything back.

@@ -56,11 +56,17 @@ func TestSubscriptionsCrashOverRedis(t *testing.T) {
 	// Another process lives. Its leases are renewed while those of the first expire.
 	other := newSubscriptions(newRedisStore(t, redis))
 	defer other.close()
-	other.ttl = 3 * time.Second
+	other.ttl = 10 * time.Second
 	s := mustOpen(t, other, l, 100)
+	first := s.expiry()
 	openAndCrash(t, r, l, func(s *Subscription) { s.crash() })
 	awaitLeft(t, store, l, 9, 400)
-	time.Sleep(other.ttl + other.ttl/3) // it must have been renewed to be there
+	for deadline := time.Now().Add(30 * time.Second); s.expiry() == first && time.Now().Before(deadline); {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if s.expiry() <= first {
+		t.Error("it was not renewed")
+	}
 	wantLeft(t, store, l, 9, 400)
 	mustAdd(t, mustOpen(t, other, l, 50), 20)
 	s.Remove(40)
@@ -77,6 +83,13 @@ func TestSubscriptionsCrashOverRedis(t *testing.T) {
 	}
 	other.close()
 	wantLeft(t, store, l, 10, 500)
+}
+
+// expiry returns when the lease of an open subscription expires.
+func (s *Subscription) expiry() weir.Instant {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[0].receipt.Expiry
 }
 
 // If Redis forgets everything, what is open counts again after a renewal.

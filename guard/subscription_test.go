@@ -245,7 +245,7 @@ func TestSubscriptionRates(t *testing.T) {
 		}
 		time.Sleep(d.RetryAfter - 1)
 		mustRefuseOpen(t, r, l, 1, "create")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		s := mustOpen(t, r, l, 1)
 		for range 30 {
 			mustAdd(t, s, 1)
@@ -276,21 +276,26 @@ func TestSubscriptionRates(t *testing.T) {
 func TestSubscriptionEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := newTestTable(t)
-		r, l := newSubscriptions(table), newTestLimits(t, Subscriptions{})
+		r, l := newSubscriptions(table), newTestLimits(t, Subscriptions{Create: fast})
 		defer r.close()
 		cause := errors.New("client left")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		s, _, err := r.open(ctx, l, "user:a", 7)
-		if err != nil {
-			t.Fatal(err)
+		var ctx context.Context
+		var s *Subscription
+		for range 50 { // the cause is a matter of order
+			parent, cancel := context.WithCancelCause(t.Context())
+			var err error
+			if s, _, err = r.open(parent, l, "user:a", 7); err != nil {
+				t.Fatal(err)
+			}
+			cancel(cause)
+			synctest.Wait()
+			if got := context.Cause(s.Context()); got != cause {
+				t.Fatalf("cause %v", got)
+			}
+			ctx = parent
 		}
-		cancel(cause)
-		synctest.Wait()
 		wantLeft(t, table, l, 10, 500)
 		wantStats(t, r, 0, 0)
-		if got := context.Cause(s.Context()); got != cause {
-			t.Errorf("cause %v", got)
-		}
 		if _, err := s.Add(t.Context(), 1); err != cause {
 			t.Errorf("Add: %v", err)
 		}
@@ -647,6 +652,11 @@ func TestSubscriptionsMadeWithoutStore(t *testing.T) {
 				t.Errorf("%v: the subscription has ended in the outage", mode)
 			}
 			wantLeft(t, table, l, 3, 500)
+			if mode == weir.FailLocal { // renewals take no more of this node's share
+				a, b := mustOpen(t, r, l, 10), mustOpen(t, r, l, 10)
+				a.Close()
+				b.Close()
+			}
 			f.fail(nil)
 			time.Sleep(time.Minute)
 			if mode == weir.FailClosed {
