@@ -179,6 +179,11 @@ func patternName(pattern string) string {
 	return strings.TrimSuffix(b.String(), ".")
 }
 
+func isEndpointName(name string) bool {
+	const chars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return name != "" && len(name) <= maxEndpointName && strings.Trim(name, chars) == ""
+}
+
 // Validate returns everything that is wrong with the configuration, joined.
 func (c *Config) Validate() error {
 	rules, err := ruleset.Compile(c.Policies(), nil)
@@ -312,8 +317,10 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 		out.timeout = defaultTimeout
 	}
 	switch {
-	case len(name) > maxEndpointName:
+	case e.Name == "" && len(name) > maxEndpointName:
 		c.complain(fmt.Sprintf("%q, made of the pattern, is longer than %d characters: give the endpoint a name", name, maxEndpointName), at("Name")...)
+	case !isEndpointName(name):
+		c.complain(fmt.Sprintf("%q: must be 1 to %d letters, digits or -_.", name, maxEndpointName), at("Name")...)
 	case e.Disabled && (len(e.Limits) > 0 || len(e.Plans) > 0 || len(e.Overrides) > 0):
 		c.complain("it is disabled and has limits: remove one of the two", at("Disabled")...)
 	case !e.Disabled && len(e.Limits) == 0 && path[0] != "Default":
@@ -410,8 +417,10 @@ func (c *Config) place(err error) error {
 			problems = append(problems, e)
 			continue
 		}
-		path := c.pathOf(bad)
-		problems = append(problems, &fielderr.Error{Package: "guard", Path: path, Problem: bad.Problem})
+		if bad.Field == "name" && bad.Limit < 0 && bad.Override == "" && bad.Plan == "" {
+			continue // Compile has reported it
+		}
+		problems = append(problems, &fielderr.Error{Package: "guard", Path: c.pathOf(bad), Problem: bad.Problem})
 	}
 	return errors.Join(problems...)
 }
