@@ -57,9 +57,17 @@ func (e *evaluation) free() {
 	evaluations.Put(e)
 }
 
+// admitted is the decision on a query without enforced charges.
+var admitted = weir.Decision{Allowed: true, Reason: weir.Admitted}
+
+// verdict returns a decision that is not about one of the limits.
+func (e *evaluation) verdict(d weir.Decision) Verdict {
+	return Verdict{Decision: d, Variant: e.variant, Limit: -1, Shadow: -1}
+}
+
 // decide has the limiter carry out op for the enforced charges.
 func (e *evaluation) decide(ctx context.Context, l weir.Limiter, op weir.Op) (Verdict, error) {
-	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	out := e.verdict(admitted)
 	if e.enforced == 0 {
 		return out, nil
 	}

@@ -59,7 +59,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
 	_, _ = rand.Read(t.id[:]) // it never fails
 	if !n.reserved.hold(q, t.id, ttl) {
-		return e.full(), nil, nil
+		return e.verdict(weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}), nil, nil // the client has used its share
 	}
 	out, err := n.reserve(ctx, e, t, ttl)
 	if err != nil || !out.Allowed {
@@ -71,7 +71,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 
 // reserve makes the charges of a ticket.
 func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time.Duration) (Verdict, error) {
-	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	out := e.verdict(admitted)
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
 		if err := n.limiter.Do(ctx, b); err != nil {
@@ -91,11 +91,6 @@ func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time
 		}
 	}
 	return out, nil
-}
-
-// full returns the verdict of a client that has used its share.
-func (e *evaluation) full() Verdict {
-	return Verdict{Decision: weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}, Variant: e.variant, Limit: -1, Shadow: -1}
 }
 
 func (e *evaluation) reserve(from, to int, ttl time.Duration) *weir.Batch {
