@@ -66,9 +66,6 @@ type Override struct {
 	Until time.Time
 }
 
-// isPattern reports whether the override is for a prefix, and returns the prefix.
-func (o *Override) isPattern() (prefix string, ok bool) { return strings.CutSuffix(o.Key, "*") }
-
 // Mode says whether a limit is enforced.
 type Mode uint8
 

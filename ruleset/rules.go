@@ -60,7 +60,7 @@ type Rule struct {
 	limits []Limit  // with defaults; also those that are off
 	units  []string // what the limits count; Requests first
 
-	// operators has the overrides of operators. Override and RemoveOverride replace it.
+	// operators has the overrides of operators, an empty index if there are none. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }
 
@@ -82,11 +82,6 @@ func (r *Rule) plainUnit() string {
 	return ""
 }
 
-// plainError returns the error of a plain number for a rule with several units.
-func (r *Rule) plainError(field string) error {
-	return &InputError{field, fmt.Sprintf("is a plain number, and the policy counts %s: say which, such as {%q: 1}", r.unitNames(), r.units[0])}
-}
-
 // unitNames returns the units for an error text.
 func (r *Rule) unitNames() string {
 	const most = 8
@@ -102,13 +97,10 @@ func (r *Rule) Base() *Variant { return r.base }
 // For returns the variant that applies to key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
 	operators := r.operators.Load()
-	if operators == nil {
-		operators = &index{}
-	}
-	if v := operators.exactAt(key, now); v != nil {
+	if v := operators.exact[key].at(now); v != nil {
 		return v
 	}
-	if v := r.own.exactAt(key, now); v != nil {
+	if v := r.own.exact[key].at(now); v != nil {
 		return v
 	}
 	v, n := r.own.prefixAt(key, now)

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -123,7 +122,8 @@ type Used struct {
 // first result.
 func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
 	if r := n.Rules().Rule(t.policy); r != nil {
-		if err := used.check(r); err != nil {
+		plain := used.HaveCost && (used.Cost != 0 || r.plainUnit() != "")
+		if err := r.checkCosts("used", plain, used.Costs); err != nil {
 			return weir.Settled{}, err
 		}
 	}
@@ -151,18 +151,6 @@ func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled
 		}
 		return out, nil
 	})
-}
-
-// check returns an error if what was used is in units that a rule does not count.
-func (u Used) check(r *Rule) error {
-	unit := r.plainUnit()
-	if u.HaveCost && u.Cost != 0 && unit == "" {
-		return r.plainError("used")
-	}
-	if u.HaveCost && slices.ContainsFunc(u.Costs, func(c Cost) bool { return c.Unit == unit }) {
-		return &InputError{"used", fmt.Sprintf("is in %q as a plain number, and has that unit besides", unit)}
-	}
-	return checkUnits("used", u.Costs, r)
 }
 
 // of returns how much of a policy's charge was used.

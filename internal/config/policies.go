@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
@@ -139,14 +138,7 @@ func (list *Policies) check(c *checker, root path) {
 		at, p := root.key(name), (*list)[name]
 		out := p.rule(c, name, at)
 		_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
-		if err != nil && !c.noteRules(err, root) && len(out.Overrides) > 0 {
-			// The policy's limits hide what is wrong with its overrides.
-			for i, l := range out.Limits {
-				out.Limits[i].Limit = weir.Limit{Name: l.Name, Rate: 1, Per: weir.Every(time.Second)}
-			}
-			_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
-			c.noteRules(onlyOverrides(err), root)
-		}
+		c.noteRules(err, root)
 		c.out.server.Live.Policies = append(c.out.server.Live.Policies, out)
 	}
 }
@@ -198,8 +190,8 @@ var inFiles = strings.NewReplacer(
 // independent are the fields of a limit that are right or wrong whatever the others are.
 var independent = []string{"name", "by", "unit", "mode"}
 
-// noteRules notes the errors of package ruleset, and says whether some are of overrides.
-func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
+// noteRules notes the errors of package ruleset.
+func (c *checker) noteRules(err error, root path) {
 	for _, e := range fielderr.Split(err) {
 		bad, ok := errors.AsType[*ruleset.Error](e)
 		if !ok {
@@ -208,7 +200,7 @@ func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
 		}
 		at := root.key(bad.Policy)
 		if bad.Override != "" {
-			ofOverrides, at = true, at.key("overrides").key(bad.Override)
+			at = at.key("overrides").key(bad.Override)
 		}
 		limits := at.key("limits")
 		if bad.Limit >= 0 {
@@ -226,13 +218,4 @@ func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
 		}
 		c.wrong(at, "%s", inFiles.Replace(bad.Problem))
 	}
-	return ofOverrides
-}
-
-// onlyOverrides returns those of joined errors of package ruleset that are of overrides.
-func onlyOverrides(err error) error {
-	return errors.Join(slices.DeleteFunc(fielderr.Split(err), func(e error) bool {
-		bad, ok := errors.AsType[*ruleset.Error](e)
-		return ok && bad.Override == ""
-	})...)
 }
