@@ -22,10 +22,10 @@ type section interface{ check(c *checker, at path) }
 // checker looks at what the file says as a whole, and makes of it what the daemon takes.
 type checker struct {
 	*report
-	file  *File
-	tree  *node
-	files *files
-	out   *Config
+	file *File
+	tree *node
+	read FileReader
+	out  *Config
 }
 
 // all checks every section.
@@ -128,11 +128,11 @@ func isBelow(p string, at path) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// keys returns the names of a mapping in the order in which they were written.
-func (c *checker) keys(at ...string) (list []string) {
+// keys returns the names of the mapping at a path in the order in which they were written.
+func (c *checker) keys(at path) (list []string) {
 	n := c.tree
-	for _, name := range at {
-		if n = n.child(name); n == nil {
+	for _, s := range at {
+		if n = n.step(s); n == nil {
 			return nil
 		}
 	}

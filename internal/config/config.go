@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
@@ -26,13 +25,11 @@ type Config struct {
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
 
-	name      string // the file's, "" for none
-	tree      *node
-	settings  []Setting
-	server    server.Config
-	clients   []identity.Client
-	operators []identity.Operator
-	loaded    contents
+	name     string // the file's, "" for none
+	tree     *node
+	settings []Setting
+	server   server.Config
+	loaded   contents
 }
 
 // Load reads a configuration file. With no path, everything has its default. The
@@ -101,7 +98,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 func (c *Config) fill(d *decoder, read FileReader) {
 	d.value(c.tree, reflect.ValueOf(&c.File).Elem(), nil)
 	c.settings = d.settings
-	check := &checker{report: d.report, file: &c.File, tree: c.tree, files: &files{report: d.report, read: read, loaded: c.loaded}, out: c}
+	check := &checker{report: d.report, file: &c.File, tree: c.tree, read: read, out: c}
 	check.all()
 }
 

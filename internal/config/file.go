@@ -87,19 +87,6 @@ func (Auth) choices() []string { return []string{"none"} }
 
 func (a *Auth) check(c *checker, _ path) { c.out.server.Live.Open = *a == "none" }
 
-// Clients are programs by name.
-type Clients map[string]Client
-
-func (*Clients) check(c *checker, _ path) {
-	c.clients()
-	c.out.server.Live.Clients = c.out.clients
-}
-
-func (*Admin) check(c *checker, _ path) {
-	c.operators()
-	c.out.server.Live.Operators = c.out.operators
-}
-
 // Hosts are names of hosts.
 type Hosts []string
 

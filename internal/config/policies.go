@@ -134,7 +134,7 @@ func (Algorithm) choices() []string {
 
 // check makes the policies of package ruleset and has them compiled.
 func (list *Policies) check(c *checker, root path) {
-	for _, name := range c.keys("policies") {
+	for _, name := range c.keys(root) {
 		at, p := root.key(name), (*list)[name]
 		out := p.rule(c, name, at)
 		_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
@@ -148,7 +148,7 @@ func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
 		c.wrong(at.key("rollout"), "0%% enforces it for no key: set mode: shadow")
 	}
 	out := ruleset.Policy{Name: name, Mode: p.Mode.Mode, Rollout: p.Rollout.Share, Limits: rules(c, p.Limits, at)}
-	for _, key := range c.keys("policies", name, "overrides") {
+	for _, key := range c.keys(at.key("overrides")) {
 		o := p.Overrides[key]
 		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: rules(c, o.Limits, at.key("overrides").key(key))})
 	}
