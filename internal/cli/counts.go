@@ -308,7 +308,7 @@ func (r *inRedis) close() {
 
 // compiled returns the policies that limiters are called with.
 func compiled(cfg *config.Config) ([]*weir.Policy, error) {
-	list := cfg.Policies()
+	list := cfg.Live().Policies
 	if len(list) == 0 {
 		list = []ruleset.Policy{server.DefaultPolicy()}
 	}

@@ -3,13 +3,9 @@ package config
 import (
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"maps"
 	"path/filepath"
 	"reflect"
-	"slices"
 
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -25,11 +21,10 @@ type Config struct {
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
 
-	name     string // the file's, "" for none
-	tree     *node
-	settings []Setting
-	server   server.Config
-	loaded   contents
+	name   string // the file's, "" for none
+	tree   *node
+	server server.Config
+	loaded contents
 }
 
 // Load reads a configuration file. With no path, everything has its default. The
@@ -84,7 +79,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	for _, a := range flagAssignments(flags) {
 		o.apply(tree, a)
 	}
-	out := &Config{name: name, tree: tree, loaded: loaded}
+	out := &Config{tree: tree, loaded: loaded}
 	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
 	out.fill(d, read)
 	if err := r.err(loaded); err != nil {
@@ -97,7 +92,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 // fill makes everything else of the tree. What is wrong is in the decoder's report.
 func (c *Config) fill(d *decoder, read FileReader) {
 	d.value(c.tree, reflect.ValueOf(&c.File).Elem(), nil)
-	c.settings = d.settings
+	c.server.Live.Effective = d.settings
 	check := &checker{report: d.report, file: &c.File, tree: c.tree, read: read, out: c}
 	check.all()
 }
@@ -109,19 +104,10 @@ func orDefault(name string) string {
 	return name
 }
 
-// Name returns the name of the file, "" if there was none.
-func (c *Config) Name() string { return c.name }
+// Server returns the part of the configuration that is the server's. The caller adds the
+// Limiter, the log and what else is not in a file.
+func (c *Config) Server() server.Config { return c.server }
 
-// Files returns the files that the configuration was made from: its own, and those with
-// secrets and certificates.
-func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
-
-// Settings returns every value that is in force, and where it comes from. Secrets are
-// masked.
-func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
-
-// Policies returns the policies in the order of the file.
-func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.server.Live.Policies) }
-
-// LogLevel returns the least level that is logged.
-func (c *Config) LogLevel() slog.Level { return c.File.Log.Level.Level }
+// Live returns what a running server can take over from the configuration. Effective is every value
+// that is in force, and where it comes from, with secrets masked.
+func (c *Config) Live() server.Live { return c.server.Live }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // decoder fills structs from a tree. It completes the tree on the way: defaults become
@@ -22,14 +23,7 @@ type decoder struct {
 	dir      string // what relative paths are relative to
 	exposed  bool   // the file is world-readable
 	bounds   bounds // of the field that is being decoded
-	settings []Setting
-}
-
-// Setting is a value that is in force.
-type Setting struct {
-	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
-	Value  any    `json:"value"`  // a string, an int64, a bool or a secret.Secret
-	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+	settings []server.Setting
 }
 
 // reject notes a problem of a value, which is not known then.
@@ -221,7 +215,7 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 		d.reject(n, at, "%s", text)
 		return
 	}
-	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
+	d.settings = append(d.settings, server.Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
 }
 
 // quoted returns a text as messages have it: numbers without quotes, unless the file has them.

@@ -151,7 +151,6 @@ func (o *overlay) step(to *target, a assignment, i int) bool {
 		n.put(key, &node{at: a.place()})
 	}
 	to.node, to.at = &n.pairs[n.index(key)].value, to.at.key(key)
-	to.pointee()
 	return true
 }
 
@@ -170,14 +169,7 @@ func (o *overlay) item(to *target, a assignment, step string) bool {
 		n.items = append(n.items, &node{at: a.place()})
 	}
 	to.node, to.typ, to.at = &n.items[i], to.typ.Elem(), to.at.item(i)
-	to.pointee()
 	return true
-}
-
-func (to *target) pointee() {
-	if to.typ.Kind() == reflect.Pointer {
-		to.typ = to.typ.Elem()
-	}
 }
 
 // isMapping says whether what is assigned is a whole mapping, or wants to be one. An

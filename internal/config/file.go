@@ -67,15 +67,11 @@ func (*Tracing) atStart() {}
 // effect only after a restart.
 func NeedsRestart(path string) bool {
 	section, _, _ := strings.Cut(path, ".")
-	for f := range reflect.TypeFor[File]().Fields() {
-		if f.Tag.Get("yaml") != section {
-			continue
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		if f.name == section {
+			_, ok := as[atStart](f.typ)
+			return ok
 		}
-		t := f.Type
-		if t.Kind() != reflect.Pointer {
-			t = reflect.PointerTo(t)
-		}
-		return t.Implements(reflect.TypeFor[atStart]())
 	}
 	return false
 }

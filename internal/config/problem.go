@@ -15,6 +15,9 @@ type Problem struct {
 	Path   string // for example "policies.api.limits[2].rate"; "" if it is about the whole
 	Text   string // what is wrong and what to do, on one line
 	Shown  string // the line of the file with a mark under the place; secrets are masked. Only the first 50 problems have it
+
+	at      place
+	partial bool // a field of the value is missing or does not exist; the others are known
 }
 
 // Where returns file:line:column, or what of it there is.
@@ -75,8 +78,8 @@ func (e *Error) Unwrap() []error {
 // secret.
 type report struct {
 	text     *text
-	problems []*found
-	warnings []*found
+	problems []*Problem
+	warnings []*Problem
 
 	// unknown are paths of values that are missing or could not be decoded, incomplete those of
 	// mappings in which one is missing or misspelt.
@@ -87,41 +90,31 @@ func newReport(content string) *report {
 	return &report{text: newText(content), unknown: map[string]bool{}, incomplete: map[string]bool{}}
 }
 
-type found struct {
-	Problem
-	at      place
-	partial bool // a field of the value is missing or does not exist; the others are known
-}
-
 // complain notes a problem.
 func (r *report) complain(at place, where path, format string, args ...any) {
-	r.problems = append(r.problems, newFound(at, where, format, args))
+	r.problems = append(r.problems, newProblem(at, where, format, args))
 }
 
 // warn notes what is no problem yet.
 func (r *report) warn(at place, where path, format string, args ...any) {
-	r.warnings = append(r.warnings, newFound(at, where, format, args))
+	r.warnings = append(r.warnings, newProblem(at, where, format, args))
 }
 
-func newFound(at place, where path, format string, args []any) *found {
-	return &found{at: at, Problem: Problem{
-		File: at.source, Line: at.line, Column: at.column, Path: where.String(), Text: fmt.Sprintf(format, args...),
-	}}
+func newProblem(at place, where path, format string, args []any) *Problem {
+	return &Problem{File: at.source, Line: at.line, Column: at.column, Path: where.String(), Text: fmt.Sprintf(format, args...), at: at}
 }
 
 // finish returns problems in order, the first ones with their place in the text.
-func (r *report) finish(list []*found) []*Problem {
-	slices.SortStableFunc(list, func(a, b *found) int {
+func (r *report) finish(list []*Problem) []*Problem {
+	slices.SortStableFunc(list, func(a, b *Problem) int {
 		return cmp.Or(b2i(a.Line == 0)-b2i(b.Line == 0), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.File, b.File))
 	})
-	out := make([]*Problem, 0, len(list))
-	for _, f := range list {
-		if f.Line > 0 && len(out) < maxShown {
-			f.Shown = r.text.show(f.at)
+	for _, p := range list[:min(len(list), maxShown)] {
+		if p.Line > 0 {
+			p.Shown = r.text.show(p.at)
 		}
-		out = append(out, &f.Problem)
 	}
-	return out
+	return list
 }
 
 func b2i(b bool) int {
