@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path/filepath"
 	"reflect"
+	"strings"
 
 	"github.com/weirlimit/weir/server"
 )
@@ -59,7 +61,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	if name != "" {
 		loaded.note(name, data, nil)
 	}
-	tree := parseYAML(orDefault(name), content, r)
+	tree := parseYAML(cmp.Or(name, fromDefault), content, r)
 	if tree == nil {
 		return nil, r.err(loaded)
 	}
@@ -70,15 +72,13 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 		}
 		tree.kind = mapping
 	}
-	o := &overlay{report: r, set: map[string]string{}}
-	variables, ours := o.variables(environ)
-	for _, a := range ours {
-		o.apply(tree, a)
+	variables, ours := variables(environ)
+	r.overlay(tree, ours)
+	var given []assignment
+	for _, f := range flags {
+		given = append(given, assignment{f.Name, strings.Split(f.Path, "."), f.Value})
 	}
-	o.set = map[string]string{}
-	for _, a := range flagAssignments(flags) {
-		o.apply(tree, a)
-	}
+	r.overlay(tree, given)
 	out := &Config{tree: tree, loaded: loaded}
 	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
 	out.fill(d, read)
@@ -95,13 +95,6 @@ func (c *Config) fill(d *decoder, read FileReader) {
 	c.server.Live.Effective = d.settings
 	check := &checker{report: d.report, file: &c.File, tree: c.tree, read: read, out: c}
 	check.all()
-}
-
-func orDefault(name string) string {
-	if name == "" {
-		return fromDefault
-	}
-	return name
 }
 
 // Server returns the part of the configuration that is the server's. The caller adds the

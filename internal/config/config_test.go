@@ -90,8 +90,9 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestStoreSettings(t *testing.T) {
-	s := parseGood(t, "full.yaml").Store
-	if s.Kind != InRedis || s.Redis.Prefix != "shop:" || s.Redis.Timeout != 25*time.Millisecond {
+	c := parseGood(t, "full.yaml")
+	s := c.Store
+	if c.File.Store.Kind != InRedis || s.Redis.Prefix != "shop:" || s.Redis.Timeout != 25*time.Millisecond {
 		t.Errorf("%+v", s)
 	}
 	r := s.Redis.Redis
@@ -101,8 +102,8 @@ func TestStoreSettings(t *testing.T) {
 	if s.Tier.Mode != tiered.Leased || s.Tier.OnError != weir.FailClosed || s.Tier.Nodes != 3 || s.Tier.Timeout != 25*time.Millisecond {
 		t.Errorf("%+v", s.Tier)
 	}
-	if s.Snapshot != (SnapshotSettings{File: "dir/weir.snap", Every: time.Minute}) {
-		t.Errorf("%+v", s.Snapshot)
+	if got := c.File.Store.Snapshot; got.File.Name != "dir/weir.snap" || got.Every.Duration != time.Minute {
+		t.Errorf("%+v", got)
 	}
 	if err := s.Redis.Validate(); err != nil {
 		t.Error(err)

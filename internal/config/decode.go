@@ -48,15 +48,17 @@ func (d *decoder) value(n *node, v reflect.Value, at path) {
 		d.value(n, v.Elem(), at)
 	case isLeaf(t):
 		d.leaf(n, v, at)
-	case n.kind == null: // a section of which all is commented out
-		n.kind = mapping
-		if t.Kind() == reflect.Slice {
-			n.kind = sequence
-		}
-		d.value(n, v, at)
-	case t.Kind() == reflect.Struct:
+	default:
+		n.open(t) // nothing is a section of which all is commented out
+		d.container(n, v, at)
+	}
+}
+
+func (d *decoder) container(n *node, v reflect.Value, at path) {
+	switch v.Kind() {
+	case reflect.Struct:
 		d.structure(n, v, at)
-	case t.Kind() == reflect.Map:
+	case reflect.Map:
 		d.entries(n, v, at)
 	default:
 		d.list(n, v, at)
@@ -80,11 +82,6 @@ func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
 
 func (d *decoder) structure(n *node, v reflect.Value, at path) {
 	t := v.Type()
-	if short, ok := v.Addr().Interface().(shorthand); ok && n.kind == scalar {
-		long := *n
-		*n = *newMapping(n.at)
-		n.put(short.shorthand(), &long)
-	}
 	if n.kind != mapping {
 		d.mistyped(n, t, at, "a mapping of "+strings.Join(namesOf(t), ", "))
 		return

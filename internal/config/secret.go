@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,7 +124,7 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := readUpTo(file, maxBytes+1)
+	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	return data, info.Mode(), err
 }
 

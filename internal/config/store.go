@@ -144,35 +144,25 @@ type OnError struct{ weir.OnError }
 
 func (OnError) choices() []string { return []string{"local", "open", "closed"} }
 
-// StoreSettings is what a store is made from.
+// StoreSettings is what a store is made from, besides File.Store.
 type StoreSettings struct {
-	Kind     StoreKind
-	Memory   memstore.Config   // for Memory
-	Snapshot SnapshotSettings  // for Memory
-	Redis    redisstore.Config // for InRedis, like Tier
-	Tier     tiered.Config     // Mode, OnError, Timeout and Nodes
-	Required bool              // a daemon does not start without Redis
-}
-
-// SnapshotSettings says where counts are kept. Without a File, they are not.
-type SnapshotSettings struct {
-	File  string
-	Every time.Duration
+	Memory memstore.Config   // for Memory
+	Redis  redisstore.Config // for InRedis, like Tier
+	Tier   tiered.Config     // Mode, OnError, Timeout and Nodes
 }
 
 const leastEvery = time.Second // between snapshots
 
 func (s *Store) check(c *checker, at path) {
 	out := &c.out.Store
-	out.Kind, c.out.server.Backend = s.Kind, string(s.Kind)
+	c.out.server.Backend = string(s.Kind)
 	out.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
-	if s.Snapshot != nil && s.Snapshot.File.Name != "" {
-		if s.Snapshot.Every.Duration < leastEvery {
-			c.wrong(at.key("snapshot").key("every"), "%v must be at least %v", s.Snapshot.Every.Duration, leastEvery)
-		} else if s.Kind == InRedis {
-			c.warn(c.at(at.key("snapshot")), at.key("snapshot"), "has no effect, because the counts are in Redis")
-		}
-		out.Snapshot = SnapshotSettings{File: s.Snapshot.File.Name, Every: s.Snapshot.Every.Duration}
+	switch snapshot := at.key("snapshot"); {
+	case s.Snapshot == nil || s.Snapshot.File.Name == "":
+	case s.Snapshot.Every.Duration < leastEvery:
+		c.wrong(snapshot.key("every"), "%v must be at least %v", s.Snapshot.Every.Duration, leastEvery)
+	case s.Kind == InRedis:
+		c.warn(c.at(snapshot), snapshot, "has no effect, because the counts are in Redis")
 	}
 	if s.Redis == nil {
 		return
@@ -182,7 +172,6 @@ func (s *Store) check(c *checker, at path) {
 		c.warn(c.at(at), at, "has no effect, because the counts are in memory: set kind: redis")
 	}
 	out.Redis = s.Redis.store(c, at)
-	out.Required = s.Redis.Required
 	out.Tier = tiered.Config{Timeout: s.Redis.Timeout.Duration, Nodes: int(s.Redis.Nodes), Mode: s.Redis.Consistency.Mode, OnError: s.Redis.OnError.OnError}
 }
 
