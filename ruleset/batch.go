@@ -215,24 +215,16 @@ func newItem(v *Variant, item *Item) (*evaluation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.checkItem(item.Peek); err != nil {
-		e.free()
-		return nil, err
+	switch {
+	case item.Query.MaxWait != 0:
+		err = &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
+	case !item.Peek && slices.ContainsFunc(e.groups[:e.enforced], func(g *group) bool { return g.policy.ReserveOnly() }):
+		err = weir.ErrReserveOnly
+	default:
+		return e, nil
 	}
-	return e, nil
-}
-
-// checkItem returns an error if a query cannot be part of a batch.
-func (e *evaluation) checkItem(peek bool) error {
-	if e.query.MaxWait != 0 {
-		return &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
-	}
-	for _, g := range e.groups[:e.enforced] {
-		if g.policy.ReserveOnly() && !peek {
-			return weir.ErrReserveOnly
-		}
-	}
-	return nil
+	e.free()
+	return nil, err
 }
 
 func freeAll(list []*evaluation) {

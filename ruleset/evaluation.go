@@ -125,17 +125,10 @@ func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Bat
 	if i := b.Worst(); !b.Decisions[i].Allowed {
 		out.Shadow = e.groups[e.enforced+i].place(b.Decisions[i])
 	}
-	if e.query.Shadow {
-		out.addShadow(e.groups[e.enforced:], b.Decisions)
-	}
-	return b.Allowed()
-}
-
-// addShadow adds the refusals among the decisions of groups in shadow.
-func (v *Verdict) addShadow(groups []*group, decisions []weir.Decision) {
-	for i, d := range decisions {
-		if !d.Allowed && d.Reason != weir.NotCharged {
-			v.ShadowRefusals = append(v.ShadowRefusals, ShadowRefusal{Decision: d, Limit: groups[i].place(d)})
+	for i, d := range b.Decisions {
+		if e.query.Shadow && !d.Allowed && d.Reason != weir.NotCharged {
+			out.ShadowRefusals = append(out.ShadowRefusals, ShadowRefusal{Decision: d, Limit: e.groups[e.enforced+i].place(d)})
 		}
 	}
+	return b.Allowed()
 }

@@ -91,14 +91,8 @@ func (t *openTickets) hold(q *Query, id [16]byte, ttl time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if !t.addLocked(q.Client, false) {
-		if now.Sub(t.swept) < sweepEvery {
-			return false
-		}
-		t.sweepLocked(now)
-		if !t.addLocked(q.Client, false) {
-			return false
-		}
+	if !t.addLocked(q.Client, false) && !(t.sweepLocked(now) && t.addLocked(q.Client, false)) {
+		return false
 	}
 	if t.byID == nil {
 		t.byID = map[[16]byte]openTicket{}
@@ -107,13 +101,18 @@ func (t *openTickets) hold(q *Query, id [16]byte, ttl time.Duration) bool {
 	return true
 }
 
-func (t *openTickets) sweepLocked(now time.Time) {
+// sweepLocked removes expired tickets. It returns false if it was done just before.
+func (t *openTickets) sweepLocked(now time.Time) bool {
+	if now.Sub(t.swept) < sweepEvery {
+		return false
+	}
 	t.swept = now
 	for id, one := range t.byID {
 		if !now.Before(one.until) {
 			t.releaseLocked(id)
 		}
 	}
+	return true
 }
 
 // release counts a ticket no more, if it was counted.

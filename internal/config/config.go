@@ -23,7 +23,6 @@ type Config struct {
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
 
-	name   string // the file's, "" for none
 	tree   *node
 	server server.Config
 	loaded contents

@@ -90,11 +90,11 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 		p.prepare(n)
 	}
 	d.refuseUnknown(n, t, at)
-	d.sort(n, t)
 	for _, f := range fieldsOf(t) {
 		d.field(n, f, v.Field(f.index), at.key(f.name))
 	}
-	d.sort(n, t)
+	names := namesOf(t) // the order in which fields are printed
+	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
 }
 
 // field decodes one field of the struct at n, or its default.
@@ -152,12 +152,6 @@ func (p path) isHarmless() bool { return len(p) > 0 && (p[0].key == "policies" |
 
 // fieldName is what looks like the name of a field.
 var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
-
-// sort puts the fields into the struct's order.
-func (d *decoder) sort(n *node, t reflect.Type) {
-	names := namesOf(t)
-	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
-}
 
 func (d *decoder) entries(n *node, v reflect.Value, at path) {
 	t := v.Type()

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/weirlimit/weir/internal/realip"
 )
 
 // ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
@@ -58,7 +60,7 @@ func (p *Proxy) set(text string) (err error) {
 	case p.Prefix != p.Prefix.Masked():
 		return fmt.Errorf("has bits beyond its length: did you mean %v?", p.Prefix.Masked())
 	}
-	return nil
+	return realip.CheckTrusted(p.Prefix)
 }
 
 func (*Proxy) pattern() (string, string) { return `^(unix|[0-9A-Fa-f:.]+/[0-9]{1,3})$`, "10.0.0.0/8" }

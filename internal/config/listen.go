@@ -83,14 +83,12 @@ func (l *Listen) prepare(n *node) {
 
 // prepareListener gives a listener an address if it has none.
 func prepareListener(n *node, name, address string) {
-	at := place{source: fromDefault}
+	by := newScalar(address, place{source: fromDefault})
 	switch l := n.child(name); {
-	case l == nil:
-		n.put(name, newScalar(address, at))
-	case l.kind == null:
-		*l = *newScalar(address, at)
+	case l == nil || l.kind == null:
+		n.put(name, by)
 	case l.kind == mapping && l.child("address") == nil:
-		l.put("address", newScalar(address, at))
+		l.put("address", by)
 	}
 }
 

@@ -210,11 +210,9 @@ func (c *checker) noteRules(err error, root path) {
 		if (bad.Limit >= 0 || bad.Field != "name") && c.isUnknown(limits) && !slices.Contains(independent, bad.Field) {
 			continue // it may be wrong only because of the field that is not known
 		}
-		if len(at) != 2 || bad.Field != "name" { // a policy's name is its key, and so is an override's
+		isKey := bad.Override == "" && bad.Field == "name" || bad.Override != "" && bad.Field == "overrides"
+		if bad.Limit >= 0 || !isKey {
 			at = at.key(bad.Field)
-		}
-		if bad.Override != "" && bad.Field == "overrides" {
-			at = at[:len(at)-1]
 		}
 		c.wrong(at, "%s", inFiles.Replace(bad.Problem))
 	}

@@ -51,27 +51,14 @@ const maxShown = 50
 
 // Error returns all problems, one after the other.
 func (e *Error) Error() string {
-	var b strings.Builder
-	for i, p := range e.Problems {
-		if i == maxShown {
-			fmt.Fprintf(&b, "\nand %d more", len(e.Problems)-maxShown)
-			break
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(p.Error())
+	var lines []string
+	for _, p := range e.Problems[:min(len(e.Problems), maxShown)] {
+		lines = append(lines, p.Error())
 	}
-	return b.String()
-}
-
-// Unwrap returns the problems one by one.
-func (e *Error) Unwrap() []error {
-	list := make([]error, len(e.Problems))
-	for i, p := range e.Problems {
-		list[i] = p
+	if more := len(e.Problems) - maxShown; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return list
+	return strings.Join(lines, "\n")
 }
 
 // report collects problems. They are shown only at the end, when it is known what is
