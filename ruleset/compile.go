@@ -37,7 +37,6 @@ func (c *compiler) complain(at Error, field, format string, args ...any) {
 func (c *compiler) rule(p *Policy) {
 	at := Error{Policy: p.Name, Limit: -1}
 	r := &Rule{policy: *p}
-	r.operators.Store(&index{})
 	if c.previous = nil; c.before != nil {
 		c.previous = c.before.Rule(p.Name)
 	}
@@ -320,7 +319,7 @@ func (r *Rule) like(v *Variant) *Variant {
 	if v.override == nil {
 		return r.base
 	}
-	if last := r.operators.Load().of(v.override); last != nil {
+	if last := r.ofOperators().of(v.override); last != nil {
 		return last
 	}
 	return r.own.of(v.override)

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -18,7 +19,7 @@ type index struct {
 	lengths  []int               // of the prefixes, the longest first
 }
 
-func (x *index) isEmpty() bool { return len(x.exact)+len(x.prefixes) == 0 }
+func (x *index) isEmpty() bool { return x == nil || len(x.exact)+len(x.prefixes) == 0 }
 
 // prefixAt returns the variant for the longest prefix of a key, and its length; or nil.
 func (x *index) prefixAt(key string, now time.Time) (*Variant, int) {
@@ -70,6 +71,9 @@ func (x *index) without(o *Override) *index {
 	return next
 }
 
+// ofOperators returns the overrides of operators, which may be none.
+func (r *Rule) ofOperators() *index { return cmp.Or(r.operators.Load(), &index{}) }
+
 // Override puts an override of an operator in force, in place of an earlier one for the same keys. It
 // goes before those of the policy for the same keys, and takes effect at once. Its error joins an
 // *Error for each problem; then nothing changes. Override and RemoveOverride must not be called
@@ -79,7 +83,7 @@ func (r *Rule) Override(o Override) error {
 	if err != nil {
 		return err
 	}
-	next := r.operators.Load().without(&o)
+	next := r.ofOperators().without(&o)
 	next.add(v)
 	r.operators.Store(next)
 	return nil
@@ -93,7 +97,7 @@ func (r *Rule) CheckOverride(o Override) error {
 
 // RemoveOverride removes an override of an operator.
 func (r *Rule) RemoveOverride(key string) {
-	r.operators.Store(r.operators.Load().without(&Override{Key: key}))
+	r.operators.Store(r.ofOperators().without(&Override{Key: key}))
 }
 
 // compileOverride compiles an override of an operator. Policies that did not change are reused, so

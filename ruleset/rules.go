@@ -60,7 +60,7 @@ type Rule struct {
 	limits []Limit  // with defaults; also those that are off
 	units  []string // what the limits count; Requests first
 
-	// operators has the overrides of operators, an empty index if there are none. Override and RemoveOverride replace it.
+	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }
 
@@ -96,7 +96,7 @@ func (r *Rule) Base() *Variant { return r.base }
 
 // For returns the variant that applies to key at now.
 func (r *Rule) For(key string, now time.Time) *Variant {
-	operators := r.operators.Load()
+	operators := r.ofOperators()
 	if v := operators.exact[key].at(now); v != nil {
 		return v
 	}
