@@ -41,20 +41,15 @@ func (d *decoder) partly(where place, at path, format string, args ...any) {
 
 // value decodes n into v.
 func (d *decoder) value(n *node, v reflect.Value, at path) {
-	t := v.Type()
-	switch {
-	case t.Kind() == reflect.Pointer:
-		v.Set(reflect.New(t.Elem()))
-		d.value(n, v.Elem(), at)
-	case isLeaf(t):
-		d.leaf(n, v, at)
-	default:
-		n.open(t) // nothing is a section of which all is commented out
-		d.container(n, v, at)
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
 	}
-}
-
-func (d *decoder) container(n *node, v reflect.Value, at path) {
+	if isLeaf(v.Type()) {
+		d.leaf(n, v, at)
+		return
+	}
+	n.open(v.Type()) // nothing is a section of which all is commented out
 	switch v.Kind() {
 	case reflect.Struct:
 		d.structure(n, v, at)
