@@ -45,8 +45,8 @@ func (c Config) Validate() error {
 		problems = append(problems, fmt.Errorf("clientip: header %q: is read from trusted peers only, and there are none; name the proxies' networks", c.Header))
 	}
 	for _, p := range c.Trusted {
-		if problem := checkTrusted(p); problem != "" {
-			problems = append(problems, fmt.Errorf("clientip: trusted %v: %s", p, problem))
+		if err := CheckTrusted(p); err != nil {
+			problems = append(problems, fmt.Errorf("clientip: trusted %v: %w", p, err))
 		}
 	}
 	if c.IPv6Prefix != 0 && (c.IPv6Prefix < leastIPv6Prefix || c.IPv6Prefix > 128) {
@@ -55,17 +55,17 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// checkTrusted returns what is wrong with a network, "" if nothing is.
-func checkTrusted(p netip.Prefix) string {
+// CheckTrusted returns why a network cannot be one of Config.Trusted.
+func CheckTrusted(p netip.Prefix) error {
 	switch {
 	case !p.IsValid():
-		return "is not a network such as 10.0.0.0/8"
+		return errors.New("is not a network such as 10.0.0.0/8")
 	case p.Bits() == 0:
-		return "is everybody, so that anybody could claim any address; name the proxies' networks"
+		return errors.New("is everybody, so that anybody could claim any address; name the proxies' networks")
 	case p.Addr().Is4In6() && p.Bits() <= mappedBits:
-		return "is more than all of IPv4 written as IPv6; write it as IPv4"
+		return errors.New("is more than all of IPv4 written as IPv6; write it as IPv4")
 	}
-	return ""
+	return nil
 }
 
 // mappedBits is how many bits come before the IPv4 address in ::ffff:192.0.2.1.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/weirlimit/weir"
@@ -27,40 +28,38 @@ func (e *ItemError) Error() string { return fmt.Sprintf("checks[%d]: %v", e.Inde
 func (e *ItemError) Unwrap() error { return e.Err }
 
 // CheckEach checks several queries independently. Those that are one charge are decided by one
-// call to the limiter, after the others. An error other than *ItemError means that some may have
-// been charged.
-func (n *Engine) CheckEach(ctx context.Context, items []Item) ([]Verdict, error) {
-	out := make([]Verdict, len(items))
-	if err := n.CheckEachInto(ctx, items, out); err != nil {
-		return nil, err
+// call to the limiter, after the others. The verdicts are written to out if it has room for them.
+// An error other than *ItemError means that some may have been charged.
+func (n *Engine) CheckEach(ctx context.Context, items []Item, out []Verdict) ([]Verdict, error) {
+	if cap(out) < len(items) {
+		out = make([]Verdict, len(items))
 	}
-	return out, nil
-}
-
-// CheckEachInto is CheckEach that writes the verdicts to out, which has the length of items. After
-// an error, out is undefined.
-func (n *Engine) CheckEachInto(ctx context.Context, items []Item, out []Verdict) error {
+	out = out[:len(items)]
 	w := eachWorks.Get().(*eachWork)
 	defer w.free()
 	if err := w.sort(items, out); err != nil {
-		return err
+		return nil, err
 	}
 	for _, o := range w.others {
+		op := weir.TakeAll
+		if items[o.place].Peek {
+			op = weir.PeekEach
+		}
 		var err error
-		if out[o.place], err = n.checkItem(ctx, o.evaluation, items[o.place].Peek); err != nil {
-			return err
+		if out[o.place], err = n.evaluate(ctx, o.evaluation, op); err != nil {
+			return nil, err
 		}
 	}
 	if len(w.places) == 0 {
-		return nil
+		return out, nil
 	}
 	if err := n.limiter.Do(ctx, &w.together); err != nil {
-		return err
+		return nil, err
 	}
 	for at, i := range w.places {
 		out[i].decided(&out[i].Variant.groups[0], w.together.Decisions[at])
 	}
-	return nil
+	return out, nil
 }
 
 // eachWork is the pooled memory of a CheckEach.
@@ -121,91 +120,67 @@ func (q *Query) plain(v *Variant) bool {
 	return v.simple && q.Key != "" && len(q.Costs) == 0 && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
 }
 
-func (n *Engine) checkItem(ctx context.Context, e *evaluation, peek bool) (Verdict, error) {
-	op := weir.TakeAll
-	if peek {
-		op = weir.PeekEach
-	}
-	out, err := e.decide(ctx, n.limiter, op)
-	if err == nil && out.Allowed {
-		e.shadow(ctx, n.limiter, op, &out)
-	}
-	return out, err
-}
-
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is
 // Allowed, and those with Reason weir.NotCharged are of queries that would have fitted.
 func (n *Engine) CheckAll(ctx context.Context, items []Item) ([]Verdict, error) {
-	for i := range items {
-		if items[i].Peek {
-			return nil, &ItemError{i, &InputError{"peek", "cannot be used in a batch that is charged as a whole"}}
-		}
-	}
-	list, err := newEvaluations(items)
-	if err != nil {
-		return nil, err
-	}
-	defer freeAll(list)
-	b := weir.Batch{Op: weir.TakeAll}
-	for _, e := range list {
-		b.Charges = append(b.Charges, e.charges[:e.enforced]...)
-	}
-	if len(b.Charges) > 0 {
-		if err := n.limiter.Do(ctx, &b); err != nil {
-			return nil, err
-		}
-	}
-	out := make([]Verdict, len(items))
-	allowed, rest := b.Allowed(), b.Decisions
-	for i, e := range list {
-		out[i] = Verdict{Decision: weir.Decision{Allowed: allowed}, Variant: e.variant, Limit: -1, Shadow: -1}
-		own := weir.Batch{Decisions: rest[:e.enforced]}
-		if at := own.Worst(); at >= 0 {
-			out[i].decided(e.groups[at], own.Decisions[at])
-		}
-		rest = rest[e.enforced:]
-		if allowed {
-			e.shadow(ctx, n.limiter, weir.TakeAll, &out[i])
-		}
-	}
-	return out, nil
+	return n.together(ctx, weir.TakeAll, items, "cannot be used in a batch that is charged as a whole")
 }
 
 // DebitEach charges several queries whether they fit or not, for units that were used already.
 // Every Verdict is Allowed and has the status of the tightest limit. An error other than
 // *ItemError means that some may have been charged.
 func (n *Engine) DebitEach(ctx context.Context, items []Item) ([]Verdict, error) {
-	for i := range items {
-		if items[i].Peek {
-			return nil, &ItemError{i, &InputError{"peek", "cannot be used for units that were used already"}}
-		}
+	return n.together(ctx, weir.DebitEach, items, "cannot be used for units that were used already")
+}
+
+// together carries out op for the charges of several queries by one call to the limiter. noPeek is
+// the problem of a query that peeks.
+func (n *Engine) together(ctx context.Context, op weir.Op, items []Item, noPeek string) ([]Verdict, error) {
+	if i := slices.IndexFunc(items, func(item Item) bool { return item.Peek }); i >= 0 {
+		return nil, &ItemError{i, &InputError{"peek", noPeek}}
 	}
 	list, err := newEvaluations(items)
 	if err != nil {
 		return nil, err
 	}
 	defer freeAll(list)
-	b := weir.Batch{Op: weir.DebitEach}
+	b := weir.Batch{Op: op}
 	for _, e := range list {
-		e.leaveOutSlots()
-		b.Charges = append(b.Charges, e.charges...)
+		b.Charges = append(b.Charges, e.charged(op)...)
 	}
 	if len(b.Charges) > 0 {
 		if err := n.limiter.Do(ctx, &b); err != nil {
 			return nil, err
 		}
 	}
+	decision := weir.Decision{Allowed: b.Allowed()}
+	if op == weir.DebitEach {
+		decision = admitted
+	}
 	out := make([]Verdict, len(items))
 	rest := b.Decisions
 	for i, e := range list {
-		out[i] = Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+		out[i] = e.verdict(decision)
 		own := weir.Batch{Decisions: rest[:e.enforced]}
 		if at := own.Worst(); at >= 0 {
 			out[i].decided(e.groups[at], own.Decisions[at])
 		}
-		rest = rest[len(e.charges):]
+		rest = rest[len(e.charged(op)):]
+		if op == weir.TakeAll && decision.Allowed {
+			e.shadow(ctx, n.limiter, op, &out[i])
+		}
 	}
 	return out, nil
+}
+
+// charged returns the charges that are made with those of other queries. A debit includes those in
+// shadow, which are not decided by it.
+func (e *evaluation) charged(op weir.Op) []weir.Charge {
+	if op != weir.DebitEach {
+		return e.charges[:e.enforced]
+	}
+	e.leaveOutSlots()
+	return e.charges
 }
 
 // pauseEvery is the number of queries of a batch after which other goroutines may run, so that
@@ -240,24 +215,16 @@ func newItem(v *Variant, item *Item) (*evaluation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.checkItem(item.Peek); err != nil {
-		e.free()
-		return nil, err
+	switch {
+	case item.Query.MaxWait != 0:
+		err = &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
+	case !item.Peek && slices.ContainsFunc(e.groups[:e.enforced], func(g *group) bool { return g.policy.ReserveOnly() }):
+		err = weir.ErrReserveOnly
+	default:
+		return e, nil
 	}
-	return e, nil
-}
-
-// checkItem returns an error if a query cannot be part of a batch.
-func (e *evaluation) checkItem(peek bool) error {
-	if e.query.MaxWait != 0 {
-		return &InputError{"max_wait_ms", "is for single checks: those of a batch are answered together"}
-	}
-	for _, g := range e.groups[:e.enforced] {
-		if g.policy.ReserveOnly() && !peek {
-			return weir.ErrReserveOnly
-		}
-	}
-	return nil
+	e.free()
+	return nil, err
 }
 
 func freeAll(list []*evaluation) {

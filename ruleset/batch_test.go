@@ -45,7 +45,7 @@ func TestABadItemChargesNothing(t *testing.T) {
 			_, err := g.CheckAll(ctx, items)
 			wantItemError(t, err, tt.want)
 			if !tt.all {
-				_, err = g.CheckEach(ctx, items)
+				_, err = g.CheckEach(ctx, items, nil)
 				wantItemError(t, err, tt.want)
 			}
 			for _, i := range good {
@@ -78,7 +78,7 @@ func TestCheckEach(t *testing.T) {
 		item("p", one("a")), item("multi", one("a", ip("1"))), item("p", one("a")), item("p", one("a")), item("multi", Query{Key: "a", Cost: 3, Keys: []Attribute{ip("1")}}),
 		look, lookSlots, item("shy", one("a")), item("shy", one("a")),
 	}
-	got, err := g.CheckEach(ctx, items)
+	got, err := g.CheckEach(ctx, items, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestCheckEach(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	wantAdmitted(t, g, "p", one("b"), 2) // who looked was not charged
-	if none, err := g.CheckEach(ctx, nil); err != nil || len(none) != 0 {
+	if none, err := g.CheckEach(ctx, nil, nil); err != nil || len(none) != 0 {
 		t.Error(none, err)
 	}
 	if none, err := g.CheckAll(ctx, nil); err != nil || len(none) != 0 {
@@ -185,7 +185,7 @@ func TestErrorsOfTheLimiter(t *testing.T) {
 		r := g.Rules().Rule(name)
 		_, err1 := g.Check(ctx, r, &q)
 		_, err2 := g.Peek(ctx, r, &q)
-		_, err3 := g.CheckEach(ctx, []Item{{Rule: r, Query: q}})
+		_, err3 := g.CheckEach(ctx, []Item{{Rule: r, Query: q}}, nil)
 		_, err4 := g.CheckAll(ctx, []Item{{Rule: r, Query: q}})
 		_, ticket, err5 := g.Reserve(ctx, r, &q, 0)
 		err6 := g.Reset(ctx, r, &q)

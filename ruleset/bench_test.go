@@ -110,7 +110,7 @@ func BenchmarkCheckEach100(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := g.CheckEach(ctx, items); err != nil {
+		if _, err := g.CheckEach(ctx, items, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -42,14 +44,10 @@ func (c *compiler) rule(p *Policy) {
 	if r.policy.Rollout == 0 {
 		r.policy.Rollout = All
 	}
-	if !isName(p.Name, maxName) {
-		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
-	} else if c.rules.byName[p.Name] != nil {
+	if c.checkName(at, "name", p.Name, maxName) && c.rules.byName[p.Name] != nil {
 		c.complain(at, "name", "is taken by another policy")
 	}
-	if p.Mode > Off {
-		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", p.Mode)
-	}
+	c.checkMode(at, p.Mode)
 	if p.Rollout > All {
 		c.complain(at, "rollout", "must be at most 100%%")
 	}
@@ -58,20 +56,42 @@ func (c *compiler) rule(p *Policy) {
 	}
 	if r.policy.RolloutGroup == "" {
 		r.policy.RolloutGroup = p.Name
-	} else if !isName(p.RolloutGroup, maxName) {
-		c.complain(at, "rollout_group", "must be 1 to %d letters, digits or -_.", maxName)
+	} else {
+		c.checkName(at, "rollout_group", p.RolloutGroup, maxName)
 	}
 	before := len(c.problems)
-	limits := c.ownLimits(at, p)
+	r.limits = c.ownLimits(at, p)
+	r.units = unitsOf(r.limits)
 	if len(c.problems) > before {
-		return // overrides of wrong limits are wrong, too
+		for i := range r.limits { // so that what is wrong with overrides themselves is found, too
+			r.limits[i].Limit = weir.Limit{Name: r.limits[i].Name, Rate: 1, Per: weir.Every(time.Second)}
+		}
+		if len(r.limits) > 0 {
+			c.overrides(r)
+		}
+		return
 	}
-	r.limits, r.units = limits, unitsOf(limits)
-	if r.base = c.variant(at, r, nil, limits); r.base != nil {
+	if r.base = c.variant(at, r, nil, r.limits); r.base != nil {
 		c.overrides(r)
 		c.plans(r)
 	}
 	c.rules.list, c.rules.byName[p.Name] = append(c.rules.list, r), r
+}
+
+// checkName checks a name that must need no escape and have no separators of a group's name.
+func (c *compiler) checkName(at Error, field, name string, most int) bool {
+	const fit = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	if name == "" || len(name) > most || strings.Trim(name, fit) != "" {
+		c.complain(at, field, "must be 1 to %d letters, digits or -_.", most)
+		return false
+	}
+	return true
+}
+
+func (c *compiler) checkMode(at Error, m Mode) {
+	if m > Off {
+		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", m)
+	}
 }
 
 // unitsOf returns the units that limits count, also those that are off, with Requests first.
@@ -121,18 +141,12 @@ func (c *compiler) ownLimits(at Error, p *Policy) []Limit {
 
 // checkLimit checks a limit.
 func (c *compiler) checkLimit(at Error, l *Limit) {
-	if !isName(l.Name, maxName) {
-		c.complain(at, "name", "must be 1 to %d letters, digits or -_.", maxName)
+	c.checkName(at, "name", l.Name, maxName)
+	if l.By != "" {
+		c.checkName(at, "by", l.By, maxAttribute)
 	}
-	if l.By != "" && !isName(l.By, maxAttribute) {
-		c.complain(at, "by", "must be 1 to %d letters, digits or -_.", maxAttribute)
-	}
-	if !isName(l.Unit, maxAttribute) {
-		c.complain(at, "unit", "must be 1 to %d letters, digits or -_.", maxAttribute)
-	}
-	if l.Mode > Off {
-		c.complain(at, "mode", "%v is none: it must be enforce, shadow or off", l.Mode)
-	}
+	c.checkName(at, "unit", l.Unit, maxAttribute)
+	c.checkMode(at, l.Mode)
 	unnamed := l.Limit
 	unnamed.Name = "" // so that a wrong name does not hide other problems
 	_, err := weir.NewPolicy("x", unnamed)
@@ -141,7 +155,7 @@ func (c *compiler) checkLimit(at Error, l *Limit) {
 
 // complainOf adds the problems of package weir's error for limits.
 func (c *compiler) complainOf(at Error, err error) {
-	for _, e := range split(err) {
+	for _, e := range fielderr.Split(err) {
 		if bad, ok := errors.AsType[*weir.LimitError](e); !ok {
 			c.complain(at, "limits", "%v", e)
 		} else if bad.Field != "name" { // c.rule and checkLimit have reported it
@@ -221,13 +235,11 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 		}
 	}
 	before := len(c.problems)
-	for _, mode := range []Mode{Enforce, Shadow} {
-		v.gather(mode, func(g *group, limits []weir.Limit) {
-			g.policy = c.policy(at, v, g.name(&r.policy), limits)
-		})
-		if mode == Enforce {
-			v.enforced = len(v.groups)
-		}
+	v.gather(Enforce)
+	v.enforced = len(v.groups)
+	v.gather(Shadow)
+	for i := range v.groups {
+		v.groups[i].policy = c.policy(at, v, &v.groups[i])
 	}
 	if len(v.groups) > maxGroups && v.isBase() {
 		c.complain(at, "limits", "they are of %d pairs of attribute and unit: at most %d fit", len(v.groups), maxGroups)
@@ -246,7 +258,12 @@ func (c *compiler) variant(at Error, r *Rule, o *Override, limits []Limit) *Vari
 // with the old limits. An override may have the limits that its policy had before, and must not
 // be replaced, so it is marked as one; the same holds for plans. A group that an override does not
 // change is the policy's.
-func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit) *weir.Policy {
+func (c *compiler) policy(at Error, v *Variant, g *group) *weir.Policy {
+	name := g.name(&v.rule.policy)
+	var limits []weir.Limit
+	for _, i := range g.limits {
+		limits = append(limits, v.limits[i].Limit)
+	}
 	p, err := weir.NewPolicy(name, limits...)
 	c.complainOf(at, err)
 	if err == nil && !v.isBase() {
@@ -261,28 +278,18 @@ func (c *compiler) policy(at Error, v *Variant, name string, limits []weir.Limit
 }
 
 // gather appends the groups of the limits with a mode.
-func (v *Variant) gather(mode Mode, compile func(*group, []weir.Limit)) {
-	first := len(v.groups)
+func (v *Variant) gather(mode Mode) {
 	for i := range v.limits {
 		l := &v.limits[i]
 		if l.Mode != mode {
 			continue
 		}
-		at := slices.IndexFunc(v.groups[first:], func(g group) bool { return g.by == l.By && g.unit == l.Unit })
+		at := slices.IndexFunc(v.groups, func(g group) bool { return g.by == l.By && g.unit == l.Unit && g.mode == mode })
 		if at < 0 {
-			at = len(v.groups) - first
+			at = len(v.groups)
 			v.groups = append(v.groups, group{by: l.By, unit: l.Unit, mode: mode})
 		}
-		g := &v.groups[first+at]
-		g.limits = append(g.limits, i)
-	}
-	for i := range v.groups[first:] {
-		g := &v.groups[first+i]
-		var limits []weir.Limit
-		for _, at := range g.limits {
-			limits = append(limits, v.limits[at].Limit)
-		}
-		compile(g, limits)
+		v.groups[at].limits = append(v.groups[at].limits, i)
 	}
 }
 
@@ -323,8 +330,8 @@ func (r *Rule) like(v *Variant) *Variant {
 	if v.override == nil {
 		return r.base
 	}
-	if x := r.operators.Load(); x != nil && x.of(v.override) != nil {
-		return x.of(v.override)
+	if last := r.ofOperators().of(v.override); last != nil {
+		return last
 	}
 	return r.own.of(v.override)
 }
@@ -343,22 +350,3 @@ func namesOf(limits []Limit) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// split returns the errors that were joined.
-func split(err error) []error {
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		return many.Unwrap()
-	}
-	if err == nil {
-		return nil
-	}
-	return []error{err}
-}
-
-// isName reports whether a name is short and has no characters that would have to be escaped or
-// that are separators of a group's name.
-func isName(name string, most int) bool {
-	return name != "" && len(name) <= most && strings.Trim(name, nameChars) == ""
-}
-
-const nameChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."

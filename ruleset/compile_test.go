@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fielderr"
 )
 
 // problems returns what is wrong with policies, a line each: where, and the field.
@@ -20,7 +21,7 @@ func problems(t *testing.T, policies ...Policy) (list []string) {
 	if (rules == nil) != (err != nil) {
 		t.Errorf("rules %v with error %v", rules, err)
 	}
-	for _, e := range split(err) {
+	for _, e := range fielderr.Split(err) {
 		bad, ok := errors.AsType[*Error](e)
 		if !ok {
 			t.Fatalf("%T: %v", e, e)
@@ -98,6 +99,8 @@ func TestCompileProblems(t *testing.T) {
 		{"override's attribute", []Policy{policy("a", fine).with(override("k", fine.by("ip")))}, []string{"a|k|0|by"}},
 		{"override's unit", []Policy{policy("a", fine).with(override("k", fine.in("tokens")))}, []string{"a|k|0|by"}},
 		{"override's mode", []Policy{policy("a", fine).with(override("k", fine.mode(Shadow)))}, []string{"a|k|0|by"}},
+		{"override of a wrong limit", []Policy{policy("a", perHour("", 0)).with(override("k", perHour("x", 1)), override("l", fine))}, []string{"a||0|rate", "a|k|0|name"}},
+		{"override of no limit", []Policy{policy("a").with(override("k", fine))}, []string{"a||-1|limits"}},
 		{
 			"everything at once",
 			[]Policy{

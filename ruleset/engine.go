@@ -15,15 +15,15 @@ import (
 // Engine decides requests by rules. Make one with New. All methods may be called by any number
 // of goroutines.
 type Engine struct {
-	limiter *queue.Queue // set by New, like the next field
-	settled *settled
+	limiter *queue.Queue // set by New
+	settled settled
 
 	// rules is replaced by Set. A decision loads it once.
 	rules atomic.Pointer[Rules]
 
-	waiting  shares      // requests with MaxWait
-	retries  retries     // those of them that retry
-	reserved openTickets // by clients that are not alone
+	waiting  shares[string]  // requests with MaxWait, by client
+	retries  shares[retrier] // those of them that retry
+	reserved openTickets     // by clients that are not alone
 
 	setting sync.Mutex // held by Set and Apply
 
@@ -49,7 +49,10 @@ func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Engine{limiter: q, settled: newSettled(), waiting: shares{most: maxWaiting}, reserved: openTickets{shares: shares{most: maxReserved}}}
+	n := &Engine{limiter: q}
+	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare
+	n.retries.most, n.retries.each = maxWaiting, maxRetriesPerKey
+	n.reserved.most, n.reserved.each = maxReserved, maxReserved/clientShare
 	n.put(rules)
 	return n, nil
 }
@@ -152,7 +155,7 @@ func (n *Engine) undo(ctx context.Context, changes []change) (problems error) {
 func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
 	v := r.variant(q)
 	if !q.plain(v) {
-		return n.checkAll(ctx, v, q)
+		return n.evaluateQuery(ctx, v, q, weir.TakeAll)
 	}
 	out := Verdict{Variant: v, Shadow: -1}
 	d, err := n.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
@@ -165,41 +168,28 @@ func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) 
 
 // Peek returns the decision of Check without charging.
 func (n *Engine) Peek(ctx context.Context, r *Rule, q *Query) (Verdict, error) {
-	e, err := newEvaluation(r.variant(q), q)
-	if err != nil {
-		return Verdict{}, err
-	}
-	defer e.free()
-	out, err := e.decide(ctx, n.limiter, weir.PeekEach)
-	if err == nil && out.Allowed {
-		e.shadow(ctx, n.limiter, weir.PeekEach, &out)
-	}
-	return out, err
+	return n.evaluateQuery(ctx, r.variant(q), q, weir.PeekEach)
 }
 
-// checkAll is Check for a query with several charges or with MaxWait.
-func (n *Engine) checkAll(ctx context.Context, v *Variant, q *Query) (Verdict, error) {
+// evaluateQuery carries out op for a query.
+func (n *Engine) evaluateQuery(ctx context.Context, v *Variant, q *Query, op weir.Op) (Verdict, error) {
 	e, err := newEvaluation(v, q)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer e.free()
-	out, err := n.take(ctx, e)
-	if err == nil && out.Allowed {
-		e.shadow(ctx, n.limiter, weir.TakeAll, &out)
-	}
-	return out, err
+	return n.evaluate(ctx, e, op)
 }
 
-// take makes the enforced charges, and waits up to MaxWait.
-func (n *Engine) take(ctx context.Context, e *evaluation) (Verdict, error) {
-	if e.query.MaxWait == 0 || e.enforced == 0 {
-		return e.decide(ctx, n.limiter, weir.TakeAll)
+// evaluate carries out op for the enforced charges and, if they are admitted, for those in shadow.
+func (n *Engine) evaluate(ctx context.Context, e *evaluation, op weir.Op) (out Verdict, err error) {
+	if op == weir.TakeAll && e.query.MaxWait > 0 && e.enforced > 0 {
+		out, err = n.wait(ctx, e)
+	} else {
+		out, err = e.decide(ctx, n.limiter, op)
 	}
-	began := time.Now()
-	out, err := n.wait(ctx, e)
-	if out.Waited = time.Since(began); out.Waited < time.Millisecond {
-		out.Waited = 0 // the duration of the calls, without waiting
+	if err == nil && out.Allowed {
+		e.shadow(ctx, n.limiter, op, &out)
 	}
 	return out, err
 }

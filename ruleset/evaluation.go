@@ -60,9 +60,17 @@ func (e *evaluation) free() {
 	evaluations.Put(e)
 }
 
+// admitted is the decision on a query without enforced charges.
+var admitted = weir.Decision{Allowed: true, Reason: weir.Admitted}
+
+// verdict returns a decision that is not about one of the limits.
+func (e *evaluation) verdict(d weir.Decision) Verdict {
+	return Verdict{Decision: d, Variant: e.variant, Limit: -1, Shadow: -1}
+}
+
 // decide has the limiter carry out op for the enforced charges.
 func (e *evaluation) decide(ctx context.Context, l weir.Limiter, op weir.Op) (Verdict, error) {
-	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	out := e.verdict(admitted)
 	if e.enforced == 0 {
 		return out, nil
 	}
@@ -120,8 +128,10 @@ func (e *evaluation) shadowPart(ctx context.Context, l weir.Limiter, b *weir.Bat
 	if i := b.Worst(); !b.Decisions[i].Allowed {
 		out.Shadow = e.groups[e.enforced+i].place(b.Decisions[i])
 	}
-	if e.query.Shadow {
-		out.addShadow(e.groups[e.enforced:], b.Decisions)
+	for i, d := range b.Decisions {
+		if e.query.Shadow && !d.Allowed && d.Reason != weir.NotCharged {
+			out.ShadowRefusals = append(out.ShadowRefusals, ShadowRefusal{Decision: d, Limit: e.groups[e.enforced+i].place(d)})
+		}
 	}
 	return b.Allowed()
 }
@@ -136,13 +146,4 @@ func do(ctx context.Context, l weir.Limiter, b *weir.Batch) (err error) {
 	b.Decisions = append(b.Decisions[:0], weir.Decision{})
 	b.Decisions[0], err = l.Take(ctx, c.Policy, c.Key, c.Cost)
 	return err
-}
-
-// addShadow adds the refusals among the decisions of groups in shadow.
-func (v *Verdict) addShadow(groups []*group, decisions []weir.Decision) {
-	for i, d := range decisions {
-		if !d.Allowed && d.Reason != weir.NotCharged {
-			v.ShadowRefusals = append(v.ShadowRefusals, ShadowRefusal{Decision: d, Limit: groups[i].place(d)})
-		}
-	}
 }

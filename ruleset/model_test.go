@@ -148,7 +148,7 @@ func TestEngineIsTheModel(t *testing.T) {
 			"each": func(t *rapid.T) {
 				q := drawQuery(t, limits)
 				refused, shadow := m.check(&q, false)
-				v, err := g.CheckEach(ctx, []Item{{Rule: rule, Query: q}})
+				v, err := g.CheckEach(ctx, []Item{{Rule: rule, Query: q}}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -20,9 +21,6 @@ type index struct {
 
 func (x *index) isEmpty() bool { return x == nil || len(x.exact)+len(x.prefixes) == 0 }
 
-// exactAt returns the variant for a key itself that has not expired, or nil.
-func (x *index) exactAt(key string, now time.Time) *Variant { return x.exact[key].at(now) }
-
 // prefixAt returns the variant for the longest prefix of a key, and its length; or nil.
 func (x *index) prefixAt(key string, now time.Time) (*Variant, int) {
 	for _, n := range x.lengths {
@@ -36,12 +34,18 @@ func (x *index) prefixAt(key string, now time.Time) (*Variant, int) {
 	return nil, -1
 }
 
+// place returns the map for the keys of an override, and the key or prefix in it.
+func (x *index) place(o *Override) (map[string]*Variant, string) {
+	if prefix, isPattern := strings.CutSuffix(o.Key, "*"); isPattern {
+		return x.prefixes, prefix
+	}
+	return x.exact, o.Key
+}
+
 // of returns the last variant for the keys of an override, or nil.
 func (x *index) of(o *Override) *Variant {
-	if prefix, pattern := o.isPattern(); pattern {
-		return x.prefixes[prefix]
-	}
-	return x.exact[o.Key]
+	variants, key := x.place(o)
+	return variants[key]
 }
 
 // add adds a variant. Of several for the same keys, the last one that has not expired applies.
@@ -49,30 +53,26 @@ func (x *index) add(v *Variant) {
 	if x.exact == nil {
 		x.exact, x.prefixes = map[string]*Variant{}, map[string]*Variant{}
 	}
-	prefix, pattern := v.override.isPattern()
-	if !pattern {
-		v.before, x.exact[prefix] = x.exact[prefix], v
+	variants, key := x.place(v.override)
+	v.before, variants[key] = variants[key], v
+	if key == v.override.Key {
 		return
 	}
-	v.before, x.prefixes[prefix] = x.prefixes[prefix], v
-	if i, known := slices.BinarySearchFunc(x.lengths, len(prefix), func(a, b int) int { return b - a }); !known {
-		x.lengths = slices.Insert(x.lengths, i, len(prefix))
+	if i, known := slices.BinarySearchFunc(x.lengths, len(key), func(a, b int) int { return b - a }); !known {
+		x.lengths = slices.Insert(x.lengths, i, len(key))
 	}
 }
 
 // without returns a copy that does not have the variants for the keys of an override.
 func (x *index) without(o *Override) *index {
-	next := &index{}
-	if x != nil {
-		next.exact, next.prefixes, next.lengths = maps.Clone(x.exact), maps.Clone(x.prefixes), slices.Clone(x.lengths)
-	}
-	if prefix, pattern := o.isPattern(); pattern {
-		delete(next.prefixes, prefix) // its length stays, and finds nothing
-	} else {
-		delete(next.exact, o.Key)
-	}
+	next := &index{maps.Clone(x.exact), maps.Clone(x.prefixes), slices.Clone(x.lengths)}
+	variants, key := next.place(o)
+	delete(variants, key) // the length of a prefix stays, and finds nothing
 	return next
 }
+
+// ofOperators returns the overrides of operators, which may be none.
+func (r *Rule) ofOperators() *index { return cmp.Or(r.operators.Load(), &index{}) }
 
 // Override puts an override of an operator in force, in place of an earlier one for the same keys. It
 // goes before those of the policy for the same keys, and takes effect at once. Its error joins an
@@ -83,7 +83,7 @@ func (r *Rule) Override(o Override) error {
 	if err != nil {
 		return err
 	}
-	next := r.operators.Load().without(&o)
+	next := r.ofOperators().without(&o)
 	next.add(v)
 	r.operators.Store(next)
 	return nil
@@ -97,7 +97,7 @@ func (r *Rule) CheckOverride(o Override) error {
 
 // RemoveOverride removes an override of an operator.
 func (r *Rule) RemoveOverride(key string) {
-	r.operators.Store(r.operators.Load().without(&Override{Key: key}))
+	r.operators.Store(r.ofOperators().without(&Override{Key: key}))
 }
 
 // compileOverride compiles an override of an operator. Policies that did not change are reused, so
@@ -111,12 +111,11 @@ func (r *Rule) compileOverride(o *Override) (*Variant, error) {
 // overrideVariant compiles an override. It returns nil if that is invalid.
 func (c *compiler) overrideVariant(r *Rule, o *Override) *Variant {
 	at := Error{Policy: r.policy.Name, Override: o.Key, Limit: -1}
-	prefix, _ := o.isPattern()
 	before := len(c.problems)
 	switch {
 	case o.Key == "":
 		c.complain(at, "overrides", "an override needs a key, such as alice or partner-*")
-	case strings.Contains(prefix, "*"):
+	case strings.Contains(strings.TrimSuffix(o.Key, "*"), "*"):
 		c.complain(at, "overrides", "a * may only stand at the end")
 	case storeapi.CheckKey(o.Key) != nil:
 		c.complain(at, "overrides", "a key has at most %d bytes", weir.MaxKeyBytes)

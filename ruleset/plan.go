@@ -46,8 +46,7 @@ func (c *compiler) planVariant(r *Rule, p *Plan) *Variant {
 	at := Error{Policy: r.policy.Name, Plan: p.Name, Limit: -1}
 	before := len(c.problems)
 	switch {
-	case !isName(p.Name, maxName):
-		c.complain(at, "plans", "the name of a plan must be 1 to %d letters, digits or -_.", maxName)
+	case !c.checkName(at, "plans", p.Name, maxName):
 	case r.plans[p.Name] != nil:
 		c.complain(at, "plans", "the name is taken by another plan of the policy")
 	case len(p.Limits) == 0:

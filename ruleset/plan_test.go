@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fielderr"
 )
 
 func plan(name string, limits ...Limit) Plan  { return Plan{Name: name, Limits: limits} }
@@ -150,9 +151,9 @@ func TestPlanProblems(t *testing.T) {
 		{"fine", []Plan{plan("a", fine), plan("b", perHour("main", 6)), plan(long[1:], fine)}, nil},
 		{"as many as fit", many[:maxPlans], nil},
 		{"more than fit", many, []string{`ruleset: policy "p": plans: there are 101: at most 100 fit`}},
-		{"no name", []Plan{plan("", fine)}, []string{`ruleset: policy "p": plans: the name of a plan must be 1 to 64 letters, digits or -_.`}},
-		{"long name", []Plan{plan(long, fine)}, []string{`ruleset: policy "p": plan "` + long + `": plans: the name of a plan must be 1 to 64 letters, digits or -_.`}},
-		{"wrong name", []Plan{plan("a b", fine)}, []string{`ruleset: policy "p": plan "a b": plans: the name of a plan must be 1 to 64 letters, digits or -_.`}},
+		{"no name", []Plan{plan("", fine)}, []string{`ruleset: policy "p": plans: must be 1 to 64 letters, digits or -_.`}},
+		{"long name", []Plan{plan(long, fine)}, []string{`ruleset: policy "p": plan "` + long + `": plans: must be 1 to 64 letters, digits or -_.`}},
+		{"wrong name", []Plan{plan("a b", fine)}, []string{`ruleset: policy "p": plan "a b": plans: must be 1 to 64 letters, digits or -_.`}},
 		{"named alike", []Plan{plan("a", fine), plan("a", fine)}, []string{`ruleset: policy "p": plan "a": plans: the name is taken by another plan of the policy`}},
 		{"no limits", []Plan{plan("a")}, []string{`ruleset: policy "p": plan "a": limits: there is none, so it changes nothing`}},
 		{"no such limit", []Plan{plan("a", perHour("x", 1))}, []string{`ruleset: policy "p": plan "a": limit 1: name: the policy has no limit "x"; it has main`}},
@@ -167,7 +168,7 @@ func TestPlanProblems(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Compile([]Policy{policy("p", fine).plans(tt.plans...)}, nil)
 			var got []string
-			for _, e := range split(err) {
+			for _, e := range fielderr.Split(err) {
 				got = append(got, e.Error())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

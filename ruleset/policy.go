@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,9 +78,6 @@ type Override struct {
 	Until time.Time
 }
 
-// isPattern reports whether the override is for a prefix, and returns the prefix.
-func (o *Override) isPattern() (prefix string, ok bool) { return strings.CutSuffix(o.Key, "*") }
-
 // Mode says whether a limit is enforced.
 type Mode uint8
 
@@ -111,13 +109,12 @@ func (m Mode) or(other Mode) Mode {
 
 // UnmarshalText accepts enforce, shadow and off.
 func (m *Mode) UnmarshalText(text []byte) error {
-	for i, name := range modeNames {
-		if string(text) == name && Mode(i) != ModeDefault {
-			*m = Mode(i)
-			return nil
-		}
+	i := slices.Index(modeNames[:], string(text))
+	if i <= int(ModeDefault) {
+		return fmt.Errorf("mode %q: must be enforce, shadow or off", text)
 	}
-	return fmt.Errorf("mode %q: must be enforce, shadow or off", text)
+	*m = Mode(i)
+	return nil
 }
 
 // MarshalText returns String.

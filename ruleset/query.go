@@ -118,20 +118,11 @@ func (q *Query) isPlain() bool { return !q.Implied || len(q.Costs) == 0 }
 
 // check returns an error if the query is invalid for a rule.
 func (q *Query) check(r *Rule) error {
-	if err := checkUnits("cost", q.Costs, r); err != nil {
+	if err := r.checkCosts("cost", q.Cost != 0 && q.isPlain(), q.Costs); err != nil {
 		return err
 	}
 	if err := q.checkScale(); err != nil {
 		return err
-	}
-	if q.Cost != 0 && q.isPlain() {
-		unit := r.plainUnit()
-		if unit == "" {
-			return r.plainError("cost")
-		}
-		if slices.ContainsFunc(q.Costs, func(c Cost) bool { return c.Unit == unit }) {
-			return &InputError{"cost", fmt.Sprintf("is in %q as a plain number, and has that unit besides", unit)}
-		}
 	}
 	if q.MaxWait < 0 || q.MaxWait > MaxWait {
 		return &InputError{"max_wait_ms", fmt.Sprintf("must be between 0 and %d", MaxWait.Milliseconds())}
@@ -139,15 +130,21 @@ func (q *Query) check(r *Rule) error {
 	return nil
 }
 
-// checkUnits returns an error if a rule does not count a unit, or if a unit is listed twice.
-func checkUnits(field string, costs []Cost, r *Rule) error {
+// checkCosts returns an error if the rule does not count a unit, or if there are two costs in a
+// unit. Plain says whether there is a plain number besides.
+func (r *Rule) checkCosts(field string, plain bool, costs []Cost) error {
 	for i, c := range costs {
 		switch {
 		case !r.Counts(c.Unit):
 			return &InputError{field, fmt.Sprintf("has the unit %q, which no limit of the policy counts; it counts %s", c.Unit, r.unitNames())}
+		case plain && c.Unit == r.plainUnit():
+			return &InputError{field, fmt.Sprintf("is in %q as a plain number, and has that unit besides", c.Unit)}
 		case slices.ContainsFunc(costs[:i], func(o Cost) bool { return o.Unit == c.Unit }):
 			return &InputError{field, fmt.Sprintf("has the unit %q twice", c.Unit)}
 		}
+	}
+	if plain && r.plainUnit() == "" {
+		return &InputError{field, fmt.Sprintf("is a plain number, and the policy counts %s: say which, such as {%q: 1}", r.unitNames(), r.units[0])}
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ type Rule struct {
 	units  []string // what the limits count; Requests first
 	plans  map[string]*Variant
 
-	// operators has the overrides of operators. Override and RemoveOverride replace it.
+	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }
 
@@ -83,11 +83,6 @@ func (r *Rule) plainUnit() string {
 	return ""
 }
 
-// plainError returns the error of a plain number for a rule with several units.
-func (r *Rule) plainError(field string) error {
-	return &InputError{field, fmt.Sprintf("is a plain number, and the policy counts %s: say which, such as {%q: 1}", r.unitNames(), r.units[0])}
-}
-
 // unitNames returns the units for an error text.
 func (r *Rule) unitNames() string {
 	const most = 8
@@ -106,14 +101,11 @@ func (r *Rule) For(key string, now time.Time) *Variant { return r.find(key, "", 
 // find returns the variant that applies to key with a plan at now. Overrides for the key or a
 // prefix of it precede the plan, which precedes those for all keys.
 func (r *Rule) find(key, plan string, now time.Time) *Variant {
-	operators := r.operators.Load()
-	if operators == nil {
-		operators = &index{}
-	}
-	if v := operators.exactAt(key, now); v != nil {
+	operators := r.ofOperators()
+	if v := operators.exact[key].at(now); v != nil {
 		return v
 	}
-	if v := r.own.exactAt(key, now); v != nil {
+	if v := r.own.exact[key].at(now); v != nil {
 		return v
 	}
 	v, n := r.own.prefixAt(key, now)

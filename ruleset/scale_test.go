@@ -53,7 +53,7 @@ var operations = map[string]func(t tester, g *Engine, q Query) (*Variant, Verdic
 	},
 	"CheckEach": func(t tester, g *Engine, q Query) (*Variant, Verdict) {
 		t.Helper()
-		v, err := g.CheckEach(ctx, []Item{{Rule: g.Rules().Rule("p"), Query: q}})
+		v, err := g.CheckEach(ctx, []Item{{Rule: g.Rules().Rule("p"), Query: q}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestScaleTooGreat(t *testing.T) {
 		_, err2 := g.Peek(ctx, r, &q)
 		_, _, err3 := g.Reserve(ctx, r, &q, 0)
 		_, _, err4 := g.Inspect(ctx, r, &q)
-		_, err5 := g.CheckEach(ctx, []Item{{Rule: r, Query: q}})
+		_, err5 := g.CheckEach(ctx, []Item{{Rule: r, Query: q}}, nil)
 		for i, err := range []error{err1, err2, err3, err4, err5} {
 			if _, ok := errors.AsType[*InputError](err); !ok {
 				t.Errorf("%d: %v and %v: %v", i, q.Scale, q.ShadowScale, err)

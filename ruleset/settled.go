@@ -31,8 +31,6 @@ type settledTicket struct {
 // settledSets is the number of sets, a power of two.
 const settledSets = 1 << 12
 
-func newSettled() *settled { return &settled{} }
-
 // once settles a ticket, or returns the cached result.
 func (s *settled) once(id [16]byte, settle func() (weir.Settled, error)) (weir.Settled, error) {
 	lock := &s.locks[id[15]%uint8(len(s.locks))]

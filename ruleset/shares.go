@@ -16,53 +16,50 @@ const (
 	clientShare = 4
 )
 
-// shares counts something of which there is a bounded number, in all and for each client.
-type shares struct {
-	most int // set once
+// shares counts something of which there is a bounded number, in all and for each key.
+type shares[K comparable] struct {
+	most, each int // set once
 
-	mu       sync.Mutex // guards the fields below
-	all      int
-	byClient map[string]int
+	mu    sync.Mutex // guards the fields below
+	all   int
+	byKey map[K]int
 }
 
-// add counts one more of a client, or returns false if there are too many.
-func (s *shares) add(client string, alone bool) bool {
+// add counts one more of a key, or returns false if there are too many. A key that is alone may
+// have all.
+func (s *shares[K]) add(key K, alone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.addLocked(client, alone)
+	return s.addLocked(key, alone)
 }
 
-func (s *shares) addLocked(client string, alone bool) bool {
-	share := s.most
-	if !alone {
-		share /= clientShare
-	}
-	if s.all >= s.most || s.byClient[client] >= share {
+func (s *shares[K]) addLocked(key K, alone bool) bool {
+	if s.all >= s.most || !alone && s.byKey[key] >= s.each {
 		return false
 	}
-	if s.byClient == nil {
-		s.byClient = map[string]int{}
+	if s.byKey == nil {
+		s.byKey = map[K]int{}
 	}
 	s.all++
-	s.byClient[client]++
+	s.byKey[key]++
 	return true
 }
 
 // remove counts one less.
-func (s *shares) remove(client string) {
+func (s *shares[K]) remove(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.removeLocked(client)
+	s.removeLocked(key)
 }
 
-func (s *shares) removeLocked(client string) {
+func (s *shares[K]) removeLocked(key K) {
 	s.all--
-	if s.byClient[client]--; s.byClient[client] == 0 {
-		delete(s.byClient, client)
+	if s.byKey[key]--; s.byKey[key] == 0 {
+		delete(s.byKey, key)
 	}
 }
 
-func (s *shares) len() int {
+func (s *shares[K]) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
@@ -71,7 +68,7 @@ func (s *shares) len() int {
 // openTickets counts the open reservations of clients that are not alone. A ticket counts until it
 // is settled on this node, or expires: one that is settled on another node counts until its expiry.
 type openTickets struct {
-	shares
+	shares[string]
 
 	// Guarded by shares.mu.
 	byID  map[[16]byte]openTicket
@@ -94,14 +91,8 @@ func (t *openTickets) hold(q *Query, id [16]byte, ttl time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
-	if !t.addLocked(q.Client, false) {
-		if now.Sub(t.swept) < sweepEvery {
-			return false
-		}
-		t.sweepLocked(now)
-		if !t.addLocked(q.Client, false) {
-			return false
-		}
+	if !t.addLocked(q.Client, false) && !(t.sweepLocked(now) && t.addLocked(q.Client, false)) {
+		return false
 	}
 	if t.byID == nil {
 		t.byID = map[[16]byte]openTicket{}
@@ -110,13 +101,18 @@ func (t *openTickets) hold(q *Query, id [16]byte, ttl time.Duration) bool {
 	return true
 }
 
-func (t *openTickets) sweepLocked(now time.Time) {
+// sweepLocked removes expired tickets. It returns false if it was done just before.
+func (t *openTickets) sweepLocked(now time.Time) bool {
+	if now.Sub(t.swept) < sweepEvery {
+		return false
+	}
 	t.swept = now
 	for id, one := range t.byID {
 		if !now.Before(one.until) {
 			t.releaseLocked(id)
 		}
 	}
+	return true
 }
 
 // release counts a ticket no more, if it was counted.

@@ -21,7 +21,7 @@ func TestShareOfReservations(t *testing.T) {
 			}
 			return ticket, v.Reason
 		}
-		g.reserved.most = 40
+		g.reserved.most, g.reserved.each = 40, 10
 		var last *Ticket
 		for n := range 10 {
 			ticket, reason := reserve("greedy")
@@ -60,7 +60,7 @@ func TestShareOfReservations(t *testing.T) {
 // Whoever is alone has all, and is not counted.
 func TestAloneWithoutShares(t *testing.T) {
 	g, _ := frozen(t, policy("p", perHour("", 1000)))
-	g.reserved.most = 4
+	g.reserved.most, g.reserved.each = 4, 1
 	for range 10 {
 		v, _, err := g.Reserve(ctx, g.Rules().Rule("p"), &Query{Key: "a", Cost: 1, Alone: true}, time.Minute)
 		if err != nil || !v.Allowed {
@@ -73,7 +73,7 @@ func TestAloneWithoutShares(t *testing.T) {
 func TestShareOfWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newEngine(t, newTable(t, nil), policy("p", every("", 1, time.Hour)))
-		g.waiting.most = 40
+		g.waiting.most, g.waiting.each = 40, 10
 		hold := make(chan struct{})
 		go func() {
 			defer close(hold)

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,7 +61,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
 	_, _ = rand.Read(t.id[:]) // it never fails
 	if !n.reserved.hold(q, t.id, ttl) {
-		return e.full(), nil, nil
+		return e.verdict(weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}), nil, nil // the client has used its share
 	}
 	out, err := n.reserve(ctx, e, t, ttl)
 	if err != nil || !out.Allowed {
@@ -74,7 +73,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 
 // reserve makes the charges of a ticket.
 func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time.Duration) (Verdict, error) {
-	out := Verdict{Decision: weir.Decision{Allowed: true, Reason: weir.Admitted}, Variant: e.variant, Limit: -1, Shadow: -1}
+	out := e.verdict(admitted)
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
 		if err := n.limiter.Do(ctx, b); err != nil {
@@ -94,11 +93,6 @@ func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time
 		}
 	}
 	return out, nil
-}
-
-// full returns the verdict of a client that has used its share.
-func (e *evaluation) full() Verdict {
-	return Verdict{Decision: weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}, Variant: e.variant, Limit: -1, Shadow: -1}
 }
 
 func (e *evaluation) reserve(from, to int, ttl time.Duration) *weir.Batch {
@@ -131,7 +125,8 @@ type Used struct {
 // first result.
 func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled, error) {
 	if r := n.Rules().Rule(t.policy); r != nil {
-		if err := used.check(r); err != nil {
+		plain := used.HaveCost && (used.Cost != 0 || r.plainUnit() != "")
+		if err := r.checkCosts("used", plain, used.Costs); err != nil {
 			return weir.Settled{}, err
 		}
 	}
@@ -159,18 +154,6 @@ func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled
 		}
 		return out, nil
 	})
-}
-
-// check returns an error if what was used is in units that a rule does not count.
-func (u Used) check(r *Rule) error {
-	unit := r.plainUnit()
-	if u.HaveCost && u.Cost != 0 && unit == "" {
-		return r.plainError("used")
-	}
-	if u.HaveCost && slices.ContainsFunc(u.Costs, func(c Cost) bool { return c.Unit == unit }) {
-		return &InputError{"used", fmt.Sprintf("is in %q as a plain number, and has that unit besides", unit)}
-	}
-	return checkUnits("used", u.Costs, r)
 }
 
 // of returns how much of a policy's charge was used.

@@ -317,7 +317,7 @@ func TestSettleAgainAfterAnError(t *testing.T) {
 
 // While a ticket is settled, nobody else can settle it.
 func TestSettleLocks(t *testing.T) {
-	s := newSettled()
+	s := &settled{}
 	_, _ = s.once([16]byte{1}, func() (weir.Settled, error) {
 		locked := 0
 		for i := range s.locks {
@@ -337,7 +337,7 @@ func TestSettleLocks(t *testing.T) {
 // Room is for 32,768 tickets, of which the last thousands are remembered for certain, as far as chance
 // is: eight of a set would have to come after them.
 func TestSettledIsBounded(t *testing.T) {
-	s := newSettled()
+	s := &settled{}
 	source := rand.NewChaCha8([32]byte{})
 	ids := make([][16]byte, 100_000)
 	for i := range ids {
@@ -389,7 +389,7 @@ func TestConcurrencyTickets(t *testing.T) {
 		if v := check(t, g, "mixed", q); !v.Allowed || v.Shadow != want {
 			t.Errorf("%d: %+v", i, v)
 		}
-		each, err := g.CheckEach(ctx, []Item{{Rule: g.Rules().Rule("mixed"), Query: one("k"+fmt.Sprint(i), ip("1"))}})
+		each, err := g.CheckEach(ctx, []Item{{Rule: g.Rules().Rule("mixed"), Query: one("k"+fmt.Sprint(i), ip("1"))}}, nil)
 		if err != nil || !each[0].Allowed {
 			t.Error(each, err)
 		}

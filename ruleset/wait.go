@@ -3,7 +3,6 @@ package ruleset
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -12,9 +11,15 @@ import (
 // wait makes the enforced charges as soon as they fit, within the query's MaxWait. A single
 // charge waits in the limiter's queue, in order; several charges are retried after RetryAfter,
 // in no order. If too many requests wait already, of this client or of all, it does not wait.
-func (n *Engine) wait(ctx context.Context, e *evaluation) (Verdict, error) {
+func (n *Engine) wait(ctx context.Context, e *evaluation) (out Verdict, err error) {
+	began := time.Now()
+	defer func() {
+		if out.Waited = time.Since(began); out.Waited < time.Millisecond {
+			out.Waited = 0 // the duration of the calls, without waiting
+		}
+	}()
 	if !n.waiting.add(e.query.Client, e.query.Alone) {
-		out, err := e.decide(ctx, n.limiter, weir.TakeAll)
+		out, err = e.decide(ctx, n.limiter, weir.TakeAll)
 		if out.Reason == weir.Exhausted {
 			out.Reason = weir.QueueFull
 		}
@@ -27,7 +32,6 @@ func (n *Engine) wait(ctx context.Context, e *evaluation) (Verdict, error) {
 		deadline, _ := limited.Deadline()
 		return n.retry(ctx, e, deadline)
 	}
-	out := Verdict{Variant: e.variant, Limit: -1, Shadow: -1}
 	c := &e.charges[0]
 	d, err := n.limiter.Wait(limited, c.Policy, c.Key, c.Cost)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -36,6 +40,7 @@ func (n *Engine) wait(ctx context.Context, e *evaluation) (Verdict, error) {
 	if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
 		err = nil // here a refusal is a Verdict
 	}
+	out = e.verdict(d)
 	out.decided(e.groups[0], d)
 	return out, err
 }
@@ -64,7 +69,7 @@ func (n *Engine) retry(ctx context.Context, e *evaluation, deadline time.Time) (
 			return out, nil
 		}
 		if !waits {
-			if !n.retries.add(who) {
+			if !n.retries.add(who, false) {
 				out.Reason = weir.QueueFull
 				return out, nil
 			}
@@ -94,31 +99,3 @@ const maxRetriesPerKey = 64
 
 // A retrier identifies the requests that wait for several charges: by policy and key.
 type retrier struct{ policy, key string }
-
-// retries counts the requests that wait for several charges, to bound their number.
-type retries struct {
-	mu    sync.Mutex // guards the field below
-	byKey map[retrier]int
-}
-
-// add adds a request, or returns false if there are too many.
-func (r *retries) add(who retrier) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.byKey[who] >= maxRetriesPerKey {
-		return false
-	}
-	if r.byKey == nil {
-		r.byKey = map[retrier]int{}
-	}
-	r.byKey[who]++
-	return true
-}
-
-func (r *retries) remove(who retrier) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.byKey[who]--; r.byKey[who] == 0 {
-		delete(r.byKey, who)
-	}
-}

@@ -172,11 +172,11 @@ func TestManyWait(t *testing.T) {
 }
 
 func TestRetriesAreBounded(t *testing.T) {
-	var r retries
+	r := shares[retrier]{most: maxWaiting, each: maxRetriesPerKey}
 	for range maxRetriesPerKey {
-		r.add(retrier{"p", "a"})
+		r.add(retrier{"p", "a"}, false)
 	}
-	if r.add(retrier{"p", "a"}) || !r.add(retrier{"p", "b"}) || !r.add(retrier{"q", "a"}) {
+	if r.add(retrier{"p", "a"}, false) || !r.add(retrier{"p", "b"}, false) || !r.add(retrier{"q", "a"}, false) {
 		t.Error("a key's bound is not its own")
 	}
 	for range maxRetriesPerKey {

@@ -211,15 +211,7 @@ func DefaultPolicy() ruleset.Policy {
 // Validate returns everything that is wrong with the configuration, joined.
 func (c Config) Validate() error {
 	c = c.normal()
-	problems := []error{c.Live.Validate()}
-	for _, l := range []struct {
-		Listener
-		field string
-	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}, {c.Admin, "Admin"}} {
-		if err := l.Listener.Validate(); l.Address != "" && err != nil {
-			problems = append(problems, fmt.Errorf("server: %s %q: %w", l.field, l.Address, err))
-		}
-	}
+	problems := []error{c.Live.Validate(), c.ValidateListeners()}
 	if c.Limiter == nil {
 		problems = append(problems, errors.New("server: Limiter: is missing; memstore.New makes one"))
 	}
@@ -229,7 +221,7 @@ func (c Config) Validate() error {
 	if c.Tracing != nil {
 		problems = append(problems, c.Tracing.Validate())
 	}
-	return errors.Join(append(problems, c.checkReach(&c.Live))...)
+	return errors.Join(problems...)
 }
 
 // Validate returns everything that is wrong with it, joined.
@@ -243,23 +235,18 @@ func (l Live) Validate() error {
 	return errors.Join(rulesErr, clientsErr, operatorsErr, resolverErr, domainsErr)
 }
 
-// checkReach refuses listeners that other machines can reach without authentication.
-func (c *Config) checkReach(l *Live) error {
-	var problems []error
-	for _, calls := range []struct {
-		Listener
-		field string
-	}{{c.HTTP, "HTTP"}, {c.GRPC, "GRPC"}, {c.RESP, "RESP"}} {
-		if calls.Address != "" && !calls.IsLocal() && len(l.Clients) == 0 && !l.Open {
-			problems = append(problems, fmt.Errorf(
-				"server: %s %q: is not loopback, and anybody who reaches it could use it: configure clients, or say auth: none", calls.field, calls.Address))
-		}
+// ValidateListeners returns everything that is wrong with the listeners, as joined *fielderr.Errors
+// with paths such as {"HTTP", "Address"}. It refuses listeners that other machines can reach without
+// authentication: Live has no clients or operators.
+func (c Config) ValidateListeners() error {
+	callers, operators := "", ""
+	if len(c.Live.Clients) == 0 && !c.Live.Open {
+		callers = "add clients, or set auth: none"
 	}
-	if c.Admin.Address != "" && !c.Admin.IsLocal() && len(l.Operators) == 0 {
-		problems = append(problems, fmt.Errorf(
-			"server: Admin %q: is not loopback, and anybody who reaches it could use it: configure admin.tokens", c.Admin.Address))
+	if len(c.Live.Operators) == 0 {
+		operators = "add admin.tokens"
 	}
-	return errors.Join(problems...)
+	return errors.Join(c.HTTP.check("HTTP", callers), c.GRPC.check("GRPC", callers), c.RESP.check("RESP", callers), c.Admin.check("Admin", operators))
 }
 
 // normal returns the configuration with its defaults filled in.

@@ -33,7 +33,7 @@ func TestNewTellsEveryProblem(t *testing.T) {
 		},
 	})
 	wantError(t, err,
-		`HTTP "0.0.0.0:8080": is not loopback`, "configure clients, or say auth: none",
+		`HTTP.Address: is not loopback`, "add clients, or set auth: none",
 		"Limiter: is missing", "MaxConns -1", `policy "a b": name`, `policy "default": name: is taken`,
 		`admin token "ops": scopes: is missing`, "a token has at least 32 bytes")
 	if strings.Contains(err.Error(), "short") {
@@ -73,8 +73,8 @@ func TestWhoCanReachIt(t *testing.T) {
 		{"with clients", "0.0.0.0:8080", "", Live{Clients: clients}, ""},
 		{"with operators alone", "0.0.0.0:8080", "", Live{Operators: operators}, "is not loopback"},
 		{"open", "0.0.0.0:8080", "", Live{Open: true}, ""},
-		{"admin everywhere", "", "0.0.0.0:9090", Live{}, "configure admin.tokens"},
-		{"admin everywhere, open", "", "0.0.0.0:9090", Live{Open: true}, "configure admin.tokens"},
+		{"admin everywhere", "", "0.0.0.0:9090", Live{}, "add admin.tokens"},
+		{"admin everywhere, open", "", "0.0.0.0:9090", Live{Open: true}, "add admin.tokens"},
 		{"admin with tokens", "", "0.0.0.0:9090", Live{Operators: operators}, ""},
 		{"admin on loopback", "0.0.0.0:8080", "127.0.0.1:9090", Live{Clients: clients}, ""},
 		{"no port", "127.0.0.1", "", Live{}, "must be host:port"},
@@ -100,7 +100,7 @@ func TestWhoCanReachIt(t *testing.T) {
 
 func TestGRPCReach(t *testing.T) {
 	c := Config{Limiter: frozenTable(t), GRPC: Listener{Address: "0.0.0.0:8081"}}
-	wantError(t, c.Validate(), `GRPC "0.0.0.0:8081": is not loopback`)
+	wantError(t, c.Validate(), `GRPC.Address: is not loopback`)
 	c.Live.Open = true
 	if err := c.Validate(); err != nil {
 		t.Error(err)

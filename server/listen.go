@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/weirlimit/weir/internal/fielderr"
 )
 
 // Listener configures where to listen.
@@ -57,31 +59,39 @@ type Bound struct {
 // socketPath returns the path of a Unix socket's address.
 func (l Listener) socketPath() (string, bool) { return strings.CutPrefix(l.Address, "unix:") }
 
-// Validate returns why nothing can listen there. Its error does not repeat the address.
-func (l Listener) Validate() error {
-	if path, ok := l.socketPath(); ok {
-		if !filepath.IsAbs(path) {
-			return errors.New("the path of a socket must begin with /: unix:/run/weir/http.sock")
-		}
-		if l.Mode != l.Mode.Perm() {
-			return fmt.Errorf("the mode %#o must be permissions, such as 0660", l.Mode)
-		}
+// check returns everything that is wrong with the listener of a field of Config, unless it has no
+// address. Remedy is what makes an address safe that other machines can reach, "" if it is.
+func (l Listener) check(field, remedy string) error {
+	if l.Address == "" {
 		return nil
 	}
+	var problems []error
+	wrong := func(bad bool, problem string, below ...any) {
+		if bad {
+			problems = append(problems, fielderr.New("server", problem, append([]any{field}, below...)...))
+		}
+	}
+	path, isSocket := l.socketPath()
 	_, port, err := net.SplitHostPort(l.Address)
-	if err != nil {
-		return errors.New("must be host:port, such as " + DefaultHTTP + ", or unix:/path")
+	_, portErr := strconv.ParseUint(port, 10, 16)
+	switch {
+	case isSocket:
+		wrong(!filepath.IsAbs(path), "the path of a socket must begin with /: unix:/run/weir/http.sock", "Address")
+		wrong(l.Mode != l.Mode.Perm(), fmt.Sprintf("%#o must be permissions, such as 0660", l.Mode), "Mode")
+	case err != nil:
+		wrong(true, "must be host:port, such as "+DefaultHTTP+", or unix:/path", "Address")
+	case portErr != nil:
+		wrong(true, "the port must be a number from 0 to 65535", "Address")
+	default:
+		wrong(!l.IsLocal() && remedy != "", "is not loopback, so any host that reaches it could use it: "+remedy, "Address")
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return errors.New("the port must be a number from 0 to 65535")
+	wrong(!isSocket && (l.Mode != 0 || l.Group != ""), "mode and group are those of a Unix socket: leave them out, or set address: unix:/path")
+	if l.TLS != nil {
+		wrong(isSocket, "a socket needs no TLS: leave it out", "TLS")
+		wrong(l.TLS.CertFile == "" || l.TLS.KeyFile == "", "needs a certificate and its key", "TLS")
+		wrong(l.TLS.RequireClient && l.TLS.ClientCAFile == "", "needs client_ca_file: the authorities that sign the certificates of callers", "TLS", "RequireClient")
 	}
-	if l.Mode != 0 || l.Group != "" {
-		return errors.New("only a Unix socket has a mode and a group")
-	}
-	if l.TLS != nil && (l.TLS.CertFile == "" || l.TLS.KeyFile == "") {
-		return errors.New("TLS needs a certificate and its key")
-	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // IsLocal reports whether only this machine can reach the address. It does not query DNS: the

@@ -235,7 +235,7 @@ func TestUnixSocketMode(t *testing.T) {
 		l.Close()
 	}
 	c := Config{Limiter: frozenTable(t), HTTP: Listener{Address: "127.0.0.1:0", Group: "proxy"}}
-	wantError(t, c.Validate(), "only a Unix socket has a mode and a group")
+	wantError(t, c.Validate(), "mode and group are those of a Unix socket")
 	c.HTTP = Listener{Address: "unix:/run/weir.sock", Mode: fs.ModeDir | 0o700}
 	wantError(t, c.Validate(), "must be permissions")
 }

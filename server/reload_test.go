@@ -194,7 +194,7 @@ func postText(t *testing.T, client *http.Client, url, body string) string {
 // configuration.
 func TestReloadCannotOpenTheDoor(t *testing.T) {
 	srv := run(t, Config{HTTP: Listener{Address: "0.0.0.0:0"}, Limiter: frozenTable(t), Live: Live{Clients: []Client{{Name: "a", Tokens: token("a")}}}})
-	wantError(t, srv.Reload(context.Background(), Live{}), "configure clients")
+	wantError(t, srv.Reload(context.Background(), Live{}), "add clients")
 }
 
 // Reloads, good ones and bad ones, while callers call: nobody's request fails, and nothing

@@ -35,7 +35,9 @@ var sections = []section{
 }
 
 // checkReach refuses clients and operators that the listeners need and do not get.
-func checkReach(s *Server, next, _ *state) error { return s.cfg.checkReach(&next.live) }
+func checkReach(s *Server, next, _ *state) error {
+	return Config{HTTP: s.cfg.HTTP, GRPC: s.cfg.GRPC, RESP: s.cfg.RESP, Admin: s.cfg.Admin, Live: next.live}.ValidateListeners()
+}
 
 // preparePolicies compiles the policies, and the operators' overrides.
 func preparePolicies(s *Server, next, old *state) (err error) {

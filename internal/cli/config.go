@@ -98,7 +98,7 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d)\n", file, len(cfg.Policies()), len(cfg.Live().Clients))
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients))
 	return nil
 }
 

@@ -44,7 +44,7 @@ type counts struct {
 
 // openCounts opens the configured store.
 func openCounts(ctx context.Context, cfg *config.Config, log *slog.Logger) (*counts, error) {
-	if cfg.Store.Kind == config.InRedis {
+	if cfg.File.Store.Kind == config.InRedis {
 		return openRedis(ctx, cfg, log)
 	}
 	return openMemory(cfg, log)
@@ -58,8 +58,8 @@ func openMemory(cfg *config.Config, log *slog.Logger) (*counts, error) {
 	}}
 	var table *memstore.Table
 	var err error
-	if cfg.Store.Snapshot.File != "" {
-		s := newSnapshots(cfg.Store.Snapshot, log)
+	if cfg.File.Store.Snapshot != nil {
+		s := newSnapshots(*cfg.File.Store.Snapshot, log)
 		table, err = s.open(cfg.Store.Memory)
 		c.run = func(serve func() (bool, error)) error { return s.run(table, serve) }
 		c.collectors = append(c.collectors, s.fails)
@@ -123,7 +123,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 		return nil, err
 	}
 	unconnected := r.begin(ctx, cfg)
-	if unconnected != nil && (cfg.Store.Required || ctx.Err() != nil) {
+	if unconnected != nil && (cfg.File.Store.Redis.Required || ctx.Err() != nil) {
 		r.close()
 		return nil, fmt.Errorf("redis: %w", unconnected)
 	}
@@ -177,7 +177,7 @@ func (r *inRedis) degraded() string {
 // begin is the first attempt to connect. A daemon that requires Redis must also be able to read the
 // operators' overrides.
 func (r *inRedis) begin(ctx context.Context, cfg *config.Config) error {
-	if !cfg.Store.Required {
+	if !cfg.File.Store.Redis.Required {
 		return r.connect(ctx, cfg, startTimeout)
 	}
 	if err := r.connect(ctx, cfg, connectTimeout); err != nil {
@@ -308,7 +308,7 @@ func (r *inRedis) close() {
 
 // compiled returns the policies that limiters are called with.
 func compiled(cfg *config.Config) ([]*weir.Policy, error) {
-	list := cfg.Policies()
+	list := cfg.Live().Policies
 	if len(list) == 0 {
 		list = []ruleset.Policy{server.DefaultPolicy()}
 	}

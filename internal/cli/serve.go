@@ -103,7 +103,7 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 
 // newLog returns the configured logger.
 func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel()}
+	options := &slog.HandlerOptions{Level: cfg.File.Log.Level.Level}
 	if cfg.File.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}

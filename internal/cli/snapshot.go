@@ -25,8 +25,8 @@ type snapshots struct {
 	fails prometheus.Counter
 }
 
-func newSnapshots(c config.SnapshotSettings, log *slog.Logger) *snapshots {
-	return &snapshots{file: c.File, every: c.Every, log: log, fails: prometheus.NewCounter(prometheus.CounterOpts{
+func newSnapshots(c config.Snapshot, log *slog.Logger) *snapshots {
+	return &snapshots{file: c.File.Name, every: c.Every.Duration, log: log, fails: prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "weir_snapshot_failures_total", Help: "Snapshots that could not be saved.",
 	})}
 }

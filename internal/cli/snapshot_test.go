@@ -27,7 +27,7 @@ func emptySnapshots(t *testing.T) (*snapshots, *bytes.Buffer) {
 	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return newSnapshots(config.SnapshotSettings{File: file, Every: time.Minute}, slog.New(slog.NewTextHandler(&log, nil))), &log
+	return newSnapshots(config.Snapshot{File: config.Path{Name: file}, Every: config.Duration{Duration: time.Minute}}, slog.New(slog.NewTextHandler(&log, nil))), &log
 }
 
 func open(t *testing.T, s *snapshots) *memstore.Table {

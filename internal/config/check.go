@@ -22,10 +22,10 @@ type section interface{ check(c *checker, at path) }
 // checker looks at what the file says as a whole, and makes of it what the daemon takes.
 type checker struct {
 	*report
-	file  *File
-	tree  *node
-	files *files
-	out   *Config
+	file *File
+	tree *node
+	read FileReader
+	out  *Config
 }
 
 // all checks every section.
@@ -70,34 +70,31 @@ func (c *checker) invalid(err error, shape reflect.Type, at path) {
 			c.wrong(at, "%v", e)
 			continue
 		}
-		where := at
-		for t, i := shape, 0; i < len(bad.Path); i++ {
-			for t != nil && t.Kind() == reflect.Pointer {
-				t = t.Elem()
-			}
-			where, t = where.into(bad.Path[i], t)
+		where, t := at, shape
+		for _, step := range bad.Path {
+			where, t = where.into(step, t)
 		}
 		c.wrong(where, "%s", bad.Text())
 	}
 }
 
-// into returns the path that is one step below, and the type there, nil if it is not known.
-func (p path) into(s any, t reflect.Type) (path, reflect.Type) {
-	if i, ok := s.(int); ok {
-		return p.item(i), t.Elem()
+// into returns the path that is one step below, and the type there. It is p if the file has no such
+// field.
+func (p path) into(step any, t reflect.Type) (path, reflect.Type) {
+	switch step := step.(type) {
+	case int:
+		return p.item(step), t.Elem()
+	case string:
+		if t.Kind() == reflect.Map {
+			return p.key(step), t.Elem()
+		}
+		for _, f := range fieldsOf(t) {
+			if t.Field(f.index).Name == step {
+				return p.key(f.name), f.typ
+			}
+		}
 	}
-	name := s.(string)
-	switch {
-	case t == nil || t.Kind() == reflect.Slice:
-		return p.key(name), nil
-	case t.Kind() == reflect.Map:
-		return p.key(name), t.Elem()
-	}
-	f, ok := t.FieldByName(name)
-	if !ok {
-		return p, nil
-	}
-	return p.key(f.Tag.Get("yaml")), f.Type
+	return p, t
 }
 
 // at returns where the value at a path is or, if it is not there, what is around it.
@@ -128,11 +125,11 @@ func isBelow(p string, at path) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// keys returns the names of a mapping in the order in which they were written.
-func (c *checker) keys(at ...string) (list []string) {
+// keys returns the names of the mapping at a path in the order in which they were written.
+func (c *checker) keys(at path) (list []string) {
 	n := c.tree
-	for _, name := range at {
-		if n = n.child(name); n == nil {
+	for _, s := range at {
+		if n = n.step(s); n == nil {
 			return nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server"
@@ -16,7 +17,7 @@ type Client struct {
 	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
 
 	// TokenFile is a file with the token.
-	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
+	TokenFile Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Tokens are further tokens, each as token.
 	Tokens []Secret `yaml:"tokens" example:"[\"${OLD}\", \"${NEW}\"]"`
@@ -47,7 +48,7 @@ type AdminToken struct {
 	Token Secret `yaml:"token" example:"\"${CHECKOUT_TOKEN}\""`
 
 	// TokenFile is a file with the token.
-	TokenFile *Path `yaml:"token_file" example:"secrets/checkout"`
+	TokenFile Path `yaml:"token_file" example:"secrets/checkout"`
 
 	// Scopes are what the operator may do: read to look at everything, write to reset
 	// keys and set overrides. block is reserved: no call needs it yet.
@@ -55,42 +56,58 @@ type AdminToken struct {
 }
 
 // Scope is something that an operator may do.
-type Scope string
+type Scope struct{ identity.Scope }
 
 func (Scope) choices() []string { return []string{"read", "write", "block"} }
 
-// clients checks the clients and makes the server's of them.
-func (c *checker) clients() {
+// Clients are programs by name.
+type Clients map[string]Client
+
+func (list *Clients) check(c *checker, root path) {
 	var holders []holder
-	for _, name := range c.keys("clients") {
-		client, at := c.file.Clients[name], path{}.key("clients").key(name)
+	out := &c.out.server.Live.Clients
+	for _, name := range c.keys(root) {
+		client, at := (*list)[name], root.key(name)
 		if c.failed(at) {
 			continue
 		}
-		tokens := c.clientTokens(&client, at)
-		holders = append(holders, holder{at, tokens})
-		c.out.clients = append(c.out.clients, identity.Client{
-			Name: name, Tokens: tokensOf(tokens), Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies),
-		})
+		h := holder{at: at}
+		h.add(c.secret(client.Token, client.TokenFile, at, "token"))
+		for i, s := range client.Tokens {
+			h.add(s.Secret, at.key("tokens").item(i))
+		}
+		for i, p := range client.TokenFiles {
+			where := at.key("token_files").item(i)
+			h.add(c.secretFile(p, where), where)
+		}
+		holders = append(holders, h)
+		*out = append(*out, server.Client{Name: name, Tokens: h.tokens, Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies)})
 	}
-	_, err := identity.NewClients(c.out.clients)
+	_, err := identity.NewClients(*out)
 	c.wrongHolders(err, holders)
-	for i, p := range holders {
-		c.mayUse(c.file.Clients[c.out.clients[i].Name].Policies, p.at.key("policies"))
+	for i, h := range holders {
+		c.mayUse((*list)[(*out)[i].Name].Policies, h.at.key("policies"))
 	}
 }
 
-// holder is where a client or an operator is in the configuration.
+// holder is a client or an operator, with the places of its tokens in the file.
 type holder struct {
 	at     path
-	tokens []proof
+	tokens []secret.Secret
+	places []path
+}
+
+// add adds a token, unless there is none.
+func (h *holder) add(token secret.Secret, at path) {
+	if !token.IsZero() {
+		h.tokens, h.places = append(h.tokens, token), append(h.places, at)
+	}
 }
 
 // wrongHolders reports the problems of identity.NewClients or NewOperators where they are.
 func (c *checker) wrongHolders(err error, holders []holder) {
-	var problems identity.Problems
-	errors.As(err, &problems)
-	for _, p := range problems {
+	for _, e := range fielderr.Split(err) {
+		p, _ := errors.AsType[*identity.Problem](e)
 		h := holders[p.Holder]
 		switch {
 		case p.Field == "name":
@@ -98,55 +115,17 @@ func (c *checker) wrongHolders(err error, holders []holder) {
 		case p.Field != "token":
 			c.wrong(h.at.key(p.Field), "%s", p.Text)
 		case p.Token >= 0:
-			c.wrong(h.tokens[p.Token].at, "%s", p.Text)
+			c.wrong(h.places[p.Token], "%s", p.Text)
 		case !c.failed(h.at): // else there is one that cannot be read
 			c.wrong(h.at, "%s: add token_file, or token: ${NAME}", p.Text)
 		}
 	}
 }
 
-// proof is a token, and its place in the configuration.
-type proof struct {
-	secret.Secret
-	at path
-}
-
-func tokensOf(list []proof) (out []secret.Secret) {
-	for _, p := range list {
-		out = append(out, p.Secret)
-	}
-	return out
-}
-
-func (c *checker) clientTokens(client *Client, at path) []proof {
-	list := c.token(client.Token, client.TokenFile, at)
-	for i, s := range client.Tokens {
-		list = append(list, proof{s.Secret, at.key("tokens").item(i)})
-	}
-	for i, p := range client.TokenFiles {
-		where := at.key("token_files").item(i)
-		if s, ok := c.files.secret(p, c.at(where), where); ok {
-			list = append(list, proof{s, where})
-		}
-	}
-	return list
-}
-
-// token returns what token and token_file say.
-func (c *checker) token(text Secret, file *Path, at path) []proof {
-	s := c.files.either(text, file, c.tree, at, "token")
-	switch {
-	case s.IsZero():
-		return nil
-	case file != nil:
-		return []proof{{s, at.key("token_file")}}
-	}
-	return []proof{{s, at.key("token")}}
-}
-
 // mayUse refuses patterns that fit no policy and no domain of Envoy.
 func (c *checker) mayUse(patterns []string, at path) {
-	policies, names := c.keys("policies"), c.keys("policies")
+	policies := c.keys(path{}.key("policies"))
+	names := slices.Clone(policies)
 	for _, d := range c.file.Envoy {
 		names = append(names, (&server.EnvoyDomain{Name: d.Name}).Label())
 	}
@@ -160,27 +139,24 @@ func (c *checker) mayUse(patterns []string, at path) {
 	}
 }
 
-// operators checks the operators and makes the server's of them.
-func (c *checker) operators() {
-	admin := c.tree.child("admin")
-	if admin == nil || admin.child("tokens") == nil {
-		return
-	}
+func (a *Admin) check(c *checker, root path) {
 	var holders []holder
-	for _, p := range admin.child("tokens").pairs {
-		operator, at := c.file.Admin.Tokens[p.key], path{}.key("admin").key("tokens").key(p.key)
+	out := &c.out.server.Live.Operators
+	root = root.key("tokens")
+	for _, name := range c.keys(root) {
+		operator, at := a.Tokens[name], root.key(name)
 		if c.failed(at) {
 			continue
 		}
-		tokens := c.token(operator.Token, operator.TokenFile, at)
-		out := identity.Operator{Name: p.key, Tokens: tokensOf(tokens)}
-		for _, name := range operator.Scopes {
-			scope, _ := identity.ParseScope(string(name)) // it is one of choices
-			out.Scopes |= scope
+		h := holder{at: at}
+		h.add(c.secret(operator.Token, operator.TokenFile, at, "token"))
+		holders = append(holders, h)
+		one := server.Operator{Name: name, Tokens: h.tokens}
+		for _, scope := range operator.Scopes {
+			one.Scopes |= scope.Scope
 		}
-		holders = append(holders, holder{at, tokens})
-		c.out.operators = append(c.out.operators, out)
+		*out = append(*out, one)
 	}
-	_, err := identity.NewOperators(c.out.operators)
+	_, err := identity.NewOperators(*out)
 	c.wrongHolders(err, holders)
 }

@@ -1,16 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"maps"
 	"path/filepath"
 	"reflect"
-	"slices"
+	"strings"
 
-	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -26,13 +23,9 @@ type Config struct {
 	// Warnings are what is no error, for example a token in a file that others can read.
 	Warnings []*Problem
 
-	name      string // the file's, "" for none
-	tree      *node
-	settings  []Setting
-	server    server.Config
-	clients   []identity.Client
-	operators []identity.Operator
-	loaded    contents
+	tree   *node
+	server server.Config
+	loaded contents
 }
 
 // Load reads a configuration file. With no path, everything has its default. The
@@ -67,7 +60,7 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 	if name != "" {
 		loaded.note(name, data, nil)
 	}
-	tree := parseYAML(orDefault(name), content, r)
+	tree := parseYAML(cmp.Or(name, fromDefault), content, r)
 	if tree == nil {
 		return nil, r.err(loaded)
 	}
@@ -78,16 +71,14 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 		}
 		tree.kind = mapping
 	}
-	o := &overlay{report: r, set: map[string]string{}}
-	variables, ours := o.variables(environ)
-	for _, a := range ours {
-		o.apply(tree, a)
+	variables, ours := variables(environ)
+	r.overlay(tree, ours)
+	var given []assignment
+	for _, f := range flags {
+		given = append(given, assignment{f.Name, strings.Split(f.Path, "."), f.Value})
 	}
-	o.set = map[string]string{}
-	for _, a := range flagAssignments(flags) {
-		o.apply(tree, a)
-	}
-	out := &Config{name: name, tree: tree, loaded: loaded}
+	r.overlay(tree, given)
+	out := &Config{tree: tree, loaded: loaded}
 	d := &decoder{report: r, environ: variables, dir: filepath.Dir(name), exposed: mode&worldReadable != 0}
 	out.fill(d, read)
 	if err := r.err(loaded); err != nil {
@@ -100,31 +91,15 @@ func parse(name string, data []byte, mode fs.FileMode, environ []string, read Fi
 // fill makes everything else of the tree. What is wrong is in the decoder's report.
 func (c *Config) fill(d *decoder, read FileReader) {
 	d.value(c.tree, reflect.ValueOf(&c.File).Elem(), nil)
-	c.settings = d.settings
-	check := &checker{report: d.report, file: &c.File, tree: c.tree, files: &files{report: d.report, read: read, loaded: c.loaded}, out: c}
+	c.server.Live.Effective = d.settings
+	check := &checker{report: d.report, file: &c.File, tree: c.tree, read: read, out: c}
 	check.all()
 }
 
-func orDefault(name string) string {
-	if name == "" {
-		return fromDefault
-	}
-	return name
-}
+// Server returns the part of the configuration that is the server's. The caller adds the
+// Limiter, the log and what else is not in a file.
+func (c *Config) Server() server.Config { return c.server }
 
-// Name returns the name of the file, "" if there was none.
-func (c *Config) Name() string { return c.name }
-
-// Files returns the files that the configuration was made from: its own, and those with
-// secrets and certificates.
-func (c *Config) Files() []string { return slices.Sorted(maps.Keys(c.loaded)) }
-
-// Settings returns every value that is in force, and where it comes from. Secrets are
-// masked.
-func (c *Config) Settings() []Setting { return slices.Clone(c.settings) }
-
-// Policies returns the policies in the order of the file.
-func (c *Config) Policies() []ruleset.Policy { return slices.Clone(c.server.Live.Policies) }
-
-// LogLevel returns the least level that is logged.
-func (c *Config) LogLevel() slog.Level { return c.File.Log.Level.Level }
+// Live returns what a running server can take over from the configuration. Effective is every value
+// that is in force, and where it comes from, with secrets masked.
+func (c *Config) Live() server.Live { return c.server.Live }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/server"
 )
 
 // decoder fills structs from a tree. It completes the tree on the way: defaults become
@@ -22,14 +23,7 @@ type decoder struct {
 	dir      string // what relative paths are relative to
 	exposed  bool   // the file is world-readable
 	bounds   bounds // of the field that is being decoded
-	settings []Setting
-}
-
-// Setting is a value that is in force.
-type Setting struct {
-	Path   string `json:"path"`   // for example "policies.api.limits[0].rate"
-	Value  any    `json:"value"`  // a string, an int64, a bool or a secret.Secret
-	Source string `json:"source"` // for example "weir.yaml:12", "WEIR__STORE__KIND" or "default"
+	settings []server.Setting
 }
 
 // reject notes a problem of a value, which is not known then.
@@ -47,22 +41,19 @@ func (d *decoder) partly(where place, at path, format string, args ...any) {
 
 // value decodes n into v.
 func (d *decoder) value(n *node, v reflect.Value, at path) {
-	t := v.Type()
-	switch {
-	case t.Kind() == reflect.Pointer:
-		v.Set(reflect.New(t.Elem()))
-		d.value(n, v.Elem(), at)
-	case isLeaf(t):
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	if isLeaf(v.Type()) {
 		d.leaf(n, v, at)
-	case n.kind == null: // a section of which all is commented out
-		n.kind = mapping
-		if t.Kind() == reflect.Slice {
-			n.kind = sequence
-		}
-		d.value(n, v, at)
-	case t.Kind() == reflect.Struct:
+		return
+	}
+	n.open(v.Type()) // nothing is a section of which all is commented out
+	switch v.Kind() {
+	case reflect.Struct:
 		d.structure(n, v, at)
-	case t.Kind() == reflect.Map:
+	case reflect.Map:
 		d.entries(n, v, at)
 	default:
 		d.list(n, v, at)
@@ -86,11 +77,6 @@ func (d *decoder) mistyped(n *node, t reflect.Type, at path, want string) {
 
 func (d *decoder) structure(n *node, v reflect.Value, at path) {
 	t := v.Type()
-	if short, ok := v.Addr().Interface().(shorthand); ok && n.kind == scalar {
-		long := *n
-		*n = *newMapping(n.at)
-		n.put(short.shorthand(), &long)
-	}
 	if n.kind != mapping {
 		d.mistyped(n, t, at, "a mapping of "+strings.Join(namesOf(t), ", "))
 		return
@@ -99,11 +85,11 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 		p.prepare(n)
 	}
 	d.refuseUnknown(n, t, at)
-	d.sort(n, t)
 	for _, f := range fieldsOf(t) {
 		d.field(n, f, v.Field(f.index), at.key(f.name))
 	}
-	d.sort(n, t)
+	names := namesOf(t) // the order in which fields are printed
+	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
 }
 
 // field decodes one field of the struct at n, or its default.
@@ -162,12 +148,6 @@ func (p path) isHarmless() bool { return len(p) > 0 && (p[0].key == "policies" |
 // fieldName is what looks like the name of a field.
 var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
 
-// sort puts the fields into the struct's order.
-func (d *decoder) sort(n *node, t reflect.Type) {
-	names := namesOf(t)
-	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
-}
-
 func (d *decoder) entries(n *node, v reflect.Value, at path) {
 	t := v.Type()
 	if n.kind != mapping {
@@ -221,7 +201,7 @@ func (d *decoder) leaf(n *node, v reflect.Value, at path) {
 		d.reject(n, at, "%s", text)
 		return
 	}
-	d.settings = append(d.settings, Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
+	d.settings = append(d.settings, server.Setting{Path: at.String(), Value: d.shown(n, v), Source: n.at.String()})
 }
 
 // quoted returns a text as messages have it: numbers without quotes, unless the file has them.

@@ -39,7 +39,7 @@ type assignment struct {
 
 func (a *assignment) place() place { return place{source: a.source} }
 
-// overlay puts assignments into a tree.
+// overlay is the state of putting assignments into a tree.
 type overlay struct {
 	*report
 	set map[string]string // path -> the source that set it
@@ -47,7 +47,7 @@ type overlay struct {
 
 // variables returns the environment, and what of it is ours, in the order in which it is
 // put in: what is around something first.
-func (o *overlay) variables(environ []string) (map[string]string, []assignment) {
+func variables(environ []string) (map[string]string, []assignment) {
 	all := make(map[string]string, len(environ))
 	for _, e := range environ {
 		if name, value, ok := strings.Cut(e, "="); ok {
@@ -74,12 +74,12 @@ func comparePart(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-func flagAssignments(flags []Flag) []assignment {
-	var list []assignment
-	for _, f := range flags {
-		list = append(list, assignment{f.Name, strings.Split(f.Path, "."), f.Value})
+// overlay puts assignments into a tree.
+func (r *report) overlay(tree *node, list []assignment) {
+	o := &overlay{report: r, set: map[string]string{}}
+	for _, a := range list {
+		o.apply(tree, a)
 	}
-	return list
 }
 
 // apply puts an assignment into the tree.
@@ -88,7 +88,7 @@ func (o *overlay) apply(tree *node, a assignment) {
 		o.complain(a.place(), nil, "must be %s and the steps of a field's path with %s between them, such as WEIR__STORE__KIND", prefix, separator)
 		return
 	}
-	to := target{node: &tree, typ: reflect.TypeFor[File]()}
+	to := target{node: tree, typ: reflect.TypeFor[File]()}
 	for i := 0; i < len(a.parts); i++ {
 		if !o.step(&to, a, i) {
 			return
@@ -98,7 +98,7 @@ func (o *overlay) apply(tree *node, a assignment) {
 		}
 	}
 	if n := o.value(to.typ, a, to.at); n != nil {
-		*to.node = n
+		*to.node = *n
 	} else {
 		o.unknown[to.at.String()] = true
 	}
@@ -106,7 +106,7 @@ func (o *overlay) apply(tree *node, a assignment) {
 
 // target is where an assignment goes: a place in the tree, and the type that belongs there.
 type target struct {
-	node **node
+	node *node
 	typ  reflect.Type
 	at   path
 }
@@ -119,8 +119,11 @@ func (o *overlay) step(to *target, a assignment, i int) bool {
 		o.complain(a.place(), to.at, "is a single value, so nothing can be below it")
 		return false
 	}
-	n, key := container(*to.node, to.typ, a), ""
-	*to.node = n
+	n, key := to.node, ""
+	if n.kind == null {
+		n.at = a.place()
+	}
+	n.open(to.typ)
 	switch to.typ.Kind() {
 	case reflect.Slice:
 		return o.item(to, a, step)
@@ -150,14 +153,13 @@ func (o *overlay) step(to *target, a assignment, i int) bool {
 	if n.child(key) == nil {
 		n.put(key, &node{at: a.place()})
 	}
-	to.node, to.at = &n.pairs[n.index(key)].value, to.at.key(key)
-	to.pointee()
+	to.node, to.at = n.child(key), to.at.key(key)
 	return true
 }
 
 // item moves the target to a place in a list.
 func (o *overlay) item(to *target, a assignment, step string) bool {
-	n := *to.node
+	n := to.node
 	if n.kind != sequence {
 		return false // of which the decoder tells
 	}
@@ -169,15 +171,8 @@ func (o *overlay) item(to *target, a assignment, step string) bool {
 	if i == len(n.items) {
 		n.items = append(n.items, &node{at: a.place()})
 	}
-	to.node, to.typ, to.at = &n.items[i], to.typ.Elem(), to.at.item(i)
-	to.pointee()
+	to.node, to.typ, to.at = n.items[i], to.typ.Elem(), to.at.item(i)
 	return true
-}
-
-func (to *target) pointee() {
-	if to.typ.Kind() == reflect.Pointer {
-		to.typ = to.typ.Elem()
-	}
 }
 
 // isMapping says whether what is assigned is a whole mapping, or wants to be one. An
@@ -196,21 +191,6 @@ func (o *overlay) unknownVariable(a assignment, i int, names []string) string {
 	meant := slices.Clone(a.parts)
 	meant[i] = envName(near)
 	return "there is no such field: did you mean " + prefix + strings.Join(meant, separator) + "?"
-}
-
-// container returns n, or something new if it cannot have something in it.
-func container(n *node, t reflect.Type, a assignment) *node {
-	switch short, ok := as[shorthand](t); {
-	case n.kind == null && t.Kind() == reflect.Slice:
-		return &node{kind: sequence, at: a.place()}
-	case n.kind == null:
-		return newMapping(a.place())
-	case ok && n.kind == scalar:
-		long := newMapping(n.at)
-		long.put(short.shorthand(), n)
-		return long
-	}
-	return n
 }
 
 // value makes a node of what is assigned. A single value is taken as it is; for mappings

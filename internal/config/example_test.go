@@ -19,7 +19,7 @@ policies:
 		fmt.Println(err)
 		return
 	}
-	for _, p := range c.Policies() {
+	for _, p := range c.Live().Policies {
 		fmt.Println(p.Name, p.Mode, p.Limits[0])
 	}
 	// Output: api shadow 100 per 1s burst 200 (gcra)

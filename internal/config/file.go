@@ -67,15 +67,11 @@ func (*Tracing) atStart() {}
 // effect only after a restart.
 func NeedsRestart(path string) bool {
 	section, _, _ := strings.Cut(path, ".")
-	for f := range reflect.TypeFor[File]().Fields() {
-		if f.Tag.Get("yaml") != section {
-			continue
+	for _, f := range fieldsOf(reflect.TypeFor[File]()) {
+		if f.name == section {
+			_, ok := as[atStart](f.typ)
+			return ok
 		}
-		t := f.Type
-		if t.Kind() != reflect.Pointer {
-			t = reflect.PointerTo(t)
-		}
-		return t.Implements(reflect.TypeFor[atStart]())
 	}
 	return false
 }
@@ -86,19 +82,6 @@ type Auth string
 func (Auth) choices() []string { return []string{"none"} }
 
 func (a *Auth) check(c *checker, _ path) { c.out.server.Live.Open = *a == "none" }
-
-// Clients are programs by name.
-type Clients map[string]Client
-
-func (*Clients) check(c *checker, _ path) {
-	c.clients()
-	c.out.server.Live.Clients = c.out.clients
-}
-
-func (*Admin) check(c *checker, _ path) {
-	c.operators()
-	c.out.server.Live.Operators = c.out.operators
-}
 
 // Hosts are names of hosts.
 type Hosts []string

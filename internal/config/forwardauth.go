@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/weirlimit/weir/clientip"
 )
 
 // ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
@@ -57,7 +60,7 @@ func (p *Proxy) set(text string) (err error) {
 	case p.Prefix != p.Prefix.Masked():
 		return fmt.Errorf("has bits beyond its length: did you mean %v?", p.Prefix.Masked())
 	}
-	return nil
+	return clientip.CheckTrusted(p.Prefix)
 }
 
 func (*Proxy) pattern() (string, string) { return `^(unix|[0-9A-Fa-f:.]+/[0-9]{1,3})$`, "10.0.0.0/8" }
@@ -65,9 +68,10 @@ func (*Proxy) pattern() (string, string) { return `^(unix|[0-9A-Fa-f:.]+/[0-9]{1
 func (f *ForwardAuth) check(c *checker, at path) {
 	at = at.key("key").key("header")
 	switch {
-	case !isHeader(f.Key.Header):
+	case f.Key.Header == "":
+	case !httpguts.ValidHeaderFieldName(f.Key.Header):
 		c.wrong(at, "%q is no name of a header", f.Key.Header)
-	case f.Key.Header != "" && len(f.TrustedProxies) == 0:
+	case len(f.TrustedProxies) == 0:
 		c.wrong(at, "is believed from trusted_proxies only, and there are none")
 	}
 	out := &c.out.server.Live.ForwardAuth
@@ -79,10 +83,4 @@ func (f *ForwardAuth) check(c *checker, at path) {
 			out.Trusted = append(out.Trusted, p.Prefix)
 		}
 	}
-}
-
-// isHeader says whether a name has only what RFC 9110 calls a token.
-func isHeader(name string) bool {
-	const fit = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	return len(name) <= 256 && !strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(fit, r) })
 }

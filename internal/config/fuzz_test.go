@@ -69,7 +69,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%v\nin what was printed:\n%s", err, text)
 		}
-		if !reflect.DeepEqual(c.Policies(), again.Policies()) || !reflect.DeepEqual(c.clients, again.clients) || !reflect.DeepEqual(c.operators, again.operators) {
+		if !reflect.DeepEqual(c.Live().Policies, again.Live().Policies) || !reflect.DeepEqual(c.Live().Clients, again.Live().Clients) || !reflect.DeepEqual(c.Live().Operators, again.Live().Operators) {
 			t.Fatalf("differs from what was printed:\n%s", text)
 		}
 		if second := again.revealed(t); !bytes.Equal(text, second) {

@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"io/fs"
+	"reflect"
 	"strconv"
-	"strings"
 
 	"github.com/weirlimit/weir/server"
 )
@@ -48,7 +48,7 @@ type Listener struct {
 
 	// Mode is who may connect to a Unix socket, by the permission to write: "0660" (the
 	// default) means the owner and the group.
-	Mode *SocketMode `yaml:"mode" example:"\"0666\""`
+	Mode SocketMode `yaml:"mode" example:"\"0666\""`
 
 	// Group is the group of a Unix socket, for example of a proxy. The user that runs the
 	// daemon must belong to it. The default is that user's.
@@ -76,130 +76,95 @@ func (*Listener) shorthand() string { return "address" }
 
 // prepare gives the listeners of callers their addresses.
 func (l *Listen) prepare(n *node) {
-	prepareListener(n, "http", defaultHTTP)
-	prepareListener(n, "grpc", defaultGRPC)
-	prepareListener(n, "resp", defaultRESP)
+	prepareListener(n, "http", server.DefaultHTTP)
+	prepareListener(n, "grpc", server.DefaultGRPC)
+	prepareListener(n, "resp", server.DefaultRESP)
 }
 
 // prepareListener gives a listener an address if it has none.
 func prepareListener(n *node, name, address string) {
-	at := place{source: fromDefault}
+	by := newScalar(address, place{source: fromDefault})
 	switch l := n.child(name); {
-	case l == nil:
-		n.put(name, newScalar(address, at))
-	case l.kind == null:
-		*l = *newScalar(address, at)
+	case l == nil || l.kind == null:
+		n.put(name, by)
 	case l.kind == mapping && l.child("address") == nil:
-		l.put("address", newScalar(address, at))
+		l.put("address", by)
 	}
 }
 
-const (
-	defaultHTTP = "127.0.0.1:8080"
-	defaultGRPC = "127.0.0.1:8081"
-	defaultRESP = "127.0.0.1:6380"
-
-	off = "off" // in place of an address
-)
+const off = "off" // in place of an address
 
 // ListenerTLS is what TLS 1.2 and later needs. Its files are watched.
 type ListenerTLS struct {
 	// CertFile is a file with the certificate and those between it and the root, as PEM.
-	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem" jsonschema:"required"`
+	CertFile Path `yaml:"cert_file" example:"tls/weir.pem" jsonschema:"required"`
 
 	// KeyFile is a file with the certificate's key, as PEM.
-	KeyFile *Path `yaml:"key_file" example:"tls/weir.key" jsonschema:"required"`
+	KeyFile Path `yaml:"key_file" example:"tls/weir.key" jsonschema:"required"`
 
 	// ClientCAFile is a file with the authorities, as PEM, whose certificates prove who
 	// a caller is.
-	ClientCAFile *Path `yaml:"client_ca_file" example:"tls/clients.pem"`
+	ClientCAFile Path `yaml:"client_ca_file" example:"tls/clients.pem"`
 
 	// RequireClient refuses callers without such a certificate.
 	RequireClient bool `yaml:"require_client" default:"false" example:"true"`
 }
 
-// listeners checks where the daemon listens, and who could reach it there.
-func (c *checker) listeners() {
-	l, at := &c.file.Listen, path{}.key("listen")
-	if l.MaxConnections < 1 {
-		c.wrong(at.key("max_connections"), "%d must be at least 1", l.MaxConnections)
-	}
-	c.callers(&l.HTTP, at.key("http"))
+func (l *Listen) check(c *checker, at path) {
+	out := &c.out.server
+	out.HTTP, out.Reflection, out.MaxConns = c.listener(&l.HTTP, at.key("http")), l.Reflection, l.MaxConnections
 	if l.GRPC.Address != off {
-		c.callers(&l.GRPC, at.key("grpc"))
+		out.GRPC = c.listener(&l.GRPC, at.key("grpc"))
 	}
 	if l.RESP.Address != off {
-		c.callers(&l.RESP, at.key("resp"))
+		out.RESP = c.listener(&l.RESP, at.key("resp"))
 	}
-	if l.Admin == nil {
-		return
+	if l.Admin != nil {
+		out.Admin = c.listener(l.Admin, at.key("admin"))
 	}
-	c.listener(l.Admin, at.key("admin"))
-	if l.Admin.isRemote() && len(c.file.Admin.Tokens) == 0 {
-		c.wrong(at.key("admin").key("address"), "is not loopback, so any host that reaches it could use it: add admin.tokens")
+	reached := *out
+	reached.Live = server.Live{ // with those that have problems of their own
+		Open: c.file.Auth != "", Clients: make([]server.Client, len(c.file.Clients)), Operators: make([]server.Operator, len(c.file.Admin.Tokens)),
 	}
+	c.invalid(reached.ValidateListeners(), reflect.TypeFor[Listen](), at)
 }
 
-// callers checks a listener of the decision APIs.
-func (c *checker) callers(l *Listener, at path) {
-	c.listener(l, at)
-	if l.isRemote() && len(c.file.Clients) == 0 && c.file.Auth == "" {
-		c.wrong(at.key("address"), "is not loopback, so any host that reaches it could use it: add clients, or set auth: none")
+// listener makes the server's of a listener. It reads the files, so that a mismatch is reported at
+// the start.
+func (c *checker) listener(l *Listener, at path) server.Listener {
+	out := server.Listener{Address: l.Address, Mode: l.Mode.FileMode, Group: l.Group}
+	at = at.key("tls")
+	if l.TLS == nil || c.failed(at) || c.incomplete[at.String()] {
+		return out
 	}
-}
-
-func (c *checker) listener(l *Listener, at path) {
-	if c.failed(at) {
-		return
+	out.TLS = &server.TLS{CertFile: l.TLS.CertFile.Name, KeyFile: l.TLS.KeyFile.Name, ClientCAFile: l.TLS.ClientCAFile.Name, RequireClient: l.TLS.RequireClient}
+	c.certificate(l.TLS.CertFile, l.TLS.KeyFile, at)
+	if l.TLS.ClientCAFile.Name != "" {
+		c.authorities(l.TLS.ClientCAFile, at.key("client_ca_file"))
 	}
-	isSocket := strings.HasPrefix(l.Address, "unix:")
-	if err := (server.Listener{Address: l.Address}).Validate(); err != nil {
-		c.wrong(at.key("address"), "%v", err)
-	}
-	if !isSocket && (l.Mode != nil || l.Group != "") {
-		c.wrong(at, "mode and group are those of a Unix socket: leave them out, or set address: unix:/path")
-	}
-	switch {
-	case l.TLS != nil && isSocket:
-		c.wrong(at.key("tls"), "a socket needs no TLS: leave it out")
-	case l.TLS != nil:
-		c.listenerTLS(l.TLS, at.key("tls"))
-	}
-}
-
-// isRemote reports whether the address is valid and other machines can reach it.
-func (l *Listener) isRemote() bool {
-	at := server.Listener{Address: l.Address}
-	return at.Validate() == nil && !at.IsLocal()
-}
-
-// listenerTLS reads the files, so that a mismatch is reported at the start.
-func (c *checker) listenerTLS(t *ListenerTLS, at path) {
-	if t.CertFile == nil || t.KeyFile == nil {
-		c.wrong(at, "needs cert_file and key_file")
-		return
-	}
-	cert, _, ok := c.files.content(*t.CertFile, c.at(at.key("cert_file")), at.key("cert_file"))
-	key, _, alsoOK := c.files.content(*t.KeyFile, c.at(at.key("key_file")), at.key("key_file"))
-	if ok && alsoOK {
-		if _, err := tls.X509KeyPair(cert, key); err != nil {
-			c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
-		}
-	}
-	switch {
-	case t.ClientCAFile != nil:
-		c.authorities(*t.ClientCAFile, at.key("client_ca_file"))
-	case t.RequireClient:
-		c.wrong(at.key("require_client"), "needs client_ca_file: the authorities that sign the certificates of callers")
-	}
+	return out
 }
 
 // authorities reads certificates.
 func (c *checker) authorities(p Path, at path) *x509.CertPool {
-	pem, _, ok := c.files.content(p, c.at(at), at)
+	pem, _, ok := c.content(p, at)
 	pool := x509.NewCertPool()
 	if ok && !pool.AppendCertsFromPEM(pem) {
 		c.wrong(at, "%s: has no certificate in it", p.Name)
 	}
 	return pool
+}
+
+// certificate reads a certificate and its key.
+func (c *checker) certificate(certFile, keyFile Path, at path) []tls.Certificate {
+	cert, _, ok := c.content(certFile, at.key("cert_file"))
+	key, _, alsoOK := c.content(keyFile, at.key("key_file"))
+	if !ok || !alsoOK {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
+	}
+	return []tls.Certificate{pair}
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,6 +61,21 @@ func (p place) String() string {
 func newMapping(at place) *node { return &node{kind: mapping, at: at} }
 
 func newScalar(text string, at place) *node { return &node{kind: scalar, text: text, at: at} }
+
+// open makes n the mapping or list that a type is, if there is nothing yet or only the short form.
+func (n *node) open(t reflect.Type) {
+	short, ok := as[shorthand](t)
+	switch {
+	case n.kind == null && t.Kind() == reflect.Slice:
+		n.kind = sequence
+	case n.kind == null:
+		n.kind = mapping
+	case ok && n.kind == scalar:
+		long := *n
+		*n = *newMapping(n.at)
+		n.put(short.shorthand(), &long)
+	}
+}
 
 // child returns the value of a key, or nil.
 func (n *node) child(key string) *node {

@@ -148,11 +148,7 @@ func firstToken(n ast.Node) *token.Token {
 // invalidAt returns where a text stops being UTF-8.
 func (in *reader) invalidAt(data string) place {
 	valid := 0
-	for {
-		r, size := utf8.DecodeRuneInString(data[valid:])
-		if r == utf8.RuneError && size <= 1 {
-			break
-		}
+	for r, size := utf8.DecodeRuneInString(data); r != utf8.RuneError || size > 1; r, size = utf8.DecodeRuneInString(data[valid:]) {
 		valid += size
 	}
 	before := data[:valid]

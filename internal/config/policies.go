@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
@@ -135,18 +134,11 @@ func (Algorithm) choices() []string {
 
 // check makes the policies of package ruleset and has them compiled.
 func (list *Policies) check(c *checker, root path) {
-	for _, name := range c.keys("policies") {
+	for _, name := range c.keys(root) {
 		at, p := root.key(name), (*list)[name]
 		out := p.rule(c, name, at)
 		_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
-		if err != nil && !c.noteRules(err, root) && len(out.Overrides) > 0 {
-			// The policy's limits hide what is wrong with its overrides.
-			for i, l := range out.Limits {
-				out.Limits[i].Limit = weir.Limit{Name: l.Name, Rate: 1, Per: weir.Every(time.Second)}
-			}
-			_, err := ruleset.Compile([]ruleset.Policy{out}, nil)
-			c.noteRules(onlyOverrides(err), root)
-		}
+		c.noteRules(err, root)
 		c.out.server.Live.Policies = append(c.out.server.Live.Policies, out)
 	}
 }
@@ -156,7 +148,7 @@ func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
 		c.wrong(at.key("rollout"), "0%% enforces it for no key: set mode: shadow")
 	}
 	out := ruleset.Policy{Name: name, Mode: p.Mode.Mode, Rollout: p.Rollout.Share, Limits: rules(c, p.Limits, at)}
-	for _, key := range c.keys("policies", name, "overrides") {
+	for _, key := range c.keys(at.key("overrides")) {
 		o := p.Overrides[key]
 		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: rules(c, o.Limits, at.key("overrides").key(key))})
 	}
@@ -198,8 +190,8 @@ var inFiles = strings.NewReplacer(
 // independent are the fields of a limit that are right or wrong whatever the others are.
 var independent = []string{"name", "by", "unit", "mode"}
 
-// noteRules notes the errors of package ruleset, and says whether some are of overrides.
-func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
+// noteRules notes the errors of package ruleset.
+func (c *checker) noteRules(err error, root path) {
 	for _, e := range fielderr.Split(err) {
 		bad, ok := errors.AsType[*ruleset.Error](e)
 		if !ok {
@@ -208,7 +200,7 @@ func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
 		}
 		at := root.key(bad.Policy)
 		if bad.Override != "" {
-			ofOverrides, at = true, at.key("overrides").key(bad.Override)
+			at = at.key("overrides").key(bad.Override)
 		}
 		limits := at.key("limits")
 		if bad.Limit >= 0 {
@@ -218,21 +210,10 @@ func (c *checker) noteRules(err error, root path) (ofOverrides bool) {
 		if (bad.Limit >= 0 || bad.Field != "name") && c.isUnknown(limits) && !slices.Contains(independent, bad.Field) {
 			continue // it may be wrong only because of the field that is not known
 		}
-		if len(at) != 2 || bad.Field != "name" { // a policy's name is its key, and so is an override's
+		isKey := bad.Override == "" && bad.Field == "name" || bad.Override != "" && bad.Field == "overrides"
+		if bad.Limit >= 0 || !isKey {
 			at = at.key(bad.Field)
-		}
-		if bad.Override != "" && bad.Field == "overrides" {
-			at = at[:len(at)-1]
 		}
 		c.wrong(at, "%s", inFiles.Replace(bad.Problem))
 	}
-	return ofOverrides
-}
-
-// onlyOverrides returns those of joined errors of package ruleset that are of overrides.
-func onlyOverrides(err error) error {
-	return errors.Join(slices.DeleteFunc(fielderr.Split(err), func(e error) bool {
-		bad, ok := errors.AsType[*ruleset.Error](e)
-		return ok && bad.Override == ""
-	})...)
 }

@@ -27,7 +27,7 @@ func (c *Config) Print(w io.Writer, format Format) error {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
 		e.SetEscapeHTML(false)
-		return e.Encode(map[string]any{"settings": c.settings})
+		return e.Encode(map[string]any{"settings": c.server.Live.Effective})
 	}
 	p := &printer{sources: true}
 	p.mapping(c.tree, "")

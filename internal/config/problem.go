@@ -15,6 +15,9 @@ type Problem struct {
 	Path   string // for example "policies.api.limits[2].rate"; "" if it is about the whole
 	Text   string // what is wrong and what to do, on one line
 	Shown  string // the line of the file with a mark under the place; secrets are masked. Only the first 50 problems have it
+
+	at      place
+	partial bool // a field of the value is missing or does not exist; the others are known
 }
 
 // Where returns file:line:column, or what of it there is.
@@ -48,35 +51,22 @@ const maxShown = 50
 
 // Error returns all problems, one after the other.
 func (e *Error) Error() string {
-	var b strings.Builder
-	for i, p := range e.Problems {
-		if i == maxShown {
-			fmt.Fprintf(&b, "\nand %d more", len(e.Problems)-maxShown)
-			break
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(p.Error())
+	var lines []string
+	for _, p := range e.Problems[:min(len(e.Problems), maxShown)] {
+		lines = append(lines, p.Error())
 	}
-	return b.String()
-}
-
-// Unwrap returns the problems one by one.
-func (e *Error) Unwrap() []error {
-	list := make([]error, len(e.Problems))
-	for i, p := range e.Problems {
-		list[i] = p
+	if more := len(e.Problems) - maxShown; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
-	return list
+	return strings.Join(lines, "\n")
 }
 
 // report collects problems. They are shown only at the end, when it is known what is
 // secret.
 type report struct {
 	text     *text
-	problems []*found
-	warnings []*found
+	problems []*Problem
+	warnings []*Problem
 
 	// unknown are paths of values that are missing or could not be decoded, incomplete those of
 	// mappings in which one is missing or misspelt.
@@ -87,41 +77,31 @@ func newReport(content string) *report {
 	return &report{text: newText(content), unknown: map[string]bool{}, incomplete: map[string]bool{}}
 }
 
-type found struct {
-	Problem
-	at      place
-	partial bool // a field of the value is missing or does not exist; the others are known
-}
-
 // complain notes a problem.
 func (r *report) complain(at place, where path, format string, args ...any) {
-	r.problems = append(r.problems, newFound(at, where, format, args))
+	r.problems = append(r.problems, newProblem(at, where, format, args))
 }
 
 // warn notes what is no problem yet.
 func (r *report) warn(at place, where path, format string, args ...any) {
-	r.warnings = append(r.warnings, newFound(at, where, format, args))
+	r.warnings = append(r.warnings, newProblem(at, where, format, args))
 }
 
-func newFound(at place, where path, format string, args []any) *found {
-	return &found{at: at, Problem: Problem{
-		File: at.source, Line: at.line, Column: at.column, Path: where.String(), Text: fmt.Sprintf(format, args...),
-	}}
+func newProblem(at place, where path, format string, args []any) *Problem {
+	return &Problem{File: at.source, Line: at.line, Column: at.column, Path: where.String(), Text: fmt.Sprintf(format, args...), at: at}
 }
 
 // finish returns problems in order, the first ones with their place in the text.
-func (r *report) finish(list []*found) []*Problem {
-	slices.SortStableFunc(list, func(a, b *found) int {
+func (r *report) finish(list []*Problem) []*Problem {
+	slices.SortStableFunc(list, func(a, b *Problem) int {
 		return cmp.Or(b2i(a.Line == 0)-b2i(b.Line == 0), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.File, b.File))
 	})
-	out := make([]*Problem, 0, len(list))
-	for _, f := range list {
-		if f.Line > 0 && len(out) < maxShown {
-			f.Shown = r.text.show(f.at)
+	for _, p := range list[:min(len(list), maxShown)] {
+		if p.Line > 0 {
+			p.Shown = r.text.show(p.at)
 		}
-		out = append(out, &f.Problem)
 	}
-	return out
+	return list
 }
 
 func b2i(b bool) int {

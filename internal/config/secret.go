@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,7 +124,7 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := readUpTo(file, maxBytes+1)
+	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	return data, info.Mode(), err
 }
 
@@ -139,51 +140,42 @@ func (c contents) note(name string, data []byte, err error) {
 	c[name] = sha256.Sum256(data)
 }
 
-// files reads the files that a configuration names.
-type files struct {
-	*report
-	read   FileReader
-	loaded contents
+// content returns what is in a file. If it cannot be read, that is a problem of the field at a
+// path.
+func (c *checker) content(p Path, at path) ([]byte, fs.FileMode, bool) {
+	data, mode, err := c.read(p.Name)
+	c.out.loaded.note(p.Name, data, err)
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
+		err = pathErr.Err
+	}
+	switch {
+	case err != nil:
+		c.complain(c.at(at), at, "%s: %v", p.Name, err)
+	case len(data) > maxBytes: // the rest was not read
+		c.complain(c.at(at), at, "%s: has more than %d bytes, which is the most", p.Name, maxBytes)
+	default:
+		return data, mode, true
+	}
+	return nil, 0, false
 }
 
-// content returns what is in a file. If it cannot be read, that is a problem of the field
-// at a path.
-func (f *files) content(p Path, from place, at path) ([]byte, fs.FileMode, bool) {
-	data, mode, err := f.read(p.Name)
-	f.loaded.note(p.Name, data, err)
-	if err != nil {
-		if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-			err = pathErr.Err
-		}
-		f.complain(from, at, "%s: %v", p.Name, err)
-		return nil, 0, false
-	}
-	if len(data) > maxBytes { // the rest was not read
-		f.complain(from, at, "%s: has more than %d bytes, which is the most", p.Name, maxBytes)
-		return nil, 0, false
-	}
-	return data, mode, true
-}
-
-// secret returns what is in a file, without the end of its line.
-func (f *files) secret(p Path, from place, at path) (secret.Secret, bool) {
-	data, mode, ok := f.content(p, from, at)
-	if !ok {
-		return secret.Secret{}, false
-	}
+// secretFile returns what is in a file, without the end of its line; the zero value if that is a
+// problem.
+func (c *checker) secretFile(p Path, at path) secret.Secret {
+	data, mode, ok := c.content(p, at)
 	text := strings.TrimRight(string(data), "\r\n")
 	switch {
+	case !ok:
+		return secret.Secret{}
 	case text == "":
-		f.complain(from, at, "%s: is empty", p.Name)
-		return secret.Secret{}, false
+		c.complain(c.at(at), at, "%s: is empty", p.Name)
 	case len(text) > maxSecret:
-		f.complain(from, at, "%s: has %d bytes: at most %d fit", p.Name, len(text), maxSecret)
-		return secret.Secret{}, false
+		c.complain(c.at(at), at, "%s: has %d bytes: at most %d fit", p.Name, len(text), maxSecret)
+		return secret.Secret{}
+	case mode&worldReadable != 0:
+		c.warn(c.at(at), at, "%s: the file is world-readable: chmod 600 it", p.Name)
 	}
-	if mode&worldReadable != 0 {
-		f.warn(from, at, "%s: the file is world-readable: chmod 600 it", p.Name)
-	}
-	return secret.New(text), true
+	return secret.New(text)
 }
 
 const (
@@ -191,18 +183,17 @@ const (
 	worldReadable = fs.FileMode(0o004) // users other than the owner and the group may read
 )
 
-// either returns the secret that is given in one of two ways, the zero value if in none.
-func (f *files) either(text Secret, file *Path, tree *node, at path, name string) secret.Secret {
+// secret returns the secret that is given in one of two ways, and where; the zero value if in none.
+func (c *checker) secret(text Secret, file Path, at path, name string) (secret.Secret, path) {
 	where := at.key(name + "_file")
 	switch {
-	case file == nil:
-		return text.Secret
+	case file.Name == "":
+		return text.Secret, at.key(name)
 	case !text.IsZero():
-		f.complain(tree.find(where), where, "%s is set, too: set only one of them", name)
-		return secret.Secret{}
+		c.complain(c.at(where), where, "%s is set, too: set only one of them", name)
+		return secret.Secret{}, where
 	}
-	s, _ := f.secret(*file, tree.find(where), where)
-	return s
+	return c.secretFile(file, where), where
 }
 
 func variableOf(at path) string {

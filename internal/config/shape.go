@@ -39,8 +39,8 @@ type prepared interface{ prepare(n *node) }
 type field struct {
 	name     string
 	index    int
-	typ      reflect.Type
-	fallback string // the default's text, "" if there is none
+	typ      reflect.Type // what a pointer points to
+	fallback string       // the default's text, "" if there is none
 	example  string
 	required bool
 	bounds
@@ -63,6 +63,9 @@ func fieldsOf(t reflect.Type) []field {
 			continue
 		}
 		out := field{name: f.Tag.Get("yaml"), index: i, typ: f.Type, fallback: f.Tag.Get("default"), example: f.Tag.Get("example")}
+		if f.Type.Kind() == reflect.Pointer {
+			out.typ = f.Type.Elem()
+		}
 		out.bounds = bounds{math.MinInt64, math.MaxInt64}
 		for rule := range strings.SplitSeq(f.Tag.Get("jsonschema"), ",") {
 			name, number, _ := strings.Cut(rule, "=")

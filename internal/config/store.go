@@ -51,7 +51,7 @@ func (*Store) prepare(n *node) {
 // Snapshot keeps counts in a file.
 type Snapshot struct {
 	// File is the file. Only its owner can read it.
-	File *Path `yaml:"file" example:"weir.snap" jsonschema:"required"`
+	File Path `yaml:"file" example:"weir.snap" jsonschema:"required"`
 
 	// Every is how often it is written. A crash loses the usage since the last write.
 	Every Duration `yaml:"every" default:"1m" example:"10s"`
@@ -75,7 +75,7 @@ type Redis struct {
 	SentinelPassword Secret `yaml:"sentinel_password" example:"\"${SENTINEL_PASSWORD}\""`
 
 	// SentinelPasswordFile is a file with that password.
-	SentinelPasswordFile *Path `yaml:"sentinel_password_file" example:"secrets/sentinel"`
+	SentinelPasswordFile Path `yaml:"sentinel_password_file" example:"secrets/sentinel"`
 
 	// Username is for logging in to Redis. The default is its user default.
 	Username string `yaml:"username" example:"weir"`
@@ -84,7 +84,7 @@ type Redis struct {
 	Password Secret `yaml:"password" example:"\"${REDIS_PASSWORD}\""`
 
 	// PasswordFile is a file with that password.
-	PasswordFile *Path `yaml:"password_file" example:"secrets/redis"`
+	PasswordFile Path `yaml:"password_file" example:"secrets/redis"`
 
 	// DB is the number of the database. A cluster has only 0.
 	DB int `yaml:"db" default:"0" example:"0" jsonschema:"minimum=0"`
@@ -121,13 +121,13 @@ type Redis struct {
 type RedisTLS struct {
 	// CAFile is a file with the authorities to trust, as PEM. The default is those of the
 	// system.
-	CAFile *Path `yaml:"ca_file" example:"tls/redis-ca.pem"`
+	CAFile Path `yaml:"ca_file" example:"tls/redis-ca.pem"`
 
 	// CertFile is a file with the daemon's certificate, for servers that request one.
-	CertFile *Path `yaml:"cert_file" example:"tls/weir.pem"`
+	CertFile Path `yaml:"cert_file" example:"tls/weir.pem"`
 
 	// KeyFile is a file with that certificate's key.
-	KeyFile *Path `yaml:"key_file" example:"tls/weir.key"`
+	KeyFile Path `yaml:"key_file" example:"tls/weir.key"`
 
 	// ServerName is the name that the servers' certificates have. The default is the host
 	// they are reached by.
@@ -144,35 +144,25 @@ type OnError struct{ weir.OnError }
 
 func (OnError) choices() []string { return []string{"local", "open", "closed"} }
 
-// StoreSettings is what a store is made from.
+// StoreSettings is what a store is made from, besides File.Store.
 type StoreSettings struct {
-	Kind     StoreKind
-	Memory   memstore.Config   // for Memory
-	Snapshot SnapshotSettings  // for Memory
-	Redis    redisstore.Config // for InRedis, like Tier
-	Tier     tiered.Config     // Mode, OnError, Timeout and Nodes
-	Required bool              // a daemon does not start without Redis
-}
-
-// SnapshotSettings says where counts are kept. Without a File, they are not.
-type SnapshotSettings struct {
-	File  string
-	Every time.Duration
+	Memory memstore.Config   // for Memory
+	Redis  redisstore.Config // for InRedis, like Tier
+	Tier   tiered.Config     // Mode, OnError, Timeout and Nodes
 }
 
 const leastEvery = time.Second // between snapshots
 
 func (s *Store) check(c *checker, at path) {
 	out := &c.out.Store
-	out.Kind, c.out.server.Backend = s.Kind, string(s.Kind)
+	c.out.server.Backend = string(s.Kind)
 	out.Memory = memstore.Config{MaxKeys: s.MaxKeys, Snapshots: s.Snapshot != nil}
-	if s.Snapshot != nil && s.Snapshot.File != nil {
-		if s.Snapshot.Every.Duration < leastEvery {
-			c.wrong(at.key("snapshot").key("every"), "%v must be at least %v", s.Snapshot.Every.Duration, leastEvery)
-		} else if s.Kind == InRedis {
-			c.warn(c.at(at.key("snapshot")), at.key("snapshot"), "has no effect, because the counts are in Redis")
-		}
-		out.Snapshot = SnapshotSettings{File: s.Snapshot.File.Name, Every: s.Snapshot.Every.Duration}
+	switch snapshot := at.key("snapshot"); {
+	case s.Snapshot == nil || s.Snapshot.File.Name == "":
+	case s.Snapshot.Every.Duration < leastEvery:
+		c.wrong(snapshot.key("every"), "%v must be at least %v", s.Snapshot.Every.Duration, leastEvery)
+	case s.Kind == InRedis:
+		c.warn(c.at(snapshot), snapshot, "has no effect, because the counts are in Redis")
 	}
 	if s.Redis == nil {
 		return
@@ -182,7 +172,6 @@ func (s *Store) check(c *checker, at path) {
 		c.warn(c.at(at), at, "has no effect, because the counts are in memory: set kind: redis")
 	}
 	out.Redis = s.Redis.store(c, at)
-	out.Required = s.Redis.Required
 	out.Tier = tiered.Config{Timeout: s.Redis.Timeout.Duration, Nodes: int(s.Redis.Nodes), Mode: s.Redis.Consistency.Mode, OnError: s.Redis.OnError.OnError}
 }
 
@@ -209,14 +198,14 @@ func (r *Redis) server(c *checker, at path) (out redisstore.Server) {
 		}
 		out = url
 	}
-	password := c.files.either(r.Password, r.PasswordFile, c.tree, at, "password")
+	password, _ := c.secret(r.Password, r.PasswordFile, at, "password")
 	for _, once := range []struct {
 		field     string
 		here, url bool
 	}{
 		{"username", r.Username != "", out.Username != ""},
 		{"password", !r.Password.IsZero(), !out.Password.IsZero()},
-		{"password_file", r.PasswordFile != nil, !out.Password.IsZero()},
+		{"password_file", r.PasswordFile.Name != "", !out.Password.IsZero()},
 		{"db", r.DB != 0, out.DB != 0},
 		{"tls", r.TLS != nil, out.TLS != nil},
 	} {
@@ -229,7 +218,7 @@ func (r *Redis) server(c *checker, at path) (out redisstore.Server) {
 		out.Password = password
 	}
 	out.Sentinel, out.SentinelUsername = r.Sentinel, r.SentinelUsername
-	out.SentinelPassword = c.files.either(r.SentinelPassword, r.SentinelPasswordFile, c.tree, at, "sentinel_password")
+	out.SentinelPassword, _ = c.secret(r.SentinelPassword, r.SentinelPasswordFile, at, "sentinel_password")
 	if r.TLS != nil {
 		out.TLS = r.TLS.config(c, out.Addrs, at.key("tls"))
 	}
@@ -241,28 +230,14 @@ func (t *RedisTLS) config(c *checker, addrs []string, at path) *tls.Config {
 	if t.ServerName == "" && len(addrs) == 1 {
 		out.ServerName, _, _ = net.SplitHostPort(addrs[0]) // redisconn says what is wrong with it
 	}
-	if t.CAFile != nil {
-		out.RootCAs = c.authorities(*t.CAFile, at.key("ca_file"))
+	if t.CAFile.Name != "" {
+		out.RootCAs = c.authorities(t.CAFile, at.key("ca_file"))
 	}
 	switch {
-	case t.CertFile != nil && t.KeyFile != nil:
-		out.Certificates = c.certificate(*t.CertFile, *t.KeyFile, at)
-	case t.CertFile != nil || t.KeyFile != nil:
+	case t.CertFile.Name != "" && t.KeyFile.Name != "":
+		out.Certificates = c.certificate(t.CertFile, t.KeyFile, at)
+	case t.CertFile.Name != "" || t.KeyFile.Name != "":
 		c.wrong(at, "cert_file and key_file need each other")
 	}
 	return out
-}
-
-// certificate reads a certificate and its key.
-func (c *checker) certificate(certFile, keyFile Path, at path) []tls.Certificate {
-	cert, _, ok := c.files.content(certFile, c.at(at.key("cert_file")), at.key("cert_file"))
-	key, _, alsoOK := c.files.content(keyFile, c.at(at.key("key_file")), at.key("key_file"))
-	if !ok || !alsoOK {
-		return nil
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		c.wrong(at.key("cert_file"), "certificate and key cannot be used: %v", err)
-	}
-	return []tls.Certificate{pair}
 }

@@ -41,7 +41,7 @@ func startWatch(t *testing.T, name string, prepare func(*watch)) *watching {
 			out.does <- "broken"
 			return nil, err
 		}
-		out.does <- strings.ToLower(c.LogLevel().String())
+		out.does <- strings.ToLower(c.File.Log.Level.String())
 		return c, nil
 	}
 	run := w.watch

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -53,7 +54,7 @@ func (h *Holders[T]) ByCertificate(names ...string) *T {
 	return nil
 }
 
-// NewClients returns the set of clients. Its error is a Problems.
+// NewClients returns the set of clients. Its error joins a *Problem for each problem.
 func NewClients(list []Client) (*Clients, error) {
 	b := newBuilder[Client]("client")
 	for _, c := range list {
@@ -65,7 +66,7 @@ func NewClients(list []Client) (*Clients, error) {
 	return b.finish()
 }
 
-// NewOperators returns the set of operators. Its error is a Problems.
+// NewOperators returns the set of operators. Its error joins a *Problem for each problem.
 func NewOperators(list []Operator) (*Operators, error) {
 	b := newBuilder[Operator]("admin token")
 	for _, o := range list {
@@ -92,24 +93,13 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.title + ": " + p.Field + ": " + p.Text }
 
-// Problems are all that is wrong with a list of clients or operators.
-type Problems []*Problem
-
-func (p Problems) Error() string {
-	lines := make([]string, len(p))
-	for i, problem := range p {
-		lines[i] = problem.Error()
-	}
-	return strings.Join(lines, "\n")
-}
-
 // builder makes a Holders.
 type builder[T any] struct {
 	*Holders[T]
 	kind     string            // "client" or "admin token"
 	name     string            // of the last holder
 	owners   map[string]string // the names of those who have a name, certificate or token
-	problems Problems
+	problems []error
 }
 
 func newBuilder[T any](kind string) *builder[T] {
@@ -159,7 +149,7 @@ func (b *builder[T]) wrong(field string, token int, text string) {
 
 func (b *builder[T]) finish() (*Holders[T], error) {
 	if len(b.problems) > 0 {
-		return nil, b.problems
+		return nil, errors.Join(b.problems...)
 	}
 	return b.Holders, nil
 }

@@ -2,6 +2,7 @@ package identity
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir/secret"
@@ -42,14 +43,14 @@ const (
 
 var scopeNames = []string{"read", "write", "block"} // in the order of the bits
 
-// ParseScope returns the scope with a name.
-func ParseScope(name string) (Scope, error) {
-	for i, n := range scopeNames {
-		if n == name {
-			return 1 << i, nil
-		}
+// UnmarshalText accepts the name of one scope.
+func (s *Scope) UnmarshalText(text []byte) error {
+	i := slices.Index(scopeNames, string(text))
+	if i < 0 {
+		return fmt.Errorf("scope %q: must be read, write or block", text)
 	}
-	return 0, fmt.Errorf("scope %q: must be read, write or block", name)
+	*s = 1 << i
+	return nil
 }
 
 // String returns the scopes' names, separated by commas.

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -92,10 +93,7 @@ func TestNewClients(t *testing.T) {
 
 func wantProblems(t *testing.T, err error, want []string) {
 	t.Helper()
-	var got Problems
-	if err != nil {
-		got = err.(Problems)
-	}
+	got := fielderr.Split(err)
 	if len(got) != len(want) {
 		t.Fatalf("%v, want %d problems", err, len(want))
 	}
@@ -179,12 +177,14 @@ func TestByCertificate(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	for _, s := range []Scope{Read, Write, Block} {
-		if got, err := ParseScope(s.String()); got != s || err != nil {
+		var got Scope
+		if err := got.UnmarshalText([]byte(s.String())); got != s || err != nil {
 			t.Errorf("%v is read as %v, %v", s, got, err)
 		}
 	}
 	for _, text := range []string{"", "all", "Read", "read,write"} {
-		if got, err := ParseScope(text); got != 0 || err == nil {
+		var got Scope
+		if err := got.UnmarshalText([]byte(text)); got != 0 || err == nil {
 			t.Errorf("%q is read as %v", text, got)
 		}
 	}

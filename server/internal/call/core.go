@@ -162,11 +162,7 @@ func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.It
 	case Debit:
 		out, err = c.Engine.DebitEach(ctx, items)
 	default:
-		if cap(out) < len(items) {
-			out = make([]ruleset.Verdict, len(items))
-		}
-		out = out[:len(items)]
-		err = c.Engine.CheckEachInto(ctx, items, out)
+		out, err = c.Engine.CheckEach(ctx, items, out)
 	}
 	if err != nil {
 		return nil, c.Undecided(ctx, policyOf(items, err), err)

@@ -140,11 +140,12 @@ func (p *pair) batch() {
 	req.Keys, req.Costs = []*weirv1.KeyColumn{users}, []*weirv1.CostColumn{tokens}
 	got, err := p.client.CheckBatch(context.Background(), req)
 	must(p.t, err)
-	decide := p.near.engine.CheckEach
+	var verdicts []ruleset.Verdict
 	if req.Atomic {
-		decide = p.near.engine.CheckAll
+		verdicts, err = p.near.engine.CheckAll(context.Background(), items)
+	} else {
+		verdicts, err = p.near.engine.CheckEach(context.Background(), items, nil)
 	}
-	verdicts, err := decide(context.Background(), items)
 	must(p.t, err)
 	if len(got.Allowed) != len(verdicts) {
 		p.t.Fatalf("%d decisions of %d", len(got.Allowed), len(verdicts))
