@@ -67,12 +67,29 @@ type middleware struct {
 	batches sync.Pool // of *weir.Batch, for several rules
 }
 
-// block is the memory of one request: first its keys and then the values of the header
-// fields are appended to text. See fields for why strings may share it. What does not fit
-// costs another allocation.
-type block struct {
-	values [2]string
-	text   [224]byte
+// keyBlock is the memory of one request under one rule, and keysBlock that under several:
+// first the keys and then the values of the header fields are appended to text. See fields
+// for why strings may share it. Keys and names for which it is too small cost another
+// allocation.
+type (
+	keyBlock struct {
+		values [2]string
+		text   [96]byte // for example an API key of 64 bytes, and "per-key";r=99
+	}
+	keysBlock struct {
+		values [2]string
+		text   [160]byte // that, an IPv6 network and longer names
+	}
+)
+
+// newBlock returns the memory of one request.
+func (m *middleware) newBlock() (values []string, text []byte) {
+	if len(m.rules) == 1 {
+		b := new(keyBlock)
+		return b.values[:], b.text[:0]
+	}
+	b := new(keysBlock)
+	return b.values[:], b.text[:0]
 }
 
 // outcome is what the limiter said of a request.
@@ -84,13 +101,13 @@ type outcome struct {
 
 // admit says whether a request may pass, and replies to it if not.
 func (m *middleware) admit(w http.ResponseWriter, r *http.Request) bool {
-	b := new(block)
-	o, text, err := m.take(r, b.text[:0])
+	values, text := m.newBlock()
+	o, text, err := m.take(r, text)
 	if err != nil {
 		return m.failed(w, r, err)
 	}
 	h := w.Header()
-	m.setHeaders(h, o, b, text)
+	m.setHeaders(h, o, values, text)
 	if len(r.Header["Origin"]) > 0 {
 		m.exposeTo(h)
 	}
@@ -221,13 +238,12 @@ func (r *rule) quota(d weir.Decision) int {
 	return r.first + int(d.By)
 }
 
-// setHeaders sets the fields of an outcome. Their values are appended to text, which is
-// in b or has outgrown it.
-func (m *middleware) setHeaders(h http.Header, o outcome, b *block, text []byte) {
+// setHeaders sets the fields of an outcome. Their values are appended to text.
+func (m *middleware) setHeaders(h http.Header, o outcome, values []string, text []byte) {
 	var f fields
 	from := len(text)
 	text = f.decision(h, text, m.quotas, o.rule.quota(o.decision), o.decision)
-	f.put(h, b.values[:], text, from)
+	f.put(h, values, text, from)
 	if m.legacy.known() && !o.rule.hidden {
 		m.legacy.Set(h, o.decision, time.Now())
 	}

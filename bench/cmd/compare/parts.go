@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
+	"github.com/weirlimit/weir/bench/internal/middleware"
 	"github.com/weirlimit/weir/bench/internal/overhttp"
 	"github.com/weirlimit/weir/bench/internal/pacing"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
@@ -30,12 +31,13 @@ type extent struct {
 	redis redisbacked.Sizes
 	http  overhttp.Sizes
 
-	services services.Sizes
+	middleware middleware.Sizes
+	services   services.Sizes
 }
 
 var (
-	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole, services.Whole}
-	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick, services.Quick}
+	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole, middleware.Whole, services.Whole}
+	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick, middleware.Quick, services.Quick}
 )
 
 // allParts returns everything there is to measure.
@@ -62,6 +64,10 @@ func allParts(x extent) []part {
 		{
 			section: report.Section{Title: "HTTP", Note: overhttp.Note, Chart: "benchmarks-http.svg", ChartFigure: overhttp.Requests},
 			surveys: overhttp.Surveys(x.http),
+		},
+		{
+			section: report.Section{Title: "Middleware", Note: middleware.Note, Chart: "benchmarks-middleware.svg", ChartFigure: middleware.Faster},
+			surveys: middleware.Surveys(x.middleware),
 		},
 		{
 			section: report.Section{Title: "Services", Note: services.Note(), Chart: "benchmarks-services.svg", ChartFigure: services.Requests},
