@@ -198,14 +198,20 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	if err == nil {
 		d = ls.act(op, c, r.ledger)
 	}
-	converts := op == weir.TakeEach && c.limits.policy.Compiled().RefusalConverts(before.limits.policy.Compiled()) && !r.ledger.HasHolds(ls.now)
-	if err != nil || nothing || !d.Allowed && !converts {
+	if err != nil || nothing || !d.Allowed && !(op == weir.TakeEach && ls.refusalConverts(&before, r)) {
 		r.ledger.Rollback(state)
 		*r = before
 		return d, err
 	}
 	r.changed = true
 	return d, nil
+}
+
+// refusalConverts says whether a row stays under the limits of a Take that was refused. No row is made for
+// that, and an overflow row, which other keys share, stays as it is.
+func (ls *lockSession) refusalConverts(before, r *row) bool {
+	exists := (before.was != nil || before.changed) && before.overflow == nil
+	return exists && r.limits.policy.Compiled().RefusalConverts(before.limits.policy.Compiled()) && !r.ledger.HasHolds(ls.now)
 }
 
 // act makes a charge on a ledger, if it fits or is a debit.

@@ -165,7 +165,9 @@ func (m *model) attempt(w *work, p *weir.Policy, cost int64, op weir.Op, expiry 
 	default:
 		v = l.Take(m.now, cost)
 	}
-	if v.OK && (cost > 0 || op == weir.ReserveAll) {
+	converts := op == weir.TakeEach && cost > 0 && (w.at != nil || w.changed) && !w.over && !w.policy.Same(p) &&
+		p.Compiled().RefusalConverts(w.policy.Compiled()) && !l.HasHolds(m.now)
+	if v.OK && (cost > 0 || op == weir.ReserveAll) || converts {
 		w.policy, w.ledger, w.endBy, w.changed = p, l, endBy, true
 	}
 	return storeapi.Decision(v, weir.Instant(m.now)), id, nil

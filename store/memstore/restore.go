@@ -174,7 +174,7 @@ func (l *loader) begin(h snapshotHeader) error {
 		return badSnapshot("it was written without full keys, which this table keeps")
 	}
 	l.keys = h.KeepKeys
-	l.t.epoch = min(h.Epoch, weir.Instant(l.now))
+	l.t.epoch = min(h.Epoch, weir.Instant(l.now).Add(maxEpochAhead))
 	l.t.hash = keyedHasher([16]byte(h.HashKey))
 	return nil
 }
@@ -553,3 +553,7 @@ func (f *fields) uint() uint64 {
 	f.data = f.data[n:]
 	return v
 }
+
+// maxEpochAhead is how far ahead of the clock the start of a table may lie, because the clock was set back. One that is
+// further ahead is wrong, and would lock limits that start empty.
+const maxEpochAhead = time.Minute
