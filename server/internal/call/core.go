@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // Core carries out calls. All fields are required, and set once.
@@ -42,7 +43,7 @@ type Caller struct {
 func (c *Core) Authenticate(s *State, credentials identity.Credentials) (Caller, *Error) {
 	client, err := s.Authenticator.Authenticate(credentials)
 	if err != nil {
-		return Caller{}, refused(err)
+		return Caller{}, Refused(err)
 	}
 	return Caller{s, client}, nil
 }
@@ -51,7 +52,7 @@ func (c *Core) Authenticate(s *State, credentials identity.Credentials) (Caller,
 func (c *Core) HTTP(s *State, r *http.Request) (Caller, *Error) {
 	client, err := s.Authenticator.Client(r)
 	if err != nil {
-		return Caller{}, refused(err)
+		return Caller{}, Refused(err)
 	}
 	return Caller{s, client}, nil
 }
@@ -76,7 +77,7 @@ func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
 	}
 	rule := c.State.Rules.RuleNamed(name)
 	if rule == nil {
-		return nil, &Error{Kind: NotFound, Problem: "no policy is called " + Quote(string(name)) + "; the page at / and GET /admin/v1/policies list those there are", Item: NoItem}
+		return nil, Errorf(NotFound, "no policy is called %s; the page at / and GET /admin/v1/policies list those there are", strictjson.Quote(string(name)))
 	}
 	return rule, nil
 }
@@ -90,7 +91,7 @@ func (c Caller) MayUseDomain(domain string) *Error {
 }
 
 func (c Caller) forbidden(what, name string) *Error {
-	return &Error{Kind: Forbidden, Problem: "the client " + c.Client.Name + " may not use the " + what + " " + Quote(name), Item: NoItem}
+	return Errorf(Forbidden, "the client %s may not use the %s %s", c.Client.Name, what, strictjson.Quote(name))
 }
 
 // Check decides a query and records the decision. A peek charges nothing.

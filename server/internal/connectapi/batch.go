@@ -9,6 +9,7 @@ import (
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // CheckBatch is POST /v1/check/batch, with columns rather than rows.
@@ -77,14 +78,14 @@ func readItems(c call.Caller, req *weirv1.CheckBatchRequest, w *work) ([]ruleset
 func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 	n := len(req.GetKey())
 	switch {
-	case n > maxChecks:
-		return call.Invalid("a batch may have %d checks", maxChecks)
+	case n > call.MaxChecks:
+		return call.Invalid("a batch may have %d checks", call.MaxChecks)
 	case n > 0 && len(req.GetPolicy()) == 0:
 		return noPolicy()
-	case len(req.GetKeys()) > maxKeys:
-		return call.Invalid(`"keys" may have %d entries`, maxKeys)
-	case len(req.GetCosts()) > maxUnits:
-		return call.Invalid(`"costs" may have %d entries`, maxUnits)
+	case len(req.GetKeys()) > call.MaxKeys:
+		return call.Invalid(`"keys" may have %d entries`, call.MaxKeys)
+	case len(req.GetCosts()) > call.MaxUnits:
+		return call.Invalid(`"costs" may have %d entries`, call.MaxUnits)
 	}
 	for _, column := range []struct {
 		name   string
@@ -116,9 +117,9 @@ func checkLength(column string, length, n int) *call.Error {
 func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *call.Error {
 	for i, column := range columns {
 		if slices.ContainsFunc(columns[:i], func(c *weirv1.KeyColumn) bool { return c.GetName() == column.GetName() }) {
-			return call.Invalid(`"keys" has %s twice`, call.Quote(column.GetName()))
+			return call.Invalid(`"keys" has %s twice`, strictjson.Quote(column.GetName()))
 		}
-		if err := checkLength("the column "+call.Quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
+		if err := checkLength("the column "+strictjson.Quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
 			return err
 		}
 	}
@@ -128,9 +129,9 @@ func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *call.Error {
 func checkCostColumns(columns []*weirv1.CostColumn, n int) *call.Error {
 	for i, column := range columns {
 		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
-			return call.Invalid(`"costs" has %s twice`, call.Quote(column.GetUnit()))
+			return call.Invalid(`"costs" has %s twice`, strictjson.Quote(column.GetUnit()))
 		}
-		if err := checkLength("the column "+call.Quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
+		if err := checkLength("the column "+strictjson.Quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
 			return err
 		}
 	}
@@ -284,7 +285,7 @@ func (w *words) place(word string) uint32 {
 	if w.places == nil {
 		w.places = map[string]uint32{}
 	}
-	place := uint32(len(w.list)) // at most maxChecks
+	place := uint32(len(w.list)) // at most call.MaxChecks
 	w.list, w.places[word], w.last = append(w.list, word), place, int(place)
 	return place
 }

@@ -12,13 +12,6 @@ import (
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
-// Maximum sizes of a request.
-const (
-	maxChecks = 1000 // of a batch
-	maxKeys   = 16
-	maxUnits  = 16
-)
-
 // asked is the common part of checks and reservations.
 type asked interface {
 	GetPolicy() string
@@ -55,8 +48,8 @@ func attributes(keys map[string]string) ([]ruleset.Attribute, *call.Error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	if len(keys) > maxKeys {
-		return nil, call.Invalid(`"keys" may have %d entries`, maxKeys)
+	if len(keys) > call.MaxKeys {
+		return nil, call.Invalid(`"keys" may have %d entries`, call.MaxKeys)
 	}
 	list := make([]ruleset.Attribute, 0, len(keys))
 	for name, value := range keys {
@@ -76,8 +69,8 @@ func costs(field string, units map[string]int64) ([]ruleset.Cost, *call.Error) {
 	if len(units) == 0 {
 		return nil, nil
 	}
-	if len(units) > maxUnits {
-		return nil, call.Invalid("%q may have %d entries", field, maxUnits)
+	if len(units) > call.MaxUnits {
+		return nil, call.Invalid("%q may have %d entries", field, call.MaxUnits)
 	}
 	list := make([]ruleset.Cost, 0, len(units))
 	for unit, amount := range units {
@@ -114,15 +107,10 @@ func checkRange(what string, n, most int64) *call.Error {
 
 // maxWait converts the maximum wait of a check.
 func maxWait(ms int64) (time.Duration, *call.Error) {
-	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
+	return call.Milliseconds(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
 }
 
 // lasts converts the TTL of a reservation.
 func lasts(ms int64) (time.Duration, *call.Error) {
-	if ms == 0 {
-		return compiled.DefaultTTL, nil
-	}
-	return millisecond(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
+	return call.TTL(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
 }
-
-func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

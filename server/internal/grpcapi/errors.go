@@ -26,7 +26,7 @@ func (s *Server) failed(method string, err error) error {
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
 }
 
-func convert(err *call.Error) error { return status.Error(codes.Code(err.Code()), err.Text()) }
+func convert(err *call.Error) error { return status.Error(err.Code(), err.Text()) }
 
 // refused returns the status of a failed authentication. If the caller is throttled, it has the
 // time to wait in both ways that gRPC clients support: the status details, and the trailer
