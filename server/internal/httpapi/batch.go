@@ -1,57 +1,41 @@
 package httpapi
 
 import (
-	"net/http"
 	"runtime"
 
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
-// batch answers POST /v1/check/batch.
-func (a *api) batch(w http.ResponseWriter, r *http.Request) {
-	state := a.state()
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	caller, err := a.enter(w, r, state, s, &batchForm)
-	if err == nil {
-		err = findAll(caller, &s.request)
-	}
-	if err != nil {
-		writeError(w, err)
-		return
+// checkBatch answers POST /v1/check/batch.
+func (a *api) checkBatch(x *exchange) *call.Error {
+	if err := findAll(x.caller, &x.request); err != nil {
+		return err
 	}
 	kind := call.Each
-	if s.request.atomic {
+	if x.request.atomic {
 		kind = call.All
 	}
-	verdicts, err := a.core.CheckBatch(r.Context(), kind, s.batch.items, s.batch.verdicts)
+	verdicts, err := a.Core.CheckBatch(x.r.Context(), kind, x.batch.items, x.batch.verdicts)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if kind == call.Each {
-		s.batch.verdicts = verdicts
+		x.batch.verdicts = verdicts
 	}
-	s.writeBatch(w, verdicts)
-}
-
-// writeBatch answers a batch.
-func (s *scratch) writeBatch(w http.ResponseWriter, verdicts []ruleset.Verdict) {
-	s.out = append(s.out[:0], `{"decisions":[`...)
+	x.out = append(x.out, `{"decisions":[`...)
 	for i := range verdicts {
 		pause(i)
 		if i > 0 {
-			s.out = append(s.out, ',')
+			x.out = append(x.out, ',')
 		}
-		s.out = appendDecision(s.out, &verdicts[i])
-		if s.batch.items[i].Query.Shadow {
-			s.out = appendShadow(s.out, &verdicts[i])
+		x.out = appendDecision(x.out, &verdicts[i])
+		if x.batch.items[i].Query.Shadow {
+			x.out = appendShadow(x.out, &verdicts[i])
 		}
-		s.out = append(s.out, '}')
+		x.out = append(x.out, '}')
 	}
-	s.out = append(s.out, "]}\n"...)
-	writeJSON(w, s.out)
+	x.out = append(x.out, "]}\n"...)
+	return nil
 }
 
 // pause yields the processor after some checks of a batch, so that short requests on a busy

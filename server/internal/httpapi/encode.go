@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -55,5 +54,3 @@ func appendShadow(b []byte, v *ruleset.Verdict) []byte {
 	}
 	return append(b, ']')
 }
-
-func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -15,29 +15,28 @@ import (
 // policy is that of the path. The rate-limit key and the attributes come from the headers of a
 // trusted proxy; for other callers, the key is their address.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
-	state := a.state()
+	state := a.State()
 	caller, trusted, err := a.proxy(state, r)
 	if err != nil {
-		writeError(w, err)
+		err.Write(w)
 		return
 	}
 	rule, err := caller.Rule([]byte(r.PathValue("policy")))
 	if err != nil {
-		writeError(w, err)
+		err.Write(w)
 		return
 	}
 	refusal, ok := refusalStatus(r)
 	if !ok {
-		writeProblem(w, http.StatusBadRequest, "deny is the status of a refusal: 403 or 429")
+		call.Invalid("deny is the status of a refusal: 403 or 429").Write(w)
 		return
 	}
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	req := &s.request
-	state.identify(req, r, trusted)
-	v, err := a.core.Check(r.Context(), caller, rule, &req.query, false)
+	x := exchanges.Get().(*exchange)
+	defer x.free()
+	state.identify(&x.request, r, trusted)
+	v, err := a.Core.Check(r.Context(), caller, rule, &x.request.query, false)
 	if err != nil {
-		writeError(w, err)
+		err.Write(w)
 		return
 	}
 	state.setHeaders(w.Header(), &v)
@@ -50,7 +49,7 @@ func (a *api) proxy(s *State, r *http.Request) (c call.Caller, trusted bool, err
 	if s.Proxies.TrustsPeer(r.RemoteAddr) {
 		return call.Caller{State: s.State}, true, nil
 	}
-	c, err = a.core.HTTP(s.State, r)
+	c, err = a.Core.HTTP(s.State, r)
 	return c, false, err
 }
 

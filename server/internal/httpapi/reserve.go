@@ -1,113 +1,58 @@
 package httpapi
 
 import (
-	"net/http"
-	"strconv"
-	"time"
+	"fmt"
 
-	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
-// reserve answers POST /v1/reserve.
-func (a *api) reserve(w http.ResponseWriter, r *http.Request) {
-	state := a.state()
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	caller, rule, err := a.begin(w, r, state, s, &reserveForm)
+// reserve answers POST /v1/reserve. If the request was refused, there is no ticket, and no TTL.
+func (a *api) reserve(x *exchange) *call.Error {
+	rule, err := x.caller.Rule(x.request.policy)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	ttl := s.request.lasts()
-	v, ticket, err := a.core.Reserve(r.Context(), caller, rule, &s.request.query, ttl)
+	id, ttl := "", call.TTL(x.request.ttl)
+	v, ticket, err := a.Core.Reserve(x.r.Context(), x.caller, rule, &x.request.query, ttl)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	state.setHeaders(w.Header(), &v)
-	s.out = appendReservation(s.out[:0], &v, ticket, ttl)
-	writeJSON(w, s.out)
-}
-
-// appendReservation appends a verdict and, if the request was admitted, the ticket and its TTL.
-func appendReservation(b []byte, v *ruleset.Verdict, ticket *ruleset.Ticket, ttl time.Duration) []byte {
-	id := ""
 	if ticket != nil {
 		id = ticket.String()
 	} else {
 		ttl = 0
 	}
-	b = append(appendDecision(b, v), `,"id":"`...)
-	b = append(b, id...)
-	b = append(b, `","expires_in_ms":`...)
-	return append(strconv.AppendInt(b, ttl.Milliseconds(), 10), "}\n"...)
-}
-
-// lasts returns the TTL of a reservation.
-func (req *request) lasts() time.Duration {
-	if req.ttl == 0 {
-		return compiled.DefaultTTL
-	}
-	return millisecond(req.ttl)
+	x.state.setHeaders(x.header, &v)
+	x.out = fmt.Appendf(appendDecision(x.out, &v), `,"id":"%s","expires_in_ms":%d}`+"\n", id, ttl.Milliseconds())
+	return nil
 }
 
 // commit answers POST /v1/commit.
-func (a *api) commit(w http.ResponseWriter, r *http.Request) { a.settle(w, r, &commitForm) }
+func (a *api) commit(x *exchange) *call.Error { return a.settle(x, x.request.used) }
 
 // cancel answers POST /v1/cancel.
-func (a *api) cancel(w http.ResponseWriter, r *http.Request) { a.settle(w, r, &cancelForm) }
+func (a *api) cancel(x *exchange) *call.Error { return a.settle(x, ruleset.Used{None: true}) }
 
-func (a *api) settle(w http.ResponseWriter, r *http.Request, f *form) {
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	caller, err := a.enter(w, r, a.state(), s, f)
+func (a *api) settle(x *exchange, used ruleset.Used) *call.Error {
+	settled, err := a.Core.Settle(x.r.Context(), x.caller, x.request.id, used)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	used := s.request.used
-	used.None = f == &cancelForm
-	settled, err := a.core.Settle(r.Context(), caller, s.request.id, used)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	s.out = append(s.out[:0], `{"refunded":`...)
-	s.out = strconv.AppendInt(s.out, settled.Refunded, 10)
-	s.out = append(s.out, `,"overrun":`...)
-	s.out = strconv.AppendInt(s.out, settled.Overrun, 10)
-	s.out = append(s.out, `,"late":`...)
-	s.out = append(strconv.AppendBool(s.out, settled.Late), "}\n"...)
-	writeJSON(w, s.out)
+	x.out = fmt.Appendf(x.out, `{"refunded":%d,"overrun":%d,"late":%t}`+"\n", settled.Refunded, settled.Overrun, settled.Late)
+	return nil
 }
 
 // renew answers POST /v1/renew.
-func (a *api) renew(w http.ResponseWriter, r *http.Request) {
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	caller, err := a.enter(w, r, a.state(), s, &renewForm)
+func (a *api) renew(x *exchange) *call.Error {
+	ttl := call.TTL(x.request.ttl)
+	renewed, err := a.Core.Renew(x.r.Context(), x.caller, x.request.id, ttl)
 	if err != nil {
-		writeError(w, err)
-		return
-	}
-	ttl := s.request.lasts()
-	renewed, err := a.core.Renew(r.Context(), caller, s.request.id, ttl)
-	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	if !renewed {
 		ttl = 0
 	}
-	s.out = append(s.out[:0], `{"renewed":`...)
-	s.out = strconv.AppendBool(s.out, renewed)
-	s.out = append(s.out, `,"expires_in_ms":`...)
-	s.out = append(strconv.AppendInt(s.out, ttl.Milliseconds(), 10), "}\n"...)
-	writeJSON(w, s.out)
-}
-
-func writeJSON(w http.ResponseWriter, body []byte) {
-	w.Header()["Content-Type"] = contentJSON
-	w.Write(body) // an error means that the caller is gone
+	x.out = fmt.Appendf(x.out, `{"renewed":%t,"expires_in_ms":%d}`+"\n", renewed, ttl.Milliseconds())
+	return nil
 }
