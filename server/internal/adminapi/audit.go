@@ -4,19 +4,19 @@ import (
 	"log/slog"
 	"net/http"
 
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // audit notes a change, or that one was tried. The values are quoted by slog.
-func (a *api) audit(c *call, action string, err error) {
-	status := statusOf(err)
-	level := slog.LevelInfo
-	if err != nil {
-		level = slog.LevelWarn
+func (a *api) audit(x *exchange, action string, problem *call.Error) {
+	status, level := http.StatusOK, slog.LevelInfo
+	if problem != nil {
+		status, level = problem.Status(), slog.LevelWarn
 	}
-	a.Log.LogAttrs(c.r.Context(), level, "audit",
-		slog.String("operator", c.operator), slog.String("remote", c.r.RemoteAddr), slog.String("action", action),
-		slog.String("policy", strictjson.Clip(c.req.policy)), slog.String("key", c.req.key),
+	a.Log.LogAttrs(x.r.Context(), level, "audit",
+		slog.String("operator", x.operator), slog.String("remote", x.r.RemoteAddr), slog.String("action", action),
+		slog.String("policy", strictjson.Clip(x.req.policy)), slog.String("key", x.req.key),
 		slog.String("outcome", outcome(status)), slog.Int("status", status))
 }
 

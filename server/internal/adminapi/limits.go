@@ -1,6 +1,8 @@
 package adminapi
 
 import (
+	"cmp"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -16,7 +18,7 @@ type limitAnswer struct {
 	Unit      string         `json:"unit"`
 	Mode      ruleset.Mode   `json:"mode"`
 	OnError   weir.OnError   `json:"on_error"`
-	Initial   string         `json:"initial,omitempty"`
+	Initial   weir.Fill      `json:"initial,omitzero"`
 	MaxDebt   int64          `json:"max_debt,omitempty"`
 }
 
@@ -27,46 +29,32 @@ func limitOf(p *ruleset.Policy, l ruleset.Limit) limitAnswer {
 		panic(err)
 	}
 	normal := compiled.Limits()[0]
-	out := limitAnswer{
+	return limitAnswer{
 		Name: compiled.LimitName(0), Rate: normal.Rate, Per: perText(normal.Per), Burst: normal.Burst, Algorithm: normal.Algorithm,
-		By: l.By, Unit: l.Unit, Mode: l.Mode, OnError: normal.OnError, Initial: initialText(l.Initial), MaxDebt: normal.MaxDebt,
+		By: l.By, Unit: cmp.Or(l.Unit, ruleset.Requests), Mode: cmp.Or(l.Mode, p.Mode), OnError: normal.OnError, Initial: l.Initial, MaxDebt: normal.MaxDebt,
 	}
-	if out.Unit == "" {
-		out.Unit = ruleset.Requests
-	}
-	if out.Mode == ruleset.ModeDefault {
-		out.Mode = p.Mode
-	}
-	return out
 }
 
 // numbersAnswer is a limit of an override, with what was given. It is what a PUT takes.
 type numbersAnswer struct {
-	Name      string `json:"name"` // among the policy's limits
-	Rate      int64  `json:"rate"`
-	Per       string `json:"per,omitempty"`
-	Burst     int64  `json:"burst,omitempty"`
-	Algorithm string `json:"algorithm,omitempty"`
-	Initial   string `json:"initial,omitempty"`
-	MaxDebt   int64  `json:"max_debt,omitempty"`
-	OnError   string `json:"on_error,omitempty"`
+	Name      string         `json:"name"` // among the policy's limits
+	Rate      int64          `json:"rate"`
+	Per       string         `json:"per,omitempty"`
+	Burst     int64          `json:"burst,omitempty"`
+	Algorithm weir.Algorithm `json:"algorithm,omitzero"`
+	Initial   weir.Fill      `json:"initial,omitzero"`
+	MaxDebt   int64          `json:"max_debt,omitempty"`
+	OnError   weir.OnError   `json:"on_error,omitzero"`
 }
 
 // numbersOf shows the limits of an override.
 func numbersOf(limits []ruleset.Limit) []numbersAnswer {
 	list := []numbersAnswer{}
 	for _, l := range limits {
-		n := numbersAnswer{Name: l.Name, Rate: l.Rate, Per: perText(l.Per), Burst: l.Burst, Initial: initialText(l.Initial), MaxDebt: l.MaxDebt}
-		if n.Name == "" {
-			n.Name = "main"
-		}
-		if l.Algorithm != weir.Auto {
-			n.Algorithm = l.Algorithm.String()
-		}
-		if l.OnError != weir.OnError(0) {
-			n.OnError = l.OnError.String()
-		}
-		list = append(list, n)
+		list = append(list, numbersAnswer{
+			Name: cmp.Or(l.Name, "main"), Rate: l.Rate, Per: perText(l.Per), Burst: l.Burst, Algorithm: l.Algorithm,
+			Initial: l.Initial, MaxDebt: l.MaxDebt, OnError: l.OnError,
+		})
 	}
 	return list
 }
@@ -76,12 +64,4 @@ func perText(p weir.Period) string {
 		return ""
 	}
 	return p.String()
-}
-
-// initialText returns "" for the default.
-func initialText(f weir.Fill) string {
-	if f == (weir.Fill{}) {
-		return ""
-	}
-	return f.String()
 }

@@ -13,36 +13,33 @@ const (
 	fromUnknown  = "unknown" // the store that would know cannot be asked
 )
 
-// origins knows which overrides operators have set.
-type origins struct {
-	unknown bool
-	set     map[target]*ruleset.Override
-}
+// origins are the overrides that operators have set, nil if the store cannot be asked.
+type origins map[target]*ruleset.Override
 
 // target is what an override is for.
 type target struct{ policy, key string }
 
 // origins asks the store. If it does not answer, the call is answered without.
-func (a *api) origins(c *call) *origins {
-	list, err := a.ListOverrides(c.r.Context())
+func (a *api) origins(x *exchange) origins {
+	list, err := a.ListOverrides(x.r.Context())
 	if err != nil {
 		a.Log.Warn("cannot read the operators' overrides", "error", err)
-		return &origins{unknown: true}
+		return nil
 	}
-	from := origins{set: make(map[target]*ruleset.Override, len(list))}
+	from := make(origins, len(list))
 	for i := range list {
-		from.set[target{list[i].Policy, list[i].Key}] = &list[i].Override
+		from[target{list[i].Policy, list[i].Key}] = &list[i].Override
 	}
-	return &from
+	return from
 }
 
 // of returns where an override of a rule comes from. The file may have one for a key for
 // which an operator has set another.
-func (from *origins) of(rule *ruleset.Rule, o *ruleset.Override) string {
-	if from.unknown {
+func (from origins) of(rule *ruleset.Rule, o *ruleset.Override) string {
+	if from == nil {
 		return fromUnknown
 	}
-	if set := from.set[target{rule.Name(), o.Key}]; set != nil && same(set, o) {
+	if set := from[target{rule.Name(), o.Key}]; set != nil && same(set, o) {
 		return fromOperator
 	}
 	return fromFile

@@ -2,7 +2,6 @@ package adminapi
 
 import (
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
@@ -17,21 +17,21 @@ import (
 // keys.ip.
 const attributePrefix = "keys."
 
-// params returns the parameters of a query. One that is not among known, or that comes
+// parseParams returns the parameters of a query. One that is not among known, or that comes
 // twice, is an error. If known has attributePrefix, so are those that begin with it.
-func (c *call) params(known ...string) (map[string]string, error) {
-	values, err := url.ParseQuery(c.r.URL.RawQuery)
+func parseParams(query string, known []string) (map[string]string, error) {
+	values, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, problemf(http.StatusBadRequest, "the query is malformed: escape what is not a letter or digit as %%XX, and separate by &")
+		return nil, call.Invalid("the query is malformed: escape what is not a letter or digit as %%XX, and separate by &")
 	}
 	out := make(map[string]string, len(values))
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		isAttribute := strings.HasPrefix(name, attributePrefix) && slices.Contains(known, attributePrefix)
 		switch {
 		case !isAttribute && (name == attributePrefix || !slices.Contains(known, name)):
-			return nil, problemf(http.StatusBadRequest, "unknown parameter %s; this call has %s", strictjson.Quote(name), paramNames(known))
+			return nil, call.Invalid("unknown parameter %s; this call has %s", strictjson.Quote(name), paramNames(known))
 		case len(values[name]) > 1:
-			return nil, problemf(http.StatusBadRequest, "parameter %s stands there twice", strictjson.Quote(name))
+			return nil, call.Invalid("parameter %s stands there twice", strictjson.Quote(name))
 		}
 		out[name] = values[name][0]
 	}
@@ -46,41 +46,39 @@ func paramNames(known []string) string {
 }
 
 // need returns the problem of a parameter that is not there.
-func need(p map[string]string, name, what string) error {
-	if p[name] == "" {
-		return problemf(http.StatusBadRequest, "parameter %q is missing: %s", name, what)
+func (x *exchange) need(name, what string) error {
+	if x.params[name] == "" {
+		return call.Invalid("parameter %q is missing: %s", name, what)
 	}
 	return nil
 }
 
-// attributes returns what the parameters that begin with attributePrefix give, sorted.
-func attributes(p map[string]string) ([]ruleset.Attribute, error) {
-	var list []ruleset.Attribute
-	for _, param := range slices.Sorted(maps.Keys(p)) {
+// readParams fills in what the query says. Attributes are sorted. Keys that no limiter takes are
+// refused.
+func (x *exchange) readParams() error {
+	x.req.policy = x.params["policy"]
+	given := []ruleset.Attribute{{Name: "key", Value: x.params["key"]}}
+	for _, param := range slices.Sorted(maps.Keys(x.params)) {
 		if name, ok := strings.CutPrefix(param, attributePrefix); ok {
-			list = append(list, ruleset.Attribute{Name: name, Value: p[param]})
+			given = append(given, ruleset.Attribute{Name: name, Value: x.params[param]})
 		}
 	}
-	if len(list) > maxKeys {
-		return nil, problemf(http.StatusBadRequest, "there are %d parameters keys.NAME: at most %d fit", len(list), maxKeys)
+	if n := len(given) - 1; n > call.MaxKeys {
+		return call.Invalid("there are %d parameters keys.NAME: at most %d fit", n, call.MaxKeys)
 	}
-	return list, nil
-}
-
-// checkKeys refuses keys that no limiter takes.
-func checkKeys(key string, keys []ruleset.Attribute) error {
-	for _, k := range append([]ruleset.Attribute{{Name: "key", Value: key}}, keys...) {
+	for _, k := range given {
 		if storeapi.CheckKey(k.Value) != nil {
-			return problemf(http.StatusBadRequest, "the key %s has %d bytes: at most %d fit", strictjson.Quote(k.Name), len(k.Value), weir.MaxKeyBytes)
+			return call.Invalid("the key %s has %d bytes: at most %d fit", strictjson.Quote(k.Name), len(k.Value), weir.MaxKeyBytes)
 		}
 	}
+	x.req.key, x.req.keys = given[0].Value, given[1:]
 	return nil
 }
 
 // rule returns the policy called name, or a problem.
-func (c *call) rule(name string) (*ruleset.Rule, error) {
-	if rule := c.state.Rules.Rule(name); rule != nil {
+func (x *exchange) rule(name string) (*ruleset.Rule, error) {
+	if rule := x.state.Rules.Rule(name); rule != nil {
 		return rule, nil
 	}
-	return nil, problemf(http.StatusNotFound, "no policy is called %s; GET /admin/v1/policies lists those there are", strictjson.Quote(name))
+	return nil, call.Errorf(call.NotFound, "no policy is called %s; GET /admin/v1/policies lists those there are", strictjson.Quote(name))
 }

@@ -1,15 +1,16 @@
 package adminapi
 
 import (
+	"bytes"
 	"encoding"
 	"fmt"
 	"math"
-	"net/http"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
@@ -23,7 +24,7 @@ var (
 
 // How much a request may bring.
 const (
-	maxKeys = 16
+	maxBody = 16 << 10
 	maxText = 64 // bytes of a name, a period, a time
 	maxTTL  = 10 * 365 * 24 * time.Hour
 )
@@ -31,7 +32,7 @@ const (
 // never is the until of an override that does not end.
 const never = "never"
 
-// request is what a call that changes something brings. Each has some of the fields.
+// request is what a call brings. Each has some of the fields.
 type request struct {
 	policy string
 	key    string
@@ -41,40 +42,20 @@ type request struct {
 	until  time.Time     // the zero time is never
 }
 
-// decodeReset reads the body of POST /admin/v1/keys/reset.
-func decodeReset(c *call) error { return c.decode(&resetForm) }
-
-// decodePut reads the body of PUT /admin/v1/keys/override.
-func decodePut(c *call) error { return c.decode(&overrideForm) }
-
-// decodeRemove reads the query of DELETE /admin/v1/keys/override.
-func decodeRemove(c *call) error {
-	p, err := c.params("policy", "key")
-	if err != nil {
+// decode reads the query and the body.
+func (x *exchange) decode(rt *route) (err error) {
+	if x.params, err = parseParams(x.r.URL.RawQuery, rt.params); err != nil {
 		return err
 	}
-	c.req.policy = p["policy"]
-	if err := checkKeys(p["key"], nil); err != nil {
-		return err
+	if rt.body == nil {
+		return x.readParams()
 	}
-	c.req.key = p["key"]
-	if err := need(p, "policy", "the name of a policy"); err != nil {
-		return err
+	var body bytes.Buffer
+	if bad := call.ReadBody(x.w, x.r, &body, maxBody); bad != nil {
+		return bad
 	}
-	return need(p, "key", "whose override it is")
-}
-
-// decode reads a body.
-func (c *call) decode(f *form) error {
-	if err := c.noParams(); err != nil {
-		return err
-	}
-	body, err := c.body()
-	if err != nil {
-		return err
-	}
-	if err := c.req.read(f, body); err != nil {
-		return problemf(http.StatusBadRequest, "%v", err)
+	if err := x.req.read(rt.body, body.Bytes()); err != nil {
+		return call.Invalid("%v", err)
 	}
 	return nil
 }
@@ -135,7 +116,7 @@ func (req *request) field(r *strictjson.Reader, name string) (err error) {
 
 // readKeys reads the attributes that limits are by.
 func (req *request) readKeys(r *strictjson.Reader) error {
-	return r.Entries(`"keys"`, maxKeys, func(name string) error {
+	return r.Entries(`"keys"`, call.MaxKeys, func(name string) error {
 		value, err := r.Text(`a value of "keys"`, weir.MaxKeyBytes)
 		req.keys = append(req.keys, ruleset.Attribute{Name: name, Value: value})
 		return err

@@ -17,17 +17,14 @@ type stream struct {
 	buffer  bytes.Buffer
 }
 
-func newStream(w http.ResponseWriter) *stream {
-	return &stream{w: w, control: http.NewResponseController(w)}
-}
-
-// open begins the answer.
-func (s *stream) open() error {
-	h := s.w.Header()
+// openStream begins the answer.
+func openStream(w http.ResponseWriter) (*stream, error) {
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would keep events until it has many
 	s.comment("open")
-	return s.flush()
+	return s, s.flush()
 }
 
 // comment adds a line that readers ignore.
