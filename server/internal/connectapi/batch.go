@@ -2,10 +2,10 @@ package connectapi
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
-	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -82,10 +82,6 @@ func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 		return call.Invalid("a batch may have %d checks", call.MaxChecks)
 	case n > 0 && len(req.GetPolicy()) == 0:
 		return noPolicy()
-	case len(req.GetKeys()) > call.MaxKeys:
-		return call.Invalid(`"keys" may have %d entries`, call.MaxKeys)
-	case len(req.GetCosts()) > call.MaxUnits:
-		return call.Invalid(`"costs" may have %d entries`, call.MaxUnits)
 	}
 	for _, column := range []struct {
 		name   string
@@ -100,10 +96,10 @@ func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 			return err
 		}
 	}
-	if err := checkKeyColumns(req.GetKeys(), n); err != nil {
+	if err := checkNamed("keys", req.GetKeys(), call.MaxKeys, (*weirv1.KeyColumn).GetName, (*weirv1.KeyColumn).GetKey, n); err != nil {
 		return err
 	}
-	return checkCostColumns(req.GetCosts(), n)
+	return checkNamed("costs", req.GetCosts(), call.MaxUnits, (*weirv1.CostColumn).GetUnit, (*weirv1.CostColumn).GetCost, n)
 }
 
 // checkLength refuses a column that is not empty and has another length than that of the keys.
@@ -114,24 +110,17 @@ func checkLength(column string, length, n int) *call.Error {
 	return nil
 }
 
-func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *call.Error {
-	for i, column := range columns {
-		if slices.ContainsFunc(columns[:i], func(c *weirv1.KeyColumn) bool { return c.GetName() == column.GetName() }) {
-			return call.Invalid(`"keys" has %s twice`, strictjson.Quote(column.GetName()))
-		}
-		if err := checkLength("the column "+strictjson.Quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
-			return err
-		}
+// checkNamed checks the columns of a field that have names.
+func checkNamed[C, V any](field string, columns []C, most int, name func(C) string, values func(C) []V, n int) *call.Error {
+	if len(columns) > most {
+		return call.Invalid("%q may have %d entries", field, most)
 	}
-	return nil
-}
-
-func checkCostColumns(columns []*weirv1.CostColumn, n int) *call.Error {
 	for i, column := range columns {
-		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
-			return call.Invalid(`"costs" has %s twice`, strictjson.Quote(column.GetUnit()))
+		quoted := strictjson.Quote(name(column))
+		if slices.ContainsFunc(columns[:i], func(c C) bool { return name(c) == name(column) }) {
+			return call.Invalid("%q has %s twice", field, quoted)
 		}
-		if err := checkLength("the column "+strictjson.Quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
+		if err := checkLength(fmt.Sprintf("the column %s of %q", quoted, field), len(values(column)), n); err != nil {
 			return err
 		}
 	}
@@ -154,7 +143,7 @@ func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.E
 	if err := checkKey(`"key"`, q.Key); err != nil {
 		return err
 	}
-	if err := checkRange(`"cost"`, q.Cost, weir.MaxCost); err != nil {
+	if err := checkCost(`"cost"`, q.Cost); err != nil {
 		return err
 	}
 	for _, column := range req.GetKeys() {
@@ -163,7 +152,7 @@ func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.E
 		}
 	}
 	for _, column := range req.GetCosts() {
-		if err := checkRange(`a value of "costs"`, at(column.GetCost(), i, 0), weir.MaxCost); err != nil {
+		if err := checkCost(`a value of "costs"`, at(column.GetCost(), i, 0)); err != nil {
 			return err
 		}
 	}
@@ -182,7 +171,7 @@ func fillKeys(items []ruleset.Item, columns []*weirv1.KeyColumn) {
 		first := len(all)
 		for _, column := range columns {
 			if value := at(column.GetKey(), i, ""); value != "" {
-				all = append(all, ruleset.Attribute{Name: column.GetName(), Value: value})
+				all = append(all, attribute(column.GetName(), value))
 			}
 		}
 		items[i].Query.Keys = all[first:len(all):len(all)]

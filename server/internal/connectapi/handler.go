@@ -5,7 +5,6 @@ import (
 
 	"connectrpc.com/connect"
 
-	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/server/internal/call"
 )
@@ -33,22 +32,6 @@ func New(core *call.Core, state func() *call.State) (path string, handler http.H
 	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
 	return path, &authHandler{core: core, state: state, inner: inner, errors: connect.NewErrorWriter(options...)}
 }
-
-// NewService returns the methods for another transport, which authenticates callers and adds them
-// to the context of each call with call.WithCaller. Errors are of type *call.Error.
-func NewService(core *call.Core) weirv1.LimiterServiceServer { return &service{core: core} }
-
-// service implements the methods.
-type service struct {
-	weirv1.UnsafeLimiterServiceServer // nil: the compiler reports missing methods
-
-	core *call.Core // set once
-}
-
-var (
-	_ weirv1connect.LimiterServiceHandler = (*service)(nil)
-	_ weirv1.LimiterServiceServer         = (*service)(nil)
-)
 
 // authHandler authenticates callers. It wraps connect's handler, because connect's interceptors
 // have no access to the TLS certificate.

@@ -18,7 +18,7 @@ import (
 // a connection at a time.
 func (s *Server) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	c := callerOf(ctx)
-	if c.proven.Load() || s.known(credentialsOf(ctx, c)) {
+	if c.proven.Load() || s.cfg.Known(credentialsOf(ctx, c)) {
 		return ctx, nil
 	}
 	if c.calls.Load() >= maxUnproven {
@@ -81,12 +81,12 @@ func token(ctx context.Context) string {
 func (s *Server) markProven(c *caller) {
 	if !c.proven.Load() {
 		c.proven.Store(true)
-		s.proven(c.conn)
+		s.cfg.Proven(c.conn)
 	}
 }
 
 // recovered logs a service's panic and returns the error for the caller, which has no details.
 func (s *Server) recovered(method string, panicked any) error {
-	s.log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
+	s.cfg.Log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
 }

@@ -22,7 +22,7 @@ func (s *Server) failed(method string, err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
 	}
-	s.log.Error("a service failed", "procedure", method, "error", err)
+	s.cfg.Log.Error("a service failed", "procedure", method, "error", err)
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
 }
 

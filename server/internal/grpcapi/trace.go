@@ -15,7 +15,7 @@ import (
 // trace begins the span of a call, nil if it is not traced. A method is one of those there
 // are: grpc-go answers for all others itself.
 func (s *Server) trace(ctx context.Context, method string) *otlp.Span {
-	if s.tracer == nil {
+	if s.cfg.Tracer == nil {
 		return nil
 	}
 	parent := ""
@@ -23,7 +23,7 @@ func (s *Server) trace(ctx context.Context, method string) *otlp.Span {
 		parent = values[0]
 	}
 	method = strings.TrimPrefix(method, "/")
-	span := s.tracer.Start(method, parent)
+	span := s.cfg.Tracer.Start(method, parent)
 	span.Str("rpc.system.name", "grpc")
 	span.Str("rpc.method", method)
 	return span
