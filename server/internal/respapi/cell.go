@@ -35,7 +35,7 @@ func (c *conn) throttle(args [][]byte) {
 	var policy *weir.Policy
 	if problem == "" {
 		var err error
-		if policy, err = c.srv.throttler.policy(c.clientName(), n); err == nil {
+		if policy, err = c.srv.throttler.policy(c.caller().Name(), n); err == nil {
 			err = storeapi.CheckKey(textOf(args[1]))
 		}
 		if err != nil {
@@ -158,6 +158,6 @@ func isAdmitted(d *weir.Decision) bool { return d.Allowed && d.Reason == weir.Ad
 // recordThrottled records a decision.
 func (c *conn) recordThrottled(charge *weir.Charge, d *weir.Decision, took time.Duration) {
 	v := ruleset.Verdict{Decision: *d, Variant: throttleSeen, Limit: -1, Shadow: -1}
-	q := ruleset.Query{Key: charge.Key, Cost: charge.Cost, Client: c.clientName()}
+	q := ruleset.Query{Key: charge.Key, Cost: charge.Cost, Client: c.caller().Name()}
 	c.srv.cfg.Core.Record(&q, &v, charge.Cost == 0, took)
 }

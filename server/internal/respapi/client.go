@@ -54,5 +54,5 @@ func isClientName(name string) bool {
 
 func (c *conn) describe() string {
 	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 user=%s resp=%d\n",
-		c.id, c.net.RemoteAddr(), c.net.LocalAddr(), c.name, c.clientName(), c.version)
+		c.id, c.net.RemoteAddr(), c.net.LocalAddr(), c.name, c.caller().Name(), c.version)
 }

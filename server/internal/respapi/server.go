@@ -107,18 +107,11 @@ func (s *Server) Serve(l net.Listener) error {
 		default: // a temporary error, such as too many open files
 			pause = min(max(5*time.Millisecond, 2*pause), time.Second)
 			s.cfg.Core.Log.Warn("cannot accept", "error", err, "again_in", pause)
-			s.sleep(pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
 		}
-	}
-}
-
-// sleep waits for d, or until the server is closed.
-func (s *Server) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.ctx.Done():
 	}
 }
 
@@ -185,6 +178,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Unlock()
 	<-done
 	return ctx.Err()
+}
+
+// Close closes all connections at once.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Shutdown(ctx) // its error is that of ctx
+	return nil
 }
 
 // awaitWoken returns when beginDrain has woken all connections. A connection that sees draining
