@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"strings"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
@@ -100,20 +102,15 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 			q.Key = fit(key)
 		}
 	}
-	for _, x := range [...]struct {
-		name    string
-		headers []string
-	}{
-		{"method", []string{"X-Forwarded-Method", "X-Original-Method"}},
-		{"host", []string{"X-Forwarded-Host"}},
-		{"path", []string{"X-Forwarded-Uri", "X-Original-Uri"}},
-	} {
-		for _, h := range x.headers {
-			if value := r.Header.Get(h); value != "" {
-				q.Keys = append(q.Keys, ruleset.Attribute{Name: x.name, Value: fit(pathOnly(x.name, value))})
-				break
-			}
-		}
+	h := r.Header
+	if method := cmp.Or(h.Get("X-Forwarded-Method"), h.Get("X-Original-Method")); method != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "method", Value: fit(method)})
+	}
+	if host := h.Get("X-Forwarded-Host"); host != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "host", Value: fit(host)})
+	}
+	if uri := cmp.Or(h.Get("X-Forwarded-Uri"), h.Get("X-Original-Uri")); uri != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "path", Value: fit(pathOnly(uri))})
 	}
 }
 
@@ -129,14 +126,9 @@ func fit(value string) string {
 }
 
 // pathOnly cuts the query from a path.
-func pathOnly(name, value string) string {
-	if name != "path" {
-		return value
+func pathOnly(uri string) string {
+	if i := strings.IndexAny(uri, "?#"); i >= 0 {
+		return uri[:i]
 	}
-	for i := range len(value) {
-		if value[i] == '?' || value[i] == '#' {
-			return value[:i]
-		}
-	}
-	return value
+	return uri
 }
