@@ -190,12 +190,12 @@ func TestCalls(t *testing.T) {
 	}
 	for kind, want := range map[Batch][]bool{Each: {true, false}, All: {false, false}, Debit: {true, true}} {
 		key := fmt.Sprint("batch", kind)
-		verdicts, bad := core.CheckBatch(ctx, kind, []ruleset.Item{item(key, 6), item(key, 6)}, nil)
+		verdicts, bad := core.CheckBatch(ctx, caller, kind, []ruleset.Item{item(key, 6), item(key, 6)}, nil)
 		if bad != nil || verdicts[0].Allowed != want[0] || verdicts[1].Allowed != want[1] {
 			t.Errorf("%d: %+v, %v", kind, verdicts, bad)
 		}
 		recorded(key, 2)
-		if _, bad := core.CheckBatch(ctx, kind, []ruleset.Item{item(key, 1), item("", 1)}, nil); bad == nil || bad.Item != 1 || bad.Kind != BadInput {
+		if _, bad := core.CheckBatch(ctx, caller, kind, []ruleset.Item{item(key, 1), item("", 1)}, nil); bad == nil || bad.Item != 1 || bad.Kind != BadInput {
 			t.Errorf("%d: %v", kind, bad)
 		}
 		recorded(key, 0)

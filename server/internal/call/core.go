@@ -2,8 +2,10 @@ package call
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -142,10 +144,16 @@ const (
 	Debit              // each is charged whether it fits or not
 )
 
-// CheckBatch decides several queries and records the decisions. The verdicts may be in out, which is
-// reused; it may be nil.
-func (c *Core) CheckBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, *Error) {
+// CheckBatch decides several queries of a caller and records the decisions. The verdicts may be in
+// out, which is reused; it may be nil.
+func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, *Error) {
 	began := time.Now()
+	for i := range items {
+		if kind == All && items[i].Peek {
+			return nil, Invalid("a check with peek cannot be part of an atomic batch").In(i)
+		}
+		caller.Owns(&items[i].Query)
+	}
 	out, err := c.EvaluateBatch(ctx, kind, items, out)
 	if err != nil {
 		return nil, err
@@ -163,14 +171,15 @@ func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.It
 	case Debit:
 		out, err = c.Engine.DebitEach(ctx, items)
 	default:
-		if cap(out) < len(items) {
-			out = make([]ruleset.Verdict, len(items))
-		}
-		out = out[:len(items)]
+		out = slices.Grow(out[:0], len(items))[:len(items)]
 		err = c.Engine.CheckEachInto(ctx, items, out)
 	}
 	if err != nil {
-		return nil, c.Undecided(ctx, policyOf(items, err), err)
+		policy := ""
+		if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
+			policy = items[bad.Index].Rule.Name()
+		}
+		return nil, c.Undecided(ctx, policy, err)
 	}
 	return out, nil
 }

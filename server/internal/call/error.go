@@ -159,11 +159,3 @@ func (c *Core) Undecided(ctx context.Context, policy string, err error) *Error {
 	c.Log.Error("no decision", "policy", policy, "error", err)
 	return Errorf(Unavailable, "no decision could be made; the daemon's log says why")
 }
-
-// policyOf returns the policy of the item that an error is about, "" if it is about none.
-func policyOf(items []ruleset.Item, err error) string {
-	if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
-		return items[bad.Index].Rule.Name()
-	}
-	return ""
-}

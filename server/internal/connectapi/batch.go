@@ -16,7 +16,8 @@ import (
 func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
 	w := works.Get().(*work)
 	defer w.free()
-	items, bad := readItems(call.CallerOf(ctx), req, w)
+	caller := call.CallerOf(ctx)
+	items, bad := readItems(caller, req, w)
 	if bad != nil {
 		return nil, bad
 	}
@@ -29,13 +30,11 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 	case req.GetDebit():
 		kind = call.Debit
 	}
-	verdicts, bad := s.core.CheckBatch(ctx, kind, items, w.verdicts)
+	verdicts, bad := s.core.CheckBatch(ctx, caller, kind, items, w.verdicts)
 	if bad != nil {
 		return nil, bad
 	}
-	if kind == call.Each {
-		w.verdicts = verdicts
-	}
+	w.verdicts = verdicts
 	return batchResponse(verdicts), nil
 }
 
@@ -210,11 +209,7 @@ func findRules(c call.Caller, items []ruleset.Item, req *weirv1.CheckBatchReques
 				return err.In(i)
 			}
 		}
-		if items[i].Peek && req.GetAtomic() {
-			return call.Invalid("a check with peek cannot be part of an atomic batch").In(i)
-		}
 		items[i].Rule = rules[place]
-		c.Owns(&items[i].Query)
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
 package respapi
 
 import (
-	"strconv"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unsafe"
@@ -31,19 +32,16 @@ func compileSeen() *ruleset.Variant {
 
 // throttle answers CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {
-	n, quantity, problem := throttleArgs(args)
+	n, quantity, err := throttleArgs(args)
 	var policy *weir.Policy
-	if problem == "" {
-		var err error
-		if policy, err = c.srv.throttler.policy(c.caller().Name(), n); err == nil {
-			err = storeapi.CheckKey(textOf(args[1]))
-		}
-		if err != nil {
-			problem = strings.TrimPrefix(err.Error(), "weir: ")
-		}
+	if err == nil {
+		policy, err = c.srv.throttler.policy(c.caller().Name(), n)
 	}
-	if problem != "" {
-		c.fail("ERR " + problem)
+	if err == nil {
+		err = storeapi.CheckKey(textOf(args[1]))
+	}
+	if err != nil {
+		c.fail("ERR " + strings.TrimPrefix(err.Error(), "weir: "))
 		return
 	}
 	charge := weir.Charge{Policy: policy, Key: textOf(args[1]), Cost: quantity}
@@ -57,28 +55,30 @@ func (c *conn) throttle(args [][]byte) {
 	}
 }
 
-// throttleArgs parses the arguments. It returns what is wrong with them, "" if nothing is.
-func throttleArgs(args [][]byte) (n params, quantity int64, problem string) {
+// throttleArgs parses the arguments.
+func throttleArgs(args [][]byte) (n params, quantity int64, err error) {
 	if len(args) != 5 && len(args) != 6 {
-		return n, 0, "Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]"
+		//lint:ignore ST1005 the text is that of redis-cell
+		return n, 0, errors.New("Usage: CL.THROTTLE <key> <max_burst> <count> <period> [<quantity>]")
 	}
 	numbers := [4]int64{3: 1}
 	for i, arg := range args[2:] {
 		var ok bool
 		if numbers[i], ok = parseInt(arg); !ok {
-			return n, 0, "Couldn't parse as integer: " + clip(arg)
+			//lint:ignore ST1005 the text is that of redis-cell
+			return n, 0, fmt.Errorf("Couldn't parse as integer: %s", clip(arg))
 		}
 	}
 	n, quantity = params{numbers[0] + 1, numbers[1], numbers[2]}, numbers[3]
 	switch {
 	case numbers[0] < 0 || quantity < 0:
-		return n, 0, "max_burst and quantity must not be negative"
+		return n, 0, errors.New("max_burst and quantity must not be negative")
 	case n.burst < 0: // it overflowed
-		return n, 0, "max_burst is too great"
+		return n, 0, errors.New("max_burst is too great")
 	case quantity > weir.MaxCost && quantity <= n.burst:
-		return n, 0, "quantity " + clip(args[5]) + ": one call takes at most " + strconv.FormatInt(weir.MaxCost, 10)
+		return n, 0, fmt.Errorf("quantity %s: one call takes at most %d", clip(args[5]), weir.MaxCost)
 	}
-	return n, quantity, ""
+	return n, quantity, nil
 }
 
 // textOf returns an argument as a string in the memory of the command, for those who do not retain it.
@@ -98,13 +98,7 @@ func (c *conn) look(charge weir.Charge, limit int64) {
 
 // throttleEach answers several CL.THROTTLE.
 func (c *conn) throttleEach(b *batch) {
-	var errs map[int]error
-	c.srv.throttler.take(c.srv.ctx, &b.throttled, func(i int, err error) {
-		if errs == nil {
-			errs = map[int]error{}
-		}
-		errs[i] = err
-	})
+	errs := c.srv.throttler.take(c.srv.ctx, &b.throttled)
 	c.observeThrottled(&b.throttled, errs)
 	for i := range b.throttled.Charges {
 		if err := errs[i]; err != nil {

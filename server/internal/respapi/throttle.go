@@ -77,26 +77,29 @@ func (t *throttler) policy(client string, n params) (*weir.Policy, error) {
 
 // take decides several charges on their own, with one call to the limiter. If a key has more units
 // in use than its parameters can represent, nothing was charged, and it decides one after the other.
-func (t *throttler) take(ctx context.Context, b *weir.Batch, failed func(i int, err error)) {
+//
+// It returns the errors of those that could not be decided, by their index.
+func (t *throttler) take(ctx context.Context, b *weir.Batch) (errs map[int]error) {
+	var whole error // of all charges
 	if len(b.Charges) > 1 {
-		err := t.limiter.Do(ctx, b)
-		if err == nil {
-			return
-		}
-		if !errors.Is(err, compiled.ErrLimits) {
-			for i := range b.Charges {
-				failed(i, err)
-			}
-			return
+		if whole = t.limiter.Do(ctx, b); whole == nil {
+			return nil
 		}
 	}
 	b.Decisions = append(b.Decisions[:0], make([]weir.Decision, len(b.Charges))...)
 	for i, c := range b.Charges {
-		d, err := t.limiter.Take(ctx, c.Policy, c.Key, c.Cost)
-		if b.Decisions[i] = d; err != nil {
-			failed(i, err)
+		err := whole
+		if err == nil || errors.Is(err, compiled.ErrLimits) {
+			b.Decisions[i], err = t.limiter.Take(ctx, c.Policy, c.Key, c.Cost)
+		}
+		if err != nil {
+			if errs == nil {
+				errs = map[int]error{}
+			}
+			errs[i] = err
 		}
 	}
+	return errs
 }
 
 // look decides a quantity that charges nothing: 0, or one that is always refused.
