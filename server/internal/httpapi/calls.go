@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -103,4 +105,96 @@ func (s *State) setHeaders(h http.Header, v *ruleset.Verdict) {
 	if s.Legacy != weirhttp.LegacyOff {
 		s.Legacy.Set(h, v.Decision, time.Now())
 	}
+}
+
+// checkBatch answers POST /v1/check/batch.
+func (a *api) checkBatch(x *exchange) *call.Error {
+	for i, policy := range x.batch.policies {
+		rule, err := x.caller.Rule(policy)
+		if err != nil {
+			return err.In(i)
+		}
+		x.batch.items[i].Rule = rule
+	}
+	kind := call.Each
+	if x.request.atomic {
+		kind = call.All
+	}
+	verdicts, err := a.Core.CheckBatch(x.r.Context(), x.caller, kind, x.batch.items, x.batch.verdicts)
+	if err != nil {
+		return err
+	}
+	x.batch.verdicts = verdicts
+	x.out = append(x.out, `{"decisions":[`...)
+	for i := range verdicts {
+		pause(i)
+		if i > 0 {
+			x.out = append(x.out, ',')
+		}
+		x.out = appendDecision(x.out, &verdicts[i])
+		if x.batch.items[i].Query.Shadow {
+			x.out = appendShadow(x.out, &verdicts[i])
+		}
+		x.out = append(x.out, '}')
+	}
+	x.out = append(x.out, "]}\n"...)
+	return nil
+}
+
+// pause yields the processor after some checks of a batch, so that short requests on a busy
+// machine do not wait for a batch of a thousand.
+func pause(check int) {
+	if check%64 == 63 {
+		runtime.Gosched()
+	}
+}
+
+// reserve answers POST /v1/reserve. If the request was refused, there is no ticket, and no TTL.
+func (a *api) reserve(x *exchange) *call.Error {
+	rule, err := x.caller.Rule(x.request.policy)
+	if err != nil {
+		return err
+	}
+	id, ttl := "", call.TTL(x.request.ttl)
+	v, ticket, err := a.Core.Reserve(x.r.Context(), x.caller, rule, &x.request.query, ttl)
+	if err != nil {
+		return err
+	}
+	if ticket != nil {
+		id = ticket.String()
+	} else {
+		ttl = 0
+	}
+	x.state.setHeaders(x.header, &v)
+	x.out = fmt.Appendf(appendDecision(x.out, &v), `,"id":"%s","expires_in_ms":%d}`+"\n", id, ttl.Milliseconds())
+	return nil
+}
+
+// commit answers POST /v1/commit.
+func (a *api) commit(x *exchange) *call.Error { return a.settle(x, x.request.used) }
+
+// cancel answers POST /v1/cancel.
+func (a *api) cancel(x *exchange) *call.Error { return a.settle(x, ruleset.Used{None: true}) }
+
+func (a *api) settle(x *exchange, used ruleset.Used) *call.Error {
+	settled, err := a.Core.Settle(x.r.Context(), x.caller, x.request.id, used)
+	if err != nil {
+		return err
+	}
+	x.out = fmt.Appendf(x.out, `{"refunded":%d,"overrun":%d,"late":%t}`+"\n", settled.Refunded, settled.Overrun, settled.Late)
+	return nil
+}
+
+// renew answers POST /v1/renew.
+func (a *api) renew(x *exchange) *call.Error {
+	ttl := call.TTL(x.request.ttl)
+	renewed, err := a.Core.Renew(x.r.Context(), x.caller, x.request.id, ttl)
+	if err != nil {
+		return err
+	}
+	if !renewed {
+		ttl = 0
+	}
+	x.out = fmt.Appendf(x.out, `{"renewed":%t,"expires_in_ms":%d}`+"\n", renewed, ttl.Milliseconds())
+	return nil
 }
