@@ -91,10 +91,9 @@ func (rt *route) takes(method string) bool {
 func allow(list []route) string {
 	var methods []string
 	for i := range list {
-		for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
-			if list[i].takes(m) {
-				methods = append(methods, m)
-			}
+		methods = append(methods, list[i].method)
+		if list[i].takes(http.MethodHead) {
+			methods = append(methods, http.MethodHead)
 		}
 	}
 	return strings.Join(methods, ", ")

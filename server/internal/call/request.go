@@ -2,12 +2,16 @@ package call
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"net/http"
 	"os"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Maximum sizes of a request, in all protocols.
@@ -26,6 +30,26 @@ func TTL(ms int64) time.Duration {
 		return compiled.DefaultTTL
 	}
 	return Milliseconds(ms)
+}
+
+// FitKey returns a value as a key: one that is too long is replaced by its hash.
+func FitKey(value string) string {
+	if len(value) <= weir.MaxKeyBytes {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Observed returns a variant under which decisions of limits that are not in a policy are recorded.
+// Its own limit is a placeholder, and not used for decisions.
+func Observed(name string) (*ruleset.Variant, error) {
+	limit := ruleset.Limit{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}
+	rules, err := ruleset.Compile([]ruleset.Policy{{Name: name, Limits: []ruleset.Limit{limit}}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return rules.All()[0].Base(), nil
 }
 
 // ReadBody fills body with that of a request, which may have at most so many bytes.

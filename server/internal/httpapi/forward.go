@@ -2,12 +2,9 @@ package httpapi
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strings"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
@@ -85,7 +82,8 @@ func refusalStatus(r *http.Request) (int, bool) {
 }
 
 // identify sets the query's rate-limit key, and the attributes of the proxied request: ip, method,
-// host and path.
+// host and path. Callers of /v1/check must hash long keys themselves, but a proxy passes on paths and
+// tokens of its clients, which can be long.
 func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	q := &req.query
 	q.Cost, q.Implied = 1, true
@@ -99,30 +97,19 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	}
 	if s.KeyFrom != "" {
 		if key := r.Header.Get(s.KeyFrom); key != "" {
-			q.Key = fit(key)
+			q.Key = call.FitKey(key)
 		}
 	}
 	h := r.Header
 	if method := cmp.Or(h.Get("X-Forwarded-Method"), h.Get("X-Original-Method")); method != "" {
-		q.Keys = append(q.Keys, ruleset.Attribute{Name: "method", Value: fit(method)})
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "method", Value: call.FitKey(method)})
 	}
 	if host := h.Get("X-Forwarded-Host"); host != "" {
-		q.Keys = append(q.Keys, ruleset.Attribute{Name: "host", Value: fit(host)})
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "host", Value: call.FitKey(host)})
 	}
 	if uri := cmp.Or(h.Get("X-Forwarded-Uri"), h.Get("X-Original-Uri")); uri != "" {
-		q.Keys = append(q.Keys, ruleset.Attribute{Name: "path", Value: fit(pathOnly(uri))})
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "path", Value: call.FitKey(pathOnly(uri))})
 	}
-}
-
-// fit returns a value that can be a key: one that is too long is replaced by its hash. Callers of
-// /v1/check must hash long keys themselves, but a proxy passes on paths and tokens of its clients,
-// which can be long.
-func fit(value string) string {
-	if len(value) <= weir.MaxKeyBytes {
-		return value
-	}
-	sum := sha256.Sum256([]byte(value))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // pathOnly cuts the query from a path.

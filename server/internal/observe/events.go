@@ -32,7 +32,8 @@ type watcher struct {
 	lost    atomic.Int64
 }
 
-func (e *events) subscribe() (<-chan ruleset.Record, func() int64, func(), error) {
+// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
+func (e *events) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.list) == maxWatchers {

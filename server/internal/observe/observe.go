@@ -24,7 +24,7 @@ type Observer struct {
 	decisions *weirprom.Decisions
 	limited   *topk.Sketch
 	log       *slog.Logger
-	events    events
+	events
 
 	policies sync.Map // name → *watched
 	last     atomic.Pointer[watched]
@@ -54,11 +54,6 @@ func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
 // Top returns the keys with the most refusals lately. A label is a policy, a zero byte and a key.
 func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
 
-// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
-func (o *Observer) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
-	return o.events.subscribe()
-}
-
 // Run decays the counts of Top until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	tick := time.NewTicker(fadeEvery)
@@ -84,8 +79,8 @@ func (o *Observer) Decided(r *ruleset.Record) {
 		o.log.Debug("decision", "policy", r.Policy(), "key", r.Key, "cost", r.Cost, "peek", r.Peek,
 			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
 	}
-	if o.events.watchers.Load() > 0 && !r.Peek {
-		o.events.send(r)
+	if o.watchers.Load() > 0 && !r.Peek {
+		o.send(r)
 	}
 }
 
@@ -120,7 +115,7 @@ func (o *Observer) Admitted(v *ruleset.Variant, n int) bool {
 
 // watchedEach reports whether each decision must be observed: there are subscribers, or a debug log.
 func (o *Observer) watchedEach() bool {
-	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
+	return o.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // plain returns how many decisions, from the first on, are only counted: under one policy, by one

@@ -58,7 +58,7 @@ type Server struct {
 	running  sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
-	listeners map[net.Listener]struct{}
+	listeners []net.Listener
 	conns     map[*conn]struct{}
 }
 
@@ -67,7 +67,7 @@ func New(cfg Config) *Server {
 	if cfg.Proven == nil {
 		cfg.Proven = func(net.Conn) {}
 	}
-	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -92,7 +92,6 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.add(l) {
 		return ErrClosed
 	}
-	defer s.remove(l)
 	var pause time.Duration
 	for {
 		c, err := l.Accept()
@@ -121,14 +120,8 @@ func (s *Server) add(l net.Listener) bool {
 	if s.draining.Load() {
 		return false
 	}
-	s.listeners[l] = struct{}{}
+	s.listeners = append(s.listeners, l)
 	return true
-}
-
-func (s *Server) remove(l net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, l)
 }
 
 // start serves a connection.
@@ -200,8 +193,8 @@ func (s *Server) beginDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining.Store(true)
-	for l := range s.listeners {
-		l.Close()
+	for _, l := range s.listeners {
+		l.Close() // it may be closed already
 	}
 	for c := range s.conns {
 		c.net.SetReadDeadline(time.Unix(1, 0)) // it fails only on a closed connection

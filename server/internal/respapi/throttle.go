@@ -16,24 +16,14 @@ import (
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // throttleName is the name of the policy under which decisions of CL.THROTTLE are reported.
 const throttleName = "cl.throttle"
 
-// throttleSeen is that policy. Its limit is a placeholder for the parameters of calls, and not
-// used for decisions.
-var throttleSeen = compileSeen()
-
-func compileSeen() *ruleset.Variant {
-	rules, err := ruleset.Compile([]ruleset.Policy{{
-		Name: throttleName, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
-	}}, nil)
-	if err != nil {
-		panic("respapi: " + err.Error()) // impossible: the policy above is valid
-	}
-	return rules.All()[0].Base()
-}
+// throttleSeen is that policy.
+var throttleSeen = weir.Must(call.Observed(throttleName)) // the name is valid
 
 // throttle answers CL.THROTTLE.
 func (c *conn) throttle(args [][]byte) {

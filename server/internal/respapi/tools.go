@@ -30,8 +30,11 @@ func (c *conn) clientCommand(args [][]byte) {
 		c.out = c.version.AppendNull(c.out)
 	case isWord(sub, "GETNAME"):
 		c.out = resp.AppendBulk(c.out, c.name)
+	case isWord(sub, "SETNAME") && len(args) == 3 && !isClientName(string(args[2])):
+		c.fail(badClientName)
 	case isWord(sub, "SETNAME") && len(args) == 3:
-		c.setName(string(args[2]))
+		c.name = string(args[2])
+		c.ok()
 	case isWord(sub, "INFO"), isWord(sub, "LIST"): // of this connection alone
 		c.out = c.version.AppendText(c.out, c.describe())
 	default:
@@ -40,15 +43,6 @@ func (c *conn) clientCommand(args [][]byte) {
 }
 
 const badClientName = "ERR Client names cannot contain spaces, newlines or special characters."
-
-func (c *conn) setName(name string) {
-	if !isClientName(name) {
-		c.fail(badClientName)
-		return
-	}
-	c.name = name
-	c.ok()
-}
 
 // isClientName reports whether name may appear in CLIENT LIST. The empty name removes the name.
 func isClientName(name string) bool {
