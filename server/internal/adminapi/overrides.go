@@ -71,11 +71,9 @@ func (req *request) end(now time.Time) (time.Time, error) {
 	return req.until, nil
 }
 
-// fits says what is wrong with an override, by compiling its policy with it.
+// fits says what is wrong with an override.
 func fits(rule *ruleset.Rule, o *ruleset.Override) error {
-	p := *rule.Policy()
-	p.Overrides = []ruleset.Override{*o}
-	_, err := ruleset.Compile([]ruleset.Policy{p}, nil)
+	err := rule.CheckOverride(*o)
 	if err == nil {
 		return nil
 	}
