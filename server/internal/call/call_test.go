@@ -138,11 +138,7 @@ func TestAuthorization(t *testing.T) {
 	if bad := caller.MayUseDomain("x"); bad == nil || bad.Kind != Forbidden {
 		t.Errorf("%v", bad)
 	}
-	rule, bad := caller.Rule([]byte("p"))
-	if bad != nil {
-		t.Fatal(bad)
-	}
-	if _, bad := core.Check(context.Background(), caller, rule, &ruleset.Query{Key: "a", Cost: 1}, false); bad != nil {
+	if _, bad := core.Check(context.Background(), caller, []byte("p"), &ruleset.Query{Key: "a", Cost: 1}, false); bad != nil {
 		t.Fatal(bad)
 	}
 	if len(*records) != 1 || (*records)[0].Client != "shop" {
@@ -162,15 +158,15 @@ func TestCalls(t *testing.T) {
 		}
 		*records = nil
 	}
-	if v, bad := core.Check(ctx, caller, rule, &ruleset.Query{Key: "a", Cost: 2}, false); bad != nil || v.Remaining != 8 {
+	if v, bad := core.Check(ctx, caller, []byte("p"), &ruleset.Query{Key: "a", Cost: 2}, false); bad != nil || v.Remaining != 8 {
 		t.Error(v, bad)
 	}
 	recorded("check", 1)
-	if v, bad := core.Check(ctx, caller, rule, &ruleset.Query{Key: "a", Cost: 1}, true); bad != nil || v.Remaining != 8 || !(*records)[0].Peek {
+	if v, bad := core.Check(ctx, caller, []byte("p"), &ruleset.Query{Key: "a", Cost: 1}, true); bad != nil || v.Remaining != 8 || !(*records)[0].Peek {
 		t.Error(v, bad)
 	}
 	recorded("peek", 1)
-	v, ticket, bad := core.Reserve(ctx, caller, rule, &ruleset.Query{Key: "a", Cost: 3}, time.Minute)
+	v, ticket, bad := core.Reserve(ctx, caller, []byte("p"), &ruleset.Query{Key: "a", Cost: 3}, time.Minute)
 	if bad != nil || v.Remaining != 5 {
 		t.Fatal(v, bad)
 	}
@@ -200,8 +196,15 @@ func TestCalls(t *testing.T) {
 		}
 		recorded(key, 0)
 	}
-	if _, bad := core.Check(ctx, caller, state.Rules.Rule("slots"), &ruleset.Query{Key: "a", Cost: 1}, false); bad == nil || !strings.Contains(bad.Problem, "slots") {
+	if _, bad := core.Check(ctx, caller, []byte("slots"), &ruleset.Query{Key: "a", Cost: 1}, false); bad == nil || !strings.Contains(bad.Problem, "slots") {
 		t.Error(bad)
 	}
 	recorded("bad input", 0)
+	if _, bad := core.Check(ctx, caller, []byte("nope"), &ruleset.Query{Key: "a", Cost: 1}, false); bad == nil || bad.Kind != NotFound {
+		t.Error(bad)
+	}
+	if _, _, bad := core.Reserve(ctx, caller, []byte("nope"), &ruleset.Query{Key: "a", Cost: 1}, time.Minute); bad == nil || bad.Kind != NotFound {
+		t.Error(bad)
+	}
+	recorded("unknown policy", 0)
 }

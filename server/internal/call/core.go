@@ -96,19 +96,23 @@ func (c Caller) forbidden(what, name string) *Error {
 	return Errorf(Forbidden, "the client %s may not use the %s %s", c.Client.Name, what, strictjson.Quote(name))
 }
 
-// Check decides a query and records the decision. A peek charges nothing.
-func (c *Core) Check(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, peek bool) (ruleset.Verdict, *Error) {
+// Check decides a query under a policy that the caller may use, and records the decision. A peek
+// charges nothing.
+func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
+	rule, err := caller.Rule(policy)
+	if err != nil {
+		return v, err
+	}
 	began := time.Now()
 	caller.Owns(q)
-	v, err := c.Evaluate(ctx, rule, q, peek)
-	if err == nil {
+	if v, err = c.Evaluate(ctx, rule, q, peek); err == nil {
 		c.Record(q, &v, peek, time.Since(began)-v.Waited)
 	}
 	return v, err
 }
 
-// Evaluate decides a query, whose client is set. It is a part of Check, for callers that time and
-// record decisions themselves.
+// Evaluate decides a query, whose client is set. It is a part of Check, for callers that find rules,
+// time and record decisions themselves.
 func (c *Core) Evaluate(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
 	var err error
 	if peek {
@@ -184,9 +188,13 @@ func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.It
 	return out, nil
 }
 
-// Reserve charges and holds a query if it fits, and records the decision. The ticket is nil if it
-// was refused.
-func (c *Core) Reserve(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, *Error) {
+// Reserve is Check for a query that is charged and held if it fits. The ticket is nil if it was
+// refused.
+func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, *Error) {
+	rule, bad := caller.Rule(policy)
+	if bad != nil {
+		return ruleset.Verdict{}, nil, bad
+	}
 	began := time.Now()
 	caller.Owns(q)
 	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)

@@ -38,12 +38,7 @@ func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.
 	if bad != nil {
 		return nil, bad
 	}
-	caller := call.CallerOf(ctx)
-	rule, bad := caller.Rule([]byte(req.GetPolicy()))
-	if bad != nil {
-		return nil, bad
-	}
-	v, bad := s.core.Check(ctx, caller, rule, &q, req.GetPeek())
+	v, bad := s.core.Check(ctx, call.CallerOf(ctx), []byte(req.GetPolicy()), &q, req.GetPeek())
 	if bad != nil {
 		return nil, bad
 	}
@@ -77,12 +72,7 @@ func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*wei
 	if bad != nil {
 		return nil, bad
 	}
-	caller := call.CallerOf(ctx)
-	rule, bad := caller.Rule([]byte(req.GetPolicy()))
-	if bad != nil {
-		return nil, bad
-	}
-	v, ticket, bad := s.core.Reserve(ctx, caller, rule, &q, ttl)
+	v, ticket, bad := s.core.Reserve(ctx, call.CallerOf(ctx), []byte(req.GetPolicy()), &q, ttl)
 	if bad != nil {
 		return nil, bad
 	}

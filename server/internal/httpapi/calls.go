@@ -79,11 +79,7 @@ func (a *api) enter(w http.ResponseWriter, x *exchange, f *form) (err *call.Erro
 // check answers POST /v1/check.
 func (a *api) check(x *exchange) *call.Error {
 	req := &x.request
-	rule, err := x.caller.Rule(req.policy)
-	if err != nil {
-		return err
-	}
-	v, err := a.Core.Check(x.r.Context(), x.caller, rule, &req.query, req.peek)
+	v, err := a.Core.Check(x.r.Context(), x.caller, req.policy, &req.query, req.peek)
 	if err != nil {
 		return err
 	}
@@ -151,12 +147,8 @@ func pause(check int) {
 
 // reserve answers POST /v1/reserve. If the request was refused, there is no ticket, and no TTL.
 func (a *api) reserve(x *exchange) *call.Error {
-	rule, err := x.caller.Rule(x.request.policy)
-	if err != nil {
-		return err
-	}
 	id, ttl := "", call.TTL(x.request.ttl)
-	v, ticket, err := a.Core.Reserve(x.r.Context(), x.caller, rule, &x.request.query, ttl)
+	v, ticket, err := a.Core.Reserve(x.r.Context(), x.caller, x.request.policy, &x.request.query, ttl)
 	if err != nil {
 		return err
 	}

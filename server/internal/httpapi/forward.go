@@ -14,32 +14,31 @@ import (
 // policy is that of the path. The rate-limit key and the attributes come from the headers of a
 // trusted proxy; for other callers, the key is their address.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
+	if err := a.pass(w, r); err != nil {
+		err.Write(w)
+	}
+}
+
+func (a *api) pass(w http.ResponseWriter, r *http.Request) *call.Error {
 	state := a.State()
 	caller, trusted, err := a.proxy(state, r)
 	if err != nil {
-		err.Write(w)
-		return
+		return err
 	}
-	rule, err := caller.Rule([]byte(r.PathValue("policy")))
+	refusal, err := refusalStatus(r)
 	if err != nil {
-		err.Write(w)
-		return
-	}
-	refusal, ok := refusalStatus(r)
-	if !ok {
-		call.Invalid("deny is the status of a refusal: 403 or 429").Write(w)
-		return
+		return err
 	}
 	x := exchanges.Get().(*exchange)
 	defer x.free()
 	state.identify(&x.request, r, trusted)
-	v, err := a.Core.Check(r.Context(), caller, rule, &x.request.query, false)
+	v, err := a.Core.Check(r.Context(), caller, []byte(r.PathValue("policy")), &x.request.query, false)
 	if err != nil {
-		err.Write(w)
-		return
+		return err
 	}
 	state.setHeaders(w.Header(), &v)
 	writePass(w, &v, refusal)
+	return nil
 }
 
 // proxy returns the caller: a client, or an anonymous caller for a trusted proxy, which is identified
@@ -66,19 +65,19 @@ func writePass(w http.ResponseWriter, v *ruleset.Verdict, refusal int) {
 }
 
 // refusalStatus returns the status that the proxy requests for refusals, 0 for the default.
-func refusalStatus(r *http.Request) (int, bool) {
+func refusalStatus(r *http.Request) (int, *call.Error) {
 	if r.URL.RawQuery == "" {
-		return 0, true
+		return 0, nil
 	}
 	switch r.URL.Query().Get("deny") {
 	case "":
-		return 0, true
+		return 0, nil
 	case "403":
-		return http.StatusForbidden, true
+		return http.StatusForbidden, nil
 	case "429":
-		return http.StatusTooManyRequests, true
+		return http.StatusTooManyRequests, nil
 	}
-	return 0, false
+	return 0, call.Invalid("deny is the status of a refusal: 403 or 429")
 }
 
 // identify sets the query's rate-limit key, and the attributes of the proxied request: ip, method,

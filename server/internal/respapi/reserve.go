@@ -10,11 +10,10 @@ import (
 // reserve answers WEIR.RESERVE.
 func (c *conn) reserve(args [][]byte) {
 	ttl := compiled.DefaultTTL.Milliseconds()
-	rule := c.rule(args[1])
-	if rule == nil || !c.parseQuery(args, &ttl) {
+	if !c.parseQuery(args, &ttl) {
 		return
 	}
-	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), rule, &c.query, call.Milliseconds(ttl))
+	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), args[1], &c.query, call.Milliseconds(ttl))
 	if err != nil {
 		c.failWith(err)
 		return
