@@ -98,14 +98,15 @@ func (c Caller) forbidden(what, name string) *Error {
 
 // Check decides a query under a policy that the caller may use, and records the decision. A peek
 // charges nothing.
-func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
+func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, peek bool) (ruleset.Verdict, *Error) {
 	rule, err := caller.Rule(policy)
 	if err != nil {
-		return v, err
+		return ruleset.Verdict{}, err
 	}
 	began := time.Now()
 	caller.Owns(q)
-	if v, err = c.Evaluate(ctx, rule, q, peek); err == nil {
+	v, err := c.Evaluate(ctx, rule, q, peek)
+	if err == nil {
 		c.Record(q, &v, peek, time.Since(began)-v.Waited)
 	}
 	return v, err

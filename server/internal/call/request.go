@@ -63,10 +63,10 @@ func ReadBody(w http.ResponseWriter, r *http.Request, body *bytes.Buffer, most i
 	}
 	body.Reset()
 	_, err := body.ReadFrom(from)
-	_, tooLong := errors.AsType[*http.MaxBytesError](err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
+	}
+	switch _, tooLong := errors.AsType[*http.MaxBytesError](err); {
 	case tooLong:
 		return Errorf(TooLong, "a body may have %d bytes", most)
 	case errors.Is(err, os.ErrDeadlineExceeded):

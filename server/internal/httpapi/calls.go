@@ -33,7 +33,8 @@ var exchanges = sync.Pool{New: func() any { return &exchange{out: make([]byte, 0
 
 // free returns the memory to the pool, which must retain no keys.
 func (x *exchange) free() {
-	x.r, x.header, x.state, x.caller, x.request = nil, nil, nil, call.Caller{}, request{}
+	x.r, x.header, x.state, x.caller = nil, nil, nil, call.Caller{}
+	x.request = request{}
 	x.batch.free()
 	exchanges.Put(x)
 }

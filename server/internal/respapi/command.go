@@ -123,10 +123,27 @@ func isWord(arg []byte, word string) bool {
 	return len(arg) == len(word) && strings.EqualFold(textOf(arg), word)
 }
 
-// parseInt returns the integer that an argument is. It may begin with +, as in redis-cell.
+// parseInt returns the integer that an argument is, as strconv.ParseInt does. It takes a tenth of the
+// time of a CL.THROTTLE, so short ones, which cannot overflow, are read here.
 func parseInt(arg []byte) (n int64, ok bool) {
-	n, err := strconv.ParseInt(textOf(arg), 10, 64)
-	return n, err == nil
+	if len(arg) == 0 || len(arg) > 18 {
+		n, err := strconv.ParseInt(textOf(arg), 10, 64)
+		return n, err == nil
+	}
+	digits, sign := arg, int64(1)
+	switch arg[0] {
+	case '-':
+		digits, sign = arg[1:], -1
+	case '+': // redis-cell takes it
+		digits = arg[1:]
+	}
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		n = 10*n + int64(d-'0')
+	}
+	return sign * n, len(digits) > 0
 }
 
 // clip returns an argument, shortened for an error reply.
