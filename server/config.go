@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -251,21 +252,11 @@ func (c Config) ValidateListeners() error {
 
 // normal returns the configuration with its defaults filled in.
 func (c Config) normal() Config {
-	if c.HTTP.Address == "" {
-		c.HTTP.Address = DefaultHTTP
-	}
-	if c.Backend == "" {
-		c.Backend = "memory"
-	}
-	if c.MaxConns == 0 {
-		c.MaxConns = defaultMaxConns
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
-	if c.Version == "" {
-		c.Version = "devel"
-	}
+	c.HTTP.Address = cmp.Or(c.HTTP.Address, DefaultHTTP)
+	c.Backend = cmp.Or(c.Backend, "memory")
+	c.MaxConns = cmp.Or(c.MaxConns, defaultMaxConns)
+	c.Log = cmp.Or(c.Log, slog.Default())
+	c.Version = cmp.Or(c.Version, "devel")
 	if c.Stats == nil {
 		c.Stats = func() map[string]any { return nil }
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -42,14 +41,12 @@ type httpService struct {
 	*http.Server
 
 	ending atomic.Bool // connections that become idle are ended
-
-	mu   sync.Mutex // guards the field below
-	kept map[*cappedConn]net.Conn
+	kept   sync.Map    // of the open connections: *cappedConn → net.Conn, with its TLS if it has one
 }
 
 // newHTTPService wraps a server that was not started yet.
 func newHTTPService(hs *http.Server) *httpService {
-	s := &httpService{Server: hs, kept: map[*cappedConn]net.Conn{}}
+	s := &httpService{Server: hs}
 	hs.ConnState = s.changed
 	return s
 }
@@ -63,7 +60,7 @@ func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew:
-		s.list(c, conn)
+		s.kept.Store(c, conn)
 	case http.StateIdle:
 		if !c.http1.Load() { // an HTTP/2 connection begins so
 			c.phase.CompareAndSwap(phaseReceiving, phaseServing)
@@ -74,28 +71,17 @@ func (s *httpService) changed(conn net.Conn, state http.ConnState) {
 			c.end(conn, func() {})
 		}
 	case http.StateClosed, http.StateHijacked:
-		s.forget(c)
+		s.kept.Delete(c)
 	}
-}
-
-func (s *httpService) list(c *cappedConn, conn net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.kept[c] = conn
-}
-
-func (s *httpService) forget(c *cappedConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.kept, c)
 }
 
 // Shutdown ends idle connections, and lets requests finish until ctx ends.
 func (s *httpService) Shutdown(ctx context.Context) error {
 	var writing, lingering sync.WaitGroup
-	for c, conn := range s.end() {
+	s.ending.Store(true)
+	for c, conn := range s.kept.Range {
 		writing.Add(1)
-		lingering.Go(func() { c.end(conn, writing.Done) })
+		lingering.Go(func() { c.(*cappedConn).end(conn.(net.Conn), writing.Done) })
 	}
 	writing.Wait() // http.Server.Shutdown closes idle connections at once
 	s.awaitRequests(ctx)
@@ -122,23 +108,12 @@ func (s *httpService) awaitRequests(ctx context.Context) {
 
 // receiving reports whether a request is being received.
 func (s *httpService) receiving() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.kept {
-		if c.phase.Load() == phaseReceiving {
+	for c := range s.kept.Range {
+		if c.(*cappedConn).phase.Load() == phaseReceiving {
 			return true
 		}
 	}
 	return false
-}
-
-// end sets ending, and returns the connections that may be idle, each with its TLS connection
-// if it has one.
-func (s *httpService) end() map[*cappedConn]net.Conn {
-	s.ending.Store(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return maps.Clone(s.kept)
 }
 
 // end writes the shutdown reply to an idle connection and closes it after the caller has closed

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -147,11 +148,7 @@ func (l Listener) permit() error {
 			return fmt.Errorf("server: unix:%s: group %q: %w; use a group of the user that runs the daemon", path, l.Group, err)
 		}
 	}
-	mode := l.Mode
-	if mode == 0 {
-		mode = 0o660
-	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err := os.Chmod(path, cmp.Or(l.Mode, 0o660)); err != nil {
 		return fmt.Errorf("server: unix:%s: %w", path, err)
 	}
 	return nil

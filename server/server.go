@@ -16,6 +16,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
 	"github.com/weirlimit/weir/server/internal/observe"
+	"github.com/weirlimit/weir/server/internal/respapi"
 	"github.com/weirlimit/weir/weirprom"
 )
 
@@ -50,7 +51,7 @@ type Server struct {
 	handlers  handlers
 	envoy     *envoyapi.Service
 	grpc      *grpcapi.Server // made by Run if it listens; else nil
-	resp      *respService
+	resp      *respapi.Server
 	tracer    *otlp.Exporter // nil without Config.Tracing
 	began     time.Time
 

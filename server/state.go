@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -93,10 +94,7 @@ func prepareForwardAuth(_ *Server, next, _ *state) error {
 func (f ForwardAuth) resolver() (*clientip.Resolver, error) {
 	c := clientip.Config{Trusted: f.Trusted, TrustUnix: f.TrustUnix, IPv6Prefix: f.IPv6Prefix}
 	if len(f.Trusted) > 0 || f.TrustUnix { // headers of untrusted callers are ignored
-		c.Header = "x-forwarded-for"
-		if f.AddressHeader != "" {
-			c.Header = f.AddressHeader
-		}
+		c.Header = cmp.Or(f.AddressHeader, "x-forwarded-for")
 	}
 	r, err := clientip.New(c)
 	if err != nil {

@@ -52,11 +52,7 @@ func newTransactions(t *testing.T, fail *atomic.Bool) (*Server, *[]string) {
 func (s *Server) check(t *testing.T, policy, key string) int64 {
 	t.Helper()
 	caller := call.Caller{State: s.state.Load().call}
-	rule, bad := caller.Rule([]byte(policy))
-	if bad != nil {
-		t.Fatal(bad)
-	}
-	v, bad := s.core.Check(context.Background(), caller, rule, &ruleset.Query{Key: key, Cost: 1}, false)
+	v, bad := s.core.Check(context.Background(), caller, []byte(policy), &ruleset.Query{Key: key, Cost: 1}, false)
 	if bad != nil {
 		t.Fatal(bad)
 	}
@@ -112,12 +108,7 @@ func TestTransactionsUnderLoad(t *testing.T) {
 			for i := 0; !done.Load(); i++ {
 				caller := call.Caller{State: s.state.Load().call}
 				for _, name := range []string{"api", "web"} {
-					rule, bad := caller.Rule([]byte(name))
-					if bad != nil {
-						t.Error(bad)
-						return
-					}
-					if _, bad := s.core.Check(context.Background(), caller, rule, &ruleset.Query{Key: fmt.Sprint(w, i%100), Cost: 1}, false); bad != nil {
+					if _, bad := s.core.Check(context.Background(), caller, []byte(name), &ruleset.Query{Key: fmt.Sprint(w, i%100), Cost: 1}, false); bad != nil {
 						t.Error(bad)
 						return
 					}

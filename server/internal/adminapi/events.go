@@ -1,11 +1,14 @@
 package adminapi
 
 import (
+	"bytes"
+	"encoding/json"
 	"net/http"
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // keepAlive is how often a stream says that it lives, and looks whether its reader may
@@ -25,97 +28,69 @@ type eventAnswer struct {
 	Shadow    string `json:"shadow"` // the limit in shadow that would have refused
 }
 
-// lostAnswer says how many decisions came too fast to be sent.
-type lostAnswer struct {
-	Lost int64 `json:"lost"`
-}
-
-// filter is which decisions a reader wants.
-type filter struct {
-	policy string // "" for all
-	denied bool   // only refusals
-}
-
 // watcher is somebody who reads decisions.
 type watcher struct {
-	filter
+	policy  string // of the decisions that it wants, "" for all
+	denied  bool   // it wants only refusals
 	out     *stream
 	records <-chan ruleset.Record
 	lost    func() int64 // since it was last asked
 }
 
 // events answers GET /admin/v1/events.
-func (a *api) events(c *call) (any, error) {
-	f, err := c.filter()
-	if err != nil {
-		return nil, err
+func (a *api) events(x *exchange) (any, error) {
+	if _, given := x.params["policy"]; given {
+		if _, err := x.rule(x.req.policy); err != nil {
+			return nil, err
+		}
+	}
+	denied, given := x.params["denied"]
+	if given && denied != "true" && denied != "false" {
+		return nil, call.Invalid(`parameter "denied" must be true or false`)
 	}
 	records, lost, cancel, err := a.Subscribe()
 	if err != nil {
-		return nil, problemf(http.StatusServiceUnavailable, "too many watch already; close another stream")
+		return nil, call.Errorf(call.Unavailable, "too many watch already; close another stream")
 	}
 	defer cancel()
-	out := newStream(c.w)
-	if out.open() != nil {
+	out, err := openStream(x.w)
+	if err != nil {
 		return nil, nil // the reader is gone
 	}
-	a.follow(c, &watcher{filter: f, out: out, records: records, lost: lost})
+	a.follow(x, &watcher{policy: x.req.policy, denied: denied == "true", out: out, records: records, lost: lost})
 	return nil, nil
-}
-
-// filter reads the query.
-func (c *call) filter() (f filter, err error) {
-	p, err := c.params("policy", "denied")
-	if err != nil {
-		return f, err
-	}
-	f.policy = p["policy"]
-	if _, given := p["policy"]; given {
-		if _, err := c.rule(f.policy); err != nil {
-			return f, err
-		}
-	}
-	denied, given := p["denied"]
-	f.denied = denied == "true"
-	if given && !f.denied && denied != "false" {
-		return f, problemf(http.StatusBadRequest, `parameter "denied" must be true or false`)
-	}
-	return f, nil
 }
 
 // follow sends decisions until the reader leaves, may not read any more, or there are no
 // more.
-func (a *api) follow(c *call, w *watcher) {
+func (a *api) follow(x *exchange, w *watcher) {
 	tick := time.NewTicker(keepAlive)
 	defer tick.Stop()
 	for {
 		select {
-		case <-c.r.Context().Done():
+		case <-x.r.Context().Done():
 			return
 		case r, open := <-w.records:
 			if !open {
 				return
 			}
 			w.send(&r)
-			w.drain()
+			for range len(w.records) { // all that is there already, with one flush; nobody else receives
+				r := <-w.records
+				w.send(&r)
+			}
 		case <-tick.C:
-			if _, err := a.State().Authenticator.Operator(c.r, identity.Read); err != nil {
+			if _, err := a.State().Authenticator.Operator(x.r, identity.Read); err != nil {
 				return
 			}
 			w.out.comment("keep-alive")
 		}
-		w.tellLost()
+		if lost := w.lost(); lost > 0 {
+			w.out.event("lost", map[string]int64{"lost": lost}) // decisions that came too fast to be sent
+		}
 		if w.out.flush() != nil {
 			return
 		}
-	}
-}
-
-// drain sends what is there already, so that all of it needs one flush.
-func (w *watcher) drain() {
-	for range len(w.records) { // nobody else receives
-		r := <-w.records
-		w.send(&r)
 	}
 }
 
@@ -127,13 +102,6 @@ func (w *watcher) send(r *ruleset.Record) {
 	w.out.event("", eventOf(r))
 }
 
-// tellLost says how many decisions were lost since it last did.
-func (w *watcher) tellLost() {
-	if lost := w.lost(); lost > 0 {
-		w.out.event("lost", lostAnswer{lost})
-	}
-}
-
 func eventOf(r *ruleset.Record) eventAnswer {
 	e := eventAnswer{
 		Time: r.At.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
@@ -143,4 +111,58 @@ func eventOf(r *ruleset.Record) eventAnswer {
 		e.Shadow = r.Variant.LimitName(r.Shadow)
 	}
 	return e
+}
+
+// patience is how long a reader may take to receive what is sent at once.
+const patience = 10 * time.Second
+
+// stream writes server-sent events. Nothing leaves before flush.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buffer  bytes.Buffer
+}
+
+// openStream begins the answer.
+func openStream(w http.ResponseWriter) (*stream, error) {
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // nginx would keep events until it has many
+	s.comment("open")
+	return s, s.flush()
+}
+
+// comment adds a line that readers ignore.
+func (s *stream) comment(text string) { s.buffer.WriteString(": " + text + "\n\n") }
+
+// event adds an event. JSON has no line breaks, so it is one line of data.
+func (s *stream) event(name string, data any) {
+	text, err := json.Marshal(data)
+	if err != nil { // strings and numbers always marshal
+		panic(err)
+	}
+	if name != "" {
+		s.buffer.WriteString("event: " + name + "\n")
+	}
+	s.buffer.WriteString("data: ")
+	s.buffer.Write(text)
+	s.buffer.WriteString("\n\n")
+}
+
+// flush sends what was added. It fails if the reader is gone, or too slow. The server's
+// deadline is for short answers, so it does not hold here; between two flushes there is
+// none, since HTTP/2 would end the stream when it passes. Where a connection cannot have
+// deadlines, there is none to lift.
+func (s *stream) flush() error {
+	if s.buffer.Len() == 0 {
+		return nil
+	}
+	_ = s.control.SetWriteDeadline(time.Now().Add(patience))
+	defer s.control.SetWriteDeadline(time.Time{})
+	_, err := s.buffer.WriteTo(s.w)
+	if err != nil {
+		return err
+	}
+	return s.control.Flush()
 }

@@ -1,28 +1,33 @@
 package adminapi
 
 import (
+	"encoding/json"
+	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
+	"github.com/weirlimit/weir/weirhttp"
 )
 
 // New returns the handler of /admin/v1.
 func New(cfg Config) http.Handler {
 	a := &api{Config: cfg, began: time.Now()}
 	a.routes = map[string][]route{
-		"/admin/v1/config":     {{method: http.MethodGet, need: identity.Read, serve: a.settings}},
-		"/admin/v1/policies":   {{method: http.MethodGet, need: identity.Read, serve: a.policies}},
-		"/admin/v1/keys":       {{method: http.MethodGet, need: identity.Read, serve: a.inspect}},
-		"/admin/v1/overrides":  {{method: http.MethodGet, need: identity.Read, serve: a.list}},
-		"/admin/v1/stats":      {{method: http.MethodGet, need: identity.Read, serve: a.stats}},
-		"/admin/v1/events":     {{method: http.MethodGet, need: identity.Read, serve: a.events, stream: true}},
-		"/admin/v1/keys/reset": {{method: http.MethodPost, need: identity.Write, action: "reset", decode: decodeReset, serve: a.reset}},
+		"/admin/v1/config":     {{method: http.MethodGet, serve: a.settings}},
+		"/admin/v1/policies":   {{method: http.MethodGet, serve: a.policies}},
+		"/admin/v1/keys":       {{method: http.MethodGet, params: []string{"policy", "key", attributePrefix}, serve: a.inspect}},
+		"/admin/v1/overrides":  {{method: http.MethodGet, serve: a.list}},
+		"/admin/v1/stats":      {{method: http.MethodGet, params: []string{"top"}, serve: a.stats}},
+		"/admin/v1/events":     {{method: http.MethodGet, params: []string{"policy", "denied"}, serve: a.events, stream: true}},
+		"/admin/v1/keys/reset": {{method: http.MethodPost, body: &resetForm, action: "reset", serve: a.reset}},
 		"/admin/v1/keys/override": {
-			{method: http.MethodPut, need: identity.Write, action: "override.set", decode: decodePut, serve: a.put},
-			{method: http.MethodDelete, need: identity.Write, action: "override.remove", decode: decodeRemove, serve: a.remove},
+			{method: http.MethodPut, body: &overrideForm, action: "override.set", serve: a.put},
+			{method: http.MethodDelete, params: []string{"policy", "key"}, action: "override.remove", serve: a.remove},
 		},
 	}
 	return a
@@ -38,24 +43,22 @@ type api struct {
 // A route is what a path does for a method.
 type route struct {
 	method string
-	need   identity.Scope
-	action string // what the audit log calls it; "" if it changes nothing
-	stream bool   // it answers by itself, and until the caller leaves
+	params []string // that the query may have
+	body   *form    // nil if there is none
+	action string   // what the audit log calls it; "" if it changes nothing
+	stream bool     // it answers by itself, and until the caller leaves
 
-	// decode, if set, fills in call.req. It is called before the scope is checked, so
-	// that the audit log can tell what was tried.
-	decode func(*call) error
-
-	// serve returns what is written as JSON, or an error for finish.
-	serve func(*call) (any, error)
+	// serve returns what is written as JSON, nil if it has written already.
+	serve func(*exchange) (any, error)
 }
 
-// call is one request on its way to an answer.
-type call struct {
+// exchange is one request on its way to an answer.
+type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	state    *State // the same for the whole call
 	operator string
+	params   map[string]string // of the query
 	req      request
 }
 
@@ -66,18 +69,18 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	list := a.routes[r.URL.Path]
 	if list == nil {
-		problemf(http.StatusNotFound, "nothing is at %s; docs/admin.md lists what there is", strictjson.Quote(r.URL.Path)).Write(w)
+		call.Errorf(call.NotFound, "nothing is at %s; docs/admin.md lists what there is", strictjson.Quote(r.URL.Path)).Write(w)
 		return
 	}
 	for i := range list {
 		if list[i].takes(r.Method) {
-			a.answer(&call{w: w, r: r, state: a.State(), operator: anonymous}, &list[i])
+			a.answer(&exchange{w: w, r: r, state: a.State(), operator: anonymous}, &list[i])
 			return
 		}
 	}
 	methods := allow(list)
 	w.Header().Set("Allow", methods)
-	problemf(http.StatusMethodNotAllowed, "this path answers %s only", methods).Write(w)
+	weirhttp.Problem{Status: http.StatusMethodNotAllowed, Detail: "this path answers " + methods + " only"}.Write(w)
 }
 
 func (rt *route) takes(method string) bool {
@@ -88,43 +91,103 @@ func (rt *route) takes(method string) bool {
 func allow(list []route) string {
 	var methods []string
 	for i := range list {
-		for _, m := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete} {
-			if list[i].takes(m) {
-				methods = append(methods, m)
-			}
+		methods = append(methods, list[i].method)
+		if list[i].takes(http.MethodHead) {
+			methods = append(methods, http.MethodHead)
 		}
 	}
 	return strings.Join(methods, ", ")
 }
 
 // answer serves a call for whoever may make it.
-func (a *api) answer(c *call, rt *route) {
-	operator, refusal := c.state.Authenticator.Operator(c.r, 0)
+func (a *api) answer(x *exchange, rt *route) {
+	operator, refusal := x.state.Authenticator.Operator(x.r, 0)
 	if refusal != nil {
-		refusal.Write(c.w)
+		refusal.Write(x.w)
 		return
 	}
 	if operator != nil {
-		c.operator = operator.Name
+		x.operator = operator.Name
 	}
-	answer, err := a.serve(c, rt)
+	answer, err := a.serve(x, rt)
+	var body []byte
+	if err == nil && answer != nil {
+		body, err = json.Marshal(answer)
+	}
+	problem := x.problem(err)
 	if rt.action != "" {
-		a.audit(c, rt.action, err)
+		a.audit(x, rt.action, problem)
 	}
-	a.finish(c, answer, err)
+	if problem == failed {
+		a.Log.Error("admin call failed", "path", x.r.URL.Path, "error", err)
+	}
+	switch {
+	case problem != nil:
+		problem.Write(x.w)
+	case body != nil:
+		x.w.Header().Set("Content-Type", "application/json")
+		x.w.Write(append(body, '\n')) // an error means that the caller is gone
+	}
 }
 
-// serve carries a call out if its sender has the scope.
-func (a *api) serve(c *call, rt *route) (any, error) {
-	var wrong error
-	if rt.decode != nil {
-		wrong = rt.decode(c)
+// serve carries a call out if its sender has the scope. The request is read before that is checked, so
+// that the audit log can tell what was tried.
+func (a *api) serve(x *exchange, rt *route) (any, error) {
+	wrong := x.decode(rt)
+	need := identity.Read
+	if rt.action != "" {
+		need = identity.Write
 	}
-	if _, err := c.state.Authenticator.Operator(c.r, rt.need); err != nil {
+	if _, err := x.state.Authenticator.Operator(x.r, need); err != nil {
 		return nil, err
 	}
 	if wrong != nil {
 		return nil, wrong
 	}
-	return rt.serve(c)
+	return rt.serve(x)
+}
+
+// failed answers an error that is not the caller's mistake.
+var failed = call.Errorf(call.Unavailable, "the call failed; the daemon's log says why")
+
+// problem returns how an error is answered, nil if there is none.
+func (x *exchange) problem(err error) *call.Error {
+	if bad, ok := errors.AsType[*call.Error](err); ok {
+		return bad
+	}
+	if refusal, ok := errors.AsType[*identity.Refusal](err); ok {
+		return call.Refused(refusal)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case x.r.Context().Err() != nil: // the caller left; nobody is to blame and nobody reads this
+		return call.Errorf(call.Canceled, "the request was canceled")
+	}
+	return failed
+}
+
+// audit notes a change, or that one was tried. The values are quoted by slog.
+func (a *api) audit(x *exchange, action string, problem *call.Error) {
+	status, level := http.StatusOK, slog.LevelInfo
+	if problem != nil {
+		status, level = problem.Status(), slog.LevelWarn
+	}
+	a.Log.LogAttrs(x.r.Context(), level, "audit",
+		slog.String("operator", x.operator), slog.String("remote", x.r.RemoteAddr), slog.String("action", action),
+		slog.String("policy", strictjson.Clip(x.req.policy)), slog.String("key", x.req.key),
+		slog.String("outcome", outcome(status)), slog.Int("status", status))
+}
+
+// outcome says in a word what became of a change.
+func outcome(status int) string {
+	switch {
+	case status == http.StatusOK:
+		return "done"
+	case status == http.StatusForbidden || status == http.StatusTooManyRequests:
+		return "refused"
+	case status < http.StatusInternalServerError:
+		return "invalid"
+	}
+	return "failed" // it may have been carried out
 }

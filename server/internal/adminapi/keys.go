@@ -2,11 +2,11 @@ package adminapi
 
 import (
 	"errors"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // keyAnswer is the limit status of a key.
@@ -40,12 +40,12 @@ type statusEntry struct {
 }
 
 // inspect answers GET /admin/v1/keys.
-func (a *api) inspect(c *call) (any, error) {
-	rule, q, err := c.inspected()
+func (a *api) inspect(x *exchange) (any, error) {
+	rule, q, err := x.inspected()
 	if err != nil {
 		return nil, err
 	}
-	v, statuses, err := a.Engine.Inspect(c.r.Context(), rule, q)
+	v, statuses, err := a.Engine.Inspect(x.r.Context(), rule, q)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (a *api) inspect(c *call) (any, error) {
 		Limits: []statusEntry{}, Missing: missing(v, q),
 	}
 	if o := v.Override(); o != nil {
-		out.Override = &appliedAnswer{Key: o.Key, Until: untilText(o.Until), Source: a.origins(c).of(rule, o)}
+		out.Override = &appliedAnswer{Key: o.Key, Until: untilText(o.Until), Source: a.origins(x).of(rule, o)}
 	}
 	for _, s := range statuses {
 		out.Limits = append(out.Limits, statusEntryOf(v, s, enforced))
@@ -64,29 +64,17 @@ func (a *api) inspect(c *call) (any, error) {
 }
 
 // inspected returns the rule and the query of a call.
-func (c *call) inspected() (*ruleset.Rule, *ruleset.Query, error) {
-	p, err := c.params("policy", "key", attributePrefix)
-	if err != nil {
+func (x *exchange) inspected() (*ruleset.Rule, *ruleset.Query, error) {
+	if err := x.need("policy", "the name of a policy"); err != nil {
 		return nil, nil, err
 	}
-	if err := need(p, "policy", "the name of a policy"); err != nil {
-		return nil, nil, err
-	}
-	keys, err := attributes(p)
-	if err != nil {
-		return nil, nil, err
-	}
-	key := p["key"]
-	if len(keys) == 0 {
-		if err := need(p, "key", "the rate-limit key, such as a user's name"); err != nil {
+	if len(x.req.keys) == 0 {
+		if err := x.need("key", "the rate-limit key, such as a user's name"); err != nil {
 			return nil, nil, err
 		}
 	}
-	if err := checkKeys(key, keys); err != nil {
-		return nil, nil, err
-	}
-	rule, err := c.rule(p["policy"])
-	return rule, &ruleset.Query{Key: key, Keys: keys}, err
+	rule, err := x.rule(x.req.policy)
+	return rule, &ruleset.Query{Key: x.req.key, Keys: x.req.keys}, err
 }
 
 func statusEntryOf(v *ruleset.Variant, s ruleset.LimitStatus, enforced bool) statusEntry {
@@ -121,14 +109,18 @@ type resetAnswer struct {
 }
 
 // reset answers POST /admin/v1/keys/reset.
-func (a *api) reset(c *call) (any, error) {
-	rule, err := c.rule(c.req.policy)
+func (a *api) reset(x *exchange) (any, error) {
+	rule, err := x.rule(x.req.policy)
 	if err != nil {
 		return nil, err
 	}
-	q := ruleset.Query{Key: c.req.key, Keys: c.req.keys}
-	if err := a.Engine.Reset(c.r.Context(), rule, &q); err != nil {
-		return nil, asInput(err)
+	q := ruleset.Query{Key: x.req.key, Keys: x.req.keys}
+	err = a.Engine.Reset(x.r.Context(), rule, &q)
+	if bad, ok := errors.AsType[*ruleset.InputError](err); ok {
+		return nil, call.Invalid("%v", bad)
+	}
+	if err != nil {
+		return nil, err
 	}
 	out := resetAnswer{Policy: rule.Name(), Key: q.Key, Reset: []string{}}
 	v := rule.For(q.Key, time.Now())
@@ -136,14 +128,6 @@ func (a *api) reset(c *call) (any, error) {
 		out.Reset = append(out.Reset, v.LimitName(i))
 	}
 	return out, nil
-}
-
-// asInput makes a problem of an error that is the caller's.
-func asInput(err error) error {
-	if bad, ok := errors.AsType[*ruleset.InputError](err); ok {
-		return problemf(http.StatusBadRequest, "%v", bad)
-	}
-	return err
 }
 
 // untilText returns when an override ends.

@@ -4,51 +4,56 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // ErrTooMany is what Config.PutOverride returns if no more overrides fit.
 var ErrTooMany = errors.New("adminapi: too many overrides")
 
-// setAnswer is an override that an operator has set.
-type setAnswer struct {
-	Policy string          `json:"policy"`
+// overrideAnswer is an override of a policy.
+type overrideAnswer struct {
 	Key    string          `json:"key"`
 	Limits []numbersAnswer `json:"limits"`
 	Until  string          `json:"until"`
 }
 
-func setOf(o *Override) setAnswer {
-	return setAnswer{Policy: o.Policy, Key: o.Key, Limits: numbersOf(o.Limits), Until: untilText(o.Until)}
+func overrideOf(o *ruleset.Override) overrideAnswer {
+	return overrideAnswer{Key: o.Key, Limits: numbersOf(o.Limits), Until: untilText(o.Until)}
+}
+
+// setAnswer is an override that an operator has set.
+type setAnswer struct {
+	Policy string `json:"policy"`
+	overrideAnswer
 }
 
 // put answers PUT /admin/v1/keys/override.
-func (a *api) put(c *call) (any, error) {
-	rule, err := c.rule(c.req.policy)
+func (a *api) put(x *exchange) (any, error) {
+	rule, err := x.rule(x.req.policy)
 	if err != nil {
 		return nil, err
 	}
-	until, err := c.req.end(time.Now())
+	until, err := x.req.end(time.Now())
 	if err != nil {
 		return nil, err
 	}
-	o := Override{Policy: rule.Name(), Override: ruleset.Override{Key: c.req.key, Limits: c.req.limits, Until: until}}
+	o := Override{Policy: rule.Name(), Override: ruleset.Override{Key: x.req.key, Limits: x.req.limits, Until: until}}
 	if err := fits(rule, &o.Override); err != nil {
 		return nil, err
 	}
-	switch err := a.PutOverride(c.r.Context(), o); {
+	switch err := a.PutOverride(x.r.Context(), o); {
 	case errors.Is(err, ErrTooMany):
-		return nil, problemf(http.StatusConflict, "too many overrides are set; remove some, or write a pattern such as partner-*")
+		return nil, call.Errorf(call.Conflict, "too many overrides are set; remove some, or write a pattern such as partner-*")
 	case err != nil:
 		return nil, err
 	}
-	return setOf(&o), nil
+	return setAnswer{o.Policy, overrideOf(&o.Override)}, nil
 }
 
 // end returns when the override ends, the zero time for never.
@@ -59,18 +64,16 @@ func (req *request) end(now time.Time) (time.Time, error) {
 	case req.until.IsZero():
 		return time.Time{}, nil
 	case !req.until.After(now):
-		return time.Time{}, problemf(http.StatusBadRequest, `"until" is over already`)
+		return time.Time{}, call.Invalid(`"until" is over already`)
 	case req.until.After(now.Add(maxTTL)):
-		return time.Time{}, problemf(http.StatusBadRequest, `"until" must be within ten years; say "never" for longer`)
+		return time.Time{}, call.Invalid(`"until" must be within ten years; say "never" for longer`)
 	}
 	return req.until, nil
 }
 
-// fits says what is wrong with an override, by compiling its policy with it.
+// fits says what is wrong with an override.
 func fits(rule *ruleset.Rule, o *ruleset.Override) error {
-	p := *rule.Policy()
-	p.Overrides = []ruleset.Override{*o}
-	_, err := ruleset.Compile([]ruleset.Policy{p}, nil)
+	err := rule.CheckOverride(*o)
 	if err == nil {
 		return nil
 	}
@@ -85,7 +88,7 @@ func fits(rule *ruleset.Rule, o *ruleset.Override) error {
 	if len(ofLimits) > 0 { // the others follow from them
 		others = ofLimits
 	}
-	return problemf(http.StatusBadRequest, "%s", strings.Join(others, "; "))
+	return call.Invalid("%s", strings.Join(others, "; "))
 }
 
 // explain tells a problem in the words of the body.
@@ -120,44 +123,41 @@ type removedAnswer struct {
 }
 
 // remove answers DELETE /admin/v1/keys/override. The policy may be gone already.
-func (a *api) remove(c *call) (any, error) {
-	was, err := a.RemoveOverride(c.r.Context(), c.req.policy, c.req.key)
+func (a *api) remove(x *exchange) (any, error) {
+	if err := cmp.Or(x.need("policy", "the name of a policy"), x.need("key", "whose override it is")); err != nil {
+		return nil, err
+	}
+	was, err := a.RemoveOverride(x.r.Context(), x.req.policy, x.req.key)
 	switch {
 	case err != nil:
 		return nil, err
 	case !was:
-		return nil, problemf(http.StatusNotFound, "no operator has set an override of this key for the policy %s; those of the file stay", strictjson.Quote(c.req.policy))
+		return nil, call.Errorf(call.NotFound, "no operator has set an override of this key for the policy %s; those of the file stay", strictjson.Quote(x.req.policy))
 	}
-	return removedAnswer{Policy: c.req.policy, Key: c.req.key, Removed: true}, nil
+	return removedAnswer{Policy: x.req.policy, Key: x.req.key, Removed: true}, nil
 }
 
-// overridesAnswer is all that operators have set.
-type overridesAnswer struct {
-	Overrides []listedAnswer `json:"overrides"`
-}
-
+// listedAnswer is one of all overrides that operators have set.
 type listedAnswer struct {
 	setAnswer
 	InForce bool `json:"in_force"` // false if the policies have changed so that it does not fit
 }
 
 // list answers GET /admin/v1/overrides.
-func (a *api) list(c *call) (any, error) {
-	if err := c.noParams(); err != nil {
-		return nil, err
-	}
-	list, err := a.ListOverrides(c.r.Context())
+func (a *api) list(x *exchange) (any, error) {
+	list, err := a.ListOverrides(x.r.Context())
 	if err != nil {
 		return nil, err
 	}
-	out := overridesAnswer{Overrides: []listedAnswer{}}
+	out := []listedAnswer{}
 	for i := range list {
-		out.Overrides = append(out.Overrides, listedAnswer{setOf(&list[i]), c.state.inForce(&list[i])})
+		o := &list[i]
+		out = append(out, listedAnswer{setAnswer{o.Policy, overrideOf(&o.Override)}, x.state.inForce(o)})
 	}
-	slices.SortFunc(out.Overrides, func(a, b listedAnswer) int {
+	slices.SortFunc(out, func(a, b listedAnswer) int {
 		return cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key))
 	})
-	return out, nil
+	return map[string]any{"overrides": out}, nil
 }
 
 // inForce says whether the rules have an override.

@@ -1,15 +1,20 @@
 package adminapi
 
 import (
+	"bytes"
 	"encoding"
 	"fmt"
+	"maps"
 	"math"
-	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
@@ -23,7 +28,7 @@ var (
 
 // How much a request may bring.
 const (
-	maxKeys = 16
+	maxBody = 16 << 10
 	maxText = 64 // bytes of a name, a period, a time
 	maxTTL  = 10 * 365 * 24 * time.Hour
 )
@@ -31,7 +36,7 @@ const (
 // never is the until of an override that does not end.
 const never = "never"
 
-// request is what a call that changes something brings. Each has some of the fields.
+// request is what a call brings. Each has some of the fields.
 type request struct {
 	policy string
 	key    string
@@ -41,40 +46,20 @@ type request struct {
 	until  time.Time     // the zero time is never
 }
 
-// decodeReset reads the body of POST /admin/v1/keys/reset.
-func decodeReset(c *call) error { return c.decode(&resetForm) }
-
-// decodePut reads the body of PUT /admin/v1/keys/override.
-func decodePut(c *call) error { return c.decode(&overrideForm) }
-
-// decodeRemove reads the query of DELETE /admin/v1/keys/override.
-func decodeRemove(c *call) error {
-	p, err := c.params("policy", "key")
-	if err != nil {
+// decode reads the query and the body.
+func (x *exchange) decode(rt *route) (err error) {
+	if x.params, err = parseParams(x.r.URL.RawQuery, rt.params); err != nil {
 		return err
 	}
-	c.req.policy = p["policy"]
-	if err := checkKeys(p["key"], nil); err != nil {
-		return err
+	if rt.body == nil {
+		return x.readParams()
 	}
-	c.req.key = p["key"]
-	if err := need(p, "policy", "the name of a policy"); err != nil {
-		return err
+	var body bytes.Buffer
+	if bad := call.ReadBody(x.w, x.r, &body, maxBody); bad != nil {
+		return bad
 	}
-	return need(p, "key", "whose override it is")
-}
-
-// decode reads a body.
-func (c *call) decode(f *form) error {
-	if err := c.noParams(); err != nil {
-		return err
-	}
-	body, err := c.body()
-	if err != nil {
-		return err
-	}
-	if err := c.req.read(f, body); err != nil {
-		return problemf(http.StatusBadRequest, "%v", err)
+	if err := x.req.read(rt.body, body.Bytes()); err != nil {
+		return call.Invalid("%v", err)
 	}
 	return nil
 }
@@ -135,7 +120,7 @@ func (req *request) field(r *strictjson.Reader, name string) (err error) {
 
 // readKeys reads the attributes that limits are by.
 func (req *request) readKeys(r *strictjson.Reader) error {
-	return r.Entries(`"keys"`, maxKeys, func(name string) error {
+	return r.Entries(`"keys"`, call.MaxKeys, func(name string) error {
 		value, err := r.Text(`a value of "keys"`, weir.MaxKeyBytes)
 		req.keys = append(req.keys, ruleset.Attribute{Name: name, Value: value})
 		return err
@@ -214,4 +199,74 @@ func parse(r *strictjson.Reader, what string, value encoding.TextUnmarshaler) er
 		return strictjson.Errorf(at, "%s: %s", what, strings.TrimPrefix(err.Error(), "weir: "))
 	}
 	return nil
+}
+
+// attributePrefix begins the parameters that give the attributes limits are by, such as
+// keys.ip.
+const attributePrefix = "keys."
+
+// parseParams returns the parameters of a query. One that is not among known, or that comes
+// twice, is an error. If known has attributePrefix, so are those that begin with it.
+func parseParams(query string, known []string) (map[string]string, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, call.Invalid("the query is malformed: escape what is not a letter or digit as %%XX, and separate by &")
+	}
+	out := make(map[string]string, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		isAttribute := strings.HasPrefix(name, attributePrefix) && slices.Contains(known, attributePrefix)
+		switch {
+		case !isAttribute && (name == attributePrefix || !slices.Contains(known, name)):
+			return nil, call.Invalid("unknown parameter %s; this call has %s", strictjson.Quote(name), paramNames(known))
+		case len(values[name]) > 1:
+			return nil, call.Invalid("parameter %s stands there twice", strictjson.Quote(name))
+		}
+		out[name] = values[name][0]
+	}
+	return out, nil
+}
+
+func paramNames(known []string) string {
+	if len(known) == 0 {
+		return "none"
+	}
+	return strings.ReplaceAll(strictjson.And(known), attributePrefix, attributePrefix+"NAME")
+}
+
+// need returns the problem of a parameter that is not there.
+func (x *exchange) need(name, what string) error {
+	if x.params[name] == "" {
+		return call.Invalid("parameter %q is missing: %s", name, what)
+	}
+	return nil
+}
+
+// readParams fills in what the query says. Attributes are sorted. Keys that no limiter takes are
+// refused.
+func (x *exchange) readParams() error {
+	x.req.policy = x.params["policy"]
+	given := []ruleset.Attribute{{Name: "key", Value: x.params["key"]}}
+	for _, param := range slices.Sorted(maps.Keys(x.params)) {
+		if name, ok := strings.CutPrefix(param, attributePrefix); ok {
+			given = append(given, ruleset.Attribute{Name: name, Value: x.params[param]})
+		}
+	}
+	if n := len(given) - 1; n > call.MaxKeys {
+		return call.Invalid("there are %d parameters keys.NAME: at most %d fit", n, call.MaxKeys)
+	}
+	for _, k := range given {
+		if storeapi.CheckKey(k.Value) != nil {
+			return call.Invalid("the key %s has %d bytes: at most %d fit", strictjson.Quote(k.Name), len(k.Value), weir.MaxKeyBytes)
+		}
+	}
+	x.req.key, x.req.keys = given[0].Value, given[1:]
+	return nil
+}
+
+// rule returns the policy called name, or a problem.
+func (x *exchange) rule(name string) (*ruleset.Rule, error) {
+	if rule := x.state.Rules.Rule(name); rule != nil {
+		return rule, nil
+	}
+	return nil, call.Errorf(call.NotFound, "no policy is called %s; GET /admin/v1/policies lists those there are", strictjson.Quote(name))
 }

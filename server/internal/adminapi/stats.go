@@ -1,14 +1,13 @@
 package adminapi
 
 import (
-	"net/http"
 	"reflect"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/weirlimit/weir/internal/topk"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // How many are listed of who is refused most.
@@ -35,14 +34,18 @@ type topAnswer struct {
 }
 
 // stats answers GET /admin/v1/stats.
-func (a *api) stats(c *call) (any, error) {
-	n, err := c.top()
-	if err != nil {
-		return nil, err
+func (a *api) stats(x *exchange) (any, error) {
+	n := uint64(defaultTop)
+	if text, given := x.params["top"]; given {
+		var err error
+		if n, err = strconv.ParseUint(text, 10, 16); err != nil || n > maxTop {
+			return nil, call.Invalid(`parameter "top" must be an integer from 0 to %d`, maxTop)
+		}
 	}
 	out := statsAnswer{UptimeS: int64(time.Since(a.began) / time.Second), Version: a.Version, Store: figures(a.Stats()), Top: []topAnswer{}}
-	for _, e := range a.Top(n) {
-		out.Top = append(out.Top, topOf(e))
+	for _, e := range a.Top(int(n)) {
+		policy, key, _ := strings.Cut(e.Label, "\x00")
+		out.Top = append(out.Top, topAnswer{Policy: policy, Key: key, Denied: e.Count, AtLeast: e.Count - e.Error})
 	}
 	return out, nil
 }
@@ -75,26 +78,4 @@ func snakeCase(name string) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
-}
-
-// top returns how many are asked for.
-func (c *call) top() (int, error) {
-	p, err := c.params("top")
-	if err != nil {
-		return 0, err
-	}
-	text, given := p["top"]
-	if !given {
-		return defaultTop, nil
-	}
-	n, err := strconv.ParseUint(text, 10, 16)
-	if err != nil || n > maxTop {
-		return 0, problemf(http.StatusBadRequest, `parameter "top" must be an integer from 0 to %d`, maxTop)
-	}
-	return int(n), nil
-}
-
-func topOf(e topk.Entry) topAnswer {
-	policy, key, _ := strings.Cut(e.Label, "\x00")
-	return topAnswer{Policy: policy, Key: key, Denied: e.Count, AtLeast: e.Count - e.Error}
 }

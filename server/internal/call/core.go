@@ -2,6 +2,7 @@ package call
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // Core carries out calls. All fields are required, and set once.
@@ -42,7 +44,7 @@ type Caller struct {
 func (c *Core) Authenticate(s *State, credentials identity.Credentials) (Caller, *Error) {
 	client, err := s.Authenticator.Authenticate(credentials)
 	if err != nil {
-		return Caller{}, refused(err)
+		return Caller{}, Refused(err)
 	}
 	return Caller{s, client}, nil
 }
@@ -51,7 +53,7 @@ func (c *Core) Authenticate(s *State, credentials identity.Credentials) (Caller,
 func (c *Core) HTTP(s *State, r *http.Request) (Caller, *Error) {
 	client, err := s.Authenticator.Client(r)
 	if err != nil {
-		return Caller{}, refused(err)
+		return Caller{}, Refused(err)
 	}
 	return Caller{s, client}, nil
 }
@@ -76,7 +78,7 @@ func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
 	}
 	rule := c.State.Rules.RuleNamed(name)
 	if rule == nil {
-		return nil, &Error{Kind: NotFound, Problem: "no policy is called " + Quote(string(name)) + "; the page at / and GET /admin/v1/policies list those there are", Item: NoItem}
+		return nil, Errorf(NotFound, "no policy is called %s; the page at / and GET /admin/v1/policies list those there are", strictjson.Quote(string(name)))
 	}
 	return rule, nil
 }
@@ -90,11 +92,16 @@ func (c Caller) MayUseDomain(domain string) *Error {
 }
 
 func (c Caller) forbidden(what, name string) *Error {
-	return &Error{Kind: Forbidden, Problem: "the client " + c.Client.Name + " may not use the " + what + " " + Quote(name), Item: NoItem}
+	return Errorf(Forbidden, "the client %s may not use the %s %s", c.Client.Name, what, strictjson.Quote(name))
 }
 
-// Check decides a query and records the decision. A peek charges nothing.
-func (c *Core) Check(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, peek bool) (ruleset.Verdict, *Error) {
+// Check decides a query under a policy that the caller may use, and records the decision. A peek
+// charges nothing.
+func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, peek bool) (ruleset.Verdict, *Error) {
+	rule, err := caller.Rule(policy)
+	if err != nil {
+		return ruleset.Verdict{}, err
+	}
 	began := time.Now()
 	caller.Owns(q)
 	v, err := c.Evaluate(ctx, rule, q, peek)
@@ -104,8 +111,8 @@ func (c *Core) Check(ctx context.Context, caller Caller, rule *ruleset.Rule, q *
 	return v, err
 }
 
-// Evaluate decides a query, whose client is set. It is a part of Check, for callers that time and
-// record decisions themselves.
+// Evaluate decides a query, whose client is set. It is a part of Check, for callers that find rules,
+// time and record decisions themselves.
 func (c *Core) Evaluate(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
 	var err error
 	if peek {
@@ -141,10 +148,16 @@ const (
 	Debit              // each is charged whether it fits or not
 )
 
-// CheckBatch decides several queries and records the decisions. The verdicts may be in out, which is
-// reused; it may be nil.
-func (c *Core) CheckBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, *Error) {
+// CheckBatch decides several queries of a caller and records the decisions. The verdicts may be in
+// out, which is reused; it may be nil.
+func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, *Error) {
 	began := time.Now()
+	for i := range items {
+		if kind == All && items[i].Peek {
+			return nil, Invalid("a check with peek cannot be part of an atomic batch").In(i)
+		}
+		caller.Owns(&items[i].Query)
+	}
 	out, err := c.EvaluateBatch(ctx, kind, items, out)
 	if err != nil {
 		return nil, err
@@ -165,14 +178,22 @@ func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.It
 		out, err = c.Engine.CheckEach(ctx, items, out)
 	}
 	if err != nil {
-		return nil, c.Undecided(ctx, policyOf(items, err), err)
+		policy := ""
+		if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
+			policy = items[bad.Index].Rule.Name()
+		}
+		return nil, c.Undecided(ctx, policy, err)
 	}
 	return out, nil
 }
 
-// Reserve charges and holds a query if it fits, and records the decision. The ticket is nil if it
-// was refused.
-func (c *Core) Reserve(ctx context.Context, caller Caller, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, *Error) {
+// Reserve is Check for a query that is charged and held if it fits. The ticket is nil if it was
+// refused.
+func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, *Error) {
+	rule, bad := caller.Rule(policy)
+	if bad != nil {
+		return ruleset.Verdict{}, nil, bad
+	}
 	began := time.Now()
 	caller.Owns(q)
 	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)

@@ -6,7 +6,6 @@
 // it. They read a request, call a method of [Core], and write the verdict or the [*Error], which
 // each of them maps to its wire in one place:
 //
-//	caller, err := core.HTTP(state, r)                 // authenticate
-//	rule, err := caller.Rule(name)                     // authorize
-//	v, err := core.Check(ctx, caller, rule, &q, false) // evaluate and record
+//	caller, err := core.HTTP(state, r)                   // authenticate
+//	v, err := core.Check(ctx, caller, policy, &q, false) // authorize, evaluate and record
 package call

@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/strictjson"
+	"github.com/weirlimit/weir/weirhttp"
 )
 
 // Kind is what kind of error a call has.
@@ -24,6 +26,7 @@ const (
 	Unauthenticated                  // a token is missing or unknown
 	Forbidden                        // the client may not do that
 	NotFound                         // there is no such policy
+	Conflict                         // the daemon has no room for the change
 	Throttled                        // too many failed authentications
 	BadEncoding                      // the body is encoded
 	TooLong                          // the body is too long
@@ -63,16 +66,19 @@ const maxText = 512
 // Text returns Error, cut to what fits a header field.
 func (e *Error) Text() string {
 	text := e.Error()
-	if head := Cut(text, maxText); len(head) < len(text) {
+	if head := strictjson.Cut(text, maxText); len(head) < len(text) {
 		return head + "…"
 	}
 	return text
 }
 
-// Invalid returns a BadInput.
-func Invalid(format string, args ...any) *Error {
-	return &Error{Kind: BadInput, Problem: fmt.Sprintf(format, args...), Item: NoItem}
+// Errorf returns an Error, which is not about a check of a batch.
+func Errorf(kind Kind, format string, args ...any) *Error {
+	return &Error{Kind: kind, Problem: fmt.Sprintf(format, args...), Item: NoItem}
 }
+
+// Invalid returns a BadInput.
+func Invalid(format string, args ...any) *Error { return Errorf(BadInput, format, args...) }
 
 // In returns the error as that of a check of a batch.
 func (e *Error) In(item int) *Error {
@@ -80,61 +86,49 @@ func (e *Error) In(item int) *Error {
 	return e
 }
 
+// wire is how each kind of error is sent: as an HTTP status, and as a code of gRPC and Connect, which
+// have the same numbers.
+var wire = [...]struct {
+	status int
+	code   codes.Code
+}{
+	BadInput:         {http.StatusBadRequest, codes.InvalidArgument},
+	Unauthenticated:  {http.StatusUnauthorized, codes.Unauthenticated},
+	Forbidden:        {http.StatusForbidden, codes.PermissionDenied},
+	NotFound:         {http.StatusNotFound, codes.NotFound},
+	Conflict:         {http.StatusConflict, codes.FailedPrecondition},
+	Throttled:        {http.StatusTooManyRequests, codes.ResourceExhausted},
+	BadEncoding:      {http.StatusUnsupportedMediaType, codes.Unavailable},
+	TooLong:          {http.StatusRequestEntityTooLarge, codes.Unavailable},
+	Slow:             {http.StatusRequestTimeout, codes.Unavailable},
+	DeadlineExceeded: {http.StatusServiceUnavailable, codes.DeadlineExceeded},
+	Canceled:         {http.StatusServiceUnavailable, codes.Canceled},
+	Unavailable:      {http.StatusServiceUnavailable, codes.Unavailable},
+}
+
 // Status returns the HTTP status.
-func (e *Error) Status() int {
-	switch e.Kind {
-	case BadInput:
-		return http.StatusBadRequest
-	case Unauthenticated:
-		return http.StatusUnauthorized
-	case Forbidden:
-		return http.StatusForbidden
-	case NotFound:
-		return http.StatusNotFound
-	case Throttled:
-		return http.StatusTooManyRequests
-	case BadEncoding:
-		return http.StatusUnsupportedMediaType
-	case TooLong:
-		return http.StatusRequestEntityTooLarge
-	case Slow:
-		return http.StatusRequestTimeout
+func (e *Error) Status() int { return wire[e.Kind].status }
+
+// Code returns the code of gRPC and Connect.
+func (e *Error) Code() codes.Code { return wire[e.Kind].code }
+
+// Write answers an HTTP request with the error, as a problem (RFC 9457).
+func (e *Error) Write(w http.ResponseWriter) {
+	if e.Refusal != nil {
+		e.Refusal.Write(w)
+		return
 	}
-	return http.StatusServiceUnavailable
+	weirhttp.Problem{Status: e.Status(), Detail: e.Error()}.Write(w)
 }
 
-// Code returns the code of gRPC and Connect, which have the same numbers.
-func (e *Error) Code() uint32 {
-	const (
-		canceled, invalidArgument, deadlineExceeded, notFound = 1, 3, 4, 5
-
-		permissionDenied, resourceExhausted, unavailable, unauthenticated = 7, 8, 14, 16
-	)
-	switch e.Kind {
-	case BadInput:
-		return invalidArgument
-	case Unauthenticated:
-		return unauthenticated
-	case Forbidden:
-		return permissionDenied
-	case NotFound:
-		return notFound
-	case Throttled:
-		return resourceExhausted
-	case DeadlineExceeded:
-		return deadlineExceeded
-	case Canceled:
-		return canceled
-	}
-	return unavailable
-}
-
-// refused returns the error of a failed authentication.
-func refused(r *identity.Refusal) *Error {
-	kinds := map[int]Kind{http.StatusUnauthorized: Unauthenticated, http.StatusTooManyRequests: Throttled}
-	e := &Error{Kind: kinds[r.Status], Problem: r.Problem, Item: NoItem, Refusal: r}
-	if e.Kind == 0 {
-		e.Kind = Forbidden
+// Refused returns the error of a failed authentication.
+func Refused(r *identity.Refusal) *Error {
+	e := &Error{Kind: Forbidden, Problem: r.Problem, Item: NoItem, Refusal: r}
+	switch r.Status {
+	case http.StatusUnauthorized:
+		e.Kind = Unauthenticated
+	case http.StatusTooManyRequests:
+		e.Kind = Throttled
 	}
 	return e
 }
@@ -156,44 +150,12 @@ func (c *Core) Undecided(ctx context.Context, policy string, err error) *Error {
 	case errors.Is(err, ruleset.ErrTicket):
 		return &Error{Kind: BadInput, Field: "id", Problem: "is no reservation of this client: it is what reserve returned", Item: NoItem}
 	case errors.Is(err, ruleset.ErrGone):
-		return &Error{Kind: NotFound, Problem: "the reservation's policy is not configured; its units stay held until they expire", Item: NoItem}
+		return Errorf(NotFound, "the reservation's policy is not configured; its units stay held until they expire")
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return &Error{Kind: DeadlineExceeded, Problem: "the request's time was over before there was a decision", Item: NoItem}
+		return Errorf(DeadlineExceeded, "the request's time was over before there was a decision")
 	case ctx.Err() != nil: // the caller is gone and will not read this
-		return &Error{Kind: Canceled, Problem: "the request was canceled", Item: NoItem}
+		return Errorf(Canceled, "the request was canceled")
 	}
 	c.Log.Error("no decision", "policy", policy, "error", err)
-	return &Error{Kind: Unavailable, Problem: "no decision could be made; the daemon's log says why", Item: NoItem}
-}
-
-// maxQuoted is how many bytes of a caller's text an error repeats.
-const maxQuoted = 64
-
-// Quote returns a caller's text in a form that is safe to show: quoted, control characters escaped,
-// cut to whole characters in maxQuoted bytes.
-func Quote(s string) string {
-	head := Cut(s, maxQuoted)
-	if len(head) < len(s) {
-		return strconv.QuoteToASCII(head) + "…"
-	}
-	return strconv.QuoteToASCII(s)
-}
-
-// Cut returns the beginning of a text: whole characters in at most so many bytes.
-func Cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	for most > 0 && !utf8.RuneStart(s[most]) {
-		most--
-	}
-	return s[:most]
-}
-
-// policyOf returns the policy of the item that an error is about, "" if it is about none.
-func policyOf(items []ruleset.Item, err error) string {
-	if bad, ok := errors.AsType[*ruleset.ItemError](err); ok {
-		return items[bad.Index].Rule.Name()
-	}
-	return ""
+	return Errorf(Unavailable, "no decision could be made; the daemon's log says why")
 }

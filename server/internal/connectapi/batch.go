@@ -2,20 +2,22 @@ package connectapi
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
-	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
 // CheckBatch is POST /v1/check/batch, with columns rather than rows.
 func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest) (*weirv1.CheckBatchResponse, error) {
 	w := works.Get().(*work)
 	defer w.free()
-	items, bad := readItems(call.CallerOf(ctx), req, w)
+	caller := call.CallerOf(ctx)
+	items, bad := readItems(caller, req, w)
 	if bad != nil {
 		return nil, bad
 	}
@@ -28,13 +30,11 @@ func (s *service) CheckBatch(ctx context.Context, req *weirv1.CheckBatchRequest)
 	case req.GetDebit():
 		kind = call.Debit
 	}
-	verdicts, bad := s.core.CheckBatch(ctx, kind, items, w.verdicts)
+	verdicts, bad := s.core.CheckBatch(ctx, caller, kind, items, w.verdicts)
 	if bad != nil {
 		return nil, bad
 	}
-	if kind == call.Each {
-		w.verdicts = verdicts
-	}
+	w.verdicts = verdicts
 	return batchResponse(verdicts), nil
 }
 
@@ -77,14 +77,10 @@ func readItems(c call.Caller, req *weirv1.CheckBatchRequest, w *work) ([]ruleset
 func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 	n := len(req.GetKey())
 	switch {
-	case n > maxChecks:
-		return call.Invalid("a batch may have %d checks", maxChecks)
+	case n > call.MaxChecks:
+		return call.Invalid("a batch may have %d checks", call.MaxChecks)
 	case n > 0 && len(req.GetPolicy()) == 0:
 		return noPolicy()
-	case len(req.GetKeys()) > maxKeys:
-		return call.Invalid(`"keys" may have %d entries`, maxKeys)
-	case len(req.GetCosts()) > maxUnits:
-		return call.Invalid(`"costs" may have %d entries`, maxUnits)
 	}
 	for _, column := range []struct {
 		name   string
@@ -99,10 +95,10 @@ func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 			return err
 		}
 	}
-	if err := checkKeyColumns(req.GetKeys(), n); err != nil {
+	if err := checkNamed("keys", req.GetKeys(), call.MaxKeys, (*weirv1.KeyColumn).GetName, (*weirv1.KeyColumn).GetKey, n); err != nil {
 		return err
 	}
-	return checkCostColumns(req.GetCosts(), n)
+	return checkNamed("costs", req.GetCosts(), call.MaxUnits, (*weirv1.CostColumn).GetUnit, (*weirv1.CostColumn).GetCost, n)
 }
 
 // checkLength refuses a column that is not empty and has another length than that of the keys.
@@ -113,24 +109,17 @@ func checkLength(column string, length, n int) *call.Error {
 	return nil
 }
 
-func checkKeyColumns(columns []*weirv1.KeyColumn, n int) *call.Error {
-	for i, column := range columns {
-		if slices.ContainsFunc(columns[:i], func(c *weirv1.KeyColumn) bool { return c.GetName() == column.GetName() }) {
-			return call.Invalid(`"keys" has %s twice`, call.Quote(column.GetName()))
-		}
-		if err := checkLength("the column "+call.Quote(column.GetName())+` of "keys"`, len(column.GetKey()), n); err != nil {
-			return err
-		}
+// checkNamed checks the columns of a field that have names.
+func checkNamed[C, V any](field string, columns []C, most int, name func(C) string, values func(C) []V, n int) *call.Error {
+	if len(columns) > most {
+		return call.Invalid("%q may have %d entries", field, most)
 	}
-	return nil
-}
-
-func checkCostColumns(columns []*weirv1.CostColumn, n int) *call.Error {
 	for i, column := range columns {
-		if slices.ContainsFunc(columns[:i], func(c *weirv1.CostColumn) bool { return c.GetUnit() == column.GetUnit() }) {
-			return call.Invalid(`"costs" has %s twice`, call.Quote(column.GetUnit()))
+		quoted := strictjson.Quote(name(column))
+		if slices.ContainsFunc(columns[:i], func(c C) bool { return name(c) == name(column) }) {
+			return call.Invalid("%q has %s twice", field, quoted)
 		}
-		if err := checkLength("the column "+call.Quote(column.GetUnit())+` of "costs"`, len(column.GetCost()), n); err != nil {
+		if err := checkLength(fmt.Sprintf("the column %s of %q", quoted, field), len(values(column)), n); err != nil {
 			return err
 		}
 	}
@@ -153,7 +142,7 @@ func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.E
 	if err := checkKey(`"key"`, q.Key); err != nil {
 		return err
 	}
-	if err := checkRange(`"cost"`, q.Cost, weir.MaxCost); err != nil {
+	if err := checkCost(`"cost"`, q.Cost); err != nil {
 		return err
 	}
 	for _, column := range req.GetKeys() {
@@ -162,7 +151,7 @@ func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.E
 		}
 	}
 	for _, column := range req.GetCosts() {
-		if err := checkRange(`a value of "costs"`, at(column.GetCost(), i, 0), weir.MaxCost); err != nil {
+		if err := checkCost(`a value of "costs"`, at(column.GetCost(), i, 0)); err != nil {
 			return err
 		}
 	}
@@ -181,7 +170,7 @@ func fillKeys(items []ruleset.Item, columns []*weirv1.KeyColumn) {
 		first := len(all)
 		for _, column := range columns {
 			if value := at(column.GetKey(), i, ""); value != "" {
-				all = append(all, ruleset.Attribute{Name: column.GetName(), Value: value})
+				all = append(all, attribute(column.GetName(), value))
 			}
 		}
 		items[i].Query.Keys = all[first:len(all):len(all)]
@@ -220,11 +209,7 @@ func findRules(c call.Caller, items []ruleset.Item, req *weirv1.CheckBatchReques
 				return err.In(i)
 			}
 		}
-		if items[i].Peek && req.GetAtomic() {
-			return call.Invalid("a check with peek cannot be part of an atomic batch").In(i)
-		}
 		items[i].Rule = rules[place]
-		c.Owns(&items[i].Query)
 	}
 	return nil
 }
@@ -284,7 +269,7 @@ func (w *words) place(word string) uint32 {
 	if w.places == nil {
 		w.places = map[string]uint32{}
 	}
-	place := uint32(len(w.list)) // at most maxChecks
+	place := uint32(len(w.list)) // at most call.MaxChecks
 	w.list, w.places[word], w.last = append(w.list, word), place, int(place)
 	return place
 }

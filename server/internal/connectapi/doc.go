@@ -1,7 +1,7 @@
 // Package connectapi serves weir.v1.LimiterService (proto/weir/v1/limiter.proto) over
 // Connect, gRPC-Web and gRPC:
 //
-//	path, handler := connectapi.New(connectapi.Config{Engine: g, State: state, Observe: observe, ObserveEach: each, Log: log})
+//	path, handler := connectapi.New(core, state)
 //	mux.Handle(path, handler)
 //
 // Its methods correspond to the paths of /v1, with the same error messages. gRPC needs a listener

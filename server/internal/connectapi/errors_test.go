@@ -172,7 +172,7 @@ func TestFirstProblem(t *testing.T) {
 		keys[fmt.Sprintf("%02d", i)] = strings.Repeat("k", 300+i)
 	}
 	for range 20 {
-		_, err := attributes(keys)
+		_, err := entries("keys", keys, len(keys), checkKey, attribute)
 		if err == nil || !strings.HasPrefix(err.Error(), `a value of "keys" has 300 bytes`) {
 			t.Error(err)
 		}

@@ -1,7 +1,7 @@
 package connectapi
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,13 +10,6 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
-)
-
-// Maximum sizes of a request.
-const (
-	maxChecks = 1000 // of a batch
-	maxKeys   = 16
-	maxUnits  = 16
 )
 
 // asked is the common part of checks and reservations.
@@ -39,57 +32,42 @@ func query(req asked, cost *int64) (q ruleset.Query, err *call.Error) {
 	if err := checkKey(`"key"`, q.Key); err != nil {
 		return q, err
 	}
-	if err := checkRange(`"cost"`, q.Cost, weir.MaxCost); err != nil {
+	if err := checkCost(`"cost"`, q.Cost); err != nil {
 		return q, err
 	}
-	if q.Keys, err = attributes(req.GetKeys()); err != nil {
+	if q.Keys, err = entries("keys", req.GetKeys(), call.MaxKeys, checkKey, attribute); err != nil {
 		return q, err
 	}
 	q.Costs, err = costs("costs", req.GetCosts())
 	return q, err
 }
 
-// attributes returns a request's keys sorted by name, so that of several invalid ones always the
+// entries converts the entries of a field, sorted by name, so that of several invalid ones always the
 // same is reported.
-func attributes(keys map[string]string) ([]ruleset.Attribute, *call.Error) {
-	if len(keys) == 0 {
+func entries[V, E any](field string, values map[string]V, most int, check func(what string, v V) *call.Error, convert func(name string, v V) E) ([]E, *call.Error) {
+	if len(values) == 0 {
 		return nil, nil
 	}
-	if len(keys) > maxKeys {
-		return nil, call.Invalid(`"keys" may have %d entries`, maxKeys)
+	if len(values) > most {
+		return nil, call.Invalid("%q may have %d entries", field, most)
 	}
-	list := make([]ruleset.Attribute, 0, len(keys))
-	for name, value := range keys {
-		list = append(list, ruleset.Attribute{Name: name, Value: value})
-	}
-	slices.SortFunc(list, func(a, b ruleset.Attribute) int { return cmp.Compare(a.Name, b.Name) })
-	for _, a := range list {
-		if err := checkKey(`a value of "keys"`, a.Value); err != nil {
+	list := make([]E, 0, len(values))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if err := check(`a value of "`+field+`"`, values[name]); err != nil {
 			return nil, err
 		}
+		list = append(list, convert(name, values[name]))
 	}
 	return list, nil
 }
 
-// costs returns the amounts of a field, sorted by unit.
+func attribute(name, value string) ruleset.Attribute {
+	return ruleset.Attribute{Name: name, Value: value}
+}
+
+// costs returns the amounts of a field.
 func costs(field string, units map[string]int64) ([]ruleset.Cost, *call.Error) {
-	if len(units) == 0 {
-		return nil, nil
-	}
-	if len(units) > maxUnits {
-		return nil, call.Invalid("%q may have %d entries", field, maxUnits)
-	}
-	list := make([]ruleset.Cost, 0, len(units))
-	for unit, amount := range units {
-		list = append(list, ruleset.Cost{Unit: unit, Amount: amount})
-	}
-	slices.SortFunc(list, func(a, b ruleset.Cost) int { return cmp.Compare(a.Unit, b.Unit) })
-	for _, c := range list {
-		if err := checkRange(`a value of "`+field+`"`, c.Amount, weir.MaxCost); err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	return entries(field, units, call.MaxUnits, checkCost, func(unit string, n int64) ruleset.Cost { return ruleset.Cost{Unit: unit, Amount: n} })
 }
 
 func noPolicy() *call.Error { return call.Invalid(`"policy" is missing: the name of a policy`) }
@@ -100,6 +78,8 @@ func checkKey(what, key string) *call.Error {
 	}
 	return nil
 }
+
+func checkCost(what string, n int64) *call.Error { return checkRange(what, n, weir.MaxCost) }
 
 // checkRange refuses numbers outside 0 to most.
 func checkRange(what string, n, most int64) *call.Error {
@@ -114,15 +94,10 @@ func checkRange(what string, n, most int64) *call.Error {
 
 // maxWait converts the maximum wait of a check.
 func maxWait(ms int64) (time.Duration, *call.Error) {
-	return millisecond(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
+	return call.Milliseconds(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
 }
 
 // lasts converts the TTL of a reservation.
 func lasts(ms int64) (time.Duration, *call.Error) {
-	if ms == 0 {
-		return compiled.DefaultTTL, nil
-	}
-	return millisecond(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
+	return call.TTL(ms), checkRange(`"ttl_ms"`, ms, compiled.MaxTTL.Milliseconds())
 }
-
-func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

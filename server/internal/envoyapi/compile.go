@@ -7,11 +7,11 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // Rules are domains that were compiled together. They are immutable.
@@ -112,16 +112,12 @@ func (c *compiler) domain(d Domain, where at) {
 		c.wrong(where.below("Name"), "%q is there twice: put the descriptors of both together", d.Name)
 		return
 	}
-	c.current = &domain{Domain: d}
-	seen, err := ruleset.Compile([]ruleset.Policy{{
-		Name: Label(d.Name), Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}},
-	}}, nil)
+	observe, err := call.Observed(Label(d.Name))
 	if err != nil {
 		c.wrong(where.below("Name"), "%v", err)
 		return
 	}
-	c.current.observe = seen.All()[0].Base()
-	c.current.root = &node{path: []string{d.Name}}
+	c.current = &domain{Domain: d, root: &node{path: []string{d.Name}}, observe: observe}
 	c.children(c.current.root, d.Descriptors, where)
 	c.rules.domains[d.Name] = c.current
 }

@@ -3,12 +3,13 @@ package envoyapi
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 
 	rlcommon "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 const (
@@ -29,24 +30,22 @@ func Label(domain string) string {
 // or the name would be too long, it ends with a hash of the path.
 func policyName(path []string) string {
 	name := "envoy/" + path[0]
-	plain := isPlain(path[0])
 	for i := 1; i < len(path); i += 2 {
 		name += "/" + path[i]
-		plain = plain && isPlain(path[i])
 		if value := path[i+1]; value != "" {
 			name += ":" + value
-			plain = plain && isPlain(value)
 		}
 	}
-	if plain && len(name) <= maxName {
+	odd := slices.ContainsFunc(path, func(part string) bool { return part != "" && !isPlain(part) })
+	if !odd && len(name) <= maxName {
 		return name
 	}
-	var exact strings.Builder
+	var exact []byte
 	for _, part := range path {
-		exact.WriteString(strconv.Itoa(len(part)) + ":" + part)
+		exact = appendPart(exact, part)
 	}
 	head := strings.Map(fit, name)
-	return head[:min(len(head), maxName-33)] + ":" + sum(exact.String())
+	return head[:min(len(head), maxName-33)] + ":" + sum(string(exact))
 }
 
 // fit returns a character, or _ if names cannot have it.
@@ -83,11 +82,7 @@ func keyOf(l *limit, entries []*rlcommon.RateLimitDescriptor_Entry) string {
 		}
 		b = appendPart(appendPart(b, e.GetKey()), value)
 	}
-	if len(b) <= weir.MaxKeyBytes {
-		return string(b)
-	}
-	h := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(h[:])
+	return call.FitKey(string(b))
 }
 
 func appendPart(b []byte, part string) []byte {

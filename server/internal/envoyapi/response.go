@@ -1,7 +1,9 @@
 package envoyapi
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -64,26 +66,17 @@ func (desc *descriptor) untilReset(now time.Time) time.Duration {
 // headers returns the headers of the tightest limit: the one with the least remaining, of several
 // the one that resets last.
 func headers(list []*rlsv3.RateLimitResponse_DescriptorStatus) []*corev3.HeaderValue {
-	var tightest *rlsv3.RateLimitResponse_DescriptorStatus
-	for _, s := range list {
-		if s.CurrentLimit != nil && (tightest == nil || isTighter(s, tightest)) {
-			tightest = s
-		}
-	}
-	if tightest == nil {
+	limited := slices.DeleteFunc(slices.Clone(list), func(s *rlsv3.RateLimitResponse_DescriptorStatus) bool { return s.CurrentLimit == nil })
+	if len(limited) == 0 {
 		return nil
 	}
+	tightest := slices.MinFunc(limited, func(a, b *rlsv3.RateLimitResponse_DescriptorStatus) int {
+		return cmp.Or(cmp.Compare(a.LimitRemaining, b.LimitRemaining), cmp.Compare(b.DurationUntilReset.AsDuration(), a.DurationUntilReset.AsDuration()))
+	})
 	seconds := (tightest.DurationUntilReset.AsDuration() + time.Second - 1) / time.Second
 	return []*corev3.HeaderValue{
 		{Key: "RateLimit-Limit", Value: strconv.FormatUint(uint64(tightest.CurrentLimit.RequestsPerUnit), 10)},
 		{Key: "RateLimit-Remaining", Value: strconv.FormatUint(uint64(tightest.LimitRemaining), 10)},
 		{Key: "RateLimit-Reset", Value: strconv.FormatInt(int64(seconds), 10)},
 	}
-}
-
-func isTighter(a, b *rlsv3.RateLimitResponse_DescriptorStatus) bool {
-	if a.LimitRemaining != b.LimitRemaining {
-		return a.LimitRemaining < b.LimitRemaining
-	}
-	return a.DurationUntilReset.AsDuration() > b.DurationUntilReset.AsDuration()
 }

@@ -2,8 +2,12 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
+	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/code"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -12,13 +16,14 @@ import (
 
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // tap is called when the head of a call has arrived, before its message is received, for one call of
 // a connection at a time.
 func (s *Server) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	c := callerOf(ctx)
-	if c.proven.Load() || s.known(credentialsOf(ctx, c)) {
+	if c.proven.Load() || s.cfg.Known(credentialsOf(ctx, c)) {
 		return ctx, nil
 	}
 	if c.calls.Load() >= maxUnproven {
@@ -81,12 +86,74 @@ func token(ctx context.Context) string {
 func (s *Server) markProven(c *caller) {
 	if !c.proven.Load() {
 		c.proven.Store(true)
-		s.proven(c.conn)
+		s.cfg.Proven(c.conn)
 	}
 }
 
 // recovered logs a service's panic and returns the error for the caller, which has no details.
 func (s *Server) recovered(method string, panicked any) error {
-	s.log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
+	s.cfg.Log.Error("panic", "procedure", method, "panic", panicked, "stack", string(debug.Stack()))
 	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
+}
+
+// failed converts a service's error to a gRPC status.
+func (s *Server) failed(method string, err error) error {
+	if bad, ok := errors.AsType[*call.Error](err); ok {
+		return convert(bad)
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	s.cfg.Log.Error("a service failed", "procedure", method, "error", err)
+	return status.Error(codes.Internal, "the daemon made a mistake; its log says which")
+}
+
+func convert(err *call.Error) error { return status.Error(err.Code(), err.Text()) }
+
+// refused returns the status of a failed authentication. If the caller is throttled, it has the
+// time to wait in both ways that gRPC clients support: the status details, and the trailer
+// grpc-retry-pushback-ms of grpc-go's automatic retries. Errors of SetHeader and SetTrailer are
+// ignored: they mean that the caller is gone.
+func refused(ctx context.Context, err *call.Error) error {
+	switch err.Kind {
+	case call.Unauthenticated:
+		_ = grpc.SetHeader(ctx, metadata.Pairs("www-authenticate", `Bearer realm="weir"`))
+	case call.Throttled:
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(identity.Pushback, err.Refusal.PushbackMillis()))
+		return status.ErrorProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: err.Text(), Details: err.Refusal.Details()})
+	}
+	return convert(err)
+}
+
+// trace begins the span of a call, nil if it is not traced. A method is one of those there
+// are: grpc-go answers for all others itself.
+func (s *Server) trace(ctx context.Context, method string) *otlp.Span {
+	if s.cfg.Tracer == nil {
+		return nil
+	}
+	parent := ""
+	if values := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(values) == 1 {
+		parent = values[0]
+	}
+	method = strings.TrimPrefix(method, "/")
+	span := s.cfg.Tracer.Start(method, parent)
+	span.Str("rpc.system.name", "grpc")
+	span.Str("rpc.method", method)
+	return span
+}
+
+// traced ends the span of a call that ended with err. Those of which the server is to blame
+// have failed.
+func traced(span *otlp.Span, err error) {
+	if span == nil {
+		return
+	}
+	defer span.End()
+	c := status.Code(err)
+	name := code.Code(c).String() //nolint:gosec // there are 17
+	span.Str("rpc.response.status_code", name)
+	switch c {
+	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
+		span.Fail(name)
+	}
 }

@@ -73,13 +73,9 @@ const workers = 64
 
 // Server answers calls. Make one with New.
 type Server struct {
-	grpc     *grpc.Server // set once by New, like everything up to health
+	cfg      Config // with defaults; set once by New, like everything up to health
+	grpc     *grpc.Server
 	services map[any]*Service
-	first    *Service
-	log      *slog.Logger
-	tracer   *otlp.Exporter
-	proven   func(net.Conn)
-	known    func(identity.Credentials) bool
 	health   *health.Server
 
 	// stopping is canceled when the server begins to stop. It ends streams.
@@ -90,15 +86,13 @@ type Server struct {
 
 // New returns a server that is not ready.
 func New(cfg Config) *Server {
-	s := &Server{
-		services: map[any]*Service{}, log: cfg.Log, tracer: cfg.Tracer, proven: cfg.Proven, known: cfg.Known, health: health.NewServer(),
+	if cfg.Proven == nil {
+		cfg.Proven = func(net.Conn) {}
 	}
-	if s.proven == nil {
-		s.proven = func(net.Conn) {}
+	if cfg.Known == nil {
+		cfg.Known = func(identity.Credentials) bool { return true }
 	}
-	if s.known == nil {
-		s.known = func(identity.Credentials) bool { return true }
-	}
+	s := &Server{cfg: cfg, services: map[any]*Service{}, health: health.NewServer()}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(s.options()...)
 	for i := range cfg.Services {
@@ -106,7 +100,6 @@ func New(cfg Config) *Server {
 		s.services[service.Server] = service
 		s.grpc.RegisterService(service.Desc, service.Server)
 	}
-	s.first = &cfg.Services[0]
 	grpc_health_v1.RegisterHealthServer(s.grpc, s.health)
 	s.SetReady(false)
 	if cfg.Reflection {

@@ -27,7 +27,7 @@ func (s *Server) stream(server any, ss grpc.ServerStream, info *grpc.StreamServe
 	}
 	c := callerOf(ss.Context())
 	if !strings.HasPrefix(info.FullMethod, "/grpc.health.v1.Health/") {
-		if _, err := s.enter(ss.Context(), c, s.first); err != nil {
+		if _, err := s.enter(ss.Context(), c, &s.cfg.Services[0]); err != nil {
 			return err
 		}
 		s.markProven(c)

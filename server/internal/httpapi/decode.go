@@ -7,6 +7,7 @@ import (
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
@@ -19,13 +20,6 @@ var (
 	commitForm  = form{What: "a commit", Fields: []string{"id", "used"}}
 	cancelForm  = form{What: "a cancellation", Fields: []string{"id"}}
 	renewForm   = form{What: "a renewal", Fields: []string{"id", "ttl_ms"}}
-)
-
-// Maximum sizes of a request.
-const (
-	maxChecks = 1000 // of a batch
-	maxKeys   = 16
-	maxUnits  = 16
 )
 
 // request is the body of any of the calls. Each has some of the fields.
@@ -95,19 +89,13 @@ func (req *request) object(s *strictjson.Reader, f *form) error {
 		{"checks", "a list of checks"},
 	} {
 		if seen.Lacks(need.name) {
-			return missing(start, need.name, need.what)
+			if start == 0 { // not a check of a batch, where the offset tells which
+				start = strictjson.Nowhere
+			}
+			return strictjson.Errorf(start, "%q is missing: %s", need.name, need.what)
 		}
 	}
 	return nil
-}
-
-// missing returns the error of a missing field. For a check of a batch it has the offset of the
-// check.
-func missing(start int, name, what string) error {
-	if start == 0 {
-		start = strictjson.Nowhere
-	}
-	return strictjson.Errorf(start, "%q is missing: %s", name, what)
 }
 
 // field reads the value of a field.
@@ -120,7 +108,7 @@ func (req *request) field(s *strictjson.Reader, name string) (err error) {
 	case "keys":
 		err = req.keys(s)
 	case "cost":
-		err = req.cost(s)
+		req.query.Implied, err = readCost(s, `"cost"`, &req.query.Cost, &req.query.Costs, req.unitCost[:0])
 	case "peek":
 		req.peek, err = s.Boolean(`"peek"`)
 	case "shadow":
@@ -128,7 +116,7 @@ func (req *request) field(s *strictjson.Reader, name string) (err error) {
 	case "max_wait_ms":
 		var ms int64
 		ms, err = s.Integer(`"max_wait_ms"`, ruleset.MaxWait.Milliseconds())
-		req.query.MaxWait = millisecond(ms)
+		req.query.MaxWait = call.Milliseconds(ms)
 	case "ttl_ms":
 		req.ttl, err = s.Integer(`"ttl_ms"`, compiled.MaxTTL.Milliseconds())
 	case "id":
@@ -136,7 +124,9 @@ func (req *request) field(s *strictjson.Reader, name string) (err error) {
 		id, err = s.Bytes(`"id"`)
 		req.id = string(id)
 	case "used":
-		err = req.usedCost(s)
+		var inUnits bool
+		inUnits, err = readCost(s, `"used"`, &req.used.Cost, &req.used.Costs, nil)
+		req.used.HaveCost = !inUnits
 	case "atomic":
 		req.atomic, err = s.Boolean(`"atomic"`)
 	case "checks":
@@ -162,7 +152,7 @@ func readKey(s *strictjson.Reader, what string) (string, error) {
 // keys reads the attributes that limits are by.
 func (req *request) keys(s *strictjson.Reader) error {
 	list := req.keyed[:0]
-	err := s.Entries(`"keys"`, maxKeys, func(name string) error {
+	err := s.Entries(`"keys"`, call.MaxKeys, func(name string) error {
 		value, err := readKey(s, "a value of \"keys\"")
 		list = append(list, ruleset.Attribute{Name: name, Value: value})
 		return err
@@ -171,43 +161,26 @@ func (req *request) keys(s *strictjson.Reader) error {
 	return err
 }
 
-// cost reads a number or an object of units.
-func (req *request) cost(s *strictjson.Reader) (err error) {
+// readCost reads a number into cost, or an object of units into costs, which uses the memory of list.
+func readCost(s *strictjson.Reader, what string, cost *int64, costs *[]ruleset.Cost, list []ruleset.Cost) (inUnits bool, err error) {
 	if s.Peek() != '{' {
-		req.query.Implied = false
-		req.query.Cost, err = s.Integer(`"cost"`, weir.MaxCost)
-		return err
+		*cost, err = s.Integer(what, weir.MaxCost)
+		return false, err
 	}
-	req.query.Costs, err = units(s, `"cost"`, req.unitCost[:0])
-	return err
-}
-
-// usedCost reads what was used: a number or an object of units.
-func (req *request) usedCost(s *strictjson.Reader) (err error) {
-	if s.Peek() != '{' {
-		req.used.HaveCost = true
-		req.used.Cost, err = s.Integer(`"used"`, weir.MaxCost)
-		return err
-	}
-	req.used.Costs, err = units(s, `"used"`, nil)
-	return err
-}
-
-// units reads an object of units, and appends them to list.
-func units(s *strictjson.Reader, what string, list []ruleset.Cost) ([]ruleset.Cost, error) {
-	err := s.Entries(what, maxUnits, func(unit string) error {
+	err = s.Entries(what, call.MaxUnits, func(unit string) error {
 		n, err := s.Integer("a value of "+what, weir.MaxCost)
 		list = append(list, ruleset.Cost{Unit: unit, Amount: n})
 		return err
 	})
-	return list, err
+	*costs = list
+	return true, err
 }
 
 // checks reads the list of a batch.
 func (req *request) checks(s *strictjson.Reader) error {
 	return s.List(`"checks"`, func(i int) error {
-		if i == maxChecks {
-			return strictjson.Errorf(s.Offset(), "a batch may have %d checks", maxChecks)
+		if i == call.MaxChecks {
+			return strictjson.Errorf(s.Offset(), "a batch may have %d checks", call.MaxChecks)
 		}
 		pause(i)
 		return req.batch.read(s)

@@ -1,8 +1,8 @@
 package httpapi
 
 import (
+	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -35,25 +35,18 @@ func appendDecision(b []byte, v *ruleset.Verdict) []byte {
 	return b
 }
 
-// appendShadow appends the refusals of limits in shadow.
+// appendShadow appends the refusals of limits in shadow. Few callers ask for them.
 func appendShadow(b []byte, v *ruleset.Verdict) []byte {
 	b = append(b, `,"shadow":[`...)
 	for i, r := range v.ShadowRefusals {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, `{"limited_by":"`...)
+		name := ""
 		if r.Limit >= 0 {
-			b = append(b, v.Variant.LimitName(r.Limit)...)
+			name = v.Variant.LimitName(r.Limit)
 		}
-		b = append(b, `","limit":`...)
-		b = strconv.AppendInt(b, r.Decision.Limit, 10)
-		b = append(b, `,"remaining":`...)
-		b = strconv.AppendInt(b, r.Remaining, 10)
-		b = append(b, `,"retry_after_ms":`...)
-		b = append(strconv.AppendInt(b, ruleset.Millis(r.RetryAfter), 10), '}')
+		b = fmt.Appendf(b, `{"limited_by":"%s","limit":%d,"remaining":%d,"retry_after_ms":%d}`, name, r.Decision.Limit, r.Remaining, ruleset.Millis(r.RetryAfter))
 	}
 	return append(b, ']')
 }
-
-func millisecond(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

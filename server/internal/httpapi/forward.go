@@ -1,11 +1,10 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"net/http"
+	"strings"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/weirhttp"
@@ -15,33 +14,31 @@ import (
 // policy is that of the path. The rate-limit key and the attributes come from the headers of a
 // trusted proxy; for other callers, the key is their address.
 func (a *api) forward(w http.ResponseWriter, r *http.Request) {
-	state := a.state()
+	if err := a.pass(w, r); err != nil {
+		err.Write(w)
+	}
+}
+
+func (a *api) pass(w http.ResponseWriter, r *http.Request) *call.Error {
+	state := a.State()
 	caller, trusted, err := a.proxy(state, r)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	rule, err := caller.Rule([]byte(r.PathValue("policy")))
+	refusal, err := refusalStatus(r)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
-	refusal, ok := refusalStatus(r)
-	if !ok {
-		writeProblem(w, http.StatusBadRequest, "deny is the status of a refusal: 403 or 429")
-		return
-	}
-	s := scratches.Get().(*scratch)
-	defer s.free()
-	req := &s.request
-	state.identify(req, r, trusted)
-	v, err := a.core.Check(r.Context(), caller, rule, &req.query, false)
+	x := exchanges.Get().(*exchange)
+	defer x.free()
+	state.identify(&x.request, r, trusted)
+	v, err := a.Core.Check(r.Context(), caller, []byte(r.PathValue("policy")), &x.request.query, false)
 	if err != nil {
-		writeError(w, err)
-		return
+		return err
 	}
 	state.setHeaders(w.Header(), &v)
 	writePass(w, &v, refusal)
+	return nil
 }
 
 // proxy returns the caller: a client, or an anonymous caller for a trusted proxy, which is identified
@@ -50,7 +47,7 @@ func (a *api) proxy(s *State, r *http.Request) (c call.Caller, trusted bool, err
 	if s.Proxies.TrustsPeer(r.RemoteAddr) {
 		return call.Caller{State: s.State}, true, nil
 	}
-	c, err = a.core.HTTP(s.State, r)
+	c, err = a.Core.HTTP(s.State, r)
 	return c, false, err
 }
 
@@ -68,23 +65,24 @@ func writePass(w http.ResponseWriter, v *ruleset.Verdict, refusal int) {
 }
 
 // refusalStatus returns the status that the proxy requests for refusals, 0 for the default.
-func refusalStatus(r *http.Request) (int, bool) {
+func refusalStatus(r *http.Request) (int, *call.Error) {
 	if r.URL.RawQuery == "" {
-		return 0, true
+		return 0, nil
 	}
 	switch r.URL.Query().Get("deny") {
 	case "":
-		return 0, true
+		return 0, nil
 	case "403":
-		return http.StatusForbidden, true
+		return http.StatusForbidden, nil
 	case "429":
-		return http.StatusTooManyRequests, true
+		return http.StatusTooManyRequests, nil
 	}
-	return 0, false
+	return 0, call.Invalid("deny is the status of a refusal: 403 or 429")
 }
 
 // identify sets the query's rate-limit key, and the attributes of the proxied request: ip, method,
-// host and path.
+// host and path. Callers of /v1/check must hash long keys themselves, but a proxy passes on paths and
+// tokens of its clients, which can be long.
 func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	q := &req.query
 	q.Cost, q.Implied = 1, true
@@ -98,46 +96,25 @@ func (s *State) identify(req *request, r *http.Request, trusted bool) {
 	}
 	if s.KeyFrom != "" {
 		if key := r.Header.Get(s.KeyFrom); key != "" {
-			q.Key = fit(key)
+			q.Key = call.FitKey(key)
 		}
 	}
-	for _, x := range [...]struct {
-		name    string
-		headers []string
-	}{
-		{"method", []string{"X-Forwarded-Method", "X-Original-Method"}},
-		{"host", []string{"X-Forwarded-Host"}},
-		{"path", []string{"X-Forwarded-Uri", "X-Original-Uri"}},
-	} {
-		for _, h := range x.headers {
-			if value := r.Header.Get(h); value != "" {
-				q.Keys = append(q.Keys, ruleset.Attribute{Name: x.name, Value: fit(pathOnly(x.name, value))})
-				break
-			}
-		}
+	h := r.Header
+	if method := cmp.Or(h.Get("X-Forwarded-Method"), h.Get("X-Original-Method")); method != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "method", Value: call.FitKey(method)})
 	}
-}
-
-// fit returns a value that can be a key: one that is too long is replaced by its hash. Callers of
-// /v1/check must hash long keys themselves, but a proxy passes on paths and tokens of its clients,
-// which can be long.
-func fit(value string) string {
-	if len(value) <= weir.MaxKeyBytes {
-		return value
+	if host := h.Get("X-Forwarded-Host"); host != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "host", Value: call.FitKey(host)})
 	}
-	sum := sha256.Sum256([]byte(value))
-	return "sha256:" + hex.EncodeToString(sum[:])
+	if uri := cmp.Or(h.Get("X-Forwarded-Uri"), h.Get("X-Original-Uri")); uri != "" {
+		q.Keys = append(q.Keys, ruleset.Attribute{Name: "path", Value: call.FitKey(pathOnly(uri))})
+	}
 }
 
 // pathOnly cuts the query from a path.
-func pathOnly(name, value string) string {
-	if name != "path" {
-		return value
+func pathOnly(uri string) string {
+	if i := strings.IndexAny(uri, "?#"); i >= 0 {
+		return uri[:i]
 	}
-	for i := range len(value) {
-		if value[i] == '?' || value[i] == '#' {
-			return value[:i]
-		}
-	}
-	return value
+	return uri
 }

@@ -113,7 +113,7 @@ func TestForwardAuthAttributes(t *testing.T) {
 
 func TestPathOnly(t *testing.T) {
 	for _, tt := range [][2]string{{"/a?b=c", "/a"}, {"/a#b", "/a"}, {"/a", "/a"}, {"", ""}} {
-		if got := pathOnly("path", tt[0]); got != tt[1] {
+		if got := pathOnly(tt[0]); got != tt[1] {
 			t.Errorf("%q: %q", tt[0], got)
 		}
 	}

@@ -1,13 +1,14 @@
 package httpapi
 
 import (
-	"fmt"
+	_ "embed"
 	"io"
 	"net/http"
 
 	"github.com/weirlimit/weir/clientip"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
+	"github.com/weirlimit/weir/server/internal/strictjson"
 	"github.com/weirlimit/weir/weirhttp"
 )
 
@@ -44,15 +45,15 @@ func newQuotas(v *ruleset.Variant) any {
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
 func New(cfg Config) http.Handler {
-	a := &api{core: cfg.Core, state: cfg.State, ready: cfg.Ready, degraded: cfg.Degraded}
+	a := &api{cfg}
 	mux := http.NewServeMux()
-	check := only(http.MethodPost, a.check)
+	check := a.post(&checkForm, a.check)
 	mux.Handle("/v1/check", check)
-	mux.Handle("/v1/check/batch", only(http.MethodPost, a.batch))
-	mux.Handle("/v1/reserve", only(http.MethodPost, a.reserve))
-	mux.Handle("/v1/commit", only(http.MethodPost, a.commit))
-	mux.Handle("/v1/cancel", only(http.MethodPost, a.cancel))
-	mux.Handle("/v1/renew", only(http.MethodPost, a.renew))
+	mux.Handle("/v1/check/batch", a.post(&batchForm, a.checkBatch))
+	mux.Handle("/v1/reserve", a.post(&reserveForm, a.reserve))
+	mux.Handle("/v1/commit", a.post(&commitForm, a.commit))
+	mux.Handle("/v1/cancel", a.post(&cancelForm, a.cancel))
+	mux.Handle("/v1/renew", a.post(&renewForm, a.renew))
 	mux.HandleFunc("/v1/auth/{policy}", a.forward)
 	mux.Handle("/healthz", only(http.MethodGet, healthy))
 	mux.Handle("/healthcheck", only(http.MethodGet, healthy))
@@ -68,13 +69,8 @@ func New(cfg Config) http.Handler {
 	})
 }
 
-// api holds what the handlers share. All fields are set once by New.
-type api struct {
-	core     *call.Core
-	state    func() *State
-	ready    func() (bool, string)
-	degraded func() string
-}
+// api answers.
+type api struct{ Config }
 
 // only accepts one method, and HEAD along with GET.
 func only(method string, h http.HandlerFunc) http.Handler {
@@ -88,14 +84,14 @@ func only(method string, h http.HandlerFunc) http.Handler {
 			return
 		}
 		w.Header().Set("Allow", allow)
-		writeProblem(w, http.StatusMethodNotAllowed, "this path answers "+allow+" only")
+		weirhttp.Problem{Status: http.StatusMethodNotAllowed, Detail: "this path answers " + allow + " only"}.Write(w)
 	})
 }
 
 func healthy(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok\n") }
 
 func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
-	ready, detail := a.ready()
+	ready, detail := a.Ready()
 	if detail != "" {
 		detail += "\n"
 	}
@@ -104,8 +100,8 @@ func (a *api) readyz(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	status := "ready"
-	if a.degraded != nil {
-		if why := a.degraded(); why != "" { // it is ready all the same: requests are answered as configured
+	if a.Degraded != nil {
+		if why := a.Degraded(); why != "" { // it is ready all the same: requests are answered as configured
 			status += ", degraded: " + why
 		}
 	}
@@ -120,5 +116,16 @@ func writeText(w http.ResponseWriter, status int, text string) {
 
 // NotFound answers requests for unknown paths.
 func NotFound(w http.ResponseWriter, r *http.Request) {
-	writeProblem(w, http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / shows what is", call.Quote(r.URL.Path)))
+	call.Errorf(call.NotFound, "nothing is at %s; GET / shows what is", strictjson.Quote(r.URL.Path)).Write(w)
+}
+
+// openAPI describes /v1 to programs (OpenAPI 3.1). Its test holds it to the handlers.
+//
+//go:embed openapi.yaml
+var openAPI []byte
+
+// serveOpenAPI answers GET /openapi.yaml.
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml") // RFC 9512
+	w.Write(openAPI)                                   // an error means that the caller is gone
 }

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,8 @@ type watcher struct {
 	lost    atomic.Int64
 }
 
-func (e *events) subscribe() (<-chan ruleset.Record, func() int64, func(), error) {
+// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
+func (e *events) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.list) == maxWatchers {
@@ -46,14 +48,8 @@ func (e *events) subscribe() (<-chan ruleset.Record, func() int64, func(), error
 func (e *events) remove(w *watcher) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	kept := make([]*watcher, 0, len(e.list))
-	for _, x := range e.list {
-		if x != w {
-			kept = append(kept, x)
-		}
-	}
-	e.list = kept
-	e.watchers.Store(int32(len(kept)))
+	e.list = slices.DeleteFunc(e.list, func(x *watcher) bool { return x == w })
+	e.watchers.Store(int32(len(e.list)))
 }
 
 // send sends r to all subscribers with room in their buffers. The key may be part of a request's

@@ -24,7 +24,7 @@ type Observer struct {
 	decisions *weirprom.Decisions
 	limited   *topk.Sketch
 	log       *slog.Logger
-	events    events
+	events
 
 	policies sync.Map // name → *watched
 	last     atomic.Pointer[watched]
@@ -38,7 +38,7 @@ const keptLimited = 1000
 type watched struct {
 	policy    string
 	decisions *weirprom.PolicyDecisions
-	denials   denials
+	denials   Sampler
 }
 
 // New returns an Observer. Backend is the kind of the store.
@@ -53,11 +53,6 @@ func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
 
 // Top returns the keys with the most refusals lately. A label is a policy, a zero byte and a key.
 func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
-
-// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
-func (o *Observer) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
-	return o.events.subscribe()
-}
 
 // Run decays the counts of Top until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
@@ -84,8 +79,8 @@ func (o *Observer) Decided(r *ruleset.Record) {
 		o.log.Debug("decision", "policy", r.Policy(), "key", r.Key, "cost", r.Cost, "peek", r.Peek,
 			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
 	}
-	if o.events.watchers.Load() > 0 && !r.Peek {
-		o.events.send(r)
+	if o.watchers.Load() > 0 && !r.Peek {
+		o.send(r)
 	}
 }
 
@@ -120,7 +115,7 @@ func (o *Observer) Admitted(v *ruleset.Variant, n int) bool {
 
 // watchedEach reports whether each decision must be observed: there are subscribers, or a debug log.
 func (o *Observer) watchedEach() bool {
-	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
+	return o.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // plain returns how many decisions, from the first on, are only counted: under one policy, by one
@@ -157,7 +152,7 @@ func (o *Observer) count(r *ruleset.Record) {
 	w.decisions.Observe(o.backendOf(&r.Decision), r.Decision, false, r.Took)
 	if !r.Allowed && r.Reason != weir.NotCharged { // NotCharged: another check of the batch was refused
 		o.limited.Add(r.Policy()+"\x00"+r.Key, 1)
-		w.denials.tell(o.log, r)
+		w.tell(o.log, r)
 	}
 }
 
@@ -184,15 +179,6 @@ func (o *Observer) watch(policy string) *watched {
 	return w
 }
 
-// denials logs a policy's refusals: at most one line a second, with the number of refusals since
-// the last line. To log each would let refused callers fill the disk.
-type denials struct {
-	next  atomic.Int64 // when the next line may be written, in ns; the goroutine whose swap succeeds writes it
-	since atomic.Int64 // refusals since the last line
-}
-
-const tellEvery = time.Second
-
 // retryValue returns a RetryAfter for the log.
 func retryValue(d time.Duration) any {
 	if d == weir.Never {
@@ -201,13 +187,31 @@ func retryValue(d time.Duration) any {
 	return d
 }
 
-func (d *denials) tell(log *slog.Logger, r *ruleset.Record) {
-	d.since.Add(1)
-	now := mono.Now() // monotonic: a step of the wall clock must not suppress lines
-	next := d.next.Load()
-	if now < next || !d.next.CompareAndSwap(next, now+int64(tellEvery)) {
-		return
+// tell logs a refusal, unless there were others in the last second: to log each would let refused
+// callers fill the disk.
+func (w *watched) tell(log *slog.Logger, r *ruleset.Record) {
+	if since, ok := w.denials.Due(); ok {
+		log.Info("denied", "policy", r.Policy(), "limited_by", r.LimitedBy(), "reason", r.Reason.String(),
+			"retry_after", retryValue(r.RetryAfter), "client", r.Client, "since_last_line", since)
 	}
-	log.Info("denied", "policy", r.Policy(), "limited_by", r.LimitedBy(), "reason", r.Reason.String(),
-		"retry_after", retryValue(r.RetryAfter), "client", r.Client, "since_last_line", d.since.Swap(0))
+}
+
+// A Sampler says which of many events are logged: at most one a second.
+type Sampler struct {
+	next  atomic.Int64 // when the next line may be written, in ns; the goroutine whose swap succeeds writes it
+	since atomic.Int64 // events since the last line
+}
+
+const sampleEvery = time.Second
+
+// Due counts an event. If it is to be logged, it returns true, and the number of events since the
+// last one that was.
+func (s *Sampler) Due() (since int64, ok bool) {
+	s.since.Add(1)
+	now := mono.Now() // monotonic: a step of the wall clock must not suppress lines
+	next := s.next.Load()
+	if now < next || !s.next.CompareAndSwap(next, now+int64(sampleEvery)) {
+		return 0, false
+	}
+	return s.since.Swap(0), true
 }

@@ -51,14 +51,6 @@ func (c *conn) noAuth() {
 // defaultUser is Redis's user for AUTH without a name.
 const defaultUser = "default"
 
-// clientName returns the client's name, "" if it has none.
-func (c *conn) clientName() string {
-	if c.session.client == nil {
-		return ""
-	}
-	return c.session.client.Name
-}
-
 // tlsConn is a *tls.Conn or a wrapper of one.
 type tlsConn interface {
 	net.Conn

@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -107,13 +108,7 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 		c.query.Keys = append(c.query.Keys, ruleset.Attribute{Name: string(args[1]), Value: string(args[2])})
 		return 3
 	case isWord(name, "UNIT") && len(args) > 2:
-		n, ok := parseInt(args[2])
-		if !ok {
-			c.fail("ERR the amount of a UNIT is not an integer or out of range")
-			return 0
-		}
-		c.query.Costs = append(c.query.Costs, ruleset.Cost{Unit: string(args[1]), Amount: n})
-		return 3
+		return c.takeUnit(args, &c.query.Costs)
 	case isWord(name, "TTL") && ttl != nil && len(args) > 1:
 		return c.takeTTL(args[1], ttl)
 	case isWord(name, "CLASS"):
@@ -122,6 +117,17 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 	}
 	c.fail("ERR syntax error at '" + clip(args[0]) + "'")
 	return 0
+}
+
+// takeUnit parses UNIT name amount. Like option it returns how many arguments that are, or 0.
+func (c *conn) takeUnit(args [][]byte, costs *[]ruleset.Cost) int {
+	n, ok := parseInt(args[2])
+	if !ok {
+		c.fail("ERR the amount of a UNIT is not an integer or out of range")
+		return 0
+	}
+	*costs = append(*costs, ruleset.Cost{Unit: string(args[1]), Amount: n})
+	return 3
 }
 
 // takeTTL parses the TTL of a reservation, in milliseconds.
@@ -162,10 +168,7 @@ func (c *conn) took() time.Duration {
 func appendDecision(b []byte, d *weir.Decision) []byte {
 	allowed, retry := int64(1), int64(0)
 	if !d.Allowed {
-		allowed, retry = 0, roundUp(d.RetryAfter, time.Millisecond)
-		if retry == 0 { // a client that waits 0 ms after a refusal would spin
-			retry = 1
-		}
+		allowed, retry = 0, cmp.Or(roundUp(d.RetryAfter, time.Millisecond), 1) // a client that waits 0 ms after a refusal would spin
 	}
 	b = resp.AppendInt(resp.AppendInt(b, allowed), d.Limit)
 	b = resp.AppendInt(resp.AppendInt(b, d.Remaining), retry)
@@ -190,10 +193,7 @@ var codes = map[call.Kind]string{call.Forbidden: "NOPERM ", call.Unauthenticated
 
 // failWith replies to a command for which there is no decision.
 func (c *conn) failWith(err *call.Error) {
-	code := codes[err.Kind]
-	if code == "" {
-		code = "ERR "
-	}
+	code := cmp.Or(codes[err.Kind], "ERR ")
 	if option := options[err.Field]; option != "" {
 		c.fail(code + option + " " + err.Problem)
 		return

@@ -27,9 +27,6 @@ const maxArgs = 16
 // commands are all commands, in the order of COMMAND's reply.
 var commands []*command
 
-// byName finds a command. It is set once, by init.
-var byName = map[string]*command{}
-
 func init() { // COMMAND refers to commands, so it cannot be initialized in its declaration
 	commands = []*command{
 		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, gathers: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [BY name value ...] [UNIT name amount ...]", run: (*conn).check},
@@ -54,29 +51,23 @@ func init() { // COMMAND refers to commands, so it cannot be initialized in its 
 	}
 	for _, c := range commands {
 		c.max = max(c.max, c.min)
-		byName[c.name] = c
 	}
 }
 
 // find returns the command that a name means in any letter case, or nil.
 func find(name []byte) *command {
-	var upper [16]byte // longer than all names
-	if len(name) > len(upper) {
-		return nil
-	}
-	for i, b := range name {
-		if b >= 'a' && b <= 'z' {
-			b -= 'a' - 'A'
+	for _, cmd := range commands {
+		if isWord(name, cmd.name) {
+			return cmd
 		}
-		upper[i] = b
 	}
-	return byName[string(upper[:len(name)])]
+	return nil
 }
 
 // lastCommand caches the last command by its name as it was written. Usually the next one is the
 // same.
 type lastCommand struct {
-	name    [16]byte
+	name    [16]byte // longer than all names
 	length  int
 	command *command
 }
@@ -126,27 +117,17 @@ func (c *conn) fail(text string) {
 	c.out = resp.AppendError(c.out, text)
 }
 
-// isWord compares without regard to letter case. The word is in capitals.
+// isWord compares without regard to letter case. The word is ASCII; of other characters that fold to
+// ASCII letters all are longer.
 func isWord(arg []byte, word string) bool {
-	if len(arg) != len(word) {
-		return false
-	}
-	for i, b := range arg {
-		if b >= 'a' && b <= 'z' {
-			b -= 'a' - 'A'
-		}
-		if b != word[i] {
-			return false
-		}
-	}
-	return true
+	return len(arg) == len(word) && strings.EqualFold(textOf(arg), word)
 }
 
-// parseInt returns the integer that an argument is, as strconv.ParseInt does. Costs are
-// short, so it goes without making a string of them.
+// parseInt returns the integer that an argument is, as strconv.ParseInt does. It takes a tenth of the
+// time of a CL.THROTTLE, so short ones, which cannot overflow, are read here.
 func parseInt(arg []byte) (n int64, ok bool) {
 	if len(arg) == 0 || len(arg) > 18 {
-		n, err := strconv.ParseInt(string(arg), 10, 64)
+		n, err := strconv.ParseInt(textOf(arg), 10, 64)
 		return n, err == nil
 	}
 	digits, sign := arg, int64(1)

@@ -253,8 +253,8 @@ func throttleOne(t *throttler, client, key string, n params, quantity int64) (d 
 		return t.look(context.Background(), p, key, quantity)
 	}
 	b := weir.Batch{Op: weir.TakeEach, Charges: []weir.Charge{{Policy: p, Key: key, Cost: quantity}}}
-	t.take(context.Background(), &b, func(_ int, failed error) { err = failed })
-	return b.Decisions[0], err
+	errs := t.take(context.Background(), &b)
+	return b.Decisions[0], errs[0]
 }
 
 // heap returns the bytes in use after a collection.

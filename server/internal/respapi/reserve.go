@@ -1,21 +1,19 @@
 package respapi
 
 import (
-	"time"
-
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/resp"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/server/internal/call"
 )
 
 // reserve answers WEIR.RESERVE.
 func (c *conn) reserve(args [][]byte) {
 	ttl := compiled.DefaultTTL.Milliseconds()
-	rule := c.rule(args[1])
-	if rule == nil || !c.parseQuery(args, &ttl) {
+	if !c.parseQuery(args, &ttl) {
 		return
 	}
-	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), rule, &c.query, milliseconds(ttl))
+	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), args[1], &c.query, call.Milliseconds(ttl))
 	if err != nil {
 		c.failWith(err)
 		return
@@ -29,8 +27,6 @@ func (c *conn) reserve(args [][]byte) {
 	c.out = appendDecision(b, &v.Decision)
 }
 
-func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-
 // commit answers WEIR.COMMIT.
 func (c *conn) commit(args [][]byte) {
 	used := ruleset.Used{Costs: c.costs[:0]}
@@ -43,17 +39,16 @@ func (c *conn) commit(args [][]byte) {
 		}
 		used.Cost, used.HaveCost, rest = n, true, rest[1:]
 	}
-	for ; len(rest) > 0; rest = rest[3:] {
+	for len(rest) > 0 {
 		if len(rest) < 3 || !isWord(rest[0], "UNIT") {
 			c.fail("ERR syntax error at '" + clip(rest[0]) + "'")
 			return
 		}
-		n, ok := parseInt(rest[2])
-		if !ok {
-			c.fail("ERR the amount of a UNIT is not an integer or out of range")
+		n := c.takeUnit(rest, &used.Costs)
+		if n == 0 {
 			return
 		}
-		used.Costs = append(used.Costs, ruleset.Cost{Unit: string(rest[1]), Amount: n})
+		rest = rest[n:]
 	}
 	c.settle(args[1], used)
 }
@@ -77,7 +72,7 @@ func (c *conn) renew(args [][]byte) {
 	if len(args) > 2 && c.takeTTL(args[2], &ttl) == 0 {
 		return
 	}
-	renewed, err := c.srv.cfg.Core.Renew(c.srv.ctx, c.caller(), string(args[1]), milliseconds(ttl))
+	renewed, err := c.srv.cfg.Core.Renew(c.srv.ctx, c.caller(), string(args[1]), call.Milliseconds(ttl))
 	if err != nil {
 		c.failWith(err)
 		return

@@ -58,7 +58,7 @@ type Server struct {
 	running  sync.WaitGroup
 
 	mu        sync.Mutex // guards the fields below
-	listeners map[net.Listener]struct{}
+	listeners []net.Listener
 	conns     map[*conn]struct{}
 }
 
@@ -67,7 +67,7 @@ func New(cfg Config) *Server {
 	if cfg.Proven == nil {
 		cfg.Proven = func(net.Conn) {}
 	}
-	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), listeners: map[net.Listener]struct{}{}, conns: map[*conn]struct{}{}}
+	s := &Server{cfg: cfg, throttler: newThrottler(cfg.Core.Engine.Limiter()), began: time.Now(), conns: map[*conn]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -92,7 +92,6 @@ func (s *Server) Serve(l net.Listener) error {
 	if !s.add(l) {
 		return ErrClosed
 	}
-	defer s.remove(l)
 	var pause time.Duration
 	for {
 		c, err := l.Accept()
@@ -107,18 +106,11 @@ func (s *Server) Serve(l net.Listener) error {
 		default: // a temporary error, such as too many open files
 			pause = min(max(5*time.Millisecond, 2*pause), time.Second)
 			s.cfg.Core.Log.Warn("cannot accept", "error", err, "again_in", pause)
-			s.sleep(pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
 		}
-	}
-}
-
-// sleep waits for d, or until the server is closed.
-func (s *Server) sleep(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-s.ctx.Done():
 	}
 }
 
@@ -128,14 +120,8 @@ func (s *Server) add(l net.Listener) bool {
 	if s.draining.Load() {
 		return false
 	}
-	s.listeners[l] = struct{}{}
+	s.listeners = append(s.listeners, l)
 	return true
-}
-
-func (s *Server) remove(l net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, l)
 }
 
 // start serves a connection.
@@ -187,6 +173,14 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// Close closes all connections at once.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = s.Shutdown(ctx) // its error is that of ctx
+	return nil
+}
+
 // awaitWoken returns when beginDrain has woken all connections. A connection that sees draining
 // before it is woken calls it, since the wake-up would overwrite its next deadline.
 func (s *Server) awaitWoken() {
@@ -199,8 +193,8 @@ func (s *Server) beginDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.draining.Store(true)
-	for l := range s.listeners {
-		l.Close()
+	for _, l := range s.listeners {
+		l.Close() // it may be closed already
 	}
 	for c := range s.conns {
 		c.net.SetReadDeadline(time.Unix(1, 0)) // it fails only on a closed connection

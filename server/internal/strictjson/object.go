@@ -123,25 +123,29 @@ func And(names []string) string {
 	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// Quote returns a caller's text in a form that is safe to show: quoted, control characters escaped,
-// cut to maxQuoted bytes.
-func Quote(s string) string {
-	if len(s) <= maxQuoted {
-		return strconv.QuoteToASCII(s)
-	}
-	return strconv.QuoteToASCII(Clip(s)) + "…"
-}
-
+// maxQuoted is how many bytes of a caller's text an error repeats.
 const maxQuoted = 64
 
-// Clip returns the beginning of a caller's text, at most maxQuoted bytes of whole characters.
-func Clip(s string) string {
-	if len(s) <= maxQuoted {
+// Quote returns a caller's text in a form that is safe to show: quoted, control characters escaped,
+// cut to whole characters in maxQuoted bytes.
+func Quote(s string) string {
+	head := Clip(s)
+	if len(head) < len(s) {
+		return strconv.QuoteToASCII(head) + "…"
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+// Clip returns the beginning of a caller's text, as much as Quote shows.
+func Clip(s string) string { return Cut(s, maxQuoted) }
+
+// Cut returns the beginning of a text: whole characters in at most so many bytes.
+func Cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	cut := maxQuoted
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
 	}
-	return s[:cut]
+	return s[:most]
 }

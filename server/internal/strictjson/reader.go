@@ -183,14 +183,24 @@ func (r *Reader) Bytes(what string) ([]byte, error) {
 	if !r.accept('"') {
 		return nil, r.errorf("%s must be a string, not %s", what, r.kind())
 	}
+	var head []byte // the string up to start, if it has escapes
 	start := r.pos
 	for r.pos < len(r.text) {
-		switch c := r.text[r.pos]; {
-		case c == '"':
+		switch r.text[r.pos] {
+		case '"':
+			rest := r.text[start:r.pos]
 			r.pos++
-			return r.text[start : r.pos-1], nil
-		case c == '\\':
-			return r.unescape(what, bytes.Clone(r.text[start:r.pos]))
+			if head == nil {
+				return rest, nil
+			}
+			return append(head, rest...), nil
+		case '\\':
+			head = append(head, r.text[start:r.pos]...)
+			char, err := r.escape(what)
+			if err != nil {
+				return nil, err
+			}
+			head, start = utf8.AppendRune(head, char), r.pos
 		default:
 			if err := r.char(what); err != nil {
 				return nil, err
@@ -212,30 +222,6 @@ func (r *Reader) char(what string) error {
 	}
 	r.pos += size
 	return nil
-}
-
-// unescape reads the rest of a string, from its first escape on, after head.
-func (r *Reader) unescape(what string, head []byte) ([]byte, error) {
-	for r.pos < len(r.text) {
-		start := r.pos
-		switch r.text[r.pos] {
-		case '"':
-			r.pos++
-			return head, nil
-		case '\\':
-			char, err := r.escape(what)
-			if err != nil {
-				return nil, err
-			}
-			head = utf8.AppendRune(head, char)
-		default:
-			if err := r.char(what); err != nil {
-				return nil, err
-			}
-			head = append(head, r.text[start:r.pos]...)
-		}
-	}
-	return nil, r.errorf("the text ends inside %s", what)
 }
 
 // escapes are the characters that stand for another after a backslash.

@@ -147,3 +147,14 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// Quote repeats little, in whole characters.
+func TestQuote(t *testing.T) {
+	long := strings.Repeat("ä", 1000)
+	if got := Quote("a\nb"); got != `"a\nb"` {
+		t.Error(got)
+	}
+	if got := Quote(long); len(got) > 6*maxQuoted || !strings.HasSuffix(got, `"…`) || strings.Contains(got, "\ufffd") {
+		t.Error(got)
+	}
+}

@@ -4,11 +4,63 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/weirlimit/weir"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 )
+
+// NewService returns the methods for another transport, which authenticates callers and adds them
+// to the context of each call with call.WithCaller. Errors are of type *call.Error.
+func NewService(core *call.Core) weirv1.LimiterServiceServer { return &service{core: core} }
+
+// service implements the methods.
+type service struct {
+	weirv1.UnsafeLimiterServiceServer // nil: the compiler reports missing methods
+
+	core *call.Core // set once
+}
+
+var (
+	_ weirv1connect.LimiterServiceHandler = (*service)(nil)
+	_ weirv1.LimiterServiceServer         = (*service)(nil)
+)
+
+// Check is POST /v1/check.
+func (s *service) Check(ctx context.Context, req *weirv1.CheckRequest) (*weirv1.CheckResponse, error) {
+	q, bad := query(req, req.Cost)
+	if bad == nil {
+		q.MaxWait, bad = maxWait(req.GetMaxWaitMs())
+	}
+	if bad != nil {
+		return nil, bad
+	}
+	v, bad := s.core.Check(ctx, call.CallerOf(ctx), []byte(req.GetPolicy()), &q, req.GetPeek())
+	if bad != nil {
+		return nil, bad
+	}
+	return checkResponse(&v), nil
+}
+
+func checkResponse(v *ruleset.Verdict) *weirv1.CheckResponse {
+	out := &weirv1.CheckResponse{
+		Allowed:      v.Allowed,
+		Policy:       v.Policy(),
+		LimitedBy:    v.LimitedBy(),
+		Limit:        v.Decision.Limit,
+		Remaining:    v.Remaining,
+		RetryAfterMs: v.RetryMillis(),
+		ResetAfterMs: ruleset.Millis(v.ResetAfter),
+		Reason:       v.Reason.String(),
+	}
+	if v.Waited > 0 {
+		out.DelayMs = proto.Int64(ruleset.Millis(v.Waited))
+	}
+	return out
+}
 
 // Reserve is POST /v1/reserve.
 func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
@@ -20,12 +72,7 @@ func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*wei
 	if bad != nil {
 		return nil, bad
 	}
-	caller := call.CallerOf(ctx)
-	rule, bad := caller.Rule([]byte(req.GetPolicy()))
-	if bad != nil {
-		return nil, bad
-	}
-	v, ticket, bad := s.core.Reserve(ctx, caller, rule, &q, ttl)
+	v, ticket, bad := s.core.Reserve(ctx, call.CallerOf(ctx), []byte(req.GetPolicy()), &q, ttl)
 	if bad != nil {
 		return nil, bad
 	}
@@ -66,7 +113,7 @@ func (s *service) Commit(ctx context.Context, req *weirv1.CommitRequest) (*weirv
 func usedOf(req *weirv1.CommitRequest) (used ruleset.Used, bad *call.Error) {
 	used.All = req.Used == nil && len(req.GetUsedCosts()) == 0
 	used.HaveCost, used.Cost = req.Used != nil, req.GetUsed()
-	if bad := checkRange(`"used"`, used.Cost, weir.MaxCost); bad != nil {
+	if bad := checkCost(`"used"`, used.Cost); bad != nil {
 		return used, bad
 	}
 	used.Costs, bad = costs("used_costs", req.GetUsedCosts())

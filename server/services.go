@@ -12,6 +12,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/connectapi"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
 	"github.com/weirlimit/weir/server/internal/grpcapi"
+	"github.com/weirlimit/weir/server/internal/respapi"
 )
 
 // newGRPC makes what serves the gRPC listener.
@@ -56,4 +57,12 @@ func markProven(conn net.Conn) {
 	if c := below(conn); c != nil {
 		c.markProven()
 	}
+}
+
+// newRESP makes the service of the Redis protocol's listener.
+func (s *Server) newRESP() *respapi.Server {
+	return respapi.New(respapi.Config{
+		Core: s.core, State: func() *call.State { return s.state.Load().call },
+		ObserveAdmitted: s.observer.Admitted, Version: s.cfg.Version, Idle: respapi.DefaultIdle, Proven: markProven,
+	})
 }
