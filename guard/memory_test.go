@@ -20,9 +20,9 @@ func inUse() int64 {
 }
 
 // TestMemoryPerUser: users who use all endpoints of the sample, penalties and abuse included, take at
-// most 600 bytes each: S4.23, F4.3. The short form has 20,000 users, the long one 100,000.
+// most 600 bytes each: S4.23, F4.3. The short form has 5,000 users, the long one 100,000.
 func TestMemoryPerUser(t *testing.T) {
-	users := 20_000
+	users := 5_000
 	if testLong() {
 		users = 100_000
 	}
@@ -57,16 +57,16 @@ func TestMemoryPerUser(t *testing.T) {
 
 // TestFloodOfAddresses: the memory that a guard takes does not depend on how many addresses there are.
 func TestFloodOfAddresses(t *testing.T) {
-	addresses := 20_000
+	addresses := 4_000
 	if testLong() {
 		addresses = 1_000_000
 	}
-	table, err := memstore.New(memstore.Config{MaxKeys: 10_000})
+	table, err := memstore.New(memstore.Config{MaxKeys: 2_000})
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := river()
-	c.MaxSubjects = 2_000
+	c.MaxSubjects = 1_000
 	g := guardOn(t, table, c)
 	var p Pass
 	flood := func() {
@@ -85,7 +85,7 @@ func TestFloodOfAddresses(t *testing.T) {
 		t.Errorf("a second flood took %d bytes more", grown)
 	}
 	stats := g.Stats()
-	if table.Stats().Keys > 10_000 || stats.Subjects > 2_000 {
+	if table.Stats().Keys > 2_000 || stats.Subjects > 1_000 {
 		t.Errorf("%d rows and %d of the guard's own", table.Stats().Keys, stats.Subjects)
 	}
 	if n := len(g.Offenders(1 << 20)); n > offendersKept {
