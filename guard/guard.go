@@ -158,6 +158,9 @@ func (g *Guard) Suggestions() []Suggestion {
 // Rules returns the rules that are in force.
 func (g *Guard) Rules() *Rules { return g.rules.Load() }
 
+// Mode returns Config.Mode: Enforce, Shadow or Off.
+func (g *Guard) Mode() ruleset.Mode { return g.rules.Load().mode }
+
 // Close ends all subscriptions.
 func (g *Guard) Close() { g.subs.close() }
 

@@ -205,12 +205,21 @@ func (i *Identifier) Address(c *Credentials) netip.Addr {
 // Subject returns the first verified subject among the sources, or that of the address. A key, token
 // or certificate that cannot be verified identifies nobody, so that sending others gains nothing.
 func (i *Identifier) Subject(ctx context.Context, c *Credentials, addr netip.Addr) Subject {
+	if s := i.Verified(ctx, c); s.Verified {
+		return s
+	}
+	return i.AddressSubject(addr)
+}
+
+// Verified returns the first verified subject among the sources, and the zero Subject, which is that
+// of the address to Guard.Identify, if there is none.
+func (i *Identifier) Verified(ctx context.Context, c *Credentials) Subject {
 	for _, source := range i.sources {
 		if s, ok := i.from(ctx, source, c); ok {
 			return s
 		}
 	}
-	return i.AddressSubject(addr)
+	return Subject{}
 }
 
 // from returns the verified subject of one source.

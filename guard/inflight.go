@@ -10,7 +10,7 @@ import (
 // Its size is that of the requests in flight. Keys are told apart by a seeded hash of 64 bits.
 type inFlight struct {
 	all    atomic.Int64
-	seed   maphash.Seed
+	seeds  [2]maphash.Seed // of addresses and of subjects: an address may be a subject as well
 	shards [16]inFlightShard
 }
 
@@ -20,7 +20,7 @@ type inFlightShard struct {
 }
 
 func (f *inFlight) init() {
-	f.seed = maphash.MakeSeed()
+	f.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 	for i := range f.shards {
 		f.shards[i].count = map[uint64]int64{}
 	}
@@ -37,9 +37,10 @@ func (f *inFlight) enter(most int64) bool {
 
 func (f *inFlight) leave() { f.all.Add(-1) }
 
-// enterKey counts a request of a key unless that makes more than most. It returns what leaveKey needs.
-func (f *inFlight) enterKey(key string, most int64) (hash uint64, ok bool) {
-	h := maphash.String(f.seed, key)
+// enterKey counts a request of an address (0) or a subject (1) unless that makes more than most. It
+// returns what leaveKey needs.
+func (f *inFlight) enterKey(which int, key string, most int64) (hash uint64, ok bool) {
+	h := maphash.String(f.seeds[which], key)
 	s := &f.shards[h%uint64(len(f.shards))]
 	s.mu.Lock()
 	defer s.mu.Unlock()

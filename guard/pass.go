@@ -89,7 +89,9 @@ type Pass struct {
 	keyed     [2]uint64 // hashes of the address and of the subject, counted in flight
 	keyedUsed [2]bool
 
-	used atomic.Int64 // the cost that Settle was given, plus one; 0 is none. Handlers may call it from any goroutine
+	// Handlers may call Settle from any goroutine, also after Done.
+	settles atomic.Bool  // Settle has an effect: from Identify to Done
+	used    atomic.Int64 // the cost that Settle was given, plus one; 0 is none
 }
 
 // Enter is the stage before authentication: blocks, requests in flight, and limits of the address.
@@ -125,6 +127,7 @@ func (p *Pass) begin(g *Guard, rules *Rules, r *Request) {
 	p.address = rules.identifier.AddressSubject(r.Address)
 	p.query, p.ticket, p.shadowed = ruleset.Query{}, nil, false
 	p.entered, p.keyedUsed = false, [2]bool{}
+	p.settles.Store(false)
 	p.used.Store(0)
 }
 
@@ -190,7 +193,7 @@ func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, b
 	if most == 0 || p.rules.mode != ruleset.Enforce {
 		return Verdict{}, false
 	}
-	hash, ok := g.inFlight.enterKey(s.Key, most)
+	hash, ok := g.inFlight.enterKey(which, s.Key, most)
 	if !ok {
 		return p.refused(*s, ByInFlight, weir.QueueFull, overloadRetry), true
 	}
@@ -292,6 +295,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 	var err error
 	if e.reserves() {
 		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
+		p.settles.Store(e.settle && p.ticket != nil)
 	} else {
 		v.Verdict, err = g.engine.Check(ctx, e.rule, &p.query)
 	}
@@ -356,6 +360,7 @@ func (p *Pass) Done(ctx context.Context, failed bool) {
 	if p.ticket == nil {
 		return
 	}
+	p.settles.Store(false)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	if _, err := p.guard.engine.Settle(ctx, p.ticket, p.outcome(failed)); err != nil {
@@ -384,7 +389,13 @@ func WithPass(ctx context.Context, p *Pass) context.Context {
 }
 
 // Settles says whether the handler may set the cost of the request with Settle.
-func (p *Pass) Settles() bool { return p.endpoint != nil && p.endpoint.settle && p.ticket != nil }
+func (p *Pass) Settles() bool { return p.settles.Load() }
+
+// CountsFailures says whether the request counts only if it failed, so that Done needs to know whether
+// it did. It is false before Identify and for requests to which no limit was applied.
+func (p *Pass) CountsFailures() bool {
+	return p.ticket != nil && p.endpoint.count == CountFailures
+}
 
 // Settle sets the actual cost of the request that ctx belongs to. It is charged when the request
 // ends: the rest of what was reserved is refunded, and more is charged in addition. It returns false

@@ -350,3 +350,16 @@ func TestOffenders(t *testing.T) {
 		t.Errorf("%d offenders, want at most %d", len(all), offendersKept)
 	}
 }
+
+// TestAddressAndSubjectInFlight: a caller who is known by address only has both caps, and counts once
+// for each.
+func TestAddressAndSubjectInFlight(t *testing.T) {
+	g := newGuard(t, Config{BeforeAuth: BeforeAuth{InFlightPerIP: 2}, InFlight: 2})
+	var passes [3]Pass
+	for i, want := range []bool{true, true, false} {
+		v := through(t, g, &passes[i], Request{Path: "/", Address: localAddr}, Subject{})
+		if v.Allowed != want {
+			t.Errorf("request %d: %v, want %v", i, v.Allowed, want)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (f *fields) decision(h http.Header, text []byte, quotas Quotas, by int, d w
 	if quotas.policy != nil {
 		h[fieldPolicy] = quotas.policy
 	}
-	if by >= 0 && by < len(quotas.list) && quotas.list[by].policy != "" && counted(d) {
+	if quotas.Shows(by) && counted(d) {
 		text = f.ends(fieldRateLimit, quotas.list[by].appendStatus(text, d))
 	}
 	if s, ok := retrySeconds(d); ok {

@@ -5,24 +5,30 @@ import (
 	"net/http"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
+	"github.com/weirlimit/weir/ruleset"
 )
 
-// Option is an option of Limit. By is one, and there must be at least one of that. Of
-// other options that are given twice, the last one counts.
+// Option is an option of Limit, Guard and Stages. Limit needs at least one By, which the others
+// do not have; Attributes and Failed are for the others only. Of options other than By that are
+// given twice, the last one counts.
 type Option func(*config)
 
 // RuleOption is an option of By.
 type RuleOption func(*rule)
 
-// config is what the options of Limit say. It is not changed after Limit.
+// config is what the options say. It is not changed after Limit, Guard or Stages.
 type config struct {
-	rules     []rule
+	rules     []rule // of Limit
 	cost      func(*http.Request) int64
 	skip      func(*http.Request) bool
 	chargeAll bool
 	refuse    func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(*http.Request, error) bool
 	legacy    Legacy
+
+	attributes func(*http.Request) []ruleset.Attribute // of Guard, like the next
+	isFailure  func(r *http.Request, status int) bool
 }
 
 // rule is one By.
@@ -55,6 +61,9 @@ func Hide() RuleOption { return func(r *rule) { r.hidden = true } }
 // Cost sets what a request costs, in units of all rules. The default is 1. A cost of 0
 // charges nothing. Costs below 0 or above weir.MaxCost make the limiter return an error;
 // mind that http.Request.ContentLength is -1 if it is unknown.
+//
+// In Guard it sets the cost at the endpoint, and 0 and less mean that of the endpoint. Limits
+// of addresses always count requests.
 func Cost(f func(*http.Request) int64) Option { return func(c *config) { c.cost = f } }
 
 // Skip lets requests pass for which f returns true: they are not charged, and their
@@ -94,14 +103,20 @@ type Denial struct {
 	Problem Problem
 
 	// Policy is that of the rule that refused; if several did, of the one with the
-	// longest RetryAfter. It is nil if the limiter returned an error.
+	// longest RetryAfter. It is nil if the limiter returned an error, and of Guard.
 	Policy *weir.Policy
 
-	// Hidden says that the rule has the option Hide: clients should not see Policy.
+	// Hidden says that the rule has the option Hide or, of Guard, that the limit is hidden:
+	// clients should not see which one it is.
 	Hidden bool
 
 	// Decision is what the limiter said for Policy. It is zero if it returned an error.
 	Decision weir.Decision
+
+	// Verdict is what a Guard said: why the request was refused, whom it would have been
+	// charged to, and at which endpoint. It is zero if the limiter returned an error, if the
+	// path is invalid, and of Limit.
+	Verdict guard.Verdict
 
 	// Err is the limiter's error, or nil.
 	Err error
@@ -110,6 +125,9 @@ type Denial struct {
 // check panics if the configuration cannot work: it is made of constants, so the mistake
 // shows when the program starts.
 func (c *config) check() {
+	if c.attributes != nil || c.isFailure != nil {
+		panic("weirhttp: Limit: Attributes and Failed are options of Guard")
+	}
 	if len(c.rules) == 0 {
 		panic("weirhttp: Limit: there is no rule; add weirhttp.By(policy, key)")
 	}

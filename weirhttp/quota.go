@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // Quota is a limit as header fields name it. The text of its fields is made once,
@@ -81,6 +82,26 @@ func PolicyQuotas(p *weir.Policy, unit string) Quotas {
 	}
 	return NewQuotas(list...)
 }
+
+// VariantQuotas returns the quotas of the limits of a policy of package ruleset, in the order in which
+// ruleset.Verdict.Limit counts them. Limits that are hidden or in shadow are zero Quotas, so that
+// clients do not see them. It is made once for each variant.
+func VariantQuotas(v *ruleset.Variant) Quotas { return v.Derived(newQuotas).(Quotas) }
+
+func newQuotas(v *ruleset.Variant) any {
+	var list []Quota
+	for i, l := range v.Limits() {
+		var q Quota
+		if l.Mode == ruleset.Enforce && !l.Hidden {
+			q = NewQuota(v.LimitName(i), l.Limit, l.Unit)
+		}
+		list = append(list, q)
+	}
+	return NewQuotas(list...)
+}
+
+// Shows says whether clients are shown the limit at an index.
+func (q Quotas) Shows(i int) bool { return i >= 0 && i < len(q.list) && q.list[i].policy != "" }
 
 // String returns the value of RateLimit-Policy, "" if there are no quotas.
 func (q Quotas) String() string { return strings.Join(q.policy, ", ") }

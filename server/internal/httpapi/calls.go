@@ -98,8 +98,9 @@ func (s *State) setHeaders(h http.Header, v *ruleset.Verdict) {
 	if v.Limit < 0 {
 		return
 	}
-	weirhttp.SetHeaders(h, v.Variant.Derived(newQuotas).(weirhttp.Quotas), v.Limit, v.Decision)
-	if s.Legacy != weirhttp.LegacyOff {
+	quotas := weirhttp.VariantQuotas(v.Variant)
+	weirhttp.SetHeaders(h, quotas, v.Limit, v.Decision)
+	if s.Legacy != weirhttp.LegacyOff && quotas.Shows(v.Limit) {
 		s.Legacy.Set(h, v.Decision, time.Now())
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/weirlimit/weir/clientip"
-	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 	"github.com/weirlimit/weir/weirhttp"
@@ -28,19 +27,6 @@ type State struct {
 	Proxies *clientip.Resolver // resolves client addresses for /v1/auth
 	KeyFrom string             // the trusted proxies' header with the rate-limit key, "" for the address
 	Legacy  weirhttp.Legacy
-}
-
-// newQuotas makes the quotas of a variant.
-func newQuotas(v *ruleset.Variant) any {
-	var list []weirhttp.Quota
-	for at, l := range v.Limits() {
-		q := weirhttp.Quota{} // limits in shadow are not shown to clients
-		if l.Mode == ruleset.Enforce {
-			q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
-		}
-		list = append(list, q)
-	}
-	return weirhttp.NewQuotas(list...)
 }
 
 // New returns the handler of /v1, /healthz, /healthcheck and /readyz.
