@@ -24,6 +24,9 @@ func New(cfg Config) http.Handler {
 			{method: http.MethodPut, need: identity.Write, action: "override.set", decode: decodePut, serve: a.put},
 			{method: http.MethodDelete, need: identity.Write, action: "override.remove", decode: decodeRemove, serve: a.remove},
 		},
+		"/admin/v1/guard":         {{method: http.MethodGet, need: identity.Read, serve: a.guardStats}},
+		"/admin/v1/guard/subject": {{method: http.MethodGet, need: identity.Read, serve: a.subject}},
+		"/admin/v1/guard/pardon":  {{method: http.MethodPost, need: identity.Write, action: "guard.pardon", decode: decodePardon, serve: a.pardon}},
 	}
 	return a
 }

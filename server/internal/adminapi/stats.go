@@ -36,7 +36,7 @@ type topAnswer struct {
 
 // stats answers GET /admin/v1/stats.
 func (a *api) stats(c *call) (any, error) {
-	n, err := c.top()
+	n, err := c.top(defaultTop)
 	if err != nil {
 		return nil, err
 	}
@@ -77,15 +77,15 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
-// top returns how many are asked for.
-func (c *call) top() (int, error) {
+// top returns how many are asked for, or the default.
+func (c *call) top(byDefault int) (int, error) {
 	p, err := c.params("top")
 	if err != nil {
 		return 0, err
 	}
 	text, given := p["top"]
 	if !given {
-		return defaultTop, nil
+		return byDefault, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || n > maxTop {
