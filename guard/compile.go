@@ -349,7 +349,9 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 		out.rule = c.rule(name)
 	}
 	if c.config.Measure && out.rule != nil {
-		out.measured = newMeasured(name, e.Limits)
+		if out.measured = newMeasured(name, e.Limits); out.measured != nil && name != c.config.defaultName() {
+			out.measured.pattern = e.Pattern
+		}
 	}
 	return out
 }

@@ -60,6 +60,7 @@ type counters struct {
 	endpoints sync.Map // string -> *endpointCounters
 }
 
+// endpointCounters are counters of an endpoint. A request adds to one of the first three.
 type endpointCounters struct{ allowed, denied, shadowed, penalized atomic.Int64 }
 
 // name makes the counters of rules, so that they are exported before the first request.
@@ -91,11 +92,11 @@ func (c *counters) decided(v *Verdict) {
 		if v.Penalized {
 			e.penalized.Add(1)
 		}
-		return
 	case v.Shadow >= 0:
 		e.shadowed.Add(1)
+	default:
+		e.allowed.Add(1)
 	}
-	e.allowed.Add(1)
 }
 
 func (c *counters) violated(v Violation) { c.violations[v.Kind][scoreOf(v.Shadow)].Add(1) }
@@ -128,8 +129,9 @@ func (g *Guard) Stats() Stats {
 	}
 	for name, e := range c.endpoints.Range {
 		x := e.(*endpointCounters)
+		shadowed := x.shadowed.Load() // once, so that Allowed - Shadowed never falls
 		out.Endpoints = append(out.Endpoints, EndpointStats{
-			Name: name.(string), Allowed: x.allowed.Load(), Denied: x.denied.Load(), Shadowed: x.shadowed.Load(), Penalized: x.penalized.Load(),
+			Name: name.(string), Allowed: x.allowed.Load() + shadowed, Denied: x.denied.Load(), Shadowed: shadowed, Penalized: x.penalized.Load(),
 		})
 	}
 	return out

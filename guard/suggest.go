@@ -23,6 +23,7 @@ import (
 // needed more than that, the suggestion is what they needed, and the rate is what should be raised.
 type Suggestion struct {
 	Endpoint string        // the name of the endpoint's policy
+	Pattern  string        // the endpoint's, "" for Config.Default
 	Limit    string        // the limit's name
 	Rate     int64         // of the limit, for example 1000
 	Per      time.Duration // of the limit, for example 1m
@@ -92,11 +93,12 @@ func (m *measurer) observe(ctx context.Context, e *measured, key string, cost in
 
 // measured is an endpoint that is measured. Its fields are set by newMeasured and inherit.
 type measured struct {
-	name   string
-	limit  ruleset.Limit
-	most   int64        // the burst of the policy
-	policy *weir.Policy // one limit like limit, with a burst that is hardly ever exceeded
-	counts *burstCounts
+	name    string
+	pattern string // set by the compiler, "" for Config.Default
+	limit   ruleset.Limit
+	most    int64        // the burst of the policy
+	policy  *weir.Policy // one limit like limit, with a burst that is hardly ever exceeded
+	counts  *burstCounts
 }
 
 // newMeasured returns the endpoint of that name, by its first limit that has a burst: of GCRA or
@@ -158,7 +160,7 @@ func (e *measured) inherit(old *measured) {
 // others.
 func (e *measured) suggestion() Suggestion {
 	s := Suggestion{
-		Endpoint: e.name, Limit: e.limit.Name, Rate: e.limit.Rate, Per: e.limit.Per.Duration(), Burst: e.limit.Burst,
+		Endpoint: e.name, Pattern: e.pattern, Limit: e.limit.Name, Rate: e.limit.Rate, Per: e.limit.Per.Duration(), Burst: e.limit.Burst,
 		Most: e.most, Suggested: e.limit.Burst,
 	}
 	s.Refused, s.Beyond = e.counts.refused.Load(), e.counts.beyond.Load()

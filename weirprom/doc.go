@@ -7,16 +7,17 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. The metrics of
-// [NewMemstore], [NewTier] and [NewAuthFailures] are read during a scrape only, so they cost nothing
-// in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
+// [NewMemstore], [NewTier], [NewAuthFailures] and [NewGuard] are read during a scrape only, so they cost
+// nothing in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
 //
 // # What is never a label
 //
 // Keys, addresses, paths and anything else that a caller chooses. Label values are the names of
-// policies, which the configuration chooses, and values from closed sets. A [Decisions]
-// never has more than 1,800 series, whatever is observed, and all of weir with the
-// collectors of the Go runtime and the process stays below 2,000. The dashboard has a bounded list
-// of the most limited keys.
+// policies and endpoints, which the configuration chooses, and values from closed sets. A [Decisions]
+// never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard], with the
+// collectors of the Go runtime and the process, stays below 2,000. A guard adds 18, and four for each
+// endpoint with limits, of which at most 500 are told apart. The dashboard has a bounded list
+// of the most limited keys, and [guard.Guard.Offenders] one of subjects.
 //
 // # Decisions
 //
@@ -36,6 +37,18 @@
 //
 // weir_decision_seconds is a native histogram with an error below 5 percent. Servers that
 // do not scrape those get buckets of 100 µs, 1 ms, 10 ms and 100 ms.
+//
+// # Guard
+//
+//	weir_guard_decisions_total{endpoint, decision}
+//	weir_guard_penalized_denials_total{endpoint}
+//	weir_guard_violations_total{kind, shadow}
+//	weir_guard_refused_total{cause}
+//
+// and more, see docs/operations.md. endpoint is the name of an endpoint's policy, "guard.ip" for the
+// limits before authentication, or other. decision is as above, so that the sum over it counts each
+// request once. kind is the name of a [guard.Kind], shadow is true or false, and cause is the name of
+// a [guard.Cause]. No label says who it was.
 //
 // # What to alert on
 //
@@ -82,6 +95,12 @@
 //
 //	# Nodes do not see each other, so each computes its share for too few nodes.
 //	min(weir_nodes) < count(weir_nodes)                              for 5m
+//
+//	# Requests are counted in full because the store was unavailable when they ended.
+//	increase(weir_guard_unsettled_total[10m]) > 0
+//
+//	# Subjects are penalized again and again. The admin API lists who is refused most.
+//	increase(weir_guard_violations_total{kind="sustained",shadow="false"}[1h]) > 0
 //
 // Do not alert on denials as such: they are expected. Examine a policy that denies far more than
 // it did last week, and one in shadow mode before it is enforced:

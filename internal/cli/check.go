@@ -74,7 +74,7 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 	if err != nil {
 		return err
 	}
-	secure, err := f.trust(cmd)
+	secure, err := authorities(cmd, f.ca)
 	if err != nil {
 		return err
 	}
@@ -105,38 +105,47 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 	return nil
 }
 
-// trust returns the TLS settings of --ca; nil for the defaults.
-func (f *checkFlags) trust(cmd *cobra.Command) (*tls.Config, error) {
-	if f.ca == "" {
+// authorities returns the TLS settings of --ca; nil for the defaults.
+func authorities(cmd *cobra.Command, ca string) (*tls.Config, error) {
+	if ca == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(f.ca)
+	text, err := os.ReadFile(ca)
 	if err != nil {
 		return nil, misused(cmd, fmt.Sprintf("--ca: %v", err))
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(text) {
-		return nil, misused(cmd, fmt.Sprintf("--ca: %s has no certificate, which would begin with -----BEGIN CERTIFICATE-----", f.ca))
+		return nil, misused(cmd, fmt.Sprintf("--ca: %s has no certificate, which would begin with -----BEGIN CERTIFICATE-----", ca))
 	}
 	return &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, nil
 }
 
 func (f *checkFlags) query(cmd *cobra.Command, policy, key string) (q client.Query, err error) {
 	q = client.Query{Policy: policy, Key: key, Peek: f.peek, MaxWait: f.wait}
-	for _, text := range f.keys {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return q, misused(cmd, fmt.Sprintf("--by %q: must be name=value, such as ip=192.0.2.1", text))
-		}
-		if q.Keys == nil {
-			q.Keys = map[string]string{}
-		}
-		q.Keys[name] = value
+	if q.Keys, err = parseBy(cmd, f.keys); err != nil {
+		return q, err
 	}
 	if q.Costs, err = parseCost(f.cost); err != nil {
 		return q, misused(cmd, fmt.Sprintf("--cost %q: must be a number such as 5, or units such as tokens=300,requests=1", f.cost))
 	}
 	return q, nil
+}
+
+// parseBy returns the attributes of --by; nil if there are none.
+func parseBy(cmd *cobra.Command, list []string) (map[string]string, error) {
+	var keys map[string]string
+	for _, text := range list {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, misused(cmd, fmt.Sprintf("--by %q: must be name=value, such as ip=192.0.2.1", text))
+		}
+		if keys == nil {
+			keys = map[string]string{}
+		}
+		keys[name] = value
+	}
+	return keys, nil
 }
 
 // parseCost returns what something costs, by unit; nil for "".

@@ -74,6 +74,12 @@ func TestProblems(t *testing.T) {
 			"DELETE /admin/v1/keys/override", "DELETE /admin/v1/keys/override?policy=api", "DELETE /admin/v1/keys/override?key=a",
 			"DELETE /admin/v1/keys/override?policy=api&key=nobody", "DELETE /admin/v1/keys/override?policy=api&key=partner-*",
 			"DELETE /admin/v1/keys/override?policy=api&key=" + strings.Repeat("k", 257),
+			"POST /admin/v1/guard", "GET /admin/v1/guard/", "GET /admin/v1/guard/subjects", "POST /admin/v1/guard/subject", "GET /admin/v1/guard/pardon",
+			"GET /admin/v1/guard?top=101", "GET /admin/v1/guard?n=1", "GET /admin/v1/guard/subject", "GET /admin/v1/guard/subject?subject=",
+			"GET /admin/v1/guard/subject?subject=user:alice&key=x", "GET /admin/v1/guard/subject?subject=" + strings.Repeat("k", 257),
+			`POST /admin/v1/guard/pardon?subject=user:alice {"subject":"user:alice"}`, "POST /admin/v1/guard/pardon", "POST /admin/v1/guard/pardon {}",
+			`POST /admin/v1/guard/pardon {"subject":""}`, `POST /admin/v1/guard/pardon {"subject":1}`, `POST /admin/v1/guard/pardon {"user":"alice"}`,
+			`POST /admin/v1/guard/pardon {"subject":"a"} x`, `POST /admin/v1/guard/pardon {"subject":"` + strings.Repeat("k", 257) + `"}`,
 		}
 		golden.Check(t, "testdata/problems.golden", d.converse(list...))
 	})

@@ -4,12 +4,13 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
 )
 
-// Config is what New needs. All fields are required.
+// Config is what New needs. All fields but Guard are required.
 type Config struct {
 	Engine *ruleset.Engine
 	State  func() *State // the current state; called once per request
@@ -32,6 +33,10 @@ type Config struct {
 
 	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any
+
+	// Guard returns the guard, nil if there is none at the moment. It is called once per request
+	// about the guard. The default is nil: there is none.
+	Guard func() *guard.Guard
 
 	Version string
 	Log     *slog.Logger // the audit log goes there, too

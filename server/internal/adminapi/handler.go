@@ -29,6 +29,9 @@ func New(cfg Config) http.Handler {
 			{method: http.MethodPut, body: &overrideForm, action: "override.set", serve: a.put},
 			{method: http.MethodDelete, params: []string{"policy", "key"}, action: "override.remove", serve: a.remove},
 		},
+		"/admin/v1/guard":         {{method: http.MethodGet, params: []string{"top"}, serve: a.guardStats}},
+		"/admin/v1/guard/subject": {{method: http.MethodGet, params: []string{"subject", "plan", "method", "path"}, serve: a.subject}},
+		"/admin/v1/guard/pardon":  {{method: http.MethodPost, body: &pardonForm, action: "guard.pardon", serve: a.pardon}},
 	}
 	return a
 }

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
@@ -46,6 +47,7 @@ type daemon struct {
 	t      *testing.T
 	http   http.Handler
 	engine *ruleset.Engine
+	guard  *guard.Guard
 	state  atomic.Pointer[State]
 	log    syncBuffer
 
@@ -120,6 +122,7 @@ func newDaemon(t *testing.T) *daemon {
 		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
 		{Path: "store.max_keys", Value: 1000000, Source: "default", Pending: &Pending{Value: 500, Source: "weir.yaml:3"}},
 	}})
+	d.guard = newGuard(t)
 	d.http = New(d.config())
 	return d
 }
@@ -135,6 +138,7 @@ func (d *daemon) config() Config {
 		Stats: func() map[string]any {
 			return map[string]any{"kind": "memory", "memory": memstore.Stats{Keys: 2, Bytes: 4096, OverflowHits: 1}}
 		},
+		Guard:   func() *guard.Guard { return d.guard },
 		Version: "v0.0.0-test",
 		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

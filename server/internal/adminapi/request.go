@@ -23,6 +23,7 @@ type form = strictjson.Form
 var (
 	resetForm    = form{What: "a reset", Fields: []string{"policy", "key", "keys"}}
 	overrideForm = form{What: "an override", Fields: []string{"policy", "key", "limits", "ttl_s", "until"}}
+	pardonForm   = form{What: "a pardon", Fields: []string{"subject"}}
 	limitForm    = form{What: "a limit", Fields: []string{"name", "rate", "per", "burst", "algorithm", "initial", "max_debt", "on_error"}}
 )
 
@@ -81,6 +82,10 @@ func (req *request) read(f *form, body []byte) error {
 func incomplete(f *form, seen strictjson.Seen) error {
 	problem := ""
 	switch {
+	case f == &pardonForm:
+		if seen.Lacks("subject") {
+			problem = `"subject" is missing: whose penalty ends, such as user:alice`
+		}
 	case seen.Lacks("policy"):
 		problem = `"policy" is missing: the name of a policy`
 	case f != &overrideForm:
@@ -106,6 +111,8 @@ func (req *request) field(r *strictjson.Reader, name string) (err error) {
 		req.policy, err = r.Text(`"policy"`, maxBody)
 	case "key":
 		req.key, err = r.Text(`"key"`, weir.MaxKeyBytes)
+	case "subject": // the audit log has it as a key
+		req.key, err = r.Text(`"subject"`, weir.MaxKeyBytes)
 	case "keys":
 		err = req.readKeys(r)
 	case "limits":

@@ -35,15 +35,12 @@ type topAnswer struct {
 
 // stats answers GET /admin/v1/stats.
 func (a *api) stats(x *exchange) (any, error) {
-	n := uint64(defaultTop)
-	if text, given := x.params["top"]; given {
-		var err error
-		if n, err = strconv.ParseUint(text, 10, 16); err != nil || n > maxTop {
-			return nil, call.Invalid(`parameter "top" must be an integer from 0 to %d`, maxTop)
-		}
+	n, err := x.top(defaultTop)
+	if err != nil {
+		return nil, err
 	}
 	out := statsAnswer{UptimeS: int64(time.Since(a.began) / time.Second), Version: a.Version, Store: figures(a.Stats()), Top: []topAnswer{}}
-	for _, e := range a.Top(int(n)) {
+	for _, e := range a.Top(n) {
 		policy, key, _ := strings.Cut(e.Label, "\x00")
 		out.Top = append(out.Top, topAnswer{Policy: policy, Key: key, Denied: e.Count, AtLeast: e.Count - e.Error})
 	}
@@ -78,4 +75,17 @@ func snakeCase(name string) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
+}
+
+// top returns how many are asked for, or the default.
+func (x *exchange) top(byDefault int) (int, error) {
+	text, given := x.params["top"]
+	if !given {
+		return byDefault, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n > maxTop {
+		return 0, call.Invalid(`parameter "top" must be an integer from 0 to %d`, maxTop)
+	}
+	return int(n), nil
 }
