@@ -111,6 +111,10 @@ type Live struct {
 	// ForwardAuth configures /v1/auth.
 	ForwardAuth ForwardAuth
 
+	// Guard configures /v1/auth without a policy, and weir.v1.GuardService. Without it, they are not
+	// served.
+	Guard *Guard
+
 	// LegacyHeaders adds X-RateLimit headers. The default is off.
 	LegacyHeaders weirhttp.Legacy
 
@@ -235,7 +239,7 @@ func (c Config) Validate() error {
 // Validate returns everything that is wrong with it, joined.
 func (l Live) Validate() error {
 	l = l.normal()
-	_, rulesErr := ruleset.Compile(l.Policies, nil)
+	rulesErr := l.validatePolicies()
 	_, clientsErr := identity.NewClients(l.Clients)
 	_, operatorsErr := identity.NewOperators(l.Operators)
 	_, resolverErr := l.ForwardAuth.resolver()

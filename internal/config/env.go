@@ -200,6 +200,9 @@ func (o *overlay) unknownVariable(a assignment, i int, names []string) string {
 
 // container returns n, or something new if it cannot have something in it.
 func container(n *node, t reflect.Type, a assignment) *node {
+	if _, ok := as[lone](t); ok {
+		n.wrap()
+	}
 	switch short, ok := as[shorthand](t); {
 	case n.kind == null && t.Kind() == reflect.Slice:
 		return &node{kind: sequence, at: a.place()}

@@ -111,8 +111,7 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 // FileReader reads a file and returns its mode.
 type FileReader func(name string) (data []byte, mode fs.FileMode, err error)
 
-// readFile is the FileReader of the file system. It stops where a configuration would be
-// too large.
+// readFile is the FileReader of the file system. It stops where any file would be too large.
 func readFile(name string) ([]byte, fs.FileMode, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -123,7 +122,7 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := readUpTo(file, maxBytes+1)
+	data, err := readUpTo(file, maxKeyFile+1) // no other file may have as much
 	return data, info.Mode(), err
 }
 
@@ -149,6 +148,11 @@ type files struct {
 // content returns what is in a file. If it cannot be read, that is a problem of the field
 // at a path.
 func (f *files) content(p Path, from place, at path) ([]byte, fs.FileMode, bool) {
+	return f.contentUpTo(maxBytes, p, from, at)
+}
+
+// contentUpTo is content for files of at most so many bytes.
+func (f *files) contentUpTo(most int, p Path, from place, at path) ([]byte, fs.FileMode, bool) {
 	data, mode, err := f.read(p.Name)
 	f.loaded.note(p.Name, data, err)
 	if err != nil {
@@ -158,8 +162,8 @@ func (f *files) content(p Path, from place, at path) ([]byte, fs.FileMode, bool)
 		f.complain(from, at, "%s: %v", p.Name, err)
 		return nil, 0, false
 	}
-	if len(data) > maxBytes { // the rest was not read
-		f.complain(from, at, "%s: has more than %d bytes, which is the most", p.Name, maxBytes)
+	if len(data) > most { // the rest was not read
+		f.complain(from, at, "%s: has more than %d bytes, which is the most", p.Name, most)
 		return nil, 0, false
 	}
 	return data, mode, true

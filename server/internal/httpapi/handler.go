@@ -33,8 +33,8 @@ type State struct {
 func newQuotas(v *ruleset.Variant) any {
 	var list []weirhttp.Quota
 	for at, l := range v.Limits() {
-		q := weirhttp.Quota{} // limits in shadow are not shown to clients
-		if l.Mode == ruleset.Enforce {
+		q := weirhttp.Quota{} // hidden limits and those in shadow are not shown to clients
+		if l.Mode == ruleset.Enforce && !l.Hidden {
 			q = weirhttp.NewQuota(v.LimitName(at), l.Limit, l.Unit)
 		}
 		list = append(list, q)
@@ -54,6 +54,7 @@ func New(cfg Config) http.Handler {
 	mux.Handle("/v1/cancel", only(http.MethodPost, a.cancel))
 	mux.Handle("/v1/renew", only(http.MethodPost, a.renew))
 	mux.HandleFunc("/v1/auth/{policy}", a.forward)
+	mux.HandleFunc("/v1/auth", a.guard)
 	mux.Handle("/healthz", only(http.MethodGet, healthy))
 	mux.Handle("/healthcheck", only(http.MethodGet, healthy))
 	mux.Handle("/readyz", only(http.MethodGet, a.readyz))
