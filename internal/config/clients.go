@@ -32,6 +32,11 @@ type Client struct {
 	// envoy.NAME is a domain of Envoy's rate limit service. The default is all policies and
 	// domains.
 	Policies []string `yaml:"policies" example:"[api, \"team-*\", \"envoy.*\"]"`
+
+	// Guard is whether it may have requests decided by the guard: /v1/auth, /v1/guard and
+	// weir.v1.GuardService. The default is true if policies is left out. A client with guard: true
+	// may use the policies that it lists, and no others.
+	Guard *bool `yaml:"guard" example:"true"`
 }
 
 // Admin is who may administer the daemon.
@@ -70,7 +75,7 @@ func (c *checker) clients() {
 		tokens := c.clientTokens(&client, at)
 		holders = append(holders, holder{at, tokens})
 		c.out.clients = append(c.out.clients, identity.Client{
-			Name: name, Tokens: tokensOf(tokens), Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies),
+			Name: name, Tokens: tokensOf(tokens), Certificate: client.Certificate, Grants: client.grants(),
 		})
 	}
 	_, err := identity.NewClients(c.out.clients)
@@ -78,6 +83,19 @@ func (c *checker) clients() {
 	for i, p := range holders {
 		c.mayUse(c.file.Clients[c.out.clients[i].Name].Policies, p.at.key("policies"))
 	}
+}
+
+// grants returns what the client may use.
+func (client *Client) grants() identity.Grants {
+	g := identity.ParseGrants(client.Policies)
+	switch {
+	case client.Guard == nil:
+	case *client.Guard:
+		g.Guard = identity.Granted
+	default:
+		g.Guard = identity.Withheld
+	}
+	return g
 }
 
 // holder is where a client or an operator is in the configuration.
