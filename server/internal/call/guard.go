@@ -38,6 +38,9 @@ func (c Caller) guarded(name []byte) *Error {
 
 // MayGuard returns the guard, if there is one and the caller may use it.
 func (c Caller) MayGuard() (*Guard, *Error) {
+	if !c.State.Authenticator.MayGuard(c.Client) {
+		return nil, &Error{Kind: Forbidden, Problem: "the client " + c.Client.Name + " may not use the guard", Item: NoItem}
+	}
 	if c.State.Guard == nil {
 		return nil, &Error{Kind: NotFound, Problem: "no guard is configured: add a guard section to the configuration", Item: NoItem}
 	}

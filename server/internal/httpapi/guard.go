@@ -121,7 +121,7 @@ func writeVerdict(w http.ResponseWriter, v *guard.Verdict, refusal int) {
 		return
 	}
 	problem := guardProblem(v)
-	if refusal != 0 && problem.Status != http.StatusServiceUnavailable {
+	if refusal != 0 {
 		problem.Status = refusal
 	}
 	problem.Write(w)
