@@ -121,4 +121,3 @@ func (s *Server) closeGuard() {
 		s.guarding.log.Close()
 	}
 }
-

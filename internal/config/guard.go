@@ -385,4 +385,3 @@ func (u *Until) set(text string) error {
 func (*Until) pattern() (string, string) {
 	return `^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2}))?$`, "2027-06-30"
 }
-

@@ -136,4 +136,3 @@ func single(h http.Header, name string) (string, bool) {
 	}
 	return "", false
 }
-
