@@ -27,6 +27,10 @@ type Request struct {
 
 	// Attributes are what limits may be by, beside the subject and "ip".
 	Attributes []ruleset.Attribute
+
+	// Client is the program that the request is decided for, if that is not this one. Tickets
+	// belong to it.
+	Client string
 }
 
 // Verdict is the decision of a stage.
@@ -218,7 +222,7 @@ func (p *Pass) leave() {
 func (g *Guard) checkAddress(ctx context.Context, p *Pass) (Verdict, error) {
 	v := p.admitted(p.address)
 	v.Endpoint = perIPName
-	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Alone: true}
+	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Client: p.request.Client, Alone: true}
 	var err error
 	v.Verdict, err = g.engine.Check(ctx, p.rules.perIP, &p.query)
 	if err != nil {
@@ -314,7 +318,8 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 func (p *Pass) charge(s *Subject) {
 	e := p.endpoint
 	p.query = ruleset.Query{
-		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, Alone: true, SkipShadow: p.shadowed,
+		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, SkipShadow: p.shadowed,
+		Client: p.request.Client, Alone: p.request.Client == "",
 		Keys: append(append(p.keys[:0], ruleset.Attribute{Name: "ip", Value: p.address.Key}), p.request.Attributes...),
 	}
 	if p.request.Cost > 0 {
@@ -370,12 +375,15 @@ func (p *Pass) Done(ctx context.Context, failed bool) {
 }
 
 // outcome returns what a request has used.
-func (p *Pass) outcome(failed bool) ruleset.Used {
-	if p.endpoint.count == CountFailures && !failed {
+func (p *Pass) outcome(failed bool) ruleset.Used { return p.endpoint.outcome(failed, p.used.Load()-1) }
+
+// outcome returns what a request has used. Cost is what Settle was given, -1 if it was not called.
+func (e *endpoint) outcome(failed bool, cost int64) ruleset.Used {
+	if e.count == CountFailures && !failed {
 		return ruleset.Used{None: true}
 	}
-	if used := p.used.Load(); used > 0 && p.endpoint.settle {
-		return ruleset.Used{Cost: used - 1, HaveCost: true}
+	if cost >= 0 && e.settle {
+		return ruleset.Used{Cost: cost, HaveCost: true}
 	}
 	return ruleset.Used{All: true}
 }

@@ -112,6 +112,10 @@ type Live struct {
 	// ForwardAuth configures /v1/auth.
 	ForwardAuth ForwardAuth
 
+	// Guard configures /v1/auth without a policy, and weir.v1.GuardService. Without it, they are not
+	// served.
+	Guard *Guard
+
 	// LegacyHeaders adds X-RateLimit headers. The default is off.
 	LegacyHeaders weirhttp.Legacy
 
@@ -151,6 +155,16 @@ type Client = identity.Client
 // Grants are what a client may use: policies, and domains of Envoy's rate limit service. The
 // default is everything.
 type Grants = identity.Grants
+
+// Grant is whether a client may use something that has no name.
+type Grant = identity.Grant
+
+// The grants.
+const (
+	GrantDefault = identity.GrantDefault // if the Grants include everything
+	Granted      = identity.Granted
+	Withheld     = identity.Withheld
+)
 
 // Patterns are names; a * at the end stands for the rest of a name.
 type Patterns = identity.Patterns
@@ -228,7 +242,7 @@ func (c Config) Validate() error {
 // Validate returns everything that is wrong with it, joined.
 func (l Live) Validate() error {
 	l = l.normal()
-	_, rulesErr := ruleset.Compile(l.Policies, nil)
+	rulesErr := l.validatePolicies()
 	_, clientsErr := identity.NewClients(l.Clients)
 	_, operatorsErr := identity.NewOperators(l.Operators)
 	_, resolverErr := l.ForwardAuth.resolver()

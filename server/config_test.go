@@ -114,7 +114,7 @@ func TestGRPCReach(t *testing.T) {
 func TestConfigHasNoInternalTypes(t *testing.T) {
 	named := []reflect.Type{
 		reflect.TypeFor[Client](), reflect.TypeFor[Operator](), reflect.TypeOf(ScopeRead), reflect.TypeFor[Override](), reflect.TypeFor[Setting](), reflect.TypeFor[PendingSetting](),
-		reflect.TypeFor[Grants](), reflect.TypeFor[Patterns](),
+		reflect.TypeFor[Grants](), reflect.TypeFor[Patterns](), reflect.TypeFor[Grant](),
 		reflect.TypeFor[EnvoyDomain](), reflect.TypeFor[EnvoyDescriptor](), reflect.TypeFor[EnvoyLimit](),
 		reflect.TypeOf(ParseEnvoyUnit).Out(0),
 	}

@@ -154,7 +154,7 @@ func (s *Server) replaceLocked(ctx context.Context, live Live) error {
 // putInForce applies the limits of a state that another process has replaced in the store. Setting
 // a policy to itself changes nothing if it is in force.
 func (s *Server) putInForce(ctx context.Context, st *state) error {
-	for _, p := range slices.Concat(st.call.Rules.Policies(), st.envoy.Policies()) {
+	for _, p := range slices.Concat(st.call.Rules.Policies(), st.envoy.Policies(), st.privatePolicies()) {
 		if err := s.cfg.Limiter.Set(ctx, p, p); err != nil {
 			return fmt.Errorf("server: policy %q: %w", p.Name(), err)
 		}

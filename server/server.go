@@ -57,8 +57,9 @@ type Server struct {
 
 	// state is the current state. It is written under changing, and read without it.
 	state    atomic.Pointer[state]
-	changing sync.Mutex // guards the field below
+	changing sync.Mutex // guards the fields up to the blank line
 	known    []Override // the operators' overrides, as last read
+	guarding guarding
 
 	trouble atomic.Pointer[string] // the error of the last reload, nil if it succeeded
 	where   atomic.Pointer[Bound]  // written by Run when it listens
@@ -131,6 +132,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	background, end := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
+	defer s.closeGuard()
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.observer.Run(background) })

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
@@ -22,6 +23,7 @@ type state struct {
 	call  *call.State            // the policies, and who may use them
 	http  *httpapi.State         // the same, and what only HTTP needs
 	envoy *envoyapi.Rules        // the domains of Envoy's service
+	guard *guard.Rules           // nil if none is configured
 	tls   map[string]*tls.Config // by the listener's name
 }
 
@@ -30,6 +32,7 @@ var sections = []section{
 	{name: "reach", prepare: checkReach},
 	{name: "policies", prepare: preparePolicies, commit: commitPolicies},
 	{name: "envoy", prepare: prepareEnvoy, commit: commitEnvoy},
+	{name: "guard", prepare: prepareGuard, commit: commitGuard},
 	{name: "clients", prepare: prepareClients},
 	{name: "forward_auth", prepare: prepareForwardAuth},
 	{name: "certificates", prepare: prepareCertificates},
@@ -43,7 +46,7 @@ func checkReach(s *Server, next, _ *state) error {
 // preparePolicies compiles the policies, and the operators' overrides.
 func preparePolicies(s *Server, next, old *state) (err error) {
 	next.call = &call.State{}
-	if next.call.Rules, err = ruleset.Compile(next.live.Policies, old.rules()); err != nil {
+	if next.call.Rules, err = ruleset.Compile(next.live.policies(), old.rules()); err != nil {
 		return err
 	}
 	s.applyOverrides(next.call.Rules, s.known)

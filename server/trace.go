@@ -79,11 +79,13 @@ func spanName(r *http.Request) string {
 		return "/v1/auth/{policy}"
 	}
 	switch r.URL.Path {
-	case "/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/renew":
+	case "/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/renew", "/v1/auth", "/v1/guard", "/v1/guard/finish", "/v1/guard/quotas":
 		return r.URL.Path
 	}
-	if strings.HasPrefix(r.URL.Path, "/weir.v1.LimiterService/") {
-		return "/weir.v1.LimiterService"
+	for _, service := range []string{"/weir.v1.LimiterService", "/weir.v1.GuardService"} {
+		if strings.HasPrefix(r.URL.Path, service+"/") {
+			return service
+		}
 	}
 	return "other"
 }

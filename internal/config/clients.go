@@ -33,6 +33,11 @@ type Client struct {
 	// envoy.NAME is a domain of Envoy's rate limit service. The default is all policies and
 	// domains.
 	Policies []string `yaml:"policies" example:"[api, \"team-*\", \"envoy.*\"]"`
+
+	// Guard is whether it may have requests decided by the guard: /v1/auth, /v1/guard and
+	// weir.v1.GuardService. The default is true if policies is left out. A client with guard: true
+	// may use the policies that it lists, and no others.
+	Guard *bool `yaml:"guard" example:"true"`
 }
 
 // Admin is who may administer the daemon.
@@ -81,13 +86,26 @@ func (list *Clients) check(c *checker, root path) {
 			h.add(c.secretFile(p, where), where)
 		}
 		holders = append(holders, h)
-		*out = append(*out, server.Client{Name: name, Tokens: h.tokens, Certificate: client.Certificate, Grants: identity.ParseGrants(client.Policies)})
+		*out = append(*out, server.Client{Name: name, Tokens: h.tokens, Certificate: client.Certificate, Grants: client.grants()})
 	}
 	_, err := identity.NewClients(*out)
 	c.wrongHolders(err, holders)
 	for i, h := range holders {
 		c.mayUse((*list)[(*out)[i].Name].Policies, h.at.key("policies"))
 	}
+}
+
+// grants returns what the client may use.
+func (client *Client) grants() identity.Grants {
+	g := identity.ParseGrants(client.Policies)
+	switch {
+	case client.Guard == nil:
+	case *client.Guard:
+		g.Guard = identity.Granted
+	default:
+		g.Guard = identity.Withheld
+	}
+	return g
 }
 
 // holder is a client or an operator, with the places of its tokens in the file.

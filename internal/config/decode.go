@@ -163,6 +163,9 @@ func (d *decoder) entries(n *node, v reflect.Value, at path) {
 }
 
 func (d *decoder) list(n *node, v reflect.Value, at path) {
+	if _, ok := v.Interface().(lone); ok {
+		n.wrap()
+	}
 	if n.kind != sequence {
 		d.mistyped(n, v.Type(), at, "a list, in [ ] or each after a -")
 		return

@@ -114,6 +114,8 @@ func typeName(t reflect.Type) string {
 	switch reflect.New(t).Interface().(type) {
 	case *Duration:
 		return "duration"
+	case *Until:
+		return "date \\| time"
 	case *Per:
 		return "duration \\| day \\| week \\| month \\| year"
 	case *Zone:
@@ -164,6 +166,9 @@ func typed(f fieldDoc) any {
 	}
 	if i, err := strconv.Atoi(f.fallback); err == nil && isNumber(t) {
 		return i
+	}
+	if x, err := strconv.ParseFloat(f.fallback, 64); err == nil && t.Kind() == reflect.Float64 {
+		return x
 	}
 	if t.Kind() == reflect.Bool {
 		return f.fallback == "true"

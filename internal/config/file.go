@@ -35,6 +35,10 @@ type File struct {
 	// ForwardAuth is how /v1/auth/{policy} derives the key from the headers of a proxy.
 	ForwardAuth ForwardAuth `yaml:"forward_auth"`
 
+	// Guard is who may call which endpoint of a service, for /v1/auth and weir.v1.GuardService. If it
+	// is left out, neither is served.
+	Guard *Guard `yaml:"guard"`
+
 	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 

@@ -64,6 +64,9 @@ func newScalar(text string, at place) *node { return &node{kind: scalar, text: t
 
 // open makes n the mapping or list that a type is, if there is nothing yet or only the short form.
 func (n *node) open(t reflect.Type) {
+	if _, ok := as[lone](t); ok {
+		n.wrap()
+	}
 	short, ok := as[shorthand](t)
 	switch {
 	case n.kind == null && t.Kind() == reflect.Slice:

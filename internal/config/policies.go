@@ -113,6 +113,10 @@ type Limit struct {
 	// OnError is what happens while Redis does not answer. The default is that of the
 	// store.
 	OnError OnError `yaml:"on_error" example:"open"`
+
+	// Hidden means that the limit is not shown to clients in headers. Overrides and plans cannot
+	// change it. The default is that it is shown.
+	Hidden bool `yaml:"hidden" example:"true"`
 }
 
 // Units is how many units a limit admits.
@@ -156,11 +160,16 @@ func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
 }
 
 // rules makes the limits of package ruleset, which checks them.
-func rules(c *checker, list []Limit, at path) (out []ruleset.Limit) {
+func rules(c *checker, list []Limit, at path) []ruleset.Limit {
+	return limitsAt(c, list, at.key("limits"))
+}
+
+// limitsAt is rules for a list that is at a path.
+func limitsAt(c *checker, list []Limit, at path) (out []ruleset.Limit) {
 	for i := range list {
 		l := &list[i]
-		out = append(out, ruleset.Limit{By: l.By, Unit: l.Unit, Mode: l.Mode.Mode, Limit: weir.Limit{
-			Name: l.Name, Rate: int64(l.Rate), Per: l.period(c, at.key("limits").item(i)), Burst: l.Burst, MaxDebt: l.MaxDebt,
+		out = append(out, ruleset.Limit{By: l.By, Unit: l.Unit, Mode: l.Mode.Mode, Hidden: l.Hidden, Limit: weir.Limit{
+			Name: l.Name, Rate: int64(l.Rate), Per: l.period(c, at.item(i)), Burst: l.Burst, MaxDebt: l.MaxDebt,
 			Initial: l.Initial.Fill, Algorithm: l.Algorithm.Algorithm, OnError: l.OnError.OnError,
 		}})
 	}

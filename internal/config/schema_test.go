@@ -60,6 +60,13 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeFor[Nodes]() {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer", Minimum: "1"}, {Type: "string", Enum: []any{"auto"}}}}
 	}
+	if t == reflect.TypeFor[Multiplier]() {
+		return &jsonschema.Schema{Type: "number", ExclusiveMinimum: "0"}
+	}
+	if t == reflect.TypeFor[LimitList]() {
+		limit := &jsonschema.Schema{Ref: "#/$defs/Limit"}
+		return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{limit, {Type: "array", Items: limit}}}
+	}
 	if d, ok := as[described](t); ok {
 		pattern, example := d.pattern()
 		return &jsonschema.Schema{Type: "string", Pattern: pattern, Examples: []any{example}}

@@ -112,8 +112,7 @@ func (d *decoder) substitute(n *node, v reflect.Value, at path) bool {
 // FileReader reads a file and returns its mode.
 type FileReader func(name string) (data []byte, mode fs.FileMode, err error)
 
-// readFile is the FileReader of the file system. It stops where a configuration would be
-// too large.
+// readFile is the FileReader of the file system. It stops where any file would be too large.
 func readFile(name string) ([]byte, fs.FileMode, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -124,7 +123,7 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1)) // no other file may have as much
 	return data, info.Mode(), err
 }
 
@@ -143,6 +142,11 @@ func (c contents) note(name string, data []byte, err error) {
 // content returns what is in a file. If it cannot be read, that is a problem of the field at a
 // path.
 func (c *checker) content(p Path, at path) ([]byte, fs.FileMode, bool) {
+	return c.contentUpTo(maxBytes, p, at)
+}
+
+// contentUpTo is content for files of at most so many bytes.
+func (c *checker) contentUpTo(most int, p Path, at path) ([]byte, fs.FileMode, bool) {
 	data, mode, err := c.read(p.Name)
 	c.out.loaded.note(p.Name, data, err)
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
@@ -151,8 +155,8 @@ func (c *checker) content(p Path, at path) ([]byte, fs.FileMode, bool) {
 	switch {
 	case err != nil:
 		c.complain(c.at(at), at, "%s: %v", p.Name, err)
-	case len(data) > maxBytes: // the rest was not read
-		c.complain(c.at(at), at, "%s: has more than %d bytes, which is the most", p.Name, maxBytes)
+	case len(data) > most: // the rest was not read
+		c.complain(c.at(at), at, "%s: has more than %d bytes, which is the most", p.Name, most)
 	default:
 		return data, mode, true
 	}

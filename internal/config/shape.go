@@ -32,6 +32,9 @@ type secretive interface{ hides(text string) bool }
 // shorthand is a struct that may be written as the value of one of its fields.
 type shorthand interface{ shorthand() string }
 
+// lone is a list of mappings that may be written as one of them alone.
+type lone interface{ lone() }
+
 // prepared is a struct that has defaults which depend on its other fields.
 type prepared interface{ prepare(n *node) }
 

@@ -102,6 +102,11 @@ func (a *Authenticator) MayDomain(c *Client, name string) bool {
 	return c == nil || a.granted(c, c.Grants.MayDomain(name))
 }
 
+// MayGuard is MayPolicy for the guard.
+func (a *Authenticator) MayGuard(c *Client) bool {
+	return c == nil || a.granted(c, c.Grants.MayGuard())
+}
+
 func (a *Authenticator) granted(c *Client, ok bool) bool {
 	if !ok {
 		a.Failures.record(clientKind, forbidden, "")

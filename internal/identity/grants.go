@@ -6,15 +6,28 @@ import (
 )
 
 // Grants are what a client may use. The zero Grants include everything. As soon as any field has a
-// pattern, they include only what the patterns match, so that a client restricted in one respect gets
-// nothing else by default.
+// pattern or is Granted, they include only what was granted, so that a client restricted in one respect
+// gets nothing else by default.
 type Grants struct {
 	// Policies matches names of policies, for example "api" or "team-*".
 	Policies Patterns
 
 	// Domains matches domains of Envoy's rate limit service, for example "edge" or "*".
 	Domains Patterns
+
+	// Guard is whether the client may have requests decided by the guard.
+	Guard Grant
 }
+
+// Grant is whether a client may use something that has no name.
+type Grant uint8
+
+// The grants. GrantDefault includes it if the Grants include everything.
+const (
+	GrantDefault Grant = iota
+	Granted
+	Withheld
+)
 
 // domainPrefix marks a domain in the configuration's list of policies, and in metrics.
 const domainPrefix = "envoy."
@@ -43,7 +56,12 @@ func (g *Grants) MayPolicy(name string) bool { return g.all() || g.Policies.Matc
 // MayDomain reports whether the grants include a domain of Envoy's rate limit service.
 func (g *Grants) MayDomain(name string) bool { return g.all() || g.Domains.Match(name) }
 
-func (g *Grants) all() bool { return len(g.Policies) == 0 && len(g.Domains) == 0 }
+// MayGuard reports whether the grants include the guard.
+func (g *Grants) MayGuard() bool { return g.Guard == Granted || g.Guard == GrantDefault && g.all() }
+
+func (g *Grants) all() bool {
+	return len(g.Policies) == 0 && len(g.Domains) == 0 && g.Guard != Granted
+}
 
 // Patterns match names. A * at the end of a pattern matches the rest of a name.
 type Patterns []string

@@ -32,6 +32,7 @@ type Core struct {
 type State struct {
 	Rules         *ruleset.Rules
 	Authenticator *identity.Authenticator
+	Guard         *Guard // nil if none is configured
 }
 
 // A Caller is an authenticated client, or an anonymous caller where those are accepted.
@@ -75,6 +76,9 @@ func (c Caller) Owns(q *ruleset.Query) {
 func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
 	if !c.State.Authenticator.MayPolicy(c.Client, string(name)) {
 		return nil, c.forbidden("policy", string(name))
+	}
+	if c.State.Guard.owns(name) {
+		return nil, c.guarded(name)
 	}
 	rule := c.State.Rules.RuleNamed(name)
 	if rule == nil {

@@ -41,6 +41,7 @@ func New(cfg Config) http.Handler {
 	mux.Handle("/v1/cancel", a.post(&cancelForm, a.cancel))
 	mux.Handle("/v1/renew", a.post(&renewForm, a.renew))
 	mux.HandleFunc("/v1/auth/{policy}", a.forward)
+	mux.HandleFunc("/v1/auth", a.guard)
 	mux.Handle("/healthz", only(http.MethodGet, healthy))
 	mux.Handle("/healthcheck", only(http.MethodGet, healthy))
 	mux.Handle("/readyz", only(http.MethodGet, a.readyz))

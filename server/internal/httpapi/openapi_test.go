@@ -175,7 +175,7 @@ func openapiNew(t *testing.T) *openapiWorld {
 	openapiMust(t, err)
 	w := &openapiWorld{limiter: &openapiLimiter{Limiter: table}, ready: true}
 	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
-	rules, err := ruleset.Compile([]ruleset.Policy{
+	rules, err := ruleset.Compile(append(guardConfig().Policies(), []ruleset.Policy{
 		{Name: "default", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: second, Burst: 100}}}},
 		{Name: "api", Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 3, Per: second, Burst: 10}},
@@ -187,13 +187,13 @@ func openapiNew(t *testing.T) *openapiWorld {
 		}},
 		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
 		{Name: "off", Mode: ruleset.Off, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
-	}, nil)
+	}...), nil)
 	openapiMust(t, err)
 	g, err := ruleset.New(w.limiter, rules)
 	openapiMust(t, err)
 	proxies, err := clientip.New(clientip.Config{})
 	openapiMust(t, err)
-	w.state = &State{State: &call.State{Rules: rules, Authenticator: &identity.Authenticator{}}, Proxies: proxies}
+	w.state = &State{State: &call.State{Rules: rules, Authenticator: &identity.Authenticator{}, Guard: newGuard(t, g, rules)}, Proxies: proxies}
 	w.handler = New(Config{
 		Core: &call.Core{
 			Engine: g, Log: slog.New(slog.DiscardHandler),
@@ -389,6 +389,11 @@ func openapiCases() []openapiCase {
 		w.ask("post", "/v1/check", strings.NewReader(`{"policy":"api","key":"alice","cost":10}`))
 		w.ask("post", "/v1/check", strings.NewReader(`{"policy":"api","key":"192.0.2.1","cost":10}`))
 	}
+	guarded := func(_ *testing.T, w *openapiWorld) {
+		for range 2 {
+			w.ask("get", "/v1/auth", nil)
+		}
+	}
 	throttled := func(t *testing.T, w *openapiWorld) {
 		w.close(t)
 		for range 20 {
@@ -422,6 +427,14 @@ func openapiCases() []openapiCase {
 		{403, "get", "/v1/auth/default", "", closed, []string{"Authorization", "Bearer " + openapiToken}},
 		{404, "get", "/v1/auth/nope", "", nil, nil},
 		{429, "get", "/v1/auth/api", "", throttled, []string{"Authorization", "Bearer wrong"}},
+		{200, "get", "/v1/auth", "", nil, nil},
+		{429, "get", "/v1/auth", "", guarded, nil},
+		{403, "get", "/v1/auth?deny=403", "", guarded, nil},
+		{403, "get", "/v1/auth", "", closed, []string{"Authorization", "Bearer " + openapiToken}},
+		{503, "get", "/v1/auth", "", broken, nil},
+		{400, "get", "/v1/auth?deny=500", "", nil, nil},
+		{401, "get", "/v1/auth", "", closed, nil},
+		{404, "get", "/v1/auth", "", func(_ *testing.T, w *openapiWorld) { w.state.Guard = nil }, nil},
 		{200, "get", "/healthz", "", nil, nil},
 		{200, "head", "/healthcheck", "", nil, nil},
 		{200, "get", "/readyz", "", nil, nil},
