@@ -23,9 +23,10 @@
 // The error has a google.rpc.QuotaFailure, with the name of the limit (quota_id), what it admits at once
 // (quota_value) and the kind of subject ("user", "ip"), but not who it is; and a google.rpc.RetryInfo,
 // unless waiting cannot help. The fields Retry-After, RateLimit-Policy and RateLimit are in the
-// response's header, RateLimit fields also if the call is allowed. Callers over gRPC get
-// grpc-retry-pushback-ms as well, which grpc-go's automatic retries obey. Limits that are hidden or in
-// shadow are nowhere.
+// response's header, RateLimit fields also if the call is allowed. Limits that are hidden or in shadow
+// are nowhere. Callers over gRPC get the trailer grpc-retry-pushback-ms as well. Clients of grpc-go never
+// retry automatically what a server of Connect refuses, though, because Connect sends a header
+// before the trailer; they do with package weirgrpc.
 //
 // # Streams
 //
