@@ -29,9 +29,9 @@ var layers = []layer{
 	{rank: 6, packages: "store/memstore tiered ruleset"},
 	{rank: 7, packages: "budget upstream guard blocklist"},
 	{rank: 8, packages: "weirhttp"},
-	{rank: 9, packages: "internal/redisconn internal/identity"},
+	{rank: 9, packages: "internal/redisconn internal/rpcdetail"},
 	{rank: 9, packages: "gen/...", kind: generated},
-	{rank: 10, packages: "store/redisstore"},
+	{rank: 10, packages: "store/redisstore internal/identity internal/rpclimit"},
 	{rank: 11, packages: "tiered/redistier budget/redisbudget guard/redisguard"},
 	{rank: 11, packages: "blocklist/redisblock blocklist/gossipblock weirconnect weirgrpc weirprom client internal/load/target internal/load/measure"},
 	{rank: 12, packages: "server/internal/call"}, // before server/internal/*, which import it

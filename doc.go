@@ -26,7 +26,10 @@
 //		queue              Wait for keys, in front of any Limiter
 //		prepaid            one limit without keys that many cores share
 //		pacer              starts outgoing work on a schedule; it refuses nothing
+//		guard              limits for endpoints, users and addresses; penalties and blocks
 //		weirhttp           limits a net/http service; headers and refusals
+//		weirconnect        limits a Connect service
+//		weirgrpc           limits a gRPC service of grpc-go
 //		clientip           the address that a request came from, behind proxies
 //
 //	  - Take decides and charges in one step. Peek decides and changes nothing.

@@ -253,7 +253,7 @@ func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
 // at most once, after Enter has admitted the request. The zero Subject is that of the address. Done
 // must be called whatever it returns.
 func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
-	r, e := p.rules, p.endpoint
+	r := p.rules
 	if s.Key == "" {
 		s = p.address
 	}
@@ -268,20 +268,50 @@ func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, erro
 	if v, full := g.enterKey(p, 1, &s, r.inFlight); full {
 		return v, nil
 	}
-	if r.isExempt(&s, p.request.Method, p.request.Path, g.hooks.Now) {
+	return g.applyLimits(ctx, p, &s, p.endpoint.reserves())
+}
+
+// Charge charges the limits of the endpoint to a subject again, for a message of a stream that Enter and
+// Identify have admitted. The request is that of the stream, whose Pass is another one than p; that
+// needs no Done, because a message is not in flight. Blocks and exemptions apply, and a change of the
+// configuration since the stream began. Where requests are counted by outcome, messages count in
+// full.
+func (g *Guard) Charge(ctx context.Context, p *Pass, r Request, s Subject) (Verdict, error) {
+	rules := g.rules.Load()
+	p.begin(g, rules, &r)
+	if s.Key == "" {
+		s = p.address
+	}
+	if rules.mode == ruleset.Off {
+		return p.admitted(s), nil
+	}
+	if v, blocked := g.blocked(p, &p.address); blocked {
+		return v, nil
+	}
+	if s.Key != p.address.Key {
+		if v, blocked := g.blocked(p, &s); blocked {
+			return v, nil
+		}
+	}
+	return g.applyLimits(ctx, p, &s, false)
+}
+
+// applyLimits charges the limits of the endpoint, if there are any for the subject.
+func (g *Guard) applyLimits(ctx context.Context, p *Pass, s *Subject, reserve bool) (Verdict, error) {
+	if p.rules.isExempt(s, p.request.Method, p.request.Path, g.hooks.Now) {
 		g.stats.exempted.Add(1)
-		v := p.admitted(s)
+		v := p.admitted(*s)
 		v.Exempt = true
 		return v, nil
 	}
-	if e.disabled || e.rule == nil {
-		return p.admitted(s), nil
+	if p.endpoint.disabled || p.endpoint.rule == nil {
+		return p.admitted(*s), nil
 	}
-	return g.checkSubject(ctx, p, &s)
+	return g.checkSubject(ctx, p, s, reserve)
 }
 
 // checkSubject charges the limits of the endpoint.
-func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict, error) {
+func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject, reserve bool) (Verdict, error) {
 	r, e := p.rules, p.endpoint
 	v := p.admitted(*s)
 	var penalty penalized
@@ -297,7 +327,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 	v.Penalized = p.query.Scale != 0
 	g.watch(ctx, p, &v)
 	var err error
-	if e.reserves() {
+	if reserve {
 		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
 		p.settles.Store(e.settle && p.ticket != nil)
 	} else {

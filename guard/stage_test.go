@@ -363,3 +363,64 @@ func TestAddressAndSubjectInFlight(t *testing.T) {
 		}
 	}
 }
+
+// TestCharge: a message is charged at the endpoint only, by the rules of the moment, and is not in
+// flight. Where failures count, it counts in full.
+func TestCharge(t *testing.T) {
+	c := Config{
+		BeforeAuth: BeforeAuth{PerIP: per(1, time.Hour), InFlight: 1}, InFlight: 1,
+		Endpoints: []Endpoint{{Pattern: "/sync", Count: CountFailures, Limits: per(3, time.Hour)}, {Pattern: "/free", Disabled: true}},
+	}
+	g := newGuard(t, c)
+	stream := Request{Path: "/sync", Address: localAddr}
+	var p, message Pass
+	if v := through(t, g, &p, stream, User("alice")); !v.Allowed {
+		t.Fatal(v)
+	}
+	charge := func(r Request, s Subject) Verdict {
+		t.Helper()
+		v, err := g.Charge(t.Context(), &message, r, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	for i, want := range []bool{true, true, false} { // one is held by the stream
+		if v := charge(stream, User("alice")); v.Allowed != want || v.Subject.Key != "user:alice" {
+			t.Errorf("message %d: %+v", i, v)
+		}
+	}
+	if v := charge(stream, Subject{}); !v.Allowed || v.Subject.Key != "ip:"+localAddr.String() {
+		t.Errorf("of the address: %+v", v)
+	}
+	for range 5 {
+		if v := charge(Request{Path: "/free", Address: localAddr}, User("alice")); !v.Allowed {
+			t.Errorf("of a disabled endpoint: %+v", v)
+		}
+	}
+	if n := g.Stats().InFlight; n != 1 {
+		t.Errorf("%d requests are in flight, want the stream", n)
+	}
+	c.Mode = ruleset.Off
+	if err := g.Set(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if v := charge(stream, User("alice")); !v.Allowed {
+		t.Error("the kill switch does not reach open streams")
+	}
+	p.Done(t.Context(), false)
+	if n := g.Stats().InFlight; n != 0 {
+		t.Errorf("%d requests are in flight", n)
+	}
+}
+
+// TestChargeBlocked: a caller who was blocked meanwhile.
+func TestChargeBlocked(t *testing.T) {
+	g := newGuard(t, Config{Hooks: Hooks{Blocked: func(s Subject) (time.Time, bool) { return time.Time{}, s.Key == "user:mallory" }}})
+	for who, want := range map[string]Cause{"alice": Admitted, "mallory": ByBlock} {
+		var p Pass
+		if v, err := g.Charge(t.Context(), &p, Request{Path: "/", Address: localAddr}, User(who)); err != nil || v.Cause != want {
+			t.Errorf("%s: %v, %v", who, v.Cause, err)
+		}
+	}
+}

@@ -12,6 +12,13 @@
 // every response has the fields below. docs/middleware.md tells how to use it with routers
 // and with CORS.
 //
+// Limits for each endpoint and user, penalties and blocks are those of a guard.Guard:
+//
+//	http.ListenAndServe(addr, weirhttp.Guard(g)(mux))
+//
+// [Stages] has authentication in between, and [Messages] is for WebSockets. Services of Connect and
+// gRPC use packages weirconnect and weirgrpc.
+//
 // Handlers that decide by themselves use the parts:
 //
 //	quotas := weirhttp.PolicyQuotas(policy, "")         // once

@@ -78,6 +78,44 @@ func Stages(g *guard.Guard, options ...Option) (before, after func(http.Handler)
 	return before, after
 }
 
+// Messages returns a function that charges a message of a stream, such as a WebSocket, to the
+// endpoint of the request that has opened the stream. It returns false and why if the message is
+// refused. Guard or Stages has admitted the request before, at the cost of one message:
+//
+//	charge := weirhttp.Messages(g)
+//	…
+//	for { // in the handler
+//		message := read(connection)
+//		if denial, ok := charge(r); !ok {
+//			return closeWith(connection, denial.Problem.Detail)
+//		}
+//
+// The subject is found for each message anew: where that takes long, as for tokens, put it into the
+// request's context (guard.WithSubject). Options are as for Guard, of which Refuse and Failed have
+// no effect.
+func Messages(g *guard.Guard, options ...Option) func(r *http.Request) (denial Denial, ok bool) {
+	m := newGuarded("Messages", g, options)
+	return func(r *http.Request) (Denial, bool) {
+		if m.free(r) {
+			return Denial{}, true
+		}
+		v := m.visits.Get().(*visit)
+		defer m.visits.Put(v)
+		ctx := r.Context()
+		s := g.Identifier().Verified(ctx, credentials(r))
+		verdict, err := g.Charge(ctx, &v.pass, m.request(r, guard.RequestPath(r.URL)), s)
+		switch {
+		case err != nil && m.onError != nil && m.onError(r, err):
+			return Denial{}, true
+		case err != nil:
+			return undecided(err), false
+		case !verdict.Allowed:
+			return deniedBy(&verdict), false
+		}
+		return Denial{}, true
+	}
+}
+
 // Attributes sets what limits may be by, beside the subject and "ip": see guard.Endpoint.Limits.
 // It is an option of Guard and Stages.
 func Attributes(f func(*http.Request) []ruleset.Attribute) Option {
@@ -204,14 +242,7 @@ func (m *guarded) enter(w http.ResponseWriter, r *http.Request, v *visit) (enter
 		}})
 		return false, false
 	}
-	request := guard.Request{Method: r.Method, Path: path, Address: m.guard.Identifier().Address(credentials(r))}
-	if m.cost != nil {
-		request.Cost = m.cost(r)
-	}
-	if m.attributes != nil {
-		request.Attributes = m.attributes(r)
-	}
-	verdict, err := m.guard.Enter(r.Context(), &v.pass, request)
+	verdict, err := m.guard.Enter(r.Context(), &v.pass, m.request(r, path))
 	if err != nil {
 		return false, m.failed(w, r, err)
 	}
@@ -220,6 +251,18 @@ func (m *guarded) enter(w http.ResponseWriter, r *http.Request, v *visit) (enter
 		return false, false
 	}
 	return true, true
+}
+
+// request returns what is charged.
+func (m *guarded) request(r *http.Request, path string) guard.Request {
+	request := guard.Request{Method: r.Method, Path: path, Address: m.guard.Identifier().Address(credentials(r))}
+	if m.cost != nil {
+		request.Cost = m.cost(r)
+	}
+	if m.attributes != nil {
+		request.Attributes = m.attributes(r)
+	}
+	return request
 }
 
 // hasDotSegment says whether a segment of a path is . or ..
@@ -321,7 +364,11 @@ func visible(v *guard.Verdict) Quotas {
 // refuseBy replies to a request that was refused.
 func (m *guarded) refuseBy(w http.ResponseWriter, r *http.Request, v *guard.Verdict) {
 	m.setFields(w.Header(), r, v)
-	m.reply(w, r, Denial{Problem: GuardDenied(v), Hidden: !visible(v).Shows(v.Limit), Decision: v.Decision, Verdict: *v})
+	m.reply(w, r, deniedBy(v))
+}
+
+func deniedBy(v *guard.Verdict) Denial {
+	return Denial{Problem: GuardDenied(v), Hidden: v.Cause == guard.ByLimit && !visible(v).Shows(v.Limit), Decision: v.Decision, Verdict: *v}
 }
 
 // GuardDenied returns the problem of a refusal of a guard.Guard. It does not name hidden limits.

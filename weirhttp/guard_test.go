@@ -534,3 +534,32 @@ func TestGuardPanics(t *testing.T) {
 		}()
 	}
 }
+
+// TestMessages: what a stream receives is charged to whom the request is.
+func TestMessages(t *testing.T) {
+	g := newGuard(t, newTable(t), guard.Config{BeforeAuth: guard.BeforeAuth{PerIP: limits(1)}, Default: guard.Endpoint{Name: "sync", Limits: limits(3)}})
+	charge := Messages(g)
+	var got []string
+	h := Guard(g)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for range 4 {
+			d, ok := charge(r)
+			got = append(got, fmt.Sprint(ok, d.Problem.Status, d.Problem.Violated))
+		}
+	}))
+	if w := send(h, request("GET", "/sync")); w.Code != http.StatusOK {
+		t.Fatal(w.Code)
+	}
+	if want := "[true 0 [] true 0 [] false 429 [sync] false 429 [sync]]"; fmt.Sprint(got) != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	for _, pass := range []bool{false, true} {
+		g := newGuard(t, &broken{newTable(t), 0}, guard.Config{Default: guard.Endpoint{Limits: limits(3)}})
+		d, ok := Messages(g, OnError(func(*http.Request, error) bool { return pass }))(request("GET", "/"))
+		if ok != pass || errors.Is(d.Err, weir.ErrUnavailable) == pass {
+			t.Errorf("pass %v: %v, %v", pass, ok, d.Err)
+		}
+	}
+	if _, ok := Messages(g)(request("GET", "/healthz")); !ok {
+		t.Error("a probe is charged")
+	}
+}

@@ -269,11 +269,16 @@ func (m *middleware) failed(w http.ResponseWriter, r *http.Request, err error) (
 	if m.onError != nil && m.onError(r, err) {
 		return true
 	}
-	m.reply(w, r, Denial{Err: err, Problem: Problem{
+	m.reply(w, r, undecided(err))
+	return false
+}
+
+// undecided is the refusal of a request because of the limiter's error.
+func undecided(err error) Denial {
+	return Denial{Err: err, Problem: Problem{
 		Type: TypeReducedCapacity, Status: http.StatusServiceUnavailable, Title: "Temporary reduced capacity",
 		Detail: "the limits of this request cannot be checked at the moment; retry later",
-	}})
-	return false
+	}}
 }
 
 func (m *middleware) reply(w http.ResponseWriter, r *http.Request, d Denial) {
