@@ -279,10 +279,10 @@ func newGuardSuggest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "suggest [flags]",
 		Short: "Suggest bursts from what was measured",
-		Long: `Suggest bursts from what was measured, and print them as lines for the configuration. A daemon
-measures with 'measure: true' in its section guard:. Measure in shadow mode, over a time with all the
-usual bursts, such as starts of applications: callers who are refused behave differently. Counts are
-those of one daemon.
+		Long: `Suggest bursts from what was measured, and print them as lines for the configuration, after a comment
+that says which bursts were needed. A daemon measures with 'measure: true' in its section guard:.
+Measure in shadow mode, over a time with all the usual bursts, such as starts of applications: callers
+who are refused behave differently. Counts are those of one daemon.
 
 The suggestion is the burst that 99 % of the requests needed, but at most ten times what the limit
 allows now.` + adminHelp,
@@ -335,14 +335,14 @@ func (f *adminFlags) suggest(cmd *cobra.Command) error {
 		return err
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(out, "nothing is measured; set 'measure: true' in the section guard: of the configuration")
+		fmt.Fprintln(out, "# Nothing is measured; set 'measure: true' in the section guard: of the configuration.")
 		return nil
 	}
 	printSuggestions(out, list)
 	return nil
 }
 
-// printSuggestions prints a table, and lines for a configuration.
+// printSuggestions prints a table, as a comment, and lines for a configuration. All of it is YAML.
 func printSuggestions(w io.Writer, list []suggestion) {
 	rows := [][]string{{"ENDPOINT", "LIMIT", "RATE", "BURST", "REQUESTS", "REFUSED", "50% NEEDED", "99% NEEDED", "ALL NEEDED", "SUGGESTED"}}
 	for _, s := range list {
@@ -355,15 +355,17 @@ func printSuggestions(w io.Writer, list []suggestion) {
 			number(s.Needed50), number(s.Needed99), all, number(s.Suggested),
 		})
 	}
-	table(w, rows)
-	fmt.Fprintln(w)
+	var text strings.Builder
+	table(&text, rows)
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprint(w, "# ", line)
+	}
 	changed := slices.DeleteFunc(slices.Clone(list), func(s suggestion) bool { return s.Requests == 0 || s.Suggested == s.Burst })
 	if len(changed) == 0 {
-		fmt.Fprintln(w, "the bursts are right for the requests so far")
+		fmt.Fprintln(w, "#\n# The bursts are right for the requests so far.")
 		return
 	}
-	fmt.Fprintln(w, "# Bursts for the configuration. Keep what else these endpoints have.")
-	fmt.Fprintln(w, "guard:")
+	fmt.Fprintln(w, "#\n# Bursts for the configuration. Keep what else these endpoints have.\nguard:")
 	isDefault := func(s suggestion) bool { return s.Pattern == "" }
 	for _, s := range changed {
 		if isDefault(s) {

@@ -82,9 +82,10 @@ func TestSuggestions(t *testing.T) {
 	for _, tt := range []struct {
 		name, answer, want string
 	}{
-		{"not measured", `[]`, "nothing is measured; set 'measure: true' in the section guard: of the configuration\n"},
-		{"no requests", `[{"endpoint":"a","pattern":"/a","limit":"main","rate":5,"per":"1s","burst":5,"suggested":5}]`, "the bursts are right for the requests so far\n"},
+		{"not measured", `[]`, "# Nothing is measured; set 'measure: true' in the section guard: of the configuration.\n"},
+		{"no requests", `[{"endpoint":"a","pattern":"/a","limit":"main","rate":5,"per":"1s","burst":5,"suggested":5}]`, "#\n# The bursts are right for the requests so far.\n"},
 		{"default alone", `[{"endpoint":"guard.default","limit":"main","rate":50,"per":"1m0s","burst":50,"requests":9,"suggested":80}]`, `
+#
 # Bursts for the configuration. Keep what else these endpoints have.
 guard:
   default: {limits: [{rate: 50, per: 1m, burst: 80}]}
@@ -93,6 +94,7 @@ guard:
 			"names and patterns", `[{"endpoint":"a","pattern":"POST /v1/users/{id}","limit":"per-hour","rate":5,"per":"1h0m0s","burst":1,"requests":9,"needed_50":50,"needed_99":60,"needed_max":5000,"beyond":2,"suggested":60},
 {"endpoint":"b","pattern":"/b","limit":"main","rate":5,"per":"1m30s","burst":5,"requests":9,"suggested":5},
 {"endpoint":"c","pattern":"eth_*","limit":"main","rate":5,"per":"10s","burst":5,"requests":9,"needed_50":49,"suggested":49}]`, `
+#
 # Bursts for the configuration. Keep what else these endpoints have.
 guard:
   endpoints:
