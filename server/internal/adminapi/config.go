@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
@@ -29,6 +30,9 @@ type Config struct {
 	// Decisions are dropped while the channel is full, and lost returns how many were dropped
 	// since its last call. It fails if there are too many subscribers.
 	Subscribe func() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error)
+
+	// SubscribeViolations is Subscribe for violations of the guard. It may be nil.
+	SubscribeViolations func() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error)
 
 	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any

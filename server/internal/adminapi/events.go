@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -42,6 +43,8 @@ type watcher struct {
 	out     *stream
 	records <-chan ruleset.Record
 	lost    func() int64 // since it was last asked
+
+	violations <-chan guard.Violation // nil if there are none
 }
 
 // events answers GET /admin/v1/events.
@@ -55,11 +58,17 @@ func (a *api) events(c *call) (any, error) {
 		return nil, problemf(http.StatusServiceUnavailable, "too many watch already; close another stream")
 	}
 	defer cancel()
+	violations, lostViolations, cancelViolations, err := a.violations()
+	if err != nil {
+		return nil, problemf(http.StatusServiceUnavailable, "too many watch already; close another stream")
+	}
+	defer cancelViolations()
 	out := newStream(c.w)
 	if out.open() != nil {
 		return nil, nil // the reader is gone
 	}
-	a.follow(c, &watcher{filter: f, out: out, records: records, lost: lost})
+	all := func() int64 { return lost() + lostViolations() }
+	a.follow(c, &watcher{filter: f, out: out, records: records, violations: violations, lost: all})
 	return nil, nil
 }
 
@@ -98,6 +107,8 @@ func (a *api) follow(c *call, w *watcher) {
 			}
 			w.send(&r)
 			w.drain()
+		case v := <-w.violations:
+			w.violated(&v)
 		case <-tick.C:
 			if _, err := a.State().Authenticator.Operator(c.r, identity.Read); err != nil {
 				return

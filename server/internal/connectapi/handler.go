@@ -22,7 +22,14 @@ const (
 // served. State returns the current state; it is called once per request.
 func New(core *call.Core, state func() *call.State) (path string, handler http.Handler) {
 	s := &service{core: core}
-	options := []connect.HandlerOption{
+	options := handlerOptions(s)
+	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
+	return path, &authHandler{core: core, state: state, inner: inner, errors: connect.NewErrorWriter(options...)}
+}
+
+// handlerOptions returns those of all services.
+func handlerOptions(s *service) []connect.HandlerOption {
+	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // disables connect's default compression
 		connect.WithCodec(jsonCodec{"json"}),
@@ -30,8 +37,6 @@ func New(core *call.Core, state func() *call.State) (path string, handler http.H
 		connect.WithRecover(s.recovered),
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(convertErrors)),
 	}
-	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
-	return path, &authHandler{core: core, state: state, inner: inner, errors: connect.NewErrorWriter(options...)}
 }
 
 // NewService returns the methods for another transport, which authenticates callers and adds them

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
@@ -24,7 +25,9 @@ type Observer struct {
 	decisions *weirprom.Decisions
 	limited   *topk.Sketch
 	log       *slog.Logger
-	events    events
+	events    events[ruleset.Record]
+
+	violations events[guard.Violation]
 
 	policies sync.Map // name → *watched
 	last     atomic.Pointer[watched]
@@ -59,6 +62,18 @@ func (o *Observer) Subscribe() (records <-chan ruleset.Record, lost func() int64
 	return o.events.subscribe()
 }
 
+// Violated sends a violation to subscribers.
+func (o *Observer) Violated(v guard.Violation) {
+	if o.violations.watchers.Load() > 0 {
+		o.violations.send(v)
+	}
+}
+
+// SubscribeViolations subscribes to all violations of the guard.
+func (o *Observer) SubscribeViolations() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error) {
+	return o.violations.subscribe()
+}
+
 // Run decays the counts of Top until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	tick := time.NewTicker(fadeEvery)
@@ -85,7 +100,7 @@ func (o *Observer) Decided(r *ruleset.Record) {
 			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
 	}
 	if o.events.watchers.Load() > 0 && !r.Peek {
-		o.events.send(r)
+		o.events.send(decided(r))
 	}
 }
 
