@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 
@@ -68,6 +69,7 @@ func prepareGuard(s *Server, next, _ *state) error {
 	next.call.Guard = &call.Guard{
 		Guard: s.guarding.guard, Proxies: proxies, Policies: map[string]bool{},
 		PrincipalHeader: http.CanonicalHeaderKey(g.PrincipalHeader), PlanHeader: http.CanonicalHeaderKey(g.PlanHeader),
+		KeyHeader: http.CanonicalHeaderKey(cmp.Or(g.Identity.KeyHeader, "X-Api-Key")),
 	}
 	for _, p := range g.Policies() {
 		next.call.Guard.Policies[p.Name] = true
@@ -101,7 +103,10 @@ func commitGuard(s *Server, t *transaction, st *state) error {
 
 // violated returns what is done with violations.
 func (s *Server) violated(log *guard.ViolationLogger) func(guard.Violation) {
-	return func(v guard.Violation) { log.Log(v) }
+	return func(v guard.Violation) {
+		log.Log(v)
+		s.observer.Violated(v)
+	}
 }
 
 // privatePolicies returns the limits of the guard that are no policies of the rules.
@@ -120,4 +125,20 @@ func (s *Server) closeGuard() {
 		s.guarding.guard.Close()
 		s.guarding.log.Close()
 	}
+}
+
+// currentGuard returns the guard, nil if none is configured.
+func (s *Server) currentGuard() *guard.Guard {
+	if g := s.state.Load().call.Guard; g != nil {
+		return g.Guard
+	}
+	return nil
+}
+
+// guardStats returns the counts of the guard for metrics, the zero Stats if there is none.
+func (s *Server) guardStats() guard.Stats {
+	if g := s.currentGuard(); g != nil {
+		return g.Stats()
+	}
+	return guard.Stats{}
 }

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -386,6 +388,40 @@ func TestGuardReloadUnderLoad(t *testing.T) {
 		t.Errorf("%d requests, %d decided", asked.Load(), decided.Load())
 	}
 	t.Logf("%d requests, %d of them decided, over 60 reloads", asked.Load(), decided.Load())
+}
+
+// Operators receive violations as events.
+func TestGuardEvents(t *testing.T) {
+	g := loopbackGuard(guard.Endpoint{Pattern: "/a", Limits: hourly(1)}, guard.Endpoint{Pattern: "/b", Mode: ruleset.Shadow, Limits: hourly(1)})
+	g.Penalties = &guard.Penalties{After: 1}
+	srv, p := runGuard(t, Live{Guard: g})
+	resp, err := p.client.Get(srv.url + "/admin/v1/events?denied=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	if !lines.Scan() || lines.Text() != ": open" {
+		t.Fatal(lines.Text())
+	}
+	for range 2 {
+		p.ask("GET", "/b", "192.0.2.2") // in shadow
+		p.ask("GET", "/a", "192.0.2.1")
+	}
+	var got []string
+	for len(got) < 2 && lines.Scan() {
+		if lines.Text() != "event: violation" || !lines.Scan() {
+			continue
+		}
+		var v struct{ Kind, Subject, Policy, Limit, Until string }
+		if err := json.Unmarshal([]byte(strings.TrimPrefix(lines.Text(), "data: ")), &v); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprint(v.Kind, " ", v.Subject, " ", v.Policy, " ", v.Limit, " ", v.Until != ""))
+	}
+	if want := []string{"exceeded ip:192.0.2.1 a a false", "penalized ip:192.0.2.1 a a true"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // Violations are logged, and the log is written when the server stops.

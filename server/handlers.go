@@ -32,6 +32,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness, Degraded: s.cfg.Degraded})
 	path, connect := connectapi.New(s.core, func() *call.State { return s.state.Load().call })
+	guardPath, guard := connectapi.NewGuard(s.core, func() *call.State { return s.state.Load().call })
 	calls := s.traced(api)
 	admin := s.newAdmin(metrics)
 	events := route{prefix: "/admin/v1/events", write: unlimited, stopping: s.stopping}
@@ -40,7 +41,7 @@ func (s *Server) newHandlers() (handlers, error) {
 		onHTTP = splitter{admin: admin, calls: calls}
 	}
 	return handlers{
-		http:  s.newGate(onHTTP, events, route{prefix: path, handler: s.traced(connect)}),
+		http:  s.newGate(onHTTP, events, route{prefix: path, handler: s.traced(connect)}, route{prefix: guardPath, handler: s.traced(guard)}),
 		admin: s.newGate(splitter{admin: admin, calls: healthOnly(api)}, events),
 	}, nil
 }
@@ -78,7 +79,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		Engine: s.core.Engine, State: s.adminState,
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
-		Top: s.observer.Top, Subscribe: s.observer.Subscribe, Stats: s.cfg.Stats,
+		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
 	guarded := s.operatorsOnly(metrics)
@@ -109,7 +110,7 @@ func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 func (s *Server) newMetrics() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	list := append([]prometheus.Collector{
-		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewBuildInfo(s.cfg.Version),
+		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewGuard(s.guardStats), weirprom.NewBuildInfo(s.cfg.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, s.cfg.Collectors...)
 	for _, c := range list {

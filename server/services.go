@@ -20,6 +20,7 @@ func (s *Server) newGRPC() *grpcapi.Server {
 	return grpcapi.New(grpcapi.Config{
 		Services: []grpcapi.Service{
 			{Desc: &weirv1.LimiterService_ServiceDesc, Server: connectapi.NewService(s.core), Enter: s.enterLimiter},
+			{Desc: &weirv1.GuardService_ServiceDesc, Server: connectapi.NewGuardService(s.core), Enter: s.enterLimiter},
 			{Desc: &rlsv3.RateLimitService_ServiceDesc, Server: s.envoy, Enter: s.enterEnvoy},
 		},
 		Proven: markProven,

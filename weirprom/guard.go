@@ -12,8 +12,8 @@ import (
 )
 
 // maxEndpoints bounds the endpoints of a guard with a label value of their own. So a guard has at
-// most 501 × 4 series of endpoints, and 18 others.
-const maxEndpoints = 500
+// most 46 × 4 series of endpoints, and 18 others.
+const maxEndpoints = 45
 
 // guardMetrics is a collector of the counts of a guard.
 type guardMetrics struct {
@@ -27,7 +27,7 @@ type guardMetrics struct {
 // whose guard comes and goes, stats returns the zero Stats while there is none: then there are no
 // series.
 //
-// The first 500 endpoints, by name, have a label value of their own until the process ends. The
+// The first 45 endpoints, by name, have a label value of their own until the process ends. The
 // others, be they of this or of a later configuration, are summed under endpoint="other".
 func NewGuard(stats func() guard.Stats) prometheus.Collector {
 	return &guardMetrics{stats: stats, named: map[string]bool{}}

@@ -31,6 +31,9 @@ type Config struct {
 	// since its last call. It fails if there are too many subscribers.
 	Subscribe func() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error)
 
+	// SubscribeViolations is Subscribe for violations of the guard. It may be nil.
+	SubscribeViolations func() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error)
+
 	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any
 

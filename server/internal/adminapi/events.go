@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -35,6 +36,8 @@ type watcher struct {
 	out     *stream
 	records <-chan ruleset.Record
 	lost    func() int64 // since it was last asked
+
+	violations <-chan guard.Violation // nil if there are none
 }
 
 // events answers GET /admin/v1/events.
@@ -53,11 +56,17 @@ func (a *api) events(x *exchange) (any, error) {
 		return nil, call.Errorf(call.Unavailable, "too many watch already; close another stream")
 	}
 	defer cancel()
+	violations, lostViolations, cancelViolations, err := a.violations()
+	if err != nil {
+		return nil, call.Errorf(call.Unavailable, "too many watch already; close another stream")
+	}
+	defer cancelViolations()
 	out, err := openStream(x.w)
 	if err != nil {
 		return nil, nil // the reader is gone
 	}
-	a.follow(x, &watcher{policy: x.req.policy, denied: denied == "true", out: out, records: records, lost: lost})
+	all := func() int64 { return lost() + lostViolations() }
+	a.follow(x, &watcher{policy: x.req.policy, denied: denied == "true", out: out, records: records, violations: violations, lost: all})
 	return nil, nil
 }
 
@@ -79,6 +88,8 @@ func (a *api) follow(x *exchange, w *watcher) {
 				r := <-w.records
 				w.send(&r)
 			}
+		case v := <-w.violations:
+			w.violated(&v)
 		case <-tick.C:
 			if _, err := a.State().Authenticator.Operator(x.r, identity.Read); err != nil {
 				return

@@ -26,6 +26,9 @@ type Guard struct {
 	// PrincipalHeader and PlanHeader are the headers in which trusted proxies send who is
 	// authenticated, in canonical form, or "".
 	PrincipalHeader, PlanHeader string
+
+	// KeyHeader is the header of API keys, in canonical form.
+	KeyHeader string
 }
 
 // owns says whether a policy is the guard's.

@@ -28,7 +28,14 @@ const (
 // served. State returns the current state; it is called once per request.
 func New(core *call.Core, state func() *call.State) (path string, handler http.Handler) {
 	s := &service{core: core}
-	options := []connect.HandlerOption{
+	options := handlerOptions(s)
+	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
+	return path, &authHandler{core: core, state: state, inner: inner, errors: connect.NewErrorWriter(options...)}
+}
+
+// handlerOptions returns those of all services.
+func handlerOptions(s *service) []connect.HandlerOption {
+	return []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // disables connect's default compression
 		connect.WithCodec(jsonCodec{"json"}),
@@ -36,8 +43,6 @@ func New(core *call.Core, state func() *call.State) (path string, handler http.H
 		connect.WithRecover(s.recovered),
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(convertErrors)),
 	}
-	path, inner := weirv1connect.NewLimiterServiceHandler(s, options...)
-	return path, &authHandler{core: core, state: state, inner: inner, errors: connect.NewErrorWriter(options...)}
 }
 
 // authHandler authenticates callers. It wraps connect's handler, because connect's interceptors

@@ -13,13 +13,7 @@ import (
 // forward answers /v1/auth/{policy}: whether a proxy may let a request pass. The cost is 1, and the
 // policy is that of the path. The rate-limit key and the attributes come from the headers of a
 // trusted proxy; for other callers, the key is their address.
-func (a *api) forward(w http.ResponseWriter, r *http.Request) {
-	if err := a.pass(w, r); err != nil {
-		err.Write(w)
-	}
-}
-
-func (a *api) pass(w http.ResponseWriter, r *http.Request) *call.Error {
+func (a *api) forward(w http.ResponseWriter, r *http.Request) *call.Error {
 	state := a.State()
 	caller, trusted, err := a.proxy(state, r)
 	if err != nil {

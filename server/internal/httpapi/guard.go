@@ -13,13 +13,7 @@ import (
 // guard answers /v1/auth: whether a proxy may let a request pass, by both stages of the guard. The endpoint
 // and the client come from the headers of a trusted proxy; other callers are clients of the daemon, whose
 // headers identify neither.
-func (a *api) guard(w http.ResponseWriter, r *http.Request) {
-	if err := a.admit(w, r); err != nil {
-		err.Write(w)
-	}
-}
-
-func (a *api) admit(w http.ResponseWriter, r *http.Request) *call.Error {
+func (a *api) guard(w http.ResponseWriter, r *http.Request) *call.Error {
 	state := a.State()
 	caller, trusted, err := a.guardCaller(state, r)
 	if err != nil {

@@ -331,7 +331,7 @@ func TestOpenAPIIsTight(t *testing.T) {
 			t.Errorf("%s takes any field", name)
 		}
 	})
-	for _, name := range []string{"Decision", "Decisions", "Reservation", "Settled", "Renewed", "Problem"} {
+	for _, name := range []string{"Decision", "Decisions", "Reservation", "Settled", "Renewed", "Problem", "Admitted", "Quotas", "Quota"} {
 		schema := f.at("components", "schemas", name)
 		required, _ := schema.at("required").value.([]any)
 		schema.at("properties").each(func(field string, _ openapiNode) {
@@ -353,6 +353,10 @@ func TestOpenAPIExamples(t *testing.T) {
 			if body["id"] != nil {
 				held := w.ask("post", "/v1/reserve", strings.NewReader(`{"policy":"llm","keys":{"user":"a"},"cost":{"tokens":900}}`))
 				body["id"] = openapiParse(t, held.Body.String()).(map[string]any)["id"]
+			}
+			if body["ticket"] != nil {
+				held := w.ask("post", "/v1/guard", strings.NewReader(`{"path":"/search"}`))
+				body["ticket"] = openapiParse(t, held.Body.String()).(map[string]any)["ticket"]
 			}
 			text, err := json.Marshal(body)
 			openapiMust(t, err)
@@ -427,6 +431,11 @@ func openapiCases() []openapiCase {
 		{403, "get", "/v1/auth/default", "", closed, []string{"Authorization", "Bearer " + openapiToken}},
 		{404, "get", "/v1/auth/nope", "", nil, nil},
 		{429, "get", "/v1/auth/api", "", throttled, []string{"Authorization", "Bearer wrong"}},
+		{200, "post", "/v1/guard", `{"path":"/a","method":"GET"}`, nil, nil},
+		{200, "post", "/v1/guard", `{"path":"/a"}`, decided(weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Second}), nil},
+		{200, "post", "/v1/guard", `{"path":"/status","address":"192.0.2.1"}`, nil, nil},
+		{200, "post", "/v1/guard", `{"path":"/login","method":"POST","api_key":"mobile-key"}`, nil, nil},
+		{200, "post", "/v1/guard/quotas", `{"subject":"user:alice"}`, nil, nil},
 		{200, "get", "/v1/auth", "", nil, nil},
 		{429, "get", "/v1/auth", "", guarded, nil},
 		{403, "get", "/v1/auth?deny=403", "", guarded, nil},
@@ -450,6 +459,20 @@ func openapiCases() []openapiCase {
 			openapiCase{404, "post", path, strings.Replace(body, "default", "nope", 1), nil, nil},
 			openapiCase{503, "post", path, body, broken, nil})
 	}
+	for path, body := range map[string]string{
+		"/v1/guard": `{"path":"/a"}`, "/v1/guard/finish": `{"ticket":"x"}`, "/v1/guard/quotas": `{"subject":"user:alice"}`,
+	} {
+		cases = append(cases,
+			openapiCase{400, "post", path, `{"path":"/a","ticket":"x"`, nil, nil},
+			openapiCase{401, "post", path, body, closed, nil},
+			openapiCase{403, "post", path, body, closed, []string{"Authorization", "Bearer " + openapiToken}},
+			openapiCase{404, "post", path, body, func(_ *testing.T, w *openapiWorld) { w.state.Guard = nil }, nil},
+			openapiCase{405, "get", path, ``, nil, nil},
+			openapiCase{413, "post", path, strings.Repeat(" ", maxBody+1), nil, nil},
+			openapiCase{415, "post", path, openapiZipped(`{}`), nil, []string{"Content-Encoding", "gzip"}},
+			openapiCase{429, "post", path, `{}`, throttled, []string{"Authorization", "Bearer wrong"}})
+	}
+	cases = append(cases, openapiCase{503, "post", "/v1/guard", `{"path":"/a"}`, broken, nil})
 	for _, path := range []string{"/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/renew"} {
 		cases = append(cases,
 			openapiCase{400, "post", path, `{"id":"x","policy":"api","checks":[]`, nil, nil},
@@ -667,6 +690,21 @@ func TestOpenAPIRefusals(t *testing.T) {
 		{"/v1/renew", id + `,"ttl_ms":-1}`},
 		{"/v1/renew", id + `,"ttl_ms":3600001}`},
 		{"/v1/renew", id + `,"ttl":1}`},
+		{"/v1/guard", `{}`},
+		{"/v1/guard", `{"path":""}`},
+		{"/v1/guard", `{"path":1}`},
+		{"/v1/guard", `{"path":"/a","cost":-1}`},
+		{"/v1/guard", `{"path":"/a","cost":"1"}`},
+		{"/v1/guard", `{"path":"/a","attributes":` + attributes + `}`},
+		{"/v1/guard", `{"path":"/a","attributes":{"x":` + long + `}}`},
+		{"/v1/guard", `{"path":"/a","ip":"192.0.2.1"}`},
+		{"/v1/guard/finish", `{}`},
+		{"/v1/guard/finish", `{"ticket":""}`},
+		{"/v1/guard/finish", `{"ticket":"x","cost":-1}`},
+		{"/v1/guard/finish", `{"ticket":"x","failed":1}`},
+		{"/v1/guard/quotas", `{}`},
+		{"/v1/guard/quotas", `{"subject":` + long + `}`},
+		{"/v1/guard/quotas", `{"subject":"user:a","endpoint":"/a"}`},
 	} {
 		op := f.operation(tt.path, "post")
 		if err := op.at("requestBody", "content", "application/json", "schema").check(openapiParse(t, tt.body)); err == nil {

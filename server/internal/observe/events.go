@@ -19,44 +19,40 @@ const (
 
 var errTooMany = errors.New("too many watch the decisions already")
 
-// events sends decisions to subscribers.
-type events struct {
+// events sends decisions, or something else, to subscribers.
+type events[T any] struct {
 	watchers atomic.Int32 // the number of subscribers; if it is 0, send needs no lock
 
 	mu   sync.Mutex // guards the field below
-	list []*watcher
+	list []*watcher[T]
 }
 
-type watcher struct {
-	records chan ruleset.Record
+type watcher[T any] struct {
+	records chan T
 	lost    atomic.Int64
 }
 
-// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
-func (e *events) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
+func (e *events[T]) subscribe() (<-chan T, func() int64, func(), error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.list) == maxWatchers {
 		return nil, nil, nil, errTooMany
 	}
-	w := &watcher{records: make(chan ruleset.Record, maxLag)}
+	w := &watcher[T]{records: make(chan T, maxLag)}
 	e.list = append(e.list, w)
 	e.watchers.Store(int32(len(e.list)))
 	return w.records, func() int64 { return w.lost.Swap(0) }, sync.OnceFunc(func() { e.remove(w) }), nil
 }
 
-func (e *events) remove(w *watcher) {
+func (e *events[T]) remove(w *watcher[T]) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.list = slices.DeleteFunc(e.list, func(x *watcher) bool { return x == w })
+	e.list = slices.DeleteFunc(e.list, func(x *watcher[T]) bool { return x == w })
 	e.watchers.Store(int32(len(e.list)))
 }
 
-// send sends r to all subscribers with room in their buffers. The key may be part of a request's
-// memory, so it is copied.
-func (e *events) send(r *ruleset.Record) {
-	record := *r
-	record.Key, record.At = strings.Clone(r.Key), time.Now()
+// send sends a record to all subscribers with room in their buffers.
+func (e *events[T]) send(record T) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, w := range e.list {
@@ -66,4 +62,11 @@ func (e *events) send(r *ruleset.Record) {
 			w.lost.Add(1)
 		}
 	}
+}
+
+// decided returns a copy of a record that can be kept. The key may be part of a request's memory.
+func decided(r *ruleset.Record) ruleset.Record {
+	record := *r
+	record.Key, record.At = strings.Clone(r.Key), time.Now()
+	return record
 }

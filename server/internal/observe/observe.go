@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
@@ -24,7 +25,9 @@ type Observer struct {
 	decisions *weirprom.Decisions
 	limited   *topk.Sketch
 	log       *slog.Logger
-	events
+	events    events[ruleset.Record]
+
+	violations events[guard.Violation]
 
 	policies sync.Map // name → *watched
 	last     atomic.Pointer[watched]
@@ -54,6 +57,23 @@ func (o *Observer) Decisions() *weirprom.Decisions { return o.decisions }
 // Top returns the keys with the most refusals lately. A label is a policy, a zero byte and a key.
 func (o *Observer) Top(n int) []topk.Entry { return o.limited.Top(n) }
 
+// Subscribe subscribes to all decisions, as adminapi.Config.Subscribe describes.
+func (o *Observer) Subscribe() (records <-chan ruleset.Record, lost func() int64, cancel func(), err error) {
+	return o.events.subscribe()
+}
+
+// Violated sends a violation to subscribers.
+func (o *Observer) Violated(v guard.Violation) {
+	if o.violations.watchers.Load() > 0 {
+		o.violations.send(v)
+	}
+}
+
+// SubscribeViolations subscribes to all violations of the guard.
+func (o *Observer) SubscribeViolations() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error) {
+	return o.violations.subscribe()
+}
+
 // Run decays the counts of Top until ctx ends.
 func (o *Observer) Run(ctx context.Context) {
 	tick := time.NewTicker(fadeEvery)
@@ -79,8 +99,8 @@ func (o *Observer) Decided(r *ruleset.Record) {
 		o.log.Debug("decision", "policy", r.Policy(), "key", r.Key, "cost", r.Cost, "peek", r.Peek,
 			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
 	}
-	if o.watchers.Load() > 0 && !r.Peek {
-		o.send(r)
+	if o.events.watchers.Load() > 0 && !r.Peek {
+		o.events.send(decided(r))
 	}
 }
 
@@ -115,7 +135,7 @@ func (o *Observer) Admitted(v *ruleset.Variant, n int) bool {
 
 // watchedEach reports whether each decision must be observed: there are subscribers, or a debug log.
 func (o *Observer) watchedEach() bool {
-	return o.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
+	return o.events.watchers.Load() > 0 || o.log.Enabled(context.Background(), slog.LevelDebug)
 }
 
 // plain returns how many decisions, from the first on, are only counted: under one policy, by one
