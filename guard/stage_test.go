@@ -386,7 +386,7 @@ func TestCharge(t *testing.T) {
 		return v
 	}
 	for i, want := range []bool{true, true, false} { // one is held by the stream
-		if v := charge(stream, User("alice")); v.Allowed != want || v.Subject.Key != "user:alice" {
+		if v := charge(stream, User("alice")); v.Allowed != want || v.Subject.Key != "user:alice" || message.CountsFailures() {
 			t.Errorf("message %d: %+v", i, v)
 		}
 	}

@@ -340,7 +340,12 @@ func TestSettle(t *testing.T) {
 		wg.Go(func() { guard.Settle(r.Context(), 10) }) // it may be before the end or after it
 		wg.Wait()
 		guard.Settle(r.Context(), cost)
-		wg.Go(func() { <-r.Context().Done(); guard.Settle(r.Context(), 10) })
+		wg.Go(func() {
+			<-r.Context().Done()
+			if guard.Settle(r.Context(), 10) {
+				t.Error("the cost was set after the end")
+			}
+		})
 	}))
 	for i, want := range []int{200, 200, 429} {
 		cost = int64(i)
@@ -537,7 +542,7 @@ func TestGuardPanics(t *testing.T) {
 
 // TestMessages: what a stream receives is charged to whom the request is.
 func TestMessages(t *testing.T) {
-	g := newGuard(t, newTable(t), guard.Config{BeforeAuth: guard.BeforeAuth{PerIP: limits(1)}, Default: guard.Endpoint{Name: "sync", Limits: limits(3)}})
+	g := newGuard(t, newTable(t), guard.Config{BeforeAuth: guard.BeforeAuth{PerIP: limits(1)}, Endpoints: []guard.Endpoint{{Pattern: "/sync", Name: "sync", Limits: limits(3)}}})
 	charge := Messages(g)
 	var got []string
 	h := Guard(g)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
