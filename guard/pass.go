@@ -178,19 +178,19 @@ func (g *Guard) enterFlight(p *Pass) (Verdict, bool) {
 		return p.refused(p.address, ByOverload, weir.QueueFull, overloadRetry), true
 	}
 	p.entered = true
-	if v, full := g.enterKey(p, 0, &p.address, blocks.InFlightPerIP); full {
+	if v, full := g.enterKey(p, byAddress, &p.address, blocks.InFlightPerIP); full {
 		p.leave()
 		return v, true
 	}
 	return Verdict{}, false
 }
 
-// enterKey counts the request among those of its address (0) or subject (1).
+// enterKey counts the request among those of its address or of its subject.
 func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, bool) {
 	if most == 0 || p.rules.mode != ruleset.Enforce {
 		return Verdict{}, false
 	}
-	hash, ok := g.inFlight.enterKey(s.Key, most)
+	hash, ok := g.inFlight.enterKey(which, s.Key, most)
 	if !ok {
 		return p.refused(*s, ByInFlight, weir.QueueFull, overloadRetry), true
 	}
@@ -200,9 +200,9 @@ func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, b
 
 // leave ends what enterFlight and enterKey began.
 func (p *Pass) leave() {
-	for i, used := range p.keyedUsed {
+	for which, used := range p.keyedUsed {
 		if used {
-			p.guard.inFlight.leaveKey(p.keyed[i])
+			p.guard.inFlight.leaveKey(which, p.keyed[which])
 		}
 	}
 	if p.entered {
@@ -258,7 +258,7 @@ func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, erro
 			return v, nil
 		}
 	}
-	if v, full := g.enterKey(p, 1, &s, r.inFlight); full {
+	if v, full := g.enterKey(p, bySubject, &s, r.inFlight); full {
 		return v, nil
 	}
 	if r.isExempt(&s, p.request.Method, p.request.Path, g.hooks.Now) {
