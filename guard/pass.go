@@ -89,8 +89,17 @@ type Pass struct {
 	keyed     [2]uint64 // hashes of the address and of the subject, counted in flight
 	keyedUsed [2]bool
 
-	used atomic.Int64 // the cost that Settle was given, plus one; 0 is none. Handlers may call it from any goroutine
+	// used is what Settle was given: settleClosed, settleOpen, or the cost plus settleCost. Handlers
+	// may call Settle from any goroutine, also from one that outlives the request.
+	used atomic.Int64
 }
+
+// The values of Pass.used.
+const (
+	settleClosed = iota // Settle is not possible
+	settleOpen          // no cost was given yet
+	settleCost          // and above: the cost
+)
 
 // Enter is the stage before authentication: blocks, requests in flight, and limits of the address.
 // If the verdict is Allowed, the caller must call Done when the request has ended.
@@ -125,7 +134,7 @@ func (p *Pass) begin(g *Guard, rules *Rules, r *Request) {
 	p.address = rules.identifier.AddressSubject(r.Address)
 	p.query, p.ticket, p.shadowed = ruleset.Query{}, nil, false
 	p.entered, p.keyedUsed = false, [2]bool{}
-	p.used.Store(0)
+	p.used.Store(settleClosed)
 }
 
 // admitted returns the verdict of a request that no limit was applied to.
@@ -292,6 +301,9 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 	var err error
 	if e.reserves() {
 		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
+		if p.ticket != nil && e.settle {
+			p.used.Store(settleOpen)
+		}
 	} else {
 		v.Verdict, err = g.engine.Check(ctx, e.rule, &p.query)
 	}
@@ -364,13 +376,14 @@ func (p *Pass) Done(ctx context.Context, failed bool) {
 	p.ticket = nil
 }
 
-// outcome returns what a request has used.
+// outcome returns what a request has used. Settle is not possible after it.
 func (p *Pass) outcome(failed bool) ruleset.Used {
+	used := p.used.Swap(settleClosed)
 	if p.endpoint.count == CountFailures && !failed {
 		return ruleset.Used{None: true}
 	}
-	if used := p.used.Load(); used > 0 && p.endpoint.settle {
-		return ruleset.Used{Cost: used - 1, HaveCost: true}
+	if used >= settleCost {
+		return ruleset.Used{Cost: used - settleCost, HaveCost: true}
 	}
 	return ruleset.Used{All: true}
 }
@@ -384,16 +397,24 @@ func WithPass(ctx context.Context, p *Pass) context.Context {
 }
 
 // Settles says whether the handler may set the cost of the request with Settle.
-func (p *Pass) Settles() bool { return p.endpoint != nil && p.endpoint.settle && p.ticket != nil }
+func (p *Pass) Settles() bool { return p.used.Load() != settleClosed }
 
 // Settle sets the actual cost of the request that ctx belongs to. It is charged when the request
 // ends: the rest of what was reserved is refunded, and more is charged in addition. It returns false
-// if the endpoint does not allow that, so that the cost is what was charged.
+// if the endpoint does not allow that or the request has ended, so that the cost is what was charged.
+// It may be called by any goroutine, and more than once: the last cost counts.
 func Settle(ctx context.Context, cost int64) bool {
 	p, _ := ctx.Value(passKey{}).(*Pass)
-	if p == nil || !p.Settles() || cost < 0 || cost > weir.MaxCost {
+	if p == nil || cost < 0 || cost > weir.MaxCost {
 		return false
 	}
-	p.used.Store(cost + 1)
-	return true
+	for {
+		used := p.used.Load()
+		if used == settleClosed {
+			return false
+		}
+		if p.used.CompareAndSwap(used, cost+settleCost) {
+			return true
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package guard
 
 import (
+	"sync"
 	"testing"
+	"time"
 )
 
 // TestInFlightOfAnAddressThatIsTheSubject: a request without authentication was counted twice under
@@ -23,4 +25,31 @@ func TestInFlightOfAnAddressThatIsTheSubject(t *testing.T) {
 		passes[i].Done(t.Context(), false)
 	}
 	checkIdle(t, g)
+}
+
+// TestSettleAtTheEnd: a goroutine of a handler may call Settle while the request ends. It is told
+// whether its cost counts.
+func TestSettleAtTheEnd(t *testing.T) {
+	table := newTable(t)
+	g := guardOn(t, table, Config{Default: Endpoint{Limits: per(1000, 24*time.Hour), Settle: true, Cost: 10}})
+	want := int64(1000)
+	for range 50 {
+		var p Pass
+		through(t, g, &p, Request{Path: "/x", Address: localAddr}, User("alice"))
+		var counts bool
+		var wg sync.WaitGroup
+		wg.Go(func() { counts = Settle(WithPass(t.Context(), &p), 3) })
+		p.Done(t.Context(), false)
+		wg.Wait()
+		if want -= 10; counts {
+			want += 7
+		}
+		if Settle(WithPass(t.Context(), &p), 3) {
+			t.Fatal("settled after the end")
+		}
+	}
+	quotas, err := g.Quotas(t.Context(), User("alice"), "", "/x")
+	if err != nil || quotas[0].Remaining != want {
+		t.Errorf("%+v, %v: want %d remaining", quotas, err, want)
+	}
 }
