@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -224,7 +225,7 @@ func (p *Pass) leave() {
 func (g *Guard) checkAddress(ctx context.Context, p *Pass) (Verdict, error) {
 	v := p.admitted(p.address)
 	v.Endpoint = perIPName
-	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Alone: true}
+	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Alone: true, Shadow: true}
 	var err error
 	v.Verdict, err = g.engine.Check(ctx, p.rules.perIP, &p.query)
 	if err != nil {
@@ -241,14 +242,32 @@ func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
 	if v.Allowed && v.Shadow < 0 {
 		return
 	}
+	if !v.Allowed {
+		v.Cause = ByLimit
+	}
+	if !isExceeded(v) {
+		return
+	}
 	violation := Violation{Kind: Exceeded, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: v.Allowed}
 	if v.Allowed {
 		violation.Limit = v.Variant.LimitName(v.Shadow)
 	} else {
-		v.Cause, violation.Limit = ByLimit, v.LimitedBy()
+		violation.Limit = v.LimitedBy()
 		g.offend(v.Subject.Key)
 	}
-	g.violate(ctx, p.rules, violation, p.isPenalized(violation.Shadow))
+	// Refusals before authentication do not add to the score: the requests may be those of anybody
+	// who shares the address.
+	g.violate(ctx, p.rules, violation, v.Endpoint != perIPName && !p.isPenalized(violation.Shadow))
+}
+
+// isExceeded says whether a request was refused, or would have been in shadow, because its subject
+// exceeded a limit, and not because the store is unavailable or has too many reservations.
+func isExceeded(v *Verdict) bool {
+	exceeded := func(d weir.Decision) bool { return d.Reason == weir.Exhausted || d.Reason == weir.TooCostly }
+	if !v.Allowed {
+		return exceeded(v.Decision)
+	}
+	return slices.ContainsFunc(v.ShadowRefusals, func(r ruleset.ShadowRefusal) bool { return exceeded(r.Decision) })
 }
 
 // Identify is the stage after authentication: the limits of the subject at the endpoint. It is called
@@ -322,7 +341,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 func (p *Pass) charge(s *Subject) {
 	e := p.endpoint
 	p.query = ruleset.Query{
-		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, Alone: true, SkipShadow: p.shadowed,
+		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, Alone: true, Shadow: true, SkipShadow: p.shadowed,
 		Keys: append(append(p.keys[:0], ruleset.Attribute{Name: "ip", Value: p.address.Key}), p.request.Attributes...),
 	}
 	if p.request.Cost > 0 {
@@ -333,17 +352,21 @@ func (p *Pass) charge(s *Subject) {
 	}
 }
 
-// watch looks for subjects that send many requests in a short time.
+// watch looks for subjects that send many requests in a short time. It is in shadow where the limits
+// of the endpoint are.
 func (g *Guard) watch(ctx context.Context, p *Pass, v *Verdict) {
-	if p.rules.abuse == nil || p.shadowed {
+	if p.rules.abuse == nil {
+		return
+	}
+	inShadow := !p.endpoint.rule.Base().Enforces(v.Subject.Key)
+	if inShadow && p.shadowed {
 		return
 	}
 	d, err := g.local.Take(ctx, p.rules.abuse, v.Subject.Key, 1)
 	if err != nil || d.Allowed {
 		return
 	}
-	inShadow := p.rules.mode != ruleset.Enforce
-	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, p.isPenalized(inShadow))
+	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, !p.isPenalized(inShadow))
 }
 
 // isPenalized says whether the request was charged with a penalty.

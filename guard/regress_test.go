@@ -1,10 +1,39 @@
 package guard
 
 import (
+	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
 )
+
+// interposed is a limiter whose calls a test answers or observes.
+type interposed struct {
+	weir.Limiter
+	answer func(*weir.Policy) (weir.Decision, bool) // to Take, instead of the limiter
+	after  func(*weir.Batch)                        // Do, before its caller has the reply
+}
+
+func (l *interposed) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if l.answer != nil {
+		if d, ok := l.answer(p); ok {
+			return d, nil
+		}
+	}
+	return l.Limiter.Take(ctx, p, key, cost)
+}
+
+func (l *interposed) Do(ctx context.Context, b *weir.Batch) error {
+	err := l.Limiter.Do(ctx, b)
+	if l.after != nil {
+		l.after(b)
+	}
+	return err
+}
 
 // TestInFlightOfAnAddressThatIsTheSubject: a request without authentication was counted twice under
 // the same key, so that with InFlight 1 none was ever admitted, and those of authenticated users of
@@ -51,5 +80,100 @@ func TestSettleAtTheEnd(t *testing.T) {
 	quotas, err := g.Quotas(t.Context(), User("alice"), "", "/x")
 	if err != nil || quotas[0].Remaining != want {
 		t.Errorf("%+v, %v: want %d remaining", quotas, err, want)
+	}
+}
+
+// TestRefusedAddressHasNoScore: what limits before authentication refuse may be requests of anybody at
+// an address. It raised the score of the address, also during a penalty, so that the next one began
+// when the last had ended.
+func TestRefusedAddressHasNoScore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, Config{BeforeAuth: BeforeAuth{PerIP: per(1, 24*time.Hour)}, Default: Endpoint{Limits: per(60, time.Minute)}, Penalties: &Penalties{}})
+		for range 20 {
+			call(t, g, "/x", User("mallory"))
+			time.Sleep(time.Second)
+		}
+		if s := g.Stats(); s.Violations[Exceeded] != 19 || s.Violations[Penalized] != 0 {
+			t.Errorf("violations %v", s.Violations)
+		}
+	})
+}
+
+// TestAbuseBehindLimitInShadow: a limit of addresses that is only in shadow hid abuse from the rules in
+// force.
+func TestAbuseBehindLimitInShadow(t *testing.T) {
+	c := Config{
+		BeforeAuth: BeforeAuth{PerIP: per(1, time.Hour)}, Default: Endpoint{Limits: per(10_000, time.Minute)},
+		Abuse: &Abuse{Requests: 5, Per: time.Minute},
+	}
+	c.BeforeAuth.PerIP[0].Mode = ruleset.Shadow
+	g := newGuard(t, c)
+	burst(t, g, 20, "/x", User("mallory"))
+	if n := g.Stats().Violations[RapidFire]; n != 15 {
+		t.Errorf("%d times too many requests were seen, want 15", n)
+	}
+}
+
+// TestAbuseOutsideRollout: the abuse of subjects that the rollout does not include is in shadow, as are
+// their limits. It was counted as if in force, so that their penalties in shadow were missing.
+func TestAbuseOutsideRollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGuard(t, Config{
+			Default: Endpoint{Limits: per(10_000, time.Minute)}, Rollout: 1,
+			Abuse: &Abuse{Requests: 5, Per: 24 * time.Hour}, Penalties: &Penalties{},
+		})
+		for range 15 {
+			call(t, g, "/x", User("mallory"))
+			time.Sleep(time.Second)
+		}
+		s := g.Stats()
+		if s.Violations[RapidFire] != 0 || s.Violations[Penalized] != 0 || s.Shadowed[RapidFire] != 10 || s.Shadowed[Penalized] != 1 {
+			t.Errorf("in force %v, in shadow %v", s.Violations, s.Shadowed)
+		}
+	})
+}
+
+// TestOutageIsNoViolation: who is refused because the store is unavailable, or has too many
+// reservations of others, has done nothing wrong. It was a violation, and led to a penalty.
+func TestOutageIsNoViolation(t *testing.T) {
+	for _, mode := range []ruleset.Mode{ruleset.Enforce, ruleset.Shadow} {
+		for _, reason := range []weir.Reason{weir.StoreDown, weir.QueueFull} {
+			synctest.Test(t, func(t *testing.T) {
+				l := &interposed{Limiter: newTable(t)}
+				g := guardOn(t, l, Config{Mode: mode, Default: Endpoint{Name: "api", Limits: per(60, time.Minute)}, Penalties: &Penalties{}})
+				l.answer = func(p *weir.Policy) (weir.Decision, bool) {
+					return weir.Decision{Reason: reason, RetryAfter: time.Second}, p.Name() == "api" || p.Name() == "api//shadow"
+				}
+				for range 10 {
+					if v := call(t, g, "/x", User("alice")); v.Allowed != (mode == ruleset.Shadow) || v.Allowed && v.Shadow < 0 {
+						t.Fatalf("%v, %v: %+v", mode, reason, v)
+					}
+					time.Sleep(time.Second)
+				}
+				if s := g.Stats(); s.Violations[Exceeded]+s.Violations[Penalized]+s.Shadowed[Exceeded]+s.Shadowed[Penalized] != 0 || len(g.Offenders(1)) != 0 {
+					t.Errorf("%v, %v: in force %v, in shadow %v", mode, reason, s.Violations, s.Shadowed)
+				}
+			})
+		}
+	}
+}
+
+// TestNoPenaltyFromAnOutage: a store that refuses because it is unavailable does not say that the
+// score was reached, nor that there is a penalty.
+func TestNoPenaltyFromAnOutage(t *testing.T) {
+	for _, down := range []string{"guard/score", "guard/penalty"} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &interposed{Limiter: newTable(t)}
+			g := guardOn(t, l, Config{Default: Endpoint{Limits: per(1, time.Hour)}, Penalties: &Penalties{After: 3}})
+			l.answer = func(p *weir.Policy) (weir.Decision, bool) {
+				return weir.Decision{Reason: weir.StoreDown, RetryAfter: time.Hour}, p.Name() == down
+			}
+			for range 10 {
+				if v := call(t, g, "/x", User("alice")); v.Penalized {
+					t.Fatalf("%s is unavailable: penalized", down)
+				}
+				time.Sleep(time.Second)
+			}
+		})
 	}
 }
