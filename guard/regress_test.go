@@ -177,3 +177,46 @@ func TestNoPenaltyFromAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// TestPenaltyDuringLookup: a reply of the store that is older than a penalty does not hide it.
+func TestPenaltyDuringLookup(t *testing.T) {
+	l := &interposed{Limiter: newTable(t)}
+	g := guardOn(t, l, Config{Default: Endpoint{Limits: per(1, time.Hour)}, Penalties: &Penalties{After: 1}})
+	mallory := User("mallory")
+	first := true
+	l.after = func(b *weir.Batch) {
+		if b.Op == weir.PeekEach && first { // two other requests begin a penalty before the reply arrives
+			first = false
+			call(t, g, "/x", mallory)
+			call(t, g, "/x", mallory)
+		}
+	}
+	if v := call(t, g, "/x", mallory); v.Penalized {
+		t.Errorf("%+v: the penalty was not known when the request began", v)
+	}
+	if v := call(t, g, "/x", mallory); !v.Penalized {
+		t.Error("the penalty is not applied")
+	}
+	if err := g.Pardon(t.Context(), mallory.Key); err != nil {
+		t.Fatal(err)
+	}
+	if v := call(t, g, "/x", mallory); v.Penalized {
+		t.Error("penalized after the pardon")
+	}
+}
+
+// TestPenaltiesBeginAtOnce: neither of an enforced penalty and one in shadow is lost.
+func TestPenaltiesBeginAtOnce(t *testing.T) {
+	c := newPenaltyCache()
+	for range 2000 {
+		c.end("user:mallory", 1, 16)
+		var wg sync.WaitGroup
+		for score := range 2 {
+			wg.Go(func() { c.begin("user:mallory", score, 100, 1, 16) })
+		}
+		wg.Wait()
+		if p, _ := c.get("user:mallory", 0); p != (penalized{100, 100}) {
+			t.Fatalf("one was lost: %v", p)
+		}
+	}
+}
