@@ -37,6 +37,8 @@ type charge struct {
 	over   bool   // it goes to the overflow row
 	expiry int64  // of its reservation
 	hold   uint64 // its reservation, in the row's ledger
+
+	refused bool // it is its row's first charge, was refused, and the row is under other limits
 }
 
 // enter locks the shards of the charges and reads the clock, unless now is given.
@@ -198,7 +200,7 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	if err == nil {
 		d = ls.act(op, c, r.ledger)
 	}
-	if err != nil || nothing || !d.Allowed && !(op == weir.TakeEach && ls.refusalConverts(&before, r)) {
+	if err != nil || nothing || !d.Allowed && !(c.cost > 0 && ls.refusalConverts(&before, r)) {
 		r.ledger.Rollback(state)
 		*r = before
 		return d, err
@@ -207,7 +209,7 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	return d, nil
 }
 
-// refusalConverts says whether a row stays under the limits of a Take that was refused. No row is made for
+// refusalConverts says whether a row stays under the limits of a call that was refused. No row is made for
 // that, and an overflow row, which other keys share, stays as it is.
 func (ls *lockSession) refusalConverts(before, r *row) bool {
 	exists := (before.was != nil || before.changed) && before.overflow == nil
