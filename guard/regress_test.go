@@ -220,3 +220,48 @@ func TestPenaltiesBeginAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestPenaltyIsTheSubjectsOwn: a penalty does not slow down the limits that a subject shares with
+// others, here those of an organization and of an address. One that is of the subject itself is
+// reduced, by whatever attribute it is.
+func TestPenaltyIsTheSubjectsOwn(t *testing.T) {
+	for _, by := range []string{"org", "ip"} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGuard(t, Config{
+				Default:   Endpoint{Limits: per(1, 24*time.Hour)},
+				Endpoints: []Endpoint{{Pattern: "/shared", Limits: []ruleset.Limit{{By: by, Limit: weir.PerMinute(60)}}}},
+				Penalties: &Penalties{},
+			})
+			send := func(s Subject) (admitted int) {
+				var p Pass
+				defer p.Done(t.Context(), false)
+				if through(t, g, &p, Request{Path: "/shared", Address: localAddr, Attributes: []ruleset.Attribute{{Name: "org", Value: "acme"}}}, s).Allowed {
+					return 1
+				}
+				return 0
+			}
+			inAMinute := func(subjects ...Subject) (admitted int) {
+				for range 600 {
+					time.Sleep(100 * time.Millisecond)
+					for _, s := range subjects {
+						admitted += send(s)
+					}
+				}
+				return admitted
+			}
+			mallory := User("mallory")
+			penalize(t, g, "/x", mallory)
+			inAMinute(mallory)
+			if n := inAMinute(mallory, User("bob")); n != 60 {
+				t.Errorf("by %s: %d admitted, want 60", by, n)
+			}
+			address := g.Identifier().AddressSubject(localAddr)
+			penalize(t, g, "/x", address)
+			inAMinute(address)
+			want := map[string]int{"org": 60, "ip": 30}[by]
+			if n := inAMinute(address); n != want {
+				t.Errorf("by %s: %d of the address admitted, want %d", by, n, want)
+			}
+		})
+	}
+}
