@@ -229,6 +229,7 @@ func (g *Guard) checkAddress(ctx context.Context, p *Pass) (Verdict, error) {
 	var err error
 	v.Verdict, err = g.engine.Check(ctx, p.rules.perIP, &p.query)
 	if err != nil {
+		v.Decision = weir.Decision{} // there is none
 		return v, err
 	}
 	p.shadowed = v.Shadow >= 0
@@ -275,7 +276,7 @@ func isExceeded(v *Verdict) bool {
 // must be called whatever it returns.
 func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
 	r, e := p.rules, p.endpoint
-	if s.Key == "" {
+	if s.Key = fit(s.Key); s.Key == "" {
 		s = p.address
 	}
 	if r.mode == ruleset.Off {
@@ -327,6 +328,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 		v.Verdict, err = g.engine.Check(ctx, e.rule, &p.query)
 	}
 	if err != nil {
+		v.Decision = weir.Decision{} // there is none
 		return v, err
 	}
 	if e.measured != nil && v.Variant.Override() == nil && v.Variant.Plan() == "" { // others have other rates
@@ -337,7 +339,9 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject) (Verdict,
 }
 
 // charge makes the query of the request. Requests without an attribute that a limit is by share the
-// value Unknown.
+// value Unknown. No attribute and no cost is an error, which a server may answer by admitting the
+// request: a value that is too long for a key is replaced by its hash, and a cost that is too high is
+// the highest.
 func (p *Pass) charge(s *Subject) {
 	e := p.endpoint
 	p.query = ruleset.Query{
@@ -345,7 +349,10 @@ func (p *Pass) charge(s *Subject) {
 		Keys: append(append(p.keys[:0], ruleset.Attribute{Name: "ip", Value: p.address.Key}), p.request.Attributes...),
 	}
 	if p.request.Cost > 0 {
-		p.query.Cost = p.request.Cost
+		p.query.Cost = min(p.request.Cost, weir.MaxCost)
+	}
+	for i := range p.query.Keys {
+		p.query.Keys[i].Value = fit(p.query.Keys[i].Value)
 	}
 	for _, by := range e.by {
 		p.query.Keys = append(p.query.Keys, ruleset.Attribute{Name: by, Value: Unknown})

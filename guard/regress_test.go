@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -263,5 +264,49 @@ func TestPenaltyIsTheSubjectsOwn(t *testing.T) {
 				t.Errorf("by %s: %d of the address admitted, want %d", by, n, want)
 			}
 		})
+	}
+}
+
+// TestInputIsNoError: a caller cannot choose an attribute or a cost that no decision can be made on, in
+// the hope that the server admits requests then. Long values are told apart.
+func TestInputIsNoError(t *testing.T) {
+	g := newGuard(t, Config{Default: Endpoint{Limits: []ruleset.Limit{{By: "org", Limit: weir.PerMinute(1)}}}})
+	long := strings.Repeat("x", weir.MaxKeyBytes+1)
+	for i, tt := range []struct {
+		value, subject string
+		cost           int64
+		allowed        bool
+	}{
+		{long, "user:a", 0, true}, {long, "user:b", 0, false}, {long + "y", "user:a", 0, true}, {"acme", "user:" + long, 0, true},
+		{"other", "user:a", weir.MaxCost + 1, false}, {"other", "user:a", 1, true},
+	} {
+		request := Request{Path: "/x", Address: localAddr, Cost: tt.cost, Attributes: []ruleset.Attribute{{Name: "org", Value: tt.value}}}
+		var p Pass
+		v := through(t, g, &p, request, Subject{Key: tt.subject, Verified: true})
+		p.Done(t.Context(), false)
+		if v.Allowed != tt.allowed {
+			t.Errorf("request %d: allowed %v", i, v.Allowed)
+		}
+		if request.Attributes[0].Value != tt.value {
+			t.Errorf("request %d: the attributes were changed", i)
+		}
+	}
+}
+
+// TestErrorIsNoAdmission: the verdict of an error does not say that the request was admitted.
+func TestErrorIsNoAdmission(t *testing.T) {
+	for _, count := range []Count{CountAll, CountFailures} {
+		g := newGuard(t, Config{InFlight: 5, Default: Endpoint{Limits: per(1, time.Minute), Count: count}})
+		ctx, cancel := context.WithCancel(t.Context())
+		var p Pass
+		if v, err := g.Enter(ctx, &p, Request{Path: "/x", Address: localAddr}); err != nil || !v.Allowed {
+			t.Fatal(v, err)
+		}
+		cancel()
+		if v, err := g.Identify(ctx, &p, User("alice")); err == nil || v.Allowed {
+			t.Errorf("%d: allowed %v, error %v", count, v.Allowed, err)
+		}
+		p.Done(ctx, false)
+		checkIdle(t, g)
 	}
 }
