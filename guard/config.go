@@ -170,7 +170,8 @@ type Plan struct {
 //
 // A refusal by an endpoint's limit adds one to the subject's score, at most once per Interval. The
 // score falls by After per Within. When it reaches After, the subject's rates are multiplied by
-// Multiplier for a time of For; bursts stay as they are. A penalty is neither extended nor
+// Multiplier for a time of For; bursts stay as they are, and so do limits by an attribute that others
+// share. A penalty is neither extended nor
 // increased while it lasts, and refusals do not count then, so that it ends on time however the
 // subject behaves. Violations in shadow have a score and penalties of their own, which reduce only
 // the rates of limits in shadow.

@@ -6,13 +6,22 @@ import (
 	"sync/atomic"
 )
 
-// inFlight counts requests that are being handled: all of them, and those of each subject and address.
+// inFlight counts requests that are being handled: all of them, and those of each address and subject.
 // Its size is that of the requests in flight. Keys are told apart by a seeded hash of 64 bits.
+//
+// Addresses and subjects are counted apart, because an address is the subject of callers that are not
+// authenticated: its requests must not count twice, nor with those of others at that address.
 type inFlight struct {
-	all    atomic.Int64
-	seeds  [2]maphash.Seed // of addresses and of subjects: an address may be a subject as well
-	shards [16]inFlightShard
+	all   atomic.Int64
+	seed  maphash.Seed
+	keyed [2][16]inFlightShard // of addresses, and of subjects
 }
+
+// What is counted by key.
+const (
+	byAddress = 0
+	bySubject = 1
+)
 
 type inFlightShard struct {
 	mu    sync.Mutex // guards count
@@ -20,9 +29,11 @@ type inFlightShard struct {
 }
 
 func (f *inFlight) init() {
-	f.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-	for i := range f.shards {
-		f.shards[i].count = map[uint64]int64{}
+	f.seed = maphash.MakeSeed()
+	for which := range f.keyed {
+		for i := range f.keyed[which] {
+			f.keyed[which][i].count = map[uint64]int64{}
+		}
 	}
 }
 
@@ -37,11 +48,15 @@ func (f *inFlight) enter(most int64) bool {
 
 func (f *inFlight) leave() { f.all.Add(-1) }
 
-// enterKey counts a request of an address (0) or a subject (1) unless that makes more than most. It
-// returns what leaveKey needs.
+// shard returns where a key is counted.
+func (f *inFlight) shard(which int, h uint64) *inFlightShard {
+	return &f.keyed[which][h%uint64(len(f.keyed[which]))]
+}
+
+// enterKey counts a request of a key unless that makes more than most. It returns what leaveKey needs.
 func (f *inFlight) enterKey(which int, key string, most int64) (hash uint64, ok bool) {
-	h := maphash.String(f.seeds[which], key)
-	s := &f.shards[h%uint64(len(f.shards))]
+	h := maphash.String(f.seed, key)
+	s := f.shard(which, h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.count[h] >= most {
@@ -51,8 +66,8 @@ func (f *inFlight) enterKey(which int, key string, most int64) (hash uint64, ok 
 	return h, true
 }
 
-func (f *inFlight) leaveKey(h uint64) {
-	s := &f.shards[h%uint64(len(f.shards))]
+func (f *inFlight) leaveKey(which int, h uint64) {
+	s := f.shard(which, h)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.count[h]--; s.count[h] <= 0 {

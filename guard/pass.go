@@ -3,6 +3,7 @@ package guard
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -93,10 +94,17 @@ type Pass struct {
 	keyed     [2]uint64 // hashes of the address and of the subject, counted in flight
 	keyedUsed [2]bool
 
-	// Handlers may call Settle from any goroutine, also after Done.
-	settles atomic.Bool  // Settle has an effect: from Identify to Done
-	used    atomic.Int64 // the cost that Settle was given, plus one; 0 is none
+	// used is what Settle was given: settleClosed, settleOpen, or the cost plus settleCost. Handlers
+	// may call Settle from any goroutine, also from one that outlives the request.
+	used atomic.Int64
 }
+
+// The values of Pass.used.
+const (
+	settleClosed = iota // Settle is not possible
+	settleOpen          // no cost was given yet
+	settleCost          // and above: the cost
+)
 
 // Enter is the stage before authentication: blocks, requests in flight, and limits of the address.
 // If the verdict is Allowed, the caller must call Done when the request has ended.
@@ -131,8 +139,7 @@ func (p *Pass) begin(g *Guard, rules *Rules, r *Request) {
 	p.address = rules.identifier.AddressSubject(r.Address)
 	p.query, p.ticket, p.shadowed = ruleset.Query{}, nil, false
 	p.entered, p.keyedUsed = false, [2]bool{}
-	p.settles.Store(false)
-	p.used.Store(0)
+	p.used.Store(settleClosed)
 }
 
 // admitted returns the verdict of a request that no limit was applied to.
@@ -185,14 +192,14 @@ func (g *Guard) enterFlight(p *Pass) (Verdict, bool) {
 		return p.refused(p.address, ByOverload, weir.QueueFull, overloadRetry), true
 	}
 	p.entered = true
-	if v, full := g.enterKey(p, 0, &p.address, blocks.InFlightPerIP); full {
+	if v, full := g.enterKey(p, byAddress, &p.address, blocks.InFlightPerIP); full {
 		p.leave()
 		return v, true
 	}
 	return Verdict{}, false
 }
 
-// enterKey counts the request among those of its address (0) or subject (1).
+// enterKey counts the request among those of its address or of its subject.
 func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, bool) {
 	if most == 0 || p.rules.mode != ruleset.Enforce {
 		return Verdict{}, false
@@ -207,9 +214,9 @@ func (g *Guard) enterKey(p *Pass, which int, s *Subject, most int64) (Verdict, b
 
 // leave ends what enterFlight and enterKey began.
 func (p *Pass) leave() {
-	for i, used := range p.keyedUsed {
+	for which, used := range p.keyedUsed {
 		if used {
-			p.guard.inFlight.leaveKey(p.keyed[i])
+			p.guard.inFlight.leaveKey(which, p.keyed[which])
 		}
 	}
 	if p.entered {
@@ -222,10 +229,11 @@ func (p *Pass) leave() {
 func (g *Guard) checkAddress(ctx context.Context, p *Pass) (Verdict, error) {
 	v := p.admitted(p.address)
 	v.Endpoint = perIPName
-	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Client: p.request.Client, Alone: true}
+	p.query = ruleset.Query{Key: p.address.Key, Cost: 1, Implied: true, Client: p.request.Client, Alone: true, Shadow: true}
 	var err error
 	v.Verdict, err = g.engine.Check(ctx, p.rules.perIP, &p.query)
 	if err != nil {
+		v.Decision = weir.Decision{} // there is none
 		return v, err
 	}
 	p.shadowed = v.Shadow >= 0
@@ -239,14 +247,32 @@ func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
 	if v.Allowed && v.Shadow < 0 {
 		return
 	}
+	if !v.Allowed {
+		v.Cause = ByLimit
+	}
+	if !isExceeded(v) {
+		return
+	}
 	violation := Violation{Kind: Exceeded, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: v.Allowed}
 	if v.Allowed {
 		violation.Limit = v.Variant.LimitName(v.Shadow)
 	} else {
-		v.Cause, violation.Limit = ByLimit, v.LimitedBy()
+		violation.Limit = v.LimitedBy()
 		g.offend(v.Subject.Key)
 	}
-	g.violate(ctx, p.rules, violation, p.isPenalized(violation.Shadow))
+	// Refusals before authentication do not add to the score: the requests may be those of anybody
+	// who shares the address.
+	g.violate(ctx, p.rules, violation, v.Endpoint != perIPName && !p.isPenalized(violation.Shadow))
+}
+
+// isExceeded says whether a request was refused, or would have been in shadow, because its subject
+// exceeded a limit, and not because the store is unavailable or has too many reservations.
+func isExceeded(v *Verdict) bool {
+	exceeded := func(d weir.Decision) bool { return d.Reason == weir.Exhausted || d.Reason == weir.TooCostly }
+	if !v.Allowed {
+		return exceeded(v.Decision)
+	}
+	return slices.ContainsFunc(v.ShadowRefusals, func(r ruleset.ShadowRefusal) bool { return exceeded(r.Decision) })
 }
 
 // Identify is the stage after authentication: the limits of the subject at the endpoint. It is called
@@ -254,7 +280,7 @@ func (g *Guard) decided(ctx context.Context, p *Pass, v *Verdict) {
 // must be called whatever it returns.
 func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
 	r := p.rules
-	if s.Key == "" {
+	if s.Key = fit(s.Key); s.Key == "" {
 		s = p.address
 	}
 	if r.mode == ruleset.Off {
@@ -265,7 +291,7 @@ func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, erro
 			return v, nil
 		}
 	}
-	if v, full := g.enterKey(p, 1, &s, r.inFlight); full {
+	if v, full := g.enterKey(p, bySubject, &s, r.inFlight); full {
 		return v, nil
 	}
 	return g.applyLimits(ctx, p, &s, p.endpoint.reserves())
@@ -329,11 +355,14 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject, reserve b
 	var err error
 	if reserve {
 		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
-		p.settles.Store(e.settle && p.ticket != nil)
+		if p.ticket != nil && e.settle {
+			p.used.Store(settleOpen)
+		}
 	} else {
 		v.Verdict, err = g.engine.Check(ctx, e.rule, &p.query)
 	}
 	if err != nil {
+		v.Decision = weir.Decision{} // there is none
 		return v, err
 	}
 	if e.measured != nil && v.Variant.Override() == nil && v.Variant.Plan() == "" { // others have other rates
@@ -344,33 +373,42 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject, reserve b
 }
 
 // charge makes the query of the request. Requests without an attribute that a limit is by share the
-// value Unknown.
+// value Unknown. No attribute and no cost is an error, which a server may answer by admitting the
+// request: a value that is too long for a key is replaced by its hash, and a cost that is too high is
+// the highest.
 func (p *Pass) charge(s *Subject) {
 	e := p.endpoint
 	p.query = ruleset.Query{
-		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, SkipShadow: p.shadowed,
+		Key: s.Key, Plan: s.Plan, Cost: e.cost, Implied: true, Shadow: true, SkipShadow: p.shadowed,
 		Client: p.request.Client, Alone: p.request.Client == "",
 		Keys: append(append(p.keys[:0], ruleset.Attribute{Name: "ip", Value: p.address.Key}), p.request.Attributes...),
 	}
 	if p.request.Cost > 0 {
-		p.query.Cost = p.request.Cost
+		p.query.Cost = min(p.request.Cost, weir.MaxCost)
+	}
+	for i := range p.query.Keys {
+		p.query.Keys[i].Value = fit(p.query.Keys[i].Value)
 	}
 	for _, by := range e.by {
 		p.query.Keys = append(p.query.Keys, ruleset.Attribute{Name: by, Value: Unknown})
 	}
 }
 
-// watch looks for subjects that send many requests in a short time.
+// watch looks for subjects that send many requests in a short time. It is in shadow where the limits
+// of the endpoint are.
 func (g *Guard) watch(ctx context.Context, p *Pass, v *Verdict) {
-	if p.rules.abuse == nil || p.shadowed {
+	if p.rules.abuse == nil {
+		return
+	}
+	inShadow := !p.endpoint.rule.Base().Enforces(v.Subject.Key)
+	if inShadow && p.shadowed {
 		return
 	}
 	d, err := g.local.Take(ctx, p.rules.abuse, v.Subject.Key, 1)
 	if err != nil || d.Allowed {
 		return
 	}
-	inShadow := p.rules.mode != ruleset.Enforce
-	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, p.isPenalized(inShadow))
+	g.violate(ctx, p.rules, Violation{Kind: RapidFire, Subject: v.Subject.Key, Endpoint: v.Endpoint, Shadow: inShadow}, !p.isPenalized(inShadow))
 }
 
 // isPenalized says whether the request was charged with a penalty.
@@ -395,7 +433,6 @@ func (p *Pass) Done(ctx context.Context, failed bool) {
 	if p.ticket == nil {
 		return
 	}
-	p.settles.Store(false)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleWithin)
 	defer cancel()
 	if _, err := p.guard.engine.Settle(ctx, p.ticket, p.outcome(failed)); err != nil {
@@ -404,10 +441,12 @@ func (p *Pass) Done(ctx context.Context, failed bool) {
 	p.ticket = nil
 }
 
-// outcome returns what a request has used.
-func (p *Pass) outcome(failed bool) ruleset.Used { return p.endpoint.outcome(failed, p.used.Load()-1) }
+// outcome returns what a request has used. Settle is not possible after it.
+func (p *Pass) outcome(failed bool) ruleset.Used {
+	return p.endpoint.outcome(failed, p.used.Swap(settleClosed)-settleCost)
+}
 
-// outcome returns what a request has used. Cost is what Settle was given, -1 if it was not called.
+// outcome returns what a request has used. Cost is what Settle was given, less than 0 if it was not called.
 func (e *endpoint) outcome(failed bool, cost int64) ruleset.Used {
 	if e.count == CountFailures && !failed {
 		return ruleset.Used{None: true}
@@ -427,7 +466,7 @@ func WithPass(ctx context.Context, p *Pass) context.Context {
 }
 
 // Settles says whether the handler may set the cost of the request with Settle.
-func (p *Pass) Settles() bool { return p.settles.Load() }
+func (p *Pass) Settles() bool { return p.used.Load() != settleClosed }
 
 // CountsFailures says whether the request counts only if it failed, so that Done needs to know whether
 // it did. It is false before Identify and for requests to which no limit was applied.
@@ -437,12 +476,20 @@ func (p *Pass) CountsFailures() bool {
 
 // Settle sets the actual cost of the request that ctx belongs to. It is charged when the request
 // ends: the rest of what was reserved is refunded, and more is charged in addition. It returns false
-// if the endpoint does not allow that, so that the cost is what was charged.
+// if the endpoint does not allow that or the request has ended, so that the cost is what was charged.
+// It may be called by any goroutine, and more than once: the last cost counts.
 func Settle(ctx context.Context, cost int64) bool {
 	p, _ := ctx.Value(passKey{}).(*Pass)
-	if p == nil || !p.Settles() || cost < 0 || cost > weir.MaxCost {
+	if p == nil || cost < 0 || cost > weir.MaxCost {
 		return false
 	}
-	p.used.Store(cost + 1)
-	return true
+	for {
+		used := p.used.Load()
+		if used == settleClosed {
+			return false
+		}
+		if p.used.CompareAndSwap(used, cost+settleCost) {
+			return true
+		}
+	}
 }

@@ -207,22 +207,37 @@ func (c *penaltyCache) get(subject string, since weir.Instant) (penalized, bool)
 	return row.penalized, ok && row.seen >= since
 }
 
-// put remembers what the store said at now. Most is the number of rows that fit.
-func (c *penaltyCache) put(subject string, p penalized, now weir.Instant, most int) {
+// learn remembers what the store said when it was asked at an instant, unless something has changed on
+// this node since then. Most is the number of rows that fit.
+func (c *penaltyCache) learn(subject string, p penalized, asked weir.Instant, most int) {
+	c.update(subject, most, func(row *penaltyRow) {
+		if row.seen < asked {
+			*row = penaltyRow{p, asked}
+		}
+	})
+}
+
+// begin notes that a penalty began on this node.
+func (c *penaltyCache) begin(subject string, score int, until, now weir.Instant, most int) {
+	c.update(subject, most, func(row *penaltyRow) { row.penalized[score], row.seen = until, now })
+}
+
+// end notes that the penalties of a subject ended on this node.
+func (c *penaltyCache) end(subject string, now weir.Instant, most int) {
+	c.update(subject, most, func(row *penaltyRow) { *row = penaltyRow{seen: now} })
+}
+
+// update changes the row of a subject, which is zero if it is not known.
+func (c *penaltyCache) update(subject string, most int, change func(*penaltyRow)) {
 	s, h := c.shard(subject)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.rows[h]; !known && len(s.rows) >= max(1, most/len(c.shards)) {
+	row, known := s.rows[h]
+	if !known && len(s.rows) >= max(1, most/len(c.shards)) {
 		clear(s.rows) // they are looked up again
 	}
-	s.rows[h] = penaltyRow{p, now}
-}
-
-// begin notes that a penalty began, or ended, on this node.
-func (c *penaltyCache) begin(subject string, score int, until, now weir.Instant, most int) {
-	p, _ := c.get(subject, 0)
-	p[score] = until
-	c.put(subject, p, now, most)
+	change(&row)
+	s.rows[h] = row
 }
 
 // refresh is how long what is known of a subject counts if other nodes may penalize it.
@@ -239,7 +254,7 @@ func (g *Guard) penaltyOf(ctx context.Context, r *Rules, subject string, now wei
 	}
 	p, err := g.peekPenalty(ctx, r, subject)
 	if err == nil {
-		g.penalties.put(subject, p, now, r.maxRows)
+		g.penalties.learn(subject, p, now, r.maxRows)
 	}
 	return p
 }
@@ -298,6 +313,6 @@ func (g *Guard) Pardon(ctx context.Context, subject string) error {
 	if err := g.engine.Limiter().Do(ctx, &b); err != nil {
 		return err
 	}
-	g.penalties.put(subject, penalized{}, weir.Now(), r.maxRows)
+	g.penalties.end(subject, weir.Now(), r.maxRows)
 	return nil
 }

@@ -149,9 +149,11 @@ func checkIdle(t *testing.T, g *Guard) {
 	if n := g.Stats().InFlight; n != 0 {
 		t.Errorf("%d in flight at the end", n)
 	}
-	for i := range g.inFlight.shards {
-		if n := len(g.inFlight.shards[i].count); n != 0 {
-			t.Errorf("%d keys in flight at the end", n)
+	for which := range g.inFlight.keyed {
+		for i := range g.inFlight.keyed[which] {
+			if n := len(g.inFlight.keyed[which][i].count); n != 0 {
+				t.Errorf("%d keys in flight at the end", n)
+			}
 		}
 	}
 }

@@ -45,10 +45,9 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// violate reports a violation and adds it to the subject's score. Penalized says that the subject has a
-// penalty already: then it does not add to the score. The store is asked at most once per interval
-// and subject.
-func (g *Guard) violate(ctx context.Context, r *Rules, v Violation, penalized bool) {
+// violate reports a violation and, if it counts, adds it to the subject's score. It does not count if
+// the subject has a penalty already. The store is asked at most once per interval and subject.
+func (g *Guard) violate(ctx context.Context, r *Rules, v Violation, counts bool) {
 	g.stats.violated(v)
 	if !g.isReported(ctx, r, &v) {
 		return
@@ -56,7 +55,7 @@ func (g *Guard) violate(ctx context.Context, r *Rules, v Violation, penalized bo
 	v.Subject = strings.Clone(v.Subject) // the caller may reuse its memory
 	v.At = g.hooks.Now()
 	g.report(v)
-	if r.penalties != nil && !penalized {
+	if r.penalties != nil && counts {
 		g.score(ctx, r, v)
 	}
 }
@@ -73,18 +72,18 @@ func (g *Guard) report(v Violation) {
 	}
 }
 
-// score adds to the score of a subject, and begins a penalty if that is due. Errors mean that the store
-// cannot be asked: then nothing is added.
+// score adds to the score of a subject, and begins a penalty if that is due. Errors, and refusals for
+// another reason than the limit, mean that the store cannot be asked: then nothing is added.
 func (g *Guard) score(ctx context.Context, r *Rules, v Violation) {
 	l, p, at := g.engine.Limiter(), r.penalties, scoreOf(v.Shadow)
 	if d, err := l.Take(ctx, p.interval[at], v.Subject, 1); err != nil || !d.Allowed {
 		return
 	}
-	if d, err := l.Take(ctx, p.score[at], v.Subject, 1); err != nil || d.Allowed && d.Remaining > 0 {
+	if d, err := l.Take(ctx, p.score[at], v.Subject, 1); err != nil || !isDecided(d) || d.Allowed && d.Remaining > 0 {
 		return
 	}
 	d, err := l.Take(ctx, p.penalty[at], v.Subject, 1)
-	if err != nil {
+	if err != nil || !isDecided(d) {
 		return
 	}
 	now, lasts := weir.Now(), p.lasts
@@ -97,12 +96,15 @@ func (g *Guard) score(ctx context.Context, r *Rules, v Violation) {
 	v.Kind, v.Until = Penalized, v.At.Add(lasts)
 	g.stats.violated(v)
 	g.report(v)
-	if d, err := l.Take(ctx, p.sustained[at], v.Subject, 1); err == nil && (!d.Allowed || d.Remaining == 0) {
+	if d, err := l.Take(ctx, p.sustained[at], v.Subject, 1); err == nil && isDecided(d) && d.Remaining == 0 {
 		v.Kind = Sustained
 		g.stats.violated(v)
 		g.report(v)
 	}
 }
+
+// isDecided says whether a decision is that of the limit.
+func isDecided(d weir.Decision) bool { return d.Allowed || d.Reason == weir.Exhausted }
 
 // Offender is a subject that was refused often.
 type Offender struct {

@@ -24,6 +24,9 @@ type Query struct {
 	// no burst and admit that share of their units, at least one. 0 and All mean that rates are
 	// unchanged. For a key that the rollout does not include, all limits are in shadow.
 	//
+	// Limits by an attribute are scaled only if its value is Key: otherwise other keys share
+	// their state, and would be slowed down as well.
+	//
 	// A key may owe so many units that they would be paid only after more than 40 years at the
 	// scaled rate. Then the limiter returns weir.ErrInvalid, as it does for overrides.
 	Scale, ShadowScale Share

@@ -10,11 +10,18 @@ import (
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// scales are the shares of their rates at which enforced limits and limits in shadow are.
-type scales struct{ enforced, shadow Share }
+// scales are the shares of their rates at which enforced limits and limits in shadow are, of the groups
+// that are the key's own.
+type scales struct {
+	enforced, shadow Share
+	own              uint64 // a bit for each group of the variant; those from maxOwn on have none
+}
 
-// unscaled is what is not scaled.
-var unscaled = scales{All, All}
+// maxOwn is how many groups of a variant can be scaled.
+const maxOwn = 64
+
+// isAll says whether nothing is scaled.
+func (s scales) isAll() bool { return s.enforced == All && s.shadow == All || s.own == 0 }
 
 // maxScaled is the maximum number of scaled variants that a variant caches.
 const maxScaled = 8
@@ -48,14 +55,25 @@ func (q *Query) checkScale() error {
 // scaledFor returns the variant at the scales of a query, or v itself if they are invalid, which
 // check reports.
 func (v *Variant) scaledFor(q *Query) *Variant {
-	s := scales{q.Scale.orAll(), q.ShadowScale.orAll()}
+	s := scales{q.Scale.orAll(), q.ShadowScale.orAll(), q.ownGroups(v)}
 	if !v.rule.includes(q.Key) {
 		s.enforced = s.shadow
 	}
-	if s == unscaled || q.Scale > All || q.ShadowScale > All {
+	if s.isAll() || q.Scale > All || q.ShadowScale > All {
 		return v
 	}
 	return v.scaled(s)
+}
+
+// ownGroups returns the groups that are charged to the key itself, as in scales. The state of the
+// others, for example by organization, is shared with other keys, whose rates stay as they are.
+func (q *Query) ownGroups(v *Variant) (own uint64) {
+	for i := range v.groups[:min(len(v.groups), maxOwn)] {
+		if key, err := q.keyOf(&v.groups[i]); err == nil && key == q.Key {
+			own |= 1 << i
+		}
+	}
+	return own
 }
 
 // scaled returns the variant at some scales. It caches the first maxScaled different ones, and
@@ -95,7 +113,9 @@ func (v *Variant) newScaled(s scales) *Variant {
 		if i >= w.enforced {
 			share = s.shadow
 		}
-		w.scaleGroup(&w.groups[i], share)
+		if s.own&(1<<i) != 0 {
+			w.scaleGroup(&w.groups[i], share)
+		}
 	}
 	return w
 }

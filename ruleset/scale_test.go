@@ -138,8 +138,10 @@ func TestScales(t *testing.T) {
 		{"in the rollout", true, one(in).at(5000, 1000), 5000, 1000, 50, 10, 10, 50, 10},
 		{"outside of the rollout", true, one(out).at(5000, 1000), 1000, 1000, 10, 10, 10, 10, 10},
 		{"outside of the rollout, enforced", true, one(out).at(5000, 0), All, All, 100, 100, 10, 100, 10},
+		{"shared with others", false, one("k", Attribute{"w", "all"}).at(5000, 1000), 5000, 1000, 50, 10, 10, 100, 10},
 	}
 	for _, tt := range tests {
+		tt.query.Keys = append(tt.query.Keys, Attribute{"w", tt.query.Key}) // the first of a name counts
 		v := rules[tt.partly].variant(&tt.query)
 		if enforced, shadow := v.Scale(); enforced != tt.enforced || shadow != tt.shadow {
 			t.Errorf("%s: the scales are %v and %v, want %v and %v", tt.name, enforced, shadow, tt.enforced, tt.shadow)

@@ -41,8 +41,8 @@ func (p *Policy) Continues(old *Policy) []int {
 	return from
 }
 
-// RefusalConverts says whether a Take under p that is refused leaves a row under p's limits, if it was
-// under old's before: RetryAfter is computed by the rates of p, so it is right only if the units in
+// RefusalConverts says whether a charge under p that is refused leaves a row under p's limits, if it was
+// under old's before and has no open holds. In a batch, that is the first charge of the row: RetryAfter is computed by the rates of p, so it is right only if the units in
 // use are replenished by them from then on. That is so for GCRA, which converts units exactly. Other
 // limits keep the row as it was: units would be lost with a window that is shorter.
 func (p *Policy) RefusalConverts(old *Policy) bool { return p.isGCRA() && old.isGCRA() }

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -431,18 +432,54 @@ func (ls *lockSession) check(b *weir.Batch, c *charge) (err error) {
 }
 
 // undo forgets what a trial has changed. If it was refused, and not an error, the
-// units in b.Used are charged all the same.
+// units in b.Used are charged all the same, and rows stay under the limits that refused;
+// see compiled.Policy.RefusalConverts.
 func (ls *lockSession) undo(b *weir.Batch, err error) error {
+	for i := range ls.charges {
+		ls.charges[i].refused = err == nil && ls.isRefused(b, i)
+	}
 	ls.startOver()
-	if err != nil || b.Used == nil {
+	if err != nil {
 		return err
 	}
 	if err := ls.trial(b, false); err != nil {
 		ls.dropAll()
 		return err
 	}
+	for i := range ls.charges {
+		if c := &ls.charges[i]; c.refused {
+			ls.convertRefused(ls.rowOf(c, true), c)
+		}
+	}
 	ls.putAll()
 	return nil
+}
+
+// isRefused says whether charge i of a trial was refused by limits that its row may stay under. Of
+// several charges of a row, only the first is considered.
+func (ls *lockSession) isRefused(b *weir.Batch, i int) bool {
+	c := &ls.charges[i]
+	if d := &b.Decisions[i]; d.Allowed || d.Reason == weir.NotCharged || c.row < 0 || c.cost == 0 {
+		return false
+	}
+	if r := &ls.rows[c.row]; r.was == nil || r.was == c.limits {
+		return false
+	}
+	return !slices.ContainsFunc(ls.charges[:i], func(o charge) bool { return o.row == c.row })
+}
+
+// convertRefused puts the limits of a refused charge in force on its row, if they stay.
+func (ls *lockSession) convertRefused(r *row, c *charge) {
+	if r.limits == c.limits {
+		return
+	}
+	before, state := *r, r.ledger.Checkpoint(ls.now)
+	if err := r.convert(c.limits, ls.now); err != nil || !ls.refusalConverts(&before, r) {
+		r.ledger.Rollback(state)
+		*r = before
+		return
+	}
+	r.changed = true
 }
 
 // trial charges b.Used and then, if charges is true, makes every charge that fits, on

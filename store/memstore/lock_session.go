@@ -37,6 +37,8 @@ type charge struct {
 	over   bool   // it goes to the overflow row
 	expiry int64  // of its reservation
 	hold   uint64 // its reservation, in the row's ledger
+
+	refused bool // it is its row's first charge, was refused, and the row is under other limits
 }
 
 // enter locks the shards of the charges and reads the clock, unless now is given.
@@ -168,6 +170,9 @@ func (ls *lockSession) change(c *charge, op weir.Op) (weir.Decision, error) {
 	r := ls.rowOf(c, false)
 	for {
 		d, err := ls.attempt(r, c, op)
+		if err == nil && !d.Allowed && c.cost > 0 {
+			ls.convertRefused(r, c) // a batch of one
+		}
 		if err != nil || !r.changed && r.was == nil {
 			ls.drop(r)
 			return d, err
@@ -207,7 +212,7 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	return d, nil
 }
 
-// refusalConverts says whether a row stays under the limits of a Take that was refused. No row is made for
+// refusalConverts says whether a row stays under the limits of a call that was refused. No row is made for
 // that, and an overflow row, which other keys share, stays as it is.
 func (ls *lockSession) refusalConverts(before, r *row) bool {
 	exists := (before.was != nil || before.changed) && before.overflow == nil

@@ -165,12 +165,16 @@ func (m *model) attempt(w *work, p *weir.Policy, cost int64, op weir.Op, expiry 
 	default:
 		v = l.Take(m.now, cost)
 	}
-	converts := op == weir.TakeEach && cost > 0 && (w.at != nil || w.changed) && !w.over && !w.policy.Same(p) &&
-		p.Compiled().RefusalConverts(w.policy.Compiled()) && !l.HasHolds(m.now)
-	if v.OK && (cost > 0 || op == weir.ReserveAll) || converts {
+	if v.OK && (cost > 0 || op == weir.ReserveAll) || op == weir.TakeEach && cost > 0 && m.refusalConverts(w, p, l) {
 		w.policy, w.ledger, w.endBy, w.changed = p, l, endBy, true
 	}
 	return storeapi.Decision(v, weir.Instant(m.now)), id, nil
+}
+
+// refusalConverts says whether a row stays under the policy of a charge that was refused, whose ledger is l.
+func (m *model) refusalConverts(w *work, p *weir.Policy, l *algo.Ledger) bool {
+	exists := (w.at != nil || w.changed) && !w.over
+	return exists && !w.policy.Same(p) && p.Compiled().RefusalConverts(w.policy.Compiled()) && !l.HasHolds(m.now)
 }
 
 // put makes a copy the state. It returns false if there is no room for a new row.
@@ -287,7 +291,11 @@ func (m *model) change(c weir.Charge, op weir.Op, expiry int64) (d weir.Decision
 	p := m.current(c.Policy)
 	w = m.begin(pair{p.Name(), c.Key}, p)
 	for {
-		if d, id, err = m.attempt(w, p, c.Cost, op, expiry); err != nil || !w.changed || m.put(w, nil) {
+		d, id, err = m.attempt(w, p, c.Cost, op, expiry)
+		if l, endBy, bad := m.convert(w, p); err == nil && bad == nil && !d.Allowed && c.Cost > 0 && m.refusalConverts(w, p, l) { // a batch of one
+			w.policy, w.ledger, w.endBy, w.changed = p, l, endBy, true
+		}
+		if err != nil || !w.changed || m.put(w, nil) {
 			return d, w, id, err
 		}
 		m.intoOverflow(w, p)
@@ -438,16 +446,26 @@ func (m *model) takeBatch(b *weir.Batch) error {
 		m.keep(t)
 		return nil
 	}
-	refuse(b)
+	m.refuse(b)
 	return nil
 }
 
-// refuse makes a batch of which one charge was refused.
-func refuse(b *weir.Batch) {
-	for i := range b.Decisions {
+// refuse makes a batch of which one charge was refused. Rows stay under the policies that refused; of several
+// charges of a row, only the first is considered.
+func (m *model) refuse(b *weir.Batch) {
+	seen := map[pair]bool{}
+	for i, c := range b.Charges {
+		p := m.current(c.Policy)
+		at := pair{p.Name(), c.Key}
 		if d := &b.Decisions[i]; d.Allowed {
 			d.Allowed, d.Reason = false, weir.NotCharged
+		} else if !seen[at] && c.Cost > 0 && m.rows[at] != nil {
+			w := m.begin(at, p)
+			if l, _, err := m.convert(w, p); err == nil && m.refusalConverts(w, p, l) {
+				*w.at = modelRow{p, l}
+			}
 		}
+		seen[at] = true
 	}
 }
 
@@ -486,7 +504,7 @@ func (m *model) reserve(b, did *weir.Batch) error {
 		return err
 	}
 	if !b.Allowed() {
-		refuse(b)
+		m.refuse(b)
 		return nil
 	}
 	m.keep(t)

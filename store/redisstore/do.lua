@@ -1449,7 +1449,7 @@ local function isGCRA(row)
 	return true
 end
 
--- refusalConverts says whether a refused take leaves a row under the limits of the call: if both are
+-- refusalConverts says whether a refused call leaves a row under the limits of the call: if both are
 -- GCRA, whose units are converted exactly. The time to retry was computed by the rates of the call.
 local function refusalConverts(old, row)
 	return old and old ~= row and row.holds.count == 0 and isGCRA(old) and isGCRA(row)
@@ -1506,7 +1506,9 @@ local function decide()
 	local unfit = debit()
 	if unfit then return {4, now, unfit} end
 
-	local expiry, changed, refused = NEVER, {}, false
+	-- kept are the rows that stay under the limits that refused, if all are refused: of several charges
+	-- of a row, only the first is considered, whose row is not charged yet.
+	local expiry, changed, refused, seen, kept = NEVER, {}, false, {}, {}
 	if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
 	for n, c in ipairs(call.charges) do
 		local k, v, did, row = c[1], {0, 0, 0, 0, 0, 0}, false, nil
@@ -1523,7 +1525,11 @@ local function decide()
 			row = ready(c)
 			if not row then return {4, now, n} end
 			v, did = ops[call.op](row, c)
-			if v[1] == 0 and call.op == 'each' then did = refusalConverts(rows[k], row) end
+			if v[1] == 0 and refusalConverts(rows[k], row) then
+				did = call.op == 'each'
+				if not seen[k] and c[3] > 0 then kept[k] = row end
+			end
+			seen[k] = true
 			if v[1] == 0 then refused = true end
 			-- If the clock was set back, durations are reported from now.
 			v[4], v[5] = (v[4] == NEVER) and -1 or v[4] - now, (v[5] == NEVER) and -1 or v[5] - now
@@ -1531,7 +1537,10 @@ local function decide()
 		if did then rows[k], changed[k] = row, true end
 		for i = 1, 6 do out[#out + 1] = v[i] end
 	end
-	if refused and (call.op == 'all' or call.op == 'hold') then return out end
+	if refused and (call.op == 'all' or call.op == 'hold') then
+		for k, row in pairs(kept) do writes[k] = written(row) end
+		return out
+	end
 	for k in pairs(changed) do writes[k] = written(rows[k]) end
 	return out
 end

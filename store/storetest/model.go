@@ -98,6 +98,7 @@ func (m *model) Do(ctx context.Context, b *weir.Batch) error {
 	}
 	if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
 		m.state = debited
+		m.convertRefusedLocked(b)
 		for i := range b.Decisions {
 			if d := &b.Decisions[i]; d.Allowed {
 				d.Allowed, d.Reason = false, weir.NotCharged
@@ -190,7 +191,23 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	return nil
 }
 
-// refusalConvertsLocked says whether a refused take leaves a key under the limits of the call.
+// convertRefusedLocked leaves the rows of a refused batch under the limits that refused. Of several
+// charges of a row, only the first is considered.
+func (m *model) convertRefusedLocked(b *weir.Batch) {
+	seen := map[rowKey]bool{}
+	for i, c := range b.Charges {
+		p := m.currentLocked(c.Policy)
+		key := rowKey{p.Name(), strings.Clone(c.Key)}
+		if !seen[key] && !b.Decisions[i].Allowed && c.Cost > 0 {
+			if r, err := m.underLocked(p, key); err == nil {
+				m.keepLocked(key, r, m.refusalConvertsLocked(key, r))
+			}
+		}
+		seen[key] = true
+	}
+}
+
+// refusalConvertsLocked says whether a refused charge leaves a key under the limits of the call.
 func (m *model) refusalConvertsLocked(key rowKey, next *row) bool {
 	old := m.state.rows[key]
 	return old != nil && next.policy.Compiled().RefusalConverts(old.policy.Compiled()) && !next.ledger.HasHolds(int64(m.now))

@@ -12,6 +12,7 @@ var overrideTests = []test{
 	{name: "peek under other limits converts nothing", run: peekConvertsNothing},
 	{name: "a refusal under other limits converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
 	{name: "RetryAfter is right when the rate has changed", run: retryAtAnotherRate},
+	{name: "RetryAfter of several charges is right when the rate has changed", run: retryAllAtAnotherRate},
 	{name: "settling works under any limits", run: settleAnyLimits},
 }
 
@@ -86,22 +87,44 @@ func refusalConvertsNothing(r *rig) {
 // retryAtAnotherRate: who waits as long as a refusal says is admitted then, and not before, also if the
 // units were taken at another rate.
 func retryAtAnotherRate(r *rig) {
+	retryAtAnotherRateBy(r, r.take)
+}
+
+// retryAllAtAnotherRate is the same for batches that are charged as a whole.
+func retryAllAtAnotherRate(r *rig) {
+	other := r.policy("other", perHour(1000))
+	for _, op := range []weir.Op{weir.TakeAll, weir.ReserveAll} {
+		for _, more := range [][]weir.Charge{nil, {charge(other, "o", 1)}} {
+			retryAtAnotherRateBy(r, func(p *weir.Policy, key string, cost int64) weir.Decision {
+				b := r.do(op, append([]weir.Charge{charge(p, key, cost)}, more...)...)
+				d := b.Decisions[0]
+				if op == weir.ReserveAll && d.Allowed {
+					b.Op = weir.Settle
+					r.run(b)
+				}
+				return d
+			})
+		}
+	}
+}
+
+func retryAtAnotherRateBy(r *rig, take func(p *weir.Policy, key string, cost int64) weir.Decision) {
 	p := r.policy("p", perHour(10))
 	for _, rates := range [][2]int64{{10, 5}, {5, 10}, {10, 20}} {
 		r.reset(p, "k")
 		first, second := r.with(p, perHour(rates[0])), r.with(p, perHour(rates[1]))
-		r.take(first, "k", rates[0])
-		d := r.take(second, "k", 1)
+		take(first, "k", rates[0])
+		d := take(second, "k", 1)
 		if d.Allowed { // there is room at the higher rate: use it up
-			r.take(second, "k", d.Remaining)
-			d = r.take(second, "k", 1)
+			take(second, "k", d.Remaining)
+			d = take(second, "k", 1)
 		}
 		r.clock.Pass(d.RetryAfter - time.Microsecond)
-		if early := r.take(second, "k", 1); early.Allowed {
+		if early := take(second, "k", 1); early.Allowed {
 			r.t.Errorf("%v: admitted before RetryAfter", rates)
 		}
 		r.clock.Pass(time.Microsecond)
-		if late := r.take(second, "k", 1); !late.Allowed {
+		if late := take(second, "k", 1); !late.Allowed {
 			r.t.Errorf("%v: refused after RetryAfter, for %v more", rates, late.RetryAfter)
 		}
 	}
