@@ -117,22 +117,27 @@ func (c *Config) policy(e *Endpoint, name string) ruleset.Policy {
 		p.Rollout = c.Rollout
 	}
 	for _, plan := range c.Plans {
-		if !slices.ContainsFunc(e.Plans, func(own ruleset.Plan) bool { return own.Name == plan.Name }) {
-			p.Plans = append(p.Plans, plan.of(e.Limits))
+		own := slices.ContainsFunc(e.Plans, func(own ruleset.Plan) bool { return own.Name == plan.Name })
+		if multiplied := plan.of(e.Limits); !own && len(multiplied.Limits) > 0 {
+			p.Plans = append(p.Plans, multiplied)
 		}
 	}
 	return p
 }
 
-// of returns limits multiplied.
+// of returns the limits of a subject multiplied. Those by other attributes are shared with subjects that
+// do not have the plan.
 func (p Plan) of(limits []ruleset.Limit) ruleset.Plan {
-	out := ruleset.Plan{Name: p.Name, Limits: slices.Clone(limits)}
-	for i := range out.Limits {
-		l := &out.Limits[i]
+	out := ruleset.Plan{Name: p.Name}
+	for _, l := range limits {
+		if l.By != "" {
+			continue
+		}
 		l.Rate = times(l.Rate, p.Multiplier)
 		if l.Burst != 0 {
 			l.Burst = times(l.Burst, p.Multiplier)
 		}
+		out.Limits = append(out.Limits, l)
 	}
 	return out
 }
@@ -345,6 +350,12 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 	if len(units) > 1 && !units[""] && !units[ruleset.Requests] {
 		c.complain("they count several units, and a request has one cost: make them endpoints of their own, or count requests as well", at("Limits")...)
 	}
+	for _, p := range e.Plans {
+		c.shared(e, p.Limits, append(at("Plans"), p.Name)...)
+	}
+	for _, o := range e.Overrides {
+		c.shared(e, o.Limits, append(at("Overrides"), o.Key)...)
+	}
 	if !out.disabled && len(e.Limits) > 0 {
 		out.rule = c.rule(name)
 	}
@@ -354,6 +365,18 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 		}
 	}
 	return out
+}
+
+// shared refuses limits of a plan or an override that replace one by another attribute than the subject:
+// its count is shared with subjects that have the endpoint's own limits.
+func (c *compiler) shared(e *Endpoint, limits []ruleset.Limit, path ...any) {
+	for i, l := range limits {
+		for _, own := range e.Limits {
+			if own.By != "" && own.Name == l.Name {
+				c.complain(fmt.Sprintf("the limit is by %s, so that its count is shared with others: only limits of the subject can differ", own.By), append(path, "Limits", i)...)
+			}
+		}
+	}
 }
 
 func (c *compiler) plans() {

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -90,9 +91,10 @@ type Pass struct {
 	// that later ones must not be charged.
 	shadowed bool
 
-	entered   bool      // counted in flight
-	keyed     [2]uint64 // hashes of the address and of the subject, counted in flight
-	keyedUsed [2]bool
+	entered    bool      // counted in flight
+	identified bool      // Identify was called
+	keyed      [2]uint64 // hashes of the address and of the subject, counted in flight
+	keyedUsed  [2]bool
 
 	// used is what Settle was given: settleClosed, settleOpen, or the cost plus settleCost. Handlers
 	// may call Settle from any goroutine, also from one that outlives the request.
@@ -138,7 +140,7 @@ func (p *Pass) begin(g *Guard, rules *Rules, r *Request) {
 	p.endpoint = rules.find(r.Method, r.Path)
 	p.address = rules.identifier.AddressSubject(r.Address)
 	p.query, p.ticket, p.shadowed = ruleset.Query{}, nil, false
-	p.entered, p.keyedUsed = false, [2]bool{}
+	p.entered, p.identified, p.keyedUsed = false, false, [2]bool{}
 	p.used.Store(settleClosed)
 }
 
@@ -275,10 +277,16 @@ func isExceeded(v *Verdict) bool {
 	return slices.ContainsFunc(v.ShadowRefusals, func(r ruleset.ShadowRefusal) bool { return exceeded(r.Decision) })
 }
 
+var errIdentify = errors.New("guard: Identify is called once for each request that Enter has admitted")
+
 // Identify is the stage after authentication: the limits of the subject at the endpoint. It is called
 // at most once, after Enter has admitted the request. The zero Subject is that of the address. Done
 // must be called whatever it returns.
 func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, error) {
+	if p.guard == nil || p.identified {
+		return Verdict{}, errIdentify
+	}
+	p.identified = true
 	r := p.rules
 	if s.Key = fit(s.Key); s.Key == "" {
 		s = p.address

@@ -102,6 +102,7 @@ func (c *compiler) penalties() {
 			{"sustained", &r.sustained, weir.Limit{Rate: p.Sustained, Per: weir.Every(p.SustainedWithin)}, "Sustained", "SustainedWithin"},
 		} {
 			for i, suffix := range []string{"", "//shadow"} {
+				x.limit.OnError = weir.FailClosed // nothing is scored while the store is unavailable: shares of a node are too small to be fair
 				policy, err := weir.NewPolicy(privatePrefix+"/"+x.name+suffix, x.limit)
 				if err != nil && i == enforced {
 					c.complain(fmt.Sprintf("%s and %s do not make a limit: %v", x.count, x.per, err), "Penalties", x.per)

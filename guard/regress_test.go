@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -309,4 +310,59 @@ func TestErrorIsNoAdmission(t *testing.T) {
 		p.Done(ctx, false)
 		checkIdle(t, g)
 	}
+}
+
+// TestSharedLimitsStay: plans and overrides do not change limits whose count is shared with others.
+func TestSharedLimitsStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limits := append(per(2, time.Hour), ruleset.Limit{By: "ip", Limit: weir.Limit{Name: "ip", Rate: 10, Per: weir.Every(time.Hour)}})
+		c := Config{Plans: []Plan{{Name: "pro", Multiplier: 100}}, Endpoints: []Endpoint{{Pattern: "/x", Limits: limits}}}
+		g := newGuard(t, c)
+		pro := User("p")
+		pro.Plan = "pro"
+		if n := burst(t, g, 50, "/x", pro); n != 10 {
+			t.Errorf("%d admitted, want the 10 of the address", n)
+		}
+		byIP := []ruleset.Limit{limits[1]}
+		c.Endpoints[0].Plans = []ruleset.Plan{{Name: "pro", Limits: byIP}}
+		wantProblem(t, c, "guard: Endpoints[0].Plans.pro.Limits[0]: the limit is by ip")
+		c.Endpoints[0].Plans, c.Endpoints[0].Overrides = nil, []ruleset.Override{{Key: "user:a", Limits: byIP}}
+		wantProblem(t, c, "guard: Endpoints[0].Overrides.user:a.Limits[0]: the limit is by ip")
+	})
+}
+
+func wantProblem(t *testing.T, c Config, want string) {
+	t.Helper()
+	if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// TestCountsOfEndpointsThatAreGone: what is counted does not grow with each change of names.
+func TestCountsOfEndpointsThatAreGone(t *testing.T) {
+	g := newGuard(t, Config{})
+	for i := range 20 {
+		if err := g.Set(t.Context(), Config{Endpoints: []Endpoint{{Pattern: fmt.Sprintf("/%d", i), Limits: per(1, time.Hour)}}}); err != nil {
+			t.Fatal(err)
+		}
+		call(t, g, fmt.Sprintf("/%d", i), User("a"))
+	}
+	if list := g.Stats().Endpoints; len(list) != 1 || list[0].Name != "19" || list[0].Allowed != 1 {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestIdentifyTwice is an error that leaks nothing.
+func TestIdentifyTwice(t *testing.T) {
+	g := newGuard(t, Config{InFlight: 1, Default: Endpoint{Limits: per(1, time.Hour)}})
+	var p Pass
+	if _, err := g.Identify(t.Context(), &p, User("a")); err == nil {
+		t.Error("no error without Enter")
+	}
+	through(t, g, &p, Request{Path: "/x", Address: localAddr}, User("a"))
+	if _, err := g.Identify(t.Context(), &p, User("b")); err == nil {
+		t.Error("no error")
+	}
+	p.Done(t.Context(), false)
+	checkIdle(t, g)
 }

@@ -63,14 +63,21 @@ type counters struct {
 // endpointCounters are counters of an endpoint. A request adds to one of the first three.
 type endpointCounters struct{ allowed, denied, shadowed, penalized atomic.Int64 }
 
-// name makes the counters of rules, so that they are exported before the first request.
+// name makes the counters of rules, so that they are exported before the first request, and drops those
+// of endpoints that are gone.
 func (c *counters) name(r *Rules) {
-	if r.perIP != nil {
-		c.of(perIPName)
-	}
+	known := map[string]bool{perIPName: r.perIP != nil}
 	for _, e := range r.all() {
-		if e.rule != nil {
-			c.of(e.name)
+		known[e.name] = e.rule != nil
+	}
+	for name := range c.endpoints.Range {
+		if !known[name.(string)] {
+			c.endpoints.Delete(name)
+		}
+	}
+	for name, limited := range known {
+		if limited {
+			c.of(name)
 		}
 	}
 }
