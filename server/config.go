@@ -64,8 +64,8 @@ type Config struct {
 	// the oldest unproven one; if there is none, they wait. The default is 4096.
 	MaxConns int
 
-	// Log receives the daemon's messages. Keys appear at debug level only. The
-	// default is slog.Default.
+	// Log receives the daemon's messages. Keys appear at debug level only, but for the subjects
+	// of the guard's violations. The default is slog.Default.
 	Log *slog.Logger
 
 	// Collectors are exported at /metrics in addition to the server's own.

@@ -323,7 +323,10 @@ func TestGuardGrants(t *testing.T) {
 // second.
 func TestGuardShared(t *testing.T) {
 	redis := redistest.Start(t)
-	g := loopbackGuard(guard.Endpoint{Pattern: "/a", Name: "a", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Per: weir.Every(time.Hour)}}}})
+	g := loopbackGuard(
+		guard.Endpoint{Pattern: "/a", Name: "a", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Per: weir.Every(time.Hour)}}}},
+		guard.Endpoint{Pattern: "/b", Name: "b", Limits: hourly(10_000)},
+	)
 	g.BeforeAuth = guard.BeforeAuth{}
 	g.Penalties = &guard.Penalties{After: 2, Interval: time.Millisecond, Multiplier: 0.5}
 	var nodes []overJSON
@@ -339,13 +342,17 @@ func TestGuardShared(t *testing.T) {
 		srv := run(t, Config{Limiter: store, Backend: "redis", Live: Live{Guard: g}})
 		nodes = append(nodes, overJSON{client: newClient(t), url: srv.url})
 	}
-	admit := func(node int, principal string) *weirv1.AdmitResponse {
+	admitAt := func(node int, path, principal string) *weirv1.AdmitResponse {
 		t.Helper()
-		out, err := nodes[node].Admit(t.Context(), &weirv1.AdmitRequest{Path: "/a", Principal: principal})
+		out, err := nodes[node].Admit(t.Context(), &weirv1.AdmitRequest{Path: path, Principal: principal})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
+	}
+	admit := func(node int, principal string) *weirv1.AdmitResponse {
+		t.Helper()
+		return admitAt(node, "/a", principal)
 	}
 	for i, node := range []int{0, 1} {
 		if got := admit(node, "alice"); !got.Allowed || got.Remaining != int64(1-i) {
@@ -359,7 +366,8 @@ func TestGuardShared(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond) // longer than the interval
 	}
-	for !admit(1, "alice").Penalized { // within a second
+	// The second node has refused nothing, so it has to look the penalty up again.
+	for !admitAt(1, "/b", "alice").Penalized { // within a second
 		if time.Now().After(deadline) {
 			t.Fatal("the penalty does not apply on the second node")
 		}

@@ -154,7 +154,7 @@ func TestGuardAuthHeaders(t *testing.T) {
 		{"a method alone", []string{"X-Original-Method", "GET"}, "", "must send X-Forwarded-Uri"},
 		{"both, the same", []string{"X-Forwarded-Uri", "/a", "X-Forwarded-Method", "GET", "X-Original-Uri", "/a", "X-Original-Method", "GET"}, `"a";r=99`, ""},
 		{"both, different", []string{"X-Forwarded-Uri", "/b", "X-Original-Uri", "/a"}, "", "differ"},
-		{"another method", []string{"X-Forwarded-Method", "GET", "X-Original-Uri", "/a", "X-Original-Method", "POST"}, "", "differ"},
+		{"another method", []string{"X-Forwarded-Uri", "/a", "X-Forwarded-Method", "GET", "X-Original-Uri", "/a", "X-Original-Method", "POST"}, "", "differ"},
 		{"a method besides", []string{"X-Forwarded-Method", "GET", "X-Original-Uri", "/a"}, "", "differ"},
 		{"twice", []string{"X-Forwarded-Uri", "/a", "X-Forwarded-Uri", "/b"}, "", "twice"},
 		{"no path", []string{"X-Forwarded-Uri", "a"}, "", "is none"},
@@ -264,6 +264,8 @@ func TestGuardReload(t *testing.T) {
 	p.ask("GET", "/a", "192.0.2.1").want(t, "added", 200, `"a";r=1`)
 	set(endpoint(5))
 	p.ask("GET", "/a", "192.0.2.1").want(t, "changed", 200, `"a";r=3`)
+	set(loopbackGuard(guard.Endpoint{Pattern: "/a", Limits: hourly(5)}, guard.Endpoint{Pattern: "/b", Limits: hourly(4)}))
+	p.ask("GET", "/b", "192.0.2.1").want(t, "an endpoint is added", 200, `"b";r=3`)
 	set(nil)
 	p.ask("GET", "/a", "192.0.2.1").want(t, "removed", 404, "")
 	if a, status := check(t, p.client, srv.url, `{"policy":"default","key":"x"}`); status != 200 || !a.Allowed {
@@ -395,7 +397,13 @@ func TestGuardEvents(t *testing.T) {
 	g := loopbackGuard(guard.Endpoint{Pattern: "/a", Limits: hourly(1)}, guard.Endpoint{Pattern: "/b", Mode: ruleset.Shadow, Limits: hourly(1)})
 	g.Penalties = &guard.Penalties{After: 1}
 	srv, p := runGuard(t, Live{Guard: g})
-	resp, err := p.client.Get(srv.url + "/admin/v1/events?denied=true")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.url+"/admin/v1/events?denied=true", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := p.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,15 +34,20 @@ type setup struct {
 	table *memstore.Table // outlives weir, as Redis would
 	app   *application
 
+	conf string // weir's configuration
+
 	stopWeir  func()
 	weir      *server.Server // nil while it does not run
 	addresses int            // that were given to clients
 }
 
 // newSetup starts everything but the proxy.
-func newSetup(t *testing.T) *setup {
+func newSetup(t *testing.T) *setup { return newSetupWith(t, "weir.yaml") }
+
+// newSetupWith is newSetup with another configuration, and files that it reads.
+func newSetupWith(t *testing.T, conf string, files ...string) *setup {
 	t.Helper()
-	s := &setup{t: t, dir: t.TempDir(), clock: newClock(), stopWeir: func() {}}
+	s := &setup{t: t, dir: t.TempDir(), clock: newClock(), stopWeir: func() {}, conf: conf}
 	s.ports = freePorts(t, "8000", "8080", "9000")
 	table, err := memstore.New(memstore.Config{Now: s.clock.now})
 	if err != nil {
@@ -50,6 +55,9 @@ func newSetup(t *testing.T) *setup {
 	}
 	s.table, s.app = table, newApplication()
 	t.Cleanup(s.serve("9000", s.app))
+	for _, name := range files {
+		s.file(name)
+	}
 	s.startWeir()
 	t.Cleanup(func() { s.stopWeir() })
 	return s
@@ -143,7 +151,7 @@ func (s *setup) startWeir() {
 // config returns what weir.yaml says, changed by variables of the environment.
 func (s *setup) config(environ ...string) *config.Config {
 	s.t.Helper()
-	c, err := config.Load(s.file("weir.yaml"), environ)
+	c, err := config.Load(s.file(s.conf), environ)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -156,38 +156,54 @@ Editors with a YAML language server follow this first line of a configuration:
 }
 
 func newConfigImport() *cobra.Command {
-	from := ""
+	from, env := "", false
 	cmd := &cobra.Command{
 		Use:   "import --from KIND FILE",
 		Short: "Turn the configuration of another limiter into weir's",
 		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
 equivalent of is listed on stderr. KIND is envoy, for the YAML of
-envoyproxy/ratelimit; its limits become fixed windows. FILE may be - for standard input.`,
+envoyproxy/ratelimit, whose limits become fixed windows, or river, for the rateLimits
+section of a River node, which becomes a guard section. FILE may be - for standard input.`,
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
-  weir config import --from envoy - <ratelimit.yaml`,
+  weir config import --from envoy - <ratelimit.yaml
+  weir config import --from river --env node.yaml >weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return misused(cmd, "one file is needed; - is standard input")
 			}
 			return nil
 		},
-		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, args[0]) },
+		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args[0]) },
 		DisableFlagsInUseLine: true,
 	}
-	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy")
-	completeWith(cmd, "from", "envoy")
+	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy or river")
+	cmd.Flags().BoolVar(&env, "env", false, "apply the variables RIVER_RATELIMITS_…, for river")
+	completeWith(cmd, "from", "envoy", "river")
 	return cmd
 }
 
-func importFrom(cmd *cobra.Command, from, file string) error {
-	if from != "envoy" {
-		return misused(cmd, fmt.Sprintf("--from %q: must be envoy", from))
+func importFrom(cmd *cobra.Command, from string, env bool, file string) error {
+	switch {
+	case from != "envoy" && from != "river":
+		return misused(cmd, fmt.Sprintf("--from %q: must be envoy or river", from))
+	case env && from != "river":
+		return misused(cmd, "--env is for --from river")
 	}
 	name, data, err := readInput(cmd, file)
 	if err != nil {
 		return err
 	}
-	out, notes, err := config.ImportEnvoy(name, data)
+	convert := config.ImportEnvoy
+	if from == "river" {
+		convert = func(name string, data []byte) ([]byte, []config.Note, error) {
+			var environ []string
+			if env {
+				environ = os.Environ()
+			}
+			return config.ImportRiver(name, data, environ)
+		}
+	}
+	out, notes, err := convert(name, data)
 	if err != nil {
 		return err
 	}

@@ -91,18 +91,20 @@ func TestDocumentationOfImport(t *testing.T) {
 
 // Each block of YAML in the documentation is a configuration that can be loaded.
 func TestDocumentationLoads(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join(repository, "docs/config.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(data), "```yaml\n")
-	if len(blocks) < 4 {
-		t.Fatal("there are no examples")
-	}
-	for _, block := range blocks[1:] {
-		text, _, _ := strings.Cut(block, "```")
-		if _, err := Parse("config.md", []byte(text), exampleEnviron, exampleFiles); err != nil {
-			t.Errorf("%v\nin\n%s", err, text)
+	for name, least := range map[string]int{"config.md": 3, "guard.md": 2} {
+		data, err := os.ReadFile(filepath.Join(repository, "docs", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks := strings.Split(string(data), "```yaml\n")
+		if len(blocks) <= least {
+			t.Fatalf("%s has no examples", name)
+		}
+		for _, block := range blocks[1:] {
+			text, _, _ := strings.Cut(block, "```")
+			if _, err := Parse(name, []byte(text), exampleEnviron, exampleFiles); err != nil {
+				t.Errorf("%v\nin\n%s", err, text)
+			}
 		}
 	}
 }

@@ -123,7 +123,8 @@ type Log struct {
 	// Format is text or json.
 	Format LogFormat `yaml:"format" default:"text" example:"json"`
 
-	// Level is the least that is logged. Keys appear at debug only.
+	// Level is the least that is logged. Keys appear at debug only, but for the subjects of the
+	// guard's violations.
 	Level LogLevel `yaml:"level" default:"info" example:"debug"`
 }
 

@@ -16,7 +16,12 @@ type Note struct {
 	Text string
 }
 
-func (n Note) String() string { return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Path, n.Text) }
+func (n Note) String() string {
+	if n.Line == 0 { // of a variable
+		return fmt.Sprintf("%s: %s: %s", n.File, n.Path, n.Text)
+	}
+	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Path, n.Text)
+}
 
 // ImportEnvoy turns a configuration of envoyproxy/ratelimit, which is one domain, into
 // one of ours with an envoy section. Fields that have no meaning here are left out with a
