@@ -25,7 +25,7 @@ func (in *riverImport) variables(environ []string) {
 // variable applies a variable. One that names no field is a problem that names the nearest.
 func (in *riverImport) variable(o *overlay, a assignment) {
 	before := len(in.problems)
-	to := target{node: &in.tree, typ: reflect.TypeFor[riverFile]()}
+	to := target{node: in.tree, typ: reflect.TypeFor[riverFile]()}
 	for i := range a.parts {
 		if !o.step(&to, a, i) {
 			if len(in.problems) > before {
@@ -40,7 +40,7 @@ func (in *riverImport) variable(o *overlay, a assignment) {
 		return
 	}
 	if n := o.value(to.typ, a, to.at); n != nil {
-		*to.node = n
+		*to.node = *n
 	}
 }
 
