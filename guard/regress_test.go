@@ -278,8 +278,12 @@ func TestInputIsNoError(t *testing.T) {
 		cost           int64
 		allowed        bool
 	}{
-		{long, "user:a", 0, true}, {long, "user:b", 0, false}, {long + "y", "user:a", 0, true}, {"acme", "user:" + long, 0, true},
-		{"other", "user:a", weir.MaxCost + 1, false}, {"other", "user:a", 1, true},
+		{long, "user:a", 0, true},
+		{long, "user:b", 0, false},
+		{long + "y", "user:a", 0, true},
+		{"acme", "user:" + long, 0, true},
+		{"other", "user:a", weir.MaxCost + 1, false},
+		{"other", "user:a", 1, true},
 	} {
 		request := Request{Path: "/x", Address: localAddr, Cost: tt.cost, Attributes: []ruleset.Attribute{{Name: "org", Value: tt.value}}}
 		var p Pass

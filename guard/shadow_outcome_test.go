@@ -18,7 +18,8 @@ func TestShadowEqualsEnforcementByOutcome(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 9))
 			mk := func(mode ruleset.Mode, rollout ruleset.Share) *Guard {
-				return newGuard(t, Config{Mode: mode, Rollout: rollout,
+				return newGuard(t, Config{
+					Mode: mode, Rollout: rollout,
 					BeforeAuth: BeforeAuth{PerIP: per(200, time.Minute)},
 					Default:    Endpoint{Limits: per(20, time.Minute), Count: CountFailures},
 					Endpoints: []Endpoint{
