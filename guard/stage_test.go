@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -424,5 +426,15 @@ func TestChargeBlocked(t *testing.T) {
 		if v, err := g.Charge(t.Context(), &p, Request{Path: "/", Address: localAddr}, User(who)); err != nil || v.Cause != want {
 			t.Errorf("%s: %v, %v", who, v.Cause, err)
 		}
+	}
+}
+
+func TestStatsAreSorted(t *testing.T) {
+	list := newGuard(t, river()).Stats().Endpoints
+	if len(list) != len(riverLimits)+2 { // the default, and the stage before authentication
+		t.Errorf("%d endpoints", len(list))
+	}
+	if !slices.IsSortedFunc(list, func(a, b EndpointStats) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("%+v", list)
 	}
 }

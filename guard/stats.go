@@ -1,6 +1,8 @@
 package guard
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,7 +12,7 @@ import (
 
 // Stats are counts of a Guard in this process since its start, for metrics.
 type Stats struct {
-	Endpoints     []EndpointStats // those with limits, and the stage before authentication
+	Endpoints     []EndpointStats // those with limits, and the stage before authentication; by name
 	InFlight      int64           // requests that are being handled
 	Subjects      int64           // rows of subjects that this process keeps: see Config.MaxSubjects
 	Violations    map[Kind]int64  // those in shadow not counted
@@ -141,5 +143,6 @@ func (g *Guard) Stats() Stats {
 			Name: name.(string), Allowed: x.allowed.Load() + shadowed, Denied: x.denied.Load(), Shadowed: shadowed, Penalized: x.penalized.Load(),
 		})
 	}
+	slices.SortFunc(out.Endpoints, func(a, b EndpointStats) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

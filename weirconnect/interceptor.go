@@ -57,6 +57,20 @@ func Refuse(options ...connect.HandlerOption) func(http.ResponseWriter, *http.Re
 	}
 }
 
+// SubscriptionError returns the error for a caller whose subscription, or whose items in one, a
+// guard.Guard has refused:
+//
+//	sub, d, err := g.Subscribe(ctx, subject, int64(len(streams)))
+//	if err == nil && sub == nil {
+//		return weirconnect.SubscriptionError(d)
+//	}
+//
+// Its QuotaFailure names the limit, such as "subscriptions". It has a RetryInfo if the caller was too
+// fast, and none if too much is in use, because then waiting does not help.
+func SubscriptionError(d guard.SubscriptionDecision) *connect.Error {
+	return newError(rpclimit.NewSubscriptionRefusal(d), false)
+}
+
 type interceptor struct {
 	*config
 	engine *rpclimit.Engine

@@ -181,6 +181,13 @@ func trailer(r *rpclimit.Refusal, h http.Header) metadata.MD {
 	return md
 }
 
+// SubscriptionError returns the error for a caller whose subscription, or whose items in one, Guard.Subscribe
+// or Subscription.Add has refused. Its QuotaFailure names the limit, such as "subscriptions". It has a
+// RetryInfo if the caller was too fast, and none if too much is in use, because then waiting does not help.
+func SubscriptionError(d guard.SubscriptionDecision) error {
+	return errorOf(rpclimit.NewSubscriptionRefusal(d))
+}
+
 func errorOf(r *rpclimit.Refusal) error {
 	return status.ErrorProto(&spb.Status{Code: int32(r.Code), Message: r.Message, Details: r.Details}) //nolint:gosec // at most 16
 }
