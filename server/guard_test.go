@@ -127,7 +127,7 @@ func TestGuardAuth(t *testing.T) {
 	p.ask("POST", "/users/1", "192.0.2.1", "X-Api-Key", "mobile-key").want(t, "an API key of a plan", 200, `"POST.users.id";r=3`)
 	// Those were eight requests of the address, whoever sent them.
 	blocked := p.ask("GET", "/status", "192.0.2.1", "X-User", "bob")
-	blocked.want(t, "the stage before authentication", 429, "", "Retry-After")
+	blocked.want(t, "the stage before authentication", 429, "", "retry after")
 	if blocked.header.Get("RateLimit-Policy") != "" || strings.Contains(blocked.body, "guard.ip") || blocked.header.Get("Retry-After") != "3600" {
 		t.Errorf("the limit of addresses is shown: %v, %s", blocked.header, blocked.body)
 	}

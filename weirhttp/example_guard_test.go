@@ -78,5 +78,5 @@ func ExampleStages() {
 	// 429
 	// Retry-After: 30
 	// Content-Type: application/problem+json
-	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"retry after 30s"}
+	// {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded","status":429,"detail":"there were too many requests of this caller; retry after 30s"}
 }

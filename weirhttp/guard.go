@@ -391,7 +391,7 @@ func GuardDenied(v *guard.Verdict) Problem {
 	if visible(v).Shows(v.Limit) {
 		p = Denied(v.Policy(), v.LimitedBy(), v.Decision)
 	} else {
-		p.Detail = advice(v.Decision)
+		p.Detail = "there were too many requests of this caller; " + advice(v.Decision)
 	}
 	if v.Penalized && p.Type == TypeQuotaExceeded {
 		p.Type, p.Title = TypeAbnormalUsage, "Abnormal usage detected"

@@ -116,34 +116,9 @@ func writeVerdict(w http.ResponseWriter, v *guard.Verdict, refusal int) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
-	problem := guardProblem(v)
+	problem := weirhttp.GuardDenied(v)
 	if refusal != 0 {
 		problem.Status = refusal
 	}
 	problem.Write(w)
-}
-
-// guardProblem returns the problem of a refusal. It does not name hidden limits.
-func guardProblem(v *guard.Verdict) weirhttp.Problem {
-	switch v.Cause {
-	case guard.ByBlock:
-		return weirhttp.Denied(v.Endpoint, "", v.Decision)
-	case guard.ByOverload:
-		return weirhttp.Problem{
-			Type: weirhttp.TypeReducedCapacity, Title: "Temporary reduced capacity", Status: http.StatusServiceUnavailable,
-			Detail: "too many requests are handled at once; try again later",
-		}
-	case guard.ByInFlight:
-		return weirhttp.Problem{
-			Type: weirhttp.TypeQuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests,
-			Detail: "too many requests of this caller are handled at once; try again later",
-		}
-	}
-	if v.Verdict.Limit >= 0 && v.Variant.Limits()[v.Verdict.Limit].Hidden {
-		return weirhttp.Problem{
-			Type: weirhttp.TypeQuotaExceeded, Title: "Quota exceeded", Status: http.StatusTooManyRequests,
-			Detail: "there were too many requests of this caller; Retry-After says when to try again",
-		}
-	}
-	return weirhttp.Denied(v.Endpoint, v.LimitedBy(), v.Decision)
 }
