@@ -189,7 +189,8 @@ type Penalties struct {
 }
 
 // Abuse reports subjects that send Requests within Per, also if their limits allow that. It
-// refuses nothing, but adds to the score of Penalties. It counts in this process.
+// refuses nothing, but adds to the score of Penalties. It counts in this process, and only requests to
+// which limits of an endpoint apply: neither those to disabled endpoints nor exempt ones.
 type Abuse struct {
 	Requests int64         // the default is 60
 	Per      time.Duration // the default is 2 seconds
