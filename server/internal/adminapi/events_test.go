@@ -80,7 +80,7 @@ func TestKeepAlive(t *testing.T) {
 func TestEventsOverAConnection(t *testing.T) {
 	d := newDaemon(t).guarded()
 	srv := httptest.NewUnstartedServer(d.http)
-	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	srv.Config.ReadTimeout, srv.Config.WriteTimeout = 500*time.Millisecond, 500*time.Millisecond
 	srv.Start()
 	defer srv.Close()
 	ctx, leave := context.WithCancel(t.Context())
@@ -98,7 +98,7 @@ func TestEventsOverAConnection(t *testing.T) {
 		d.records <- list[0]
 		wantLine(t, lines, `data: {"time":"20`)
 		if i < 2 {
-			time.Sleep(100 * time.Millisecond) // beyond both deadlines
+			time.Sleep(600 * time.Millisecond) // beyond both deadlines
 		}
 	}
 	leave()
