@@ -101,7 +101,7 @@ func startsFrom(tr *trial, snapshot []byte) bool {
 		tr.Fatal(err)
 	}
 	fleet := tr.fleet(1, "--snapshot", file)
-	defer fleet.Stop()
+	fleet.Stop() // so that all of its log was read
 	return fleet.Daemons[0].Logged("restored from the snapshot") == 1
 }
 

@@ -11,17 +11,21 @@ import (
 	"github.com/weirlimit/weir/internal/redistest"
 )
 
-// What docs/operations.md tells people to watch is there, in a daemon that counts in memory
-// or in one that counts in Redis.
+// What docs/operations.md tells people to watch is there, in a daemon that counts in memory and has a
+// guard, or in one that counts in Redis.
 func TestOperationsMetrics(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	guarded := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(guarded, []byte("guard: {default: {limits: [{rate: 1, per: 1s}]}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var metrics strings.Builder
 	for _, args := range [][]string{
-		{"--snapshot", filepath.Join(t.TempDir(), "weir.snap")},
+		{"--snapshot", filepath.Join(t.TempDir(), "weir.snap"), "--config", guarded},
 		{"--redis", redistest.Start(t).Addr()},
 	} {
 		fleet := rig.StartFleet(t, program, 1, args...)

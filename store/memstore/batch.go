@@ -462,8 +462,8 @@ func (ls *lockSession) isRefused(b *weir.Batch, i int) bool {
 	if d := &b.Decisions[i]; d.Allowed || d.Reason == weir.NotCharged || c.row < 0 || c.cost == 0 {
 		return false
 	}
-	if r := &ls.rows[c.row]; r.was == nil || r.was == c.limits {
-		return false
+	if was := ls.rows[c.row].was; b.Used == nil && (was == nil || was == c.limits) {
+		return false // Used may have made a row, or put it under other limits
 	}
 	return !slices.ContainsFunc(ls.charges[:i], func(o charge) bool { return o.row == c.row })
 }
