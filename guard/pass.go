@@ -38,6 +38,8 @@ type Request struct {
 // Verdict is the decision of a stage.
 type Verdict struct {
 	// Verdict is the decision and the limits that were applied. Variant is nil if there were none.
+	// Held also says of a request that was admitted that its units are reserved until the outcome is
+	// known; ResetAfter is an upper bound then.
 	ruleset.Verdict
 
 	// Cause says what refused the request. It is Admitted if nothing did.
@@ -363,6 +365,7 @@ func (g *Guard) checkSubject(ctx context.Context, p *Pass, s *Subject, reserve b
 	var err error
 	if reserve {
 		v.Verdict, p.ticket, err = g.engine.Reserve(ctx, e.rule, &p.query, e.timeout)
+		v.Held = v.Held || p.ticket != nil
 		if p.ticket != nil && e.settle {
 			p.used.Store(settleOpen)
 		}

@@ -73,6 +73,9 @@ func call(conn *grpc.ClientConn, streams bool, header, trailer *metadata.MD) err
 	return err
 }
 
+// chargeProbes charges health probes, which are the service of these examples, and free by default.
+var chargeProbes = weirgrpc.With(weirhttp.ChargeAll())
+
 func newGuard() *guard.Guard {
 	table := weir.Must(memstore.New(memstore.Config{Now: stopped}))
 	return weir.Must(guard.New(table, guard.Config{
@@ -84,7 +87,7 @@ func newGuard() *guard.Guard {
 }
 
 func ExampleUnaryServer() {
-	show(false, grpc.ChainUnaryInterceptor(weirgrpc.UnaryServer(newGuard())))
+	show(false, grpc.ChainUnaryInterceptor(weirgrpc.UnaryServer(newGuard(), chargeProbes)))
 	// Output:
 	// OK ["health";r=0;t=60]
 	// ResourceExhausted - policy health is used up; retry after 1m0s
@@ -92,7 +95,7 @@ func ExampleUnaryServer() {
 }
 
 func ExampleStreamServer() {
-	show(true, grpc.ChainStreamInterceptor(weirgrpc.StreamServer(newGuard(), weirgrpc.PerMessage())))
+	show(true, grpc.ChainStreamInterceptor(weirgrpc.StreamServer(newGuard(), weirgrpc.PerMessage(), chargeProbes)))
 	// Output:
 	// OK ["health";r=0;t=60]
 	// ResourceExhausted - policy health is used up; retry after 1m0s
@@ -102,7 +105,7 @@ func ExampleStreamServer() {
 func ExampleLimitUnaryServer() {
 	perIP := weir.Must(weir.NewPolicy("per-ip", weir.PerMinute(1)))
 	table := weir.Must(memstore.New(memstore.Config{Now: stopped}))
-	show(false, grpc.ChainUnaryInterceptor(weirgrpc.LimitUnaryServer(table, weirgrpc.By(perIP, weirhttp.ClientIP()))))
+	show(false, grpc.ChainUnaryInterceptor(weirgrpc.LimitUnaryServer(table, weirgrpc.By(perIP, weirhttp.ClientIP()), chargeProbes)))
 	// Output:
 	// OK ["per-ip";r=0;t=60]
 	// ResourceExhausted - policy per-ip is used up; retry after 1m0s
@@ -112,7 +115,7 @@ func ExampleLimitUnaryServer() {
 func ExampleLimitStreamServer() {
 	perIP := weir.Must(weir.NewPolicy("per-ip", weir.PerMinute(1)))
 	table := weir.Must(memstore.New(memstore.Config{Now: stopped}))
-	show(true, grpc.ChainStreamInterceptor(weirgrpc.LimitStreamServer(table, weirgrpc.By(perIP, weirhttp.ClientIP()))))
+	show(true, grpc.ChainStreamInterceptor(weirgrpc.LimitStreamServer(table, weirgrpc.By(perIP, weirhttp.ClientIP()), chargeProbes)))
 	// Output:
 	// OK ["per-ip";r=0;t=60]
 	// ResourceExhausted - policy per-ip is used up; retry after 1m0s

@@ -68,7 +68,7 @@ func (q Quota) untilMore(d weir.Decision) (seconds int64, ok bool) {
 	switch {
 	case !d.Allowed:
 		return retrySeconds(d)
-	case d.Remaining > 0 || d.ResetAfter == weir.Never:
+	case d.Remaining > 0 || d.ResetAfter == weir.Never || d.Held: // what is reserved may come back at any moment
 		return 0, false
 	}
 	return max(1, seconds64(d.ResetAfter-q.rest)), true

@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -302,6 +303,9 @@ func isPreflight(r *http.Request) bool {
 
 // isProbe says whether a request is a health probe of an orchestrator or a load balancer.
 func isProbe(r *http.Request) bool {
+	if strings.HasPrefix(r.URL.Path, "/grpc.health.v1.Health/") {
+		return true
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}

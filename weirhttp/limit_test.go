@@ -324,6 +324,7 @@ func TestFree(t *testing.T) {
 		{"health", request("GET", "/health?full=1"), nil, true},
 		{"health, charged", request("GET", "/health"), []Option{ChargeAll()}, false},
 		{"health, posted", request("POST", "/health"), nil, false},
+		{"gRPC health", request("POST", "/grpc.health.v1.Health/Check"), nil, true},
 		{"below health", request("GET", "/health/"), nil, false},
 		{"above health", request("GET", "/v1/health"), nil, false},
 		{"skipped", request("GET", "/static"), []Option{skip}, true},

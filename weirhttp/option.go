@@ -73,7 +73,7 @@ func Skip(f func(*http.Request) bool) Option { return func(c *config) { c.skip =
 
 // ChargeAll charges also what is free by default: CORS preflights, which are OPTIONS
 // requests with Origin and Access-Control-Request-Method, and health probes, which are GET
-// and HEAD requests of /healthz, /readyz, /livez and /health.
+// and HEAD requests of /healthz, /readyz, /livez and /health, and calls of grpc.health.v1.Health.
 func ChargeAll() Option { return func(c *config) { c.chargeAll = true } }
 
 // LegacyHeaders adds X-RateLimit fields. The default is LegacyOff.

@@ -98,7 +98,11 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients))
+	endpoints := ""
+	if g := cfg.Live().Guard; g != nil {
+		endpoints = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), endpoints)
 	return nil
 }
 

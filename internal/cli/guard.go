@@ -226,6 +226,11 @@ func (f *guardFlags) subject(cmd *cobra.Command, subject string) error {
 		rows = append(rows, []string{q.Endpoint, q.Limit, number(q.Remaining), number(q.Capacity), millis(q.ResetAfterMs), mode, shown})
 	}
 	table(out, rows)
+	note := "limits by other attributes, such as ip, are left out"
+	if f.plan == "" {
+		note += "; these are the limits without a plan, see --plan"
+	}
+	fmt.Fprintln(out, "("+note+")")
 	return nil
 }
 

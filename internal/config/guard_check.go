@@ -29,6 +29,9 @@ type guardChecker struct {
 func (g *Guard) check(c *checker, at path) {
 	b := &guardChecker{checker: c, file: g, root: at, patterns: c.keys(at.key("endpoints")), plans: c.keys(at.key("plans"))}
 	out := &server.Guard{Config: b.config(), PrincipalHeader: g.Principal.Header, PlanHeader: g.Principal.PlanHeader}
+	if len(g.ClientIP.TrustedProxies) == 0 && len(g.Endpoints) > 0 {
+		c.warn(c.at(at), at, "client_ip.trusted_proxies is empty: /v1/auth ignores the endpoint and the address that a proxy sends, and applies only before_auth and default")
+	}
 	b.headers()
 	b.note(out.Config.Validate())
 	for _, p := range out.Config.Policies() {
