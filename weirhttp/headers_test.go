@@ -36,6 +36,7 @@ func TestHeadersOfDecisions(t *testing.T) {
 		{"admitted, the last of gcra", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, ResetAfter: time.Second}, `Ratelimit: "api";r=0;t=1`},
 		{"admitted, in debt", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: -100, ResetAfter: 2*time.Second + 1}, `Ratelimit: "api";r=0;t=2`},
 		{"admitted, nobody knows when", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, ResetAfter: weir.Never}, `Ratelimit: "api";r=0`},
+		{"admitted, and held", weir.Decision{Allowed: true, Reason: weir.Admitted, Held: true, Limit: 100, ResetAfter: time.Second}, `Ratelimit: "api";r=0`},
 		{"admitted, never t=0", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100}, `Ratelimit: "api";r=0;t=1`},
 		{"admitted, retry plays no part", weir.Decision{Allowed: true, Reason: weir.Admitted, Limit: 100, Remaining: 1, RetryAfter: time.Hour}, `Ratelimit: "api";r=1`},
 		{"admitted, not counted", weir.Decision{Allowed: true, Reason: weir.Admitted, Estimate: true}, ""},
