@@ -314,18 +314,38 @@ func (c *compiler) endpoints() {
 
 func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 	out := &endpoint{name: name, disabled: e.Disabled, cost: e.Cost, count: e.Count, settle: e.Settle, timeout: e.Timeout}
-	at := func(field string) []any { return append(slices.Clone(path), field) }
 	if out.cost == 0 {
 		out.cost = 1
 	}
 	if out.timeout == 0 {
 		out.timeout = defaultTimeout
 	}
+	for _, l := range e.Limits {
+		if l.By != "" && l.By != "ip" && !slices.Contains(out.by, l.By) {
+			out.by = append(out.by, l.By)
+		}
+	}
+	c.checkEndpoint(e, out, path)
+	c.checkLimits(e, path)
+	if !out.disabled && len(e.Limits) > 0 {
+		out.rule = c.rule(name)
+	}
+	if c.config.Measure && out.rule != nil {
+		if out.measured = newMeasured(name, e.Limits); out.measured != nil && name != c.config.defaultName() {
+			out.measured.pattern = e.Pattern
+		}
+	}
+	return out
+}
+
+// checkEndpoint checks an endpoint but for its limits.
+func (c *compiler) checkEndpoint(e *Endpoint, out *endpoint, path []any) {
+	at := func(field string) []any { return append(slices.Clone(path), field) }
 	switch {
-	case e.Name == "" && len(name) > maxEndpointName:
-		c.complain(fmt.Sprintf("%q, made of the pattern, is longer than %d characters: give the endpoint a name", name, maxEndpointName), at("Name")...)
-	case !isEndpointName(name):
-		c.complain(fmt.Sprintf("%q: must be 1 to %d letters, digits or -_.", name, maxEndpointName), at("Name")...)
+	case e.Name == "" && len(out.name) > maxEndpointName:
+		c.complain(fmt.Sprintf("%q, made of the pattern, is longer than %d characters: give the endpoint a name", out.name, maxEndpointName), at("Name")...)
+	case !isEndpointName(out.name):
+		c.complain(fmt.Sprintf("%q: must be 1 to %d letters, digits or -_.", out.name, maxEndpointName), at("Name")...)
 	case e.Disabled && (len(e.Limits) > 0 || len(e.Plans) > 0 || len(e.Overrides) > 0):
 		c.complain("it is disabled and has limits: remove one of the two", at("Disabled")...)
 	case !e.Disabled && len(e.Limits) == 0 && path[0] != "Default":
@@ -337,15 +357,17 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 	if out.timeout < 0 || out.timeout > maxTimeout {
 		c.complain("must be between 0 and an hour", at("Timeout")...)
 	}
+}
+
+// checkLimits checks what limits of endpoints may be, beside what ruleset.Compile checks.
+func (c *compiler) checkLimits(e *Endpoint, path []any) {
+	at := func(field string) []any { return append(slices.Clone(path), field) }
 	units := map[string]bool{}
 	for i, l := range e.Limits {
+		units[l.Unit] = true
 		if l.Algorithm == weir.Concurrency {
 			c.complain("limits of endpoints are rates: use in_flight for requests at once", append(at("Limits"), i, "algorithm")...)
 		}
-		if l.By != "" && l.By != "ip" && !slices.Contains(out.by, l.By) {
-			out.by = append(out.by, l.By)
-		}
-		units[l.Unit] = true
 	}
 	if len(units) > 1 && !units[""] && !units[ruleset.Requests] {
 		c.complain("they count several units, and a request has one cost: make them endpoints of their own, or count requests as well", at("Limits")...)
@@ -356,15 +378,6 @@ func (c *compiler) endpoint(e *Endpoint, name string, path ...any) *endpoint {
 	for _, o := range e.Overrides {
 		c.shared(e, o.Limits, append(at("Overrides"), o.Key)...)
 	}
-	if !out.disabled && len(e.Limits) > 0 {
-		out.rule = c.rule(name)
-	}
-	if c.config.Measure && out.rule != nil {
-		if out.measured = newMeasured(name, e.Limits); out.measured != nil && name != c.config.defaultName() {
-			out.measured.pattern = e.Pattern
-		}
-	}
-	return out
 }
 
 // shared refuses limits of a plan or an override that replace one by another attribute than the subject:

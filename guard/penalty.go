@@ -80,40 +80,41 @@ func (c *compiler) penalties() {
 	if c.config.Penalties != nil {
 		p := c.config.Penalties.normal()
 		interval = p.Interval
-		share := ruleset.Share(p.Multiplier*float64(ruleset.All) + 0.5)
-		if !(p.Multiplier > 0 && p.Multiplier < 1) || share == 0 || share == ruleset.All {
-			c.problems = append(c.problems, &fielderr.Error{
-				Package: "guard", Path: []any{"Penalties", "Multiplier"}, Value: p.Multiplier,
-				Problem: "must be between 0.0001 and 0.9999: a rate is reduced, never to zero",
-			})
-			share = 1
-		}
-		r := &penaltyRules{share: share, lasts: p.For}
-		for _, x := range []struct {
-			name  string
-			out   *[2]*weir.Policy
-			limit weir.Limit
-			count string // the fields that the limit is made of
-			per   string
-		}{
-			{"interval", &r.interval, weir.Limit{Rate: 1, Per: weir.Every(p.Interval)}, "", "Interval"},
-			{"score", &r.score, weir.Limit{Rate: p.After, Per: weir.Every(p.Within)}, "After", "Within"},
-			{"penalty", &r.penalty, weir.Limit{Rate: 1, Per: weir.Every(p.For), Algorithm: weir.AnchoredWindow}, "", "For"},
-			{"sustained", &r.sustained, weir.Limit{Rate: p.Sustained, Per: weir.Every(p.SustainedWithin)}, "Sustained", "SustainedWithin"},
-		} {
-			for i, suffix := range []string{"", "//shadow"} {
-				x.limit.OnError = weir.FailClosed // nothing is scored while the store is unavailable: shares of a node are too small to be fair
-				policy, err := weir.NewPolicy(privatePrefix+"/"+x.name+suffix, x.limit)
-				if err != nil && i == enforced {
-					c.complain(fmt.Sprintf("%s and %s do not make a limit: %v", x.count, x.per, err), "Penalties", x.per)
-				}
-				x.out[i] = policy
-			}
-		}
-		c.out.penalties = r
+		c.out.penalties = c.penaltyRules(&p)
 	}
 	c.events(interval)
 	c.abuse()
+}
+
+func (c *compiler) penaltyRules(p *Penalties) *penaltyRules {
+	share := ruleset.Share(p.Multiplier*float64(ruleset.All) + 0.5)
+	if !(p.Multiplier > 0 && p.Multiplier < 1) || share == 0 || share == ruleset.All {
+		c.problems = append(c.problems, &fielderr.Error{
+			Package: "guard", Path: []any{"Penalties", "Multiplier"}, Value: p.Multiplier,
+			Problem: "must be between 0.0001 and 0.9999: a rate is reduced, never to zero",
+		})
+	}
+	return &penaltyRules{
+		share: share, lasts: p.For,
+		interval:  c.privateLimit("interval", weir.Limit{Rate: 1, Per: weir.Every(p.Interval)}, "Interval"),
+		score:     c.privateLimit("score", weir.Limit{Rate: p.After, Per: weir.Every(p.Within)}, "Within"),
+		penalty:   c.privateLimit("penalty", weir.Limit{Rate: 1, Per: weir.Every(p.For), Algorithm: weir.AnchoredWindow}, "For"),
+		sustained: c.privateLimit("sustained", weir.Limit{Rate: p.Sustained, Per: weir.Every(p.SustainedWithin)}, "SustainedWithin"),
+	}
+}
+
+// privateLimit compiles a limit of penalties, enforced and in shadow. A problem is reported for the field with its
+// period. Nothing is scored while the store is unavailable: the share of one node would be too small to be fair.
+func (c *compiler) privateLimit(name string, l weir.Limit, field string) (out [2]*weir.Policy) {
+	l.OnError = weir.FailClosed
+	for i, suffix := range []string{"", "//shadow"} {
+		var err error
+		out[i], err = weir.NewPolicy(privatePrefix+"/"+name+suffix, l)
+		if err != nil && i == enforced {
+			c.complain(fmt.Sprintf("does not make a limit: %v", err), "Penalties", field)
+		}
+	}
+	return out
 }
 
 // events compiles how often violations are reported.
