@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -18,6 +19,11 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(nodeVariable) != "" {
 		os.Exit(runNode())
+	}
+	if !long { // the long form looks for new cases
+		if err := flag.Set("rapid.seed", "1"); err != nil {
+			panic(err)
+		}
 	}
 	// These end by themselves some seconds after a cluster has changed; see
 	// redisconn.Conn.Close.

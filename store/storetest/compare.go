@@ -17,6 +17,14 @@ func (s *Store) asReported(d weir.Decision) weir.Decision {
 	return d
 }
 
+// isTie says whether two refusals differ only in which of two limits they are of, whose times to retry the store
+// cannot tell apart: two units of 11 per 90 s and three of 11 per minute both take 180/11 s, which the model
+// rounds to nanoseconds in two ways.
+func (s *Store) isTie(a, b weir.Decision) bool {
+	return s.Resolution > time.Nanosecond && !a.Allowed && !b.Allowed && a.By != b.By &&
+		a.Reason == b.Reason && a.RetryAfter == b.RetryAfter && a.RetryAfter != weir.Never && a.Held == b.Held
+}
+
 // roundUp leaves Never, and what no duration could exceed, as it is.
 func roundUp(d, to time.Duration) time.Duration {
 	if up := (d + to - 1) / to * to; d > 0 && up >= d {
