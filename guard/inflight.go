@@ -7,7 +7,7 @@ import (
 )
 
 // inFlight counts requests that are being handled: all of them, and those of each address and subject.
-// Its size is that of the requests in flight. Keys are told apart by a seeded hash of 64 bits.
+// Its size is that of the requests in flight. Keys are identified by a seeded hash of 64 bits.
 //
 // Addresses and subjects are counted apart, because an address is the subject of callers that are not
 // authenticated: its requests must not count twice, nor with those of others at that address.

@@ -18,7 +18,7 @@ import (
 const (
 	defaultLogEvery = 10 * time.Second
 
-	// maxTopics is how many kinds, endpoints and shadow states are told apart in an interval.
+	// maxTopics is how many kinds, endpoints and shadow states are counted separately in an interval.
 	maxTopics = 256
 
 	// maxLogLines is how many lines an interval has: a violation and a summary of each topic, and

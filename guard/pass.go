@@ -315,7 +315,7 @@ func (g *Guard) Identify(ctx context.Context, p *Pass, s Subject) (Verdict, erro
 func (g *Guard) Charge(ctx context.Context, p *Pass, r Request, s Subject) (Verdict, error) {
 	rules := g.rules.Load()
 	p.begin(g, rules, &r)
-	if s.Key == "" {
+	if s.Key = fit(s.Key); s.Key == "" {
 		s = p.address
 	}
 	if rules.mode == ruleset.Off {

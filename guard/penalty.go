@@ -170,7 +170,7 @@ func (p penalized) share(r *penaltyRules, score int, now weir.Instant) ruleset.S
 }
 
 // penaltyCache remembers who is penalized and who is not, so that the store need not be asked at each
-// request. The store has the truth: what is dropped here is looked up there. Subjects are told apart
+// request. The store has the truth: what is dropped here is looked up there. Subjects are identified
 // by a seeded hash of 64 bits.
 type penaltyCache struct {
 	seed   maphash.Seed

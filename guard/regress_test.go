@@ -370,3 +370,16 @@ func TestIdentifyTwice(t *testing.T) {
 	p.Done(t.Context(), false)
 	checkIdle(t, g)
 }
+
+// TestChargeOfALongSubject: a message of a subject with a long key is charged like a request of it.
+func TestChargeOfALongSubject(t *testing.T) {
+	g := newGuard(t, Config{Default: Endpoint{Limits: per(2, time.Hour)}})
+	s, r := Subject{Key: "user:" + strings.Repeat("x", 300), Verified: true}, Request{Path: "/x", Address: localAddr}
+	var p, message Pass
+	through(t, g, &p, r, s)
+	for _, want := range []bool{true, false} {
+		if v, err := g.Charge(t.Context(), &message, r, s); err != nil || v.Allowed != want {
+			t.Errorf("%v, %v; want %v", v.Allowed, err, want)
+		}
+	}
+}

@@ -239,7 +239,7 @@ func TestScaleLimit(t *testing.T) {
 		}
 		p, err := weir.NewPolicy("p", l)
 		if err != nil {
-			t.Skip(err)
+			t.Skip("no such limit can be made: ", err) // a draw that does not fit
 		}
 		s := Share(rapid.IntRange(1, int(All)).Draw(t, "share"))
 		a, b := p.Limits()[0], scalePolicy(p, s).Limits()[0]

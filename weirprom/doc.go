@@ -16,7 +16,7 @@
 // policies and endpoints, which the configuration chooses, and values from closed sets. A [Decisions]
 // never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard], with the
 // collectors of the Go runtime and the process, stays below 2,000. A guard adds 18, and four for each
-// endpoint with limits, of which at most 500 are told apart. The dashboard has a bounded list
+// endpoint with limits, of which at most 45 have a label of their own. The dashboard has a bounded list
 // of the most limited keys, and [guard.Guard.Offenders] one of subjects.
 //
 // # Decisions

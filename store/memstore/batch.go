@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -352,52 +351,6 @@ func (t *Table) tryAll(now weir.Instant, b *weir.Batch) error {
 	return nil
 }
 
-// takeWords is a TakeAll whose states are all words of rows, which needs no ledgers. It returns
-// false, with nothing changed, if one is elsewhere: if a key is new or twice in the batch, has
-// reservations, or is under other limits.
-//
-// As in any lock session, a word is out of the table until all are decided, and other callers
-// who read the mark wait for the lock.
-func (ls *lockSession) takeWords(b *weir.Batch) bool {
-	fits := true
-	for i := range ls.charges {
-		c := &ls.charges[i]
-		f := found{limits: c.limits}
-		if c.limits.word != nil {
-			f.word = ls.t.find(c.h, c.limits, c.key)
-		}
-		if f.word == nil {
-			ls.returnWords(false)
-			return false
-		}
-		if f.was = f.word.Swap(algo.Mark); f.was == algo.Mark {
-			ls.returnWords(false)
-			return false
-		}
-		var ok bool
-		f.next, ok = c.limits.word.Take(f.was, ls.now, c.cost) // as it was, if it does not fit
-		b.Decisions[i] = storeapi.Decision(c.limits.word.Verdict(f.next, ls.now, c.cost, ok), weir.Instant(ls.now))
-		ls.words = append(ls.words, f)
-		fits = fits && ok
-	}
-	ls.returnWords(fits)
-	return true
-}
-
-// returnWords puts the words back, with the charges or without.
-func (ls *lockSession) returnWords(charged bool) {
-	for i := range ls.words {
-		f := &ls.words[i]
-		if charged {
-			f.word.Store(f.next)
-		} else {
-			f.word.Store(f.was)
-		}
-	}
-	clear(ls.words)
-	ls.words = ls.words[:0]
-}
-
 // enterBatch is enter for all charges of a batch that can be part of it.
 func (t *Table) enterBatch(now weir.Instant, b *weir.Batch) (*lockSession, error) {
 	ls, err := t.enter(int64(now), b.Charges)
@@ -453,33 +406,6 @@ func (ls *lockSession) undo(b *weir.Batch, err error) error {
 	}
 	ls.putAll()
 	return nil
-}
-
-// isRefused says whether charge i of a trial was refused by limits that its row may stay under. Of
-// several charges of a row, only the first is considered.
-func (ls *lockSession) isRefused(b *weir.Batch, i int) bool {
-	c := &ls.charges[i]
-	if d := &b.Decisions[i]; d.Allowed || d.Reason == weir.NotCharged || c.row < 0 || c.cost == 0 {
-		return false
-	}
-	if was := ls.rows[c.row].was; b.Used == nil && (was == nil || was == c.limits) {
-		return false // Used may have made a row, or put it under other limits
-	}
-	return !slices.ContainsFunc(ls.charges[:i], func(o charge) bool { return o.row == c.row })
-}
-
-// convertRefused puts the limits of a refused charge in force on its row, if they stay.
-func (ls *lockSession) convertRefused(r *row, c *charge) {
-	if r.limits == c.limits {
-		return
-	}
-	before, state := *r, r.ledger.Checkpoint(ls.now)
-	if err := r.convert(c.limits, ls.now); err != nil || !ls.refusalConverts(&before, r) {
-		r.ledger.Rollback(state)
-		*r = before
-		return
-	}
-	r.changed = true
 }
 
 // trial charges b.Used and then, if charges is true, makes every charge that fits, on

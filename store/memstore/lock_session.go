@@ -212,13 +212,6 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 	return d, nil
 }
 
-// refusalConverts says whether a row stays under the limits of a call that was refused. No row is made for
-// that, and an overflow row, which other keys share, stays as it is.
-func (ls *lockSession) refusalConverts(before, r *row) bool {
-	exists := (before.was != nil || before.changed) && before.overflow == nil
-	return exists && r.limits.policy.Compiled().RefusalConverts(before.limits.policy.Compiled()) && !r.ledger.HasHolds(ls.now)
-}
-
 // act makes a charge on a ledger, if it fits or is a debit.
 func (ls *lockSession) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision {
 	now := weir.Instant(ls.now)

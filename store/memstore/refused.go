@@ -1,0 +1,44 @@
+package memstore
+
+import (
+	"slices"
+
+	"github.com/weirlimit/weir"
+)
+
+// What a refusal changes: the limits that a row is under, never the units in use. See
+// compiled.Policy.RefusalConverts.
+
+// isRefused says whether charge i of a trial was refused by limits that its row may stay under. Of
+// several charges of a row, only the first is considered.
+func (ls *lockSession) isRefused(b *weir.Batch, i int) bool {
+	c := &ls.charges[i]
+	if d := &b.Decisions[i]; d.Allowed || d.Reason == weir.NotCharged || c.row < 0 || c.cost == 0 {
+		return false
+	}
+	if was := ls.rows[c.row].was; b.Used == nil && (was == nil || was == c.limits) {
+		return false // Used may have made a row, or put it under other limits
+	}
+	return !slices.ContainsFunc(ls.charges[:i], func(o charge) bool { return o.row == c.row })
+}
+
+// convertRefused puts the limits of a refused charge in force on its row, if they stay.
+func (ls *lockSession) convertRefused(r *row, c *charge) {
+	if r.limits == c.limits {
+		return
+	}
+	before, state := *r, r.ledger.Checkpoint(ls.now)
+	if err := r.convert(c.limits, ls.now); err != nil || !ls.refusalConverts(&before, r) {
+		r.ledger.Rollback(state)
+		*r = before
+		return
+	}
+	r.changed = true
+}
+
+// refusalConverts says whether a row stays under the limits of a call that was refused. No row is made for
+// that, and an overflow row, which other keys share, stays as it is.
+func (ls *lockSession) refusalConverts(before, r *row) bool {
+	exists := (before.was != nil || before.changed) && before.overflow == nil
+	return exists && r.limits.policy.Compiled().RefusalConverts(before.limits.policy.Compiled()) && !r.ledger.HasHolds(ls.now)
+}
