@@ -17,11 +17,12 @@ const (
 	SlidingLog               // so many in any period, exactly; for small limits
 	DualWindow               // windows of a second, a minute or, as two limits, both; in one 64-bit word
 	Concurrency              // so many at once; taken by Reserve only
+	Lending                  // a rate and a burst, shared by classes that lend to each other; see Limit.Classes
 )
 
 var algorithmNames = [...]string{
 	"auto", "gcra", "token_bucket", "fixed_window", "anchored_window",
-	"sliding_window", "sliding_log", "dual_window", "concurrency",
+	"sliding_window", "sliding_log", "dual_window", "concurrency", "lending",
 }
 
 // String returns the name that configurations use, such as "token_bucket".

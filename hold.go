@@ -68,7 +68,7 @@ func (s *Single) reserveAt(now Instant, cost int64, ttl time.Duration) (*Hold, D
 	s.traceStep(step{op: opReserve, now: now, cost: cost, id: id, expiry: expiry, verdict: v})
 	d := newDecision(v, now)
 	if !v.OK {
-		if s.ledger.Peek(int64(now), cost).OK { // then it was the number of holds
+		if v.Crowded {
 			d.Reason = QueueFull
 		}
 		return nil, d

@@ -37,9 +37,19 @@ type Limit struct {
 
 	// MaxDebt is how many units beyond Burst a key may owe after an overrun or a debit;
 	// units beyond that are not charged. Set fails if a key owes more than the new
-	// limit allows. The default is all that can be represented. Only GCRA and
-	// TokenBucket have it.
+	// limit allows. The default is all that can be represented. Only GCRA, TokenBucket
+	// and Lending have it.
 	MaxDebt int64
+
+	// Classes divide the limit: each has a guaranteed share, and what one leaves idle is lent to
+	// the others. The default is none. One limit of a policy may have them, that with the
+	// shortest period. Policy.Class returns the policy for charges of a class.
+	Classes Classes `json:",omitzero"`
+
+	// Pace names classes, separated by commas, that may use only the share of a calendar period
+	// that has passed: of 30 million a month, one million for each day so far. What was not used
+	// stays available. Charges of other classes count, but are not held back. The default is none.
+	Pace string `json:",omitempty"`
 
 	// OnError is what the limit does while its store is unavailable, under a limiter
 	// that decides nevertheless, such as package tiered's. The default is what that
@@ -85,6 +95,9 @@ func (l Limit) normal() Limit {
 		if l.Per.isCalendar() {
 			l.Algorithm = FixedWindow
 		}
+		if l.Classes != (Classes{}) {
+			l.Algorithm = Lending
+		}
 	}
 	if l.Burst == 0 {
 		l.Burst = l.Rate
@@ -103,7 +116,7 @@ func (l Limit) compile(fill algo.Fill) (algo.Rule, error) {
 		return algo.NewGCRA(l.Rate, per, l.Burst, l.MaxDebt, fill)
 	case FixedWindow:
 		if l.Per.isCalendar() {
-			return algo.NewCalendarFixed(l.Rate, algo.NewCalendar(l.Per.unit, l.Per.zone), fill)
+			return l.calendarRule(fill)
 		}
 		return algo.NewFixed(l.Rate, per, fill)
 	case AnchoredWindow:
@@ -116,6 +129,8 @@ func (l Limit) compile(fill algo.Fill) (algo.Rule, error) {
 		return algo.NewDualHalf(l.Rate, per, fill)
 	case Concurrency:
 		return algo.NewSlots(l.Rate)
+	case Lending:
+		return l.lendingRule(fill)
 	}
 	return nil, badField("algorithm", l.Algorithm, "is not one that weir knows")
 }
@@ -143,13 +158,21 @@ func (l Limit) checkShape() error {
 		return badField("max_debt", l.MaxDebt, "must not be negative")
 	case l.MaxDebt != 0 && !l.bursts():
 		return badField("max_debt", l.MaxDebt, "only GCRA and TokenBucket have it; leave it out")
+	case l.Classes != (Classes{}) && l.Algorithm != Lending:
+		return badField("classes", l.Algorithm, "such a limit has no classes; leave the algorithm out, or make it lending")
+	case l.Classes == (Classes{}) && l.Algorithm == Lending:
+		return badField("classes", "none", "lending is between classes: name at least one")
+	case l.Pace != "" && !l.Per.isCalendar():
+		return badField("pace", fmt.Sprintf("%q", l.Pace), "only calendar periods can be paced, such as a month")
 	case l.OnError > FailClosed:
 		return badField("on_error", l.OnError, "must be FailLocal, FailOpen or FailClosed, or left out")
 	}
 	return nil
 }
 
-func (l Limit) bursts() bool { return l.Algorithm == GCRA || l.Algorithm == TokenBucket }
+func (l Limit) bursts() bool {
+	return l.Algorithm == GCRA || l.Algorithm == TokenBucket || l.Algorithm == Lending
+}
 
 // scale returns the limit with num/den of its rate and the same burst, for
 // windows and slots num/den of their units, never less than one. It returns

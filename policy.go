@@ -19,6 +19,7 @@ type Policy struct {
 	name     string
 	limits   []Limit // with defaults filled in
 	compiled compiled.Policy
+	classes  []*Policy // one for each class, nil if there are none
 }
 
 // NewPolicy compiles limits. Its error joins a *LimitError for every limit that
@@ -45,6 +46,8 @@ func compile(name string, limits []Limit) (*Policy, error) {
 	}
 	for i, l := range limits {
 		p.limits[i] = l.normal()
+	}
+	for i := range limits {
 		if err := p.compileLimit(i); err != nil {
 			problems = append(problems, limitError(name, p.limits[i].Name, err))
 		}
@@ -53,6 +56,7 @@ func compile(name string, limits []Limit) (*Policy, error) {
 		return nil, errors.Join(problems...)
 	}
 	p.compiled.Word, p.compiled.SlotsOnly = algo.NewWord(p.compiled.Rules), p.slotsOnly()
+	p.compileClasses()
 	return p, nil
 }
 
@@ -69,6 +73,12 @@ func (p *Policy) compileLimit(i int) error {
 		if o.Algorithm == DualWindow && l.Algorithm == DualWindow && o.Per == l.Per {
 			return badField("per", l.Per, "the policy has a dual window of that length already")
 		}
+		if o.Algorithm == Lending && l.Algorithm == Lending {
+			return badField("classes", l.Name, "another limit of the policy has classes already; give them to the one with the shortest period")
+		}
+	}
+	if err := p.checkPace(i); err != nil {
+		return err
 	}
 	var err error
 	c := &p.compiled
@@ -104,7 +114,7 @@ func (p *Policy) LimitName(i int) string {
 // a call. Units in use are kept, limit by limit of the same name. Keep to the
 // period and algorithm of the original: a call under a shorter window records the usage
 // in that window, and the usage is lost when the window ends.
-func (p *Policy) With(limits ...Limit) (*Policy, error) { return compile(p.name, limits) }
+func (p *Policy) With(limits ...Limit) (*Policy, error) { return p.sameClass(compile(p.name, limits)) }
 
 // Scale returns the policy at num/den of its rates, on the same state. Bursts
 // stay as they are; windows and slots scale their units, to no less than one.
@@ -120,7 +130,7 @@ func (p *Policy) Scale(num, den int64) (*Policy, error) {
 		}
 		limits[i] = scaled
 	}
-	return compile(p.name, limits)
+	return p.sameClass(compile(p.name, limits))
 }
 
 // mulDiv returns ⌊a × b / c⌋, at most MaxRate.
@@ -143,11 +153,12 @@ func (p *Policy) Same(o *Policy) bool {
 	})
 }
 
-// Capacity returns the greatest cost that the policy can ever admit.
+// Capacity returns the greatest cost that the policy can ever admit, for charges of its class if
+// it has classes.
 func (p *Policy) Capacity() int64 {
-	least := p.compiled.Rules[0].Capacity()
-	for _, r := range p.compiled.Rules[1:] {
-		least = min(least, r.Capacity())
+	least := p.compiled.Capacity(0)
+	for i := range p.limits[1:] {
+		least = min(least, p.compiled.Capacity(1+i))
 	}
 	return least
 }

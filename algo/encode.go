@@ -11,18 +11,32 @@ import (
 // negative.
 const format = -2
 
+// classFormat comes first if holds have classes; otherwise the encoding is that of format.
+const classFormat = -3
+
 // AppendBinary appends everything that the ledger remembers, for a file: all but
 // the rules. ReadBinary is its inverse.
 func (l *Ledger) AppendBinary(b []byte) []byte {
-	b = binary.AppendVarint(b, format)
+	if len(l.holds.classes) > 0 {
+		b = binary.AppendVarint(b, classFormat)
+		b = l.holds.appendClasses(b)
+	} else {
+		b = binary.AppendVarint(b, format)
+	}
 	b = binary.AppendVarint(b, l.last)
 	b = binary.AppendUvarint(b, l.nextID)
 	for i := range l.states {
 		b = l.states[i].append(b)
+		if r, ok := l.rules[i].(*Lending); ok {
+			b = l.states[i].Levels.append(b, len(r.shares))
+		}
 	}
 	b = binary.AppendUvarint(b, uint64(l.holds.count))
 	for h := range l.holds.all() {
 		b = h.append(b)
+		if len(l.holds.classes) > 0 {
+			b = binary.AppendUvarint(b, uint64(h.class))
+		}
 	}
 	b = binary.AppendUvarint(b, uint64(len(l.holds.rebooked)))
 	for _, r := range l.holds.rebooked {
@@ -59,6 +73,30 @@ func (s *State) append(b []byte) []byte {
 	return b
 }
 
+// append appends the levels of some classes; of full levels only that there are none.
+func (v *Levels) append(b []byte, classes int) []byte {
+	if v == nil {
+		return binary.AppendUvarint(b, 0)
+	}
+	b = binary.AppendUvarint(b, uint64(1+classes))
+	b = binary.AppendVarint(b, v.at)
+	b = binary.AppendVarint(b, v.all)
+	for _, level := range v.of[:classes] {
+		b = binary.AppendVarint(b, level)
+	}
+	return b
+}
+
+// appendClasses appends the names of the holds' classes.
+func (hs *Holds) appendClasses(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(hs.classes)))
+	for i := range hs.classes {
+		b = binary.AppendUvarint(b, uint64(len(hs.classes[i].name)))
+		b = append(b, hs.classes[i].name...)
+	}
+	return b
+}
+
 func (h *Hold) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, h.ID)
 	b = binary.AppendVarint(b, h.Units)
@@ -84,9 +122,13 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 	l.Restart(rules, 0)
 	r := reader{data: data}
 	first := false
-	if l.last = r.int(); l.last == format {
+	switch l.last = r.int(); l.last {
+	case classFormat:
+		l.holds.classes = r.classes()
 		l.last = r.int()
-	} else {
+	case format:
+		l.last = r.int()
+	default:
 		first = true
 	}
 	l.nextID = r.uint()
@@ -95,12 +137,15 @@ func (l *Ledger) ReadBinary(rules []Rule, data []byte) error {
 		if _, ok := rules[i].(*SlidingLog); ok {
 			s.Log = r.log()
 		}
+		if rule, ok := rules[i].(*Lending); ok {
+			s.Levels = r.levels(rule)
+		}
 		l.states[i] = s
 	}
 	if first {
 		l.holds = r.firstHolds(len(rules))
 	} else {
-		l.holds = r.holds()
+		l.holds = r.holds(l.holds.classes)
 		l.holds.rebooked = r.rebookings(len(rules), l.holds.count)
 		l.past = r.outcomes()
 	}
@@ -165,8 +210,39 @@ func (r *reader) log() *Log {
 	return g
 }
 
+// levels reads the levels of a rule; nothing beyond what it can have written.
+func (r *reader) levels(l *Lending) *Levels {
+	n := r.count(1 + MaxClasses)
+	if n == 0 {
+		return nil
+	}
+	if n != 1+len(l.shares) {
+		r.bad = true
+		return nil
+	}
+	v := Levels{at: inRange(r.int()), all: min(max(r.int(), -l.debt), l.full)}
+	for i := range l.shares {
+		v.of[i] = min(max(r.int(), -l.debt), l.shares[i].full)
+	}
+	return &v
+}
+
+// classes reads the names of holds' classes.
+func (r *reader) classes() (list []heldBy) {
+	for range r.count(maxHeldClasses) {
+		n := r.count(len(r.data))
+		if r.bad {
+			return nil
+		}
+		list = append(list, heldBy{name: string(r.data[:n])})
+		r.data = r.data[n:]
+	}
+	return list
+}
+
 // holds reads holds in order of expiry.
-func (r *reader) holds() (hs Holds) {
+func (r *reader) holds(classes []heldBy) (hs Holds) {
+	hs.classes = classes
 	for range r.count(MaxHolds) {
 		r.hold(&hs)
 	}
@@ -177,6 +253,14 @@ func (r *reader) holds() (hs Holds) {
 // hold reads one more hold.
 func (r *reader) hold(hs *Holds) (h Hold) {
 	h = Hold{ID: r.uint(), Units: r.int(), Expiry: r.int(), charged: r.int()}
+	if len(hs.classes) > 0 {
+		class := r.uint()
+		if class > uint64(len(hs.classes)) {
+			r.bad = true
+			return h
+		}
+		h.class = uint8(class)
+	}
 	last := hs.last()
 	if h.Units < 0 || h.Units > MaxCost || h.Expiry == gap || last != nil && !last.before(h.Expiry, h.ID) {
 		r.bad = true

@@ -15,6 +15,7 @@ type Hold struct {
 	Expiry int64 // the instant at which it counts as used whole; Never = it does not expire
 
 	charged int64 // when it was charged
+	class   uint8 // one more than its class's place in Holds.classes; 0 = it has none
 }
 
 // Holds are ordered by expiry, and by id where that is equal.
@@ -46,6 +47,50 @@ type Holds struct {
 	units  int64 // the sum of all Units
 
 	rebooked []rebooking // by rule; nil = every hold counts as charged when it was
+
+	classes  []heldBy // the classes of holds; it grows until there is no hold
+	charging charging
+}
+
+// heldBy is how many units a class holds.
+type heldBy struct {
+	name  string
+	units int64
+}
+
+// charging is what the operation at hand charges. The Ledger sets it before it calls rules.
+type charging struct {
+	class  string // "" if it has none
+	hold   bool   // the units are to be held
+	ending int64  // the units of the hold that is being settled
+}
+
+// classOf returns Hold.class for a class.
+func (hs *Holds) classOf(name string) uint8 {
+	if name == "" {
+		return 0
+	}
+	for i := range hs.classes {
+		if hs.classes[i].name == name {
+			return uint8(i + 1)
+		}
+	}
+	if len(hs.classes) == maxHeldClasses { // so many were renamed while holds are open
+		return 0
+	}
+	hs.classes = append(hs.classes, heldBy{name: name})
+	return uint8(len(hs.classes))
+}
+
+// maxHeldClasses bounds Holds.classes.
+const maxHeldClasses = 64
+
+// className returns the class of a hold.
+func (hs *Holds) className(h *Hold) string {
+	if h.class == 0 {
+		return ""
+	}
+	return hs.classes[h.class-1].name
 }
 
 // holdRef is where a hold is among the others, by expiry.
@@ -72,6 +117,9 @@ func (hs *Holds) add(h Hold) {
 func (hs *Holds) insert(h Hold) {
 	hs.count++
 	hs.units += h.Units
+	if h.class > 0 {
+		hs.classes[h.class-1].units += h.Units
+	}
 	if len(hs.chunks) == 0 {
 		hs.chunks = append(hs.chunks, []Hold{h})
 		return
@@ -118,6 +166,9 @@ func (hs *Holds) delete(h Hold) {
 	i, j := hs.seek(h.Expiry, h.ID)
 	hs.count--
 	hs.units -= hs.chunks[i][j].Units
+	if h.class > 0 {
+		hs.classes[h.class-1].units -= h.Units
+	}
 	if hs.chunks[i] = slices.Delete(hs.chunks[i], j, j+1); len(hs.chunks[i]) == 0 {
 		hs.chunks = slices.Delete(hs.chunks, i, i+1)
 	}
@@ -154,7 +205,7 @@ func (hs *Holds) remove(h Hold) {
 	hs.ref(h.ID).expiry = gap
 	switch n := len(hs.byID); {
 	case hs.count == 0:
-		hs.byID, hs.rebooked = hs.byID[:0], nil
+		hs.byID, hs.rebooked, hs.classes = hs.byID[:0], nil, hs.classes[:0]
 	case n > 2*hs.count+maxChunk:
 		hs.byID = slices.DeleteFunc(hs.byID, func(r holdRef) bool { return r.expiry == gap })
 	}
@@ -249,6 +300,7 @@ func (hs *Holds) clone() Holds {
 	}
 	c.byID = slices.Clone(hs.byID)
 	c.rebooked = slices.Clone(hs.rebooked)
+	c.classes = slices.Clone(hs.classes)
 	return c
 }
 

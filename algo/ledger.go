@@ -28,6 +28,7 @@ type Verdict struct {
 	RetryAt   int64 // when the same charge is admitted if nothing else happens; now if it was, Never if it cannot be
 	ResetAt   int64 // when By is as if unused
 	Held      bool  // refused, not as too costly, and an unexpired hold is open: its end may make room before RetryAt
+	Crowded   bool  // refused only because MaxHolds are open
 }
 
 // Settlement is the outcome of ending a hold.
@@ -70,6 +71,10 @@ func (l *Ledger) SetState(i int, s State) {
 	}
 	l.states[i] = s
 }
+
+// SetClass makes the operations that follow charges of a class; "" means none. Settle goes by the
+// class of the hold.
+func (l *Ledger) SetClass(name string) { l.holds.charging.class = name }
 
 // Last returns the greatest now of all operations and SeenAt.
 func (l *Ledger) Last() int64 { return l.last }
@@ -245,7 +250,7 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 			continue
 		}
 		at := r.retryAt(&l.states[i], &l.holds, now, cost)
-		if v.OK || at > v.RetryAt || at == Never && cost > r.Capacity() && !v.TooCostly {
+		if v.OK || at > v.RetryAt || at == Never && cost > capacityOf(r, &l.holds) && !v.TooCostly {
 			v = l.report(i, now)
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
 		}
@@ -272,7 +277,7 @@ func (l *Ledger) report(i int, now int64) Verdict {
 	return Verdict{
 		OK:        true,
 		By:        uint8(i),
-		Limit:     r.Capacity(),
+		Limit:     capacityOf(r, &l.holds),
 		Remaining: r.remaining(s, &l.holds, now),
 		RetryAt:   now,
 		ResetAt:   r.resetAt(s, &l.holds, now),
@@ -284,18 +289,22 @@ func (l *Ledger) report(i int, now int64) Verdict {
 // the tightest rule.
 func (l *Ledger) Reserve(now, cost, expiry int64) (id uint64, v Verdict) {
 	now = l.advance(now)
-	if v = l.judge(now, cost); !v.OK {
+	l.holds.charging.hold = true
+	v = l.judge(now, cost)
+	l.holds.charging.hold = false
+	if !v.OK {
 		l.fold(now)
 		return 0, v
 	}
 	if l.holds.count >= MaxHolds {
 		v = l.tightest(now)
-		v.OK, v.RetryAt, v.Held = false, l.holds.first().Expiry, true
+		v.OK, v.RetryAt, v.Held, v.Crowded = false, l.holds.first().Expiry, true, true
 		return 0, v
 	}
 	l.charge(now, cost)
 	l.nextID++
-	l.holds.add(Hold{ID: l.nextID, Units: cost, Expiry: max(expiry, gap+1), charged: now})
+	class := l.holds.classOf(l.holds.charging.class)
+	l.holds.add(Hold{ID: l.nextID, Units: cost, Expiry: max(expiry, gap+1), charged: now, class: class})
 	return l.nextID, l.tightest(now)
 }
 
@@ -314,6 +323,9 @@ func (l *Ledger) Settle(now int64, id uint64, used int64) Settlement {
 	}
 	l.ended = nil
 	over, back := max(0, used-h.Units), max(0, h.Units-used)
+	before := l.holds.charging
+	l.holds.charging = charging{class: l.holds.className(&h), ending: h.Units}
+	defer func() { l.holds.charging = before }()
 	var out Settlement
 	for i, r := range l.rules {
 		if _, held := r.(*Slots); !held { // slots are freed whole, and cannot be overrun

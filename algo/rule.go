@@ -1,10 +1,11 @@
 package algo
 
 // State is the state of one key under one rule: one word, or two for the
-// anchored and the sliding window, or a log. The zero value means never used.
+// anchored and the sliding window, or a log, or levels. The zero value means never used.
 type State struct {
-	A, B uint64
-	Log  *Log // sliding log only
+	A, B   uint64
+	Log    *Log    // sliding log only
+	Levels *Levels // lending only; nil = full
 }
 
 func (s *State) clone() State {
@@ -12,11 +13,15 @@ func (s *State) clone() State {
 	if s.Log != nil {
 		c.Log = s.Log.clone()
 	}
+	if s.Levels != nil {
+		levels := *s.Levels
+		c.Levels = &levels
+	}
 	return c
 }
 
 // A Rule is one limit, compiled: *GCRA, *Fixed, *Anchored, *Sliding,
-// *SlidingLog or *Slots. Rules are immutable and hold no state, so that one
+// *SlidingLog, *Slots, *Lending or *Paced. Rules are immutable and hold no state, so that one
 // serves any number of keys.
 //
 // The exported step functions of each rule work on bare words and know no
@@ -27,7 +32,7 @@ type Rule interface {
 	// Capacity returns the most units that ever fit at once.
 	Capacity() int64
 	// Words returns how many words of a State the rule uses, or -1 if it
-	// needs a Log.
+	// needs a Log or Levels.
 	Words() int
 	// Fresh returns the state of a key that was never used, in a limiter
 	// that was started at epoch.
@@ -71,6 +76,9 @@ type Usage struct {
 
 // UsageOf returns the limit status of a state without holds at now.
 func UsageOf(r Rule, s State, now int64) Usage {
+	if l, ok := r.(*Lending); ok {
+		return l.usage(&s, now)
+	}
 	used := r.used(&s, &noHolds, now)
 	return Usage{Used: used, Share: float64(used) / float64(r.Capacity()), Full: !r.admits(&s, &noHolds, now, 1)}
 }
@@ -83,6 +91,14 @@ func (s *Usage) Join(o Usage) {
 		*s = o
 	}
 	s.Full = full
+}
+
+// capacityOf returns the most units that ever fit at once for the charge at hand.
+func capacityOf(r Rule, hs *Holds) int64 {
+	if l, ok := r.(*Lending); ok {
+		return l.capacity(hs)
+	}
+	return r.Capacity()
 }
 
 var noHolds Holds // never written

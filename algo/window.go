@@ -263,6 +263,9 @@ func (f *Fixed) book(now, used int64) (State, error) {
 // adopt keeps the word of a rule whose current window is the same, to the
 // nanosecond; zones of one name may differ.
 func (f *Fixed) adopt(old Rule, s *State, _ *Holds, now int64) (State, bool, error) {
+	if paced, ok := old.(*Paced); ok {
+		old = paced.Fixed
+	}
 	o, ok := old.(*Fixed)
 	if !ok || o.shift != f.shift || (o.cal == nil) != (f.cal == nil) {
 		return State{}, false, nil

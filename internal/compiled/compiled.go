@@ -21,6 +21,10 @@ type Policy struct {
 	Word   *algo.Word  // how the state of all limits shares one word; nil if it needs more
 	Fills  []algo.Fill // the share of each limit that is missing at the start
 
+	// Class is the class of charges under this policy, "" if it has no classes. Policies that
+	// differ only in it have the same limits, and act on the same state.
+	Class string
+
 	// SlotsOnly says that all limits are of concurrency, so that reservations need not
 	// expire.
 	SlotsOnly bool
@@ -29,6 +33,15 @@ type Policy struct {
 	// policy wherever they are used, but never those of an override, which may be the same.
 	// storeapi.Override sets it before the policy is used.
 	Override bool
+}
+
+// Capacity returns the most units that limit i ever admits at once, for charges of the policy's
+// class.
+func (p *Policy) Capacity(i int) int64 {
+	if l, ok := p.Rules[i].(*algo.Lending); ok {
+		return l.CapacityOf(p.Class)
+	}
+	return p.Rules[i].Capacity()
 }
 
 // Continues says, for each of p's limits, which of old's it continues: the one with the

@@ -253,6 +253,7 @@ func (ls *lockSession) peek(c *charge) (d weir.Decision, held bool, err error) {
 	if err := r.convert(c.limits, ls.now); err != nil {
 		return weir.Decision{}, false, err
 	}
+	r.ledger.SetClass(c.class)
 	return storeapi.Decision(r.ledger.Peek(ls.now, c.cost), weir.Instant(ls.now)), r.ledger.HasHolds(ls.now), nil
 }
 

@@ -33,6 +33,7 @@ type charge struct {
 	h      uint64
 	key    string
 	cost   int64
+	class  string // of the policy of the call
 	row    int    // in lockSession.rows; -1 if not taken yet
 	over   bool   // it goes to the overflow row
 	expiry int64  // of its reservation
@@ -80,7 +81,7 @@ func (t *Table) charge(c *weir.Charge) (charge, error) {
 		return charge{}, err
 	}
 	h := t.hash.sum(c.Key) ^ n.of.salt
-	return charge{limits: n, shard: int(h >> t.shift), h: h, key: c.Key, cost: c.Cost, row: -1}, nil
+	return charge{limits: n, shard: int(h >> t.shift), h: h, key: c.Key, cost: c.Cost, class: c.Policy.Compiled().Class, row: -1}, nil
 }
 
 func (ls *lockSession) lock() {
@@ -215,6 +216,7 @@ func (ls *lockSession) attempt(r *row, c *charge, op weir.Op) (weir.Decision, er
 // act makes a charge on a ledger, if it fits or is a debit.
 func (ls *lockSession) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision {
 	now := weir.Instant(ls.now)
+	l.SetClass(c.class)
 	switch op {
 	case weir.DebitEach:
 		return storeapi.Decision(l.Debit(ls.now, c.cost), now)
@@ -224,7 +226,7 @@ func (ls *lockSession) act(op weir.Op, c *charge, l *algo.Ledger) weir.Decision 
 	var verdict algo.Verdict
 	c.hold, verdict = l.Reserve(ls.now, c.cost, c.expiry)
 	d := storeapi.Decision(verdict, now)
-	if !verdict.OK && l.Peek(ls.now, c.cost).OK { // the number of holds was the reason
+	if verdict.Crowded {
 		d.Reason = weir.QueueFull
 	}
 	return d

@@ -20,6 +20,7 @@
 --     past   the changes: {version, at, fingerprint of the old limits, the new set}
 --     since  past begins after this version
 --   charges  {index in KEYS, index in sets, cost, µs}
+--   classes  absent, or the class of each charge
 --   used     absent, or for each charge the units to debit before the decision,
 --            whether they fit or not, and also if all charges are then refused
 --
@@ -135,7 +136,11 @@ local kinds = {}
 -- same outcome. Its score is negative, so that it sorts before all open ones, its member is the
 -- id, and the hash has expiry, refunded, overrun (7 bytes each).
 --
--- H has, of a row: units, count, first, last, number (of the last hold), rebooked; of the
+-- A hold of a class has the class's name after the id in the sorted set, and at the end in the hash.
+--
+-- H has, of a row: units, count, first, last, number (of the last hold), rebooked, and by, the units
+-- held by each class; of the operation at hand: class, hold (the units are to be held), ending (the
+-- units of the hold that is settled); of the
 -- script: z and h, the keys, nil if they were not given; floor: stored holds that
 -- expire by then are over; and what is to be written: over, ids of such holds; gone, id →
 -- member of stored holds that have ended; new, holds in order of expiry; done, id → outcome.
@@ -143,7 +148,14 @@ local kinds = {}
 local NEEDS_KEYS = {}
 local pack, unpack, join = struct.pack, struct.unpack, unpack
 
-local function noHolds() return {units = 0, count = 0, first = 0, last = 0, number = 0, floor = -1, over = {}, gone = {}, new = {}, done = {}} end
+local function noHolds()
+	return {units = 0, count = 0, first = 0, last = 0, number = 0, by = {}, class = '', floor = -1, over = {}, gone = {}, new = {}, done = {}}
+end
+
+-- byClass adds to the units that a class holds.
+local function byClass(H, class, units)
+	if class ~= '' then H.by[class] = max(0, (H.by[class] or 0) + units) end
+end
 
 -- copyOf returns holds that can be changed without the others.
 local function copyOf(H)
@@ -167,36 +179,36 @@ local function needsKeys(H)
 	if not H.z then error(NEEDS_KEYS, 0) end
 end
 
--- each calls f with the units, expiry and id of open holds in order of expiry, until it returns true.
+-- each calls f with the units, expiry, id and class of open holds in order of expiry, until it returns true.
 local function each(H, f)
 	local i, from, size = 1, 0, 8
 	while H.count > #H.new do
 		needsKeys(H)
 		local page = redis.call('ZRANGEBYSCORE', H.z, '(' .. text(H.floor), '+inf', 'WITHSCORES', 'LIMIT', from, size)
 		for j = 1, #page, 2 do
-			local units, expiry, id = unpack('>I7', page[j]), tonumber(page[j + 1]), string.sub(page[j], 8)
+			local units, expiry, id, class = unpack('>I7', page[j]), tonumber(page[j + 1]), string.sub(page[j], 8, 23), string.sub(page[j], 24)
 			if not H.gone[id] then
 				while H.new[i] and H.new[i].expiry <= expiry do
-					if f(H.new[i].units, H.new[i].expiry, H.new[i].id) then return end
+					if f(H.new[i].units, H.new[i].expiry, H.new[i].id, H.new[i].class) then return end
 					i = i + 1
 				end
-				if f(units, expiry, id) then return end
+				if f(units, expiry, id, class) then return end
 			end
 		end
 		if #page < 2 * size then break end
 		from, size = from + size, min(4 * size, 2048)
 	end
 	for k = i, #H.new do
-		if f(H.new[k].units, H.new[k].expiry, H.new[k].id) then return end
+		if f(H.new[k].units, H.new[k].expiry, H.new[k].id, H.new[k].class) then return end
 	end
 end
 
 -- holdOf returns the stored hold of a value in the hash, or nil.
 local function holdOf(H, id, value)
-	if not value or #value ~= 25 or H.gone[id] then return nil end
+	if not value or #value < 25 or H.gone[id] then return nil end
 	local units, expiry, charged, number = unpack('>I7I7I7I4', value)
 	if expiry <= max(H.floor, now) then return nil end
-	return {id = id, units = units, expiry = expiry, charged = charged - 1, number = number}
+	return {id = id, units = units, expiry = expiry, charged = charged - 1, number = number, class = string.sub(value, 26)}
 end
 
 -- find returns an open hold, or nil and the outcome if it was settled.
@@ -233,7 +245,7 @@ local function findFirst(H)
 		return true
 	end)
 	if not found then H.count, H.units = 0, 0 end -- Redis has lost them, or they have expired there
-	if H.count == 0 then H.units, H.number, H.rebooked = 0, 0, nil end
+	if H.count == 0 then H.units, H.number, H.rebooked, H.by = 0, 0, nil, {} end
 end
 
 -- findLast looks up when the last hold expires.
@@ -244,7 +256,7 @@ local function findLast(H)
 		needsKeys(H)
 		local page = redis.call('ZREVRANGEBYSCORE', H.z, '+inf', '(' .. text(H.floor), 'WITHSCORES', 'LIMIT', from, 8)
 		for j = 1, #page, 2 do
-			if not H.gone[string.sub(page[j], 8)] then
+			if not H.gone[string.sub(page[j], 8, 23)] then
 				H.last = max(last, tonumber(page[j + 1]))
 				return
 			end
@@ -261,6 +273,7 @@ local function addHold(H, h)
 	table.insert(H.new, i + 1, h)
 	if H.count == 0 then H.first, H.last = h.expiry, h.expiry end
 	H.units, H.count = H.units + h.units, H.count + 1
+	byClass(H, h.class, h.units)
 	H.first, H.last = min(H.first, h.expiry), max(H.last, h.expiry)
 end
 
@@ -269,8 +282,9 @@ local function dropHold(H, h)
 	for i, other in ipairs(H.new) do
 		if other == h then new = table.remove(H.new, i) end
 	end
-	if not new then H.gone[h.id] = pack('>I7', h.units) .. h.id end
+	if not new then H.gone[h.id] = pack('>I7', h.units) .. h.id .. h.class end
 	H.units, H.count = max(0, H.units - h.units), max(0, H.count - 1)
+	byClass(H, h.class, -h.units)
 	if H.count == 0 or h.expiry <= H.first then findFirst(H) end
 	if H.count > 0 and h.expiry >= H.last then findLast(H) end
 end
@@ -286,7 +300,7 @@ local function endHoldsBy(H, instant)
 		local h = find(H, id)
 		if h then
 			dropHold(H, h)
-			addHold(H, {id = id, units = h.units, expiry = instant, charged = h.charged, number = h.number})
+			addHold(H, {id = id, units = h.units, expiry = instant, charged = h.charged, number = h.number, class = h.class})
 		end
 	end
 end
@@ -485,9 +499,19 @@ function fixed.fresh(r, epoch)
 	return {s = 0, e = 0, used = 0}
 end
 
-function fixed.remaining(r, s)
-	local _, _, used = fixedNow(r, s)
-	return max(0, r.cap - used)
+-- paces says whether the class of the operation at hand is paced.
+local function paces(r, H)
+	for _, class in ipairs(r.paced or {}) do
+		if class == H.class then return true end
+	end
+	return false
+end
+
+function fixed.remaining(r, s, H)
+	local b, e, used = fixedNow(r, s)
+	if not paces(r, H) then return max(0, r.cap - used) end
+	local passed = muldiv(r.cap, min(max(0, now - b), e - b), e - b)
+	return max(0, passed - used)
 end
 
 function fixed.charge(r, s, H, cost)
@@ -524,9 +548,17 @@ end
 
 function fixed.retryAt(r, s, H, cost)
 	if cost > r.cap then return NEVER end
-	local _, e, used = fixedNow(r, s)
-	if used + cost <= r.cap then return now end
-	return e
+	local b, e, used = fixedNow(r, s)
+	if not paces(r, H) then
+		if used + cost <= r.cap then return now end
+		return e
+	end
+	if used + cost > r.cap then -- in the next window
+		b, e, used = e, (e == r.cal[2]) and r.cal[3] or 2 * e - b, 0
+	end
+	local wait, rest = muldiv(used + cost, e - b, r.cap)
+	if rest > 0 then wait = wait + 1 end
+	return max(now, b + wait)
 end
 
 function fixed.resetAt(r, s)
@@ -872,6 +904,311 @@ function slots.since() return NEVER end
 function slots.book() return {} end
 function slots.adopt() return true, {} end
 
+-- Lending: levels of the whole and of classes, in parts of a unit such that rates are whole numbers of
+-- parts per µs. See algo's Lending for the formulas.
+
+local lending = {}
+kinds.p = lending
+
+-- place returns the place of a class, or that of charges without one, and whether it is its own.
+local function place(r, class)
+	for i, c in ipairs(r.classes) do
+		if c[1] == class then return i, true end
+	end
+	return r.first, false
+end
+
+local function capacity(r, i)
+	local c = r.classes[i]
+	if c[4] == 1 then return c[3] end
+	local spare = r.cap
+	for _, o in ipairs(r.classes) do spare = spare - o[3] end
+	return c[3] + spare
+end
+
+-- capOf returns the most that ever fits at once for the operation at hand.
+local function capOf(r, H)
+	if r.kind == 'p' then return capacity(r, (place(r, H.class))) end
+	return r.cap
+end
+
+local function parts(r, units) return min(units * r.parts, NEVER) end
+
+-- ceiling returns how much there can be of class i, or of the whole if i is nil.
+local function ceiling(v, i)
+	if not i then return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
+	return max(0, parts(v.r, v.r.classes[i][3]) - parts(v.r, v.by[i]))
+end
+
+local function refilled(level, most, rate, dt)
+	if level >= most or rate == 0 then return min(level, most) end
+	if dt > floor((most - level) / rate) then return most end
+	return level + dt * rate
+end
+
+-- refill moves levels to a later instant; they never exceed their ceilings.
+local function refill(v, instant)
+	local dt = max(0, instant - v.at)
+	v.p = refilled(v.p, ceiling(v), v.r.rate, dt)
+	for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], ceiling(v, i), c[2], dt) end
+	v.at = max(v.at, instant)
+end
+
+-- free takes units that a class no longer holds out of what is held.
+local function free(v, class, units)
+	local i, own = place(v.r, class)
+	v.held = v.held - units
+	if own then v.by[i] = v.by[i] - units end
+end
+
+-- levels returns the levels at now, with what is held. It leaves the state as it is.
+local function levels(r, s, H)
+	local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = {}}
+	for i in ipairs(r.classes) do
+		v.of[i], v.by[i] = s.of[i], 0
+	end
+	for class, units in pairs(H.by) do
+		local i, own = place(r, class)
+		if own then v.by[i] = units end
+	end
+	refill(v, v.at)
+	refill(v, now)
+	return v
+end
+
+local function keepLevels(s, v) s.at, s.p, s.of = v.at, v.p, v.of end
+
+local function surplus(v)
+	local sum = v.p
+	for _, level in ipairs(v.of) do sum = sum - level end
+	return sum
+end
+
+local function available(v, i)
+	local rest = surplus(v)
+	if v.r.classes[i][4] == 1 then rest = min(0, rest) end
+	return v.of[i] + rest
+end
+
+-- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
+-- into what is no class's.
+local function mayHold(v, i, cost)
+	local beyond, named, spare = 0, 0, v.r.cap
+	for j, c in ipairs(v.r.classes) do
+		local h = v.by[j]
+		named, spare = named + h, spare - c[3]
+		if j == i then h = h + cost end
+		beyond = beyond + max(0, h - c[3])
+	end
+	return beyond + (v.held - named) <= spare
+end
+
+local function takeParts(v, i, n)
+	local own = min(n, max(0, v.of[i]))
+	local lent = min(n - own, max(0, surplus(v)))
+	if v.r.classes[i][4] == 1 then lent = 0 end
+	local least = -v.r.debt * v.r.parts
+	v.p = max(v.p - n, least)
+	v.of[i] = max(v.of[i] - (n - lent), least)
+end
+
+local function fullLevels(r, at)
+	local s = {at = at, p = parts(r, r.cap), of = {}}
+	for i, c in ipairs(r.classes) do s.of[i] = parts(r, c[3]) end
+	return s
+end
+
+function lending.fresh(r, epoch)
+	if not r.init then return fullLevels(r, 0) end
+	local s = {at = epoch, p = r.init[1], of = {}}
+	for i in ipairs(r.classes) do s.of[i] = r.init[1 + i] end
+	return s
+end
+
+function lending.admits(r, s, H, cost)
+	local i = place(r, H.class)
+	if cost > capacity(r, i) then return false end
+	local v = levels(r, s, H)
+	return parts(r, cost) <= available(v, i) and (not H.hold or mayHold(v, i, cost))
+end
+
+function lending.charge(r, s, H, cost)
+	local v = levels(r, s, H)
+	takeParts(v, (place(r, H.class)), parts(r, cost))
+	keepLevels(s, v)
+end
+
+function lending.fold(r, s, H, instant)
+	local present = now
+	now = instant
+	local v = levels(r, s, H)
+	now = present
+	keepLevels(s, v)
+end
+
+-- giveBack returns parts to the whole and to a class, whose holds are given in v.
+local function giveBack(s, v, class, n)
+	local i = place(v.r, class)
+	v.p = min(v.p + n, ceiling(v))
+	v.of[i] = min(v.of[i] + n, ceiling(v, i))
+	keepLevels(s, v)
+end
+
+function lending.refund(r, s, H, at, units)
+	local v = levels(r, s, H)
+	free(v, H.class, H.ending)
+	giveBack(s, v, H.class, parts(r, units))
+	return units
+end
+
+function lending.undo(r, s, H, at, units)
+	local n = parts(r, units)
+	if now - at > n / r.rate then return 0 end
+	giveBack(s, levels(r, s, H), H.class, n - (now - at) * r.rate)
+	return units
+end
+
+function lending.reset(r, s, H) keepLevels(s, levels(r, fullLevels(r, now), H)) end
+
+function lending.remaining(r, s, H)
+	local i = place(r, H.class)
+	return min(floor(max(0, available(levels(r, s, H), i)) / r.parts), capacity(r, i))
+end
+
+-- refilling returns the rate at which a level rises, and for how long, at most steady.
+local function refilling(level, most, rate, steady)
+	if level >= most or rate == 0 then return 0, steady end
+	return rate, min(steady, floor((most - level) / rate))
+end
+
+-- slope returns how fast what is available to class i changes, and for how many µs it does.
+local function slope(v, i)
+	local rise, steady = refilling(v.p, ceiling(v), v.r.rate, NEVER)
+	local own = 0
+	for j, c in ipairs(v.r.classes) do
+		local rate
+		rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
+		rise = rise - rate
+		if j == i then own = rate end
+	end
+	if v.r.classes[i][4] ~= 1 then return rise + own, steady end
+	local rest = surplus(v)
+	if (rest > 0 and rise < 0) or (rest < 0 and rise > 0) then steady = min(steady, floor(rest / -rise)) end
+	if rest < 0 or (rest == 0 and rise < 0) then return rise + own, steady end
+	return own, steady
+end
+
+-- rises returns when cost fits class i before an instant, if nothing changes but the levels, else nil.
+-- It moves v.
+local function rises(v, i, cost, hold, before)
+	if hold and not mayHold(v, i, cost) then return nil end
+	local need = parts(v.r, cost)
+	while true do
+		local missing = need - available(v, i)
+		if missing <= 0 then return v.at < before and v.at or nil end
+		local rise, steady = slope(v, i)
+		if rise > 0 and steady > 0 then
+			local dt = math.ceil(missing / rise)
+			if dt <= steady then return v.at + dt < before and v.at + dt or nil end
+		end
+		local at = v.at + max(1, steady)
+		if steady == NEVER or at >= before then return nil end
+		refill(v, at)
+	end
+end
+
+function lending.retryAt(r, s, H, cost)
+	local i = place(r, H.class)
+	if cost > capacity(r, i) then return NEVER end
+	local v, found = levels(r, s, H), nil
+	each(H, function(units, expiry, _, class)
+		local at = v.at
+		local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by}
+		for j, level in ipairs(v.of) do try.of[j] = level end
+		found = rises(try, i, cost, H.hold, expiry)
+		if found or expiry == NEVER then return true end
+		refill(v, expiry)
+		free(v, class, units)
+	end)
+	return max(now, found or rises(v, i, cost, H.hold, NEVER) or NEVER)
+end
+
+function lending.resetAt(r, s, H)
+	local v = levels(r, s, H)
+	if v.held > 0 then
+		if H.last == NEVER then return NEVER end
+		refill(v, H.last)
+	end
+	local longest = math.ceil(max(0, parts(r, r.cap) - v.p) / r.rate)
+	for i, c in ipairs(r.classes) do
+		if c[2] > 0 then longest = max(longest, math.ceil(max(0, parts(r, c[3]) - v.of[i]) / c[2])) end
+	end
+	if longest == 0 and v.at <= now then return now end
+	return max(now, v.at + longest)
+end
+
+function lending.used(r, s, H) return math.ceil((parts(r, r.cap) - levels(r, s, H).p) / r.parts) end
+
+function lending.since() return 0 end
+
+function lending.book(r, used, cut)
+	local n, most = parts(r, used), (r.cap + r.debt) * r.parts
+	if n > most then
+		if not cut then return nil end
+		n = most
+	end
+	local s = {at = now, p = parts(r, r.cap) - n, of = {}}
+	for i, c in ipairs(r.classes) do
+		s.of[i] = s.p > 0 and (muldiv(parts(r, c[3]), s.p, parts(r, r.cap))) or 0
+	end
+	return s
+end
+
+-- less returns a full level less what is missing in parts of another rule, or nil.
+local function less(r, full, missing, old, cut)
+	local n, rest = muldiv(max(0, missing), r.parts, old.parts)
+	if rest > 0 then n = n + 1 end
+	if n > full + r.debt * r.parts then
+		if not cut then return nil end
+		n = full + r.debt * r.parts
+	end
+	return full - n
+end
+
+local function sameLending(r, old)
+	if r.parts ~= old.parts or r.rate ~= old.rate or r.cap ~= old.cap or r.debt ~= old.debt or #r.classes ~= #old.classes then return false end
+	for i, c in ipairs(r.classes) do
+		for k = 1, 4 do
+			if c[k] ~= old.classes[i][k] then return false end
+		end
+	end
+	return true
+end
+
+function lending.adopt(r, old, s, H, cut)
+	if old.kind ~= 'p' then return false end
+	if sameLending(r, old) then
+		local copy = {at = s.at, p = s.p, of = {}}
+		for i, level in ipairs(s.of) do copy.of[i] = level end
+		return true, copy
+	end
+	local was = levels(old, s, H)
+	local v = {r = r, at = was.at, of = {}}
+	v.p = less(r, parts(r, r.cap), parts(old, old.cap) - was.p, old, cut)
+	if not v.p then return true, nil end
+	for i, c in ipairs(r.classes) do
+		local j, own = place(old, c[1])
+		v.of[i] = 0
+		if own then v.of[i] = less(r, parts(r, c[3]), parts(old, old.classes[j][3]) - was.of[j], old, cut) end
+		if not v.of[i] then return true, nil end
+	end
+	for i, c in ipairs(r.classes) do
+		local _, own = place(old, c[1])
+		if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end
+	end
+	return true, {at = v.at, p = v.p, of = v.of}
+end
+
 for _, kind in pairs(kinds) do
 	kind.fold = kind.fold or function() end
 	kind.undo = kind.undo or kind.refund
@@ -918,6 +1255,15 @@ local isRule = {
 		return #r == 5 and whole(r[3], 1, PARTS) and whole(r[4], 1, NEVER) and type(r[5]) == 'table' and #r[5] % 2 == 0 and areCounts(r[5], 1, #r[5])
 	end,
 	c = function(r) return #r == 2 end,
+	p = function(r)
+		if #r ~= 11 or not whole(r[3], 1, PARTS) or not whole(r[4], 1, NEVER) or not areCounts(r, 5, 6) or not whole(r[7], 0, NEVER) then return false end
+		if type(r[9]) ~= 'table' or type(r[10]) ~= 'table' or #r[9] ~= #r[10] or #r[10] == 0 or not whole(r[11], 1, #r[10]) then return false end
+		if not whole(r[8], -NEVER, NEVER) then return false end
+		for i, c in ipairs(r[10]) do
+			if not whole(r[9][i], -NEVER, NEVER) or type(c) ~= 'table' or #c ~= 4 or type(c[1]) ~= 'string' or not areCounts(c, 2, 4) then return false end
+		end
+		return true
+	end,
 }
 
 local function areRules(list)
@@ -942,7 +1288,11 @@ end
 
 -- isSummary checks what a row keeps of its holds.
 local function isSummary(t, rules)
-	if type(t) ~= 'table' or #t ~= 6 or not areCounts(t, 1, 5) or t[2] == 0 then return false end
+	if type(t) ~= 'table' or #t < 6 or #t > 7 or not areCounts(t, 1, 5) or t[2] == 0 then return false end
+	if t[7] and (type(t[7]) ~= 'table' or #t[7] % 2 ~= 0) then return false end
+	for i = 1, #(t[7] or {}), 2 do
+		if type(t[7][i]) ~= 'string' or not whole(t[7][i + 1], 0, NEVER) then return false end
+	end
 	if t[6] == 0 then return true end
 	if type(t[6]) ~= 'table' or #t[6] ~= rules then return false end
 	for _, r in ipairs(t[6]) do
@@ -956,6 +1306,7 @@ local function holdsOf(t)
 	local H = noHolds()
 	if not t then return H end
 	H.units, H.count, H.first, H.last, H.number = t[1], t[2], t[3], t[4], t[5]
+	for i = 1, #(t[7] or {}), 2 do H.by[t[7][i]] = t[7][i + 1] end
 	if t[6] == 0 then return H end
 	H.rebooked = {}
 	for i, r in ipairs(t[6]) do H.rebooked[i] = r ~= 0 and r end
@@ -968,7 +1319,7 @@ local function oldHolds(H, list)
 	for i, h in ipairs(list) do
 		local id = string.gsub(h[1], '%x%x', function(hex) return string.char(tonumber(hex, 16)) end)
 		H.number = i
-		addHold(H, {id = id, units = h[2], expiry = h[3], charged = h[5] and FORFEITED or h[4], number = i})
+		addHold(H, {id = id, units = h[2], expiry = h[3], charged = h[5] and FORFEITED or h[4], number = i, class = ''})
 	end
 end
 
@@ -1008,6 +1359,9 @@ local function bigRow(text)
 			rule.per, state.s, state.cur, state.prev = r[3], r[4], r[5], r[6]
 		elseif rule.kind == 'l' then
 			rule.per, rule.cap, state = r[3], r[4], r[5]
+		elseif rule.kind == 'p' then
+			rule.parts, rule.rate, rule.cap, rule.debt, rule.classes, rule.first = r[3], r[4], r[5], r[6], r[10], r[11]
+			state.at, state.p, state.of = r[7], r[8], r[9]
 		end
 		row.rules[i], row.states[i] = rule, state
 	end
@@ -1044,6 +1398,8 @@ local function textOf(row)
 			t = {r.name, 's', r.per, s.s, s.cur, s.prev}
 		elseif r.kind == 'l' then
 			t = {r.name, 'l', r.per, r.cap, s}
+		elseif r.kind == 'p' then
+			t = {r.name, 'p', r.parts, r.rate, r.cap, r.debt, s.at, s.p, s.of, r.classes, r.first}
 		else
 			t = {r.name, 'c'}
 		end
@@ -1055,6 +1411,13 @@ local function textOf(row)
 		if H.rebooked then
 			list[6][6] = {}
 			for i = 1, #rules do list[6][6][i] = H.rebooked[i] or 0 end
+		end
+		if next(H.by) then
+			list[6][7] = {}
+			for class, units in pairs(H.by) do
+				local held = list[6][7]
+				held[#held + 1], held[#held + 2] = class, units
+			end
 		end
 	end
 	return '\255' .. cmsgpack.pack(list)
@@ -1092,13 +1455,14 @@ local function advance(row)
 	row.last = max(row.last, now)
 	if H.count == 0 or H.first > now then return end
 	local over = {}
-	each(H, function(units, expiry, id)
+	each(H, function(units, expiry, id, class)
 		if expiry > now then return true end
-		over[#over + 1] = {units, expiry, id}
+		over[#over + 1] = {units, expiry, id, class}
 	end)
 	for _, h in ipairs(over) do
 		for i, r in ipairs(row.rules) do kinds[r.kind].fold(r, row.states[i], H, h[2]) end
 		H.units, H.count = max(0, H.units - h[1]), max(0, H.count - 1)
+		byClass(H, h[4], -h[1])
 		H.over[#H.over + 1] = h[3]
 	end
 	while H.new[1] and H.new[1].expiry <= now do table.remove(H.new, 1) end
@@ -1179,9 +1543,10 @@ local function judge(row, cost)
 		local kind, s = kinds[r.kind], row.states[i]
 		if not kind.admits(r, s, row.holds, cost) then
 			local t = kind.retryAt(r, s, row.holds, cost)
-			if not v or t > v[4] or (t == NEVER and cost > r.cap and not costly) then
+			local most = capOf(r, row.holds)
+			if not v or t > v[4] or (t == NEVER and cost > most and not costly) then
 				v = report(row, i)
-				costly = cost > r.cap
+				costly = cost > most
 				v[1], v[4], v[6] = 0, t, v[6] + (costly and 1 or 0)
 			end
 		end
@@ -1237,9 +1602,11 @@ function ops.debit(row, c)
 end
 
 function ops.hold(row, c)
-	local v = judge(row, c[3])
-	if v then return v, false end
 	local H = row.holds
+	H.hold = true
+	local v = judge(row, c[3])
+	H.hold = false
+	if v then return v, false end
 	if H.count >= call.most then
 		v = tightest(row)
 		v[1], v[4], v[6] = 0, H.first, 2 + HELD
@@ -1247,7 +1614,7 @@ function ops.hold(row, c)
 	end
 	charge(row, c[3])
 	H.number = H.number + 1
-	addHold(H, {id = c.id, units = c[3], expiry = c[4], charged = now, number = H.number})
+	addHold(H, {id = c.id, units = c[3], expiry = c[4], charged = now, number = H.number, class = H.class})
 	return tightest(row), true
 end
 
@@ -1262,6 +1629,7 @@ function ops.settle(row, c)
 	local h, before = find(H, c.id)
 	if not h then return settled(before) end
 	local over, back, refunded, overrun = max(0, c[3] - h.units), max(0, h.units - c[3]), 0, 0
+	H.class, H.ending = h.class, h.units
 	for i, r in ipairs(row.rules) do
 		local kind, s = kinds[r.kind], row.states[i]
 		if r.kind ~= 'c' then overrun = over end
@@ -1280,7 +1648,7 @@ function ops.renew(row, c)
 	local number, rebooked = H.number, H.rebooked
 	dropHold(H, h)
 	H.number, H.rebooked = number, rebooked -- also if it was the only one
-	addHold(H, {id = h.id, units = h.units, expiry = max(c[4], now), charged = h.charged, number = h.number})
+	addHold(H, {id = h.id, units = h.units, expiry = max(c[4], now), charged = h.charged, number = h.number, class = h.class})
 	return {1, 0, 0, 0, 0, 0}, true
 end
 
@@ -1344,8 +1712,8 @@ local function holdCommands(H)
 	end
 	for _, member in pairs(H.gone) do drop[#drop + 1] = member end
 	for _, h in ipairs(H.new) do
-		add[#add + 1], add[#add + 2] = text(h.expiry), pack('>I7', h.units) .. h.id
-		set[#set + 1], set[#set + 2] = h.id, pack('>I7I7I7I4', h.units, h.expiry, h.charged + 1, h.number)
+		add[#add + 1], add[#add + 2] = text(h.expiry), pack('>I7', h.units) .. h.id .. h.class
+		set[#set + 1], set[#set + 2] = h.id, pack('>I7I7I7I4', h.units, h.expiry, h.charged + 1, h.number) .. h.class
 	end
 	for id, o in pairs(H.done) do
 		add[#add + 1], add[#add + 2] = text(o.expiry - SETTLED), id
@@ -1477,6 +1845,7 @@ local function debit()
 			local c = call.charges[n]
 			local row = ready(c)
 			if not row then return n end
+			row.holds.class = c.class
 			charge(row, units)
 			rows[c[1]], debited[c[1]] = row, true
 		end
@@ -1494,6 +1863,7 @@ local function decide()
 	end
 	for n, c in ipairs(call.charges) do
 		local row, set = rows[c[1]], call.sets[c[2]]
+		c.class = call.classes and call.classes[n] or ''
 		if row and row.version > set.version then
 			if not call.lost then return {1, now} end
 			row.version = set.version
@@ -1516,6 +1886,7 @@ local function decide()
 		if asItIs[call.op] then
 			row = readyAsItIs(c)
 			if row then
+				row.holds.class = c.class
 				v, did = ops[call.op](row, c)
 			elseif call.op == 'settle' then -- a row may be forgotten before the outcome is
 				local _, before = find(withKeys({holds = noHolds()}, k).holds, c.id)
@@ -1524,6 +1895,7 @@ local function decide()
 		else
 			row = ready(c)
 			if not row then return {4, now, n} end
+			row.holds.class = c.class
 			v, did = ops[call.op](row, c)
 			if v[1] == 0 and refusalConverts(rows[k], row) then
 				did = call.op == 'each'
@@ -1547,7 +1919,7 @@ end
 
 for _, set in ipairs(call.sets) do
 	for _, r in ipairs(set.rules) do
-		if r.cal and (now < r.cal[1] or now >= r.cal[3]) then return {3, now} end
+		if r.cal and (now < r.cal[1] or now >= r.cal[r.paced and 2 or 3]) then return {3, now} end
 	end
 end
 

@@ -1,0 +1,667 @@
+package algo
+
+import (
+	"math/bits"
+	"slices"
+)
+
+// Lending is a rate and a burst that classes share: each has a guaranteed part, and what one
+// leaves idle is lent to the others.
+//
+// It promises what GCRA does for all classes together: in any interval Δ at most burst +
+// rate × Δ units are granted, with holds, refunds and expiries counted. A class whose level is
+// full is never refused its own burst, whatever the others do or hold; one that is partly
+// drained waits at most cost / guaranteed rate. Alone, a class gets the whole rate.
+//
+// It costs nine words per key, whatever the number of classes. Everything is exact.
+//
+// Let the whole have rate R and burst B, and class i rate gᵢ and burst bᵢ, Σg ≤ R and Σb ≤ B.
+// There are levels, as of token buckets: p of the whole, which refills at R up to B, and lᵢ of
+// each class, which refills at gᵢ up to bᵢ. What is in p beyond the levels is nobody's:
+//
+//	surplus          = p − Σlⱼ
+//	available to i   = lᵢ + surplus, or lᵢ alone if i does not borrow
+//	a charge of c      is admitted if c ≤ available; it is taken from p, and
+//	                   from lᵢ as far as that goes, the rest being surplus
+//	retry at           the first instant at which that much is available
+//	reset at           when all levels are full
+//
+// Example: 500 per second with burst 500, realtime 300, backfill 200. Backfill, alone, takes
+// 200 at once and 500 in every second after that: realtime's level is full, so its 300 per
+// second become surplus. Realtime returns and gets 300 at once; from then on its level
+// refills, and backfill gets 200 per second.
+//
+// A level is kept in parts of a unit such that every rate is a whole number of parts per
+// nanosecond, so refilling never rounds.
+//
+// Holds. Units held by class i, borrowed ones included, cap its level at max(0, bᵢ − hᵢ), and
+// all that is held caps p at B − Σh: what is held cannot be saved up again. A reservation
+// also needs Σ max(0, hⱼ − bⱼ) ≤ B − Σb. Without this rule holds of borrowed units would
+// outlast the levels of their lenders, who could then be refused what is theirs. Its
+// consequence: if Σb = B, no class can hold more than bᵢ. Refunds return to the
+// class's own level first.
+//
+// Edges. Units owed after an overrun or a debit are taken from the class's level, then from
+// the surplus, and the rest is owed by the class alone: its level becomes negative, and the
+// others keep theirs. A cost above bᵢ + (B − Σb) never fits; more than that can be available
+// for a while, when others have just spent their levels, but nobody can rely on it. A clock
+// that steps back refills nothing.
+//
+// Source: hierarchical token buckets (Linux HTB, "ceil" and "rate"), with levels instead of
+// queues.
+type Lending struct {
+	per    int64 // parts of a unit: a level of n units is n × per
+	rate   int64 // parts per nanosecond, like the rates of classes
+	burst  int64 // B, in units
+	full   int64 // B, in parts, like the bursts of classes
+	debt   int64 // the most that may be owed, in parts
+	shares []share
+	first  int // the class of charges that name none
+	spare  int64
+	fill   Fill
+}
+
+// Share is the guaranteed part of a class.
+type Share struct {
+	Class    string
+	Rate     int64 // units per period
+	Burst    int64 // units
+	NoBorrow bool  // the class uses only its own part
+}
+
+type share struct {
+	Share
+	rate, full int64 // in parts
+}
+
+// MaxClasses is the greatest number of classes.
+const MaxClasses = 8
+
+// maxParts bounds a level with the debt, in parts of microseconds, so that scripts whose
+// numbers are doubles count by the same parts.
+const maxParts = 1 << 52
+
+// NewLending returns the rule for rate units per per nanoseconds with the given burst, of which
+// shares are guaranteed to classes. Debt is as for NewGCRA. A charge without a class counts as
+// one of the class with the smallest rate, the last one of several.
+func NewLending(rate, per, burst, debt int64, fill Fill, shares []Share) (*Lending, error) {
+	if err := checkGCRA(rate, per, burst, debt, fill); err != nil {
+		return nil, err
+	}
+	if err := checkShares(rate, burst, shares); err != nil {
+		return nil, err
+	}
+	g := commonRate(rate, shares).gcd(per)
+	most := maxParts / microParts(rate, per, shares)
+	if burst > most {
+		return nil, badParam("burst", burst, "cannot be counted exactly with these rates; at most %d fit: use rounder rates or a shorter period", most)
+	}
+	if room := min(most-burst, MaxCost); debt == 0 {
+		debt = room
+	} else if debt > room {
+		return nil, badParam("max_debt", debt, "more than can be remembered beside the burst; at most %d fit", room)
+	}
+	l := &Lending{per: per / g, rate: rate / g, burst: burst, full: burst * (per / g), debt: debt * (per / g), spare: burst, fill: fill}
+	for i, s := range shares {
+		l.shares = append(l.shares, share{Share: s, rate: s.Rate / g, full: s.Burst * l.per})
+		l.spare -= s.Burst
+		if s.Rate <= shares[l.first].Rate {
+			l.first = i
+		}
+	}
+	return l, nil
+}
+
+// A commonDivisor divides several rates.
+type commonDivisor int64
+
+// commonRate returns the greatest common divisor of all rates.
+func commonRate(rate int64, shares []Share) commonDivisor {
+	g := uint64(rate)
+	for _, s := range shares {
+		g = gcd(g, uint64(s.Rate))
+	}
+	return commonDivisor(g)
+}
+
+func (g commonDivisor) gcd(n int64) int64 { return int64(gcd(uint64(g), uint64(n))) }
+
+// microParts returns how many parts a unit has if all rates are whole numbers of parts per
+// microsecond: per / gcd(1000 × rates, per).
+func microParts(rate, per int64, shares []Share) int64 {
+	thousand := int64(gcd(uint64(per), 1000))
+	return per / thousand / commonRate(rate, shares).gcd(per/thousand)
+}
+
+func checkShares(rate, burst int64, shares []Share) error {
+	if len(shares) < 1 || len(shares) > MaxClasses {
+		return badParam("classes", len(shares), "there must be 1 to %d classes", MaxClasses)
+	}
+	var rates, bursts int64
+	for i, s := range shares {
+		switch {
+		case slices.ContainsFunc(shares[:i], func(o Share) bool { return o.Class == s.Class }):
+			return badParam("classes", s.Class, "is named twice")
+		case s.Rate < 0 || s.Rate > rate:
+			return badParam("guaranteed", s.Rate, "of class %q must be between 0 and the rate %d", s.Class, rate)
+		case s.Burst < 0 || s.Burst > burst:
+			return badParam("burst", s.Burst, "of class %q must be between 0 and the burst %d", s.Class, burst)
+		case s.Rate == 0 && s.Burst > 0:
+			return badParam("burst", s.Burst, "of class %q would never refill, as the class has no guaranteed rate", s.Class)
+		case s.Rate == 0 && s.NoBorrow:
+			return badParam("guaranteed", s.Rate, "class %q neither has a share nor borrows, so it could not do anything", s.Class)
+		}
+		rates, bursts = rates+s.Rate, bursts+s.Burst
+	}
+	if rates > rate {
+		return badParam("guaranteed", rates, "is the sum of all classes and must be at most the rate %d", rate)
+	}
+	if bursts > burst {
+		return badParam("burst", bursts, "is the sum of all classes and must be at most the burst %d", burst)
+	}
+	return nil
+}
+
+// Shares returns the classes.
+func (l *Lending) Shares() []Share {
+	list := make([]Share, len(l.shares))
+	for i := range l.shares {
+		list[i] = l.shares[i].Share
+	}
+	return list
+}
+
+// Debt returns how many units beyond the burst may be owed.
+func (l *Lending) Debt() int64 { return l.debt / l.per }
+
+// Capacity returns the most units that ever fit at once, for the class with the most.
+func (l *Lending) Capacity() int64 {
+	most := int64(0)
+	for i := range l.shares {
+		most = max(most, l.capacityOf(i))
+	}
+	return most
+}
+
+// CapacityOf returns the most units that ever fit at once for a class.
+func (l *Lending) CapacityOf(class string) int64 { return l.capacityOf(l.find(class)) }
+
+func (l *Lending) capacityOf(i int) int64 {
+	if l.shares[i].NoBorrow {
+		return l.shares[i].Burst
+	}
+	return l.shares[i].Burst + l.spare
+}
+
+// Words returns -1: the state is a set of Levels.
+func (l *Lending) Words() int { return -1 }
+
+// Levels is the state of a Lending: how much there is of the whole and of each class, in parts,
+// at an instant. A state without Levels is full.
+type Levels struct {
+	at  int64
+	all int64
+	of  [MaxClasses]int64
+}
+
+// Fresh returns the state of a key that was never used, in a limiter that was started at epoch.
+func (l *Lending) Fresh(epoch int64) State {
+	if l.fill == 0 {
+		return State{}
+	}
+	v := Levels{at: inRange(epoch), all: l.full - missingParts(l.full, l.fill)}
+	for i := range l.shares {
+		v.of[i] = l.shares[i].full - missingParts(l.shares[i].full, l.fill)
+	}
+	return State{Levels: &v}
+}
+
+// missingParts returns a share of parts, rounded up.
+func missingParts(parts int64, fill Fill) int64 {
+	hi, lo := bits.Mul64(uint64(parts), uint64(fill))
+	missing, rest := bits.Div64(hi, lo, FillSteps)
+	if rest > 0 {
+		missing++
+	}
+	return int64(missing)
+}
+
+// find returns the place of a class, or that of charges without one.
+func (l *Lending) find(class string) int {
+	for i := range l.shares {
+		if l.shares[i].Class == class {
+			return i
+		}
+	}
+	return l.first
+}
+
+// A lender is the state of a Lending at an instant, with what is held: levels never exceed their
+// caps.
+type lender struct {
+	rule *Lending
+	Levels
+	held  int64             // all units that are held
+	heldB [MaxClasses]int64 // by each class
+}
+
+// at returns the state at now. Holds that are over by then are folded in order of their expiry.
+func (l *Lending) at(s *State, hs *Holds, now int64) lender {
+	v := lender{rule: l}
+	v.Levels.at, v.all = inRange(now), l.full
+	for i := range l.shares {
+		v.of[i] = l.shares[i].full
+	}
+	if s.Levels != nil {
+		v.Levels = *s.Levels
+		v.Levels.at = min(v.Levels.at, inRange(now)+l.healing())
+	}
+	v.held = hs.units
+	for k := range hs.classes {
+		c := &hs.classes[k]
+		if i := l.find(c.name); l.shares[i].Class == c.name {
+			v.heldB[i] = c.units
+		}
+	}
+	v.cap()
+	if hs.anyOver(now) {
+		for h := range hs.all() {
+			if h.Expiry > now {
+				break
+			}
+			v.refill(h.Expiry)
+			v.end(h, hs)
+		}
+	}
+	v.refill(now)
+	return v
+}
+
+// healing is how far ahead of now levels can be, at most: an instant further ahead was not
+// written by this rule's clock.
+func (l *Lending) healing() int64 { return (l.full+l.debt)/l.rate + 1 }
+
+// end takes a hold that is over out of what is held.
+func (v *lender) end(h *Hold, hs *Holds) {
+	v.held -= h.Units
+	if h.class > 0 {
+		if i := v.rule.find(hs.classes[h.class-1].name); v.rule.shares[i].Class == hs.classes[h.class-1].name {
+			v.heldB[i] -= h.Units
+		}
+	}
+}
+
+// capAll returns how much there can be of the whole beside what is held.
+func (v *lender) capAll() int64 { return max(v.rule.full-mulCap(v.held, v.rule.per), -v.rule.debt) }
+
+// capOf returns how much there can be of class i.
+func (v *lender) capOf(i int) int64 {
+	return max(0, v.rule.shares[i].full-mulCap(v.heldB[i], v.rule.per))
+}
+
+// mulCap returns units × parts, at most what any level can be.
+func mulCap(units, parts int64) int64 {
+	return int64(min(mulSat(uint64(units), uint64(parts)), 1<<62))
+}
+
+func (v *lender) cap() {
+	v.all = min(v.all, v.capAll())
+	for i := range v.rule.shares {
+		v.of[i] = min(v.of[i], v.capOf(i))
+	}
+}
+
+// refill moves the state to a later instant.
+func (v *lender) refill(now int64) {
+	now = inRange(now)
+	if dt := now - v.Levels.at; dt > 0 {
+		v.all = refilled(v.all, v.capAll(), v.rule.rate, dt)
+		for i := range v.rule.shares {
+			v.of[i] = refilled(v.of[i], v.capOf(i), v.rule.shares[i].rate, dt)
+		}
+		v.Levels.at = now
+	}
+}
+
+// refilled returns a level after dt.
+func refilled(level, most, rate, dt int64) int64 {
+	if level >= most || rate == 0 {
+		return min(level, most)
+	}
+	if dt > (most-level)/rate {
+		return most
+	}
+	return level + dt*rate
+}
+
+// surplus returns what is nobody's.
+func (v *lender) surplus() int64 {
+	sum := v.all
+	for i := range v.rule.shares {
+		sum -= v.of[i]
+	}
+	return sum
+}
+
+// available returns what class i can take, in parts; it may be negative.
+func (v *lender) available(i int) int64 {
+	surplus := v.surplus()
+	if v.rule.shares[i].NoBorrow {
+		surplus = min(0, surplus)
+	}
+	return v.of[i] + surplus
+}
+
+// mayHold says whether class i may hold so many units more beside what is held: what classes
+// hold beyond their bursts must fit into what is no class's.
+func (v *lender) mayHold(i int, cost int64) bool {
+	named, beyond := int64(0), int64(0)
+	for j := range v.rule.shares {
+		h := v.heldB[j]
+		named += h
+		if j == i {
+			h += cost
+		}
+		beyond += max(0, h-v.rule.shares[j].Burst)
+	}
+	return beyond+(v.held-named) <= v.rule.spare
+}
+
+// fits says whether cost units of class i can be taken or, if they are to be held, reserved.
+func (v *lender) fits(i int, cost int64, hold bool) bool {
+	return mulCap(cost, v.rule.per) <= v.available(i) && (!hold || v.mayHold(i, cost))
+}
+
+// take takes parts of class i, also if there is not enough.
+func (v *lender) take(i int, parts int64) {
+	own := min(parts, max(0, v.of[i]))
+	lent := min(parts-own, max(0, v.surplus()))
+	if v.rule.shares[i].NoBorrow {
+		lent = 0
+	}
+	least := -v.rule.debt
+	v.all = max(v.all-parts, least)
+	v.of[i] = max(v.of[i]-(parts-lent), least)
+}
+
+func (l *Lending) store(s *State, v *lender) {
+	if s.Levels == nil {
+		s.Levels = &Levels{}
+	}
+	*s.Levels = v.Levels
+}
+
+func (l *Lending) class(hs *Holds) int { return l.find(hs.charging.class) }
+
+func (l *Lending) capacity(hs *Holds) int64 { return l.capacityOf(l.class(hs)) }
+
+func (l *Lending) admits(s *State, hs *Holds, now, cost int64) bool {
+	i := l.class(hs)
+	if cost > l.capacityOf(i) {
+		return false
+	}
+	v := l.at(s, hs, now)
+	return v.fits(i, cost, hs.charging.hold)
+}
+
+func (l *Lending) charge(s *State, hs *Holds, now, cost int64) {
+	v := l.at(s, hs, now)
+	v.take(l.class(hs), mulCap(cost, l.per))
+	l.store(s, &v)
+}
+
+func (l *Lending) fold(s *State, hs *Holds, now int64) {
+	if s.Levels == nil && hs.count == 0 {
+		return
+	}
+	v := l.at(s, hs, now)
+	l.store(s, &v)
+}
+
+// refund gives back units of a hold that is still there.
+func (l *Lending) refund(s *State, hs *Holds, _, now, units int64) int64 {
+	v := l.at(s, hs, now)
+	i := l.class(hs)
+	parts := mulCap(units, l.per)
+	v.held -= hs.charging.ending
+	if l.shares[i].Class == hs.charging.class {
+		v.heldB[i] -= hs.charging.ending
+	}
+	v.all = min(v.all+parts, v.capAll())
+	v.of[i] = min(v.of[i]+parts, v.capOf(i))
+	l.store(s, &v)
+	return units
+}
+
+func (l *Lending) reset(s *State, hs *Holds, _ int, now int64) {
+	s.Levels = nil
+	l.fold(s, hs, now)
+}
+
+func (l *Lending) remaining(s *State, hs *Holds, now int64) int64 {
+	v, i := l.at(s, hs, now), l.class(hs)
+	return min(max(0, v.available(i))/l.per, l.capacityOf(i))
+}
+
+// retryAt assumes that holds run to their expiry. Between two expiries what is available to a
+// class rises until the whole is full, and then falls as the levels of the others fill up; so
+// it is looked for in the rise, expiry by expiry.
+func (l *Lending) retryAt(s *State, hs *Holds, now, cost int64) int64 {
+	i := l.class(hs)
+	if cost > l.capacityOf(i) {
+		return Never
+	}
+	v := l.at(s, hs, now)
+	for h := range hs.all() {
+		if h.Expiry <= now {
+			continue
+		}
+		if at, ok := v.rises(i, cost, hs.charging.hold, h.Expiry); ok {
+			return max(now, reachable(at))
+		}
+		if h.Expiry == Never {
+			return Never
+		}
+		v.refill(h.Expiry)
+		v.end(h, hs)
+	}
+	if at, ok := v.rises(i, cost, hs.charging.hold, Never); ok {
+		return max(now, reachable(at))
+	}
+	return Never
+}
+
+// rises returns when cost fits class i before an instant, if nothing changes but the levels.
+//
+// While the whole refills, what is available to a class that borrows, p less the levels of the
+// others, rises at R less the rates of those others that are not full; so its slope changes when a
+// level becomes full.
+func (v lender) rises(i int, cost int64, hold bool, before int64) (int64, bool) {
+	need := mulCap(cost, v.rule.per)
+	if hold && !v.mayHold(i, cost) {
+		return 0, false
+	}
+	for {
+		missing := need - v.available(i)
+		if missing <= 0 {
+			return v.Levels.at, v.Levels.at < before
+		}
+		slope, steady := v.slope(i)
+		if slope > 0 && steady > 0 && (missing+slope-1)/slope <= steady {
+			at := addInstants(v.Levels.at, (missing+slope-1)/slope)
+			return at, at < before
+		}
+		at := addInstants(v.Levels.at, max(1, steady))
+		if steady == Never || at >= before || at > Horizon {
+			return 0, false
+		}
+		v.refill(at)
+	}
+}
+
+// addInstants returns at + dt, at most Never.
+func addInstants(at, dt int64) int64 {
+	if dt > Never-at {
+		return Never
+	}
+	return at + dt
+}
+
+// slope returns how fast what is available to class i changes, in parts per nanosecond, and for
+// how many nanoseconds it does: until a level is full, and for a class that does not borrow
+// until there is a surplus or none. Never means that it stays so.
+func (v *lender) slope(i int) (slope, steady int64) {
+	surplus, steady := refilling(v.all, v.capAll(), v.rule.rate, Never)
+	own := int64(0)
+	for j := range v.rule.shares {
+		var rate int64
+		rate, steady = refilling(v.of[j], v.capOf(j), v.rule.shares[j].rate, steady)
+		surplus -= rate
+		if j == i {
+			own = rate
+		}
+	}
+	if !v.rule.shares[i].NoBorrow {
+		return surplus + own, steady
+	}
+	is := v.surplus()
+	if is > 0 && surplus < 0 || is < 0 && surplus > 0 {
+		steady = min(steady, is/-surplus)
+	}
+	if is < 0 || is == 0 && surplus < 0 {
+		return surplus + own, steady
+	}
+	return own, steady
+}
+
+// refilling returns the rate at which a level rises, and the time for which that is so, at most
+// steady.
+func refilling(level, most, rate, steady int64) (int64, int64) {
+	if level >= most || rate == 0 {
+		return 0, steady
+	}
+	return rate, min(steady, (most-level)/rate)
+}
+
+// resetAt is an upper bound while holds are open: all may be held until the last expires.
+func (l *Lending) resetAt(s *State, hs *Holds, now int64) int64 {
+	if s.Levels == nil && hs.count == 0 {
+		return now
+	}
+	v := l.at(s, hs, now)
+	if v.held > 0 {
+		last := hs.last().Expiry
+		if last == Never {
+			return Never
+		}
+		v.refill(last)
+		v.held, v.heldB = 0, [MaxClasses]int64{}
+	}
+	longest := fillTime(v.all, l.full, l.rate)
+	for i := range l.shares {
+		longest = max(longest, fillTime(v.of[i], l.shares[i].full, l.shares[i].rate))
+	}
+	if longest == 0 && v.Levels.at <= inRange(now) {
+		return now
+	}
+	return max(now, reachable(addInstants(v.Levels.at, longest)))
+}
+
+// fillTime returns how long a level takes to be full.
+func fillTime(level, most, rate int64) int64 {
+	if level >= most || rate == 0 {
+		return 0
+	}
+	return (most - level + rate - 1) / rate
+}
+
+func (l *Lending) used(s *State, hs *Holds, now int64) int64 {
+	v := l.at(s, hs, now)
+	return (l.full - v.all + l.per - 1) / l.per
+}
+
+// usage returns the limit status of a state without holds. It is full if a class would be refused
+// one unit.
+func (l *Lending) usage(s *State, now int64) Usage {
+	v := l.at(s, &noHolds, now)
+	u := Usage{Used: (l.full - v.all + l.per - 1) / l.per, Share: float64(l.full-v.all) / float64(l.full)}
+	for i := range l.shares {
+		u.Full = u.Full || l.capacityOf(i) > 0 && v.available(i) < l.per
+	}
+	return u
+}
+
+func (l *Lending) countsSince(*State, int64) int64 { return countsAll }
+
+// book takes the units from the levels of all classes, in proportion.
+func (l *Lending) book(now, used int64) (State, error) {
+	parts := mulCap(used, l.per)
+	if parts > l.full+l.debt {
+		return State{}, l.overfull(used)
+	}
+	v := Levels{at: inRange(now), all: l.full - parts}
+	for i := range l.shares {
+		if v.all > 0 {
+			hi, lo := bits.Mul64(uint64(l.shares[i].full), uint64(v.all))
+			q, _ := bits.Div64(hi, lo, uint64(l.full))
+			v.of[i] = int64(q)
+		}
+	}
+	return State{Levels: &v}, nil
+}
+
+func (l *Lending) overfull(used int64) error {
+	return badParam("used", used, "units in use exceed what the new limit can remember; at most %d fit", (l.full+l.debt)/l.per)
+}
+
+// same says whether states of o are states of l.
+func (l *Lending) same(o *Lending) bool {
+	return l.per == o.per && l.rate == o.rate && l.full == o.full && l.debt == o.debt && slices.Equal(l.shares, o.shares)
+}
+
+// adopt keeps what each class has used. A class that is new gets what is nobody's.
+func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error) {
+	o, ok := old.(*Lending)
+	if !ok {
+		return State{}, false, nil
+	}
+	if l.same(o) {
+		return s.clone(), true, nil
+	}
+	was := o.at(s, hs, now)
+	all, err := l.less(l.full, o.full-was.all, o)
+	if err != nil {
+		return State{}, true, err
+	}
+	v := lender{rule: l, Levels: Levels{at: was.Levels.at, all: all}}
+	for i := range l.shares {
+		c := &l.shares[i]
+		j := o.find(c.Class)
+		if o.shares[j].Class != c.Class {
+			continue
+		}
+		if v.of[i], err = l.less(c.full, o.shares[j].full-was.of[j], o); err != nil {
+			return State{}, true, err
+		}
+	}
+	for i := range l.shares {
+		if c := &l.shares[i]; o.shares[o.find(c.Class)].Class != c.Class {
+			v.of[i] = min(c.full, max(0, v.surplus()))
+		}
+	}
+	return State{Levels: &v.Levels}, true, nil
+}
+
+// less returns a full level less what is missing in parts of another rule, rounded down.
+func (l *Lending) less(full, missing int64, o *Lending) (int64, error) {
+	hi, lo := bits.Mul64(uint64(max(0, missing)), uint64(l.per))
+	lo, carry := bits.Add64(lo, uint64(o.per-1), 0)
+	if hi += carry; hi >= uint64(o.per) {
+		return 0, l.overfull(missing / o.per)
+	}
+	parts, _ := bits.Div64(hi, lo, uint64(o.per))
+	if parts > uint64(full+l.debt) {
+		return 0, l.overfull(missing / o.per)
+	}
+	return full - int64(parts), nil
+}
