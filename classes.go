@@ -28,6 +28,18 @@ type Class struct {
 	NoBorrow bool `json:"no_borrow,omitempty"`
 }
 
+// String returns the class in a few words, such as "realtime=300/600": guaranteed rate and burst.
+func (c Class) String() string {
+	s := fmt.Sprintf("%s=%d", c.Name, c.Guaranteed)
+	if c.Burst != 0 {
+		s += fmt.Sprintf("/%d", c.Burst)
+	}
+	if c.NoBorrow {
+		s += "!"
+	}
+	return s
+}
+
 // Classes are the classes of a limit. The zero value has none. Values are comparable; make one
 // with ClassesOf.
 type Classes struct{ text string } // JSON of the list, "" for none

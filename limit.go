@@ -72,6 +72,9 @@ func (l Limit) String() string {
 	if l.Algorithm != Auto {
 		s += fmt.Sprintf(" (%v)", l.Algorithm)
 	}
+	for _, c := range l.Classes.List() {
+		s += " " + c.String()
+	}
 	return s
 }
 

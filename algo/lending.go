@@ -43,13 +43,14 @@ import (
 //
 // Edges. Units owed after an overrun or a debit are taken from the class's level, then from
 // the surplus, and the rest is owed by the class alone: its level becomes negative, and the
-// others keep theirs. A cost above bᵢ + (B − Σb) never fits; more than that can be available
+// others keep theirs. A class without a share could never pay, so everybody does. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock
 // that steps back refills nothing.
 //
 // Source: hierarchical token buckets (Linux HTB, "ceil" and "rate"), with levels instead of
 // queues.
 type Lending struct {
+	base   int64 // the period of rates, in nanoseconds
 	per    int64 // parts of a unit: a level of n units is n × per
 	rate   int64 // parts per nanosecond, like the rates of classes
 	burst  int64 // B, in units
@@ -101,7 +102,7 @@ func NewLending(rate, per, burst, debt int64, fill Fill, shares []Share) (*Lendi
 	} else if debt > room {
 		return nil, badParam("max_debt", debt, "more than can be remembered beside the burst; at most %d fit", room)
 	}
-	l := &Lending{per: per / g, rate: rate / g, burst: burst, full: burst * (per / g), debt: debt * (per / g), spare: burst, fill: fill}
+	l := &Lending{base: per, per: per / g, rate: rate / g, burst: burst, full: burst * (per / g), debt: debt * (per / g), spare: burst, fill: fill}
 	for i, s := range shares {
 		l.shares = append(l.shares, share{Share: s, rate: s.Rate / g, full: s.Burst * l.per})
 		l.spare -= s.Burst
@@ -169,6 +170,42 @@ func (l *Lending) Shares() []Share {
 		list[i] = l.shares[i].Share
 	}
 	return list
+}
+
+// Micros are the numbers of a Lending for a store that counts in microseconds.
+type Micros struct {
+	Parts   int64    // of a unit
+	Rate    int64    // of the whole, in parts per µs
+	Rates   []int64  // of the classes
+	Classes []string // their names
+	First   string   // the class of charges that name none
+	Initial []int64  // the levels of the whole and of the classes at the start, nil if they are full
+}
+
+// Micros returns the numbers for a store that counts in microseconds.
+func (l *Lending) Micros() Micros {
+	shares := l.Shares()
+	units := l.rate * (l.base / l.per) // per base ns
+	parts := microParts(units, l.base, shares)
+	scale := func(rate int64) int64 { return int64(mulDiv(uint64(rate), 1000*uint64(parts), uint64(l.base))) }
+	m := Micros{Parts: parts, Rate: scale(units), First: l.shares[l.first].Class}
+	for _, s := range shares {
+		m.Rates = append(m.Rates, scale(s.Rate))
+		m.Classes = append(m.Classes, s.Class)
+	}
+	if l.fill > 0 {
+		m.Initial = append(m.Initial, l.burst*parts-missingParts(l.burst*parts, l.fill))
+		for _, s := range shares {
+			m.Initial = append(m.Initial, s.Burst*parts-missingParts(s.Burst*parts, l.fill))
+		}
+	}
+	return m
+}
+
+func mulDiv(a, b, c uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	q, _ := bits.Div64(hi, lo, c)
+	return q
 }
 
 // Debt returns how many units beyond the burst may be owed.
@@ -248,13 +285,14 @@ type lender struct {
 // at returns the state at now. Holds that are over by then are folded in order of their expiry.
 func (l *Lending) at(s *State, hs *Holds, now int64) lender {
 	v := lender{rule: l}
-	v.Levels.at, v.all = inRange(now), l.full
-	for i := range l.shares {
-		v.of[i] = l.shares[i].full
-	}
 	if s.Levels != nil {
 		v.Levels = *s.Levels
 		v.Levels.at = min(v.Levels.at, inRange(now)+l.healing())
+	} else {
+		v.Levels = l.fullLevels(inRange(now))
+		if h := hs.first(); h != nil { // from then on there was more than what is held
+			v.Levels.at = min(v.Levels.at, inRange(h.Expiry))
+		}
 	}
 	v.held = hs.units
 	for k := range hs.classes {
@@ -274,6 +312,14 @@ func (l *Lending) at(s *State, hs *Holds, now int64) lender {
 		}
 	}
 	v.refill(now)
+	return v
+}
+
+func (l *Lending) fullLevels(at int64) Levels {
+	v := Levels{at: at, all: l.full}
+	for i := range l.shares {
+		v.of[i] = l.shares[i].full
+	}
 	return v
 }
 
@@ -381,7 +427,9 @@ func (v *lender) take(i int, parts int64) {
 	}
 	least := -v.rule.debt
 	v.all = max(v.all-parts, least)
-	v.of[i] = max(v.of[i]-(parts-lent), least)
+	if v.rule.shares[i].rate > 0 {
+		v.of[i] = max(v.of[i]-(parts-lent), least)
+	}
 }
 
 func (l *Lending) store(s *State, v *lender) {
@@ -593,18 +641,15 @@ func (l *Lending) usage(s *State, now int64) Usage {
 
 func (l *Lending) countsSince(*State, int64) int64 { return countsAll }
 
-// book takes the units from the levels of all classes, in proportion.
+// book takes the units from the levels of all classes in proportion, in whole units.
 func (l *Lending) book(now, used int64) (State, error) {
-	parts := mulCap(used, l.per)
-	if parts > l.full+l.debt {
+	if mulCap(used, l.per) > l.full+l.debt {
 		return State{}, l.overfull(used)
 	}
-	v := Levels{at: inRange(now), all: l.full - parts}
+	v := Levels{at: inRange(now), all: (l.burst - used) * l.per}
 	for i := range l.shares {
-		if v.all > 0 {
-			hi, lo := bits.Mul64(uint64(l.shares[i].full), uint64(v.all))
-			q, _ := bits.Div64(hi, lo, uint64(l.full))
-			v.of[i] = int64(q)
+		if used < l.burst {
+			v.of[i] = int64(mulDiv(uint64(l.shares[i].Burst), uint64(l.burst-used), uint64(l.burst))) * l.per
 		}
 	}
 	return State{Levels: &v}, nil
@@ -640,7 +685,7 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		if o.shares[j].Class != c.Class {
 			continue
 		}
-		if v.of[i], err = l.less(c.full, o.shares[j].full-was.of[j], o); err != nil {
+		if v.of[i], err = l.continued(c, o, &o.shares[j], was.of[j]); err != nil {
 			return State{}, true, err
 		}
 	}
@@ -650,6 +695,22 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		}
 	}
 	return State{Levels: &v.Levels}, true, nil
+}
+
+// continued returns the level of a class that had a level under o: what is missing stays missing as
+// far as it fits, and what is owed stays owed.
+func (l *Lending) continued(c *share, o *Lending, was *share, level int64) (int64, error) {
+	if c.rate == 0 {
+		return 0, nil
+	}
+	if level < 0 {
+		return l.less(0, -level, o)
+	}
+	next, err := l.less(c.full, was.full-level, o)
+	if err != nil {
+		return 0, nil // it is more than the level, so nothing is left
+	}
+	return max(0, next), nil
 }
 
 // less returns a full level less what is missing in parts of another rule, rounded down.

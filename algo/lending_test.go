@@ -139,7 +139,9 @@ func (m *lendingModel) take(i int, cost int64) {
 	}
 	floor := new(big.Rat).Neg(m.debt)
 	m.all = most(floor, new(big.Rat).Sub(m.all, c))
-	m.of[i] = most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+	if m.shares[i].Rate > 0 {
+		m.of[i] = most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+	}
 }
 
 func (m *lendingModel) hold(id uint64, i int, cost, expiry int64) {

@@ -133,6 +133,7 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 		b = c.appendCharge(b, ch, places[ch.key], set+1)
 	}
 	b = append(bytes.TrimSuffix(b, comma), ']')
+	b = c.appendClasses(b)
 	b = append(c.appendUsed(b), `,"sets":[`...)
 	for _, n := range sets {
 		since, requested := c.since[n]
@@ -260,6 +261,19 @@ func (c *call) changed() bool {
 	return false
 }
 
+// appendClasses appends the class of each charge, if one has a class.
+func (c *call) appendClasses(b []byte) []byte {
+	if !slices.ContainsFunc(c.charges, func(ch charge) bool { return ch.n.class() != "" }) {
+		return b
+	}
+	b = append(b, `,"classes":[`...)
+	for i := range c.charges {
+		b = strconv.AppendQuote(b, c.charges[i].n.class()) // names have no characters that JSON writes otherwise
+		b = append(b, ',')
+	}
+	return append(bytes.TrimSuffix(b, comma), ']')
+}
+
 // resolveAgain replaces the limits of all charges with those now in force for the callers'
 // policies.
 func (c *call) resolveAgain(s *Store) error {
@@ -283,7 +297,7 @@ func (c *call) decision(i int) weir.Decision {
 	d := weir.Decision{
 		Allowed:    o[0] == 1,
 		By:         uint8(o[1]),
-		Limit:      c.charges[i].n.policy.Compiled().Rules[o[1]].Capacity(),
+		Limit:      c.charges[i].n.capacity(int(o[1])),
 		Remaining:  o[2],
 		RetryAfter: micros(o[3]),
 		ResetAfter: micros(o[4]),

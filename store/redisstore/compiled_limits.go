@@ -68,6 +68,17 @@ func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compile
 	return n, nil
 }
 
+// class returns the class of the call's charges, "" if it has none.
+func (n *compiledLimits) class() string { return n.requested.Compiled().Class }
+
+// capacity returns the most units that limit i ever admits at once for the call's class.
+func (n *compiledLimits) capacity(i int) int64 {
+	if l, ok := n.policy.Compiled().Rules[i].(*algo.Lending); ok {
+		return l.CapacityOf(n.class())
+	}
+	return n.policy.Compiled().Capacity(i)
+}
+
 func isGCRA(l weir.Limit) bool { return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket }
 
 var kinds = map[weir.Algorithm]string{
@@ -81,6 +92,9 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 	if isGCRA(l) {
 		return gcraText(string(name), l, n.policy.Compiled().Fills[i])
 	}
+	if lending, ok := n.policy.Compiled().Rules[i].(*algo.Lending); ok {
+		return lendingText(string(name), l, lending), nil
+	}
 	head := fmt.Sprintf(`{"name":%s,"kind":%q,"cap":%d`, name, kinds[l.Algorithm], l.Rate)
 	if missing := missingUnits(l, n.policy.Compiled().Fills[i]); missing > 0 {
 		head += fmt.Sprintf(`,"miss":%d`, missing)
@@ -91,6 +105,10 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 		return head + "}", nil
 	case zone != nil:
 		n.cals = append(n.cals, calendar{i, algo.NewCalendar(unit, zone)})
+		if paced, ok := n.policy.Compiled().Rules[i].(*algo.Paced); ok {
+			names, _ := json.Marshal(paced.Classes())
+			head += fmt.Sprintf(`,"paced":%s`, names)
+		}
 		return head + `,"per":0,"cal":%s}`, nil
 	case per%time.Microsecond != 0:
 		return "", fmt.Errorf("per %v: Redis counts time in microseconds; a window must be a whole number of them", per)
@@ -99,6 +117,28 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 	default:
 		return fmt.Sprintf(`%s,"per":%d}`, head, per.Microseconds()), nil
 	}
+}
+
+// lendingText returns a limit with classes in JSON: rates in parts of a unit per µs, bursts in units,
+// and a class as its name, rate, burst, and 1 if it does not borrow.
+func lendingText(name string, l weir.Limit, r *algo.Lending) string {
+	m := r.Micros()
+	b := fmt.Appendf(nil, `{"name":%s,"kind":"p","cap":%d,"parts":%d,"rate":%d,"debt":%d,"first":%d,"classes":[`,
+		name, l.Burst, m.Parts, m.Rate, r.Debt(), 1+slices.Index(m.Classes, m.First))
+	for i, s := range r.Shares() {
+		class, _ := json.Marshal(s.Class)
+		noBorrow := 0
+		if s.NoBorrow {
+			noBorrow = 1
+		}
+		b = fmt.Appendf(b, `[%s,%d,%d,%d],`, class, m.Rates[i], s.Burst, noBorrow)
+	}
+	b = append(b[:len(b)-1], ']')
+	if m.Initial != nil {
+		initial, _ := json.Marshal(m.Initial)
+		b = fmt.Appendf(b, `,"init":%s`, initial)
+	}
+	return string(append(b, '}'))
 }
 
 // missingUnits returns how many units a window starts short of full, rounded up.
@@ -222,6 +262,9 @@ func fingerprint(p *weir.Policy) uint64 {
 	}
 	for i, l := range p.Limits() {
 		_, _ = fmt.Fprintf(h, "%q %d %d %s %d %d %d ", l.Name, l.Algorithm, l.Rate, periodText(l.Per), l.Burst, p.Compiled().Fills[i], l.MaxDebt)
+		if classes := l.Classes.List(); len(classes) > 0 || l.Pace != "" {
+			_, _ = fmt.Fprintf(h, "%v %q ", classes, l.Pace)
+		}
 	}
 	return binary.BigEndian.Uint64(h.Sum(nil)) >> 16
 }

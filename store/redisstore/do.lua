@@ -1009,7 +1009,7 @@ local function takeParts(v, i, n)
 	if v.r.classes[i][4] == 1 then lent = 0 end
 	local least = -v.r.debt * v.r.parts
 	v.p = max(v.p - n, least)
-	v.of[i] = max(v.of[i] - (n - lent), least)
+	if v.r.classes[i][2] > 0 then v.of[i] = max(v.of[i] - (n - lent), least) end
 end
 
 local function fullLevels(r, at)
@@ -1152,14 +1152,13 @@ function lending.used(r, s, H) return math.ceil((parts(r, r.cap) - levels(r, s, 
 function lending.since() return 0 end
 
 function lending.book(r, used, cut)
-	local n, most = parts(r, used), (r.cap + r.debt) * r.parts
-	if n > most then
+	if used > r.cap + r.debt then
 		if not cut then return nil end
-		n = most
+		used = r.cap + r.debt
 	end
-	local s = {at = now, p = parts(r, r.cap) - n, of = {}}
+	local s = {at = now, p = (r.cap - used) * r.parts, of = {}}
 	for i, c in ipairs(r.classes) do
-		s.of[i] = s.p > 0 and (muldiv(parts(r, c[3]), s.p, parts(r, r.cap))) or 0
+		s.of[i] = used < r.cap and muldiv(c[3], r.cap - used, r.cap) * r.parts or 0
 	end
 	return s
 end
@@ -1173,6 +1172,14 @@ local function less(r, full, missing, old, cut)
 		n = full + r.debt * r.parts
 	end
 	return full - n
+end
+
+-- continued returns the level of a class that had a level under old, or nil: what is missing stays
+-- missing as far as it fits, and what is owed stays owed.
+local function continued(r, c, old, was, level, cut)
+	if c[2] == 0 then return 0 end
+	if level < 0 then return less(r, 0, -level, old, cut) end
+	return max(0, less(r, parts(r, c[3]), parts(old, was[3]) - level, old, true))
 end
 
 local function sameLending(r, old)
@@ -1199,7 +1206,7 @@ function lending.adopt(r, old, s, H, cut)
 	for i, c in ipairs(r.classes) do
 		local j, own = place(old, c[1])
 		v.of[i] = 0
-		if own then v.of[i] = less(r, parts(r, c[3]), parts(old, old.classes[j][3]) - was.of[j], old, cut) end
+		if own then v.of[i] = continued(r, c, old, old.classes[j], was.of[j], cut) end
 		if not v.of[i] then return true, nil end
 	end
 	for i, c in ipairs(r.classes) do

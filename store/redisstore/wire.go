@@ -17,6 +17,8 @@ type wireLimit struct {
 	Algorithm weir.Algorithm `json:"algorithm"`
 	Initial   weir.Fill      `json:"initial"`
 	MaxDebt   int64          `json:"max_debt,omitempty"`
+	Classes   weir.Classes   `json:"classes,omitzero"`
+	Pace      string         `json:"pace,omitempty"`
 }
 
 // wireZone is a zone with one fixed offset, which is not in the time zone database.
@@ -29,7 +31,7 @@ type wireZone struct {
 func wireLimits(p *weir.Policy) ([]wireLimit, error) {
 	var list []wireLimit
 	for _, l := range p.Limits() {
-		w := wireLimit{Name: l.Name, Rate: l.Rate, Burst: l.Burst, Algorithm: l.Algorithm, Initial: l.Initial, MaxDebt: l.MaxDebt}
+		w := wireLimit{Name: l.Name, Rate: l.Rate, Burst: l.Burst, Algorithm: l.Algorithm, Initial: l.Initial, MaxDebt: l.MaxDebt, Classes: l.Classes, Pace: l.Pace}
 		if err := w.setPer(l.Per); l.Algorithm != weir.Concurrency && err != nil {
 			return nil, fmt.Errorf("limit %q: %w", l.Name, err)
 		}
@@ -64,7 +66,7 @@ var calendarUnits = map[string]weir.CalendarUnit{
 }
 
 func (w *wireLimit) limit() (weir.Limit, error) {
-	l := weir.Limit{Name: w.Name, Rate: w.Rate, Burst: w.Burst, Algorithm: w.Algorithm, Initial: w.Initial, MaxDebt: w.MaxDebt}
+	l := weir.Limit{Name: w.Name, Rate: w.Rate, Burst: w.Burst, Algorithm: w.Algorithm, Initial: w.Initial, MaxDebt: w.MaxDebt, Classes: w.Classes, Pace: w.Pace}
 	switch {
 	case w.Zone != nil:
 		unit, ok := calendarUnits[w.Zone.Unit]

@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"fmt"
+	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,12 +96,20 @@ func (d drawer) history(w *world, name string) policyHistory {
 func (d drawer) policy(w *world, name string, names []string, base []weir.Limit) *weir.Policy {
 	var limits []weir.Limit
 	dual := map[weir.Period]bool{}
+	lends := false
 	for i, n := range names {
 		l := d.limit(w)
 		if i < len(base) && !d.oneIn(3, "another algorithm") {
-			l.Algorithm, l.Per, l.Burst, l.MaxDebt = base[i].Algorithm, base[i].Per, 0, 0
+			l.Algorithm, l.Per, l.Burst, l.MaxDebt, l.Classes = base[i].Algorithm, base[i].Per, 0, 0, weir.Classes{}
 			l = d.rateAndBurst(w, l)
 		}
+		if l.Algorithm == weir.Lending && lends {
+			l.Algorithm, l.Classes = weir.GCRA, weir.Classes{}
+		}
+		if _, zone := l.Per.Calendar(); zone != nil && lends && d.oneIn(2, "pace") {
+			l.Pace = "slow"
+		}
+		lends = lends || l.Algorithm == weir.Lending
 		if l.Algorithm == weir.DualWindow && dual[l.Per] {
 			l.Algorithm = weir.FixedWindow
 		}
@@ -115,7 +125,7 @@ func (d drawer) policy(w *world, name string, names []string, base []weir.Limit)
 
 var algorithms = []weir.Algorithm{
 	weir.GCRA, weir.GCRA, weir.TokenBucket, weir.FixedWindow, weir.FixedWindow, weir.AnchoredWindow,
-	weir.SlidingWindow, weir.SlidingLog, weir.DualWindow, weir.GCRA, weir.Concurrency,
+	weir.SlidingWindow, weir.SlidingLog, weir.DualWindow, weir.GCRA, weir.Concurrency, weir.Lending, weir.Lending,
 }
 
 var zones = []*time.Location{time.UTC, time.FixedZone("east", 3*3600+1800)}
@@ -150,6 +160,9 @@ func (d drawer) limit(w *world) weir.Limit {
 // steps of 2^10: then nothing is ever rounded.
 func (d drawer) rateAndBurst(w *world, l weir.Limit) weir.Limit {
 	l.Rate = 1 + int64(d.upTo(11, "rate"))
+	if l.Algorithm == weir.Lending {
+		return d.lending(w, l)
+	}
 	if l.Algorithm != weir.GCRA && l.Algorithm != weir.TokenBucket {
 		return l
 	}
@@ -166,12 +179,44 @@ func (d drawer) rateAndBurst(w *world, l weir.Limit) weir.Limit {
 	return l
 }
 
+// lending draws a limit with classes. A coarse store counts in parts of its own: in cases that
+// convert, rates are powers of two, so that nothing is rounded.
+func (d drawer) lending(w *world, l weir.Limit) weir.Limit {
+	if w.grain == coarseGrain {
+		l.Rate = 1 << d.upTo(3, "2^k")
+		l.Per = weir.Every(time.Duration(l.Rate) * time.Microsecond << (10 + d.upTo(10, "2^k µs")))
+	}
+	l.Burst = 1 + int64(d.upTo(11, "burst"))
+	rate, burst := l.Rate, l.Burst
+	var classes []weir.Class
+	for _, name := range []string{"slow", "fast", sample(d, "name", "third", "other")}[:1+d.upTo(2, "classes")] {
+		c := weir.Class{Name: name, Guaranteed: int64(d.upTo(int(rate), "guaranteed"))}
+		if w.grain == coarseGrain && c.Guaranteed > 0 {
+			c.Guaranteed = 1 << (bits.Len64(uint64(c.Guaranteed)) - 1)
+		}
+		if c.Guaranteed > 0 {
+			c.Burst = 1 + int64(d.upTo(int(max(0, burst-1)), "class burst"))
+			c.NoBorrow = d.oneIn(4, "no borrowing")
+		}
+		if c.Burst > burst {
+			break
+		}
+		rate, burst = rate-c.Guaranteed, burst-c.Burst
+		classes = append(classes, c)
+	}
+	if d.oneIn(2, "order") {
+		slices.Reverse(classes)
+	}
+	l.Classes = weir.ClassesOf(classes...)
+	return l
+}
+
 // length is about how long one unit of a limit takes, or a window.
 func length(l weir.Limit) time.Duration {
 	switch l.Algorithm {
 	case weir.Concurrency:
 		return time.Second
-	case weir.GCRA, weir.TokenBucket:
+	case weir.GCRA, weir.TokenBucket, weir.Lending:
 		return per(l) / time.Duration(l.Rate)
 	}
 	return per(l)

@@ -170,6 +170,7 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	if err != nil {
 		return err
 	}
+	r.ledger.SetClass(c.Policy.ClassName())
 	switch b.Op {
 	case weir.PeekEach:
 		b.Decisions[i] = storeapi.Decision(r.ledger.Peek(now, c.Cost), m.now)

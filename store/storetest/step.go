@@ -158,6 +158,9 @@ func (d drawer) charges(w *world, most int) []weir.Charge {
 		if d.oneIn(4, "equal") {
 			p, _ = p.With(p.Limits()...) // an equal one, as another process has
 		}
+		if names := p.ClassNames(); len(names) > 0 && !d.oneIn(4, "no class") {
+			p, _ = p.Class(sample(d, "class", names...))
+		}
 		charges = append(charges, charge(p, sample(d, "key", keys...), d.cost(p.Capacity())))
 	}
 	return charges
