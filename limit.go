@@ -186,6 +186,10 @@ func (l Limit) scale(num, den int64) (Limit, bool) {
 		l.Burst = l.Rate
 		return l, true
 	}
+	if l.Algorithm == Lending { // whose classes have rates for the same period
+		l.Per = Every(time.Duration(mulDiv(int64(l.Per.every), den, num)))
+		return l, l.Per.every >= 1 && int64(l.Per.every) <= algo.MaxPer
+	}
 	want := float64(l.Rate) / float64(l.Per.every) * float64(num) / float64(den)
 	g := gcd(num, den)
 	num, den = num/g, den/g

@@ -38,19 +38,36 @@ func newShare(pl *plan, nodes int) *share {
 		return s
 	}
 	var limits []weir.Limit
+	lends := slices.ContainsFunc(pl.failLocal, func(i int) bool { return scaled.Limits()[i].Algorithm == weir.Lending })
 	for i, l := range scaled.Limits() {
 		s.at[i] = -1
 		if !slices.Contains(pl.failLocal, i) {
 			continue
 		}
-		if pl.perNano[i] > 0 {
-			l.Burst = max(1, l.Burst/int64(nodes))
+		if pl.perNano[i] > 0 || l.Algorithm == weir.Lending {
+			l = burstShare(l, int64(nodes))
+		}
+		if !lends {
+			l.Pace = "" // the classes are another limit's
 		}
 		s.at[i] = len(limits)
 		limits = append(limits, l)
 	}
-	s.policy, _ = weir.NewPolicy(fmt.Sprintf("share:%d", pl.history.id), limits...)
+	if s.policy, err = weir.NewPolicy(fmt.Sprintf("share:%d", pl.history.id), limits...); err == nil {
+		s.policy = ofClass(s.policy, pl.force.ClassName())
+	}
 	return s
+}
+
+// burstShare returns a limit with one of so many parts of its bursts, at least one unit.
+func burstShare(l weir.Limit, nodes int64) weir.Limit {
+	l.Burst = max(1, l.Burst/nodes)
+	classes := l.Classes.List()
+	for i := range classes {
+		classes[i].Burst /= nodes
+	}
+	l.Classes = weir.ClassesOf(classes...)
+	return l
 }
 
 // withoutStore decides a charge by OnError. If this node's share must decide, it sets c.share.

@@ -118,6 +118,9 @@ func fingerprint(p *weir.Policy) uint64 {
 	}
 	for _, l := range p.Limits() {
 		fmt.Fprintf(h, "%s|%v|%d|%v|%d\n", l.Name, l, l.Burst, l.Initial, l.MaxDebt)
+		if l.Pace != "" {
+			fmt.Fprintln(h, l.Pace)
+		}
 	}
 	return h.Sum64() | 1 // never 0
 }
@@ -128,7 +131,7 @@ type plan struct {
 	force    *weir.Policy // the policy in force, as far as this node knows
 	history  *policyHistory
 	epoch    uint64 // of the history, when the plan was made
-	limits   uint64 // fingerprint
+	limits   uint64 // fingerprint of the limits and the class
 	capacity int64
 	leasable bool
 	perNano  []float64 // units of each limit that are replenished per nanosecond; 0 for windows
@@ -169,8 +172,8 @@ func (t *Limiter) historyOf(name string) *policyHistory {
 func (t *Limiter) newPlan(p *weir.Policy) *plan {
 	h := t.historyOf(p.Name())
 	epoch := h.epoch.Load()
-	in := h.use(p)
-	pl := &plan{policy: p, force: in, history: h, epoch: epoch, limits: fingerprint(in), capacity: in.Capacity(), leasable: true}
+	in := ofClass(h.use(p), p.ClassName())
+	pl := &plan{policy: p, force: in, history: h, epoch: epoch, limits: planPrint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
 		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
 		pl.leasable = pl.leasable && smooth
@@ -187,6 +190,28 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 		}
 	}
 	pl.single = pl.leasable && len(pl.perNano) == 1
-	pl.async = t.config.Mode == Async && !in.ReserveOnly()
+	// What was used under an allowance is one number for each key, which has no class.
+	pl.async = t.config.Mode == Async && !in.ReserveOnly() && in.ClassName() == ""
 	return pl
+}
+
+// ofClass returns the policy for charges of a class, if it has that class.
+func ofClass(p *weir.Policy, class string) *weir.Policy {
+	if class != "" {
+		if view, err := p.Class(class); err == nil {
+			return view
+		}
+	}
+	return p
+}
+
+// planPrint is the fingerprint of a policy's limits and class: a denial of one class says nothing
+// about the others.
+func planPrint(p *weir.Policy) uint64 {
+	if p.ClassName() == "" {
+		return fingerprint(p)
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d|%s", fingerprint(p), p.ClassName())
+	return h.Sum64() | 1
 }
