@@ -38,7 +38,7 @@ func TestBadLimits(t *testing.T) {
 		{"NaN", Limit{Rate: 5, Per: sec, Initial: Filled(math.NaN())}, "initial", "between 0 and 1"},
 		{"infinite", Limit{Rate: 5, Per: sec, Initial: Filled(math.Inf(1))}, "initial", "between 0 and 1"},
 		{"too full", Limit{Rate: 5, Per: sec, Initial: Filled(1.5)}, "initial", "between 0 and 1"},
-		{"long log", Limit{Rate: 100_000, Per: sec, Algorithm: SlidingLog}, "rate", "65536"},
+		{"long log", Limit{Rate: 1 << 41, Per: sec, Algorithm: SlidingLog}, "rate", "1099511627776"},
 		{"short window", Limit{Rate: 1 << 40, Per: Every(time.Microsecond), Algorithm: FixedWindow}, "rate", "at most"},
 		{"dual of an hour", Limit{Rate: 5, Per: Every(time.Hour), Algorithm: DualWindow}, "per", "second or per minute"},
 		{"dual second", Limit{Rate: 32_768, Per: sec, Algorithm: DualWindow}, "rate", "32767"},

@@ -196,14 +196,17 @@ func (r *reader) count(most int) int {
 	return int(n)
 }
 
+// maxLogEntries bounds the entries of a log that is read.
+const maxLogEntries = 1 << 16
+
 func (r *reader) log() *Log {
 	g := &Log{}
-	for range r.count(MaxLogRate) { // more than the rule's units if it was lowered
+	for range r.count(maxLogEntries) { // more than the rule's units if it was lowered
 		e := entry{at: r.int(), units: r.int()}
 		if n := len(g.entries); e.units <= 0 || e.at != inRange(e.at) || n > 0 && g.entries[n-1].at >= e.at {
 			r.bad = true
 		}
-		e.units = min(e.units, maxCount/MaxLogRate) // so that the sum fits, whatever was overrun
+		e.units = min(e.units, maxCount-g.sum) // whatever was overrun
 		g.entries = append(g.entries, e)
 		g.sum += e.units
 	}

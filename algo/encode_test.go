@@ -66,7 +66,7 @@ func TestEncodingOfALoweredLog(t *testing.T) {
 func TestEncodingOfAnOverrunLog(t *testing.T) {
 	rules := []Rule{must(t, ruleSpec{kind: kindLog, rate: 3, per: hour})}
 	l := NewLedger(rules, start)
-	for range MaxLogRate { // an overrun each
+	for range maxLogEntries { // an overrun each
 		id, _ := l.Reserve(start, 0, start+hour)
 		l.Settle(start, id, MaxCost)
 	}
@@ -146,7 +146,7 @@ func TestBadEncodings(t *testing.T) {
 		"nothing was rebooked":   {rate, head(count(0), count(1), count(1), count(0), 0, start)},
 		"too many outcomes":      {rate, append(head(count(0), count(0), count(MaxOutcomes+1)), make([]byte, 4*MaxOutcomes+4)...)},
 		"more entries than data": {log, head(count(60_000))},
-		"too many entries":       {log, append(head(count(MaxLogRate+1)), make([]byte, 2*MaxLogRate+2)...)},
+		"too many entries":       {log, append(head(count(maxLogEntries+1)), make([]byte, 2*maxLogEntries+2)...)},
 		"empty entry":            {log, head(count(1), start, 0, count(0))},
 		"negative entry":         {log, head(count(1), start, -1, count(0))},
 		"entries out of order":   {log, head(count(2), start, 1, start, 1, count(0))},

@@ -9,11 +9,12 @@ import (
 // taken and gives it back exactly one period later.
 //
 // It promises at most rate units in any interval (t − per, t], with no error at
-// all; the other rules are measured against it.
+// all up to a rate of ExactLogRate; the other rules are measured against it.
 //
 // It costs one entry of 16 bytes for every charge that still counts, at most
-// rate entries per key; charges at the same instant share one. NewSlidingLog
-// refuses rates above MaxLogRate, so a key never needs more than 1 MiB.
+// rate entries per key; charges at the same instant share one. Above ExactLogRate
+// instants are rounded up to steps of per/256: a unit comes back up to a
+// 256th of the period late, never early, and a key has at most 258 entries.
 //
 // An entry of u units at a counts while now < a + per. A charge of c is
 // admitted if the sum of the entries that count plus c is at most rate. It can be
@@ -32,16 +33,28 @@ import (
 type SlidingLog struct {
 	per   int64
 	units int64
+	step  int64 // instants are rounded up to a multiple of it
 	fill  Fill
 }
 
-// MaxLogRate is the greatest rate of a sliding log.
-const MaxLogRate = 1 << 16
+const (
+	// MaxLogRate is the greatest rate of a sliding log.
+	MaxLogRate = 1 << 40
+
+	// ExactLogRate is the greatest rate of a log that remembers every instant.
+	ExactLogRate = 4096
+
+	logSteps = 256 // of a period, for greater rates
+)
+
+// LogStep returns the steps, in microseconds, in which a log of a greater rate than ExactLogRate
+// counts a period, both in microseconds.
+func LogStep(per int64) int64 { return (per + logSteps - 1) / logSteps }
 
 // NewSlidingLog returns the rule for rate units in any per nanoseconds.
 func NewSlidingLog(rate, per int64, fill Fill) (*SlidingLog, error) {
 	if rate < 1 || rate > MaxLogRate {
-		return nil, badParam("rate", rate, "a sliding log remembers every unit; it must be between 1 and %d", MaxLogRate)
+		return nil, badParam("rate", rate, "must be between 1 and %d", MaxLogRate)
 	}
 	if err := checkPer(per); err != nil {
 		return nil, err
@@ -49,7 +62,17 @@ func NewSlidingLog(rate, per int64, fill Fill) (*SlidingLog, error) {
 	if err := checkFill(fill); err != nil {
 		return nil, err
 	}
-	return &SlidingLog{per: per, units: rate, fill: fill}, nil
+	l := &SlidingLog{per: per, units: rate, step: 1, fill: fill}
+	if rate > ExactLogRate {
+		l.step = LogStep((per+999)/1000) * 1000
+	}
+	return l, nil
+}
+
+// stepOf returns the instant at which a charge counts as made.
+func (l *SlidingLog) stepOf(at int64) int64 {
+	at = inRange(at)
+	return min(at+(l.step-at%l.step)%l.step, Horizon)
 }
 
 // Log is the state of a sliding log: charges in order of time.
@@ -104,8 +127,8 @@ func (l *SlidingLog) live(g *Log, now int64) (head int, sum int64) {
 
 // append books units at now, after forgetting what has left.
 func (l *SlidingLog) append(g *Log, now, units int64) {
-	now = inRange(now)
 	g.head, g.sum = l.live(g, now)
+	now = l.stepOf(now)
 	if units = min(units, maxCount-g.sum); units == 0 {
 		return
 	}
@@ -186,11 +209,12 @@ func (l *SlidingLog) refund(s *State, _ *Holds, at, now, units int64) int64 {
 // is not older, as charges may have joined a younger one.
 func (l *SlidingLog) find(g *Log, at, now int64) int {
 	head, _ := l.live(g, now)
-	if at == forfeited || inRange(at)+l.per <= now {
+	if at == forfeited || l.stepOf(at)+l.per <= now {
 		return -1
 	}
+	at = l.stepOf(at)
 	live := g.entries[head:]
-	i := sort.Search(len(live), func(i int) bool { return live[i].at >= inRange(at) })
+	i := sort.Search(len(live), func(i int) bool { return live[i].at >= at })
 	if i == len(live) {
 		return -1
 	}
@@ -201,7 +225,8 @@ func (l *SlidingLog) countsSince(s *State, now int64) int64 {
 	if head, _ := l.live(s.Log, now); head == len(s.Log.entries) {
 		return countsNone
 	}
-	return now - l.per + 1
+	gone := inRange(now) - l.per
+	return gone - gone%l.step + 1
 }
 
 func (l *SlidingLog) reset(s *State, hs *Holds, i int, now int64) {
@@ -245,7 +270,7 @@ func (l *SlidingLog) book(now, used int64) (State, error) {
 // adopt keeps the log of a rule with the same period.
 func (l *SlidingLog) adopt(old Rule, s *State, _ *Holds, _ int64) (State, bool, error) {
 	o, ok := old.(*SlidingLog)
-	if !ok || o.per != l.per {
+	if !ok || o.per != l.per || o.step != l.step {
 		return State{}, false, nil
 	}
 	return s.clone(), true, nil

@@ -64,3 +64,46 @@ func TestLogBounded(t *testing.T) {
 		t.Errorf("%d entries for a rate of 10", n)
 	}
 }
+
+// TestLogInSteps: beyond ExactLogRate never more than the rate in any period, and hardly less.
+func TestLogInSteps(t *testing.T) {
+	const rate, per = 5000, int64(10_000_000_000)
+	l, err := NewSlidingLog(rate, per, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, start := &Log{}, Epoch+year+12_345
+	var grants []entry
+	total := int64(0)
+	for now := start; now < start+6*per; {
+		cost := 1 + (total*7)%75
+		if l.Take(g, now, cost) {
+			grants = append(grants, entry{now, cost})
+			total += cost
+			continue
+		}
+		next := l.RetryAt(g, now, cost)
+		if next <= now || l.Take(g, next-1, cost) {
+			t.Fatalf("refused at %d, retry at %d", now, next)
+		}
+		now = next
+		if n := len(g.entries) - g.head; n > logSteps+2 {
+			t.Fatalf("%d entries", n)
+		}
+	}
+	for i, from := 0, 0; i < len(grants); i++ {
+		sum := int64(0)
+		for from = 0; from < i && grants[from].at <= grants[i].at-per; from++ {
+			continue
+		}
+		for _, e := range grants[from : i+1] {
+			sum += e.units
+		}
+		if sum > rate {
+			t.Fatalf("%d units within a period", sum)
+		}
+	}
+	if least := int64(6*rate) * 98 / 100; total < least {
+		t.Errorf("%d units in six periods, want at least %d", total, least)
+	}
+}

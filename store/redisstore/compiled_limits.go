@@ -40,14 +40,8 @@ type calendar struct {
 	algo *algo.Calendar
 }
 
-const (
-	// maxRateTerm bounds the terms a and b of a rate: the scripts' arithmetic is exact below it.
-	maxRateTerm = 1 << 51
-
-	// maxLog bounds the rate of a sliding log. A row contains every charge of its period,
-	// and a decision reads and writes the whole row while the server does nothing else.
-	maxLog = 4096
-)
+// maxRateTerm bounds the terms a and b of a rate: the scripts' arithmetic is exact below it.
+const maxRateTerm = 1 << 51
 
 // compileLimits compiles a policy, or returns why its limits are not supported in Redis.
 func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compiledLimits, error) {
@@ -112,8 +106,6 @@ func (n *compiledLimits) rule(i int, l weir.Limit) (string, error) {
 		return head + `,"per":0,"cal":%s}`, nil
 	case per%time.Microsecond != 0:
 		return "", fmt.Errorf("per %v: Redis counts time in microseconds; a window must be a whole number of them", per)
-	case l.Algorithm == weir.SlidingLog && l.Rate > maxLog:
-		return "", fmt.Errorf("rate %d: a log in Redis has at most %d units; use a sliding window or GCRA", l.Rate, maxLog)
 	default:
 		return fmt.Sprintf(`%s,"per":%d}`, head, per.Microseconds()), nil
 	}

@@ -777,8 +777,17 @@ local function live(r, s)
 	return sum
 end
 
+-- stepOf returns the instant at which a charge counts as made: a log of a greater rate than 4,096
+-- counts in steps of 1/256 of the period.
+local function stepOf(r, at)
+	if r.cap <= 4096 then return at end
+	local step = math.ceil(r.per / 256)
+	return math.ceil(at / step) * step
+end
+
 local function append(r, s, at, units)
 	local n = #s
+	at = stepOf(r, at)
 	if n > 0 and (at <= s[n - 1] or n / 2 >= r.cap) then
 		s[n - 1] = max(s[n - 1], at)
 		s[n] = min(s[n] + units, NEVER)
@@ -788,7 +797,7 @@ local function append(r, s, at, units)
 end
 
 function log.fresh(r, epoch)
-	if r.miss then return {epoch, r.miss} end
+	if r.miss then return {stepOf(r, epoch), r.miss} end
 	return {}
 end
 
@@ -804,7 +813,9 @@ end
 -- older, as it may have joined a younger one.
 local function entry(r, s, at)
 	live(r, s)
-	if at == FORFEITED or at + r.per <= now then return nil end
+	if at == FORFEITED then return nil end
+	at = stepOf(r, at)
+	if at + r.per <= now then return nil end
 	for i = 1, #s, 2 do
 		if s[i] >= at then return i end
 	end
@@ -814,7 +825,9 @@ end
 function log.since(r, s)
 	live(r, s)
 	if #s == 0 then return NEVER end
-	return now - r.per + 1
+	if r.cap <= 4096 then return now - r.per + 1 end
+	local step = math.ceil(r.per / 256)
+	return floor((now - r.per) / step) * step + 1
 end
 
 function log.refund(r, s, H, at, units)
@@ -861,11 +874,11 @@ function log.used(r, s) return min(live(r, s), NEVER) end
 
 function log.book(r, used)
 	if used == 0 then return {} end
-	return {now, used}
+	return {stepOf(r, now), used}
 end
 
 function log.adopt(r, old, s)
-	if old.kind ~= 'l' or old.per ~= r.per then return false end
+	if old.kind ~= 'l' or old.per ~= r.per or (old.cap > 4096) ~= (r.cap > 4096) then return false end
 	local copy = {}
 	for i = 1, #s do copy[i] = s[i] end
 	return true, copy

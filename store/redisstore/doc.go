@@ -67,7 +67,7 @@
 // # Limits
 //
 // Redis 6.2 or later, or Valkey; alone, with Sentinel, or a cluster. No module is needed. Windows
-// are a whole number of microseconds, a sliding log has at most 4,096 units, a
-// key at most 10,000 open reservations, and a reservation without expiry lasts 30
+// are a whole number of microseconds, a
+// key has at most 10,000 open reservations, and a reservation without expiry lasts 30
 // days after the key's last change.
 package redisstore

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 )
 
 // A world is what a random case plays in: a few policies, each in several
@@ -162,6 +163,9 @@ func (d drawer) rateAndBurst(w *world, l weir.Limit) weir.Limit {
 	l.Rate = 1 + int64(d.upTo(11, "rate"))
 	if l.Algorithm == weir.Lending {
 		return d.lending(w, l)
+	}
+	if l.Algorithm == weir.SlidingLog && d.oneIn(4, "log in steps") {
+		l.Rate = algo.ExactLogRate + 1
 	}
 	if l.Algorithm != weir.GCRA && l.Algorithm != weir.TokenBucket {
 		return l
