@@ -33,3 +33,26 @@ func ExampleNew() {
 	// true <nil>
 	// too_late true
 }
+
+// Jobs share the credits of an account. What a job costs is known only when it is done, so it reserves the most
+// that it may need. The next one starts as soon as enough was given back.
+func ExampleQueue_Reserve() {
+	table, _ := memstore.New(memstore.Config{})
+	waiting, _ := queue.New(table, queue.Config{})
+	credits, _ := weir.NewPolicy("credits", weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)})
+	need := weir.Charge{Policy: credits, Key: "acme", Cost: 1000}
+	first, _ := waiting.Reserve(context.Background(), time.Minute, need)
+
+	need.Cost = 800
+	done := make(chan error)
+	go func() {
+		second, err := waiting.Reserve(context.Background(), time.Minute, need)
+		if err == nil {
+			_, err = second.Commit(context.Background(), 650)
+		}
+		done <- err
+	}()
+	_, _ = first.Commit(context.Background(), 137) // 863 come back
+	fmt.Println(<-done)
+	// Output: <nil>
+}

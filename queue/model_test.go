@@ -23,6 +23,7 @@ import (
 type script struct {
 	limits [][]weir.Limit // the first is there at the start, the others are set
 	holds  bool           // reservations are made
+	along  bool           // every other waiter of the Queue waits for a charge to another key as well
 	steps  []scriptStep
 }
 
@@ -35,7 +36,7 @@ type scriptStep struct {
 }
 
 func drawScript(t *rapid.T, holds bool) script {
-	s := script{holds: holds}
+	s := script{holds: holds, along: rapid.Bool().Draw(t, "along")}
 	var most int64
 	for range rapid.IntRange(1, 3).Draw(t, "sets") {
 		l := drawQueueLimits(t)
@@ -105,9 +106,11 @@ type side struct {
 	set     func(limits []weir.Limit) error
 }
 
-func queueSide(t *testing.T, limits []weir.Limit) (side, *queue.Queue) {
+func queueSide(t *testing.T, limits []weir.Limit, along bool) (side, *queue.Queue) {
 	ctx := t.Context()
 	q, p := newQueue(t, newStore(t), queue.Config{}), newPolicy(t, "p", limits...)
+	ample := newPolicy(t, "ample", weir.Limit{Rate: 1_000_000, Per: weir.Every(time.Second)})
+	var waits atomic.Int64
 	must := func(err error) {
 		if err != nil {
 			t.Error(err)
@@ -116,7 +119,12 @@ func queueSide(t *testing.T, limits []weir.Limit) (side, *queue.Queue) {
 	decided := func(d weir.Decision, err error) weir.Decision { must(err); return d }
 	return side{
 		wait: func(ctx context.Context, cost int64) (weir.Decision, error) {
-			return asDecision(q.Wait(ctx, p, "k", cost))
+			if n := waits.Add(1); !along || n%2 == 0 {
+				return asDecision(q.Wait(ctx, p, "k", cost))
+			}
+			b := weir.Batch{Op: weir.TakeAll, Charges: []weir.Charge{charge(ample, "another", 1), charge(p, "k", cost)}}
+			err := q.WaitAll(ctx, &b)
+			return asDecision(b.Decisions[1], err)
 		},
 		take: func(cost int64) weir.Decision { return decided(q.Take(ctx, p, "k", cost)) },
 		peek: func(cost int64) weir.Decision { return decided(weir.Peek(ctx, q, p, "k", cost)) },
@@ -260,7 +268,7 @@ func (r *run) ahead() (units int64) {
 // play runs the script on both sides and returns where they differ.
 func (s script) play(t *testing.T) (diff string) {
 	synctest.Test(t, func(t *testing.T) {
-		qs, q := queueSide(t, s.limits[0])
+		qs, q := queueSide(t, s.limits[0], s.along)
 		a, b := &run{side: qs, start: time.Now()}, &run{side: singleSide(t, s.limits[0]), start: time.Now()}
 		for i, step := range s.steps {
 			time.Sleep(step.pass)
@@ -367,8 +375,10 @@ func (r *racers) race(t *testing.T, rnd *rand.Rand) {
 			} else if d.Allowed {
 				r.units[key].Add(cost)
 			}
-		case n < 19:
+		case n < 18:
 			r.reserve(t, rnd, p, key, cost)
+		case n < 19:
+			r.reserveTwo(t, rnd, p, key, cost)
 		default:
 			if err := r.q.Set(t.Context(), p, r.policies[rnd.IntN(2)]); err != nil {
 				t.Error(err)
@@ -413,4 +423,24 @@ func (r *racers) reserve(t *testing.T, rnd *rand.Rand, p *weir.Policy, key int, 
 	if res.Decision.Allowed {
 		r.units[key].Add(used)
 	}
+}
+
+// reserveTwo waits for units of two keys.
+func (r *racers) reserveTwo(t *testing.T, rnd *rand.Rand, p *weir.Policy, key int, cost int64) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(60))*time.Millisecond)
+	defer cancel()
+	other := (key + 1 + rnd.IntN(len(r.units)-1)) % len(r.units)
+	res, err := r.q.Reserve(ctx, time.Second, charge(p, fmt.Sprint(key), cost), charge(p, fmt.Sprint(other), 1))
+	if _, err := asDecision(weir.Decision{}, err); err != nil && ctx.Err() == nil {
+		t.Error(err)
+	}
+	if err != nil {
+		return
+	}
+	time.Sleep(time.Duration(rnd.IntN(10)) * time.Millisecond)
+	if _, err := res.Commit(t.Context(), cost-1, 1); err != nil {
+		t.Error(err)
+	}
+	r.units[key].Add(cost - 1)
+	r.units[other].Add(1)
 }

@@ -7,17 +7,17 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
-// Queue is a Limiter with Wait: a FIFO line of waiting callers for each policy name and
-// key. It works over any Limiter, also over one
+// Queue is a Limiter with Wait, WaitAll and Reserve: a FIFO line of waiting callers for each
+// policy name, class and key. It works over any Limiter, also over one
 // in another process. All methods may be called by any number of goroutines.
 //
-// No waiting caller is overtaken. While callers wait for a key, Take and the batches that
+// No waiting caller is overtaken within its class; callers of another class do not stand behind
+// it. While callers wait for a key, Take and the batches that
 // charge it are refused as Exhausted, however many units remain, and RetryAfter
 // includes the turns of the waiting callers; callers whose turn has come go first. A cost
 // of 0 is admitted. While there are no waiting callers at all, a call costs one atomic load more
@@ -28,7 +28,13 @@ import (
 // fit at once. Otherwise it is an estimate at the limit's rate: a caller that retries too
 // early is refused again.
 //
-// Units are charged at the caller's turn, through the limiter's Take. Turns move when
+// A caller that waits for several charges stands in one line at a time, that of the charge with
+// the longest RetryAfter, at the place of its arrival. So a caller that lacks units of its own
+// does not hold up those with whom it shares another key, and callers cannot wait for each other
+// in a circle, in whichever order they pass their charges. It may be overtaken at the keys of its
+// other charges, and then waits for those.
+//
+// Units are charged at the caller's turn, through the limiter. Turns move when
 // something is settled, renewed, reset or set through the Queue. Changes made directly to
 // the limiter take effect when the head of the line tries again: after the RetryAfter that it
 // got, or when a caller behind it finds that there is room earlier.
@@ -47,9 +53,9 @@ type Queue struct {
 	// that starts to wait just then arrived later.
 	waiting atomic.Int64
 
-	mu    sync.Mutex // guards the fields below and all lines; never held during a call of the limiter
-	lines map[queueKey]*line
-	next  uint64 // sequence number of the next waiter
+	mu    sync.Mutex           // guards the fields below and all lines; never held during a call of the limiter
+	lines map[stateKey][]*line // one for each class with waiting callers
+	next  uint64               // sequence number of the next waiter
 }
 
 var _ weir.Limiter = (*Queue)(nil)
@@ -87,7 +93,7 @@ func New(l weir.Limiter, c Config) (*Queue, error) {
 	if c.MaxTotal == 0 {
 		c.MaxTotal = 10_000
 	}
-	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[queueKey]*line{}}, nil
+	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[stateKey][]*line{}}, nil
 }
 
 // Waiting returns the number of waiting callers, for all keys together.
@@ -113,7 +119,6 @@ func (q *Queue) Wait(ctx context.Context, p *weir.Policy, key string, cost int64
 
 // wait is Wait, but a refusal is only a Decision.
 func (q *Queue) wait(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
-	c := weir.Charge{Policy: p, Key: key, Cost: cost}
 	if err := storeapi.CheckCharge(p, key, cost); err != nil {
 		return weir.Decision{}, err
 	}
@@ -125,115 +130,17 @@ func (q *Queue) wait(ctx context.Context, p *weir.Policy, key string, cost int64
 	}
 	if cost == 0 || !q.busy(p, key) {
 		d, err := q.limiter.Take(ctx, p, key, cost)
-		if d, done, err := outcome(ctx, d, err); done || cost == 0 {
+		if d, done, err := outcome(ctx, p, d, err); done || cost == 0 {
 			return d, err
 		}
 	}
-	w := q.join(&c)
-	if w == nil {
-		return q.full(ctx, &c)
+	b := weir.Batch{
+		Op: weir.TakeAll, Charges: []weir.Charge{{Policy: p, Key: key, Cost: cost}}, Decisions: make([]weir.Decision, 1),
 	}
-	defer q.leave(w)
-	if d, done, err := q.foresee(ctx, w); done {
-		return d, err
-	}
-	return q.await(ctx, w)
-}
-
-// outcome says whether Wait returns with the limiter's decision, and how. It waits on after
-// Exhausted if RetryAfter ends before the deadline.
-func outcome(ctx context.Context, d weir.Decision, err error) (weir.Decision, bool, error) {
-	if err != nil || d.Allowed || d.Reason != weir.Exhausted || d.RetryAfter == weir.Never {
-		return d, true, err
-	}
-	if deadline, ok := ctx.Deadline(); ok && d.RetryAfter > time.Until(deadline) {
-		d.Reason = weir.TooLate
-		return d, true, nil
-	}
-	return d, false, nil
-}
-
-// full refuses a charge because the line is full. Its RetryAfter is what it
-// would be with a place in line.
-func (q *Queue) full(ctx context.Context, c *weir.Charge) (weir.Decision, error) {
-	a, err := q.aheadOf(ctx, c)
-	if err != nil {
+	if err := q.queueUp(ctx, &b, 0); err != nil {
 		return weir.Decision{}, err
 	}
-	d, err := q.expect(ctx, c, a)
-	if err == nil && (d.Allowed || d.Reason == weir.Exhausted) {
-		d.Allowed, d.Reason, d.RetryAfter = false, weir.QueueFull, max(1, d.RetryAfter)
-	}
-	return d, err
-}
-
-// foresee refuses w at once if it is behind others and its turn would come too late
-// or never. If neither is possible, it does not call the limiter.
-func (q *Queue) foresee(ctx context.Context, w *waiter) (d weir.Decision, done bool, err error) {
-	if _, hurried := ctx.Deadline(); !hurried && w.charge.Cost <= w.charge.Policy.Capacity() {
-		return weir.Decision{}, false, nil
-	}
-	a, err := q.standBehind(ctx, w.line.key, w)
-	if err != nil || a.line == nil {
-		return weir.Decision{}, err != nil, err
-	}
-	d, err = q.expect(ctx, &w.charge, a)
-	return outcome(ctx, d, err)
-}
-
-// await alternates between sleeping and trying until w is done.
-func (q *Queue) await(ctx context.Context, w *waiter) (weir.Decision, error) {
-	for {
-		if d, done, err := q.act(ctx, w, q.turn(w)); done {
-			return d, err
-		}
-	}
-}
-
-// act performs the next step of w, and says whether w is done then.
-func (q *Queue) act(ctx context.Context, w *waiter, t turn) (weir.Decision, bool, error) {
-	switch {
-	case ctx.Err() != nil && !t.came:
-		return weir.Decision{}, true, ctx.Err()
-	case t.doubt:
-		return q.reconsider(ctx, w)
-	case t.wait != 0:
-		w.sleep(ctx, t.wait)
-		return weir.Decision{}, false, nil
-	}
-	return q.try(ctx, w)
-}
-
-// try calls the limiter for the head. If the head has to wait on, try notes until when.
-func (q *Queue) try(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
-	live, cancel := withGrace(ctx)
-	defer cancel()
-	d, err := q.limiter.Take(live, w.charge.Policy, w.charge.Key, w.charge.Cost)
-	d, done, err := outcome(ctx, d, err)
-	if !done {
-		q.postpone(w, d.RetryAfter)
-	}
-	return d, done, err
-}
-
-// turnGrace is the minimum time that the limiter has to reply to the head.
-const turnGrace = 100 * time.Millisecond
-
-// withGrace returns a context that ends with ctx or, if that is about to end or has
-// ended at the turn, after turnGrace. A call that is cancelled may have taken
-// units without a caller that uses them.
-func withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if ctx.Err() == nil && (!ok || time.Until(deadline) >= turnGrace) {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(context.WithoutCancel(ctx), turnGrace)
-}
-
-// reconsider refuses w if, after a Set, its cost can never fit.
-func (q *Queue) reconsider(ctx context.Context, w *waiter) (weir.Decision, bool, error) {
-	d, err := weir.Peek(ctx, q.limiter, w.charge.Policy, w.charge.Key, w.charge.Cost)
-	return d, err != nil || d.Reason == weir.TooCostly, err
+	return b.Decisions[0], nil
 }
 
 // Take charges cost units to key if they fit and no callers wait for it.
@@ -294,10 +201,12 @@ func (q *Queue) Set(ctx context.Context, old, new *weir.Policy) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for k, ln := range q.lines {
-		if k.policy == new.Name() {
-			ln.doubtAbove(new.Capacity())
-			ln.retry() // also after an error: it may have been set
+	for k, classes := range q.lines {
+		for _, ln := range classes {
+			ln.doubtUnder(new)
+			if k.policy == new.Name() {
+				ln.retry() // also after an error: it may have been set
+			}
 		}
 	}
 	return err
@@ -308,7 +217,7 @@ func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {
 		return err
 	}
-	aheads, behind, err := q.aheads(ctx, b.Charges)
+	aheads, behind, err := q.aheads(ctx, b.Charges, nil)
 	switch {
 	case err != nil:
 		return err
@@ -324,23 +233,33 @@ func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
 	if b.Op == weir.TakeEach && behind < len(b.Charges) {
 		return q.takeOthers(ctx, b, aheads)
 	}
-	for i := range b.Decisions {
-		if d := &b.Decisions[i]; d.Allowed && b.Op != weir.PeekEach {
-			d.Allowed, d.Reason = false, weir.NotCharged
-		}
+	if b.Op != weir.PeekEach {
+		refuseAll(b)
 	}
 	return nil
 }
 
-// aheads returns the waiting callers ahead of each charge, and the number of charges that
-// have any.
-func (q *Queue) aheads(ctx context.Context, charges []weir.Charge) (as []ahead, behind int, err error) {
+// refuseAll makes the admitted charges of b those of a batch that was refused because of another.
+func refuseAll(b *weir.Batch) {
+	for i := range b.Decisions {
+		if d := &b.Decisions[i]; d.Allowed {
+			d.Allowed, d.Reason = false, weir.NotCharged
+		}
+	}
+}
+
+// aheads returns the waiting callers ahead of each charge, up to w unless that is nil, and the
+// number of charges that have any. Callers that are due go first.
+func (q *Queue) aheads(ctx context.Context, charges []weir.Charge, w *waiter) (as []ahead, behind int, err error) {
 	as = make([]ahead, len(charges))
+	if q.waiting.Load() == 0 {
+		return as, 0, nil
+	}
 	for i := range charges {
 		if charges[i].Cost == 0 {
 			continue // a cost of 0 overtakes no caller
 		}
-		if as[i], err = q.aheadOf(ctx, &charges[i]); err != nil {
+		if as[i], err = q.standBehind(ctx, keyOf(&charges[i]), w); err != nil {
 			return nil, 0, err
 		}
 		if as[i].line != nil {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"math/bits"
 	"slices"
@@ -10,8 +11,8 @@ import (
 	"github.com/weirlimit/weir"
 )
 
-// A line is the waiting callers of a Queue for one key under policies of one name. It
-// exists only while there are any.
+// A line is the waiting callers of a Queue for one key under policies of one name and class. It
+// exists only while there are any. They are ordered by their numbers, that is by arrival.
 //
 // Only the head calls the limiter: from its own goroutine, with its own context and
 // its own timer. So a line needs no goroutine, and a slow reply delays only the
@@ -22,7 +23,11 @@ import (
 //
 // A caller joins its line before it calls the limiter, and a refund looks for lines
 // after it was made. So either the limiter's decision includes the refund, or retry finds
-// the head.
+// the head. Therefore a head that moves to another line calls again there.
+//
+// A head with several charges does not overtake a caller with a lower number in the line of
+// another charge, but moves behind it. The caller with the lowest number of all is the head
+// wherever it stands and moves behind no other, so some caller can always go on.
 //
 // Its fields and methods require the Queue's mu.
 type line struct {
@@ -31,17 +36,33 @@ type line struct {
 	moved   chan struct{} // closed when a waiter left or the head was refused for now; nil if nothing listens
 }
 
-type queueKey struct{ policy, key string }
+// stateKey identifies what the limiter counts.
+type stateKey struct{ policy, key string }
+
+// queueKey identifies a line. Policies that differ only in their class act on the same state,
+// and their callers do not wait for each other.
+type queueKey struct {
+	stateKey
+	class string
+}
+
+func keyOf(c *weir.Charge) queueKey {
+	return queueKey{stateKey{c.Policy.Name(), c.Key}, c.Policy.Compiled().Class}
+}
 
 // waiter is a waiting caller in a line.
 type waiter struct {
-	line   *line // set by join, like the next three
-	nr     uint64
-	charge weir.Charge
-	wake   chan struct{} // buffered; receives when w must check its turn again
+	nr   uint64        // set by join, like wake
+	wake chan struct{} // buffered; receives when w must check its turn again
 
-	due   weir.Instant // of the head: when it tries, or tryNow, or trying; requires mu
-	doubt bool         // a Set may have made the cost too high; requires mu
+	// batch is what w waits for: TakeAll or ReserveAll. The charges are set by join; the rest is
+	// for the caller's goroutine.
+	batch weir.Batch
+
+	line  *line        // requires mu, like the fields below
+	units int64        // what it waits for in its line
+	due   weir.Instant // of the head: when it tries, or tryNow, or trying
+	doubt bool         // a Set may have made the cost too high
 }
 
 const (
@@ -61,14 +82,31 @@ func (ln *line) retry() {
 	}
 }
 
-// doubtAbove makes the waiters whose cost exceeds capacity check it again.
-func (ln *line) doubtAbove(capacity int64) {
+// doubtUnder makes the waiters whose cost may exceed the capacity under p, which was set, check
+// it again. The capacity of p says nothing about other classes.
+func (ln *line) doubtUnder(p *weir.Policy) {
 	for _, w := range ln.waiters {
-		if w.charge.Cost > capacity {
+		if w.mayExceed(p) {
 			w.doubt = true
 			w.signal()
 		}
 	}
+}
+
+// mayExceed says whether w cannot be sure that its cost fits p.
+func (w *waiter) mayExceed(p *weir.Policy) bool {
+	var cost int64
+	for i := range w.batch.Charges {
+		c := &w.batch.Charges[i]
+		switch {
+		case c.Policy.Name() != p.Name():
+		case c.Policy.Compiled().Class != p.Compiled().Class:
+			return true
+		default:
+			cost = min(cost+c.Cost, weir.MaxCost) // as if all were to one key
+		}
+	}
+	return cost > p.Capacity()
 }
 
 // notify wakes the calls that watch the line.
@@ -110,44 +148,113 @@ func (q *Queue) busy(p *weir.Policy, key string) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.lines[queueKey{p.Name(), key}] != nil
+	return q.lineLocked(keyOf(&weir.Charge{Policy: p, Key: key})) != nil
 }
 
-// join puts a charge at the end of its line, or returns nil if there is no place.
-func (q *Queue) join(c *weir.Charge) *waiter {
+// lineLocked returns the line of a key, nil if nobody waits.
+func (q *Queue) lineLocked(k queueKey) *line {
+	for _, ln := range q.lines[k.stateKey] {
+		if ln.key.class == k.class {
+			return ln
+		}
+	}
+	return nil
+}
+
+// firstBusy returns the index of the first charge for whose key callers wait, or -1. A cost of 0
+// overtakes no caller.
+func (q *Queue) firstBusy(charges []weir.Charge) int {
+	if q.waiting.Load() == 0 {
+		return -1
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[queueKey{c.Policy.Name(), c.Key}]
+	return slices.IndexFunc(charges, func(c weir.Charge) bool { return c.Cost > 0 && q.lineLocked(keyOf(&c)) != nil })
+}
+
+// join puts a batch at the end of the line of charge at, or returns nil if there is no place.
+func (q *Queue) join(b *weir.Batch, at int) *waiter {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ln := q.lineLocked(keyOf(&b.Charges[at]))
 	if q.waiting.Load() >= q.maxTotal || ln != nil && len(ln.waiters) >= q.maxPerKey {
 		return nil
 	}
-	if ln == nil {
-		ln = &line{key: queueKey{c.Policy.Name(), strings.Clone(c.Key)}}
-		q.lines[ln.key] = ln
-	}
 	q.next++
-	w := &waiter{line: ln, nr: q.next, charge: *c, wake: make(chan struct{}, 1)}
-	w.charge.Key = ln.key.key // the caller's is not kept
-	ln.waiters = append(ln.waiters, w)
+	w := &waiter{nr: q.next, wake: make(chan struct{}, 1)}
+	w.batch = weir.Batch{Op: b.Op, TTL: b.TTL, Charges: slices.Clone(b.Charges), Decisions: make([]weir.Decision, len(b.Charges))}
+	for i := range w.batch.Charges {
+		w.batch.Charges[i].Key = strings.Clone(b.Charges[i].Key) // the caller's is not kept
+	}
 	q.waiting.Add(1)
+	q.enterLocked(w, at)
 	return w
+}
+
+// enterLocked puts w into the line of its charge at, behind those who came before it.
+func (q *Queue) enterLocked(w *waiter, at int) {
+	k := keyOf(&w.batch.Charges[at])
+	ln := q.lineLocked(k)
+	if ln == nil {
+		ln = &line{key: k}
+		q.lines[k.stateKey] = append(q.lines[k.stateKey], ln)
+	}
+	i, _ := slices.BinarySearchFunc(ln.waiters, w.nr, func(o *waiter, nr uint64) int { return cmp.Compare(o.nr, nr) })
+	ln.waiters = slices.Insert(ln.waiters, i, w)
+	w.line, w.due, w.units = ln, tryNow, unitsByKey(w.batch.Charges)[k]
 }
 
 // leave removes w from its line, and lets the next one try.
 func (q *Queue) leave(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.exitLocked(w)
+	q.waiting.Add(-1)
+}
+
+func (q *Queue) exitLocked(w *waiter) {
 	ln := w.line
 	i := slices.Index(ln.waiters, w)
 	ln.waiters = slices.Delete(ln.waiters, i, i+1)
-	q.waiting.Add(-1)
 	switch {
 	case len(ln.waiters) == 0:
-		delete(q.lines, ln.key)
+		q.removeLocked(ln)
 	case i == 0:
-		ln.waiters[0].signal() // its due is tryNow already
+		ln.retry()
 	}
 	ln.notify()
+}
+
+// removeLocked removes an empty line.
+func (q *Queue) removeLocked(ln *line) {
+	k := ln.key.stateKey
+	classes := slices.DeleteFunc(q.lines[k], func(o *line) bool { return o == ln })
+	if len(classes) == 0 {
+		delete(q.lines, k)
+		return
+	}
+	q.lines[k] = classes
+}
+
+// moveLocked moves w to the line of its charge at. It may come before those who came later.
+func (q *Queue) moveLocked(w *waiter, at int) {
+	q.exitLocked(w)
+	q.enterLocked(w, at)
+}
+
+// olderLocked returns the index of a charge of w for which a caller that came before w is the
+// head of another line, or -1.
+func (q *Queue) olderLocked(w *waiter) int {
+	if len(w.batch.Charges) == 1 {
+		return -1
+	}
+	return slices.IndexFunc(w.batch.Charges, func(c weir.Charge) bool {
+		if c.Cost == 0 {
+			return false
+		}
+		ln := q.lineLocked(keyOf(&c))
+		return ln != nil && ln.waiters[0].nr < w.nr
+	})
 }
 
 // A turn is the next step of a waiter.
@@ -171,6 +278,10 @@ func (q *Queue) turn(w *waiter) turn {
 	case w.due > now:
 		return turn{wait: w.due.Sub(now)}
 	}
+	if at := q.olderLocked(w); at >= 0 {
+		q.moveLocked(w, at)
+		return turn{wait: weir.Never}
+	}
 	t := turn{came: w.due > tryNow}
 	w.due = trying
 	return t
@@ -179,18 +290,23 @@ func (q *Queue) turn(w *waiter) turn {
 // far is longer than any wait, and short enough to be added to an instant.
 const far = 100 * 365 * 24 * time.Hour
 
-// postpone notes that w was refused and has to wait. The wait counts from
+// postpone notes that w was refused at its charge at, and has to wait. The wait counts from
 // here, not from the call of the limiter, so it never ends too early.
-func (q *Queue) postpone(w *waiter, retryAfter time.Duration) {
+func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if keyOf(&w.batch.Charges[at]) != w.line.key {
+		q.moveLocked(w, at)
+		return
+	}
 	if w.due == trying {
 		w.due = weir.Now().Add(max(1, min(retryAfter, far)))
 	}
 	w.line.notify()
 }
 
-// retry makes the heads of the lines of charges try again.
+// retry makes the heads of the lines of charges try again, also those of other classes, which may
+// borrow what was given back.
 func (q *Queue) retry(charges []weir.Charge) {
 	if q.waiting.Load() == 0 {
 		return
@@ -201,7 +317,7 @@ func (q *Queue) retry(charges []weir.Charge) {
 		if c.Policy == nil {
 			continue // which is why the batch was not carried out
 		}
-		if ln := q.lines[queueKey{c.Policy.Name(), c.Key}]; ln != nil {
+		for _, ln := range q.lines[stateKey{c.Policy.Name(), c.Key}] {
 			ln.retry()
 		}
 	}
@@ -217,23 +333,32 @@ type ahead struct {
 	moved       chan struct{} // closed when that may have changed; nil unless the head is due
 }
 
-// letDueGo returns when no waiter for the charged keys is due.
+// letDueGo returns when no waiter for the charged keys is due, of whichever class.
 func (q *Queue) letDueGo(ctx context.Context, charges []weir.Charge) error {
+	if q.waiting.Load() == 0 {
+		return nil
+	}
 	for i := range charges {
-		if _, err := q.aheadOf(ctx, &charges[i]); err != nil {
-			return err
+		if charges[i].Policy == nil {
+			continue // the limiter refuses the batch
+		}
+		for _, k := range q.keysOf(stateKey{charges[i].Policy.Name(), charges[i].Key}) {
+			if _, err := q.standBehind(ctx, k, nil); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// aheadOf returns the waiters that charge c must not overtake. Waiters that are due go
-// first.
-func (q *Queue) aheadOf(ctx context.Context, c *weir.Charge) (ahead, error) {
-	if c.Policy == nil || q.waiting.Load() == 0 {
-		return ahead{}, nil
+// keysOf returns the keys of the lines that wait for k.
+func (q *Queue) keysOf(k stateKey) (keys []queueKey) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, ln := range q.lines[k] {
+		keys = append(keys, ln.key)
 	}
-	return q.standBehind(ctx, queueKey{c.Policy.Name(), c.Key}, nil)
+	return keys
 }
 
 // standBehind returns the waiters for k, up to w unless that is nil. While
@@ -255,17 +380,17 @@ func (q *Queue) standBehind(ctx context.Context, k queueKey, w *waiter) (ahead, 
 func (q *Queue) look(k queueKey, w *waiter) ahead {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ln := q.lines[k]
-	if ln == nil || ln.waiters[0] == w {
+	ln := q.lineLocked(k)
+	if ln == nil || w != nil && ln.waiters[0].nr >= w.nr {
 		return ahead{}
 	}
 	head := ln.waiters[0]
-	a := ahead{line: ln, first: head.nr, headUnits: head.charge.Cost, wait: max(0, head.due.Sub(weir.Now()))}
+	a := ahead{line: ln, first: head.nr, headUnits: head.units, wait: max(0, head.due.Sub(weir.Now()))}
 	for _, o := range ln.waiters {
-		if o == w {
+		if w != nil && o.nr >= w.nr {
 			break
 		}
-		a.last, a.units = o.nr, a.units+o.charge.Cost
+		a.last, a.units = o.nr, a.units+o.units
 	}
 	if a.wait > 0 {
 		return a
@@ -275,15 +400,6 @@ func (q *Queue) look(k queueKey, w *waiter) ahead {
 	}
 	a.moved = ln.moved
 	return a
-}
-
-// expect returns when a charge can be made behind the waiters ahead of it.
-func (q *Queue) expect(ctx context.Context, c *weir.Charge, a ahead) (weir.Decision, error) {
-	d, err := weir.Peek(ctx, q.limiter, c.Policy, c.Key, a.peekCost(c))
-	if err != nil {
-		return weir.Decision{}, err
-	}
-	return q.behind(a, c, d), nil
 }
 
 // peekCost returns the cost to peek at for a charge behind others: its own and

@@ -21,9 +21,8 @@ type Engine struct {
 	// rules is replaced by Set. A decision loads it once.
 	rules atomic.Pointer[Rules]
 
-	waiting  shares[string]  // requests with MaxWait, by client
-	retries  shares[retrier] // those of them that retry
-	reserved openTickets     // by clients that are not alone
+	waiting  shares      // requests with MaxWait, by client
+	reserved openTickets // by clients that are not alone
 
 	setting sync.Mutex // held by Set and Apply
 
@@ -51,7 +50,6 @@ func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 	}
 	n := &Engine{limiter: q}
 	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare
-	n.retries.most, n.retries.each = maxWaiting, maxRetriesPerKey
 	n.reserved.most, n.reserved.each = maxReserved, maxReserved/clientShare
 	n.put(rules)
 	return n, nil
@@ -184,7 +182,7 @@ func (n *Engine) evaluateQuery(ctx context.Context, v *Variant, q *Query, op wei
 // evaluate carries out op for the enforced charges and, if they are admitted, for those in shadow.
 func (n *Engine) evaluate(ctx context.Context, e *evaluation, op weir.Op) (out Verdict, err error) {
 	if op == weir.TakeAll && e.query.MaxWait > 0 && e.enforced > 0 {
-		out, err = n.wait(ctx, e)
+		out, err = n.wait(ctx, e, e.part(weir.TakeAll, 0, e.enforced))
 	} else {
 		out, err = e.decide(ctx, n.limiter, op)
 	}

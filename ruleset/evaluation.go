@@ -70,18 +70,16 @@ func (e *evaluation) verdict(d weir.Decision) Verdict {
 
 // decide has the limiter carry out op for the enforced charges.
 func (e *evaluation) decide(ctx context.Context, l weir.Limiter, op weir.Op) (Verdict, error) {
-	out := e.verdict(admitted)
 	if e.enforced == 0 {
-		return out, nil
+		return e.verdict(admitted), nil
 	}
-	if op == weir.TakeAll && e.enforced == 1 {
-		c := &e.charges[0]
-		d, err := l.Take(ctx, c.Policy, c.Key, c.Cost)
-		out.decided(e.groups[0], d)
-		return out, err
-	}
-	b := e.part(op, 0, e.enforced)
-	if err := l.Do(ctx, b); err != nil {
+	return e.carryOut(ctx, l, e.part(op, 0, e.enforced))
+}
+
+// carryOut has the limiter carry out a batch of the enforced charges.
+func (e *evaluation) carryOut(ctx context.Context, l weir.Limiter, b *weir.Batch) (Verdict, error) {
+	out := e.verdict(admitted)
+	if err := do(ctx, l, b); err != nil {
 		return out, err
 	}
 	i := b.Worst()

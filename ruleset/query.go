@@ -51,8 +51,8 @@ type Query struct {
 	// Costs are the costs in units by their names. The policy must count each of them.
 	Costs []Cost
 
-	// MaxWait is how long the request may wait for capacity. The default is not to wait. It
-	// has no effect on Peek and Reserve.
+	// MaxWait is how long the request may wait for capacity, in the order of arrival. The default
+	// is not to wait. It has no effect on Peek.
 	MaxWait time.Duration
 
 	// Shadow asks for Verdict.ShadowRefusals.

@@ -17,28 +17,28 @@ const (
 )
 
 // shares counts something of which there is a bounded number, in all and for each key.
-type shares[K comparable] struct {
+type shares struct {
 	most, each int // set once
 
 	mu    sync.Mutex // guards the fields below
 	all   int
-	byKey map[K]int
+	byKey map[string]int
 }
 
 // add counts one more of a key, or returns false if there are too many. A key that is alone may
 // have all.
-func (s *shares[K]) add(key K, alone bool) bool {
+func (s *shares) add(key string, alone bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addLocked(key, alone)
 }
 
-func (s *shares[K]) addLocked(key K, alone bool) bool {
+func (s *shares) addLocked(key string, alone bool) bool {
 	if s.all >= s.most || !alone && s.byKey[key] >= s.each {
 		return false
 	}
 	if s.byKey == nil {
-		s.byKey = map[K]int{}
+		s.byKey = map[string]int{}
 	}
 	s.all++
 	s.byKey[key]++
@@ -46,20 +46,20 @@ func (s *shares[K]) addLocked(key K, alone bool) bool {
 }
 
 // remove counts one less.
-func (s *shares[K]) remove(key K) {
+func (s *shares) remove(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.removeLocked(key)
 }
 
-func (s *shares[K]) removeLocked(key K) {
+func (s *shares) removeLocked(key string) {
 	s.all--
 	if s.byKey[key]--; s.byKey[key] == 0 {
 		delete(s.byKey, key)
 	}
 }
 
-func (s *shares[K]) len() int {
+func (s *shares) len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all
@@ -68,7 +68,7 @@ func (s *shares[K]) len() int {
 // openTickets counts the open reservations of clients that are not alone. A ticket counts until it
 // is settled on this node, or expires: one that is settled on another node counts until its expiry.
 type openTickets struct {
-	shares[string]
+	shares
 
 	// Guarded by shares.mu.
 	byID  map[[16]byte]openTicket
@@ -97,7 +97,7 @@ func (t *openTickets) hold(q *Query, id [16]byte, ttl time.Duration) bool {
 	if t.byID == nil {
 		t.byID = map[[16]byte]openTicket{}
 	}
-	t.byID[id] = openTicket{q.Client, now.Add(orDefault(ttl))}
+	t.byID[id] = openTicket{q.Client, now.Add(q.MaxWait + orDefault(ttl))}
 	return true
 }
 

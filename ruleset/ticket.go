@@ -48,7 +48,7 @@ var (
 
 // Reserve charges a query if it fits the rule, and holds the units for ttl, which may be 0 for
 // weir.DefaultTTL. A reservation that is not settled by then counts as fully used. The ticket is
-// nil if the query was refused.
+// nil if the query was refused. With Query.MaxWait, ttl starts at the end of the wait.
 func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Duration) (Verdict, *Ticket, error) {
 	if len(q.Client) > weir.MaxKeyBytes {
 		return Verdict{}, nil, &InputError{"client", fmt.Sprintf("has %d bytes: at most %d fit", len(q.Client), weir.MaxKeyBytes)}
@@ -68,6 +68,9 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 		n.reserved.release(t.id)
 		return out, nil, err
 	}
+	if out.Waited > 0 {
+		n.reserved.renew(t.id, ttl)
+	}
 	return out, t, nil
 }
 
@@ -76,13 +79,14 @@ func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time
 	out := e.verdict(admitted)
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
-		if err := n.limiter.Do(ctx, b); err != nil {
-			return out, err
+		var err error
+		if e.query.MaxWait > 0 {
+			out, err = n.wait(ctx, e, b)
+		} else {
+			out, err = e.carryOut(ctx, n.limiter, b)
 		}
-		i := b.Worst()
-		out.decided(e.groups[i], b.Decisions[i])
-		if !out.Allowed {
-			return out, nil
+		if err != nil || !out.Allowed {
+			return out, err
 		}
 		t.add(b)
 	}

@@ -33,6 +33,10 @@ type Policy struct {
 	// policy wherever they are used, but never those of an override, which may be the same.
 	// storeapi.Override sets it before the policy is used.
 	Override bool
+
+	// Class is the class of charges under this policy, "" if it has no classes. Policies that
+	// differ only in it have the same limits, and act on the same state.
+	Class string
 }
 
 // Capacity returns the most units that limit i ever admits at once, for charges of the policy's
