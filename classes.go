@@ -80,19 +80,32 @@ func (c *Classes) UnmarshalJSON(data []byte) error {
 }
 
 // Class returns the policy for charges of a class: the same limits on the same state. For the
-// name of no class it returns an error. Charges of the policy itself are of the class with the
-// least guaranteed share, the last one of several.
+// name of no class it returns an error that wraps ErrInvalid. Charges of a policy whose classes
+// have shares are of the class with the least, the last one of several, unless they name one.
 func (p *Policy) Class(name string) (*Policy, error) {
 	for _, c := range p.classes {
 		if c.compiled.Class == name {
 			return c, nil
 		}
 	}
-	if len(p.classes) == 0 {
-		return nil, fmt.Errorf("weir: policy %q has no classes, so none is called %q: %w", p.name, name, ErrInvalid)
-	}
-	return nil, fmt.Errorf("weir: policy %q has no class %q; it has %s: %w", p.name, name, strings.Join(p.ClassNames(), ", "), ErrInvalid)
+	return nil, &classError{p, name}
 }
+
+// A classError says that a policy does not have a class.
+type classError struct {
+	policy *Policy
+	class  string
+}
+
+func (e *classError) Error() string {
+	if len(e.policy.classes) == 0 {
+		return fmt.Sprintf("weir: policy %q has no classes, so none is called %q", e.policy.name, e.class)
+	}
+	return fmt.Sprintf("weir: policy %q has no class %q; it has %s", e.policy.name, e.class, strings.Join(e.policy.ClassNames(), ", "))
+}
+
+// Unwrap returns ErrInvalid.
+func (e *classError) Unwrap() error { return ErrInvalid }
 
 // ClassNames returns the names of the policy's classes, in order.
 func (p *Policy) ClassNames() (names []string) {
@@ -102,16 +115,20 @@ func (p *Policy) ClassNames() (names []string) {
 	return names
 }
 
-// ClassName returns the class that charges of this policy are of, "" if it has no classes.
+// ClassName returns the class that charges of this policy are of, "" for none.
 func (p *Policy) ClassName() string { return p.compiled.Class }
 
 // compileClasses makes the policies of the classes of p, which is compiled otherwise.
 func (p *Policy) compileClasses() {
 	list := p.classList()
+	if len(list) > 0 {
+		p.compiled.Class = defaultClass(list)
+	} else {
+		list = p.pacedOnly()
+	}
 	if len(list) == 0 {
 		return
 	}
-	p.compiled.Class = defaultClass(list)
 	views := make([]*Policy, len(list))
 	for i, c := range list {
 		view := *p
@@ -130,6 +147,18 @@ func (p *Policy) classList() []Class {
 		}
 	}
 	return nil
+}
+
+// pacedOnly returns the classes of a policy that only paces them.
+func (p *Policy) pacedOnly() (list []Class) {
+	for _, l := range p.limits {
+		for _, name := range l.pacedClasses() {
+			if !slices.ContainsFunc(list, func(c Class) bool { return c.Name == name }) {
+				list = append(list, Class{Name: name})
+			}
+		}
+	}
+	return list
 }
 
 // defaultClass returns the class of charges that name none: that with the least guaranteed
@@ -192,11 +221,15 @@ func (l Limit) pacedClasses() []string {
 	return names
 }
 
-// checkPace refuses a limit i that paces what is no class.
+// checkPace refuses a limit i that paces what is no class. The classes may be another policy's, if
+// this one has none.
 func (p *Policy) checkPace(i int) error {
 	list := p.classList()
 	for _, name := range p.limits[i].pacedClasses() {
-		if !slices.ContainsFunc(list, func(c Class) bool { return c.Name == name }) {
+		if !checkName(name) {
+			return badField("pace", fmt.Sprintf("%q", name), nameProblem)
+		}
+		if len(list) > 0 && !slices.ContainsFunc(list, func(c Class) bool { return c.Name == name }) {
 			return badField("pace", fmt.Sprintf("%q", name), "is no class of the policy")
 		}
 	}

@@ -62,6 +62,7 @@ func (c *compiler) rule(p *Policy) {
 	before := len(c.problems)
 	r.limits = c.ownLimits(at, p)
 	r.units = unitsOf(r.limits)
+	c.classes(at, r)
 	if len(c.problems) > before {
 		for i := range r.limits { // so that what is wrong with overrides themselves is found, too
 			r.limits[i].Limit = weir.Limit{Name: r.limits[i].Name, Rate: 1, Per: weir.Every(time.Second)}
@@ -217,6 +218,12 @@ func (l Limit) inherit(from Limit) Limit {
 	}
 	if l.OnError == weir.OnError(0) {
 		l.OnError = from.OnError
+	}
+	if l.Algorithm == weir.Lending && l.Classes == (weir.Classes{}) {
+		l.Classes = from.Classes
+	}
+	if l.Pace == "" {
+		l.Pace = from.Pace
 	}
 	return l
 }

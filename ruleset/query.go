@@ -18,6 +18,10 @@ type Query struct {
 	// A plan that the policy does not have means the policy's own limits.
 	Plan string
 
+	// Class is the class of work, for example "realtime", under a policy with classes. "" means
+	// the class with the least guaranteed share, the last one of several.
+	Class string
+
 	// Scale is the share of their rates at which enforced limits are charged, and
 	// ShadowScale that of limits in shadow, for example 5,000 for a caller that is limited to
 	// half. Bursts, the units in use and limits of concurrency stay as they are; windows have
@@ -125,6 +129,9 @@ func (q *Query) check(r *Rule) error {
 		return err
 	}
 	if err := q.checkScale(); err != nil {
+		return err
+	}
+	if err := r.checkClass(q.Class); err != nil {
 		return err
 	}
 	if q.MaxWait < 0 || q.MaxWait > MaxWait {

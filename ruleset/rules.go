@@ -61,6 +61,9 @@ type Rule struct {
 	units  []string // what the limits count; Requests first
 	plans  map[string]*Variant
 
+	classes      []string // of the limit that has some
+	defaultClass string
+
 	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }

@@ -21,10 +21,6 @@ type Policy struct {
 	Word   *algo.Word  // how the state of all limits shares one word; nil if it needs more
 	Fills  []algo.Fill // the share of each limit that is missing at the start
 
-	// Class is the class of charges under this policy, "" if it has no classes. Policies that
-	// differ only in it have the same limits, and act on the same state.
-	Class string
-
 	// SlotsOnly says that all limits are of concurrency, so that reservations need not
 	// expire.
 	SlotsOnly bool

@@ -1,0 +1,75 @@
+package ruleset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirlimit/weir"
+)
+
+// Classes returns the names of the classes that share the policy's limits, nil if there are none.
+// The caller must not change it.
+func (r *Rule) Classes() []string { return r.classes }
+
+// DefaultClass returns the class of queries that name none, "" if there are no classes.
+func (r *Rule) DefaultClass() string { return r.defaultClass }
+
+// classOf returns the class of a query.
+func (r *Rule) classOf(q *Query) string {
+	if q.Class == "" {
+		return r.defaultClass
+	}
+	return q.Class
+}
+
+// checkClass returns an error if the rule does not have a class.
+func (r *Rule) checkClass(class string) error {
+	switch {
+	case class == "" || slices.Contains(r.classes, class):
+		return nil
+	case len(r.classes) == 0:
+		return &InputError{"class", fmt.Sprintf("is %q, and the policy has no classes", class)}
+	}
+	return &InputError{"class", fmt.Sprintf("is %q, which the policy does not have; it has %s", class, strings.Join(r.classes, ", "))}
+}
+
+// charged returns the group's policy for charges of a class.
+func (g *group) charged(class string) *weir.Policy {
+	if class == "" || g.policy.ClassName() == class {
+		return g.policy
+	}
+	if p, err := g.policy.Class(class); err == nil {
+		return p
+	}
+	return g.policy
+}
+
+// classes finds the classes of a rule, and checks that only one limit has them and that limits pace
+// only these.
+func (c *compiler) classes(at Error, r *Rule) {
+	for i, l := range r.limits {
+		list := l.Classes.List()
+		if len(list) == 0 {
+			continue
+		}
+		at.Limit = i
+		if r.classes != nil {
+			c.complain(at, "classes", "another limit of the policy has classes already; give them to the one with the shortest period")
+			return
+		}
+		p, err := weir.NewPolicy("x", l.Limit)
+		if err != nil { // checkLimit has reported it
+			return
+		}
+		r.classes, r.defaultClass = p.ClassNames(), p.ClassName()
+	}
+	for i, l := range r.limits {
+		at.Limit = i
+		for name := range strings.SplitSeq(l.Pace, ",") {
+			if name = strings.TrimSpace(name); l.Pace != "" && !slices.Contains(r.classes, name) {
+				c.complain(at, "pace", "%q is no class of the policy", name)
+			}
+		}
+	}
+}
