@@ -57,6 +57,7 @@ func TestParseView(t *testing.T) {
 		{"the draft, a negative time", []string{`RateLimit: "a";r=1;t=-5`}, []View{{Unit: "requests", Policy: "a", Remaining: 1}}},
 		{"the draft, a long time", []string{`RateLimit: "a";r=1;t=999999999999999`}, []View{{Unit: "requests", Policy: "a", Remaining: 1, MoreAfter: maxReset}}},
 		{"the draft, a long name", []string{`RateLimit: "` + strings.Repeat("a", 257) + `";r=1`}, nil},
+		{"the draft, a long unit", []string{`RateLimit-Policy: "a";q=5;qu="` + strings.Repeat("u", 65) + `"`, `RateLimit: "a";r=1`}, []View{{Unit: "requests", Policy: "a", Remaining: 1}}},
 		{"an older draft", []string{`RateLimit: limit=100, remaining=50, reset=5`}, nil},
 		{
 			"GitHub",
@@ -64,6 +65,9 @@ func TestParseView(t *testing.T) {
 			[]View{{Unit: "requests", Limit: 5000, Remaining: 4999, MoreAfter: time.Minute}},
 		},
 		{"a reset in seconds", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"}, []View{{Unit: "requests", MoreAfter: m}}},
+		{"a reset in years", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 99999999"}, []View{{Unit: "requests"}}},
+		{"a malformed reset", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: soon"}, []View{{Unit: "requests"}}},
+		{"a malformed time", []string{"anthropic-ratelimit-tokens-remaining: 0", "anthropic-ratelimit-tokens-reset: 60"}, []View{{Unit: "tokens"}}},
 		{"a reset in the past", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1600000000"}, []View{{Unit: "requests"}}},
 		{"a reset in milliseconds", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1795003260000"}, []View{{Unit: "requests"}}},
 		{"without X", []string{"RateLimit-Limit: 10", "RateLimit-Remaining: 3", "RateLimit-Reset: 5"}, []View{{Unit: "requests", Limit: 10, Remaining: 3, MoreAfter: 5 * s}}},

@@ -142,6 +142,7 @@ func TestMeter(t *testing.T) {
 		{"nothing", nil, second, 0},
 		{"the first counts at once", []add{{0, 90}}, 0, 900_000},
 		{"and stays", []add{{0, 90}}, 10 * second, 900_000},
+		{"and stays between two slots", []add{{0, 90}}, 10*second + 7_000_000, 900_000},
 		{"the last at one instant counts", []add{{0, 90}, {0, 10}}, 0, 100_000},
 		{"since the first", []add{{0, 100}, {second / 4, 0}}, second / 2, 500_000},
 		{"the time between counts", []add{{0, 0}, {second, 100}}, second + second/4, 250_000},

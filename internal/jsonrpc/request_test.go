@@ -104,7 +104,7 @@ func TestParseBounds(t *testing.T) {
 	bodies := map[string]string{
 		"batch":  "[" + strings.Repeat(`{"method":"a"},`, 99) + `{"method":"a"}]`,
 		"depth":  `{"method":"a","params":` + strings.Repeat("[", 99) + strings.Repeat("]", 99) + `}`,
-		"string": `{"method":"a","params":["` + strings.Repeat("[", 200) + `\"[\\"]}`,
+		"string": `{"method":"a","params":["\"` + strings.Repeat("[", 200) + `\\"]}`,
 		"method": `{"method":"` + strings.Repeat("m", MaxMethod) + `"}`,
 		"size":   `{"method":"a","params":["` + strings.Repeat("x", MaxRequest-28) + `"]}`,
 	}
