@@ -181,7 +181,7 @@ func (n *Engine) evaluateQuery(ctx context.Context, v *Variant, q *Query, op wei
 
 // evaluate carries out op for the enforced charges and, if they are admitted, for those in shadow.
 func (n *Engine) evaluate(ctx context.Context, e *evaluation, op weir.Op) (out Verdict, err error) {
-	if op == weir.TakeAll && e.query.MaxWait > 0 && e.enforced > 0 {
+	if op == weir.TakeAll && e.query.MaxWait != 0 && e.enforced > 0 {
 		out, err = n.wait(ctx, e, e.part(weir.TakeAll, 0, e.enforced))
 	} else {
 		out, err = e.decide(ctx, n.limiter, op)

@@ -82,6 +82,9 @@ type Cost struct {
 // MaxWait is the maximum of Query.MaxWait.
 const MaxWait = 10 * time.Second
 
+// UntilDone as Query.MaxWait means that the request waits until its context ends.
+const UntilDone = weir.Never
+
 // InputError says what is wrong with a query.
 type InputError struct {
 	Field   string // for example "keys"
@@ -134,7 +137,7 @@ func (q *Query) check(r *Rule) error {
 	if err := r.checkClass(q.Class); err != nil {
 		return err
 	}
-	if q.MaxWait < 0 || q.MaxWait > MaxWait {
+	if (q.MaxWait < 0 || q.MaxWait > MaxWait) && q.MaxWait != UntilDone {
 		return &InputError{"max_wait_ms", fmt.Sprintf("must be between 0 and %d", MaxWait.Milliseconds())}
 	}
 	return nil

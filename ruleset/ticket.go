@@ -80,7 +80,7 @@ func (n *Engine) reserve(ctx context.Context, e *evaluation, t *Ticket, ttl time
 	if e.enforced > 0 {
 		b := e.reserve(0, e.enforced, ttl)
 		var err error
-		if e.query.MaxWait > 0 {
+		if e.query.MaxWait != 0 {
 			out, err = n.wait(ctx, e, b)
 		} else {
 			out, err = e.carryOut(ctx, n.limiter, b)

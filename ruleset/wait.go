@@ -26,8 +26,12 @@ func (n *Engine) wait(ctx context.Context, e *evaluation, b *weir.Batch) (out Ve
 		return out, err
 	}
 	defer n.waiting.remove(e.query.Client)
-	limited, cancel := context.WithTimeout(ctx, e.query.MaxWait)
-	defer cancel()
+	limited := ctx
+	if e.query.MaxWait != UntilDone {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, e.query.MaxWait)
+		defer cancel()
+	}
 	err = n.limiter.WaitAll(limited, b)
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return e.tooLate(ctx, n.limiter) // other requests took the capacity
