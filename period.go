@@ -192,3 +192,14 @@ func (f Fill) millionths() (algo.Fill, error) {
 	}
 	return algo.Fill(f.missing*algo.FillSteps + 0.5), nil
 }
+
+// Bounds returns the beginning and the end of the calendar period that an instant is in, and false
+// if the period is none of a calendar.
+func (p Period) Bounds(at time.Time) (start, end time.Time, ok bool) {
+	if !p.isCalendar() {
+		return time.Time{}, time.Time{}, false
+	}
+	cal := algo.NewCalendar(p.unit, p.zone)
+	s, e := cal.Bounds(cal.Number(at.UnixNano()))
+	return time.Unix(0, s).In(p.zone), time.Unix(0, e).In(p.zone), true
+}

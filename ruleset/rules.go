@@ -64,6 +64,8 @@ type Rule struct {
 	classes      []string // of the limit that has some
 	defaultClass string
 
+	usage usageViews
+
 	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }
@@ -76,6 +78,9 @@ func (r *Rule) Policy() *Policy { return &r.policy }
 
 // Counts reports whether a limit of the rule counts a unit, be it off.
 func (r *Rule) Counts(unit string) bool { return slices.Contains(r.units, unit) }
+
+// Units returns what the limits count, requests first. The caller must not change it.
+func (r *Rule) Units() []string { return r.units }
 
 // plainUnit returns the unit of costs that are plain numbers: Requests if the rule counts them,
 // else its only unit, "" if it has several.

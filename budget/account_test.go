@@ -1,0 +1,519 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/store/memstore"
+)
+
+func perSecond(n int64) ruleset.Limit { return ruleset.Limit{Limit: weir.PerSecond(n)} }
+
+// document001 is document 001's budget: 500 per second, of which 300 are reserved for real-time work.
+func document001() Config { return Config{Name: "main", Limits: []ruleset.Limit{perSecond(500)}} }
+
+func newAccount(t *testing.T, c Config) *Account {
+	t.Helper()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	a, err := New(weir.Must(memstore.New(memstore.Config{})), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func controller(t *testing.T, a *Account, class string) *Controller {
+	t.Helper()
+	c, err := a.Controller(class)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func try(t *testing.T, c *Controller, cost int64) weir.Decision {
+	t.Helper()
+	d, err := c.Try(t.Context(), Units(cost))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func usage(t *testing.T, a *Account) Usage {
+	t.Helper()
+	u, err := a.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for unit, l := range u.Ledgers {
+		if !l.closes() {
+			t.Errorf("the ledger of %s does not close: %+v", unit, l)
+		}
+	}
+	return u
+}
+
+// TestDocument001 is its budget, with the corrections: priorities that lend (S1.9, S1.10, F1.2).
+func TestDocument001(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
+		if d := try(t, backfill, 200); !d.Allowed {
+			t.Errorf("backfill's share: %v", d)
+		}
+		if d := try(t, backfill, 1); d.Allowed || d.RetryAfter != 2*time.Millisecond {
+			t.Errorf("backfill beyond its share: %v, want a retry at the whole rate", d)
+		}
+		if d := try(t, realtime, 300); !d.Allowed {
+			t.Errorf("realtime is disturbed: %v", d)
+		}
+		u := usage(t, a)
+		if got := u.Horizons[0]; got.Used != 500 || got.Capacity != 500 || u.Classes[0].Available != 0 {
+			t.Errorf("usage: %+v", u)
+		}
+	})
+}
+
+// TestCostLimits: F1.3, F1.21.
+func TestCostLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		backfill := controller(t, a, "backfill")
+		if err := backfill.WaitForBudget(t.Context(), Units(300)); !errors.Is(err, ErrTooCostly) || !strings.Contains(err.Error(), "at most 200") {
+			t.Errorf("300 of a capacity of 200: %v", err)
+		}
+		if _, err := backfill.Reserve(t.Context(), 0, Units(300)); !errors.Is(err, ErrTooCostly) {
+			t.Errorf("reserving 300 of a capacity of 200: %v", err)
+		}
+		if _, err := backfill.Try(t.Context(), Units(-1)); !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("a negative cost: %v", err)
+		}
+		try(t, backfill, 200)
+		if d := try(t, backfill, 0); !d.Allowed {
+			t.Errorf("a cost of 0 is refused: %v", d)
+		}
+		if l := usage(t, a).Ledgers["requests"]; l.Granted != 200 {
+			t.Errorf("ledger: %+v", l)
+		}
+	})
+}
+
+// TestWaitForBudget: S1.19, S1.34, F1.16.
+func TestWaitForBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		backfill := controller(t, a, "backfill")
+		try(t, backfill, 200)
+		start := time.Now()
+		if err := backfill.WaitForBudget(t.Context(), Units(150)); err != nil || time.Since(start) != 300*time.Millisecond {
+			t.Errorf("150 units at 500 per second: %v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(100*time.Millisecond, cancel)
+		before := usage(t, a).Ledgers["requests"]
+		if err := backfill.WaitForBudget(ctx, Units(150)); !errors.Is(err, context.Canceled) {
+			t.Errorf("cancelled: %v", err)
+		}
+		if after := usage(t, a).Ledgers["requests"]; after != before {
+			t.Errorf("a cancelled wait was charged: %+v, then %+v", before, after)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		err := backfill.WaitForBudget(ctx, Units(150))
+		if denied, ok := errors.AsType[*weir.DeniedError](err); !ok || denied.Decision.Reason != weir.TooLate || time.Since(start) != 0 {
+			t.Errorf("too short a deadline: %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func TestWaitingIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		backfill, realtime := controller(t, a, "backfill"), controller(t, a, "realtime")
+		try(t, backfill, 200)
+		var mu sync.Mutex
+		var order []int
+		var wait sync.WaitGroup
+		for i := range 20 {
+			wait.Go(func() {
+				r, err := backfill.Reserve(t.Context(), 0, Units(10))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, i)
+				_, _ = r.Commit(t.Context())
+			})
+			synctest.Wait()
+		}
+		if d := try(t, realtime, 300); !d.Allowed {
+			t.Errorf("realtime stands behind backfill: %v", d)
+		}
+		wait.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("order %v", order)
+			}
+		}
+	})
+}
+
+// TestReserveSettle: what is not used comes back at that instant.
+func TestReserveSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}}}, Classes: []Class{}})
+		c := controller(t, a, "")
+		r, err := c.Reserve(t.Context(), time.Minute, Units(1000))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := try(t, c, 1); d.Allowed {
+			t.Errorf("1,000 are reserved: %v", d)
+		}
+		if out, err := r.Settle(t.Context(), Units(137)); err != nil || out.Refunded != 863 {
+			t.Errorf("settled: %+v, %v", out, err)
+		}
+		if d := try(t, c, 863); !d.Allowed {
+			t.Errorf("863 are back: %v", d)
+		}
+		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 1863, Used: 1000, Returned: 863}) {
+			t.Errorf("ledger: %+v", l)
+		}
+	})
+}
+
+// TestConcurrentReservations: never a unit too much, and the ledger closes after abandoned ones expire.
+func TestConcurrentReservations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 500, Per: weir.Every(24 * time.Hour)}}}, Classes: []Class{{Name: "all", Share: 100}}})
+		c := controller(t, a, "all")
+		var granted atomic.Int64
+		var wait sync.WaitGroup
+		for i := range 1000 {
+			wait.Go(func() {
+				r, _, err := c.TryReserve(t.Context(), time.Minute, Units(7))
+				if err != nil {
+					t.Error(err)
+				}
+				if r == nil {
+					return
+				}
+				granted.Add(7)
+				if i%2 == 0 {
+					_, _ = r.Settle(t.Context(), Units(7))
+				} // else its worker has crashed
+			})
+		}
+		wait.Wait()
+		if n := granted.Load(); n != 497 {
+			t.Errorf("%d units were granted of 500, want 71 × 7", n)
+		}
+		time.Sleep(2 * time.Minute)
+		l := usage(t, a).Ledgers["requests"]
+		if l.Open != 0 || l.Granted != 497 || l.Used+l.Expired != 497 {
+			t.Errorf("after the expiry: %+v", l)
+		}
+	})
+}
+
+// TestThresholds: S1.20, S1.21, F1.14: 400, 450, 480 of 500 run, pause, pause.
+func TestThresholds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := document001()
+		c.Limits[0].Per = weir.Every(100 * time.Hour) // so slow that nothing comes back meanwhile
+		var changes []string
+		c.OnLevel = func(l LevelChange) { changes = append(changes, l.From.String()+"-"+l.To.String()) }
+		c.Classes = []Class{{Name: "all", Share: 100}}
+		a := newAccount(t, c)
+		all := controller(t, a, "all")
+		for _, step := range []struct {
+			take  int64
+			pause bool
+		}{{400, false}, {50, true}, {30, true}} {
+			try(t, all, step.take)
+			time.Sleep(2 * time.Second) // the average of a second
+			if got := all.ShouldPause(t.Context()); got != step.pause {
+				t.Errorf("after %d more: pause %v at %+v", step.take, got, usage(t, a).Horizons)
+			}
+		}
+		for all.ShouldPause(t.Context()) {
+			if u := usage(t, a); u.Utilisation < 0.75 {
+				t.Fatalf("paused at %v", u.Utilisation)
+			}
+			time.Sleep(10 * time.Minute)
+		}
+		if got := strings.Join(changes, " "); got != "normal-warning warning-paused paused-normal" {
+			t.Errorf("levels: %s", got)
+		}
+	})
+}
+
+// TestPausedDoesNotBorrow: at the level Paused a class keeps its own share and borrows nothing.
+func TestPausedDoesNotBorrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
+		try(t, realtime, 300)
+		try(t, backfill, 200)
+		if !backfill.ShouldPause(t.Context()) {
+			t.Fatal("all is used, and no pause")
+		}
+		d := try(t, backfill, 1)
+		if d.Allowed || d.RetryAfter != 5*time.Millisecond {
+			t.Errorf("backfill: %v, want a retry at its own 200 per second", d)
+		}
+	})
+}
+
+// TestQuote: the instant of a quote is the one that execution gets.
+func TestQuote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "a", Preset: "alchemy-free"})
+		backfill := controller(t, a, "backfill")
+		for i := range 200 {
+			cost := Method([]string{"eth_getLogs", "eth_getBlockReceipts", "eth_call"}[i%3])
+			q, err := backfill.Quote(t.Context(), cost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			start := time.Now()
+			if err := backfill.WaitForBudget(t.Context(), cost); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took != q.Wait {
+				t.Fatalf("call %d: quoted %v, took %v", i, q.Wait, took)
+			}
+		}
+		b := newAccount(t, Config{Name: "b", Preset: "alchemy-free"})
+		other := controller(t, b, "backfill")
+		best, q, err := QuoteBest(t.Context(), Method("eth_getBlockReceipts"), backfill, other)
+		if err != nil || best != other || !q.Allowed || q.Account != "b" {
+			t.Errorf("best: %+v, %v", q, err)
+		}
+	})
+}
+
+// TestPreset: the preset meets both readings of the vendor's rule under any load, and uses its quota.
+func TestPreset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		backfill, realtime := controller(t, a, "backfill"), controller(t, a, "realtime")
+		type call struct {
+			at    time.Time
+			units int64
+		}
+		var calls []call
+		var total int64
+		start := time.Now()
+		for i := 0; time.Since(start) < time.Minute; i++ {
+			c, cost := backfill, int64(60)
+			if i%7 == 0 {
+				c, cost = realtime, 20
+			}
+			if err := c.WaitForBudget(t.Context(), In(Amounts{"throughput": cost, "cu": cost})); err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, call{time.Now(), cost})
+			total += cost
+		}
+		for i, from, sum := 0, 0, int64(0); i < len(calls); i++ {
+			sum += calls[i].units
+			for !calls[from].at.After(calls[i].at.Add(-10 * time.Second)) {
+				sum -= calls[from].units
+				from++
+			}
+			if sum > 5000 {
+				t.Fatalf("%d units in ten seconds", sum)
+			}
+		}
+		if total < 30_000*97/100 {
+			t.Errorf("%d units in a minute, want 97 %% of 30,000", total)
+		}
+	})
+}
+
+// TestMonthPacing: non-urgent use is at most the ramp at the end of any day; what was not used stays.
+func TestMonthPacing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which begins on 2000-01-01
+		april := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+		time.Sleep(time.Until(april))
+		a := newAccount(t, Config{
+			Name: "main", Pace: []string{"backfill"},
+			Limits: []ruleset.Limit{perSecond(1_000_000), {Limit: weir.Limit{Name: "month", Rate: 30_000_000, Per: weir.Calendar(weir.Month, nil)}}},
+		})
+		realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
+		if d := try(t, realtime, 10_000); !d.Allowed {
+			t.Errorf("realtime is paced: %v", d)
+		}
+		for day := 1; day <= 29; day++ {
+			time.Sleep(time.Until(april.AddDate(0, 0, day)))
+			if day%3 == 0 {
+				continue // nothing to do: it is carried over
+			}
+			for try(t, backfill, 10_000).Allowed {
+				time.Sleep(20 * time.Millisecond)
+			}
+			used := usage(t, a).Horizons[1].Used
+			if ramp := int64(30_000_000) * int64(day) / 30; used > ramp+10 || used < ramp-10_000 {
+				t.Errorf("at the end of day %d %d are used, the ramp is at %d", day, used, ramp)
+			}
+		}
+	})
+}
+
+// TestLearn: the provider's view tightens, never loosens.
+func TestLearn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{
+			Name: "llm", Classes: []Class{},
+			Limits: []ruleset.Limit{
+				{Unit: "tokens", Limit: weir.PerMinute(10_000)},
+				{Unit: "requests", Limit: weir.Limit{Name: "requests", Rate: 100, Per: weir.Every(time.Minute)}},
+			},
+		})
+		c := controller(t, a, "")
+		if _, err := c.Try(t.Context(), In(Amounts{"tokens": 1000})); err != nil {
+			t.Fatal(err)
+		}
+		learn := func(remaining string) int64 {
+			time.Sleep(time.Millisecond)
+			h := http.Header{}
+			h.Set("X-Ratelimit-Limit-Tokens", "10000")
+			h.Set("X-Ratelimit-Remaining-Tokens", remaining)
+			h.Set("X-Ratelimit-Reset-Tokens", "6s")
+			a.learned.Store(0)
+			if err := a.Learn(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+			return usage(t, a).Horizons[0].Remaining
+		}
+		if got := learn("9900"); got != 9000 {
+			t.Errorf("the provider has more, and the account has %d now", got)
+		}
+		if got := learn("4000"); got != 4000 {
+			t.Errorf("the provider has 4,000 left, the account %d", got)
+		}
+		if got := usage(t, a).Drift["tokens"]; got != 5000 {
+			t.Errorf("drift %d, want 5,000", got)
+		}
+	})
+}
+
+func TestCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		c := controller(t, a, "backfill")
+		a.Cool(2 * time.Second)
+		a.Cool(time.Second) // never shortened
+		if d := try(t, c, 1); d.Allowed || d.RetryAfter != 2*time.Second {
+			t.Errorf("while cooling: %v", d)
+		}
+		start := time.Now()
+		if err := c.WaitForBudget(t.Context(), Units(1)); err != nil || time.Since(start) != 2*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		for _, want := range []time.Duration{100, 200, 400} {
+			if d := c.RecordFailure(); d < want*time.Millisecond || d > want*time.Millisecond*11/10 {
+				t.Errorf("back-off %v, want %d ms and up to a tenth", d, want)
+			}
+		}
+		c.RecordSuccess()
+		if d := c.RecordFailure(); d > 110*time.Millisecond {
+			t.Errorf("after a success: %v", d)
+		}
+	})
+}
+
+// TestSoftAndPrepaid: a soft limit warns; a prepaid amount does not come back, and can be raised.
+func TestSoftAndPrepaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		soft := ruleset.Limit{Limit: weir.Limit{Name: "day", Rate: 100, Per: weir.Calendar(weir.Day, nil)}, Mode: ruleset.Shadow}
+		a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{perSecond(500), soft, Prepaid("", 1000)}})
+		c := controller(t, a, "backfill")
+		for range 5 {
+			if d := try(t, c, 200); !d.Allowed {
+				t.Fatalf("beyond the soft limit: %v", d)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(1000 * time.Hour)
+		if d := try(t, c, 1); d.Allowed {
+			t.Errorf("the prepaid amount is used up: %v", d)
+		}
+		u := usage(t, a)
+		if u.SoftExceeded != 5 || !u.Horizons[2].Soft || u.Horizons[1].Used != 1000 {
+			t.Errorf("usage: %+v", u)
+		}
+	})
+}
+
+func TestUsageJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Date(2026, 4, 11, 0, 0, 0, 0, time.UTC)))
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		c := controller(t, a, "realtime")
+		if err := c.WaitForBudget(t.Context(), In(Amounts{"cu": 20_000_000, "throughput": 250})); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.WaitForBudget(t.Context(), Method("eth_call")); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(usage(t, a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			`"account":"main"`, `"limit":"month","unit":"cu","soft":false,"capacity":30000000,"used":20000026`,
+			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","capacity":750,"available":474}`,
+		} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("usage lacks %s:\n%s", want, text)
+			}
+		}
+	})
+}
+
+func TestConfigErrors(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"no limits", func(c *Config) { c.Limits = nil }, "has no limits"},
+		{"preset", func(c *Config) { c.Preset = "x" }, "there are alchemy-free"},
+		{"shares", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60}, {Name: "b", Share: 50}} }, "at most the rate 500"},
+		{"share and guaranteed", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60, Guaranteed: 1}} }, "say one of them"},
+		{"nothing to share", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "and there is none"},
+		{"thresholds", func(c *Config) { c.Thresholds.Pause = new(101) }, "Pause"},
+		{"pace", func(c *Config) {
+			c.Pace = []string{"x"}
+			c.Limits = append(c.Limits, Prepaid("", 1))
+			c.Limits = append(c.Limits, ruleset.Limit{Limit: weir.Limit{Name: "m", Rate: 1, Per: weir.Calendar(weir.Month, nil)}})
+		}, `"x" is no class`},
+		{"units", func(c *Config) { c.Costs = weir.Must(BuiltinTable("alchemy")); c.Limits[0].Unit = "tokens" }, "which table"},
+	}
+	for _, tt := range tests {
+		c := document001()
+		tt.change(&c)
+		if _, err := New(weir.Must(memstore.New(memstore.Config{})), c); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,278 @@
+package budget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// Controller charges an account for one class of work. All methods may be called by any number of
+// goroutines.
+//
+// Those that wait do so in the order in which they came, for each class on its own. They sleep for the
+// time that the limits compute. Only after errors of the store they try again after a back-off.
+type Controller struct {
+	account *Account
+	class   string
+
+	backoff   *Backoff // for errors of the store
+	providers *Backoff // for refusals of the provider; see RecordFailure
+}
+
+// Controller returns the controller for a class of work. "" is the class with the least guaranteed
+// share, or no class if the account has none.
+func (a *Account) Controller(class string) (*Controller, error) {
+	if class != "" && !slices.Contains(a.Classes(), class) {
+		return nil, fmt.Errorf("budget: account %q has no class %q; it has %q", a.config.Name, class, a.Classes())
+	}
+	return &Controller{account: a, class: class, backoff: &Backoff{}, providers: &Backoff{}}, nil
+}
+
+// Account returns the controller's account.
+func (c *Controller) Account() *Account { return c.account }
+
+// Class returns the controller's class.
+func (c *Controller) Class() string {
+	if c.class == "" {
+		return c.account.rule().DefaultClass()
+	}
+	return c.class
+}
+
+// ErrTooCostly is wrapped by errors about a cost that can never be admitted: it exceeds what a limit
+// has at once for the class. Waiting cannot help.
+var ErrTooCostly = errors.New("budget: the cost exceeds what the account ever has at once")
+
+// Try charges a cost if the budget has room for it, and never waits. A refusal is a Decision, which
+// says when there is room.
+func (c *Controller) Try(ctx context.Context, cost Cost) (weir.Decision, error) {
+	q, err := c.account.query(c.class, cost)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	if d, cooling := c.cooling(); cooling {
+		return d, nil
+	}
+	v, err := c.account.engine.Check(ctx, c.account.rule(), q)
+	if err == nil {
+		c.decided(ctx, q, &v, cost)
+	}
+	return v.Decision, err
+}
+
+// cooling returns the refusal of a charge during a cooldown.
+func (c *Controller) cooling() (weir.Decision, bool) {
+	d := c.account.Cooldown()
+	return weir.Decision{Reason: weir.Exhausted, RetryAfter: d}, d > 0
+}
+
+// decided counts a decision.
+func (c *Controller) decided(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict, cost Cost) {
+	if v.Allowed {
+		c.account.granted(q.Costs, cost.method, nil)
+	}
+	c.account.warnSoft(v)
+	c.account.observeSometimes(ctx)
+}
+
+// WaitForBudget charges a cost as soon as the budget has room for it. Its error is nil only if it was
+// charged. It fails at once if the context's deadline comes before there is room (a
+// *weir.DeniedError with weir.TooLate) or if the cost can never be admitted (ErrTooCostly). If the
+// context ends, the error wraps the context's, and nothing was charged.
+func (c *Controller) WaitForBudget(ctx context.Context, cost Cost) error {
+	return c.wait(ctx, cost, func(q *ruleset.Query) (ruleset.Verdict, error) {
+		v, err := c.account.engine.Check(ctx, c.account.rule(), q)
+		if err == nil {
+			c.decided(ctx, q, &v, cost)
+		}
+		return v, err
+	})
+}
+
+// Reserve charges a cost as soon as the budget has room for it, and holds it for work whose cost is
+// known only afterwards. The units count as used until Settle, or for good after ttl (0 means a
+// minute; at most an hour). It waits, and fails, as WaitForBudget does.
+func (c *Controller) Reserve(ctx context.Context, ttl time.Duration, cost Cost) (r *Reservation, err error) {
+	err = c.wait(ctx, cost, func(q *ruleset.Query) (ruleset.Verdict, error) {
+		v, ticket, err := c.account.engine.Reserve(ctx, c.account.rule(), q, ttl)
+		if err != nil {
+			return v, err
+		}
+		c.account.warnSoft(&v)
+		if ticket != nil {
+			r = c.account.newReservation(q.Costs, ticket, ttl)
+			c.account.granted(q.Costs, cost.method, r)
+		}
+		c.account.observeSometimes(ctx)
+		return v, nil
+	})
+	return r, err
+}
+
+// TryReserve is Reserve without waiting. If it is refused, the Reservation is nil.
+func (c *Controller) TryReserve(ctx context.Context, ttl time.Duration, cost Cost) (*Reservation, weir.Decision, error) {
+	q, err := c.account.query(c.class, cost)
+	if err != nil {
+		return nil, weir.Decision{}, err
+	}
+	if d, cooling := c.cooling(); cooling {
+		return nil, d, nil
+	}
+	v, ticket, err := c.account.engine.Reserve(ctx, c.account.rule(), q, ttl)
+	if err != nil || ticket == nil {
+		return nil, v.Decision, err
+	}
+	c.account.warnSoft(&v)
+	r := c.account.newReservation(q.Costs, ticket, ttl)
+	c.account.granted(q.Costs, cost.method, r)
+	c.account.observeSometimes(ctx)
+	return r, v.Decision, nil
+}
+
+// wait calls charge with a query that waits until it is admitted, and again after errors of the store
+// that have charged nothing.
+func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.Query) (ruleset.Verdict, error)) error {
+	for {
+		q, err := c.account.query(c.class, cost)
+		if err != nil {
+			return err
+		}
+		if err := c.waitForProvider(ctx); err != nil {
+			return c.failed(ctx, err)
+		}
+		q.MaxWait = ruleset.UntilDone
+		v, err := charge(q)
+		switch {
+		case err == nil && c.account.Cooldown() > 0 && !v.Allowed:
+			continue
+		case err == nil:
+			c.backoff.Success()
+			return c.refused(v)
+		case ctx.Err() != nil || !temporary(err):
+			return c.failed(ctx, err)
+		}
+		if err := sleep(ctx, c.backoff.Failure()); err != nil {
+			return c.failed(ctx, err)
+		}
+	}
+}
+
+// temporary reports whether an error charged nothing and may be over soon.
+func temporary(err error) bool {
+	return (errors.Is(err, weir.ErrUnavailable) || errors.Is(err, weir.ErrBusy)) && !errors.Is(err, weir.ErrUnknown)
+}
+
+// waitForProvider waits for the end of a cooldown.
+func (c *Controller) waitForProvider(ctx context.Context) error {
+	for d := c.account.Cooldown(); d > 0; d = c.account.Cooldown() {
+		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+			return &weir.DeniedError{Decision: weir.Decision{Reason: weir.TooLate, RetryAfter: d}}
+		}
+		if err := sleep(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// failed returns the error of a charge that was not made. If the context has ended, it wraps its error.
+func (c *Controller) failed(ctx context.Context, err error) error {
+	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("budget: account %q, class %q: %w: %w", c.account.config.Name, c.Class(), end, err)
+	}
+	return fmt.Errorf("budget: account %q, class %q: %w", c.account.config.Name, c.Class(), err)
+}
+
+// refused returns the error of a refusal, or nil if the verdict is none.
+func (c *Controller) refused(v ruleset.Verdict) error {
+	err := v.Err()
+	if err == nil {
+		return nil
+	}
+	if v.Reason == weir.TooCostly {
+		return fmt.Errorf("%w: account %q, class %q, limit %q admits at most %d: %w", ErrTooCostly, c.account.config.Name, c.Class(), v.LimitedBy(), v.Decision.Limit, err)
+	}
+	return fmt.Errorf("budget: account %q, class %q, limit %q: %w", c.account.config.Name, c.Class(), v.LimitedBy(), err)
+}
+
+// ShouldPause observes the utilisation and reports whether work that can wait should: it has reached
+// the threshold Pause and has not fallen below Resume since. If it cannot be observed, the last
+// observation counts.
+func (c *Controller) ShouldPause(ctx context.Context) bool {
+	if _, err := c.account.Usage(ctx); err != nil && ctx.Err() == nil {
+		c.account.config.Logger.Warn("budget: utilisation cannot be observed", "account", c.account.config.Name, "error", err)
+	}
+	return c.account.Level() >= Paused
+}
+
+// RecordFailure lets the account pause after the provider has refused a call as too many or has said
+// that it is overloaded: 100 ms after the first, twice as long after each further one, up to
+// 10 s. It returns the pause. Other errors have nothing to do with the budget and are not recorded.
+func (c *Controller) RecordFailure() time.Duration {
+	d := c.providers.Failure()
+	c.account.Cool(d)
+	return d
+}
+
+// RecordSuccess ends a series of failures.
+func (c *Controller) RecordSuccess() { c.providers.Success() }
+
+// Quote is when a cost would be admitted.
+type Quote struct {
+	Account, Class string
+	Allowed        bool          // it would be admitted now
+	Never          bool          // it never would
+	Wait           time.Duration // until it would be admitted if nothing else happens
+	LimitedBy      string        // the limit that refuses it until then
+}
+
+// Quote returns when a cost would be admitted. It charges nothing.
+func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {
+	q, err := c.account.query(c.class, cost)
+	if err != nil {
+		return Quote{}, err
+	}
+	v, err := c.account.engine.Peek(ctx, c.account.rule(), q)
+	if err != nil {
+		return Quote{}, err
+	}
+	cool := c.account.Cooldown()
+	return Quote{
+		Account: c.account.config.Name, Class: c.Class(), Allowed: v.Allowed && cool == 0, Never: !v.Allowed && v.RetryAfter == weir.Never,
+		Wait: max(v.RetryAfter, cool), LimitedBy: v.LimitedBy(),
+	}, nil
+}
+
+// QuoteBest returns the quote of the controller that would admit a cost first, and that controller;
+// of several, the first one given.
+func QuoteBest(ctx context.Context, cost Cost, controllers ...*Controller) (best *Controller, quote Quote, err error) {
+	for _, c := range controllers {
+		q, err := c.Quote(ctx, cost)
+		if err != nil {
+			return nil, Quote{}, err
+		}
+		if best == nil || q.Wait < quote.Wait {
+			best, quote = c, q
+		}
+	}
+	if best == nil {
+		return nil, Quote{}, errors.New("budget: no controller to quote from")
+	}
+	return best, quote, nil
+}

@@ -1,0 +1,92 @@
+package budget
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// Learn applies what the headers of a response say about limits and remainders. Where the provider has
+// less left than this account believes, the difference is charged: somebody else uses the same
+// account, or counts differently. The provider's view only tightens the budget, it never loosens it.
+// The differences are counted in Usage.Drift.
+//
+// Responses that say nothing cost nothing; others are compared at most ten times a second, or
+// whenever the provider has nothing left.
+func (a *Account) Learn(ctx context.Context, h http.Header) error {
+	now := a.config.Clock()
+	views := ParseView(h, time.Unix(0, int64(now)))
+	if len(views) == 0 || !a.learnNow(now, views) {
+		return nil
+	}
+	list, err := a.engine.Usage(ctx, a.rule(), &ruleset.Query{Key: a.key})
+	if err != nil {
+		return err
+	}
+	excess := map[string]int64{}
+	for _, v := range views {
+		if l := a.matching(list, v); l != nil {
+			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining))
+		}
+	}
+	for unit, n := range excess {
+		if err := a.debit(ctx, unit, min(n, weir.MaxCost)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learnEvery is how long Learn lets pass before it compares again.
+const learnEvery = 100 * time.Millisecond
+
+func (a *Account) learnNow(now weir.Instant, views []View) bool {
+	last := a.learned.Load()
+	if int64(now)-last < int64(learnEvery) && !slices.ContainsFunc(views, func(v View) bool { return v.Remaining == 0 }) {
+		return false
+	}
+	return a.learned.CompareAndSwap(last, int64(now))
+}
+
+// matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest
+// period. A view without a unit that we know is about the only unit there is.
+func (a *Account) matching(list []ruleset.LimitUsage, v View) *ruleset.LimitUsage {
+	unit := v.Unit
+	if !slices.Contains(a.units, unit) {
+		if len(a.units) != 1 {
+			return nil
+		}
+		unit = a.units[0]
+	}
+	var best *ruleset.LimitUsage
+	for i := range list {
+		l := &list[i]
+		switch {
+		case l.Class != "" || l.Limit.Unit != unit || l.Limit.Mode == ruleset.Shadow:
+		case best == nil || l.Capacity == v.Limit && best.Capacity != v.Limit:
+			best = l
+		case best.Capacity != v.Limit && length(l.Limit.Per) < length(best.Limit.Per):
+			best = l
+		}
+	}
+	return best
+}
+
+// debit charges units that others have used.
+func (a *Account) debit(ctx context.Context, unit string, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	q := ruleset.Query{Key: a.key, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
+	if _, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: a.rule(), Query: q}}); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.drift[unit] += n
+	return nil
+}

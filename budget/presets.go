@@ -1,0 +1,52 @@
+package budget
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// Presets returns the names of the presets.
+func Presets() []string { return []string{"alchemy-free"} }
+
+func preset(name string) (Config, error) {
+	if !slices.Contains(Presets(), name) {
+		return Config{}, fmt.Errorf("budget: no preset is called %q; there are %s", name, strings.Join(Presets(), ", "))
+	}
+	return alchemyFree()
+}
+
+// alchemyFree is the free plan of Alchemy: 500 throughput units per second, over ten seconds, and 30
+// million billed units a month.
+//
+// The vendor's text on the ten seconds can be read in two ways: a bucket of 5,000 that refills at 500
+// per second, or at most 5,000 in any ten seconds. The preset meets both, also if calls are up to
+// 100 ms longer on their way than others:
+//
+//   - "window" is 5,000 in any 10.1 s, exactly: ten seconds at the provider are at most 10.1 s here.
+//   - "main" is 485 per second with a burst of 1,250, far below the bucket. Its rate is a little less
+//     than the window's, so that the classes' shares decide, and not who comes first when the window is
+//     full: after a pause of realtime work, the window has room for about 80 units at once, and from
+//     then on for its guaranteed rate.
+//
+// Together they use 97 % of the provider's quota. The burst lets each class make the most costly
+// calls, of 500 units.
+func alchemyFree() (Config, error) {
+	costs, err := BuiltinTable("alchemy")
+	if err != nil {
+		return Config{}, err
+	}
+	return Config{
+		Costs:   costs,
+		Classes: defaultClasses,
+		Limits: []ruleset.Limit{
+			{Unit: "throughput", Limit: weir.Limit{Rate: 485, Per: weir.Every(time.Second), Burst: 1250}},
+			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(10*time.Second + 100*time.Millisecond), Algorithm: weir.SlidingLog}},
+			{Unit: "cu", Limit: weir.Limit{Name: "month", Rate: 30_000_000, Per: weir.Calendar(weir.Month, nil)}},
+		},
+	}, nil
+}

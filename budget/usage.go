@@ -1,0 +1,181 @@
+package budget
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// Usage is what is used of an account, by all workers that share it, with what this process has
+// counted.
+type Usage struct {
+	Account     string    `json:"account"`
+	At          time.Time `json:"at"`
+	Level       string    `json:"level"`
+	Utilisation float64   `json:"utilisation"` // of the limit with the shortest period, averaged over a second; 1 is all of it
+	CooldownMs  int64     `json:"cooldown_ms"` // the provider wants no calls for so long
+
+	Horizons []HorizonUsage `json:"horizons"`
+	Classes  []ClassUsage   `json:"classes"`
+
+	// The following is of this process.
+	Ledgers        map[string]Ledger `json:"ledgers"` // by unit
+	Methods        map[string]int64  `json:"methods"` // calls
+	UnknownMethods map[string]int64  `json:"unknown_methods"`
+	Drift          map[string]int64  `json:"drift"` // units that the provider has counted and we had not: somebody else uses the key
+	SoftExceeded   int64             `json:"soft_exceeded"`
+}
+
+// HorizonUsage is what is used of one limit.
+type HorizonUsage struct {
+	Limit     string        `json:"limit"`
+	Unit      string        `json:"unit"`
+	Soft      bool          `json:"soft"`
+	Capacity  int64         `json:"capacity"`
+	Used      int64         `json:"used"`
+	Remaining int64         `json:"remaining"`
+	ResetMs   int64         `json:"reset_ms"`
+	Burn      *Burn         `json:"burn,omitempty"` // of calendar periods
+	Per       weir.Period   `json:"per"`
+	reset     time.Duration // ResetMs, exactly
+}
+
+// Burn is how fast a calendar period's quota is used.
+type Burn struct {
+	PerDay    float64    `json:"per_day"`             // units, on average since the period began
+	Projected int64      `json:"projected"`           // used at the end of the period, if it goes on like that
+	Exhausted *time.Time `json:"exhausted,omitempty"` // when nothing is left, if that is before the end
+}
+
+// ClassUsage is what a class has of the limit with the shortest period.
+type ClassUsage struct {
+	Class     string `json:"class"`
+	Capacity  int64  `json:"capacity"`
+	Available int64  `json:"available"` // what it can take now, borrowed units included
+}
+
+// Usage returns what is used, and observes the utilisation. It charges nothing.
+func (a *Account) Usage(ctx context.Context) (Usage, error) {
+	list, err := a.engine.Usage(ctx, a.rule(), &ruleset.Query{Key: a.key})
+	if err != nil {
+		return Usage{}, err
+	}
+	now := time.Unix(0, int64(a.config.Clock())).UTC()
+	u := Usage{Account: a.config.Name, At: now, CooldownMs: ruleset.Millis(a.Cooldown())}
+	for i := range list {
+		l := &list[i]
+		if l.Class != "" {
+			u.Classes = append(u.Classes, ClassUsage{Class: l.Class, Capacity: l.Capacity, Available: l.Remaining})
+			continue
+		}
+		h := HorizonUsage{
+			Limit: limitName(l.Limit), Unit: l.Limit.Unit, Soft: l.Limit.Mode == ruleset.Shadow, Per: l.Limit.Per,
+			Capacity: l.Capacity, Used: l.Used(), Remaining: l.Remaining, ResetMs: ruleset.Millis(l.Reset), reset: l.Reset,
+		}
+		h.Burn = burnOf(&h, now)
+		u.Horizons = append(u.Horizons, h)
+	}
+	if at := observed(u.Horizons); at >= 0 {
+		u.Utilisation = a.observe(u.Horizons[at].Used, u.Horizons[at].Capacity)
+	}
+	u.Level = a.Level().String()
+	a.addCounts(&u)
+	return u, nil
+}
+
+// observed returns the place of the limit whose utilisation counts: the hard one with the shortest period.
+func observed(list []HorizonUsage) int {
+	at := -1
+	for i := range list {
+		if !list[i].Soft && (at < 0 || length(list[i].Per) < length(list[at].Per)) {
+			at = i
+		}
+	}
+	return at
+}
+
+// length returns about how long a period is.
+func length(p weir.Period) time.Duration {
+	const day = 24 * time.Hour
+	switch unit, zone := p.Calendar(); {
+	case zone == nil:
+		return p.Duration()
+	case unit == weir.Day:
+		return day
+	case unit == weir.Week:
+		return 7 * day
+	case unit == weir.Month:
+		return 30 * day
+	}
+	return 365 * day
+}
+
+// burnOf returns how fast a calendar period's quota is used.
+func burnOf(h *HorizonUsage, now time.Time) *Burn {
+	start, end, ok := h.Per.Bounds(now)
+	if !ok {
+		return nil
+	}
+	passed := max(now.Sub(start), time.Second)
+	perSecond := float64(h.Used) / passed.Seconds()
+	b := &Burn{PerDay: perSecond * 86_400, Projected: int64(perSecond * end.Sub(start).Seconds())}
+	if h.Used > 0 && b.Projected > h.Capacity {
+		at := start.Add(time.Duration(float64(h.Capacity) / perSecond * float64(time.Second)))
+		b.Exhausted = &at
+	}
+	return b
+}
+
+// addCounts adds what this process has counted.
+func (a *Account) addCounts(u *Usage) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sweepLocked(a.config.Clock())
+	u.Ledgers = map[string]Ledger{}
+	for unit, l := range a.ledger {
+		u.Ledgers[unit] = *l
+	}
+	u.Methods, u.Drift, u.SoftExceeded = maps.Clone(a.methods), maps.Clone(a.drift), a.soft
+	if a.config.Costs != nil {
+		u.UnknownMethods = a.config.Costs.UnknownMethods()
+	}
+}
+
+// Utilisation returns how much of the limit with the shortest period is used, averaged over a second; 1 is
+// all of it.
+func (a *Account) Utilisation(ctx context.Context) (float64, error) {
+	u, err := a.Usage(ctx)
+	return u.Utilisation, err
+}
+
+// Available returns how many units a class can take at once now of the limit with the shortest period.
+func (a *Account) Available(ctx context.Context, class string) (int64, error) {
+	u, err := a.Usage(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range u.Classes {
+		if c.Class == class {
+			return c.Available, nil
+		}
+	}
+	_, err = a.Controller(class)
+	return 0, err
+}
+
+// warnSoft counts a call beyond a soft limit, and warns of the first one and of every thousandth.
+func (a *Account) warnSoft(v *ruleset.Verdict) {
+	if v.Shadow < 0 || !v.Allowed {
+		return
+	}
+	a.mu.Lock()
+	a.soft++
+	n := a.soft
+	a.mu.Unlock()
+	if n%1000 == 1 {
+		a.config.Logger.Warn("budget: a call was admitted beyond a soft limit", "account", a.config.Name, "limit", v.Variant.LimitName(v.Shadow), "calls", n)
+	}
+}
