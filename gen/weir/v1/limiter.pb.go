@@ -695,8 +695,8 @@ type ReserveRequest struct {
 	// The greatest cost to expect in other units, for example {"tokens": 4000}.
 	Costs map[string]int64 `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// How long the call may wait in the daemon for its turn, for example 250; at most
-	// 10000. A slot may become free at any time, so the call waits for one to the end.
-	// The default, 0, is not at all.
+	// 10000. While other reservations are open, slots or units may come back at any
+	// time, so the call waits to the end. The default, 0, is not at all.
 	MaxWaitMs int64 `protobuf:"varint,8,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	// How long to hold, for example 30000, at most an hour; then all of it counts as
 	// used, and slots are free. It is counted from the reply. The default, 0, is a
