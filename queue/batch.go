@@ -14,10 +14,11 @@ import (
 // turn. Its errors are those of Wait. Without an error the reservation is held for ttl from the
 // turn (0 means a minute), also if the context ended at the turn: the caller must settle it.
 //
-// Unlike other units, slots of a Concurrency limit become free when a reservation is settled, not
-// at a known time. A caller that waits for one is not refused as TooLate, but leaves when its context
-// ends. The head of the line also tries again every quarter of a second, since another process may
-// settle.
+// While other reservations are open for a key, what they hold may come back at any time, long before
+// RetryAfter. So a Reserve is not refused as TooLate because of them, nor are callers that stand in
+// line already: they leave when their contexts end. That is also how one waits for a slot of a
+// Concurrency limit. The head of the line then tries again every quarter of a second, since another
+// process may settle.
 func (q *Queue) Reserve(ctx context.Context, ttl time.Duration, charges ...weir.Charge) (*weir.Reservation, error) {
 	return weir.Reserve(ctx, patient{q}, ttl, charges...)
 }
@@ -33,7 +34,7 @@ func (p patient) Do(ctx context.Context, b *weir.Batch) error {
 }
 
 // WaitAll executes a batch of TakeAll or ReserveAll as soon as it is the caller's turn. Its errors
-// are those of Wait; see Reserve for slots. After a refusal the decision with the longest RetryAfter
+// are those of Wait or, for ReserveAll, of Reserve. After a refusal the decision with the longest RetryAfter
 // is that of the error; after another error all decisions are zero. The batch must not have Used
 // units.
 func (q *Queue) WaitAll(ctx context.Context, b *weir.Batch) error {
@@ -79,38 +80,41 @@ func (q *Queue) waitAll(ctx context.Context, b *weir.Batch) error {
 	if free || at < 0 {
 		var done bool
 		var err error
-		if at, done, err = q.call(ctx, ctx, b); done || free {
+		err = q.call(ctx, b)
+		if at, done, err = concluded(ctx, b, err, b.Op == weir.ReserveAll); done || free {
 			return err
 		}
 	}
 	return q.queueUp(ctx, b, at)
 }
 
-// call has the limiter execute a batch, and says whether the caller returns with its decisions.
-// If not, at is the charge to wait for. Caller is the context that may wait.
-func (q *Queue) call(ctx, caller context.Context, b *weir.Batch) (at int, done bool, err error) {
-	if len(b.Charges) == 1 && b.Op == weir.TakeAll {
-		c := &b.Charges[0]
-		b.Decisions[0], err = q.limiter.Take(ctx, c.Policy, c.Key, c.Cost)
-	} else {
-		err = q.limiter.Do(ctx, b)
+// call has the limiter execute a batch.
+func (q *Queue) call(ctx context.Context, b *weir.Batch) (err error) {
+	if len(b.Charges) > 1 || b.Op != weir.TakeAll {
+		return q.limiter.Do(ctx, b)
 	}
-	return concluded(caller, b, err)
+	c := &b.Charges[0]
+	b.Decisions[0], err = q.limiter.Take(ctx, c.Policy, c.Key, c.Cost)
+	return err
 }
 
-// concluded is outcome for a batch. If the caller waits on, at is the charge to wait for.
-func concluded(ctx context.Context, b *weir.Batch, err error) (at int, done bool, _ error) {
+// concluded is outcome for a batch. If the caller waits on, at is the charge to wait for. Patient
+// means that it waits on for what open reservations may give back.
+func concluded(ctx context.Context, b *weir.Batch, err error, patient bool) (at int, done bool, _ error) {
 	at = worst(b)
 	if err != nil || at < 0 {
 		return at, true, err
 	}
 	d := &b.Decisions[at]
-	*d, done, err = outcome(ctx, b.Charges[at].Policy, *d, nil)
+	if patient && mayEndEarly(b.Charges[at].Policy, *d) {
+		return at, false, nil
+	}
+	*d, done, err = outcome(ctx, *d, nil)
 	return at, done, err
 }
 
 // worst returns the index of the decision that says how long to wait. That is b.Worst, but a
-// refusal that is final goes before slots that may be held for ever.
+// refusal that is final goes before slots that are held without expiry.
 func worst(b *weir.Batch) int {
 	if i := slices.IndexFunc(b.Decisions, isTooCostly); i >= 0 {
 		return i
@@ -119,15 +123,10 @@ func worst(b *weir.Batch) int {
 }
 
 // outcome says whether a caller returns with the limiter's decision, and how. It waits on after
-// Exhausted if RetryAfter ends before the deadline, or for slots.
-func outcome(ctx context.Context, p *weir.Policy, d weir.Decision, err error) (weir.Decision, bool, error) {
-	switch {
-	case err != nil || d.Allowed || d.Reason != weir.Exhausted:
+// Exhausted if RetryAfter ends before the deadline.
+func outcome(ctx context.Context, d weir.Decision, err error) (weir.Decision, bool, error) {
+	if err != nil || d.Allowed || d.Reason != weir.Exhausted || d.RetryAfter == weir.Never {
 		return d, true, err
-	case isSlots(p, d):
-		return d, false, nil
-	case d.RetryAfter == weir.Never:
-		return d, true, nil
 	}
 	if deadline, ok := ctx.Deadline(); ok && d.RetryAfter > time.Until(deadline) {
 		d.Reason = weir.TooLate
@@ -136,10 +135,11 @@ func outcome(ctx context.Context, p *weir.Policy, d weir.Decision, err error) (w
 	return d, false, nil
 }
 
-// isSlots says whether a decision is that of a Concurrency limit.
-func isSlots(p *weir.Policy, d weir.Decision) bool {
-	if !p.ReserveOnly() {
-		return false
+// mayEndEarly says whether a settled reservation may end a refusal before its RetryAfter. Limiters
+// that do not report Held still have reservations where a Concurrency limit refuses.
+func mayEndEarly(p *weir.Policy, d weir.Decision) bool {
+	if d.Reason != weir.Exhausted || d.Held || !p.ReserveOnly() {
+		return d.Reason == weir.Exhausted && d.Held
 	}
 	limits := p.Limits()
 	return int(d.By) < len(limits) && limits[d.By].Algorithm == weir.Concurrency
@@ -194,7 +194,7 @@ func (q *Queue) foresee(ctx context.Context, w *waiter) (done bool, err error) {
 		return true, err
 	}
 	refuseAll(b)
-	_, done, err = concluded(ctx, b, nil)
+	_, done, err = concluded(ctx, b, nil, b.Op == weir.ReserveAll)
 	return done, err
 }
 
@@ -225,15 +225,13 @@ func (q *Queue) act(ctx context.Context, w *waiter, t turn) (done bool, err erro
 func (q *Queue) try(ctx context.Context, w *waiter) (done bool, err error) {
 	live, cancel := withGrace(ctx)
 	defer cancel()
-	at, done, err := q.call(live, ctx, &w.batch)
+	err = q.call(live, &w.batch)
+	at, done, err := concluded(ctx, &w.batch, err, true)
 	if done {
 		return true, err
 	}
-	d, p := w.batch.Decisions[at], w.batch.Charges[at].Policy
-	if isSlots(p, d) {
-		d.RetryAfter = min(d.RetryAfter, slotRetry)
-	}
-	q.postpone(w, at, d.RetryAfter)
+	d := w.batch.Decisions[at]
+	q.postpone(w, at, d.RetryAfter, mayEndEarly(w.batch.Charges[at].Policy, d))
 	return false, nil
 }
 
@@ -241,8 +239,8 @@ const (
 	// turnGrace is the minimum time that the limiter has to reply to the head.
 	turnGrace = 100 * time.Millisecond
 
-	// slotRetry is the maximum time after which the head tries again to get slots.
-	slotRetry = 250 * time.Millisecond
+	// heldRetry is the maximum time after which the head tries again while reservations are open.
+	heldRetry = 250 * time.Millisecond
 )
 
 // withGrace returns a context that ends with ctx or, if that is about to end or has

@@ -37,7 +37,8 @@ import (
 // Units are charged at the caller's turn, through the limiter. Turns move when
 // something is settled, renewed, reset or set through the Queue. Changes made directly to
 // the limiter take effect when the head of the line tries again: after the RetryAfter that it
-// got, or when a caller behind it finds that there is room earlier.
+// got, or a quarter of a second while reservations are open, or when a caller behind it finds that
+// there is room earlier.
 //
 // The order is that of this Queue: processes that share a store each have lines of
 // their own, and these compete. A line makes one charge after the other, so over
@@ -130,7 +131,7 @@ func (q *Queue) wait(ctx context.Context, p *weir.Policy, key string, cost int64
 	}
 	if cost == 0 || !q.busy(p, key) {
 		d, err := q.limiter.Take(ctx, p, key, cost)
-		if d, done, err := outcome(ctx, p, d, err); done || cost == 0 {
+		if d, done, err := outcome(ctx, d, err); done || cost == 0 {
 			return d, err
 		}
 	}

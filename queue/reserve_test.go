@@ -613,3 +613,56 @@ func TestReserveNeverOverspends(t *testing.T) {
 		}
 	})
 }
+
+// Reservations that may be held longer than the next caller can wait are usually settled before. So they do not
+// refuse whoever waits for a reservation, or stands in line already; but a Wait that comes later is refused at once.
+func TestReserveIgnoresExpiries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, p := newQueue(t, newStore(t), queue.Config{}), perSecond(t, 1, 1)
+		mustTake(t, q, p, "k", 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		first, second := reserveWaiting(ctx, q, time.Minute, charge(p, "k", 1)), reserveWaiting(ctx, q, time.Minute, charge(p, "k", 1))
+		third, last := wait(ctx, q, p, "k", 1), reserveWaiting(ctx, q, time.Minute, charge(p, "k", 1))
+		a := <-first
+		if !a.granted(time.Second) {
+			t.Fatalf("first: %+v", a)
+		}
+		if r := <-wait(ctx, q, p, "k", 1); r.d.Reason != weir.TooLate || r.after != 0 {
+			t.Errorf("a Wait behind a reservation that expires too late: %+v", r)
+		}
+		time.Sleep(time.Second)
+		commit(t, a.r, 1)
+		b := <-second
+		if !b.granted(3 * time.Second) { // a second after the first was settled
+			t.Fatalf("second: %+v", b)
+		}
+		time.Sleep(100 * time.Millisecond)
+		commit(t, b.r, 0)
+		if r := <-third; !r.granted(3100 * time.Millisecond) {
+			t.Errorf("third: %+v", r)
+		}
+		if c := <-last; !c.granted(4100 * time.Millisecond) {
+			t.Errorf("last: %+v", c)
+		}
+		if out := <-reserveWaiting(ctx, q, time.Minute, charge(p, "k", 1)); !errors.Is(out.err, context.DeadlineExceeded) || out.after != 5900*time.Millisecond {
+			t.Errorf("nobody settles: %+v", out)
+		}
+		checkEmpty(t, q)
+	})
+}
+
+// What another process gives back is found within a quarter of a second.
+func TestReserveFindsWhatOthersSettle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newStore(t)
+		q, p := newQueue(t, store, queue.Config{}), perSecond(t, 1, 10)
+		elsewhere := reserve(t, store, p, "k", 10, time.Minute)
+		out := reserveWaiting(t.Context(), q, 0, charge(p, "k", 4))
+		time.Sleep(1100 * time.Millisecond)
+		commit(t, elsewhere, 0)
+		if out := <-out; !out.granted(1250 * time.Millisecond) {
+			t.Errorf("%+v", out)
+		}
+	})
+}

@@ -61,7 +61,8 @@ type waiter struct {
 
 	line  *line        // requires mu, like the fields below
 	units int64        // what it waits for in its line
-	due   weir.Instant // of the head: when it tries, or tryNow, or trying
+	due   weir.Instant // of the head: when its turn is expected, or tryNow, or trying
+	early weir.Instant // of the head: when it tries in spite of due; after due if it does not
 	doubt bool         // a Set may have made the cost too high
 }
 
@@ -275,14 +276,14 @@ func (q *Queue) turn(w *waiter) turn {
 		return turn{doubt: true}
 	case w.line.waiters[0] != w:
 		return turn{wait: weir.Never}
-	case w.due > now:
-		return turn{wait: w.due.Sub(now)}
+	case min(w.due, w.early) > now:
+		return turn{wait: min(w.due, w.early).Sub(now)}
 	}
 	if at := q.olderLocked(w); at >= 0 {
 		q.moveLocked(w, at)
 		return turn{wait: weir.Never}
 	}
-	t := turn{came: w.due > tryNow}
+	t := turn{came: w.due > tryNow && w.due <= now}
 	w.due = trying
 	return t
 }
@@ -291,8 +292,9 @@ func (q *Queue) turn(w *waiter) turn {
 const far = 100 * 365 * 24 * time.Hour
 
 // postpone notes that w was refused at its charge at, and has to wait. The wait counts from
-// here, not from the call of the limiter, so it never ends too early.
-func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration) {
+// here, not from the call of the limiter, so it never ends too early. MayEndEarly means that w also
+// tries after heldRetry.
+func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration, mayEndEarly bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if keyOf(&w.batch.Charges[at]) != w.line.key {
@@ -300,7 +302,11 @@ func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration) {
 		return
 	}
 	if w.due == trying {
-		w.due = weir.Now().Add(max(1, min(retryAfter, far)))
+		now := weir.Now()
+		w.due, w.early = now.Add(max(1, min(retryAfter, far))), now.Add(far)
+		if mayEndEarly {
+			w.early = now.Add(heldRetry)
+		}
 	}
 	w.line.notify()
 }

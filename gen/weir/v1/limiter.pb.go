@@ -694,8 +694,13 @@ type ReserveRequest struct {
 	Keys map[string]string `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The greatest cost to expect in other units, for example {"tokens": 4000}.
 	Costs map[string]int64 `protobuf:"bytes,6,rep,name=costs,proto3" json:"costs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// How long the call may wait in the daemon for its turn, for example 250; at most
+	// 10000. While other reservations are open, slots or units may come back at any
+	// time, so the call waits to the end. The default, 0, is not at all.
+	MaxWaitMs int64 `protobuf:"varint,8,opt,name=max_wait_ms,json=maxWaitMs,proto3" json:"max_wait_ms,omitempty"`
 	// How long to hold, for example 30000, at most an hour; then all of it counts as
-	// used, and slots are free. The default, 0, is a minute.
+	// used, and slots are free. It is counted from the reply. The default, 0, is a
+	// minute.
 	TtlMs         int64 `protobuf:"zigzag64,9,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -766,6 +771,13 @@ func (x *ReserveRequest) GetCosts() map[string]int64 {
 	return nil
 }
 
+func (x *ReserveRequest) GetMaxWaitMs() int64 {
+	if x != nil {
+		return x.MaxWaitMs
+	}
+	return 0
+}
+
 func (x *ReserveRequest) GetTtlMs() int64 {
 	if x != nil {
 		return x.TtlMs
@@ -794,6 +806,9 @@ type ReserveResponse struct {
 	ResetAfterMs int64 `protobuf:"zigzag64,7,opt,name=reset_after_ms,json=resetAfterMs,proto3" json:"reset_after_ms,omitempty"`
 	// Why, for example "queue_full".
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How long the request waited for its turn, for example 120. Absent without
+	// max_wait_ms.
+	DelayMs *int64 `protobuf:"varint,9,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
 	// What to commit, cancel or renew it by, for example
 	// "5f0c9d6a3b7e42188d3f6a1c0b9e7d24". Opaque, and of use only to the client that
 	// reserved. Empty if refused.
@@ -888,6 +903,13 @@ func (x *ReserveResponse) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ReserveResponse) GetDelayMs() int64 {
+	if x != nil && x.DelayMs != nil {
+		return *x.DelayMs
+	}
+	return 0
 }
 
 func (x *ReserveResponse) GetId() string {
@@ -1323,13 +1345,14 @@ const file_weir_v1_limiter_proto_rawDesc = "" +
 	"\bdelay_ms\x18\t \x03(\x03R\adelayMs\x12(\n" +
 	"\x10limited_by_index\x18\n" +
 	" \x03(\rR\x0elimitedByIndex\x12!\n" +
-	"\freason_index\x18\v \x03(\rR\vreasonIndex\"\xd7\x02\n" +
+	"\freason_index\x18\v \x03(\rR\vreasonIndex\"\xf7\x02\n" +
 	"\x0eReserveRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x17\n" +
 	"\x04cost\x18\x03 \x01(\x03H\x00R\x04cost\x88\x01\x01\x125\n" +
 	"\x04keys\x18\x05 \x03(\v2!.weir.v1.ReserveRequest.KeysEntryR\x04keys\x128\n" +
-	"\x05costs\x18\x06 \x03(\v2\".weir.v1.ReserveRequest.CostsEntryR\x05costs\x12\x15\n" +
+	"\x05costs\x18\x06 \x03(\v2\".weir.v1.ReserveRequest.CostsEntryR\x05costs\x12\x1e\n" +
+	"\vmax_wait_ms\x18\b \x01(\x03R\tmaxWaitMs\x12\x15\n" +
 	"\x06ttl_ms\x18\t \x01(\x12R\x05ttlMs\x1a7\n" +
 	"\tKeysEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1338,7 +1361,7 @@ const file_weir_v1_limiter_proto_rawDesc = "" +
 	"CostsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01B\a\n" +
-	"\x05_cost\"\xae\x02\n" +
+	"\x05_cost\"\xdb\x02\n" +
 	"\x0fReserveResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\tR\x06policy\x12\x1d\n" +
@@ -1348,10 +1371,12 @@ const file_weir_v1_limiter_proto_rawDesc = "" +
 	"\tremaining\x18\x05 \x01(\x03R\tremaining\x12$\n" +
 	"\x0eretry_after_ms\x18\x06 \x01(\x12R\fretryAfterMs\x12$\n" +
 	"\x0ereset_after_ms\x18\a \x01(\x12R\fresetAfterMs\x12\x16\n" +
-	"\x06reason\x18\b \x01(\tR\x06reason\x12\x0e\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x1e\n" +
+	"\bdelay_ms\x18\t \x01(\x03H\x00R\adelayMs\x88\x01\x01\x12\x0e\n" +
 	"\x02id\x18\n" +
 	" \x01(\tR\x02id\x12\"\n" +
-	"\rexpires_in_ms\x18\v \x01(\x12R\vexpiresInMs\"\xc5\x01\n" +
+	"\rexpires_in_ms\x18\v \x01(\x12R\vexpiresInMsB\v\n" +
+	"\t_delay_ms\"\xc5\x01\n" +
 	"\rCommitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\x04used\x18\x02 \x01(\x03H\x00R\x04used\x88\x01\x01\x12D\n" +
@@ -1455,6 +1480,7 @@ func file_weir_v1_limiter_proto_init() {
 	file_weir_v1_limiter_proto_msgTypes[0].OneofWrappers = []any{}
 	file_weir_v1_limiter_proto_msgTypes[1].OneofWrappers = []any{}
 	file_weir_v1_limiter_proto_msgTypes[6].OneofWrappers = []any{}
+	file_weir_v1_limiter_proto_msgTypes[7].OneofWrappers = []any{}
 	file_weir_v1_limiter_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

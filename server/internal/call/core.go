@@ -204,7 +204,7 @@ func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *rul
 	if err != nil {
 		return v, nil, c.Undecided(ctx, rule.Name(), err)
 	}
-	c.Record(q, &v, false, time.Since(began))
+	c.Record(q, &v, false, time.Since(began)-v.Waited)
 	return v, ticket, nil
 }
 

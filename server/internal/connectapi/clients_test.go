@@ -107,6 +107,13 @@ func TestTurn(t *testing.T) {
 				t.Errorf("%s: %d %s\nwant {%s}", tt.body, status, got, tt.want)
 			}
 		}
+		const request, held = `{"policy":"default","key":"a","cost":7,"max_wait_ms":5000}`, `"reason":"admitted","delay_ms":"70","id":"`
+		if status, got := w.say(t, "Reserve", request); status != 200 || !strings.Contains(got, held) {
+			t.Errorf("%s: %d %s\nwant %s", request, status, got, held)
+		}
+		if r := w.records[3]; r.Waited != 70*time.Millisecond || r.Took != 0 {
+			t.Errorf("took %v, waited %v", r.Took, r.Waited)
+		}
 		if r := w.records[1]; r.Waited != 30*time.Millisecond || r.Took != 0 {
 			t.Errorf("took %v, waited %v", r.Took, r.Waited)
 		}

@@ -98,6 +98,8 @@ func badCalls() []badCall {
 		{"long unknown policy", checks(&weirv1.CheckRequest{Policy: strings.Repeat("ü", 99), Key: "a"}), connect.CodeNotFound, `no policy is called "` + strings.Repeat(`\u00fc`, 32) + `"…;`},
 		{"long unknown unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{strings.Repeat("x", 60_000): 1}}), bad, `"cost" has the unit "xxx`},
 
+		{"reservation that waits too long", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", MaxWaitMs: 10_001}), bad, `"max_wait_ms" must be at most 10000`},
+		{"negative wait of a reservation", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", MaxWaitMs: -1}), bad, `"max_wait_ms" must not be negative`},
 		{"negative ttl", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", TtlMs: -1}), bad, `"ttl_ms" must not be negative`},
 		{"long ttl", reserves(&weirv1.ReserveRequest{Policy: "default", Key: "a", TtlMs: 3_600_001}), bad, `"ttl_ms" must be at most 3600000`},
 		{"reserve nowhere", reserves(&weirv1.ReserveRequest{Policy: "nope", Key: "a"}), connect.CodeNotFound, `no policy is called "nope"`},

@@ -92,7 +92,7 @@ func checkRange(what string, n, most int64) *call.Error {
 	return nil
 }
 
-// maxWait converts the maximum wait of a check.
+// maxWait converts the maximum wait of a check or reservation.
 func maxWait(ms int64) (time.Duration, *call.Error) {
 	return call.Milliseconds(ms), checkRange(`"max_wait_ms"`, ms, ruleset.MaxWait.Milliseconds())
 }

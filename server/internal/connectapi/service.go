@@ -65,6 +65,9 @@ func checkResponse(v *ruleset.Verdict) *weirv1.CheckResponse {
 // Reserve is POST /v1/reserve.
 func (s *service) Reserve(ctx context.Context, req *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
 	q, bad := query(req, req.Cost)
+	if bad == nil {
+		q.MaxWait, bad = maxWait(req.GetMaxWaitMs())
+	}
 	if bad != nil {
 		return nil, bad
 	}
@@ -89,6 +92,9 @@ func reserveResponse(v *ruleset.Verdict, ticket *ruleset.Ticket, ttl time.Durati
 		RetryAfterMs: v.RetryMillis(),
 		ResetAfterMs: ruleset.Millis(v.ResetAfter),
 		Reason:       v.Reason.String(),
+	}
+	if v.Waited > 0 {
+		out.DelayMs = proto.Int64(ruleset.Millis(v.Waited))
 	}
 	if ticket != nil {
 		out.Id, out.ExpiresInMs = ticket.String(), ttl.Milliseconds()

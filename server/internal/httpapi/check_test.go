@@ -12,9 +12,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
@@ -112,6 +114,11 @@ func TestConversation(t *testing.T) {
 			`/v1/commit {"id":"$ID","used":-1}`,
 			`/v1/commit {"id":"$ID","used":{"tokens":"x"}}`,
 			`/v1/cancel {"id":"$ID","used":1}`,
+			`/v1/check {"policy":"default","key":"w","cost":60}`,
+			`/v1/reserve {"policy":"default","key":"w","cost":60,"max_wait_ms":9}`,
+			`/v1/reserve {"policy":"default","key":"w","cost":40,"max_wait_ms":9}`,
+			`/v1/reserve {"policy":"default","key":"w","cost":101,"max_wait_ms":9}`,
+			`/v1/reserve {"policy":"default","key":"w","max_wait_ms":10001}`,
 		}},
 	}
 	for _, tt := range tests {
@@ -431,4 +438,31 @@ func TestShadowHasNoHeaders(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A reservation waits for one that is settled, and its answer says how long. Time is virtual, so that is exact.
+func TestReserveWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, apitest.Table(t, nil))
+		h := f.handler()
+		var ids []string
+		for range 2 {
+			held := serve(h, "POST", "/v1/reserve", `{"policy":"slots","key":"a"}`)
+			ids = append(ids, string(ticketID.FindSubmatch(held.Body.Bytes())[1]))
+		}
+		time.AfterFunc(1250*time.Millisecond, func() { serve(h, "POST", "/v1/cancel", `{"id":"`+ids[0]+`"}`) })
+		w := serve(h, "POST", "/v1/reserve", `{"policy":"slots","key":"a","max_wait_ms":5000,"ttl_ms":1000}`)
+		got := ticketID.ReplaceAllString(w.Body.String(), `"id":"…"`)
+		want := `{"allowed":true,"policy":"slots","limited_by":"","limit":2,"remaining":0,"retry_after_ms":0,"reset_after_ms":58750,"reason":"admitted","delay_ms":1250,"id":"…","expires_in_ms":1000}` + "\n"
+		if w.Code != 200 || got != want {
+			t.Errorf("%d %s, want %s", w.Code, got, want)
+		}
+		if r := f.records[2]; r.Waited != 1250*time.Millisecond || r.Took != 0 {
+			t.Errorf("took %v, waited %v", r.Took, r.Waited)
+		}
+		w = serve(h, "POST", "/v1/reserve", `{"policy":"slots","key":"a","cost":2,"max_wait_ms":3000}`)
+		if got := w.Body.String(); w.Code != 200 || !strings.Contains(got, `"allowed":false`) || !strings.Contains(got, `"reason":"too_late","delay_ms":3000,"id":""`) {
+			t.Errorf("nobody settles: %d %s", w.Code, got)
+		}
+	})
 }

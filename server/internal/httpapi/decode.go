@@ -16,7 +16,7 @@ type form = strictjson.Form
 var (
 	checkForm   = form{What: "a check", Fields: []string{"policy", "key", "keys", "cost", "peek", "max_wait_ms", "shadow"}}
 	batchForm   = form{What: "a batch", Fields: []string{"checks", "atomic"}}
-	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "ttl_ms"}}
+	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "max_wait_ms", "ttl_ms"}}
 	commitForm  = form{What: "a commit", Fields: []string{"id", "used"}}
 	cancelForm  = form{What: "a cancellation", Fields: []string{"id"}}
 	renewForm   = form{What: "a renewal", Fields: []string{"id", "ttl_ms"}}

@@ -79,7 +79,7 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
-	q.Cost, q.Implied, q.Keys, q.Costs = 1, true, c.keys[:0], c.costs[:0]
+	q.Cost, q.Implied, q.Keys, q.Costs, q.MaxWait = 1, true, c.keys[:0], c.costs[:0], 0
 	c.caller().Owns(q)
 	rest := args[3:]
 	if len(rest) > 0 {
@@ -111,6 +111,8 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 		return c.takeUnit(args, &c.query.Costs)
 	case isWord(name, "TTL") && ttl != nil && len(args) > 1:
 		return c.takeTTL(args[1], ttl)
+	case isWord(name, "MAXWAIT") && ttl != nil && len(args) > 1:
+		return c.takeMaxWait(args[1])
 	case isWord(name, "CLASS"):
 		c.fail("ERR CLASS: there are no classes yet; all requests of a policy are alike")
 		return 0
@@ -138,6 +140,17 @@ func (c *conn) takeTTL(arg []byte, ttl *int64) int {
 		return 0
 	}
 	*ttl = n
+	return 2
+}
+
+// takeMaxWait parses how long a reservation may wait, in milliseconds.
+func (c *conn) takeMaxWait(arg []byte) int {
+	n, ok := parseInt(arg)
+	if !ok || n < 0 || n > ruleset.MaxWait.Milliseconds() {
+		c.fail(fmt.Sprintf("ERR MAXWAIT is between 0 and %d ms", ruleset.MaxWait.Milliseconds()))
+		return 0
+	}
+	c.query.MaxWait = call.Milliseconds(n)
 	return 2
 }
 

@@ -542,3 +542,44 @@ func cutReply(in string) (rest string, ok bool) {
 	}
 	return rest, number
 }
+
+// A reservation with MAXWAIT waits for one that is settled. Meanwhile the replies before it have been written, and
+// the commands after it do not wait themselves.
+func TestReserveWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		first := f.play("WEIR.RESERVE slots k 2\r\n")[0]
+		id := strings.Split(first, "\r\n")[2]
+		peer, ended := pipe(t, f)
+		began := time.Now()
+		go io.WriteString(peer, "PING\r\nWEIR.RESERVE slots k 1 TTL 5000 MAXWAIT 4000\r\nWEIR.RESERVE slots k 2\r\nWEIR.CHECK tight k 3\r\nWEIR.CHECK tight k 1\r\n")
+		r := bufio.NewReader(peer)
+		wantLines(t, r, "+PONG")
+		if time.Since(began) != 0 {
+			t.Errorf("the reply before was written after %v", time.Since(began))
+		}
+		time.Sleep(3 * time.Second)
+		f.play("WEIR.CANCEL " + id + "\r\n")
+		wantLines(t, r, "*6", "", "", ":1", ":2", ":1", ":0", "")
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("it waited for %v", took)
+		}
+		wantLines(t, r, "*6", "$-1", ":0", "", "", "", "", "*5", ":0", ":2", ":2", ":-1", "", "*5", ":1", ":2", ":1", ":0", "")
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("commands after it waited: %v", took)
+		}
+		peer.Close()
+		<-ended
+	})
+}
+
+// wantLines reads as many lines and compares those that are not "".
+func wantLines(t *testing.T, r *bufio.Reader, want ...string) {
+	t.Helper()
+	for i, line := range want {
+		got, err := r.ReadString('\n')
+		if err != nil || line != "" && got != line+"\r\n" {
+			t.Fatalf("line %d: %q, %v; want %q", i, got, err, line)
+		}
+	}
+}

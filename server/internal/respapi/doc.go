@@ -4,7 +4,7 @@
 //	WEIR.CHECK   policy key [cost] [BY name value]… [UNIT name amount]…
 //	WEIR.PEEK    the same, and nothing is charged
 //	                 → [allowed, limit, remaining, retry_ms, reset_ms]
-//	WEIR.RESERVE policy key cost [TTL ms] [BY …] [UNIT …]
+//	WEIR.RESERVE policy key cost [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
 //	                 → [id or nil, allowed, limit, remaining, retry_ms, reset_ms]
 //	WEIR.COMMIT  id [used] [UNIT name amount]…
 //	WEIR.CANCEL  id
@@ -18,6 +18,10 @@
 // WEIR.CHECK is 1 if the request is admitted, that of CL.THROTTLE, as in redis-cell, is 0.
 // retry_ms is 0 for admitted requests and -1 if waiting cannot help; retry_s is -1 for
 // both.
+//
+// A WEIR.RESERVE with MAXWAIT holds up the later commands of its connection, as Redis's blocking commands
+// do. Earlier replies are written before. A connection that is closed meanwhile is noticed afterwards, so
+// that a reservation which nobody gets expires after its TTL.
 //
 // The option CLASS is reserved and refused.
 //

@@ -13,6 +13,10 @@ func (c *conn) reserve(args [][]byte) {
 	if !c.parseQuery(args, &ttl) {
 		return
 	}
+	if c.query.MaxWait > 0 && !c.flush() { // earlier replies do not wait
+		c.closing = true
+		return
+	}
 	v, ticket, err := c.srv.cfg.Core.Reserve(c.srv.ctx, c.caller(), args[1], &c.query, call.Milliseconds(ttl))
 	if err != nil {
 		c.failWith(err)
