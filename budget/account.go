@@ -203,6 +203,9 @@ func (a *Account) observe(used, limit int64) float64 {
 	defer a.calling.Unlock()
 	now := a.config.Clock()
 	a.mu.Lock()
+	if now-a.meter.last > meterSpan { // what was observed so long ago says nothing about the last second
+		a.meter = meter{}
+	}
 	a.meter.add(now, used, limit)
 	average := a.meter.average(now)
 	from := Level(a.level.Load())
