@@ -208,6 +208,7 @@ func (r *rig) everyAlgorithm() []*weir.Policy {
 		r.policy("second", weir.Limit{Rate: 5, Per: weir.Every(time.Second), Algorithm: weir.DualWindow}),
 		r.policy("dual", weir.Limit{Rate: 5, Per: weir.Every(time.Second), Algorithm: weir.DualWindow},
 			named("minute", using(weir.DualWindow, perMinute(8)))),
+		r.policy("lending", weir.Limit{Rate: 5, Per: weir.Every(time.Minute), Classes: weir.ClassesOf(weir.Class{Name: "all", Guaranteed: 5})}),
 		r.policy("several", five, named("log", using(weir.SlidingLog, perMinute(6))),
 			named("hour", using(weir.SlidingWindow, perHour(20)))),
 	}

@@ -100,6 +100,7 @@ var groups = []struct {
 	{"Debit", debitTests},
 	{"Holds", holdTests},
 	{"Slots", slotTests},
+	{"Classes", classTests},
 	{"Set", setTests},
 	{"Override", overrideTests},
 	{"Time", timeTests},

@@ -1,0 +1,211 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+var classTests = []test{
+	{name: "shares that lend", run: classShares},
+	{name: "a class returns", run: classReturns},
+	{name: "no borrowing", run: classNoBorrow},
+	{name: "holds keep to their class", run: classHolds},
+	{name: "an overrun is the class's own", run: classOverrun},
+	{name: "other classes", run: classSet},
+	{name: "all horizons in one step", run: classHorizons},
+	{name: "paced months", run: classPaced},
+	{name: "a race of reservations", run: classRace},
+}
+
+// sixtyForty is 500 per second, 300 of them for "realtime" and 200 for "backfill".
+func sixtyForty() weir.Limit {
+	return weir.Limit{Rate: 500, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+		weir.Class{Name: "realtime", Guaranteed: 300}, weir.Class{Name: "backfill", Guaranteed: 200},
+	)}
+}
+
+// classes returns the policies of some classes.
+func (r *rig) classes(p *weir.Policy, names ...string) []*weir.Policy {
+	r.t.Helper()
+	views := make([]*weir.Policy, len(names))
+	for i, name := range names {
+		var err error
+		if views[i], err = p.Class(name); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return views
+}
+
+func (r *rig) sixtyForty() (realtime, backfill *weir.Policy) {
+	views := r.classes(r.policy("p", sixtyForty()), "realtime", "backfill")
+	return views[0], views[1]
+}
+
+// saturate takes cost units for each policy, in turn, whenever they fit, and returns how many each got.
+func (r *rig) saturate(policies []*weir.Policy, cost int64, during time.Duration) []int64 {
+	got := make([]int64, len(policies))
+	for passed := time.Duration(0); passed < during; {
+		next := during - passed
+		for i, p := range policies {
+			d := r.take(p, "k", cost)
+			for ; d.Allowed; d = r.take(p, "k", cost) {
+				got[i] += cost
+			}
+			next = min(next, d.RetryAfter)
+		}
+		r.clock.Pass(next)
+		passed += next
+	}
+	return got
+}
+
+func classShares(r *rig) {
+	realtime, backfill := r.sixtyForty()
+	r.wantTake(backfill, "k", 200, admitted(200, 0, seconds(1)))
+	r.wantTake(backfill, "k", 1, refused(200, 0, 2*time.Millisecond, seconds(1)))
+	r.wantPeek(realtime, "k", 300, admitted(300, 300, seconds(1)))
+	r.wantTake(realtime, "k", 301, tooCostly(300, 300, seconds(1)))
+	got := r.saturate([]*weir.Policy{backfill, realtime}, 10, seconds(20))
+	if share := float64(got[1]-300) / float64(got[0]+got[1]-300); share < 0.588 || share > 0.612 {
+		r.t.Errorf("realtime got %.3f of what was granted after the bursts, want 0.6 within 2 %%", share)
+	}
+	if all := got[0] + got[1]; all < 300+20*500*98/100 || all > 300+20*500 {
+		r.t.Errorf("%d units were granted in 20 s", all)
+	}
+}
+
+func classReturns(r *rig) {
+	realtime, backfill := r.sixtyForty()
+	got := r.saturate([]*weir.Policy{backfill}, 10, seconds(20))
+	if got[0] < 20*500*98/100 || got[0] > 200+20*500 {
+		r.t.Errorf("alone, backfill got %d units in 20 s", got[0])
+	}
+	r.wantAllowed("a class that was idle gets its burst", realtime, "k", 300)
+	if d := r.take(realtime, "k", 30); d.Allowed || d.RetryAfter > seconds(0.1) {
+		r.t.Errorf("30 more: %v, want to wait at most 30 / 300 per second", d)
+	}
+}
+
+func classNoBorrow(r *rig) {
+	l := sixtyForty()
+	classes := l.Classes.List()
+	classes[1].NoBorrow = true
+	l.Classes = weir.ClassesOf(classes...)
+	views := r.classes(r.policy("p", l), "realtime", "backfill")
+	r.wantTake(views[1], "k", 200, admitted(200, 0, seconds(1)))
+	r.wantTake(views[1], "k", 1, refused(200, 0, 5*time.Millisecond, seconds(1)))
+	r.wantTake(views[0], "k", 300, admitted(300, 0, seconds(1)))
+	r.clock.Pass(2 * time.Millisecond)
+	r.wantTake(views[0], "k", 1, refused(300, 0, r.next(time.Second/300-2*time.Millisecond), 998*time.Millisecond))
+}
+
+// next returns a duration, rounded up to the store's resolution.
+func (r *rig) next(d time.Duration) time.Duration { return (d + r.res()).Truncate(r.res()) }
+
+func classHolds(r *rig) {
+	realtime, backfill := r.sixtyForty()
+	res := r.hold(minutes(1), charge(backfill, "k", 200))
+	r.clock.Pass(seconds(30))
+	want := refused(200, 0, seconds(30.002), seconds(31)) // what is held cannot be saved up again
+	r.wantPeek(backfill, "k", 1, want)
+	r.wantReserve(weir.Batch{Charges: []weir.Charge{charge(backfill, "k", 1)}}, want)
+	r.wantAllowed("held units of others take nothing from a class", realtime, "k", 300)
+	r.wantSettled(res, weir.Settled{Refunded: 137}, 63)
+	r.wantPeek(backfill, "k", 137, admitted(200, 137, seconds(1)))
+	res = r.hold(minutes(1), charge(backfill, "k", 100))
+	r.clock.Pass(minutes(2))
+	r.wantSettled(res, weir.Settled{Late: true})
+	r.wantPeek(backfill, "k", 200, admitted(200, 200, 0))
+}
+
+func classOverrun(r *rig) {
+	realtime, backfill := r.sixtyForty()
+	res := r.hold(minutes(1), charge(backfill, "k", 200))
+	r.wantSettled(res, weir.Settled{Overrun: 500}, 700)
+	if d := r.take(backfill, "k", 1); d.Allowed || d.RetryAfter != seconds(1.002) {
+		r.t.Errorf("after the overrun: %v, want 501 units at the whole rate", d)
+	}
+	r.wantAllowed("the overrun of another class", realtime, "k", 300)
+}
+
+func classSet(r *rig) {
+	p := r.policy("p", sixtyForty())
+	views := r.classes(p, "realtime", "backfill")
+	r.take(views[1], "k", 150)
+	doubled := weir.Limit{Rate: 1000, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+		weir.Class{Name: "new", Guaranteed: 100}, weir.Class{Name: "backfill", Guaranteed: 400}, weir.Class{Name: "realtime", Guaranteed: 500},
+	)}
+	r.set(p, r.policy("p", doubled))
+	r.wantLeft("a class keeps what it has used", views[1], "k", 250, 400)
+	r.wantLeft("and so does another", views[0], "k", 500, 500)
+	r.set(r.policy("p", doubled), r.policy("p", weir.Limit{Rate: 500, Per: weir.Every(time.Second)}))
+	r.wantLeft("without classes all is left to everybody", views[1], "k", 350, 500)
+}
+
+func classHorizons(r *rig) {
+	p := r.policy("p", sixtyForty(), named("day", weir.Limit{Rate: 400, Per: weir.Calendar(weir.Day, nil)}))
+	views := r.classes(p, "realtime", "backfill")
+	r.wantAllowed("both horizons", views[0], "k", 300)
+	if d := r.take(views[1], "k", 101); d.Allowed || d.By != 1 {
+		r.t.Errorf("beyond the day: %v", d)
+	}
+	r.wantAllowed("nothing was charged", views[1], "k", 100)
+	r.wantRefused("the day is used up", views[0], "k", 1)
+}
+
+func classPaced(r *rig) {
+	month := weir.Limit{Name: "month", Rate: 3_000_000, Per: weir.Calendar(weir.Month, nil), Pace: "backfill"}
+	views := r.classes(r.policy("p", weir.Limit{Rate: 1_000_000, Per: weir.Every(time.Second), Classes: sixtyForty().Classes}, month), "realtime", "backfill")
+	start, end, _ := month.Per.Bounds(time.Unix(0, int64(r.clock.Now())))
+	now := time.Unix(0, int64(r.clock.Now()))
+	passed := int64(float64(month.Rate) * float64(now.Sub(start)) / float64(end.Sub(start)))
+	left := min(passed, r.peek(views[1], "k", 0).Limit)
+	if d := r.peek(views[1], "k", 0); d.By == 1 && d.Remaining != passed && d.Remaining != passed-1 {
+		r.t.Errorf("backfill has %d of the month, want the share that has passed, %d", d.Remaining, left)
+	}
+	r.clock.Pass(end.Sub(now)) // the next month begins
+	d := r.take(views[1], "k", 1)
+	if length := 31 * 24 * time.Hour; d.Allowed || d.By != 1 || d.RetryAfter > length/3_000_000+r.res() || d.RetryAfter < 28*24*time.Hour/3_000_000 {
+		r.t.Errorf("at the beginning of a month: %v, want to wait for one unit's share of it", d)
+	}
+	r.clock.Pass(d.RetryAfter)
+	r.wantAllowed("after RetryAfter", views[1], "k", 1)
+	r.wantAllowed("a class that is not paced", views[0], "k", 1000)
+	r.wantRefused("what others use counts", views[1], "k", 1)
+}
+
+// Reservations of several classes at once: never a unit too much, and each class gets its burst.
+func classRace(r *rig) {
+	l := sixtyForty()
+	l.Per = weir.Every(24 * time.Hour)
+	views := r.classes(r.policy("p", l), "realtime", "backfill")
+	var got [2]atomic.Int64
+	race(func(i int, rnd *rand.Rand) {
+		for range times(20) {
+			class := i % 2
+			cost := 1 + rnd.Int64N(5)
+			res, err := weir.Reserve(background(), r.limiter, time.Hour, charge(views[class], "k", cost))
+			if err != nil {
+				r.t.Errorf("reserve: %v", err)
+				return
+			}
+			if !res.Decision.Allowed {
+				continue
+			}
+			used := rnd.Int64N(cost + 1)
+			if _, err := res.Commit(background(), used); err != nil {
+				r.t.Errorf("commit: %v", err)
+			}
+			got[class].Add(used)
+		}
+	})
+	for i, burst := range []int64{300, 200} {
+		if n := got[i].Load() + r.drain(views[i], "k"); n != burst {
+			r.t.Errorf("class %d got %d units, want %d", i, n, burst)
+		}
+	}
+}
