@@ -14,11 +14,14 @@
 //	Sliding     a sliding window, estimated from two counters        two words
 //	SlidingLog  a sliding window, exact                              a log
 //	Slots       so many at once: held, not spent                     one word
+//	Lending     rate and burst, shared by classes that lend          levels
+//	Paced       a calendar window that some classes use evenly       one word
 //
 // Choose GCRA unless you know why not. Choose Fixed for limits that are published as
 // "so many a day", Anchored for "so many within an hour of your first", Sliding to imitate a
 // log cheaply, SlidingLog when a small limit must be exact, Dual for upstreams
-// that publish both limits, Slots for work in progress.
+// that publish both limits, Slots for work in progress, Lending where urgent work must not
+// wait for other work, Paced for a month's quota that has to last.
 //
 // # Words
 //
