@@ -38,6 +38,9 @@
 //
 //	Σᵢ min(b, dᵢ·(τ+ρ)) ≤ N·b
 //
+// Policies with classes are Exact in every mode: unsynced usage of a key has no class. After an
+// outage, what a share granted is charged to the class of the key's last call.
+//
 // units above burst + rate × time, or above the limit of a window or log. The store charges
 // the excess when it is flushed, so later charges are admitted correspondingly less. A node
 // that crashes loses its unsynced usage, at most b units per key. Reservations and
