@@ -38,14 +38,14 @@
 //
 //	Σᵢ min(b, dᵢ·(τ+ρ)) ≤ N·b
 //
-// Policies with classes are Exact in every mode: unsynced usage of a key has no class. After an
-// outage, what a share granted is charged to the class of the key's last call.
-//
 // units above burst + rate × time, or above the limit of a window or log. The store charges
 // the excess when it is flushed, so later charges are admitted correspondingly less. A node
 // that crashes loses its unsynced usage, at most b units per key. Reservations and
 // concurrency limits always call the store. A caller that leaves before its call has ended
 // is charged nevertheless.
+//
+// Policies with classes are Exact in every mode: unsynced usage of a key has no class. After an
+// outage, what a share granted is charged to the class of the key's last call.
 //
 // In all modes a denial (a refusal by the store) is cached until its RetryAfter is over, measured
 // from the start of the store call, and for Config.MaxDeny at most. It answers charges of the same cost, and
