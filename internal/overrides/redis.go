@@ -277,6 +277,8 @@ type storedLimit struct {
 	Initial   weir.Fill      `json:"initial"`
 	MaxDebt   int64          `json:"max_debt,omitempty"`
 	OnError   weir.OnError   `json:"on_error"`
+	Classes   weir.Classes   `json:"classes,omitzero"`
+	Pace      string         `json:"pace,omitempty"`
 }
 
 func encode(o server.Override) (string, error) {
@@ -285,7 +287,10 @@ func encode(o server.Override) (string, error) {
 		s.Until = &o.Until
 	}
 	for _, l := range o.Limits {
-		x := storedLimit{Name: l.Name, Rate: l.Rate, Burst: l.Burst, Algorithm: l.Algorithm, Initial: l.Initial, MaxDebt: l.MaxDebt, OnError: l.OnError}
+		x := storedLimit{
+			Name: l.Name, Rate: l.Rate, Burst: l.Burst, Algorithm: l.Algorithm, Initial: l.Initial, MaxDebt: l.MaxDebt, OnError: l.OnError,
+			Classes: l.Classes, Pace: l.Pace,
+		}
 		if l.Per != (weir.Period{}) {
 			x.Per = &l.Per
 		}
@@ -307,6 +312,7 @@ func decode(policy, key, text string) (server.Override, error) {
 	for _, x := range s.Limits {
 		l := ruleset.Limit{Limit: weir.Limit{
 			Name: x.Name, Rate: x.Rate, Burst: x.Burst, Algorithm: x.Algorithm, Initial: x.Initial, MaxDebt: x.MaxDebt, OnError: x.OnError,
+			Classes: x.Classes, Pace: x.Pace,
 		}}
 		if x.Per != nil {
 			l.Per = *x.Per

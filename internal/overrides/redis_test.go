@@ -65,13 +65,16 @@ func TestRoundTrip(t *testing.T) {
 		override("api", "alice", later, weir.Limit{Rate: 100, Per: weir.Every(1500 * time.Millisecond), Burst: 7, Algorithm: weir.TokenBucket, MaxDebt: 3, Initial: weir.Filled(0.25), OnError: weir.FailClosed}),
 		override("api", "b\x00o\xffb*", time.Time{}, weir.Limit{Name: "daily", Rate: 1, Per: weir.Calendar(weir.Month, berlin)}, weir.Limit{Rate: 5, Per: weir.Every(time.Second)}),
 		override("slots", "alice", later, weir.Limit{Rate: 3, Algorithm: weir.Concurrency}),
+		override("shared", "alice", later, weir.Limit{
+			Rate: 3, Per: weir.Every(time.Second), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 2, Burst: 1, NoBorrow: true}, weir.Class{Name: "b"}),
+		}),
 	}
 	for _, o := range want {
 		if err := a.Put(ctx, o); err != nil {
 			t.Fatal(err)
 		}
 	}
-	same := []gocmp.Option{cmpopts.EquateApproxTime(time.Millisecond), gocmp.Comparer(func(a, b weir.Period) bool { return a == b }), gocmp.Comparer(func(a, b weir.Fill) bool { return a == b })}
+	same := []gocmp.Option{cmpopts.EquateApproxTime(time.Millisecond), gocmp.Comparer(func(a, b weir.Period) bool { return a == b }), gocmp.Comparer(func(a, b weir.Fill) bool { return a == b }), gocmp.Comparer(func(a, b weir.Classes) bool { return a == b })}
 	if diff := gocmp.Diff(want, list(t, b), same...); diff != "" {
 		t.Error(diff)
 	}
@@ -81,7 +84,7 @@ func TestRoundTrip(t *testing.T) {
 	if was, err := a.Remove(ctx, "api", "alice"); was || err != nil {
 		t.Errorf("%v %v", was, err)
 	}
-	if got := list(t, a); len(got) != 2 {
+	if got := list(t, a); len(got) != 3 {
 		t.Errorf("%+v", got)
 	}
 }
