@@ -65,7 +65,7 @@ func TestRoundTrip(t *testing.T) {
 		override("api", "alice", later, weir.Limit{Rate: 100, Per: weir.Every(1500 * time.Millisecond), Burst: 7, Algorithm: weir.TokenBucket, MaxDebt: 3, Initial: weir.Filled(0.25), OnError: weir.FailClosed}),
 		override("api", "b\x00o\xffb*", time.Time{}, weir.Limit{Name: "daily", Rate: 1, Per: weir.Calendar(weir.Month, berlin)}, weir.Limit{Rate: 5, Per: weir.Every(time.Second)}),
 		override("slots", "alice", later, weir.Limit{Rate: 3, Algorithm: weir.Concurrency}),
-		override("shared", "alice", later, weir.Limit{
+		override("tiers", "alice", later, weir.Limit{
 			Rate: 3, Per: weir.Every(time.Second), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 2, Burst: 1, NoBorrow: true}, weir.Class{Name: "b"}),
 		}),
 	}
