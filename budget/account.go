@@ -24,6 +24,9 @@ type Account struct {
 	// cooldown is the instant before which the provider wants no calls. It only grows.
 	cooldown atomic.Int64
 
+	// refusals is how long to wait after refusals of the provider that do not say.
+	refusals Backoff
+
 	// level is the Level of the last observation.
 	level atomic.Int32
 
@@ -113,11 +116,12 @@ func (a *Account) Units() []string { return a.units }
 // rule returns the rule in force. It stays as long as the engine has an account.
 func (a *Account) rule() *ruleset.Rule { return a.engine.Rules().Rule(a.config.Name) }
 
-// Cost is what a call costs. Make one with Units, In or Method.
+// Cost is what a call costs. Make one with Units, In, Method or Batch.
 type Cost struct {
-	plain  int64
-	units  Amounts
-	method string
+	plain   int64
+	units   Amounts
+	methods []string
+	batch   bool
 }
 
 // Units returns the cost of n units: of every unit that the budget counts, except that a call is one
@@ -125,22 +129,19 @@ type Cost struct {
 func Units(n int64) Cost { return Cost{plain: n} }
 
 // In returns a cost in several units.
-func In(a Amounts) Cost { return Cost{units: a} }
+func In(a Amounts) Cost { return Cost{units: a.clone()} }
 
 // Method returns the cost that the account's table has for a method.
-func Method(name string) Cost { return Cost{method: name} }
+func Method(name string) Cost { return Cost{methods: []string{name}} }
+
+// Batch returns the cost of calls of methods in one request, by the rule of the account's table.
+func Batch(methods ...string) Cost { return Cost{methods: methods, batch: true} }
 
 // costs returns a cost in the units of the account.
 func (a *Account) costs(c Cost) ([]ruleset.Cost, error) {
-	amounts := c.units
-	if c.method != "" {
-		if a.config.Costs == nil {
-			return nil, fmt.Errorf("budget: account %q has no table of costs, so the cost of %q is unknown", a.config.Name, c.method)
-		}
-		var err error
-		if amounts, err = a.config.Costs.Cost(c.method); err != nil {
-			return nil, err
-		}
+	amounts, err := a.amounts(c)
+	if err != nil {
+		return nil, err
 	}
 	list := make([]ruleset.Cost, 0, len(a.units))
 	for _, unit := range a.units {
@@ -158,6 +159,20 @@ func (a *Account) costs(c Cost) ([]ruleset.Cost, error) {
 		list = append(list, ruleset.Cost{Unit: unit, Amount: n})
 	}
 	return list, nil
+}
+
+// amounts returns the units of a cost, nil if it is a plain number.
+func (a *Account) amounts(c Cost) (Amounts, error) {
+	table := a.config.Costs
+	switch {
+	case !c.batch && len(c.methods) == 0:
+		return c.units, nil
+	case table == nil:
+		return nil, fmt.Errorf("budget: account %q has no table of costs, so those of %q are unknown", a.config.Name, c.methods)
+	case c.batch:
+		return table.Batch(c.methods)
+	}
+	return table.Cost(c.methods[0])
 }
 
 // query returns the query for a cost of a class.
@@ -231,6 +246,9 @@ func (a *Account) tell(c LevelChange) {
 	}
 	log("budget: utilisation "+c.To.String(), "account", c.Account, "from", c.From.String(), "utilisation", c.Utilisation)
 }
+
+// wallClock returns the time of the account's clock.
+func (a *Account) wallClock() time.Time { return time.Unix(0, int64(a.config.Clock())) }
 
 // Cool lets no charge of this process be admitted before a time has passed: the provider has asked
 // for that. A cooldown is extended, never shortened.

@@ -433,6 +433,10 @@ func TestCooldown(t *testing.T) {
 			if d := c.RecordFailure(); d < want*time.Millisecond || d > want*time.Millisecond*11/10 {
 				t.Errorf("back-off %v, want %d ms and up to a tenth", d, want)
 			}
+			if d := c.RecordFailure(); d > want*time.Millisecond*11/10 {
+				t.Errorf("another call that was refused before the back-off: %v", d)
+			}
+			time.Sleep(a.Cooldown())
 		}
 		c.RecordSuccess()
 		if d := c.RecordFailure(); d > 110*time.Millisecond {

@@ -20,8 +20,7 @@ type Controller struct {
 	account *Account
 	class   string
 
-	backoff   *Backoff // for errors of the store
-	providers *Backoff // for refusals of the provider; see RecordFailure
+	backoff *Backoff // for errors of the store
 }
 
 // Controller returns the controller for a class of work. "" is the class with the least guaranteed
@@ -30,7 +29,7 @@ func (a *Account) Controller(class string) (*Controller, error) {
 	if class != "" && !slices.Contains(a.Classes(), class) {
 		return nil, fmt.Errorf("budget: account %q has no class %q; it has %q", a.config.Name, class, a.Classes())
 	}
-	return &Controller{account: a, class: class, backoff: &Backoff{}, providers: &Backoff{}}, nil
+	return &Controller{account: a, class: class, backoff: &Backoff{}}, nil
 }
 
 // Account returns the controller's account.
@@ -74,7 +73,7 @@ func (c *Controller) cooling() (weir.Decision, bool) {
 // decided counts a decision.
 func (c *Controller) decided(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict, cost Cost) {
 	if v.Allowed {
-		c.account.granted(q.Costs, cost.method, nil)
+		c.account.granted(q.Costs, cost.methods, nil)
 	}
 	c.account.warnSoft(v)
 	c.account.observeSometimes(ctx)
@@ -106,7 +105,7 @@ func (c *Controller) Reserve(ctx context.Context, ttl time.Duration, cost Cost) 
 		c.account.warnSoft(&v)
 		if ticket != nil {
 			r = c.account.newReservation(q.Costs, ticket, ttl)
-			c.account.granted(q.Costs, cost.method, r)
+			c.account.granted(q.Costs, cost.methods, r)
 		}
 		c.account.observeSometimes(ctx)
 		return v, nil
@@ -129,7 +128,7 @@ func (c *Controller) TryReserve(ctx context.Context, ttl time.Duration, cost Cos
 	}
 	c.account.warnSoft(&v)
 	r := c.account.newReservation(q.Costs, ticket, ttl)
-	c.account.granted(q.Costs, cost.method, r)
+	c.account.granted(q.Costs, cost.methods, r)
 	c.account.observeSometimes(ctx)
 	return r, v.Decision, nil
 }
@@ -223,15 +222,32 @@ func (c *Controller) ShouldPause(ctx context.Context) bool {
 
 // RecordFailure lets the account pause after the provider has refused a call as too many or has said
 // that it is overloaded: 100 ms after the first, twice as long after each further one, up to
-// 10 s. It returns the pause. Other errors have nothing to do with the budget and are not recorded.
+// 10 s. It returns the pause. Calls that fail during a pause were made before it and change nothing. Other
+// errors have nothing to do with the budget and are not recorded.
 func (c *Controller) RecordFailure() time.Duration {
-	d := c.providers.Failure()
+	if d := c.account.Cooldown(); d > 0 {
+		return d
+	}
+	d := c.account.refusals.Failure()
 	c.account.Cool(d)
 	return d
 }
 
 // RecordSuccess ends a series of failures.
-func (c *Controller) RecordSuccess() { c.providers.Success() }
+func (c *Controller) RecordSuccess() { c.account.refusals.Success() }
+
+// overrun charges a cost that was spent already, whether there is room for it or not.
+func (c *Controller) overrun(ctx context.Context, cost Cost) error {
+	q, err := c.account.query(c.class, cost)
+	if err != nil {
+		return err
+	}
+	if err := c.account.charge(ctx, q); err != nil {
+		return err
+	}
+	c.account.overran(q.Costs, cost.methods)
+	return nil
+}
 
 // Quote is when a cost would be admitted.
 type Quote struct {

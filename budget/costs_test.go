@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/jsonrpc"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 func TestBuiltinTables(t *testing.T) {
@@ -353,8 +355,9 @@ func TestWithRefuses(t *testing.T) {
 	}
 }
 
+// TestJSONRPC: the cost of a request's calls, F1.4.
 func TestJSONRPC(t *testing.T) {
-	table := parse(t, testTable)
+	a := newAccount(t, testAccount(t))
 	tests := []struct {
 		name, body string
 		want       Amounts
@@ -367,26 +370,39 @@ func TestJSONRPC(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := table.JSONRPC()(nil, []byte(tt.body))
-			if err != nil || !maps.Equal(got, tt.want) {
+			c, err := JSONRPC(nil, []byte(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := a.amounts(c); err != nil || !maps.Equal(got, tt.want) {
 				t.Errorf("got %v, %v; want %v", got, err, tt.want)
 			}
 		})
 	}
 }
 
+// testAccount is an account with the test's table.
+func testAccount(t *testing.T) Config {
+	return Config{Name: "main", Costs: parse(t, testTable), Classes: []Class{}, Limits: []ruleset.Limit{
+		{Unit: "a", Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Hour)}},
+		{Unit: "b", Limit: weir.Limit{Name: "b", Rate: 1000, Per: weir.Every(time.Hour)}},
+	}}
+}
+
 func TestJSONRPCRefuses(t *testing.T) {
-	table := parse(t, testTable)
+	a := newAccount(t, testAccount(t))
 	for _, body := range []string{``, `{"method":"m","method":"free"}`, `[[]]`, `{"id":1}`} {
-		got, err := table.JSONRPC()(nil, []byte(body))
-		var malformed *jsonrpc.Error
-		if !errors.As(err, &malformed) || got != nil {
-			t.Errorf("%s: %v, %v", body, got, err)
+		_, err := JSONRPC(nil, []byte(body))
+		if _, malformed := errors.AsType[*jsonrpc.Error](err); !malformed {
+			t.Errorf("%s: %v", body, err)
 		}
 	}
 	for _, body := range []string{`{"method":"other"}`, `[{"method":"m"},{"method":"other"}]`} {
-		got, err := table.JSONRPC()(nil, []byte(body))
-		if !errors.Is(err, ErrUnknownMethod) || got != nil {
+		c, err := JSONRPC(nil, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.amounts(c); !errors.Is(err, ErrUnknownMethod) || got != nil {
 			t.Errorf("%s: %v, %v", body, got, err)
 		}
 	}
@@ -394,41 +410,11 @@ func TestJSONRPCRefuses(t *testing.T) {
 
 func TestFixedCost(t *testing.T) {
 	a := Amounts{"requests": 1, "credits": 3}
-	cost := FixedCost(a)
+	cost := FixedCost(In(a))
 	a["requests"] = 7
-	for range 2 {
-		got, err := cost(nil, nil)
-		if err != nil || !maps.Equal(got, Amounts{"requests": 1, "credits": 3}) {
-			t.Errorf("got %v, %v", got, err)
-		}
-		got["requests"] = 9
-	}
-	_, err := FixedCost(Amounts{"credits": -3})(nil, nil)
-	wantError(t, err, `budget: a cost must not be negative: -3 of "credits"`)
-}
-
-func TestSettle(t *testing.T) {
-	free, counted := parse(t, testTable).Settle(), builtin(t, "alchemy").Settle()
-	tests := []struct {
-		name   string
-		settle SettleFunc
-		status int
-		want   Amounts
-		known  bool
-	}{
-		{"success", free, 200, nil, false},
-		{"redirect", free, 302, nil, false},
-		{"failure is free", free, 400, Amounts{"a": 0, "b": 0}, true},
-		{"too many are free", free, 429, Amounts{"a": 0, "b": 0}, true},
-		{"failure is counted", counted, 500, nil, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, known := tt.settle(&http.Response{StatusCode: tt.status}, nil)
-			if !maps.Equal(got, tt.want) || known != tt.known {
-				t.Errorf("got %v, %v; want %v, %v", got, known, tt.want, tt.known)
-			}
-		})
+	got, err := cost(nil, nil)
+	if err != nil || !maps.Equal(got.units, Amounts{"requests": 1, "credits": 3}) {
+		t.Errorf("got %v, %v", got, err)
 	}
 }
 

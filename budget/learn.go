@@ -19,7 +19,7 @@ import (
 // whenever the provider has nothing left.
 func (a *Account) Learn(ctx context.Context, h http.Header) error {
 	now := a.config.Clock()
-	views := ParseView(h, time.Unix(0, int64(now)))
+	views := ParseView(h, a.wallClock())
 	if len(views) == 0 || !a.learnNow(now, views) {
 		return nil
 	}
@@ -81,12 +81,18 @@ func (a *Account) debit(ctx context.Context, unit string, n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	q := ruleset.Query{Key: a.key, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
-	if _, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: a.rule(), Query: q}}); err != nil {
+	q := &ruleset.Query{Key: a.key, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
+	if err := a.charge(ctx, q); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drift[unit] += n
 	return nil
+}
+
+// charge charges a query whether there is room or not.
+func (a *Account) charge(ctx context.Context, q *ruleset.Query) error {
+	_, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: a.rule(), Query: *q}})
+	return err
 }

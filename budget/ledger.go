@@ -25,7 +25,7 @@ type Ledger struct {
 func (l Ledger) closes() bool { return l.Granted+l.Overrun == l.Used+l.Returned+l.Expired+l.Open }
 
 // granted counts an admitted cost: as used or, if it was reserved, as open.
-func (a *Account) granted(costs []ruleset.Cost, method string, r *Reservation) {
+func (a *Account) granted(costs []ruleset.Cost, methods []string, r *Reservation) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range costs {
@@ -40,7 +40,21 @@ func (a *Account) granted(costs []ruleset.Cost, method string, r *Reservation) {
 	if r != nil {
 		a.open[r] = struct{}{}
 	}
-	if method != "" {
+	for _, method := range methods {
+		a.countLocked(method)
+	}
+}
+
+// overran counts a cost that was spent without having been granted.
+func (a *Account) overran(costs []ruleset.Cost, methods []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range costs {
+		l := a.ledgerLocked(c.Unit)
+		l.Overrun += c.Amount
+		l.Used += c.Amount
+	}
+	for _, method := range methods {
 		a.countLocked(method)
 	}
 }

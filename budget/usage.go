@@ -63,7 +63,7 @@ func (a *Account) Usage(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return Usage{}, err
 	}
-	now := time.Unix(0, int64(a.config.Clock())).UTC()
+	now := a.wallClock().UTC()
 	u := Usage{Account: a.config.Name, At: now, CooldownMs: ruleset.Millis(a.Cooldown())}
 	for i := range list {
 		l := &list[i]

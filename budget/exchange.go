@@ -1,0 +1,221 @@
+package budget
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirlimit/weir"
+)
+
+// exchange is a request of a Transport and its response.
+//
+// The request is reserved before it is sent. Once it is written, it costs what was reserved, unless the
+// response has to say what it has cost: so nothing is held while the provider works, and a class with slow
+// calls can use all of its share. A request that was never written is given back. The base transport may
+// write a request again, after a connection was lost: each further time is charged besides, whether there is
+// room or not.
+type exchange struct {
+	transport  *Transport // set once, like the next four
+	controller *Controller
+	cost       Cost
+	reserved   *Reservation
+	ctx        context.Context // of the request
+
+	mu       sync.Mutex // guards the fields below
+	reports  bool       // the base transport reports what it does, as net/http does
+	writes   int        // how often it has written the request
+	returned bool       // it has returned without having written it, so the reservation is cancelled
+}
+
+// sendable returns the request that the base transport is given.
+func (x *exchange) sendable(r *http.Request, body []byte) *http.Request {
+	ctx := httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn:      func(string) { x.report(false) },
+		WroteHeaders: func() { x.report(true) },
+	})
+	return withBody(ctx, r, body)
+}
+
+// report notes what the base transport does. It returns at once, because a connection waits for it.
+func (x *exchange) report(written bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.reports = true
+	if !written {
+		return
+	}
+	x.writes++
+	switch {
+	case x.writes > 1 || x.returned:
+		go x.chargeAgain()
+	case !x.transport.settlesLater():
+		go x.commit()
+	}
+}
+
+// chargeAgain charges a request that was written once more.
+func (x *exchange) chargeAgain() {
+	ctx, cancel := detached(x.ctx)
+	defer cancel()
+	if err := x.controller.overrun(ctx, x.cost); err != nil {
+		x.warn("a request that was sent again is not charged", err)
+	}
+}
+
+// commit ends the reservation as used. Of several calls the first does it, and the others wait for it.
+func (x *exchange) commit() { x.settle(x.reserved.Commit) }
+
+func (x *exchange) settle(settle func(context.Context) (weir.Settled, error)) {
+	ctx, cancel := detached(x.ctx)
+	defer cancel()
+	if _, err := settle(ctx); err != nil {
+		x.warn("a reservation is not settled, and counts as used", err)
+	}
+}
+
+func (x *exchange) warn(what string, err error) {
+	x.controller.account.config.Logger.Warn("budget: "+what, "account", x.controller.account.Name(), "error", err)
+}
+
+// detached returns a context for what must be charged even if the caller has left.
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+}
+
+// wasSent reports, when the base transport has returned, whether it may have sent the request. One that does not
+// report may have.
+func (x *exchange) wasSent(err error) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.returned = x.writes == 0 && x.reports && err != nil
+	return !x.returned
+}
+
+// finish handles what the base transport has returned.
+func (x *exchange) finish(resp *http.Response, err error) (*http.Response, error) {
+	switch sent := x.wasSent(err); {
+	case !sent:
+		x.settle(x.reserved.Cancel)
+		return resp, err
+	case err != nil || !x.transport.settlesLater():
+		x.commit()
+	}
+	if err == nil {
+		x.listen(resp)
+		x.watch(resp)
+	}
+	return resp, err
+}
+
+// listen applies what the status and the headers of a response say.
+func (x *exchange) listen(resp *http.Response) {
+	c := x.controller
+	if err := c.account.Learn(x.ctx, resp.Header); err != nil && x.ctx.Err() == nil {
+		x.warn("what the provider says cannot be applied", err)
+	}
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		if d, said := RetryAfter(resp.Header, c.account.wallClock()); said {
+			c.account.Cool(d)
+		} else {
+			c.RecordFailure()
+		}
+	default:
+		if resp.StatusCode < http.StatusBadRequest && !x.transport.isJSONRPC() {
+			c.RecordSuccess()
+		}
+	}
+}
+
+// watch has what the caller reads of a response looked at, if that can matter: for what the request has cost,
+// and for the errors of JSON-RPC, which come with a status of 200.
+func (x *exchange) watch(resp *http.Response) {
+	most := int64(0)
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+	case x.transport.Settle != nil:
+		most = x.transport.maxBody()
+	case x.transport.isJSONRPC() && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
+		most = maxRefusal
+	}
+	if most == 0 {
+		x.read(resp, nil, false)
+		return
+	}
+	resp.Body = &watchedBody{ReadCloser: resp.Body, most: most, done: func(body []byte, whole bool) { x.read(resp, body, whole) }}
+}
+
+// maxRefusal is the length of the longest body in which errors of JSON-RPC are looked for: refusals are short.
+const maxRefusal = 64 << 10
+
+// read ends the exchange when the body of the response was read. Whole is whether all of it is known.
+func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
+	if x.transport.isJSONRPC() && whole {
+		x.controller.heed(refusalOf(body))
+	}
+	if !x.transport.settlesLater() {
+		return
+	}
+	if table := x.transport.Account.Costs(); table != nil && table.failedFree && resp.StatusCode >= http.StatusBadRequest {
+		x.settle(x.reserved.Cancel)
+		return
+	}
+	if x.transport.Settle != nil && whole {
+		if used, known := x.transport.Settle(resp, body); known {
+			x.settle(func(ctx context.Context) (weir.Settled, error) { return x.reserved.Settle(ctx, used) })
+			return
+		}
+	}
+	x.commit()
+}
+
+// watchedBody is a body of which a copy is kept, up to a length. Done is called once: when it has been read to
+// its end, or is closed.
+type watchedBody struct {
+	io.ReadCloser // set once, like the next two
+	most          int64
+	done          func(body []byte, whole bool)
+
+	copy    bytes.Buffer
+	tooLong bool
+	ended   bool
+}
+
+func (b *watchedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	switch {
+	case b.ended || b.tooLong:
+	case int64(b.copy.Len()+n) > b.most:
+		b.tooLong, b.copy = true, bytes.Buffer{}
+	default:
+		b.copy.Write(p[:n])
+	}
+	if err != nil {
+		b.end(err == io.EOF)
+	}
+	return n, err
+}
+
+func (b *watchedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.end(false)
+	return err
+}
+
+func (b *watchedBody) end(whole bool) {
+	if b.ended {
+		return
+	}
+	b.ended = true
+	if b.tooLong {
+		b.done(nil, false)
+		return
+	}
+	b.done(b.copy.Bytes(), whole)
+}

@@ -1,0 +1,439 @@
+package budget
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// hourly is an account of so many requests per hour, so that none comes back during a test.
+func hourly(t *testing.T, requests int64) *Account {
+	return newAccount(t, Config{Name: "main", Classes: []Class{}, Limits: []ruleset.Limit{
+		{Limit: weir.Limit{Rate: requests, Per: weir.Every(time.Hour)}},
+	}})
+}
+
+// serving returns a server that counts the requests that it gets, and a client of it that charges an account.
+func serving(t *testing.T, tr *Transport, h http.HandlerFunc) (*http.Client, string, *atomic.Int64) {
+	t.Helper()
+	served := new(atomic.Int64)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served.Add(1)
+		h(w, r)
+	}))
+	t.Cleanup(s.Close)
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	if tr.Base == nil {
+		tr.Base = base
+	}
+	return &http.Client{Transport: tr}, s.URL, served
+}
+
+// fetch makes a request and reads the response.
+func fetch(t *testing.T, c *http.Client, method, url, body string) (status int, text string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+// wantLedger compares the ledger of a unit, and what the store says.
+func wantLedger(t *testing.T, a *Account, unit string, want Ledger) {
+	t.Helper()
+	u := usage(t, a)
+	if got := u.Ledgers[unit]; got != want {
+		t.Errorf("ledger of %s: %+v, want %+v", unit, got, want)
+	}
+	for _, h := range u.Horizons {
+		if used := want.Used + want.Expired + want.Open; h.Unit == unit && h.Used != used {
+			t.Errorf("limit %s has %d used, want %d", h.Limit, h.Used, used)
+		}
+	}
+}
+
+// TestTransportRedirects: each physical call is charged once, F1.17.
+func TestTransportRedirects(t *testing.T) {
+	a := hourly(t, 100)
+	c, url, served := serving(t, &Transport{Account: a}, func(w http.ResponseWriter, r *http.Request) {
+		if n := len(r.URL.Path); n < 4 {
+			http.Redirect(w, r, r.URL.Path+"x", http.StatusTemporaryRedirect)
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(body)
+	})
+	if status, text := fetch(t, c, "POST", url, "the body"); status != 200 || text != "the body" {
+		t.Errorf("%d %q", status, text)
+	}
+	if n := served.Load(); n != 4 {
+		t.Errorf("the server got %d requests, want 4", n)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 4, Used: 4})
+}
+
+// TestTransportHTTP2: as many calls on one connection are charged one by one.
+func TestTransportHTTP2(t *testing.T) {
+	a := hourly(t, 100)
+	var protocols atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocols.Add(int64(r.ProtoMajor)) }))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	client := s.Client()
+	client.Transport = &Transport{Account: a, Base: client.Transport}
+	for range 10 {
+		fetch(t, client, "POST", s.URL, "x")
+	}
+	if n := protocols.Load(); n != 20 {
+		t.Errorf("the protocols add up to %d, want 10 requests over HTTP/2", n)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 10, Used: 10})
+}
+
+// TestTransportRetries: what the base transport sends twice, since the server has closed an idle connection, is
+// charged twice.
+func TestTransportRetries(t *testing.T) {
+	a := hourly(t, 100)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	got := make(chan int, 10) // the number of the connection, for each request that was read
+	go func() {
+		for i := 1; ; i++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			buffer := make([]byte, 4096)
+			_, _ = conn.Read(buffer)
+			got <- i
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			if i == 1 {
+				_, _ = conn.Read(buffer) // the second request is read, and the connection closed instead of an answer
+				got <- i
+			}
+			_ = conn.Close()
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	c := &http.Client{Transport: &Transport{Account: a, Base: base}}
+	fetch(t, c, "GET", "http://"+l.Addr().String(), "")
+	fetch(t, c, "GET", "http://"+l.Addr().String(), "")
+	for _, want := range []int{1, 1, 2} {
+		if n := <-got; n != want {
+			t.Errorf("a request on connection %d, want %d", n, want)
+		}
+	}
+	for usage(t, a).Ledgers["requests"].Used < 3 { // what is sent again is charged in the background
+		time.Sleep(time.Millisecond)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 2, Overrun: 1, Used: 3})
+}
+
+// TestTransportUnsent: what was not sent is not charged.
+func TestTransportUnsent(t *testing.T) {
+	a := hourly(t, 100)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close() // so that nobody listens there
+	c := &http.Client{Transport: &Transport{Account: a, Base: &http.Transport{}}}
+	if _, err := c.Post("http://"+l.Addr().String(), "text/plain", strings.NewReader("x")); err == nil {
+		t.Fatal("nobody listens, and there is a response")
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 1, Returned: 1})
+
+	failing := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") })}}
+	if _, err := failing.Get("http://localhost"); err == nil {
+		t.Fatal("no error")
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 2, Used: 1, Returned: 1}) // it may have been sent
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestTransportCancelled: a call that is cancelled while it waits is neither sent nor charged; one that is cancelled
+// afterwards is charged.
+func TestTransportCancelled(t *testing.T) {
+	a := hourly(t, 1)
+	arrived := make(chan struct{})
+	c, url, served := serving(t, &Transport{Account: a}, func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-arrived
+		cancel()
+	}()
+	r, _ := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if _, err := c.Do(r); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 1, Used: 1})
+	ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	r, _ = http.NewRequestWithContext(ctx, "GET", url, nil)
+	_, err := c.Do(r)
+	if denied, ok := errors.AsType[*weir.DeniedError](err); !ok || denied.Decision.Reason != weir.TooLate {
+		t.Errorf("a call without budget: %v", err)
+	}
+	if n := served.Load(); n != 1 {
+		t.Errorf("the server got %d requests, want 1", n)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 1, Used: 1})
+}
+
+// TestTransportJSONRPC: costs by method and batch, the class of the context, and methods that are counted.
+func TestTransportJSONRPC(t *testing.T) {
+	a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+	c, url, _ := serving(t, &Transport{Account: a, Class: "backfill"}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`)
+	})
+	fetch(t, c, "POST", url, `{"jsonrpc":"2.0","id":1,"method":"eth_getLogs"}`)
+	fetch(t, c, "POST", url, `[{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"},{"jsonrpc":"2.0","id":2,"method":"eth_sendRawTransaction"}]`)
+	wantLedger(t, a, "cu", Ledger{Granted: 60 + 10 + 40, Used: 110})
+	u := usage(t, a)
+	if got := u.Ledgers["throughput"]; got != (Ledger{Granted: 60 + 10 + 250, Used: 320}) {
+		t.Errorf("throughput: %+v", got)
+	}
+	if u.Methods["eth_getLogs"] != 1 || u.Methods["eth_blockNumber"] != 1 || u.Methods["eth_sendRawTransaction"] != 1 {
+		t.Errorf("methods: %v", u.Methods)
+	}
+	r, _ := http.NewRequestWithContext(WithClass(t.Context(), "other"), "POST", url, strings.NewReader(`{"method":"eth_getLogs"}`))
+	if _, err := c.Do(r); err == nil || !strings.Contains(err.Error(), `no class "other"`) {
+		t.Errorf("another class: %v", err)
+	}
+	for _, body := range []string{`{"method":"eth_getLogs","method":"eth_chainId"}`, `{`, ``} {
+		if _, err := c.Post(url, "application/json", strings.NewReader(body)); err == nil {
+			t.Errorf("%q was sent", body)
+		}
+	}
+	wantLedger(t, a, "cu", Ledger{Granted: 110, Used: 110})
+}
+
+// TestTransportSettles: a cost that is known afterwards, as of tokens.
+func TestTransportSettles(t *testing.T) {
+	a := newAccount(t, Config{Name: "llm", Classes: []Class{}, Limits: []ruleset.Limit{
+		{Unit: "tokens", Limit: weir.Limit{Rate: 10_000, Per: weir.Every(time.Hour)}},
+	}})
+	tr := &Transport{
+		Account: a, MaxBody: 100,
+		Cost: FixedCost(In(Amounts{"tokens": 1000})),
+		Settle: func(_ *http.Response, body []byte) (Cost, bool) {
+			var usage struct{ Tokens int64 }
+			err := json.Unmarshal(body, &usage)
+			return In(Amounts{"tokens": usage.Tokens}), err == nil
+		},
+	}
+	answer := ""
+	c, url, _ := serving(t, tr, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	answer = `{"tokens":137}`
+	fetch(t, c, "POST", url, "")
+	wantLedger(t, a, "tokens", Ledger{Granted: 1000, Used: 137, Returned: 863})
+	answer = `{"tokens":1200}`
+	fetch(t, c, "POST", url, "")
+	wantLedger(t, a, "tokens", Ledger{Granted: 2000, Overrun: 200, Used: 1337, Returned: 863})
+	answer = "not known"
+	fetch(t, c, "POST", url, "")
+	wantLedger(t, a, "tokens", Ledger{Granted: 3000, Overrun: 200, Used: 2337, Returned: 863})
+	answer = strings.Repeat(" ", 100) + `{"tokens":1}` // too long to be looked at
+	fetch(t, c, "POST", url, "")
+	wantLedger(t, a, "tokens", Ledger{Granted: 4000, Overrun: 200, Used: 3337, Returned: 863})
+
+	resp, err := c.Post(url, "text/plain", nil) // which is closed before it was read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l := usage(t, a).Ledgers["tokens"]; l.Open != 1000 {
+		t.Errorf("before the response was read: %+v", l)
+	}
+	resp.Body.Close()
+	resp.Body.Close()
+	wantLedger(t, a, "tokens", Ledger{Granted: 5000, Overrun: 200, Used: 4337, Returned: 863})
+
+	if _, err := c.Post(url, "text/plain", strings.NewReader(strings.Repeat("x", 101))); !errors.Is(err, ErrBodyTooLong) {
+		t.Errorf("a long body: %v", err)
+	}
+	if _, err := c.Post(url, "text/plain", io.MultiReader(strings.NewReader(strings.Repeat("x", 101)))); !errors.Is(err, ErrBodyTooLong) {
+		t.Errorf("a long body of unknown length: %v", err)
+	}
+}
+
+// TestTransportFailuresAreFree: at a vendor that does not count them.
+func TestTransportFailuresAreFree(t *testing.T) {
+	a := newAccount(t, testAccount(t))
+	status := http.StatusBadGateway
+	c, url, _ := serving(t, &Transport{Account: a}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+	fetch(t, c, "POST", url, `{"method":"m"}`)
+	wantLedger(t, a, "b", Ledger{Granted: 10, Returned: 10})
+	status = http.StatusOK
+	fetch(t, c, "POST", url, `{"method":"m"}`)
+	wantLedger(t, a, "b", Ledger{Granted: 20, Used: 10, Returned: 10})
+}
+
+// TestTransportListens: refusals of the provider let the account wait, as long as they say.
+func TestTransportListens(t *testing.T) {
+	tests := []struct {
+		name, headers string
+		status        int
+		body          string
+		least, most   time.Duration // of the cooldown
+	}{
+		{"Retry-After", "Retry-After: 7", 429, "", 7 * time.Second, 7 * time.Second},
+		{"unavailable", "Retry-After: 3", 503, "", 3 * time.Second, 3 * time.Second},
+		{"it does not say", "", 429, "", 100 * time.Millisecond, 110 * time.Millisecond},
+		{"another status", "Retry-After: 7", 404, "", 0, 0},
+		{"JSON-RPC", "", 200, `{"error":{"code":429,"message":"x"}}`, 100 * time.Millisecond, 110 * time.Millisecond},
+		{"JSON-RPC with a time", "", 200, `[{"result":1},{"error":{"code":-32005,"data":{"rate":{"backoff_seconds":2.5}}}}]`, 2500 * time.Millisecond, 2500 * time.Millisecond},
+		{"too many results", "", 200, `{"error":{"code":-32005,"message":"query returned more than 10000 results, 429"}}`, 0, 0},
+		{"a block that is called 4,290,000", "", 200, `{"error":{"code":-32000,"message":"block 4290000 exceeded"}}`, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+				tr := &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+					w := httptest.NewRecorder()
+					w.Header().Set("Content-Type", "application/json")
+					if name, value, ok := strings.Cut(tt.headers, ": "); ok {
+						w.Header().Set(name, value)
+					}
+					w.WriteHeader(tt.status)
+					_, _ = w.WriteString(tt.body)
+					return w.Result(), nil
+				})}
+				c := &http.Client{Transport: tr}
+				fetch(t, c, "POST", "http://provider", `{"method":"eth_blockNumber"}`)
+				if got := a.Cooldown(); got < tt.least || got > tt.most {
+					t.Errorf("the account waits for %v, want %v to %v", got, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
+
+// TestTransportHoldsNothing: while the provider works, nothing is held, so that a class can use all that it has.
+func TestTransportHoldsNothing(t *testing.T) {
+	a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Hour)}}}})
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 10)
+	c, url, _ := serving(t, &Transport{Account: a, Class: "backfill"}, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	done := make(chan struct{})
+	for range 4 {
+		go func() {
+			fetch(t, c, "GET", url, "")
+			done <- struct{}{}
+		}()
+	}
+	for range 4 {
+		<-arrived
+	}
+	for usage(t, a).Ledgers["requests"].Used < 4 { // they are committed in the background
+		time.Sleep(time.Millisecond)
+	}
+	wantLedger(t, a, "requests", Ledger{Granted: 4, Used: 4})
+	close(release)
+	for range 4 {
+		<-done
+	}
+}
+
+// fakeRPC is a Caller that counts.
+type fakeRPC struct {
+	calls int
+	err   error
+}
+
+func (f *fakeRPC) CallContext(context.Context, any, string, ...any) error {
+	f.calls++
+	return f.err
+}
+
+type codedError struct {
+	code int
+	data any
+}
+
+func (e *codedError) Error() string  { return "429 exceeded" }
+func (e *codedError) ErrorCode() int { return e.code }
+func (e *codedError) ErrorData() any { return e.data }
+
+// TestClient: the wrapper of a JSON-RPC client charges each call once.
+func TestClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		rpc := &fakeRPC{}
+		c, err := NewClient(rpc, a, "backfill")
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := func(ctx context.Context, want error) {
+			t.Helper()
+			if err := c.CallContext(ctx, nil, "eth_getLogs"); !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+		call(t.Context(), nil)
+		call(WithClass(t.Context(), "realtime"), nil)
+		rpc.err = errors.New("429 exceeded") // the text decides nothing
+		call(t.Context(), rpc.err)
+		if d := a.Cooldown(); d != 0 {
+			t.Errorf("another error: the account waits for %v", d)
+		}
+		rpc.err = &codedError{code: 429}
+		call(t.Context(), rpc.err)
+		if d := a.Cooldown(); d < 100*time.Millisecond || d > 110*time.Millisecond {
+			t.Errorf("after a refusal the account waits for %v", d)
+		}
+		rpc.err = &codedError{-32005, map[string]any{"backoff_seconds": 3}}
+		call(t.Context(), rpc.err)
+		if d := a.Cooldown(); d != 3*time.Second {
+			t.Errorf("after a refusal with a time the account waits for %v", d)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		call(ctx, context.Canceled)
+		if rpc.calls != 5 {
+			t.Errorf("%d calls were made, want 5", rpc.calls)
+		}
+		wantLedger(t, a, "cu", Ledger{Granted: 5 * 60, Used: 5 * 60})
+		if _, err := NewClient(rpc, a, "other"); err == nil {
+			t.Error("a client of a class that does not exist")
+		}
+	})
+}
