@@ -146,6 +146,38 @@ func limitName(l ruleset.Limit) string {
 	return l.Name
 }
 
+// checked returns the configuration with its preset and the defaults, or what is wrong with it.
+func (c Config) checked() (Config, error) {
+	c, err := c.withPreset()
+	if err != nil {
+		return c, err
+	}
+	p, err := c.policy()
+	if err != nil {
+		return c, err
+	}
+	rules, err := ruleset.Compile([]ruleset.Policy{p}, nil)
+	if err != nil {
+		return c, fmt.Errorf("budget: account %q: %w", c.Name, err)
+	}
+	return c, c.checkUnits(rules.Rule(c.Name).Units())
+}
+
+// checkUnits refuses limits that no cost could ever count for.
+func (c *Config) checkUnits(units []string) error {
+	if c.Costs == nil {
+		return nil
+	}
+	info := c.Costs.Info()
+	var problems []error
+	for _, unit := range units {
+		if unit != ruleset.Requests && !slices.ContainsFunc(info.Units, func(u UnitInfo) bool { return u.Name == unit }) {
+			problems = append(problems, fmt.Errorf("budget: account %q: a limit counts %q, which table %q does not", c.Name, unit, info.Name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
 // Policy returns the budget as a policy for a ruleset.Engine: with the classes at the limit with the
 // shortest period, and a plan in which no class borrows.
 func (c Config) Policy() (ruleset.Policy, error) {
