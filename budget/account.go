@@ -52,6 +52,9 @@ type Account struct {
 // New returns the account of a configuration, which charges l: a table in memory, or Redis for
 // workers in several processes. Every worker must use the same configuration.
 func New(l weir.Limiter, c Config) (*Account, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
 	p, err := c.Policy()
 	if err != nil {
 		return nil, err

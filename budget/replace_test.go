@@ -125,11 +125,11 @@ func TestReplaceRefused(t *testing.T) {
 	before := a.config()
 	for want, c := range map[string]Config{
 		"cannot be renamed":             {Name: "other", Limits: []ruleset.Limit{perSecond(1)}},
-		"no preset is called":           {Name: "main", Preset: "x"},
-		"has no limits":                 {Name: "main"},
+		"is no preset":                  {Name: "main", Preset: "x"},
+		"name a preset":                 {Name: "main"},
 		"must not be less than Warning": {Name: "main", Limits: []ruleset.Limit{perSecond(1)}, Thresholds: Thresholds{Warning: new(95)}},
 		"burst":                         {Name: "main", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second), Burst: -1}}}},
-		`counts "x", which table`:       {Name: "main", Costs: table, Limits: []ruleset.Limit{{Unit: "x", Limit: weir.PerSecond(100)}}},
+		`"x": is a unit which table`:    {Name: "main", Costs: table, Limits: []ruleset.Limit{{Unit: "x", Limit: weir.PerSecond(100)}}},
 	} {
 		if err := a.Replace(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
