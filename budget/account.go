@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,11 +14,17 @@ import (
 
 // Account is the budget of an account with a provider. Workers in several processes share it through
 // the limiter that it charges. All methods may be called by any number of goroutines.
+//
+// If the account's policy is removed from the engine's rules, charges and reports fail with
+// ErrRemoved, and what was reserved can still be settled.
 type Account struct {
-	config Config // set by Attach, like the next three
+	name   string // set by Attach, like the next two
 	engine *ruleset.Engine
-	key    string
-	units  []string // that the limits count
+	clock  func() weir.Instant
+
+	// settings is the configuration with its defaults. Replace replaces it; it is never changed. A
+	// call that loads it twice may see two configurations, one after the other.
+	settings atomic.Pointer[Config]
 
 	// cooldown is the instant before which the provider wants no calls. It only grows.
 	cooldown atomic.Int64
@@ -38,7 +43,8 @@ type Account struct {
 	meter   meter
 	gauge   *gauge
 	ledger  map[string]*Ledger // by unit
-	open    map[*Reservation]struct{}
+	open    openReservations
+	swept   weir.Instant // when expired ones were last looked for
 	methods map[string]int64
 	drift   map[string]int64 // by unit
 	soft    int64            // calls beyond soft limits
@@ -49,6 +55,9 @@ type Account struct {
 // New returns the account of a configuration, which charges l: a table in memory, or Redis for
 // workers in several processes. Every worker must use the same configuration.
 func New(l weir.Limiter, c Config) (*Account, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
 	p, err := c.Policy()
 	if err != nil {
 		return nil, err
@@ -67,54 +76,79 @@ func New(l weir.Limiter, c Config) (*Account, error) {
 // Attach returns the account of a configuration whose Policy is one of an engine's rules. It is for
 // programs whose limits and budgets are one set of rules.
 func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
-	c, err := c.withPreset()
+	c, err := c.checked()
 	if err != nil {
 		return nil, err
 	}
-	rule := engine.Rules().Rule(c.Name)
-	if rule == nil {
+	if engine.Rules().Rule(c.Name) == nil {
 		return nil, fmt.Errorf("budget: account %q is none of the engine's policies", c.Name)
 	}
 	a := &Account{
-		config: c, engine: engine, key: accountKey, units: rule.Units(), gauge: newGauge(c.Thresholds),
-		ledger: map[string]*Ledger{}, open: map[*Reservation]struct{}{}, methods: map[string]int64{}, drift: map[string]int64{},
+		name: c.Name, engine: engine, clock: c.Clock, gauge: &gauge{},
+		ledger: map[string]*Ledger{}, open: openReservations{}, methods: map[string]int64{}, drift: map[string]int64{},
 	}
+	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))
-	return a, a.checkUnits()
+	return a, nil
 }
 
 // accountKey is the key under which the limits of an account are charged.
 const accountKey = "account"
 
-// checkUnits refuses limits that no cost could ever count for.
-func (a *Account) checkUnits() error {
-	if a.config.Costs == nil {
-		return nil
+// Replace gives the account another configuration, or returns an error and changes nothing. It is for
+// accounts of Attach, after the engine has got the configuration's Policy. What is used, the ledgers,
+// the cooldown and the counts stay; thresholds that change apply from the next observation on. Name
+// must stay, and Clock is ignored.
+func (a *Account) Replace(c Config) error {
+	if c.Name != a.name {
+		return fmt.Errorf("budget: account %q cannot be renamed to %q: its units in use belong to the name", a.name, c.Name)
 	}
-	known := a.config.Costs.Info().Units
-	var problems []error
-	for _, unit := range a.units {
-		if unit != ruleset.Requests && !slices.ContainsFunc(known, func(u UnitInfo) bool { return u.Name == unit }) {
-			problems = append(problems, fmt.Errorf("budget: account %q: a limit counts %q, which table %q does not", a.config.Name, unit, a.config.Costs.Info().Name))
-		}
+	c, err := c.checked()
+	if err != nil {
+		return err
 	}
-	return errors.Join(problems...)
+	if old := a.config().Costs; old != nil && c.Costs != nil && c.Costs != old {
+		c.Costs.keepCounts(old)
+	}
+	a.settings.Store(&c)
+	return nil
 }
 
+// ErrRemoved is wrapped by the errors of an account whose policy was removed from the engine's rules.
+var ErrRemoved = errors.New("budget: the account was removed")
+
+// rule returns the rule in force.
+func (a *Account) rule() (*ruleset.Rule, error) {
+	if r := a.engine.Rules().Rule(a.name); r != nil {
+		return r, nil
+	}
+	return nil, fmt.Errorf("%w: %q is none of the engine's policies any more", ErrRemoved, a.name)
+}
+
+// config returns the configuration in force, which must not be changed.
+func (a *Account) config() *Config { return a.settings.Load() }
+
 // Name returns the account's name.
-func (a *Account) Name() string { return a.config.Name }
+func (a *Account) Name() string { return a.name }
 
 // Costs returns the account's table, nil if it has none.
-func (a *Account) Costs() *Table { return a.config.Costs }
+func (a *Account) Costs() *Table { return a.config().Costs }
 
 // Classes returns the names of the classes, from the most urgent to the least.
-func (a *Account) Classes() []string { return a.rule().Classes() }
+func (a *Account) Classes() []string {
+	if r, err := a.rule(); err == nil {
+		return r.Classes()
+	}
+	return nil
+}
 
 // Units returns the units that the limits count.
-func (a *Account) Units() []string { return a.units }
-
-// rule returns the rule in force. It stays as long as the engine has an account.
-func (a *Account) rule() *ruleset.Rule { return a.engine.Rules().Rule(a.config.Name) }
+func (a *Account) Units() []string {
+	if r, err := a.rule(); err == nil {
+		return r.Units()
+	}
+	return nil
+}
 
 // Cost is what a call costs. Make one with Units, In, Method or Batch.
 type Cost struct {
@@ -137,18 +171,18 @@ func Method(name string) Cost { return Cost{methods: []string{name}} }
 // Batch returns the cost of calls of methods in one request, by the rule of the account's table.
 func Batch(methods ...string) Cost { return Cost{methods: methods, batch: true} }
 
-// costs returns a cost in the units of the account.
-func (a *Account) costs(c Cost) ([]ruleset.Cost, error) {
+// costs returns a cost in units.
+func (a *Account) costs(units []string, c Cost) ([]ruleset.Cost, error) {
 	amounts, err := a.amounts(c)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]ruleset.Cost, 0, len(a.units))
-	for _, unit := range a.units {
+	list := make([]ruleset.Cost, 0, len(units))
+	for _, unit := range units {
 		n, ok := amounts[unit]
 		switch {
 		case ok:
-		case unit == ruleset.Requests && (len(a.units) > 1 || amounts != nil):
+		case unit == ruleset.Requests && (len(units) > 1 || amounts != nil):
 			n = 1
 		case amounts == nil:
 			n = c.plain
@@ -163,29 +197,55 @@ func (a *Account) costs(c Cost) ([]ruleset.Cost, error) {
 
 // amounts returns the units of a cost, nil if it is a plain number.
 func (a *Account) amounts(c Cost) (Amounts, error) {
-	table := a.config.Costs
 	switch {
-	case !c.batch && len(c.methods) == 0:
-		return c.units, nil
-	case table == nil:
-		return nil, fmt.Errorf("budget: account %q has no table of costs, so those of %q are unknown", a.config.Name, c.methods)
 	case c.batch:
-		return table.Batch(c.methods)
+		return a.batchCosts(c.methods)
+	case len(c.methods) > 0:
+		return a.methodCosts(c.methods...)
 	}
-	return table.Cost(c.methods[0])
+	return c.units, nil
 }
 
-// query returns the query for a cost of a class.
-func (a *Account) query(class string, cost Cost) (*ruleset.Query, error) {
-	costs, err := a.costs(cost)
+// methodCosts returns what a call of a method costs by the table, or a batch of several calls.
+func (a *Account) methodCosts(methods ...string) (Amounts, error) {
+	if table := a.config().Costs; table != nil && len(methods) == 1 {
+		return table.Cost(methods[0])
+	}
+	return a.batchCosts(methods)
+}
+
+// batchCosts returns what a batch of calls costs by the table.
+func (a *Account) batchCosts(methods []string) (Amounts, error) {
+	table := a.config().Costs
+	switch {
+	case table != nil:
+		return table.Batch(methods)
+	case len(methods) == 0:
+		return nil, errors.New("budget: an empty batch has no cost")
+	}
+	return nil, fmt.Errorf("budget: account %q has no table of costs, so the cost of %q is unknown", a.name, shorten(methods[0]))
+}
+
+// query returns the rule in force and a query for a cost of a class.
+func (a *Account) query(class string, cost Cost) (*ruleset.Rule, *ruleset.Query, error) {
+	r, err := a.rule()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	q := &ruleset.Query{Key: a.key, Class: class, Costs: costs, Implied: true, Shadow: true, Alone: true}
+	costs, err := a.costs(r.Units(), cost)
+	if err != nil {
+		return nil, nil, err
+	}
+	q := &ruleset.Query{Key: accountKey, Class: class, Plan: a.plan(), Costs: costs, Methods: cost.methods, Implied: true, Shadow: true, Alone: true}
+	return r, q, nil
+}
+
+// plan returns the plan by which charges are decided now.
+func (a *Account) plan() string {
 	if a.Level() >= Paused {
-		q.Plan = pausedPlan
+		return pausedPlan
 	}
-	return q, nil
+	return ""
 }
 
 // Level returns the level of utilisation at the last observation. Charges observe it several times a
@@ -204,10 +264,10 @@ const observeEvery = 250 * time.Millisecond
 
 // observeSometimes observes the utilisation if that is due.
 func (a *Account) observeSometimes(ctx context.Context) {
-	now, last := a.config.Clock(), a.observed.Load()
+	now, last := a.clock(), a.observed.Load()
 	if int64(now)-last >= int64(observeEvery) && a.observed.CompareAndSwap(last, int64(now)) {
 		if _, err := a.Usage(ctx); err != nil && ctx.Err() == nil {
-			a.config.Logger.Warn("budget: utilisation cannot be observed", "account", a.config.Name, "error", err)
+			a.config().Logger.Warn("budget: utilisation cannot be observed", "account", a.name, "error", err)
 		}
 	}
 }
@@ -216,7 +276,7 @@ func (a *Account) observeSometimes(ctx context.Context) {
 func (a *Account) observe(used, limit int64) float64 {
 	a.calling.Lock()
 	defer a.calling.Unlock()
-	now := a.config.Clock()
+	now := a.clock()
 	a.mu.Lock()
 	if now-a.meter.last > meterSpan { // what was observed so long ago says nothing about the last second
 		a.meter = meter{}
@@ -224,36 +284,36 @@ func (a *Account) observe(used, limit int64) float64 {
 	a.meter.add(now, used, limit)
 	average := a.meter.average(now)
 	from := Level(a.level.Load())
-	to, changed := a.gauge.observe(average)
+	to, changed := a.gauge.observe(average, a.config().Thresholds.marks())
 	a.level.Store(int32(to))
 	a.mu.Unlock()
 	a.observed.Store(int64(now))
 	share := float64(average) / full
 	if changed {
-		a.tell(LevelChange{Account: a.config.Name, From: from, To: to, Utilisation: share})
+		a.tell(LevelChange{Account: a.name, From: from, To: to, Utilisation: share})
 	}
 	return share
 }
 
 func (a *Account) tell(c LevelChange) {
-	if a.config.OnLevel != nil {
-		a.config.OnLevel(c)
+	if a.config().OnLevel != nil {
+		a.config().OnLevel(c)
 		return
 	}
-	log := a.config.Logger.Info
+	log := a.config().Logger.Info
 	if c.To > c.From {
-		log = a.config.Logger.Warn
+		log = a.config().Logger.Warn
 	}
 	log("budget: utilisation "+c.To.String(), "account", c.Account, "from", c.From.String(), "utilisation", c.Utilisation)
 }
 
 // wallClock returns the time of the account's clock.
-func (a *Account) wallClock() time.Time { return time.Unix(0, int64(a.config.Clock())) }
+func (a *Account) wallClock() time.Time { return time.Unix(0, int64(a.clock())) }
 
 // Cool lets no charge of this process be admitted before a time has passed: the provider has asked
 // for that. A cooldown is extended, never shortened.
 func (a *Account) Cool(d time.Duration) {
-	until := int64(a.config.Clock().Add(min(max(0, d), maxCooldown)))
+	until := int64(a.clock().Add(min(max(0, d), maxCooldown)))
 	for {
 		was := a.cooldown.Load()
 		if was >= until || a.cooldown.CompareAndSwap(was, until) {
@@ -267,5 +327,5 @@ const maxCooldown = 366 * 24 * time.Hour
 
 // Cooldown returns how long no charge is admitted because the provider has asked for that.
 func (a *Account) Cooldown() time.Duration {
-	return max(0, time.Duration(a.cooldown.Load()-int64(a.config.Clock())))
+	return max(0, time.Duration(a.cooldown.Load()-int64(a.clock())))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -494,15 +495,37 @@ func TestUsageJSON(t *testing.T) {
 	})
 }
 
+// TestShares: shares are rounded down to whole units, and classes of a limit's own are paused, too.
+func TestShares(t *testing.T) {
+	c := document001()
+	c.Classes = []Class{{Name: "a", Share: 12.35}, {Name: "b", Share: 87.65}, {Name: "c"}}
+	own := document001()
+	own.Limits[0].Classes = weir.ClassesOf(weir.Class{Name: "x", Guaranteed: 100}, weir.Class{Name: "y"})
+	for want, c := range map[string]Config{"[a=61 b=438 c=0] [a=61! b=438! c=0]": c, "[x=100 y=0] [x=100! y=0]": own} {
+		p, err := c.Policy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprint(p.Limits[0].Classes.List(), p.Plans[0].Limits[0].Classes.List())
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestConfigErrors(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Config)
 		want   string
 	}{
-		{"no limits", func(c *Config) { c.Limits = nil }, "has no limits"},
-		{"preset", func(c *Config) { c.Preset = "x" }, "there are alchemy-free"},
+		{"no limits", func(c *Config) { c.Limits = nil }, "name a preset"},
+		{"preset", func(c *Config) { c.Preset = "x" }, "is no preset: use alchemy-free"},
 		{"shares", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60}, {Name: "b", Share: 50}} }, "at most the rate 500"},
+		{"more than all", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 100.01}} }, "Classes[0].Share 100.01: must be 0 to 100 percent"},
+		{"less than a hundredth", func(c *Config) { c.Classes = []Class{{Name: "a"}, {Name: "b", Share: 12.345}} }, "Classes[1].Share 12.345: must be"},
+		{"class burst", func(c *Config) { c.Classes = []Class{{Name: "b"}, {Name: "a", Share: 50, Burst: 600}} }, "Classes[1].burst"},
+		{"limit", func(c *Config) { c.Preset, c.Limits[0].Name, c.Limits[0].Rate = "alchemy-free", "mine", 0 }, "Limits[0].rate"},
 		{"share and guaranteed", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60, Guaranteed: 1}} }, "say one of them"},
 		{"nothing to share", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "and there is none"},
 		{"thresholds", func(c *Config) { c.Thresholds.Pause = new(101) }, "Pause"},

@@ -1,13 +1,17 @@
 package budget
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -65,9 +69,9 @@ type Class struct {
 	// Name is the class's name, for example "realtime".
 	Name string
 
-	// Share is the guaranteed part of the limit with the shortest period, in percent. It is rounded
-	// down to whole units.
-	Share int
+	// Share is the guaranteed part of the limit with the shortest period, in percent, to a hundredth.
+	// It is rounded down to whole units.
+	Share float64
 
 	// Guaranteed is that part in units, instead of Share.
 	Guaranteed int64
@@ -84,10 +88,15 @@ type Class struct {
 var defaultClasses = []Class{{Name: "realtime", Share: 60}, {Name: "backfill", Share: 40}}
 
 // Prepaid returns the limit of an amount that does not come back: credits or money that were paid
-// in advance. To top it up, raise the amount.
+// in advance. To top it up, raise the amount. It is called "prepaid", or "prepaid-credits" for the
+// unit credits.
 func Prepaid(unit string, amount int64) ruleset.Limit {
+	name := "prepaid"
+	if unit != "" {
+		name += "-" + unit
+	}
 	return ruleset.Limit{
-		Limit: weir.Limit{Name: "prepaid", Rate: amount, Per: weir.Every(prepaidPeriod), Algorithm: weir.FixedWindow},
+		Limit: weir.Limit{Name: name, Rate: amount, Per: weir.Every(prepaidPeriod), Algorithm: weir.FixedWindow},
 		Unit:  unit,
 	}
 }
@@ -99,9 +108,9 @@ const prepaidPeriod = 40 * 8766 * time.Hour
 // defaults.
 func (c Config) withPreset() (Config, error) {
 	if c.Preset != "" {
-		p, err := preset(c.Preset)
+		p, err := Preset(c.Preset)
 		if err != nil {
-			return c, err
+			return c, c.wrong(c.Preset, "is no preset: use "+strings.Join(Presets(), ", "), "Preset")
 		}
 		c.Limits = overrideLimits(p.Limits, c.Limits)
 		if c.Classes == nil {
@@ -146,6 +155,110 @@ func limitName(l ruleset.Limit) string {
 	return l.Name
 }
 
+// Validate returns what is wrong with the configuration: a *fielderr.Error for each problem.
+func (c Config) Validate() error {
+	_, err := c.checked()
+	return err
+}
+
+// checked returns the configuration with its preset and the defaults, or what is wrong with it.
+func (c Config) checked() (Config, error) {
+	full, err := c.withPreset()
+	if err != nil {
+		return c, err
+	}
+	p, err := full.policy()
+	if err != nil {
+		return c, err
+	}
+	rules, err := ruleset.Compile([]ruleset.Policy{p}, nil)
+	if err != nil {
+		return c, c.located(err, &full)
+	}
+	return full, c.checkUnits(full.Costs, rules.Rule(c.Name))
+}
+
+// wrong returns the error of a field.
+func (c *Config) wrong(value any, problem string, path ...any) error {
+	return &fielderr.Error{Package: fmt.Sprintf("budget: account %q", c.Name), Path: path, Value: value, Problem: problem}
+}
+
+// located returns the errors of package ruleset as those of the configuration's fields. Full is the
+// configuration with its preset.
+func (c *Config) located(err error, full *Config) error {
+	var problems []error
+	for _, e := range fielderr.Split(err) {
+		bad, ok := errors.AsType[*ruleset.Error](e)
+		switch {
+		case !ok:
+			problems = append(problems, c.wrong(nil, e.Error()))
+		case bad.Plan == "": // in the plan, a problem is there again
+			problems = append(problems, c.wrong(nil, bad.Problem, c.pathOf(bad, full)...))
+		}
+	}
+	if len(problems) == 0 {
+		return fmt.Errorf("budget: account %q: %w", c.Name, err)
+	}
+	return errors.Join(problems...)
+}
+
+// pathOf returns the path of the field that an error of package ruleset is about.
+func (c *Config) pathOf(bad *ruleset.Error, full *Config) []any {
+	if bad.Limit < 0 {
+		return []any{bad.Field}
+	}
+	if class, ok := strings.CutPrefix(bad.Field, "classes."); ok {
+		dot := strings.LastIndexByte(class, '.')
+		at := slices.IndexFunc(c.Classes, func(k Class) bool { return k.Name == class[:dot] })
+		if at < 0 {
+			return []any{"Classes"}
+		}
+		return []any{"Classes", at, class[dot+1:]}
+	}
+	switch bad.Field {
+	case "classes":
+		return []any{"Classes"}
+	case "pace":
+		return []any{"Pace"}
+	}
+	at := c.placeOf(full.Limits[bad.Limit])
+	if at < 0 {
+		return []any{"Preset"}
+	}
+	return []any{"Limits", at, bad.Field}
+}
+
+// placeOf returns the last place in Limits with the name of a limit, -1 if it is the preset's.
+func (c *Config) placeOf(l ruleset.Limit) int {
+	for at, own := range slices.Backward(c.Limits) {
+		if limitName(own) == limitName(l) {
+			return at
+		}
+	}
+	return -1
+}
+
+// checkUnits refuses limits that no cost could ever count for.
+func (c *Config) checkUnits(costs *Table, r *ruleset.Rule) error {
+	if costs == nil {
+		return nil
+	}
+	info := costs.Info()
+	var problems []error
+	for _, l := range r.Policy().Limits {
+		unit := cmp.Or(l.Unit, ruleset.Requests)
+		if unit == ruleset.Requests || slices.ContainsFunc(info.Units, func(u UnitInfo) bool { return u.Name == unit }) {
+			continue
+		}
+		path := []any{"Costs"}
+		if at := c.placeOf(l); at >= 0 {
+			path = []any{"Limits", at, "Unit"}
+		}
+		problems = append(problems, c.wrong(unit, fmt.Sprintf("is a unit which table %q of costs does not count", info.Name), path...))
+	}
+	return errors.Join(problems...)
+}
+
 // Policy returns the budget as a policy for a ruleset.Engine: with the classes at the limit with the
 // shortest period, and a plan in which no class borrows.
 func (c Config) Policy() (ruleset.Policy, error) {
@@ -162,11 +275,10 @@ const pausedPlan = "paused"
 
 func (c *Config) policy() (ruleset.Policy, error) {
 	p := ruleset.Policy{Name: c.Name, Limits: slices.Clone(c.Limits)}
-	if err := c.Thresholds.Validate(); err != nil {
-		return p, fmt.Errorf("budget: account %q: %w", c.Name, err)
-	}
+	problems := []error{c.checkThresholds()}
 	if len(p.Limits) == 0 {
-		return p, fmt.Errorf("budget: account %q has no limits: name a preset, or give one such as {Rate: 500, Per: weir.Every(time.Second)}", c.Name)
+		problems = append(problems, c.wrong(nil, "there is none: name a preset, or give a limit such as 500 per second", "Limits"))
+		return p, errors.Join(problems...)
 	}
 	for i := range p.Limits {
 		l := &p.Limits[i]
@@ -174,45 +286,55 @@ func (c *Config) policy() (ruleset.Policy, error) {
 			l.OnError = c.OnError
 		}
 		if _, zone := l.Per.Calendar(); zone != nil && l.Pace == "" {
-			l.Pace = joined(c.Pace)
+			l.Pace = strings.Join(c.Pace, ",")
 		}
 	}
+	return p, errors.Join(append(problems, c.share(&p))...)
+}
+
+// checkThresholds returns the errors of the thresholds.
+func (c *Config) checkThresholds() error {
+	var problems []error
+	for _, e := range fielderr.Split(c.Thresholds.Validate()) {
+		bad, _ := errors.AsType[*fielderr.Error](e)
+		problems = append(problems, c.wrong(bad.Value, bad.Problem, append([]any{"Thresholds"}, bad.Path...)...))
+	}
+	return errors.Join(problems...)
+}
+
+// share gives the limit with the shortest period the classes, and the policy the plan in which those
+// with a share do not borrow; those without one, which could not do anything then, do.
+func (c *Config) share(p *ruleset.Policy) error {
 	if len(c.Classes) == 0 {
 		if len(c.Pace) > 0 {
-			return p, fmt.Errorf("budget: account %q: Pace names classes, and there are none", c.Name)
+			return c.wrong(nil, "names classes, and there are none", "Pace")
 		}
-		return p, nil
+		return nil
 	}
-	at, err := shortest(p.Limits)
-	if err != nil {
-		return p, fmt.Errorf("budget: account %q: %w", c.Name, err)
+	at := shortest(p.Limits)
+	if at < 0 {
+		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none; for a budget without classes, say that there are none by an empty list", "Classes")
 	}
 	l := &p.Limits[at]
 	if l.Classes == (weir.Classes{}) {
-		if l.Classes, err = c.classes(l.Limit, false); err != nil {
-			return p, fmt.Errorf("budget: account %q: %w", c.Name, err)
+		if err := c.checkShares(); err != nil {
+			return err
 		}
-		l.Algorithm = weir.Lending
+		l.Classes, l.Algorithm = c.classes(l.Rate), weir.Lending
 	}
 	alone := *l
-	if alone.Classes, err = c.classes(l.Limit, true); err == nil {
-		p.Plans = []ruleset.Plan{{Name: pausedPlan, Limits: []ruleset.Limit{alone}}}
+	list := l.Classes.List()
+	for i := range list {
+		list[i].NoBorrow = list[i].NoBorrow || list[i].Guaranteed > 0
 	}
-	return p, nil
+	alone.Classes = weir.ClassesOf(list...)
+	p.Plans = []ruleset.Plan{{Name: pausedPlan, Limits: []ruleset.Limit{alone}}}
+	return nil
 }
 
-func joined(names []string) (text string) {
-	for i, name := range names {
-		if i > 0 {
-			text += ","
-		}
-		text += name
-	}
-	return text
-}
-
-// shortest returns the hard limit with the shortest period that can have classes.
-func shortest(limits []ruleset.Limit) (int, error) {
+// shortest returns the place of the hard limit with the shortest period that can have classes, -1 if
+// there is none.
+func shortest(limits []ruleset.Limit) int {
 	at := -1
 	for i, l := range limits {
 		_, zone := l.Per.Calendar()
@@ -223,30 +345,33 @@ func shortest(limits []ruleset.Limit) (int, error) {
 			at = i
 		}
 	}
-	if at < 0 {
-		return -1, errors.New("classes share a limit with a rate, such as {Rate: 500, Per: weir.Every(time.Second)}, and there is none; for a budget without classes make Classes an empty list")
-	}
-	return at, nil
+	return at
 }
 
-// classes returns the classes of a limit. If alone, none of them borrows; those without a share,
-// which could not do anything then, are left to borrow.
-func (c *Config) classes(l weir.Limit, alone bool) (weir.Classes, error) {
+// checkShares returns the errors of the classes' shares.
+func (c *Config) checkShares() error {
+	var problems []error
+	for i, k := range c.Classes {
+		const precision = 1e-6 // 12.35 × 100 is a little more than 1235
+		switch hundredths := k.Share * 100; {
+		case !(k.Share >= 0 && k.Share <= 100) || math.Abs(hundredths-math.Round(hundredths)) > precision:
+			problems = append(problems, c.wrong(k.Share, "must be 0 to 100 percent, to a hundredth", "Classes", i, "Share"))
+		case k.Share != 0 && k.Guaranteed != 0:
+			problems = append(problems, c.wrong(nil, fmt.Sprintf("class %q has a share and a guaranteed number of units: say one of them", k.Name), "Classes", i, "Guaranteed"))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// classes returns the classes of a limit with a rate.
+func (c *Config) classes(rate int64) weir.Classes {
 	var list []weir.Class
 	for _, k := range c.Classes {
-		if k.Share < 0 || k.Share > 100 {
-			return weir.Classes{}, fmt.Errorf("class %q: share %d: must be 0 to 100 percent", k.Name, k.Share)
-		}
-		if k.Share != 0 && k.Guaranteed != 0 {
-			return weir.Classes{}, fmt.Errorf("class %q has a share and a guaranteed number of units: say one of them", k.Name)
-		}
 		w := weir.Class{Name: k.Name, Guaranteed: k.Guaranteed, Burst: k.Burst, NoBorrow: k.NoBorrow}
-		if k.Share != 0 {
-			w.Guaranteed = l.Rate / 100 * int64(k.Share)
-			w.Guaranteed += l.Rate % 100 * int64(k.Share) / 100
+		if part := int64(math.Round(k.Share * 100)); part != 0 {
+			w.Guaranteed = rate/10_000*part + rate%10_000*part/10_000
 		}
-		w.NoBorrow = w.NoBorrow || alone && w.Guaranteed > 0
 		list = append(list, w)
 	}
-	return weir.ClassesOf(list...), nil
+	return weir.ClassesOf(list...)
 }

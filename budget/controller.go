@@ -27,7 +27,7 @@ type Controller struct {
 // share, or no class if the account has none.
 func (a *Account) Controller(class string) (*Controller, error) {
 	if class != "" && !slices.Contains(a.Classes(), class) {
-		return nil, fmt.Errorf("budget: account %q has no class %q; it has %q", a.config.Name, class, a.Classes())
+		return nil, fmt.Errorf("budget: account %q has no class %q; it has %q", a.name, class, a.Classes())
 	}
 	return &Controller{account: a, class: class, backoff: &Backoff{}}, nil
 }
@@ -37,10 +37,13 @@ func (c *Controller) Account() *Account { return c.account }
 
 // Class returns the controller's class.
 func (c *Controller) Class() string {
-	if c.class == "" {
-		return c.account.rule().DefaultClass()
+	if c.class != "" {
+		return c.class
 	}
-	return c.class
+	if r, err := c.account.rule(); err == nil {
+		return r.DefaultClass()
+	}
+	return ""
 }
 
 // ErrTooCostly is wrapped by errors about a cost that can never be admitted: it exceeds what a limit
@@ -50,33 +53,18 @@ var ErrTooCostly = errors.New("budget: the cost exceeds what the account ever ha
 // Try charges a cost if the budget has room for it, and never waits. A refusal is a Decision, which
 // says when there is room.
 func (c *Controller) Try(ctx context.Context, cost Cost) (weir.Decision, error) {
-	q, err := c.account.query(c.class, cost)
+	r, q, err := c.account.query(c.class, cost)
 	if err != nil {
 		return weir.Decision{}, err
 	}
-	if d, cooling := c.cooling(); cooling {
+	if d, cooling := c.account.Cooling(); cooling {
 		return d, nil
 	}
-	v, err := c.account.engine.Check(ctx, c.account.rule(), q)
+	v, err := c.account.engine.Check(ctx, r, q)
 	if err == nil {
-		c.decided(ctx, q, &v, cost)
+		c.account.Charged(ctx, q, &v)
 	}
 	return v.Decision, err
-}
-
-// cooling returns the refusal of a charge during a cooldown.
-func (c *Controller) cooling() (weir.Decision, bool) {
-	d := c.account.Cooldown()
-	return weir.Decision{Reason: weir.Exhausted, RetryAfter: d}, d > 0
-}
-
-// decided counts a decision.
-func (c *Controller) decided(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict, cost Cost) {
-	if v.Allowed {
-		c.account.granted(q.Costs, cost.methods, nil)
-	}
-	c.account.warnSoft(v)
-	c.account.observeSometimes(ctx)
 }
 
 // WaitForBudget charges a cost as soon as the budget has room for it. Its error is nil only if it was
@@ -84,10 +72,10 @@ func (c *Controller) decided(ctx context.Context, q *ruleset.Query, v *ruleset.V
 // *weir.DeniedError with weir.TooLate) or if the cost can never be admitted (ErrTooCostly). If the
 // context ends, the error wraps the context's, and nothing was charged.
 func (c *Controller) WaitForBudget(ctx context.Context, cost Cost) error {
-	return c.wait(ctx, cost, func(q *ruleset.Query) (ruleset.Verdict, error) {
-		v, err := c.account.engine.Check(ctx, c.account.rule(), q)
+	return c.wait(ctx, cost, func(rule *ruleset.Rule, q *ruleset.Query) (ruleset.Verdict, error) {
+		v, err := c.account.engine.Check(ctx, rule, q)
 		if err == nil {
-			c.decided(ctx, q, &v, cost)
+			c.account.Charged(ctx, q, &v)
 		}
 		return v, err
 	})
@@ -97,47 +85,44 @@ func (c *Controller) WaitForBudget(ctx context.Context, cost Cost) error {
 // known only afterwards. The units count as used until Settle, or for good after ttl (0 means a
 // minute; at most an hour). It waits, and fails, as WaitForBudget does.
 func (c *Controller) Reserve(ctx context.Context, ttl time.Duration, cost Cost) (r *Reservation, err error) {
-	err = c.wait(ctx, cost, func(q *ruleset.Query) (ruleset.Verdict, error) {
-		v, ticket, err := c.account.engine.Reserve(ctx, c.account.rule(), q, ttl)
-		if err != nil {
-			return v, err
-		}
-		c.account.warnSoft(&v)
-		if ticket != nil {
-			r = c.account.newReservation(q.Costs, ticket, ttl)
-			c.account.granted(q.Costs, cost.methods, r)
-		}
-		c.account.observeSometimes(ctx)
-		return v, nil
+	err = c.wait(ctx, cost, func(rule *ruleset.Rule, q *ruleset.Query) (v ruleset.Verdict, err error) {
+		r, v, err = c.reserve(ctx, rule, q, ttl)
+		return v, err
 	})
 	return r, err
 }
 
 // TryReserve is Reserve without waiting. If it is refused, the Reservation is nil.
 func (c *Controller) TryReserve(ctx context.Context, ttl time.Duration, cost Cost) (*Reservation, weir.Decision, error) {
-	q, err := c.account.query(c.class, cost)
+	rule, q, err := c.account.query(c.class, cost)
 	if err != nil {
 		return nil, weir.Decision{}, err
 	}
-	if d, cooling := c.cooling(); cooling {
+	if d, cooling := c.account.Cooling(); cooling {
 		return nil, d, nil
 	}
-	v, ticket, err := c.account.engine.Reserve(ctx, c.account.rule(), q, ttl)
-	if err != nil || ticket == nil {
-		return nil, v.Decision, err
+	r, v, err := c.reserve(ctx, rule, q, ttl)
+	return r, v.Decision, err
+}
+
+// reserve makes a reservation, nil if it is refused.
+func (c *Controller) reserve(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (*Reservation, ruleset.Verdict, error) {
+	v, ticket, err := c.account.engine.Reserve(ctx, rule, q, ttl)
+	if err != nil {
+		return nil, v, err
 	}
-	c.account.warnSoft(&v)
-	r := c.account.newReservation(q.Costs, ticket, ttl)
-	c.account.granted(q.Costs, cost.methods, r)
-	c.account.observeSometimes(ctx)
-	return r, v.Decision, nil
+	c.account.Held(ctx, q, &v, ticket, ttl)
+	if ticket == nil {
+		return nil, v, nil
+	}
+	return &Reservation{account: c.account, costs: q.Costs, ticket: ticket}, v, nil
 }
 
 // wait calls charge with a query that waits until it is admitted, and again after errors of the store
 // that have charged nothing.
-func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.Query) (ruleset.Verdict, error)) error {
+func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.Rule, *ruleset.Query) (ruleset.Verdict, error)) error {
 	for {
-		q, err := c.account.query(c.class, cost)
+		rule, q, err := c.account.query(c.class, cost)
 		if err != nil {
 			return err
 		}
@@ -145,7 +130,7 @@ func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.Q
 			return c.failed(ctx, err)
 		}
 		q.MaxWait = ruleset.UntilDone
-		v, err := charge(q)
+		v, err := charge(rule, q)
 		switch {
 		case err == nil && c.account.Cooldown() > 0 && !v.Allowed:
 			continue
@@ -193,9 +178,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 // failed returns the error of a charge that was not made. If the context has ended, it wraps its error.
 func (c *Controller) failed(ctx context.Context, err error) error {
 	if end := ctx.Err(); end != nil && !errors.Is(err, end) {
-		return fmt.Errorf("budget: account %q, class %q: %w: %w", c.account.config.Name, c.Class(), end, err)
+		return fmt.Errorf("budget: account %q, class %q: %w: %w", c.account.name, c.Class(), end, err)
 	}
-	return fmt.Errorf("budget: account %q, class %q: %w", c.account.config.Name, c.Class(), err)
+	return fmt.Errorf("budget: account %q, class %q: %w", c.account.name, c.Class(), err)
 }
 
 // refused returns the error of a refusal, or nil if the verdict is none.
@@ -205,9 +190,9 @@ func (c *Controller) refused(v ruleset.Verdict) error {
 		return nil
 	}
 	if v.Reason == weir.TooCostly {
-		return fmt.Errorf("%w: account %q, class %q, limit %q admits at most %d: %w", ErrTooCostly, c.account.config.Name, c.Class(), v.LimitedBy(), v.Decision.Limit, err)
+		return fmt.Errorf("%w: account %q, class %q, limit %q admits at most %d: %w", ErrTooCostly, c.account.name, c.Class(), v.LimitedBy(), v.Decision.Limit, err)
 	}
-	return fmt.Errorf("budget: account %q, class %q, limit %q: %w", c.account.config.Name, c.Class(), v.LimitedBy(), err)
+	return fmt.Errorf("budget: account %q, class %q, limit %q: %w", c.account.name, c.Class(), v.LimitedBy(), err)
 }
 
 // ShouldPause observes the utilisation and reports whether work that can wait should: it has reached
@@ -215,7 +200,7 @@ func (c *Controller) refused(v ruleset.Verdict) error {
 // observation counts.
 func (c *Controller) ShouldPause(ctx context.Context) bool {
 	if _, err := c.account.Usage(ctx); err != nil && ctx.Err() == nil {
-		c.account.config.Logger.Warn("budget: utilisation cannot be observed", "account", c.account.config.Name, "error", err)
+		c.account.config().Logger.Warn("budget: utilisation cannot be observed", "account", c.account.name, "error", err)
 	}
 	return c.account.Level() >= Paused
 }
@@ -238,14 +223,14 @@ func (c *Controller) RecordSuccess() { c.account.refusals.Success() }
 
 // overrun charges a cost that was spent already, whether there is room for it or not.
 func (c *Controller) overrun(ctx context.Context, cost Cost) error {
-	q, err := c.account.query(c.class, cost)
+	rule, q, err := c.account.query(c.class, cost)
 	if err != nil {
 		return err
 	}
-	if err := c.account.charge(ctx, q); err != nil {
+	if _, err := c.account.engine.DebitEach(ctx, []ruleset.Item{{Rule: rule, Query: *q}}); err != nil {
 		return err
 	}
-	c.account.overran(q.Costs, cost.methods)
+	c.account.overran(q)
 	return nil
 }
 
@@ -260,17 +245,17 @@ type Quote struct {
 
 // Quote returns when a cost would be admitted. It charges nothing.
 func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {
-	q, err := c.account.query(c.class, cost)
+	r, q, err := c.account.query(c.class, cost)
 	if err != nil {
 		return Quote{}, err
 	}
-	v, err := c.account.engine.Peek(ctx, c.account.rule(), q)
+	v, err := c.account.engine.Peek(ctx, r, q)
 	if err != nil {
 		return Quote{}, err
 	}
 	cool := c.account.Cooldown()
 	return Quote{
-		Account: c.account.config.Name, Class: c.Class(), Allowed: v.Allowed && cool == 0, Never: !v.Allowed && v.RetryAfter == weir.Never,
+		Account: c.account.name, Class: c.Class(), Allowed: v.Allowed && cool == 0, Never: !v.Allowed && v.RetryAfter == weir.Never,
 		Wait: max(v.RetryAfter, cool), LimitedBy: v.LimitedBy(),
 	}, nil
 }

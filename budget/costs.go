@@ -239,6 +239,23 @@ func (t *Table) countUnknown(method string) {
 	t.unknownMethods[name]++
 }
 
+// keepCounts takes over the counts of a table that this one replaces, of methods that are still unknown.
+func (t *Table) keepCounts(old *Table) {
+	calls, methods := old.UnknownCalls(), old.UnknownMethods()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unknownCalls = max(t.unknownCalls, calls)
+	for name, n := range methods {
+		if _, listed := t.methods[name]; listed || n <= t.unknownMethods[name] {
+			continue
+		}
+		if t.unknownMethods == nil {
+			t.unknownMethods = make(map[string]int64)
+		}
+		t.unknownMethods[name] = n
+	}
+}
+
 // shorten cuts a name that came from outside.
 func shorten(name string) string {
 	return strings.ToValidUTF8(name[:min(len(name), maxUnknownName)], "�")

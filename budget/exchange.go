@@ -80,7 +80,7 @@ func (x *exchange) settle(settle func(context.Context) (weir.Settled, error)) {
 }
 
 func (x *exchange) warn(what string, err error) {
-	x.controller.account.config.Logger.Warn("budget: "+what, "account", x.controller.account.Name(), "error", err)
+	x.controller.account.config().Logger.Warn("budget: "+what, "account", x.controller.account.Name(), "error", err)
 }
 
 // detached returns a context for what must be charged even if the caller has left.

@@ -18,23 +18,27 @@ import (
 // Responses that say nothing cost nothing; others are compared at most ten times a second, or
 // whenever the provider has nothing left.
 func (a *Account) Learn(ctx context.Context, h http.Header) error {
-	now := a.config.Clock()
+	now := a.clock()
 	views := ParseView(h, a.wallClock())
 	if len(views) == 0 || !a.learnNow(now, views) {
 		return nil
 	}
-	list, err := a.engine.Usage(ctx, a.rule(), &ruleset.Query{Key: a.key})
+	r, err := a.rule()
+	if err != nil {
+		return err
+	}
+	list, err := a.engine.Usage(ctx, r, &ruleset.Query{Key: accountKey})
 	if err != nil {
 		return err
 	}
 	excess := map[string]int64{}
 	for _, v := range views {
-		if l := a.matching(list, v); l != nil {
+		if l := matching(list, r.Units(), v); l != nil {
 			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining))
 		}
 	}
 	for unit, n := range excess {
-		if err := a.debit(ctx, unit, min(n, weir.MaxCost)); err != nil {
+		if err := a.debit(ctx, r, unit, min(n, weir.MaxCost)); err != nil {
 			return err
 		}
 	}
@@ -54,13 +58,13 @@ func (a *Account) learnNow(now weir.Instant, views []View) bool {
 
 // matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest
 // period. A view without a unit that we know is about the only unit there is.
-func (a *Account) matching(list []ruleset.LimitUsage, v View) *ruleset.LimitUsage {
+func matching(list []ruleset.LimitUsage, units []string, v View) *ruleset.LimitUsage {
 	unit := v.Unit
-	if !slices.Contains(a.units, unit) {
-		if len(a.units) != 1 {
+	if !slices.Contains(units, unit) {
+		if len(units) != 1 {
 			return nil
 		}
-		unit = a.units[0]
+		unit = units[0]
 	}
 	var best *ruleset.LimitUsage
 	for i := range list {
@@ -77,22 +81,16 @@ func (a *Account) matching(list []ruleset.LimitUsage, v View) *ruleset.LimitUsag
 }
 
 // debit charges units that others have used.
-func (a *Account) debit(ctx context.Context, unit string, n int64) error {
+func (a *Account) debit(ctx context.Context, r *ruleset.Rule, unit string, n int64) error {
 	if n <= 0 {
 		return nil
 	}
-	q := &ruleset.Query{Key: a.key, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
-	if err := a.charge(ctx, q); err != nil {
+	q := ruleset.Query{Key: accountKey, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
+	if _, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: r, Query: q}}); err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.drift[unit] += n
 	return nil
-}
-
-// charge charges a query whether there is room or not.
-func (a *Account) charge(ctx context.Context, q *ruleset.Query) error {
-	_, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: a.rule(), Query: *q}})
-	return err
 }

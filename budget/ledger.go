@@ -2,6 +2,7 @@ package budget
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 // Ledger is what this process has charged an account, in one unit. At any time
 //
 //	Granted + Overrun = Used + Returned + Expired + Open
+//
+// A reservation that another process settles or renews expires here.
 type Ledger struct {
 	Granted  int64 `json:"granted"`  // admitted, held ones included
 	Overrun  int64 `json:"overrun"`  // used beyond reservations
@@ -24,37 +27,41 @@ type Ledger struct {
 // closes reports whether the ledger's sides are equal.
 func (l Ledger) closes() bool { return l.Granted+l.Overrun == l.Used+l.Returned+l.Expired+l.Open }
 
-// granted counts an admitted cost: as used or, if it was reserved, as open.
-func (a *Account) granted(costs []ruleset.Cost, methods []string, r *Reservation) {
+// granted counts an admitted query: as used or, if it was reserved, as open.
+func (a *Account) granted(q *ruleset.Query, t *ruleset.Ticket, ttl time.Duration) {
+	now := a.clock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, c := range costs {
+	for _, c := range q.Costs {
 		l := a.ledgerLocked(c.Unit)
 		l.Granted += c.Amount
-		if r == nil {
+		if t == nil {
 			l.Used += c.Amount
 		} else {
 			l.Open += c.Amount
 		}
 	}
-	if r != nil {
-		a.open[r] = struct{}{}
+	if t != nil {
+		if now.Sub(a.swept) >= sweepEvery { // where nobody asks for the usage, expired ones must not stay
+			a.sweepLocked(now)
+		}
+		a.open[t.ID()] = openReservation{costs: slices.Clone(q.Costs), expiry: expiry(now, ttl)}
 	}
-	for _, method := range methods {
+	for _, method := range q.Methods {
 		a.countLocked(method)
 	}
 }
 
-// overran counts a cost that was spent without having been granted.
-func (a *Account) overran(costs []ruleset.Cost, methods []string) {
+// overran counts a query that was spent without having been granted.
+func (a *Account) overran(q *ruleset.Query) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, c := range costs {
+	for _, c := range q.Costs {
 		l := a.ledgerLocked(c.Unit)
 		l.Overrun += c.Amount
 		l.Used += c.Amount
 	}
-	for _, method := range methods {
+	for _, method := range q.Methods {
 		a.countLocked(method)
 	}
 }
@@ -79,21 +86,44 @@ func (a *Account) ledgerLocked(unit string) *Ledger {
 	return l
 }
 
+// openReservations are the reservations of this process that are not settled, by the ids of their
+// tickets. The engine bounds how many there are.
+type openReservations map[[16]byte]openReservation
+
+type openReservation struct {
+	costs  []ruleset.Cost
+	expiry weir.Instant
+}
+
+// sweepEvery is how long new reservations let pass before those that have expired are looked for.
+const sweepEvery = time.Second
+
+// expiry returns when a reservation expires that was made at now or before.
+func expiry(now weir.Instant, ttl time.Duration) weir.Instant {
+	if ttl == 0 {
+		ttl = defaultTTL
+	}
+	return now.Add(ttl)
+}
+
+// defaultTTL is weir's for reservations.
+const defaultTTL = time.Minute
+
 // sweepLocked moves what expired reservations hold from open to expired.
 func (a *Account) sweepLocked(now weir.Instant) {
-	for r := range a.open {
+	a.swept = now
+	for id, r := range a.open {
 		if r.expiry <= now {
-			a.expireLocked(r)
+			a.expireLocked(id)
 		}
 	}
 }
 
-func (a *Account) expireLocked(r *Reservation) {
-	if _, open := a.open[r]; !open {
-		return
-	}
-	delete(a.open, r)
-	for _, c := range r.costs {
+// expireLocked counts an open reservation as expired.
+func (a *Account) expireLocked(id [16]byte) {
+	costs := a.open[id].costs
+	delete(a.open, id)
+	for _, c := range costs {
 		l := a.ledgerLocked(c.Unit)
 		l.Open -= c.Amount
 		l.Expired += c.Amount
@@ -103,21 +133,13 @@ func (a *Account) expireLocked(r *Reservation) {
 // Reservation is a cost that is held for a call. Its methods may be called by several goroutines; the
 // first that settles it wins.
 type Reservation struct {
-	account *Account // set once, like the next three
+	account *Account // set once, like the next two
 	costs   []ruleset.Cost
 	ticket  *ruleset.Ticket
-	expiry  weir.Instant
 
 	mu      sync.Mutex // guards the fields below
 	settled bool
 	outcome weir.Settled
-}
-
-func (a *Account) newReservation(costs []ruleset.Cost, t *ruleset.Ticket, ttl time.Duration) *Reservation {
-	if ttl == 0 {
-		ttl = time.Minute
-	}
-	return &Reservation{account: a, costs: costs, ticket: t, expiry: a.config.Clock().Add(ttl)}
 }
 
 // Settle ends the reservation with what was used: the rest is given back at once, and what was used
@@ -147,14 +169,15 @@ func (r *Reservation) Cancel(ctx context.Context) (weir.Settled, error) {
 	return r.settle(ctx, none)
 }
 
-// used returns what was used of each unit.
+// used returns what was used of each unit that is reserved.
 func (r *Reservation) used(cost Cost) ([]ruleset.Cost, error) {
-	amounts, err := r.account.costs(cost)
-	if err != nil {
-		return nil, err
+	units := make([]string, len(r.costs))
+	for i, c := range r.costs {
+		units[i] = c.Unit
 	}
-	if cost.units == nil {
-		return amounts, nil
+	amounts, err := r.account.costs(units, cost)
+	if err != nil || cost.units == nil {
+		return amounts, err
 	}
 	for i := range amounts {
 		if _, named := cost.units[amounts[i].Unit]; !named {
@@ -175,36 +198,63 @@ func (r *Reservation) settle(ctx context.Context, used []ruleset.Cost) (weir.Set
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 	}
-	out, err := r.account.engine.Settle(ctx, r.ticket, ruleset.Used{Costs: used})
-	if err != nil {
-		return out, err
+	out, err := r.account.settle(ctx, r.ticket, r.costs, ruleset.Used{Costs: used})
+	if err == nil {
+		r.settled, r.outcome = true, out
 	}
-	r.settled, r.outcome = true, out
-	r.account.settled(r, used, out.Late)
-	return out, nil
+	return out, err
+}
+
+// settle ends a reservation. Reserved is what it holds, nil if that may be unknown to this process.
+func (a *Account) settle(ctx context.Context, t *ruleset.Ticket, reserved []ruleset.Cost, used ruleset.Used) (weir.Settled, error) {
+	counted := used
+	if r, err := a.rule(); err == nil { // of units that the limits count no more there is nothing to settle
+		counted.Costs = slices.DeleteFunc(slices.Clone(used.Costs), func(c ruleset.Cost) bool { return !r.Counts(c.Unit) })
+	}
+	out, err := a.engine.Settle(ctx, t, counted)
+	if err == nil {
+		a.settled(t.ID(), reserved, used, out.Late)
+	}
+	return out, err
 }
 
 // settled counts the end of a reservation.
-func (a *Account) settled(r *Reservation, used []ruleset.Cost, late bool) {
+func (a *Account) settled(id [16]byte, reserved []ruleset.Cost, used ruleset.Used, late bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if late {
-		a.expireLocked(r)
+	r, open := a.open[id]
+	switch {
+	case late:
+		a.expireLocked(id)
 		return
-	}
-	if _, open := a.open[r]; !open { // it was swept, a moment before the store took it for over
-		for _, c := range r.costs {
+	case open:
+		reserved = r.costs
+	default: // if it is ours, it was swept, a moment before the store took it for over
+		for _, c := range reserved {
 			l := a.ledgerLocked(c.Unit)
 			l.Expired -= c.Amount
 			l.Open += c.Amount
 		}
 	}
-	delete(a.open, r)
-	for i, c := range r.costs {
-		l := a.ledgerLocked(c.Unit)
+	delete(a.open, id)
+	for _, c := range reserved {
+		l, n := a.ledgerLocked(c.Unit), usedOf(used, c)
 		l.Open -= c.Amount
-		l.Used += used[i].Amount
-		l.Returned += max(0, c.Amount-used[i].Amount)
-		l.Overrun += max(0, used[i].Amount-c.Amount)
+		l.Used += n
+		l.Returned += max(0, c.Amount-n)
+		l.Overrun += max(0, n-c.Amount)
 	}
+}
+
+// usedOf returns how much was used of a reserved amount.
+func usedOf(used ruleset.Used, reserved ruleset.Cost) int64 {
+	for _, c := range used.Costs {
+		if c.Unit == reserved.Unit && !used.All && !used.None {
+			return c.Amount
+		}
+	}
+	if used.None {
+		return 0
+	}
+	return reserved.Amount
 }

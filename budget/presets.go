@@ -13,7 +13,8 @@ import (
 // Presets returns the names of the presets.
 func Presets() []string { return []string{"alchemy-free"} }
 
-func preset(name string) (Config, error) {
+// Preset returns what a preset consists of: limits, classes and costs.
+func Preset(name string) (Config, error) {
 	if !slices.Contains(Presets(), name) {
 		return Config{}, fmt.Errorf("budget: no preset is called %q; there are %s", name, strings.Join(Presets(), ", "))
 	}

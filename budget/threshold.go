@@ -133,23 +133,26 @@ const full = 1_000_000
 //
 //	79 % normal · 80 % warning · 90 % paused · 100 % critical · 99 % paused · 75 % paused · 74 % normal
 //
-// It is not safe for concurrent use.
+// Marks that change begin anew: what was reached under others does not count.
+//
+// It is not safe for concurrent use. The zero value is at Normal.
 type gauge struct {
-	marks  marks // set once
+	marks  marks // of the last observation
 	paused bool  // reached the pause mark, and was not below the resume mark since
 	level  Level
 }
 
-func newGauge(t Thresholds) *gauge { return &gauge{marks: t.marks()} }
-
 // observe returns the level at a utilisation in millionths, and whether it is another than before.
-func (g *gauge) observe(utilisation int64) (level Level, changed bool) {
+func (g *gauge) observe(utilisation int64, by marks) (level Level, changed bool) {
+	before := g.level
+	if by != g.marks {
+		*g = gauge{marks: by}
+	}
 	if reached(utilisation, g.marks.pause) {
 		g.paused = true
 	} else if !reached(utilisation, g.marks.resume) {
 		g.paused = false
 	}
-	before := g.level
 	g.level = g.next(utilisation)
 	return g.level, g.level != before
 }

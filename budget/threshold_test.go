@@ -83,10 +83,10 @@ func TestGauge(t *testing.T) {
 			if err := tt.t.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			g := newGauge(tt.t)
+			var g gauge
 			before := Normal
 			for i, s := range tt.steps {
-				got, changed := g.observe(utilisation(s.used, 500))
+				got, changed := g.observe(utilisation(s.used, 500), tt.t.marks())
 				if got != s.want || changed != (got != before) {
 					t.Errorf("step %d, %d of 500: %v, changed %v; want %v", i, s.used, got, changed, s.want)
 				}
@@ -224,7 +224,7 @@ func (m *exactMeter) average(at weir.Instant) int64 {
 func TestMeterPauses(t *testing.T) {
 	const ms = weir.Instant(time.Millisecond)
 	var m meter
-	g := newGauge(Thresholds{})
+	var g gauge
 	steps := []struct {
 		at   weir.Instant
 		used int64 // of 500
@@ -243,7 +243,7 @@ func TestMeterPauses(t *testing.T) {
 	}
 	for _, s := range steps {
 		m.add(s.at, s.used, 500)
-		if got, _ := g.observe(m.average(s.at)); got != s.want {
+		if got, _ := g.observe(m.average(s.at), Thresholds{}.marks()); got != s.want {
 			t.Errorf("at %v: %v (%d), want %v", time.Duration(s.at), got, m.average(s.at), s.want)
 		}
 	}

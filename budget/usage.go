@@ -57,14 +57,20 @@ type ClassUsage struct {
 	Available int64  `json:"available"` // what it can take now, borrowed units included
 }
 
-// Usage returns what is used, and observes the utilisation. It charges nothing.
+// Usage returns what is used, and observes the utilisation. It charges nothing. With an error, the
+// Usage has what this process knows without the store.
 func (a *Account) Usage(ctx context.Context) (Usage, error) {
-	list, err := a.engine.Usage(ctx, a.rule(), &ruleset.Query{Key: a.key})
-	if err != nil {
-		return Usage{}, err
-	}
 	now := a.wallClock().UTC()
-	u := Usage{Account: a.config.Name, At: now, CooldownMs: ruleset.Millis(a.Cooldown())}
+	u := Usage{Account: a.name, At: now, CooldownMs: ruleset.Millis(a.Cooldown()), Horizons: []HorizonUsage{}, Classes: []ClassUsage{}}
+	a.addCounts(&u)
+	r, err := a.rule()
+	if err != nil {
+		return u, err
+	}
+	list, err := a.engine.Usage(ctx, r, &ruleset.Query{Key: accountKey})
+	if err != nil {
+		return u, err
+	}
 	for i := range list {
 		l := &list[i]
 		if l.Class != "" {
@@ -82,7 +88,6 @@ func (a *Account) Usage(ctx context.Context) (Usage, error) {
 		u.Utilisation = a.observe(u.Horizons[at].Used, u.Horizons[at].Capacity)
 	}
 	u.Level = a.Level().String()
-	a.addCounts(&u)
 	return u, nil
 }
 
@@ -133,14 +138,14 @@ func burnOf(h *HorizonUsage, now time.Time) *Burn {
 func (a *Account) addCounts(u *Usage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sweepLocked(a.config.Clock())
-	u.Ledgers = map[string]Ledger{}
+	a.sweepLocked(a.clock())
+	u.Level, u.Ledgers, u.UnknownMethods = a.Level().String(), map[string]Ledger{}, map[string]int64{}
 	for unit, l := range a.ledger {
 		u.Ledgers[unit] = *l
 	}
 	u.Methods, u.Drift, u.SoftExceeded = maps.Clone(a.methods), maps.Clone(a.drift), a.soft
-	if a.config.Costs != nil {
-		u.UnknownMethods = a.config.Costs.UnknownMethods()
+	if t := a.Costs(); t != nil {
+		maps.Copy(u.UnknownMethods, t.UnknownMethods())
 	}
 }
 
@@ -176,6 +181,6 @@ func (a *Account) warnSoft(v *ruleset.Verdict) {
 	n := a.soft
 	a.mu.Unlock()
 	if n%1000 == 1 {
-		a.config.Logger.Warn("budget: a call was admitted beyond a soft limit", "account", a.config.Name, "limit", v.Variant.LimitName(v.Shadow), "calls", n)
+		a.config().Logger.Warn("budget: a call was admitted beyond a soft limit", "account", a.name, "limit", v.Variant.LimitName(v.Shadow), "calls", n)
 	}
 }

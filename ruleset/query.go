@@ -55,6 +55,10 @@ type Query struct {
 	// Costs are the costs in units by their names. The policy must count each of them.
 	Costs []Cost
 
+	// Methods are what the request calls, for example "eth_getLogs". Package budget makes Costs of
+	// them; an Engine ignores them.
+	Methods []string
+
 	// MaxWait is how long the request may wait for capacity, in the order of arrival. The default
 	// is not to wait. It has no effect on Peek.
 	MaxWait time.Duration

@@ -111,6 +111,9 @@ func (t *Ticket) add(b *weir.Batch) {
 	}
 }
 
+// ID returns the random number that identifies the ticket.
+func (t *Ticket) ID() [16]byte { return t.id }
+
 // Policy returns the name of the policy that was charged.
 func (t *Ticket) Policy() string { return t.policy }
 
