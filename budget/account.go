@@ -89,6 +89,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 	}
 	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))
+	c.warnTooCostly()
 	return a, nil
 }
 
@@ -111,6 +112,7 @@ func (a *Account) Replace(c Config) error {
 		c.Costs.keepCounts(old)
 	}
 	a.settings.Store(&c)
+	c.warnTooCostly()
 	return nil
 }
 

@@ -34,8 +34,10 @@ func Preset(name string) (Config, error) {
 //     full: after a pause of realtime work, the window has room for about 80 units at once, and from
 //     then on for its guaranteed rate.
 //
-// Together they use 97 % of the provider's quota. The burst lets each class make the most costly
-// calls, of 500 units.
+// Together they use 97 % of the provider's quota. The burst lets each class make calls of up to 500 units,
+// such as eth_getBlockReceipts; the few that cost more, such as traces, need a larger one. Its price: who
+// uses it at once after an idle time fills the window early, and then nobody gets anything for up to 2.4 s,
+// once in ten seconds and less each time. A burst of 500 makes that 0.8 s.
 func alchemyFree() (Config, error) {
 	costs, err := BuiltinTable("alchemy")
 	if err != nil {
