@@ -25,7 +25,7 @@ func Must[T any](v T, err error) T {
 type LimitError struct {
 	Policy  string // "" for a Single
 	Limit   string // the limit's name; "" if the policy itself is wrong
-	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "on_error", "name", "limits" or "used"
+	Field   string // as configurations call it: "rate", "per", "burst", "initial", "max_debt", "algorithm", "classes", "classes.realtime.burst", "pace", "on_error", "name", "limits" or "used"
 	Value   any    // as given
 	Problem string // for example "must be between 1 and 9007199254740991"
 }

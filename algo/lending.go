@@ -144,24 +144,27 @@ func checkShares(rate, burst int64, shares []Share) error {
 		case slices.ContainsFunc(shares[:i], func(o Share) bool { return o.Class == s.Class }):
 			return badParam("classes", s.Class, "is named twice")
 		case s.Rate < 0 || s.Rate > rate:
-			return badParam("guaranteed", s.Rate, "of class %q must be between 0 and the rate %d", s.Class, rate)
+			return badParam(s.field("guaranteed"), s.Rate, "must be between 0 and the rate %d", rate)
 		case s.Burst < 0 || s.Burst > burst:
-			return badParam("burst", s.Burst, "of class %q must be between 0 and the burst %d", s.Class, burst)
+			return badParam(s.field("burst"), s.Burst, "must be between 0 and the limit's burst %d", burst)
 		case s.Rate == 0 && s.Burst > 0:
-			return badParam("burst", s.Burst, "of class %q would never refill, as the class has no guaranteed rate", s.Class)
+			return badParam(s.field("burst"), s.Burst, "would never refill, as the class has no guaranteed rate: give it one, or leave burst out")
 		case s.Rate == 0 && s.NoBorrow:
-			return badParam("guaranteed", s.Rate, "class %q neither has a share nor borrows, so it could not do anything", s.Class)
+			return badParam(s.field("guaranteed"), s.Rate, "the class does not borrow, so it could not do anything: give it a share, or let it borrow")
 		}
 		rates, bursts = rates+s.Rate, bursts+s.Burst
 	}
 	if rates > rate {
-		return badParam("guaranteed", rates, "is the sum of all classes and must be at most the rate %d", rate)
+		return badParam("classes", rates, "is the sum of what they are guaranteed and must be at most the rate %d", rate)
 	}
 	if bursts > burst {
-		return badParam("burst", bursts, "is the sum of all classes and must be at most the burst %d", burst)
+		return badParam("classes", bursts, "is the sum of their bursts and must be at most the limit's burst %d", burst)
 	}
 	return nil
 }
+
+// field returns the name that errors have for a field of the class.
+func (s *Share) field(name string) string { return "classes." + s.Class + "." + name }
 
 // Shares returns the classes.
 func (l *Lending) Shares() []Share {

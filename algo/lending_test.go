@@ -478,11 +478,12 @@ func TestNewLendingRefuses(t *testing.T) {
 		{"no class", 10, 10, nil, "classes"},
 		{"nine classes", 10, 10, make([]Share, 9), "classes"},
 		{"twice", 10, 10, []Share{{Class: "a"}, {Class: "a"}}, "classes"},
-		{"rates", 10, 10, []Share{{"a", 6, 1, false}, {"b", 5, 1, false}}, "guaranteed"},
-		{"bursts", 10, 10, []Share{{"a", 5, 6, false}, {"b", 5, 5, false}}, "burst"},
-		{"negative", 10, 10, []Share{{"a", -1, 0, false}}, "guaranteed"},
-		{"burst without rate", 10, 10, []Share{{"a", 0, 1, false}}, "burst"},
-		{"useless", 10, 10, []Share{{"a", 0, 0, true}}, "guaranteed"},
+		{"rates", 10, 10, []Share{{"a", 6, 1, false}, {"b", 5, 1, false}}, "classes"},
+		{"bursts", 10, 10, []Share{{"a", 5, 6, false}, {"b", 5, 5, false}}, "classes"},
+		{"negative", 10, 10, []Share{{"a", -1, 0, false}}, "classes.a.guaranteed"},
+		{"burst without rate", 10, 10, []Share{{"a", 0, 1, false}}, "classes.a.burst"},
+		{"burst above the limit's", 10, 10, []Share{{"a", 1, 11, false}}, "classes.a.burst"},
+		{"useless", 10, 10, []Share{{"a", 0, 0, true}}, "classes.a.guaranteed"},
 		{"digits", MaxRate, MaxRate, []Share{{"a", 1, 1, false}}, "burst"},
 	}
 	for _, tt := range tests {

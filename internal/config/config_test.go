@@ -56,7 +56,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "bom", "sockets", "guard"} {
+	for _, name := range []string{"full", "empty", "bom", "sockets", "guard", "classes"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder
@@ -478,6 +478,8 @@ func TestAllProblems(t *testing.T) {
 		"policies: {api: {limits: [{rate: 0, per: 1s}], overrides: {k: {limits: [{rate: -1, per: 1s}]}}}}":                                       {"limits[0].rate", "k.limits[0].rate"},
 		"policies: {api: {limits: [{rate: 1, per: day, algorithm: gcra}], overrides: {k: {limits: [{}]}}}}":                                      {"algorithm", "k.limits[0]: has no rate", "k.limits[0]: has no period"},
 		"policies: {api: {limits: [{rate: 1, per: day, algorithm: gcra}], overrides: {k: {limits: []}}}}":                                        {"algorithm", "overrides.k.limits"},
+		"policies: {api: {limits: [{rate: 10, per: 1s, classes: {a: {guaranteed: 200%}, b: {guaranteed: 5, brst: 1}}}]}}":                        {"a.guaranteed", "b.brst"},
+		"policies: {api: {limits: [{rate: 0, per: 1s, classes: {a: {guaranteed: 5}}}]}}":                                                         {"rate"}, // whether 5 is too many is not known
 		"clients: {a: {token: short, colour: red, policies: [defalt]}}":                                                                          {"token", "colour", "policies[0]"},
 		"clients: {a: {tokn: 0123456789012345678901234567890123}}":                                                                               {"tokn"},
 		"store: {redis: {addr: [x], timeout: 0s, prefix: 'a b'}}":                                                                                {"addr", "timeout", "prefix"},

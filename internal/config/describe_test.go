@@ -122,6 +122,8 @@ func typeName(t reflect.Type) string {
 		return "time zone"
 	case *Percent:
 		return "percentage"
+	case *Share:
+		return "percentage \\| number"
 	case *Initial:
 		return "full \\| empty \\| percentage"
 	case *SocketMode:

@@ -99,6 +99,12 @@ func (b *guardChecker) rollout(p *Percent, at path) ruleset.Share {
 
 // limits makes limits, which are below a path.
 func (b *guardChecker) limits(list []Limit, at path) []ruleset.Limit {
+	for i := range list {
+		if where := at.item(i).key("classes"); len(list[i].Classes) > 0 {
+			b.wrong(where, "are not for the guard, because the requests that it decides name no class: have them in a policy")
+			b.unknown[where.String()] = true
+		}
+	}
 	return limitsAt(b.checker, list, at)
 }
 

@@ -43,18 +43,26 @@ func (*Policy) prepare(n *node) {
 	for _, l := range limits.items {
 		per, rate := l.child("per"), l.child("rate")
 		if l.child("algorithm") == nil && per != nil {
-			algorithm := "gcra"
-			if p := new(Per); p.set(per.text) == nil && p.isCalendar() {
-				algorithm = "fixed_window"
-			}
-			l.put("algorithm", newScalar(algorithm, by))
+			l.put("algorithm", newScalar(defaultAlgorithm(per.text, l.child("classes")), by))
 		}
 		algorithm := l.child("algorithm")
-		bursts := algorithm != nil && (algorithm.text == "gcra" || algorithm.text == "token_bucket")
+		bursts := algorithm != nil && slices.Contains([]string{"gcra", "token_bucket", "lending"}, algorithm.text)
 		if bursts && l.child("burst") == nil && rate != nil && isRate(rate) {
 			l.put("burst", newScalar(rate.text, by))
 		}
 	}
+}
+
+// defaultAlgorithm returns how a limit per period counts that may have classes.
+func defaultAlgorithm(per string, classes *node) string {
+	p := new(Per)
+	switch isCalendar := p.set(per) == nil && p.isCalendar(); {
+	case isCalendar:
+		return "fixed_window"
+	case classes != nil && len(classes.pairs) > 0:
+		return "lending"
+	}
+	return "gcra"
 }
 
 // isRate says whether n can be a rate, so that an invalid one is reported only once.
@@ -88,17 +96,26 @@ type Limit struct {
 	// Burst is how many units may be taken at once after a pause. The default is rate.
 	Burst int64 `yaml:"burst" example:"200" jsonschema:"minimum=1"`
 
-	// Algorithm is how the limit counts. The default is gcra for durations and
-	// fixed_window for the calendar.
+	// Algorithm is how the limit counts. The default is gcra for durations, lending if there are
+	// classes, and fixed_window for the calendar.
 	Algorithm Algorithm `yaml:"algorithm" example:"sliding_window"`
 
 	// Initial is how full the limit starts: full, empty or a share such as 50%. The
 	// default is full.
 	Initial Initial `yaml:"initial" example:"50%"`
 
-	// MaxDebt is how many units beyond burst may be owed, for gcra and token_bucket. The
-	// default is all that can be represented.
+	// MaxDebt is how many units beyond burst may be owed, for gcra, token_bucket and lending.
+	// The default is all that can be represented.
 	MaxDebt int64 `yaml:"max_debt" example:"1000" jsonschema:"minimum=1"`
+
+	// Classes are kinds of work that share the limit, in the order of the file: each has a
+	// guaranteed share, and what one leaves idle is lent to the others. One limit of a policy may
+	// have them, that with the shortest period. The default is none.
+	Classes Classes `yaml:"classes" example:"{realtime: {guaranteed: 60%}, backfill: {guaranteed: 40%}}"`
+
+	// Pace are classes that may use only as much of a day, week, month or year as has passed of
+	// it. The default is none.
+	Pace []string `yaml:"pace" example:"[backfill]"`
 
 	// By is the attribute of a request whose value is charged, for example ip. The default
 	// is the request's key.
@@ -133,7 +150,7 @@ type Override struct {
 type Algorithm struct{ weir.Algorithm }
 
 func (Algorithm) choices() []string {
-	return []string{"gcra", "token_bucket", "fixed_window", "anchored_window", "sliding_window", "sliding_log", "dual_window", "concurrency"}
+	return []string{"gcra", "token_bucket", "fixed_window", "anchored_window", "sliding_window", "sliding_log", "dual_window", "concurrency", "lending"}
 }
 
 // check makes the policies of package ruleset and has them compiled.
@@ -154,7 +171,9 @@ func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
 	out := ruleset.Policy{Name: name, Mode: p.Mode.Mode, Rollout: p.Rollout.Share, Limits: rules(c, p.Limits, at)}
 	for _, key := range c.keys(at.key("overrides")) {
 		o := p.Overrides[key]
-		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: rules(c, o.Limits, at.key("overrides").key(key))})
+		limits := rules(c, o.Limits, at.key("overrides").key(key))
+		p.shareAlike(c, limits, at)
+		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: limits})
 	}
 	return out
 }
@@ -171,6 +190,7 @@ func limitsAt(c *checker, list []Limit, at path) (out []ruleset.Limit) {
 		out = append(out, ruleset.Limit{By: l.By, Unit: l.Unit, Mode: l.Mode.Mode, Hidden: l.Hidden, Limit: weir.Limit{
 			Name: l.Name, Rate: int64(l.Rate), Per: l.period(c, at.item(i)), Burst: l.Burst, MaxDebt: l.MaxDebt,
 			Initial: l.Initial.Fill, Algorithm: l.Algorithm.Algorithm, OnError: l.OnError.OnError,
+			Classes: l.classes(c, at.item(i)), Pace: strings.Join(l.Pace, ","),
 		}})
 	}
 	return out
@@ -221,7 +241,7 @@ func (c *checker) noteRules(err error, root path) {
 		}
 		isKey := bad.Override == "" && bad.Field == "name" || bad.Override != "" && bad.Field == "overrides"
 		if bad.Limit >= 0 || !isKey {
-			at = at.key(bad.Field)
+			at = at.field(bad.Field)
 		}
 		c.wrong(at, "%s", inFiles.Replace(bad.Problem))
 	}

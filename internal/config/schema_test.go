@@ -60,6 +60,10 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeFor[Nodes]() {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer", Minimum: "1"}, {Type: "string", Enum: []any{"auto"}}}}
 	}
+	if t == reflect.TypeFor[Share]() {
+		pattern, example := new(Share).pattern()
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer", Minimum: "0"}, {Type: "string", Pattern: pattern, Examples: []any{example}}}}
+	}
 	if t == reflect.TypeFor[Multiplier]() {
 		return &jsonschema.Schema{Type: "number", ExclusiveMinimum: "0"}
 	}
@@ -141,7 +145,11 @@ func TestSchemaAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, data := range [][]byte{example, full, []byte("{}")} {
+	classes, err := os.ReadFile("testdata/good/classes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{example, full, classes, []byte("{}")} {
 		if err := validate(t, data); err != nil {
 			t.Error(err)
 		}
@@ -157,6 +165,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"policies: {api: {limits: [{rate: 0, per: 1s}]}}", "policies: {api: {limits: [{rate: 1.5, per: 1s}]}}",
 		"policies: {api: {limits: [{rate: 1, per: 5}]}}", "policies: {api: {limits: [{rate: 1, per: fortnight}]}}",
 		"policies: {api: {limits: [{per: 1s}]}}", "policies: {api: {limits: [{rate: 1, brust: 2}]}}", "policies: {api: {rollout: 12.5}}",
+		"policies: {api: {limits: [{rate: 1, per: 1s, classes: {a: {guaranteed: half}}}]}}", "policies: {api: {limits: [{rate: 1, per: 1s, classes: {a: {guaranteed: -1}}}]}}",
 		"envoy: [{descriptors: []}]", "store: {redis: {nodes: 0}}", "clients: {a: token}", "forward_auth: {trusted_proxies: [10.0.0.1]}",
 	} {
 		if err := validate(t, []byte(text)); err == nil {
