@@ -156,7 +156,7 @@ func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) 
 		return n.evaluateQuery(ctx, v, q, weir.TakeAll)
 	}
 	out := Verdict{Variant: v, Shadow: -1}
-	d, err := n.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
+	d, err := n.limiter.Take(ctx, v.groups[0].charged(q.Class), q.Key, q.Cost)
 	if err != nil {
 		return out, err
 	}
