@@ -15,12 +15,14 @@ func (r *Rule) Classes() []string { return r.classes }
 // DefaultClass returns the class of queries that name none, "" if there are no classes.
 func (r *Rule) DefaultClass() string { return r.defaultClass }
 
-// classOf returns the class of a query.
-func (r *Rule) classOf(q *Query) string {
-	if q.Class == "" {
-		return r.defaultClass
+// ClassOf returns the class of a query: the one that it names, else the default.
+func (r *Rule) ClassOf(q *Query) string {
+	for _, class := range r.classes {
+		if class == q.Class {
+			return class // and not the query's text, which may be a part of its request
+		}
 	}
-	return q.Class
+	return r.defaultClass
 }
 
 // checkClass returns an error if the rule does not have a class.

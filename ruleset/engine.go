@@ -229,7 +229,7 @@ func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Li
 			continue
 		}
 		groups = append(groups, &v.groups[i])
-		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].charged(r.classOf(q)), Key: key})
+		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].charged(r.ClassOf(q)), Key: key})
 	}
 	if err := n.limiter.Do(ctx, &b); err != nil {
 		return v, nil, err
