@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
@@ -73,6 +74,19 @@ func (l *Limit) classes(c *checker, at path) weir.Classes {
 		c.unknown[at.String()] = true
 	}
 	return l.Classes.of(c, int64(l.Rate), at)
+}
+
+// classNames returns the names of all classes.
+func (c *checker) classNames() (names []string) {
+	policies := path{}.key("policies")
+	for _, policy := range c.keys(policies) {
+		limits := policies.key(policy).key("limits")
+		for i := range c.file.Policies[policy].Limits {
+			names = append(names, c.keys(limits.item(i).key("classes"))...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // shareAlike gives limits that replace the policy's the classes of these, with the same

@@ -8,12 +8,17 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/internal/identity"
 )
 
 // Classes are in the order of the file, and percentages are of the rate of the limit that has
 // them, also that of an override.
 func TestClasses(t *testing.T) {
-	policies := parseGood(t, "classes.yaml").Live().Policies
+	live := parseGood(t, "classes.yaml").Live()
+	if got := live.Clients[0].Grants; !cmp.Equal(got, identity.Grants{Policies: identity.Patterns{"jobs"}, Classes: identity.Patterns{"realtime", "b*"}}) {
+		t.Errorf("%+v", got)
+	}
+	policies := live.Policies
 	list := func(realtime, batch, backfill int64) []weir.Class {
 		return []weir.Class{
 			{Name: "realtime", Guaranteed: realtime, Burst: 100},
