@@ -1,7 +1,9 @@
 package ruleset
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -45,6 +47,29 @@ func (g *group) charged(class string) *weir.Policy {
 		return p
 	}
 	return g.policy
+}
+
+// classesFor returns the classes of a limit for one that replaces it: with the same parts of its
+// rate and burst.
+func (l Limit) classesFor(o Limit) weir.Classes {
+	list := l.Classes.List()
+	for i := range list {
+		c := &list[i]
+		c.Guaranteed = partOf(o.Rate, c.Guaranteed, l.Rate)
+		c.Burst = partOf(cmp.Or(o.Burst, o.Rate), c.Burst, cmp.Or(l.Burst, l.Rate))
+	}
+	return weir.ClassesOf(list...)
+}
+
+// partOf returns n × part / all, rounded down. It returns part if that is not a part of all, so that
+// whoever compiles it reports the same problem.
+func partOf(n, part, all int64) int64 {
+	if n < 1 || part < 0 || part > all || all < 1 {
+		return part
+	}
+	high, low := bits.Mul64(uint64(n), uint64(part))
+	out, _ := bits.Div64(high, low, uint64(all)) // at most n
+	return int64(out)                            //nolint:gosec // as n
 }
 
 // classes finds the classes of a rule, and checks that only one limit has them and that limits pace

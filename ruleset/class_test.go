@@ -3,6 +3,7 @@ package ruleset
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,7 +42,7 @@ func TestClassOfVariants(t *testing.T) {
 	p = p.with(override("bob", perHour("", 20)), override("carol", perHour("", 3).using(weir.GCRA)))
 	g, _ := frozen(t, p)
 	wantAdmitted(t, g, "jobs", one("a", ip("1")).of("realtime"), 6)
-	wantAdmitted(t, g, "jobs", one("bob", ip("2")).of("backfill"), 4)   // inherits the shares
+	wantAdmitted(t, g, "jobs", one("bob", ip("2")).of("backfill"), 8)   // has the same parts
 	wantAdmitted(t, g, "jobs", one("carol", ip("3")).of("realtime"), 3) // has no classes
 	shadowed := sharing()
 	shadowed.Mode = Shadow
@@ -57,6 +58,33 @@ func TestClassOfVariants(t *testing.T) {
 	wantAdmitted(t, g, "jobs", half, 6)
 	c.pass(20 * time.Minute) // at half its rate, 6 an hour are one in 20 minutes
 	wantAdmitted(t, g, "jobs", half, 1)
+}
+
+// A limit that replaces another has its classes with the same parts of its rate and burst, unless it
+// has classes of its own or counts in a way that has none.
+func TestClassesOfOverride(t *testing.T) {
+	base := every("", 500, time.Second)
+	base.Burst = 5000
+	base.Classes = weir.ClassesOf(weir.Class{Name: "realtime", Guaranteed: 300, Burst: 1000}, weir.Class{Name: "batch", Guaranteed: 166, NoBorrow: true}, weir.Class{Name: "backfill"})
+	own := every("", 10, time.Second)
+	own.Classes = weir.ClassesOf(weir.Class{Name: "backfill", Guaranteed: 10})
+	lower := every("", 5, time.Minute)
+	lower.Burst = 7
+	for _, tt := range []struct {
+		limit Limit
+		want  []weir.Class
+	}{
+		{every("", 1000, time.Second), []weir.Class{{Name: "realtime", Guaranteed: 600, Burst: 200}, {Name: "batch", Guaranteed: 332, NoBorrow: true}, {Name: "backfill"}}},
+		{lower, []weir.Class{{Name: "realtime", Guaranteed: 3, Burst: 1}, {Name: "batch", Guaranteed: 1, NoBorrow: true}, {Name: "backfill"}}},
+		{own, own.Classes.List()},
+		{every("", 5, time.Second).using(weir.GCRA), nil},
+		{Limit{Limit: weir.Limit{Rate: 5, Per: weir.Calendar(weir.Day, nil)}}, nil},
+	} {
+		rules := compile(t, nil, policy("p", base).with(override("k", tt.limit)))
+		if got := rules.Rule("p").For("k", time.Now()).Limits()[0].Classes.List(); !slices.Equal(got, tt.want) {
+			t.Errorf("%v has %v, want %v", tt.limit, got, tt.want)
+		}
+	}
 }
 
 // A class that the policy does not have is the caller's mistake, in every call.

@@ -220,7 +220,7 @@ func (l Limit) inherit(from Limit) Limit {
 		l.OnError = from.OnError
 	}
 	if lends := l.Algorithm == weir.Lending || l.Algorithm == weir.Auto && !isCalendar(l.Per); lends && l.Classes == (weir.Classes{}) {
-		l.Classes = from.Classes
+		l.Classes = from.classesFor(l)
 	}
 	if l.Pace == "" {
 		l.Pace = from.Pace

@@ -89,21 +89,6 @@ func (c *checker) classNames() (names []string) {
 	return slices.Compact(names)
 }
 
-// shareAlike gives limits that replace the policy's the classes of these, with the same
-// percentages of their own rates.
-func (p *Policy) shareAlike(c *checker, limits []ruleset.Limit, at path) {
-	for i := range limits {
-		l := &limits[i]
-		for j := range p.Limits {
-			base := &p.Limits[j]
-			mayLend := l.Algorithm == weir.Auto || l.Algorithm == weir.Lending
-			if base.Name == l.Name && l.Classes == (weir.Classes{}) && mayLend && !(&Per{l.Per}).isCalendar() {
-				l.Classes = base.Classes.of(c, l.Rate, at.key("limits").item(j).key("classes"))
-			}
-		}
-	}
-}
-
 // field returns the path of a field as errors of package ruleset name it, which may be a class's:
 // classes.realtime.burst.
 func (p path) field(name string) path {
