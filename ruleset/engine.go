@@ -214,11 +214,14 @@ type LimitStatus struct {
 	Reset     time.Duration
 }
 
-// Inspect returns the status of the tightest limit of each group for a query. It ignores the
-// cost and changes nothing. Groups by attributes that the query lacks are left out.
+// Inspect returns the status of the tightest limit of each group for a query, as its class has it.
+// It ignores the cost and changes nothing. Groups by attributes that the query lacks are left out.
 func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
 	v := r.variant(q)
 	if err := q.checkScale(); err != nil {
+		return v, nil, err
+	}
+	if err := r.checkClass(q.Class); err != nil {
 		return v, nil, err
 	}
 	b := weir.Batch{Op: weir.PeekEach}
