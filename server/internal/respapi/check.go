@@ -119,7 +119,7 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 		return c.takeTTL(args[1], ttl)
 	case isWord(name, "MAXWAIT") && ttl != nil && len(args) > 1:
 		return c.takeMaxWait(args[1])
-	case isWord(name, "CLASS") && len(args) > 1:
+	case isWord(name, "CLASS") && len(args) > 1 && c.query.Class == "": // a second one is an error
 		c.query.Class = textOf(args[1]) // it is not retained
 		return 2
 	}
