@@ -145,6 +145,7 @@ func TestNotSent(t *testing.T) {
 	for _, q := range []client.Query{
 		{Policy: "\xff", Key: "k"},
 		{Policy: "p", Key: "\xff"},
+		{Policy: "p", Key: "k", Class: "\xff"},
 		{Policy: "p", Keys: map[string]string{"ip": "\xff"}},
 		{Policy: "p", Keys: map[string]string{"\xff": "k"}},
 		{Policy: "p", Costs: map[string]int64{"\xff": 1}},

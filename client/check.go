@@ -22,6 +22,11 @@ type Query struct {
 	// "requests", that cost is 1. The default, nil, is one request.
 	Costs map[string]int64
 
+	// Class is the class of work, for example "realtime", under a policy with classes. The default
+	// is the class with the least guaranteed share, the last one of several or, if the daemon's
+	// configuration does not grant that one to the client, the only class that it grants.
+	Class string
+
 	// Peek returns the decision without charging.
 	Peek bool
 
@@ -48,7 +53,7 @@ func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 		return Answer{}, errEncoding
 	}
 	q.MaxWait = min(q.MaxWait, time.Hour) // the daemon refuses an hour; more might overflow
-	req := &weirv1.CheckRequest{Policy: q.Policy, Key: q.Key, Keys: q.Keys, Peek: q.Peek, MaxWaitMs: millis(q.MaxWait)}
+	req := &weirv1.CheckRequest{Policy: q.Policy, Key: q.Key, Keys: q.Keys, Class: q.Class, Peek: q.Peek, MaxWaitMs: millis(q.MaxWait)}
 	if n, ok := q.Costs[requests]; ok {
 		req.Cost = proto.Int64(n)
 	}
@@ -66,7 +71,7 @@ func (c *Client) Check(ctx context.Context, q Query) (Answer, error) {
 
 // isText reports whether all strings of a query are valid UTF-8, as protobuf requires.
 func (q *Query) isText() bool {
-	ok := utf8.ValidString(q.Policy) && utf8.ValidString(q.Key)
+	ok := utf8.ValidString(q.Policy) && utf8.ValidString(q.Key) && utf8.ValidString(q.Class)
 	for name, value := range q.Keys {
 		ok = ok && utf8.ValidString(name) && utf8.ValidString(value)
 	}

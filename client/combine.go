@@ -177,8 +177,8 @@ func (c *combiner) send(list []*takeCall) {
 	}
 }
 
-// parts divides calls that were refused together: by policy, because usually the policy is the
-// problem, and calls under one policy in halves. It returns none if each call would get the same
+// parts divides calls that were refused together: by policy and class, because usually these are the
+// problem, and calls under one policy and class in halves. It returns none if each call would get the same
 // answer by itself.
 func parts(list []*takeCall, err error) [][]*takeCall {
 	refused, ok := err.(*AnswerError)
@@ -195,12 +195,13 @@ func parts(list []*takeCall, err error) [][]*takeCall {
 }
 
 func byPolicy(list []*takeCall) (out [][]*takeCall) {
-	var names []string
+	places := map[[2]string]int{} // by policy and class
 	for _, a := range list {
-		i := slices.Index(names, a.charge.Policy.Name())
-		if i < 0 {
-			i = len(names)
-			names, out = append(names, a.charge.Policy.Name()), append(out, nil)
+		name := [2]string{a.charge.Policy.Name(), a.charge.Policy.ClassName()}
+		i, ok := places[name]
+		if !ok {
+			i = len(out)
+			places[name], out = i, append(out, nil)
 		}
 		out[i] = append(out[i], a)
 	}

@@ -13,6 +13,9 @@
 //
 //	fleet, err := tiered.New(tiered.Config{Store: limiter, Local: local, Mode: tiered.Leased})
 //
+// A charge under a policy with classes is one of the class that [weir.Policy.Class] selects, and the
+// daemon's policy must have it.
+//
 // Reservations are made with [weir.Reserve], as with a store. [Client.Check] has the features that a Limiter lacks: attributes, costs in several units, and
 // waiting for capacity.
 //

@@ -97,7 +97,7 @@ func (c *Client) reserveOne(ctx context.Context, b *weir.Batch, i int) error {
 		return nil
 	}
 	charge := &b.Charges[i]
-	req := &weirv1.ReserveRequest{Policy: charge.Policy.Name(), Key: charge.Key, Cost: proto.Int64(charge.Cost), TtlMs: millis(b.TTL)}
+	req := &weirv1.ReserveRequest{Policy: charge.Policy.Name(), Class: charge.Policy.ClassName(), Key: charge.Key, Cost: proto.Int64(charge.Cost), TtlMs: millis(b.TTL)}
 	a, err := exchange(ctx, c, c.timeout, c.service.Reserve, req)
 	if err != nil {
 		return err

@@ -36,10 +36,15 @@ func TestSame(t *testing.T) {
 		newPolicy(t, "plain", weir.Limit{Rate: 7, Per: minute, Burst: 5}),
 		newPolicy(t, "two", weir.Limit{Name: "short", Rate: 3, Per: weir.Every(time.Second)}, weir.Limit{Name: "long", Rate: 10, Per: minute, Algorithm: weir.FixedWindow}),
 		newPolicy(t, "slots", weir.Limit{Rate: 2, Algorithm: weir.Concurrency}),
+		newPolicy(t, "jobs", weir.Limit{Rate: 10, Per: minute, Burst: 8, Classes: weir.ClassesOf(
+			weir.Class{Name: "realtime", Guaranteed: 6}, weir.Class{Name: "batch", Guaranteed: 2, NoBorrow: true}, weir.Class{Name: "backfill"})}),
 	}
 	time := apitest.NewClock()
 	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, time.Now), Live: server.Live{Policies: rules(policies...)}})
 	far := dial(t, client.Config{Address: address})
+	for _, class := range []string{"realtime", "batch"} {
+		policies = append(policies, ofClass(t, policies[3], class))
+	}
 	run := uint64(0)
 	rapid.Check(t, func(r *rapid.T) {
 		// What one run leaves behind does not concern the next: its keys are others.

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"math"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -38,8 +39,9 @@ func check(c *weir.Charge) error {
 
 // columns is the request of a batch.
 type columns struct {
-	req  *weirv1.CheckBatchRequest
-	last int // the index of the last charge's policy in req.Policy
+	req   *weirv1.CheckBatchRequest
+	last  int // the index of the last charge's policy in req.Policy
+	class int // the index of the last charge's class in req.Class
 }
 
 func newColumns(n int) columns {
@@ -50,22 +52,35 @@ func newColumns(n int) columns {
 
 // add adds a check.
 func (c *columns) add(p *weir.Policy, key string, cost int64) {
-	if len(c.req.Policy) == 0 || c.req.Policy[c.last] != p.Name() {
-		c.last = c.find(p.Name())
+	c.last = place(&c.req.Policy, c.last, p.Name())
+	if class := p.ClassName(); class != "" || len(c.req.Class) > 0 {
+		c.addClass(class)
 	}
 	c.req.Key = append(c.req.Key, key)
 	c.req.Cost = append(c.req.Cost, cost)
 	c.req.PolicyIndex = append(c.req.PolicyIndex, uint32(c.last))
 }
 
-func (c *columns) find(name string) int {
-	for i, n := range c.req.Policy {
-		if n == name {
-			return i
-		}
+// addClass adds the class of a check. Those before the first that has one have none.
+func (c *columns) addClass(name string) {
+	if before := len(c.req.Key); len(c.req.Class) == 0 && before > 0 {
+		c.req.Class, c.req.ClassIndex = []string{""}, make([]uint32, before, cap(c.req.Key))
 	}
-	c.req.Policy = append(c.req.Policy, name)
-	return len(c.req.Policy) - 1
+	c.class = place(&c.req.Class, c.class, name)
+	c.req.ClassIndex = append(c.req.ClassIndex, uint32(c.class))
+}
+
+// place returns the index of a name in a list, which is mostly the last one that was returned. A new
+// name is appended.
+func place(list *[]string, last int, name string) int {
+	if last < len(*list) && (*list)[last] == name {
+		return last
+	}
+	if i := slices.Index(*list, name); i >= 0 {
+		return i
+	}
+	*list = append(*list, name)
+	return len(*list) - 1
 }
 
 // checkColumns returns errColumns unless every column of a response has n entries, or none if it is

@@ -98,7 +98,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 		q := &items[i].Query
 		v := items[i].Rule.variant(q)
 		if !items[i].Peek && q.plain(v) {
-			c := weir.Charge{Policy: v.groups[0].policy, Key: q.Key, Cost: q.Cost}
+			c := weir.Charge{Policy: v.groups[0].charged(q.Class), Key: q.Key, Cost: q.Cost}
 			if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
 				return &ItemError{i, err}
 			}
@@ -117,7 +117,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 
 // plain reports whether a query is exactly one charge, of a plain number to its key.
 func (q *Query) plain(v *Variant) bool {
-	return v.simple && q.Key != "" && len(q.Costs) == 0 && q.Class == "" && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
+	return v.simple && q.Key != "" && len(q.Costs) == 0 && v.rule.checkClass(q.Class) == nil && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
 }
 
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is

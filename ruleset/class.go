@@ -1,7 +1,9 @@
 package ruleset
 
 import (
+	"cmp"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 
@@ -15,12 +17,14 @@ func (r *Rule) Classes() []string { return r.classes }
 // DefaultClass returns the class of queries that name none, "" if there are no classes.
 func (r *Rule) DefaultClass() string { return r.defaultClass }
 
-// classOf returns the class of a query.
-func (r *Rule) classOf(q *Query) string {
-	if q.Class == "" {
-		return r.defaultClass
+// ClassOf returns the class of a query: the one that it names, else the default.
+func (r *Rule) ClassOf(q *Query) string {
+	for _, class := range r.classes {
+		if class == q.Class {
+			return class // and not the query's text, which may be a part of its request
+		}
 	}
-	return q.Class
+	return r.defaultClass
 }
 
 // checkClass returns an error if the rule does not have a class.
@@ -43,6 +47,29 @@ func (g *group) charged(class string) *weir.Policy {
 		return p
 	}
 	return g.policy
+}
+
+// classesFor returns the classes of a limit for one that replaces it: with the same parts of its
+// rate and burst.
+func (l Limit) classesFor(o Limit) weir.Classes {
+	list := l.Classes.List()
+	for i := range list {
+		c := &list[i]
+		c.Guaranteed = partOf(o.Rate, c.Guaranteed, l.Rate)
+		c.Burst = partOf(cmp.Or(o.Burst, o.Rate), c.Burst, cmp.Or(l.Burst, l.Rate))
+	}
+	return weir.ClassesOf(list...)
+}
+
+// partOf returns n × part / all, rounded down. It returns part if that is not a part of all, so that
+// whoever compiles it reports the same problem.
+func partOf(n, part, all int64) int64 {
+	if n < 1 || part < 0 || part > all || all < 1 {
+		return part
+	}
+	high, low := bits.Mul64(uint64(n), uint64(part))
+	out, _ := bits.Div64(high, low, uint64(all)) // at most n
+	return int64(out)                            //nolint:gosec // as n
 }
 
 // classes finds the classes of a rule, and checks that only one limit has them and that limits pace

@@ -219,8 +219,8 @@ func (l Limit) inherit(from Limit) Limit {
 	if l.OnError == weir.OnError(0) {
 		l.OnError = from.OnError
 	}
-	if l.Algorithm == weir.Lending && l.Classes == (weir.Classes{}) {
-		l.Classes = from.Classes
+	if lends := l.Algorithm == weir.Lending || l.Algorithm == weir.Auto && !isCalendar(l.Per); lends && l.Classes == (weir.Classes{}) {
+		l.Classes = from.classesFor(l)
 	}
 	if l.Pace == "" {
 		l.Pace = from.Pace

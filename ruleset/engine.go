@@ -156,7 +156,7 @@ func (n *Engine) Check(ctx context.Context, r *Rule, q *Query) (Verdict, error) 
 		return n.evaluateQuery(ctx, v, q, weir.TakeAll)
 	}
 	out := Verdict{Variant: v, Shadow: -1}
-	d, err := n.limiter.Take(ctx, v.groups[0].policy, q.Key, q.Cost)
+	d, err := n.limiter.Take(ctx, v.groups[0].charged(q.Class), q.Key, q.Cost)
 	if err != nil {
 		return out, err
 	}
@@ -214,11 +214,14 @@ type LimitStatus struct {
 	Reset     time.Duration
 }
 
-// Inspect returns the status of the tightest limit of each group for a query. It ignores the
-// cost and changes nothing. Groups by attributes that the query lacks are left out.
+// Inspect returns the status of the tightest limit of each group for a query, as its class has it.
+// It ignores the cost and changes nothing. Groups by attributes that the query lacks are left out.
 func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []LimitStatus, error) {
 	v := r.variant(q)
 	if err := q.checkScale(); err != nil {
+		return v, nil, err
+	}
+	if err := r.checkClass(q.Class); err != nil {
 		return v, nil, err
 	}
 	b := weir.Batch{Op: weir.PeekEach}
@@ -229,7 +232,7 @@ func (n *Engine) Inspect(ctx context.Context, r *Rule, q *Query) (*Variant, []Li
 			continue
 		}
 		groups = append(groups, &v.groups[i])
-		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].charged(r.classOf(q)), Key: key})
+		b.Charges = append(b.Charges, weir.Charge{Policy: v.groups[i].charged(r.ClassOf(q)), Key: key})
 	}
 	if err := n.limiter.Do(ctx, &b); err != nil {
 		return v, nil, err

@@ -70,8 +70,9 @@ type Override struct {
 	// in * cannot have an override of its own.
 	Key string
 
-	// Limits replace those of the policy with the same name. By, Unit, Mode and
-	// Algorithm are the replaced limit's unless they are given.
+	// Limits replace those of the policy with the same name. By, Unit, Mode and Algorithm are
+	// the replaced limit's unless they are given. So are Classes, which then have the same parts
+	// of the new rate and burst.
 	Limits []Limit
 
 	// Until is when the override expires. The zero time means never.

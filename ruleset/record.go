@@ -8,6 +8,7 @@ type Record struct {
 	Key    string
 	Cost   int64 // in requests
 	Client string
+	Class  string // that was charged, "" if the policy has none
 	Peek   bool
 	At     time.Time     // set for observers that see the record later
 	Took   time.Duration // the duration of the decision, without waiting for capacity; or Untimed

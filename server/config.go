@@ -152,7 +152,7 @@ func ParseEnvoyUnit(name string) (envoyapi.Unit, bool) { return envoyapi.ParseUn
 // Client is a program that may request decisions.
 type Client = identity.Client
 
-// Grants are what a client may use: policies, and domains of Envoy's rate limit service. The
+// Grants are what a client may use: policies and their classes, and domains of Envoy's rate limit service. The
 // default is everything.
 type Grants = identity.Grants
 

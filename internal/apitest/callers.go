@@ -10,8 +10,9 @@ import (
 	"github.com/weirlimit/weir/secret"
 )
 
-// Policies are one plain, one with two limits, one by attributes and units, one of slots
-// and one that Bob may not use.
+// Policies are one plain, one with two limits, one by attributes and units, one of slots,
+// one of which the classes realtime and backfill each have a part, and one that Bob may not
+// use.
 func Policies() []ruleset.Policy {
 	second, minute := weir.Every(time.Second), weir.Every(time.Minute)
 	return []ruleset.Policy{
@@ -25,6 +26,9 @@ func Policies() []ruleset.Policy {
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: minute}, By: "user", Unit: "tokens"},
 		}},
 		{Name: "slots", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 2, Algorithm: weir.Concurrency}}}},
+		{Name: "jobs", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: second, Classes: weir.ClassesOf(
+			weir.Class{Name: "realtime", Guaranteed: 6, NoBorrow: true}, weir.Class{Name: "backfill", Guaranteed: 4, NoBorrow: true},
+		)}}}},
 		{Name: "secret", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: minute}}}},
 	}
 }
@@ -33,16 +37,18 @@ func Policies() []ruleset.Policy {
 const (
 	Alice = "alice-0123456789abcdef0123456789abcdef"
 	Bob   = "bob-0123456789abcdef0123456789abcdef"
+	Carol = "carol-0123456789abcdef0123456789abcdef"
 	Wrong = "wrong-0123456789abcdef0123456789abcdef"
 )
 
-// Authenticator accepts two clients: alice, who may use all policies, and bob, who may use api
-// and those that begin with d. It throttles addresses that send wrong tokens.
+// Authenticator accepts three clients: alice, who may use all policies, bob, who may use api
+// and those that begin with d, and carol, who may use the class realtime of all policies. It throttles addresses that send wrong tokens.
 func Authenticator(t testing.TB) *identity.Authenticator {
 	t.Helper()
 	clients, err := identity.NewClients([]identity.Client{
 		{Name: "alice", Tokens: []secret.Secret{secret.New(Alice)}},
 		{Name: "bob", Tokens: []secret.Secret{secret.New(Bob)}, Grants: identity.Grants{Policies: []string{"api", "d*"}}},
+		{Name: "carol", Tokens: []secret.Secret{secret.New(Carol)}, Grants: identity.Grants{Classes: []string{"realtime"}}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ func Each(observe func(*ruleset.Record)) func(items []ruleset.Item, verdicts []r
 	return func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration) {
 		for i := range items {
 			q := &items[i].Query
-			observe(&ruleset.Record{Verdict: verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: items[i].Peek, Took: took})
+			observe(&ruleset.Record{Verdict: verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Class: items[i].Rule.ClassOf(q), Peek: items[i].Peek, Took: took})
 			took = ruleset.Untimed // it was one measurement
 		}
 	}

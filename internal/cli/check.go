@@ -28,6 +28,7 @@ type checkFlags struct {
 	address string
 	ca      string
 	cost    string
+	class   string
 	keys    []string
 	peek    bool
 	json    bool
@@ -47,6 +48,7 @@ be trusted by this machine, or be signed by an authority of --ca.`,
 		Example: `  weir check default alice
   weir check default alice --cost 5 --max-wait 2s
   weir check api alice --by ip=192.0.2.1 --cost tokens=300 --peek
+  weir check jobs nightly --class backfill --cost 20
   until weir check backups nightly --max-wait 10s; do sleep 1; done
   weir check default alice --json
   weir check default alice --address https://weir.internal:8080 --ca ca.pem`,
@@ -62,6 +64,7 @@ be trusted by this machine, or be signed by an authority of --ca.`,
 	cmd.Flags().StringVar(&flags.address, "address", flags.address, "the daemon's `address`: host:port, a URL, or unix:/path")
 	cmd.Flags().StringVar(&flags.ca, "ca", "", "`file` with the authorities to trust, as PEM, for an https:// address (default those of this machine)")
 	cmd.Flags().StringVar(&flags.cost, "cost", "", "`units` that it costs, such as 5, or tokens=300,requests=1 (default 1)")
+	cmd.Flags().StringVar(&flags.class, "class", "", "`class` of work, under a policy with classes (default the one with the least share)")
 	cmd.Flags().StringArrayVar(&flags.keys, "by", nil, "`attribute` that limits are by, such as ip=192.0.2.1; may be given again")
 	cmd.Flags().BoolVar(&flags.peek, "peek", false, "only look, and take nothing")
 	cmd.Flags().DurationVar(&flags.wait, "max-wait", 0, "how `long` to wait for its turn, 10s at most")
@@ -122,7 +125,7 @@ func authorities(cmd *cobra.Command, ca string) (*tls.Config, error) {
 }
 
 func (f *checkFlags) query(cmd *cobra.Command, policy, key string) (q client.Query, err error) {
-	q = client.Query{Policy: policy, Key: key, Peek: f.peek, MaxWait: f.wait}
+	q = client.Query{Policy: policy, Key: key, Class: f.class, Peek: f.peek, MaxWait: f.wait}
 	if q.Keys, err = parseBy(cmd, f.keys); err != nil {
 		return q, err
 	}

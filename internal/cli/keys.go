@@ -27,7 +27,8 @@ func newKeys() *cobra.Command {
 // keyFlags are the flags of commands about a key of a policy.
 type keyFlags struct {
 	adminFlags
-	by []string
+	by    []string
+	class string
 }
 
 func (f *keyFlags) register(cmd *cobra.Command) {
@@ -51,6 +52,7 @@ func newKeysGet() *cobra.Command {
 		Long:  "Show what a key has left, and which override applies to it. It charges nothing." + adminHelp,
 		Example: `  weir keys get default alice
   weir keys get api alice --by ip=192.0.2.1
+  weir keys get jobs nightly --class backfill
   weir keys get api alice --json
   weir keys get api alice --admin https://weir.internal:9090 --ca ca.pem --token-file secrets/ops`,
 		Args:                  policyAndKey,
@@ -58,6 +60,7 @@ func newKeysGet() *cobra.Command {
 		DisableFlagsInUseLine: true,
 	}
 	flags.register(cmd)
+	cmd.Flags().StringVar(&flags.class, "class", "", "`class` of work, under a policy with classes (default the one with the least share)")
 	return cmd
 }
 
@@ -65,6 +68,7 @@ func newKeysGet() *cobra.Command {
 type keyAnswer struct {
 	Policy   string `json:"policy"`
 	Key      string `json:"key"`
+	Class    string `json:"class"`
 	Rollout  string `json:"rollout"`
 	Enforced bool   `json:"enforced"`
 	Override *struct {
@@ -93,6 +97,9 @@ func (f *keyFlags) get(cmd *cobra.Command, policy, key string) error {
 	for name, value := range attributes {
 		query.Set("keys."+name, value)
 	}
+	if f.class != "" {
+		query.Set("class", f.class)
+	}
 	daemon, err := f.open(cmd)
 	if err != nil {
 		return err
@@ -118,6 +125,9 @@ func (a *keyAnswer) print(cmd *cobra.Command) {
 		rows = append(rows, []string{l.Limit, named(l.Key), number(l.Remaining), number(l.Capacity), l.Unit, millis(l.ResetAfterMs), l.Mode})
 	}
 	table(out, rows)
+	if a.Class != "" {
+		fmt.Fprintf(out, "for the class %s\n", visible(a.Class))
+	}
 	if o := a.Override; o != nil {
 		fmt.Fprintf(out, "override of %s, until %s (%s)\n", visible(o.Key), visible(o.Until), visible(o.Source))
 	}

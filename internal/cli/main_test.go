@@ -176,7 +176,7 @@ func (d *daemon) signal(sig os.Signal) (printed string, code int, err error) {
 // address into $URL.
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	var env []string
-	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD", "TOKEN"} {
+	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD", "TOKEN", "WORKER"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	d, err := startDaemon(ts.MkAbs("."), env, args...)

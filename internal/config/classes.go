@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir"
@@ -75,19 +76,17 @@ func (l *Limit) classes(c *checker, at path) weir.Classes {
 	return l.Classes.of(c, int64(l.Rate), at)
 }
 
-// shareAlike gives limits that replace the policy's the classes of these, with the same
-// percentages of their own rates.
-func (p *Policy) shareAlike(c *checker, limits []ruleset.Limit, at path) {
-	for i := range limits {
-		l := &limits[i]
-		for j := range p.Limits {
-			base := &p.Limits[j]
-			mayLend := l.Algorithm == weir.Auto || l.Algorithm == weir.Lending
-			if base.Name == l.Name && l.Classes == (weir.Classes{}) && mayLend && !(&Per{l.Per}).isCalendar() {
-				l.Classes = base.Classes.of(c, l.Rate, at.key("limits").item(j).key("classes"))
-			}
+// classNames returns the names of all classes.
+func (c *checker) classNames() (names []string) {
+	policies := path{}.key("policies")
+	for _, policy := range c.keys(policies) {
+		limits := policies.key(policy).key("limits")
+		for i := range c.file.Policies[policy].Limits {
+			names = append(names, c.keys(limits.item(i).key("classes"))...)
 		}
 	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // field returns the path of a field as errors of package ruleset name it, which may be a class's:

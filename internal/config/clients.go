@@ -34,6 +34,11 @@ type Client struct {
 	// domains.
 	Policies []string `yaml:"policies" example:"[api, \"team-*\", \"envoy.*\"]"`
 
+	// Classes are the classes of work that it may use under these policies; a * at the end matches
+	// the rest of a name. A request that names no class has the policy's default or, if that is not
+	// listed, the only class that is. The default is all classes.
+	Classes []string `yaml:"classes" example:"[realtime]"`
+
 	// Guard is whether it may have requests decided by the guard: /v1/auth, /v1/guard and
 	// weir.v1.GuardService. The default is true if policies is left out. A client with guard: true
 	// may use the policies that it lists, and no others.
@@ -91,13 +96,16 @@ func (list *Clients) check(c *checker, root path) {
 	_, err := identity.NewClients(*out)
 	c.wrongHolders(err, holders)
 	for i, h := range holders {
-		c.mayUse((*list)[(*out)[i].Name].Policies, h.at.key("policies"))
+		client := (*list)[(*out)[i].Name]
+		c.mayUse(client.Policies, h.at.key("policies"))
+		c.mayClass(client.Classes, h.at.key("classes"))
 	}
 }
 
 // grants returns what the client may use.
 func (client *Client) grants() identity.Grants {
 	g := identity.ParseGrants(client.Policies)
+	g.Classes = client.Classes
 	switch {
 	case client.Guard == nil:
 	case *client.Guard:
@@ -153,6 +161,17 @@ func (c *checker) mayUse(patterns []string, at path) {
 			slices.ContainsFunc(c.file.Envoy, func(d Domain) bool { return grant.MayDomain(d.Name) })
 		if !fits {
 			c.wrong(at.item(i), "%s", unknown("no policy is called that", p, names))
+		}
+	}
+}
+
+// mayClass refuses patterns that fit no class of any policy.
+func (c *checker) mayClass(patterns []string, at path) {
+	names := c.classNames()
+	for i, p := range patterns {
+		grant := identity.Grants{Classes: identity.Patterns{p}}
+		if !slices.ContainsFunc(names, grant.MayClass) {
+			c.wrong(at.item(i), "%s", unknown("no class is called that", p, names))
 		}
 	}
 }

@@ -142,7 +142,7 @@ type Units int64
 // Override gives a key other limits.
 type Override struct {
 	// Limits replace those of the policy that have the same name. by, unit and mode stay
-	// the policy's.
+	// the policy's, and so do the parts that classes have of the rate.
 	Limits []Limit `yaml:"limits"`
 }
 
@@ -171,9 +171,7 @@ func (p *Policy) rule(c *checker, name string, at path) ruleset.Policy {
 	out := ruleset.Policy{Name: name, Mode: p.Mode.Mode, Rollout: p.Rollout.Share, Limits: rules(c, p.Limits, at)}
 	for _, key := range c.keys(at.key("overrides")) {
 		o := p.Overrides[key]
-		limits := rules(c, o.Limits, at.key("overrides").key(key))
-		p.shareAlike(c, limits, at)
-		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: limits})
+		out.Overrides = append(out.Overrides, ruleset.Override{Key: key, Limits: rules(c, o.Limits, at.key("overrides").key(key))})
 	}
 	return out
 }

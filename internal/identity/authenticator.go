@@ -102,6 +102,11 @@ func (a *Authenticator) MayDomain(c *Client, name string) bool {
 	return c == nil || a.granted(c, c.Grants.MayDomain(name))
 }
 
+// MayClass is MayPolicy for a class of a policy.
+func (a *Authenticator) MayClass(c *Client, name string) bool {
+	return c == nil || a.granted(c, c.Grants.MayClass(name))
+}
+
 // MayGuard is MayPolicy for the guard.
 func (a *Authenticator) MayGuard(c *Client) bool {
 	return c == nil || a.granted(c, c.Grants.MayGuard())

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Grants are what a client may use. The zero Grants include everything. As soon as any field has a
-// pattern or is Granted, they include only what was granted, so that a client restricted in one respect
-// gets nothing else by default.
+// Grants are what a client may use. The zero Grants include everything. As soon as any field but
+// Classes has a pattern or is Granted, they include only what was granted, so that a client restricted
+// in one respect gets nothing else by default.
 type Grants struct {
 	// Policies matches names of policies, for example "api" or "team-*".
 	Policies Patterns
@@ -17,6 +17,11 @@ type Grants struct {
 
 	// Guard is whether the client may have requests decided by the guard.
 	Guard Grant
+
+	// Classes matches classes of work, for example "realtime", under the policies that the client
+	// may use. Without any, it may use all classes of these. Classes restrict what is granted, and
+	// grant nothing themselves, so they leave everything else as it is.
+	Classes Patterns
 }
 
 // Grant is whether a client may use something that has no name.
@@ -58,6 +63,9 @@ func (g *Grants) MayDomain(name string) bool { return g.all() || g.Domains.Match
 
 // MayGuard reports whether the grants include the guard.
 func (g *Grants) MayGuard() bool { return g.Guard == Granted || g.Guard == GrantDefault && g.all() }
+
+// MayClass reports whether the grants include a class.
+func (g *Grants) MayClass(name string) bool { return len(g.Classes) == 0 || g.Classes.Match(name) }
 
 func (g *Grants) all() bool {
 	return len(g.Policies) == 0 && len(g.Domains) == 0 && g.Guard != Granted

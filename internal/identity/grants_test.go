@@ -26,6 +26,31 @@ func TestParseGrants(t *testing.T) {
 	}
 }
 
+// Classes restrict what is granted, and leave the other grants as they are.
+func TestGrantsOfClasses(t *testing.T) {
+	for _, tt := range []struct {
+		classes Patterns
+		name    string
+		want    bool
+	}{
+		{nil, "realtime", true},
+		{nil, "", true},
+		{Patterns{"realtime"}, "realtime", true},
+		{Patterns{"realtime"}, "backfill", false},
+		{Patterns{"realtime"}, "", false},
+		{Patterns{"real*", "batch"}, "realtime", true},
+		{Patterns{"*"}, "backfill", true},
+	} {
+		g := Grants{Classes: tt.classes}
+		if got := g.MayClass(tt.name); got != tt.want {
+			t.Errorf("%q: %q is granted: %v", tt.classes, tt.name, got)
+		}
+		if !g.MayPolicy("api") || !g.MayDomain("edge") || !g.MayGuard() {
+			t.Errorf("%q: something else is not granted any more", tt.classes)
+		}
+	}
+}
+
 // A policy and a domain of the same name are two things.
 func TestGrants(t *testing.T) {
 	for _, tt := range []struct {

@@ -26,7 +26,8 @@ type eventAnswer struct {
 	Reason    string `json:"reason"`
 	Cost      int64  `json:"cost"`
 	Client    string `json:"client"`
-	Shadow    string `json:"shadow"` // the limit in shadow that would have refused
+	Class     string `json:"class,omitempty"` // that was charged, under a policy with classes
+	Shadow    string `json:"shadow"`          // the limit in shadow that would have refused
 }
 
 // watcher is somebody who reads decisions.
@@ -116,7 +117,7 @@ func (w *watcher) send(r *ruleset.Record) {
 func eventOf(r *ruleset.Record) eventAnswer {
 	e := eventAnswer{
 		Time: r.At.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
-		LimitedBy: r.LimitedBy(), Reason: r.Reason.String(), Cost: r.Cost, Client: r.Client,
+		LimitedBy: r.LimitedBy(), Reason: r.Reason.String(), Cost: r.Cost, Client: r.Client, Class: r.Class,
 	}
 	if r.Shadow >= 0 {
 		e.Shadow = r.Variant.LimitName(r.Shadow)

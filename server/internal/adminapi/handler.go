@@ -20,7 +20,7 @@ func New(cfg Config) http.Handler {
 	a.routes = map[string][]route{
 		"/admin/v1/config":     {{method: http.MethodGet, serve: a.settings}},
 		"/admin/v1/policies":   {{method: http.MethodGet, serve: a.policies}},
-		"/admin/v1/keys":       {{method: http.MethodGet, params: []string{"policy", "key", attributePrefix}, serve: a.inspect}},
+		"/admin/v1/keys":       {{method: http.MethodGet, params: []string{"policy", "key", "class", attributePrefix}, serve: a.inspect}},
 		"/admin/v1/overrides":  {{method: http.MethodGet, serve: a.list}},
 		"/admin/v1/stats":      {{method: http.MethodGet, params: []string{"top"}, serve: a.stats}},
 		"/admin/v1/events":     {{method: http.MethodGet, params: []string{"policy", "denied"}, serve: a.events, stream: true}},

@@ -13,6 +13,7 @@ import (
 type keyAnswer struct {
 	Policy   string         `json:"policy"`
 	Key      string         `json:"key"`
+	Class    string         `json:"class,omitempty"` // whose status it is, under a policy with classes
 	Rollout  string         `json:"rollout"`
 	Enforced bool           `json:"enforced"` // whether limits are enforced for this key
 	Override *appliedAnswer `json:"override"` // null if the policy's own numbers apply
@@ -46,12 +47,15 @@ func (a *api) inspect(x *exchange) (any, error) {
 		return nil, err
 	}
 	v, statuses, err := a.Engine.Inspect(x.r.Context(), rule, q)
+	if bad, ok := errors.AsType[*ruleset.InputError](err); ok {
+		return nil, call.Invalid("%v", bad)
+	}
 	if err != nil {
 		return nil, err
 	}
 	enforced := v.Enforces(q.Key)
 	out := keyAnswer{
-		Policy: rule.Name(), Key: q.Key, Rollout: rule.Policy().Rollout.String(), Enforced: enforced,
+		Policy: rule.Name(), Key: q.Key, Class: rule.ClassOf(q), Rollout: rule.Policy().Rollout.String(), Enforced: enforced,
 		Limits: []statusEntry{}, Missing: missing(v, q),
 	}
 	if o := v.Override(); o != nil {
@@ -74,7 +78,7 @@ func (x *exchange) inspected() (*ruleset.Rule, *ruleset.Query, error) {
 		}
 	}
 	rule, err := x.rule(x.req.policy)
-	return rule, &ruleset.Query{Key: x.req.key, Keys: x.req.keys}, err
+	return rule, &ruleset.Query{Key: x.req.key, Keys: x.req.keys, Class: x.params["class"]}, err
 }
 
 func statusEntryOf(v *ruleset.Variant, s ruleset.LimitStatus, enforced bool) statusEntry {

@@ -50,6 +50,7 @@ type daemon struct {
 	guard  *guard.Guard
 	state  atomic.Pointer[State]
 	log    syncBuffer
+	more   []ruleset.Policy // besides those that are configured
 
 	mu      sync.Mutex // guards the fields below
 	set     []Override
@@ -109,11 +110,11 @@ var (
 	writeToken = "canary-write-" + strings.Repeat("w", 32)
 )
 
-// newDaemon returns a daemon that everybody may administer.
-func newDaemon(t *testing.T) *daemon {
+// newDaemon returns a daemon that everybody may administer, with more policies perhaps.
+func newDaemon(t *testing.T, more ...ruleset.Policy) *daemon {
 	t.Helper()
-	d := &daemon{t: t, records: make(chan ruleset.Record, 100)}
-	rules, err := ruleset.Compile(configured(), nil)
+	d := &daemon{t: t, records: make(chan ruleset.Record, 100), more: more}
+	rules, err := ruleset.Compile(append(configured(), more...), nil)
 	d.must(err)
 	d.engine, err = ruleset.New(apitest.Table(t, apitest.NewClock().Now), rules)
 	d.must(err)
@@ -206,7 +207,7 @@ func (d *daemon) dropLocked(policy, key string) bool {
 
 // refreshLocked puts the policies with the overrides that are set in force.
 func (d *daemon) refreshLocked(ctx context.Context) error {
-	policies := configured()
+	policies := append(configured(), d.more...)
 	for _, o := range d.set {
 		if i := slices.IndexFunc(policies, func(p ruleset.Policy) bool { return p.Name == o.Policy }); i >= 0 {
 			policies[i].Overrides = append(policies[i].Overrides, o.Override)
@@ -247,9 +248,10 @@ func (d *daemon) cancel() {
 // check charges a key, and returns what those who watch would see.
 func (d *daemon) check(policy string, q ruleset.Query) ruleset.Record {
 	d.t.Helper()
-	v, err := d.engine.Check(d.t.Context(), d.state.Load().Rules.Rule(policy), &q)
+	rule := d.state.Load().Rules.Rule(policy)
+	v, err := d.engine.Check(d.t.Context(), rule, &q)
 	d.must(err)
-	return ruleset.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", At: noon}
+	return ruleset.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", Class: rule.ClassOf(&q), At: noon}
 }
 
 // send answers one request. What is a method, a path and, after a space, perhaps a body.

@@ -3,6 +3,7 @@ package adminapi
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -62,6 +63,23 @@ type limitAnswer struct {
 	OnError   weir.OnError   `json:"on_error"`
 	Initial   weir.Fill      `json:"initial,omitzero"`
 	MaxDebt   int64          `json:"max_debt,omitempty"`
+	Classes   []classAnswer  `json:"classes,omitempty"`
+	Pace      []string       `json:"pace,omitempty"`
+}
+
+// classAnswer is a class of a limit.
+type classAnswer struct {
+	Name       string `json:"name"`
+	Guaranteed int64  `json:"guaranteed"`
+	Burst      int64  `json:"burst,omitempty"` // 0 is its part of the limit's
+	Borrow     bool   `json:"borrow"`
+}
+
+func classesOf(l weir.Limit) (list []classAnswer) {
+	for _, c := range l.Classes.List() {
+		list = append(list, classAnswer{Name: c.Name, Guaranteed: c.Guaranteed, Burst: c.Burst, Borrow: !c.NoBorrow})
+	}
+	return list
 }
 
 // limitOf shows a limit of a policy that has been compiled.
@@ -71,9 +89,14 @@ func limitOf(p *ruleset.Policy, l ruleset.Limit) limitAnswer {
 		panic(err)
 	}
 	normal := compiled.Limits()[0]
+	var pace []string
+	if l.Pace != "" {
+		pace = strings.Split(l.Pace, ",")
+	}
 	return limitAnswer{
 		Name: compiled.LimitName(0), Rate: normal.Rate, Per: perText(normal.Per), Burst: normal.Burst, Algorithm: normal.Algorithm,
 		By: l.By, Unit: cmp.Or(l.Unit, ruleset.Requests), Mode: cmp.Or(l.Mode, p.Mode), OnError: normal.OnError, Initial: l.Initial, MaxDebt: normal.MaxDebt,
+		Classes: classesOf(l.Limit), Pace: pace,
 	}
 }
 

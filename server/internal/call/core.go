@@ -67,11 +67,6 @@ func (c Caller) Name() string {
 	return c.Client.Name
 }
 
-// Owns makes the caller the client of a query.
-func (c Caller) Owns(q *ruleset.Query) {
-	q.Client, q.Alone = c.Name(), c.State.Authenticator.Clients.Len() == 0
-}
-
 // Rule returns the policy with a name, if the caller may use it.
 func (c Caller) Rule(name []byte) (*ruleset.Rule, *Error) {
 	if !c.State.Authenticator.MayPolicy(c.Client, string(name)) {
@@ -107,7 +102,9 @@ func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *rules
 		return ruleset.Verdict{}, err
 	}
 	began := time.Now()
-	caller.Owns(q)
+	if err := caller.Own(rule, q); err != nil {
+		return ruleset.Verdict{}, err
+	}
 	v, err := c.Evaluate(ctx, rule, q, peek)
 	if err == nil {
 		c.Record(q, &v, peek, time.Since(began)-v.Waited)
@@ -115,7 +112,7 @@ func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *rules
 	return v, err
 }
 
-// Evaluate decides a query, whose client is set. It is a part of Check, for callers that find rules,
+// Evaluate decides a query that Caller.Own has completed. It is a part of Check, for callers that find rules,
 // time and record decisions themselves.
 func (c *Core) Evaluate(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
 	var err error
@@ -136,7 +133,7 @@ var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
 // Record records a decision.
 func (c *Core) Record(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) {
 	r := records.Get().(*ruleset.Record)
-	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: peek, Took: took}
+	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Class: v.Variant.Rule().ClassOf(q), Peek: peek, Took: took}
 	c.Observe(r)
 	*r = ruleset.Record{} // so that the pool retains no keys
 	records.Put(r)
@@ -160,7 +157,9 @@ func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items 
 		if kind == All && items[i].Peek {
 			return nil, Invalid("a check with peek cannot be part of an atomic batch").In(i)
 		}
-		caller.Owns(&items[i].Query)
+		if err := caller.Own(items[i].Rule, &items[i].Query); err != nil {
+			return nil, err.In(i)
+		}
 	}
 	out, err := c.EvaluateBatch(ctx, kind, items, out)
 	if err != nil {
@@ -198,8 +197,10 @@ func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *rul
 	if bad != nil {
 		return ruleset.Verdict{}, nil, bad
 	}
+	if bad := caller.Own(rule, q); bad != nil {
+		return ruleset.Verdict{}, nil, bad
+	}
 	began := time.Now()
-	caller.Owns(q)
 	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)
 	if err != nil {
 		return v, nil, c.Undecided(ctx, rule.Name(), err)

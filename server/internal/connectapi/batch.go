@@ -90,6 +90,7 @@ func checkColumns(req *weirv1.CheckBatchRequest) *call.Error {
 		{"peek", len(req.GetPeek())},
 		{"max_wait_ms", len(req.GetMaxWaitMs())},
 		{"policy_index", len(req.GetPolicyIndex())},
+		{"class_index", len(req.GetClassIndex())},
 	} {
 		if err := checkLength(`"`+column.name+`"`, column.length, n); err != nil {
 			return err
@@ -155,8 +156,28 @@ func fill(item *ruleset.Item, req *weirv1.CheckBatchRequest, i int) (err *call.E
 			return err
 		}
 	}
-	q.MaxWait, err = maxWait(at(req.GetMaxWaitMs(), i, 0))
+	if q.MaxWait, err = maxWait(at(req.GetMaxWaitMs(), i, 0)); err != nil {
+		return err
+	}
+	q.Class, err = classOf(req, i)
 	return err
+}
+
+// classOf returns the class of the i-th check, "" if it names none.
+func classOf(req *weirv1.CheckBatchRequest, i int) (string, *call.Error) {
+	place, names := at(req.GetClassIndex(), i, 0), req.GetClass()
+	switch {
+	case int64(place) < int64(len(names)):
+		return names[place], nil
+	case place == 0:
+		return "", nil
+	}
+	return "", outside("class", place, len(names))
+}
+
+// outside is the error of an index that is not in the list of names.
+func outside(field string, place uint32, names int) *call.Error {
+	return call.Invalid(`"%[1]s_index" is %[2]d, and %[1]q has %[3]d entries, counted from 0`, field, place, names)
 }
 
 // fillKeys sets the attributes of the checks, in one allocation. An empty value means that the
@@ -202,7 +223,7 @@ func findRules(c call.Caller, items []ruleset.Item, req *weirv1.CheckBatchReques
 	for i := range items {
 		place := at(req.GetPolicyIndex(), i, 0)
 		if int64(place) >= int64(len(names)) {
-			return call.Invalid(`"policy_index" is %d, and "policy" has %d entries, counted from 0`, place, len(names)).In(i)
+			return outside("policy", place, len(names)).In(i)
 		}
 		if rules[place] == nil {
 			if rules[place], err = c.Rule([]byte(names[place])); err != nil {

@@ -69,11 +69,14 @@ func (p *pair) step() {
 
 // ask invents a query that is in order. The keys are few, so that limits are met.
 func (p *pair) ask() (policy string, q ruleset.Query) {
-	policy = []string{"default", "api", "llm"}[p.dice.IntN(3)]
+	policy = []string{"default", "api", "llm", "jobs"}[p.dice.IntN(4)]
 	q = ruleset.Query{Key: fmt.Sprint("key", p.dice.IntN(3)), Cost: int64(p.dice.IntN(40))}
 	q.Keys = []ruleset.Attribute{{Name: "user", Value: fmt.Sprint("user", p.dice.IntN(2))}}
 	if policy == "llm" && p.dice.IntN(2) == 0 {
 		q.Cost, q.Costs = 1, []ruleset.Cost{{Unit: "tokens", Amount: int64(1 + p.dice.IntN(300))}}
+	}
+	if policy == "jobs" {
+		q.Cost, q.Class = q.Cost/5, []string{"", "realtime", "backfill"}[p.dice.IntN(3)]
 	}
 	return policy, q
 }
@@ -97,7 +100,7 @@ func (p *pair) check() {
 	policy, q := p.ask()
 	peek := p.dice.IntN(4) == 0
 	got, err := p.client.Check(context.Background(), &weirv1.CheckRequest{
-		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), Peek: peek,
+		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), Class: q.Class, Peek: peek,
 	})
 	must(p.t, err)
 	decide := p.near.engine.Check
@@ -126,7 +129,7 @@ func plainCheck(v *ruleset.Verdict) *weirv1.CheckResponse {
 }
 
 func (p *pair) batch() {
-	req := &weirv1.CheckBatchRequest{Policy: []string{"api", "default", "llm"}, Atomic: p.dice.IntN(2) == 0}
+	req := &weirv1.CheckBatchRequest{Policy: []string{"api", "default", "llm", "jobs"}, Class: []string{"", "backfill", "realtime"}, Atomic: p.dice.IntN(2) == 0}
 	users, tokens := &weirv1.KeyColumn{Name: "user"}, &weirv1.CostColumn{Unit: "tokens"}
 	var items []ruleset.Item
 	for range p.dice.IntN(6) {
@@ -134,7 +137,8 @@ func (p *pair) batch() {
 		rule := p.near.engine.Rules().Rule(policy)
 		items = append(items, ruleset.Item{Rule: rule, Query: q, Peek: !req.Atomic && p.dice.IntN(4) == 0})
 		req.Key, req.Cost, req.Peek = append(req.Key, q.Key), append(req.Cost, q.Cost), append(req.Peek, items[len(items)-1].Peek)
-		req.PolicyIndex = append(req.PolicyIndex, map[string]uint32{"api": 0, "default": 1, "llm": 2}[policy])
+		req.PolicyIndex = append(req.PolicyIndex, map[string]uint32{"api": 0, "default": 1, "llm": 2, "jobs": 3}[policy])
+		req.ClassIndex = append(req.ClassIndex, map[string]uint32{"": 0, "backfill": 1, "realtime": 2}[q.Class])
 		users.Key, tokens.Cost = append(users.Key, q.Keys[0].Value), append(tokens.Cost, costMap(q.Costs)["tokens"])
 	}
 	req.Keys, req.Costs = []*weirv1.KeyColumn{users}, []*weirv1.CostColumn{tokens}
@@ -178,11 +182,11 @@ func row(b *weirv1.CheckBatchResponse, policy string, i int) *weirv1.CheckRespon
 func (p *pair) reserve() {
 	policy, q := p.ask()
 	if p.dice.IntN(3) == 0 {
-		policy, q.Costs, q.Cost = "slots", nil, 1
+		policy, q.Costs, q.Cost, q.Class = "slots", nil, 1, ""
 	}
 	ttl := int64(p.dice.IntN(5000))
 	got, err := p.client.Reserve(context.Background(), &weirv1.ReserveRequest{
-		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), TtlMs: ttl,
+		Policy: policy, Key: q.Key, Cost: &q.Cost, Keys: map[string]string{"user": q.Keys[0].Value}, Costs: costMap(q.Costs), Class: q.Class, TtlMs: ttl,
 	})
 	must(p.t, err)
 	v, ticket, err := p.near.engine.Reserve(context.Background(), p.near.engine.Rules().Rule(policy), &q, time.Duration(ttl)*time.Millisecond)

@@ -93,6 +93,9 @@ func badCalls() []badCall {
 		{"unknown unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{"b": 1, "a": 1, "c": 1}}), bad, `"cost" has the unit "a", which no limit of the policy counts`},
 		{"negative unit", checks(&weirv1.CheckRequest{Policy: "llm", Keys: user, Costs: map[string]int64{"tokens": -1}}), bad, `a value of "costs" must not be negative`},
 		{"requests twice", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Cost: proto.Int64(1), Costs: map[string]int64{"requests": 1}}), bad, `"cost" is in "requests" as a plain number, and has that unit besides`},
+		{"unknown class", checks(&weirv1.CheckRequest{Policy: "jobs", Key: "a", Class: "urgent"}), bad, `"class" is "urgent", which the policy does not have; it has realtime, backfill`},
+		{"class without classes", checks(&weirv1.CheckRequest{Policy: "default", Key: "a", Class: "realtime"}), bad, `"class" is "realtime", and the policy has no classes`},
+		{"long unknown class", checks(&weirv1.CheckRequest{Policy: "jobs", Key: "a", Class: strings.Repeat("x", 60_000)}), bad, `"class" is "xxx`},
 		{"slots", checks(&weirv1.CheckRequest{Policy: "slots", Key: "a"}), bad, `policy "slots" limits concurrency: slots are held, not spent, so a check cannot take one; reserve one instead`},
 		{"unknown policy", checks(&weirv1.CheckRequest{Policy: "no\npe", Key: "a"}), connect.CodeNotFound, `no policy is called "no\npe"; the page at / and GET /admin/v1/policies list those there are`},
 		{"long unknown policy", checks(&weirv1.CheckRequest{Policy: strings.Repeat("ü", 99), Key: "a"}), connect.CodeNotFound, `no policy is called "` + strings.Repeat(`\u00fc`, 32) + `"…;`},
@@ -100,6 +103,7 @@ func badCalls() []badCall {
 
 		{"reservation that waits too long", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", MaxWaitMs: 10_001}), bad, `"max_wait_ms" must be at most 10000`},
 		{"negative wait of a reservation", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", MaxWaitMs: -1}), bad, `"max_wait_ms" must not be negative`},
+		{"unknown class of a reservation", reserves(&weirv1.ReserveRequest{Policy: "jobs", Key: "a", Class: "urgent"}), bad, `"class" is "urgent", which the policy does not have`},
 		{"negative ttl", reserves(&weirv1.ReserveRequest{Policy: "slots", Key: "a", TtlMs: -1}), bad, `"ttl_ms" must not be negative`},
 		{"long ttl", reserves(&weirv1.ReserveRequest{Policy: "default", Key: "a", TtlMs: 3_600_001}), bad, `"ttl_ms" must be at most 3600000`},
 		{"reserve nowhere", reserves(&weirv1.ReserveRequest{Policy: "nope", Key: "a"}), connect.CodeNotFound, `no policy is called "nope"`},
@@ -135,6 +139,11 @@ func badBatches() []badCall {
 		{"long attribute", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Keys: []*weirv1.KeyColumn{{Name: "ip", Key: []string{"x", strings.Repeat("k", 257)}}}}), bad, `checks[1]: a value of "keys" has 257 bytes`},
 		{"negative unit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: []*weirv1.CostColumn{{Unit: "x", Cost: []int64{0, -1}}}}), bad, `checks[1]: a value of "costs" must not be negative`},
 		{"unknown unit", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, Costs: []*weirv1.CostColumn{{Unit: "x", Cost: []int64{0, 1}}}}), bad, `checks[1]: "cost" has the unit "x", which no limit of the policy counts`},
+		{"short classes", batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: two, Class: []string{"realtime"}, ClassIndex: []uint32{0}}), bad, `"class_index" has 1 entries for 2 checks`},
+		{"index of a class", batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: two, Class: []string{"realtime"}, ClassIndex: []uint32{0, 1}}), bad, `checks[1]: "class_index" is 1, and "class" has 1 entries, counted from 0`},
+		{"great index of a class", batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: two, ClassIndex: []uint32{0, 1<<32 - 1}}), bad, `checks[1]: "class_index" is 4294967295, and "class" has 0 entries`},
+		{"unknown class", batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: two, Class: []string{"realtime", "urgent"}, ClassIndex: []uint32{0, 1}}), bad, `checks[1]: "class" is "urgent", which the policy does not have`},
+		{"class without classes", batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs", "default"}, PolicyIndex: []uint32{0, 1}, Key: two, Class: []string{"realtime"}}), bad, `checks[1]: "class" is "realtime", and the policy has no classes`},
 		{"wait", batches(&weirv1.CheckBatchRequest{Policy: one, Key: two, MaxWaitMs: []int64{0, 5}}), bad, `checks[1]: "max_wait_ms" is for single checks: those of a batch are answered together`},
 		{"attribute lacks", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "llm"}, PolicyIndex: []uint32{0, 1}, Key: two, Keys: []*weirv1.KeyColumn{{Name: "user", Key: []string{"x", ""}}}}), bad, `checks[1]: "keys" lacks "user"`},
 		{"slots", batches(&weirv1.CheckBatchRequest{Policy: []string{"default", "slots"}, PolicyIndex: []uint32{0, 1}, Key: two}), bad, `checks[1]: policy "slots" limits concurrency`},
@@ -211,6 +220,40 @@ func TestUnauthenticated(t *testing.T) {
 			wantDetails(t, err.(*connect.Error), strings.HasPrefix(how.name, "grpc"))
 			if limiter.calls > 0 {
 				t.Errorf("the limiter was asked %d times", limiter.calls)
+			}
+		})
+	}
+}
+
+// TestClassesOfClients: every protocol refuses a class that the client may not use, and charges the
+// only one that it may use.
+func TestClassesOfClients(t *testing.T) {
+	for _, how := range transports() {
+		t.Run(how.name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.auth = apitest.Authenticator(t)
+			carol, _ := w.start(t, how, withToken(apitest.Carol))
+			for _, tt := range []struct {
+				call    sent
+				message string // "" if it is admitted as realtime
+			}{
+				{checks(&weirv1.CheckRequest{Policy: "jobs", Key: "a"}), ""},
+				{checks(&weirv1.CheckRequest{Policy: "jobs", Key: "a", Class: "realtime"}), ""},
+				{reserves(&weirv1.ReserveRequest{Policy: "jobs", Key: "a"}), ""},
+				{batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: []string{"a"}}), ""},
+				{checks(&weirv1.CheckRequest{Policy: "jobs", Key: "a", Class: "backfill"}), `the client carol may not use the class "backfill"`},
+				{reserves(&weirv1.ReserveRequest{Policy: "jobs", Key: "a", Class: "backfill"}), `the client carol may not use the class "backfill"`},
+				{batches(&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Key: []string{"a", "b"}, Class: []string{"", "backfill"}, ClassIndex: []uint32{0, 1}}), `checks[1]: the client carol may not use the class "backfill"`},
+			} {
+				w.records = nil
+				err := tt.call(context.Background(), carol)
+				if tt.message != "" {
+					wantError(t, err, connect.CodePermissionDenied, tt.message)
+					continue
+				}
+				if must(t, err); len(w.records) != 1 || w.records[0].Class != "realtime" || !w.records[0].Allowed {
+					t.Errorf("%+v", w.records)
+				}
 			}
 		})
 	}
@@ -361,7 +404,8 @@ func TestJSONIsStrict(t *testing.T) {
 		{`null`, `unexpected token null`},
 		{`[]`, `unexpected token [`},
 		{ok, `unexpected`},
-		{ok + `,"class":"x"}`, `unknown field \"class\"`},
+		{ok + `,"colour":"x"}`, `unknown field \"colour\"`},
+		{ok + `,"class":1}`, `invalid value for string field class`},
 		{ok + `,"Cost":1}`, `unknown field \"Cost\"`},
 		{ok + `,"key":"b"}`, `duplicate field \"key\"`},
 		{ok + `,"cost":1.5}`, `invalid value for int64 field cost: 1.5`},

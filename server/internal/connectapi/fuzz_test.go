@@ -24,6 +24,8 @@ func FuzzRequests(f *testing.F) {
 		&weirv1.CheckRequest{Policy: "slots", Key: "\x00", MaxWaitMs: -1},
 		&weirv1.CheckBatchRequest{Policy: []string{"default", "api"}, PolicyIndex: index, Key: []string{"a", "b"}, Cost: []int64{1, 100}},
 		&weirv1.CheckBatchRequest{Policy: []string{"default"}, PolicyIndex: []uint32{1 << 31}, Key: []string{"a"}, Atomic: true},
+		&weirv1.CheckBatchRequest{Policy: []string{"jobs"}, Class: []string{"realtime", ""}, ClassIndex: index, Key: []string{"a", "b"}},
+		&weirv1.ReserveRequest{Policy: "jobs", Key: "alice", Class: "backfill"},
 		&weirv1.ReserveRequest{Policy: "slots", Key: "alice"},
 		&weirv1.CommitRequest{Id: "AQ"},
 	} {

@@ -75,7 +75,23 @@ func TestConversation(t *testing.T) {
 		`Cancel {"id":"ID"}`,
 		`Check {"policy":"slots","key":"alice"}`,
 		`Check {"policy":"nope","key":"alice"}`,
-		`Check {"policy":"default","key":"alice","class":"x"}`,
+		`Check {"policy":"default","key":"alice","colour":"x"}`,
+		`Check {"policy":"jobs","key":"alice","class":"realtime","cost":5}`,
+		`Check {"policy":"jobs","key":"alice","class":"realtime","cost":2}`,
+		`Check {"policy":"jobs","key":"alice","cost":4,"peek":true}`,
+		`Check {"policy":"jobs","key":"alice","class":"urgent"}`,
+		`Check {"policy":"default","key":"alice","class":"urgent"}`,
+		`CheckBatch {"policy":["jobs","default"],"policy_index":[0,0,0,1],"class":["realtime","backfill",""],"class_index":[0,1,2,2],"key":["bob","bob","bob","bob"],"cost":[6,3,2,1]}`,
+		`CheckBatch {"policy":["jobs"],"class":["realtime"],"key":["carol","carol"],"cost":[5,5]}`,
+		`CheckBatch {"policy":["jobs"],"class":["realtime","backfill"],"class_index":[0,1],"key":["dave","dave"],"cost":[6,5],"atomic":true}`,
+		`CheckBatch {"policy":["jobs"],"class":["realtime","backfill"],"class_index":[0,1],"key":["dave","dave"],"cost":[5,6],"debit":true}`,
+		`CheckBatch {"policy":["jobs"],"class_index":[0,0],"key":["dave","dave"],"peek":[true,true]}`,
+		`Reserve {"policy":"jobs","key":"erin","class":"realtime","cost":6}`,
+		`Check {"policy":"jobs","key":"erin","class":"realtime","peek":true}`,
+		`Commit {"id":"ID","used":2}`,
+		`Check {"policy":"jobs","key":"erin","class":"realtime","peek":true}`,
+		`Check {"policy":"jobs","key":"erin","class":"backfill","peek":true}`,
+		`Reserve {"policy":"jobs","key":"erin","class":"urgent"}`,
 	} {
 		verb, body, _ := strings.Cut(line, " ")
 		fmt.Fprintf(&got, "> %s\n", line)
@@ -105,7 +121,7 @@ func TestCharset(t *testing.T) {
 		if status != 200 || answer != want {
 			t.Errorf("%s: %d %s, want %s", kind, status, answer, want)
 		}
-		if status, answer = w.say(t, "Check", `{"policy":"default","key":"a","class":"x"}`, "Content-Type", kind); status != 400 {
+		if status, answer = w.say(t, "Check", `{"policy":"default","key":"a","colour":"x"}`, "Content-Type", kind); status != 400 {
 			t.Errorf("%s: an unknown field gets %d %s", kind, status, answer)
 		}
 	}

@@ -18,11 +18,12 @@ type asked interface {
 	GetKey() string
 	GetKeys() map[string]string
 	GetCosts() map[string]int64
+	GetClass() string
 }
 
 // query returns the query of a request. Its plain cost is cost or, if that is nil, 1.
 func query(req asked, cost *int64) (q ruleset.Query, err *call.Error) {
-	q = ruleset.Query{Key: req.GetKey(), Cost: 1, Implied: cost == nil}
+	q = ruleset.Query{Key: req.GetKey(), Cost: 1, Implied: cost == nil, Class: req.GetClass()}
 	if cost != nil {
 		q.Cost = *cost
 	}

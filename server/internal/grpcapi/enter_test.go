@@ -41,7 +41,7 @@ func TestWhoMayCall(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		fields []string
-		policy string
+		policy string // and its class after a /
 		code   codes.Code
 		part   string
 	}{
@@ -51,13 +51,16 @@ func TestWhoMayCall(t *testing.T) {
 		{"bob", []string{"authorization", "Bearer " + apitest.Bob}, "default", codes.OK, ""},
 		{"bob where he may not", []string{"authorization", "Bearer " + apitest.Bob}, "secret", codes.PermissionDenied, "the client bob may not use"},
 		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "unknown client token"},
+		{"carol as realtime", []string{"authorization", "Bearer " + apitest.Carol}, "jobs/realtime", codes.OK, ""},
+		{"carol as backfill", []string{"authorization", "Bearer " + apitest.Carol}, "jobs/backfill", codes.PermissionDenied, `the client carol may not use the class "backfill"`},
 		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var header metadata.MD
-			_, err := client.Check(with(tt.fields...), &weirv1.CheckRequest{Policy: tt.policy, Key: "k"}, grpc.Header(&header))
+			policy, class, _ := strings.Cut(tt.policy, "/")
+			_, err := client.Check(with(tt.fields...), &weirv1.CheckRequest{Policy: policy, Class: class, Key: "k"}, grpc.Header(&header))
 			wantCode(t, err, tt.code, tt.part)
 			if got := header.Get("www-authenticate"); (tt.code == codes.Unauthenticated) != (len(got) == 1) {
 				t.Errorf("www-authenticate %q", got)

@@ -96,23 +96,29 @@ func (p *pair) sameError(request proto.Message, err, problem error) {
 
 // policy is mostly one that exists.
 func (p *pair) policy() string {
-	return []string{"default", "default", "api", "llm", "slots", "", "nobody's"}[p.dice.IntN(7)]
+	return []string{"default", "default", "api", "llm", "slots", "jobs", "", "nobody's"}[p.dice.IntN(8)]
+}
+
+// class is mostly none.
+func (p *pair) class() string {
+	return []string{"", "", "", "", "", "realtime", "backfill"}[p.dice.IntN(7)]
 }
 
 func (p *pair) check() *weirv1.CheckRequest {
 	return &weirv1.CheckRequest{
 		Policy: p.policy(), Key: fmt.Sprint("key", p.dice.IntN(3)), Cost: proto.Int64(int64(p.dice.IntN(45) - 2)),
-		Keys: map[string]string{"user": fmt.Sprint("user", p.dice.IntN(2))}, Peek: p.dice.IntN(4) == 0,
+		Keys: map[string]string{"user": fmt.Sprint("user", p.dice.IntN(2))}, Class: p.class(), Peek: p.dice.IntN(4) == 0,
 	}
 }
 
 func (p *pair) batch() *weirv1.CheckBatchRequest {
-	r := &weirv1.CheckBatchRequest{Policy: []string{"api", "default", p.policy()}, Atomic: p.dice.IntN(2) == 0}
+	r := &weirv1.CheckBatchRequest{Policy: []string{"api", "default", p.policy()}, Class: []string{"", p.class()}, Atomic: p.dice.IntN(2) == 0}
 	user := &weirv1.KeyColumn{Name: "user"}
 	for range p.dice.IntN(6) {
 		r.Key = append(r.Key, fmt.Sprint("key", p.dice.IntN(3)))
 		r.Cost = append(r.Cost, int64(p.dice.IntN(40)))
 		r.PolicyIndex = append(r.PolicyIndex, uint32(p.dice.IntN(3)))
+		r.ClassIndex = append(r.ClassIndex, uint32(p.dice.IntN(2)))
 		user.Key = append(user.Key, fmt.Sprint("user", p.dice.IntN(2)))
 	}
 	r.Keys = []*weirv1.KeyColumn{user}
@@ -121,7 +127,7 @@ func (p *pair) batch() *weirv1.CheckBatchRequest {
 
 func (p *pair) reserve() {
 	c := p.check()
-	r := &weirv1.ReserveRequest{Policy: c.Policy, Key: c.Key, Cost: c.Cost, Keys: c.Keys, TtlMs: int64(p.dice.IntN(5000))}
+	r := &weirv1.ReserveRequest{Policy: c.Policy, Key: c.Key, Cost: c.Cost, Keys: c.Keys, Class: c.Class, TtlMs: int64(p.dice.IntN(5000))}
 	got, err := p.client.Reserve(context.Background(), r)
 	want, problem := p.near.service.Reserve(p.inside, r)
 	p.sameError(r, err, problem)

@@ -14,9 +14,9 @@ import (
 type form = strictjson.Form
 
 var (
-	checkForm   = form{What: "a check", Fields: []string{"policy", "key", "keys", "cost", "peek", "max_wait_ms", "shadow"}}
+	checkForm   = form{What: "a check", Fields: []string{"policy", "key", "keys", "cost", "class", "peek", "max_wait_ms", "shadow"}}
 	batchForm   = form{What: "a batch", Fields: []string{"checks", "atomic"}}
-	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "max_wait_ms", "ttl_ms"}}
+	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "class", "max_wait_ms", "ttl_ms"}}
 	commitForm  = form{What: "a commit", Fields: []string{"id", "used"}}
 	cancelForm  = form{What: "a cancellation", Fields: []string{"id"}}
 	renewForm   = form{What: "a renewal", Fields: []string{"id", "ttl_ms"}}
@@ -109,6 +109,10 @@ func (req *request) field(s *strictjson.Reader, name string) (err error) {
 		err = req.keys(s)
 	case "cost":
 		req.query.Implied, err = readCost(s, `"cost"`, &req.query.Cost, &req.query.Costs, req.unitCost[:0])
+	case "class":
+		var class []byte
+		class, err = s.Bytes(`"class"`)
+		req.query.Class = string(class)
 	case "peek":
 		req.peek, err = s.Boolean(`"peek"`)
 	case "shadow":

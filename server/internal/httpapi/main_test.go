@@ -39,7 +39,8 @@ type fixture struct {
 }
 
 // policies are "default", "api" with two limits, "slots", which only reservations can
-// take, and "mixed", with limits by address and in tokens, one of them in shadow.
+// take, "mixed", with limits by address and in tokens, one of them in shadow, "quiet", which is off,
+// and "jobs", of which the classes realtime and backfill each have a part.
 func policies() []ruleset.Policy {
 	second := weir.Every(time.Second)
 	return []ruleset.Policy{
@@ -55,6 +56,9 @@ func policies() []ruleset.Policy {
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
 			{Limit: weir.Limit{Name: "trial", Rate: 1, Per: second}, Mode: ruleset.Shadow},
 		}},
+		{Name: "jobs", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: second, Classes: weir.ClassesOf(
+			weir.Class{Name: "realtime", Guaranteed: 6, NoBorrow: true}, weir.Class{Name: "backfill", Guaranteed: 4, NoBorrow: true},
+		)}}}},
 		{Name: "quiet", Mode: ruleset.Off, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: second}}}},
 	}
 }

@@ -97,7 +97,7 @@ func (o *Observer) Decided(r *ruleset.Record) {
 	}
 	if o.log.Enabled(context.Background(), slog.LevelDebug) {
 		o.log.Debug("decision", "policy", r.Policy(), "key", r.Key, "cost", r.Cost, "peek", r.Peek,
-			"client", r.Client, "allowed", r.Allowed, "reason", r.Reason.String())
+			"client", r.Client, "class", r.Class, "allowed", r.Allowed, "reason", r.Reason.String())
 	}
 	if o.events.watchers.Load() > 0 && !r.Peek {
 		o.events.send(decided(r))
@@ -157,7 +157,7 @@ var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
 func (o *Observer) decidedItem(item *ruleset.Item, v *ruleset.Verdict, took time.Duration) {
 	r := records.Get().(*ruleset.Record)
 	q := &item.Query
-	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Peek: item.Peek, Took: took}
+	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Class: v.Variant.Rule().ClassOf(q), Peek: item.Peek, Took: took}
 	o.Decided(r)
 	*r = ruleset.Record{}
 	records.Put(r)
@@ -212,7 +212,7 @@ func retryValue(d time.Duration) any {
 func (w *watched) tell(log *slog.Logger, r *ruleset.Record) {
 	if since, ok := w.denials.Due(); ok {
 		log.Info("denied", "policy", r.Policy(), "limited_by", r.LimitedBy(), "reason", r.Reason.String(),
-			"retry_after", retryValue(r.RetryAfter), "client", r.Client, "since_last_line", since)
+			"retry_after", retryValue(r.RetryAfter), "client", r.Client, "class", r.Class, "since_last_line", since)
 	}
 }
 

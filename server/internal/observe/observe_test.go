@@ -249,7 +249,7 @@ func TestOneLineASecond(t *testing.T) {
 		delete(got, "time")
 		if diff := cmp.Diff(map[string]any{
 			"level": "INFO", "msg": "denied", "policy": "api", "limited_by": "api", "reason": "exhausted",
-			"retry_after": 250e6, "client": "shop", "since_last_line": 1.0,
+			"retry_after": 250e6, "client": "shop", "class": "", "since_last_line": 1.0,
 		}, got); diff != "" {
 			t.Errorf("(-want +got)\n%s", diff)
 		}

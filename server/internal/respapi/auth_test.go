@@ -102,6 +102,29 @@ func TestTokenTakenBack(t *testing.T) {
 	say("PING", "+PONG")
 }
 
+// A client may use the classes that it was granted, and the only one need not be named, also in a
+// pipeline and after another client has used the connection.
+func TestClassesOfClients(t *testing.T) {
+	f := newFixture(t, "alice", "bob=jobs/realtime", "carol=jobs/other")
+	const forbidden = `-NOPERM the client bob may not use the class "backfill"`
+	f.want(t,
+		"AUTH "+tokenOf("bob"), "+OK",
+		"WEIR.CHECK jobs k 6", "*5\r\n:1\r\n:6\r\n:0\r\n:0\r\n:1000",
+		"WEIR.CHECK jobs k CLASS realtime", "*5\r\n:0\r\n:6\r\n:0\r\n:167\r\n:1000",
+		"WEIR.CHECK jobs k CLASS backfill", forbidden,
+		"WEIR.PEEK jobs k CLASS backfill", forbidden,
+		"WEIR.RESERVE jobs k 1 CLASS backfill", forbidden,
+		"WEIR.CHECK jobs k CLASS nothing", `-NOPERM the client bob may not use the class "nothing"`,
+		"AUTH "+tokenOf("carol"), "+OK",
+		"WEIR.CHECK jobs k", `-NOPERM the client carol may not use any class of the policy "jobs"`,
+		"AUTH "+tokenOf("alice"), "+OK",
+		"WEIR.CHECK jobs k 4", "*5\r\n:1\r\n:4\r\n:0\r\n:0\r\n:1000")
+	f.play("AUTH bob "+tokenOf("bob")+"\r\n", strings.Repeat("WEIR.CHECK jobs p\r\n", 7))
+	if got := f.classes(7); got != strings.Repeat("realtime ", 7) {
+		t.Errorf("the pipeline was charged to %s", got)
+	}
+}
+
 // A reservation belongs to the client that made it.
 func TestReservationsOfClients(t *testing.T) {
 	f := newFixture(t, "alice", "bob")

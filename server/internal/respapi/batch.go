@@ -47,7 +47,8 @@ func (c *conn) enqueue(rule *ruleset.Rule) {
 	b.items = slices.Grow(b.items, 1)[:len(b.items)+1]
 	i := &b.items[len(b.items)-1] // free has cleared it; only the fields that are used are set
 	q := &i.Query
-	i.Rule, q.Key, q.Cost, q.Implied, q.Client, q.Alone = rule, c.query.Key, c.query.Cost, c.query.Implied, c.query.Client, c.query.Alone
+	i.Rule, q.Key, q.Cost, q.Implied = rule, c.query.Key, c.query.Cost, c.query.Implied
+	q.Client, q.Alone, q.Class = c.query.Client, c.query.Alone, c.query.Class
 }
 
 // enqueueThrottle does the same with a CL.THROTTLE.
@@ -109,7 +110,6 @@ func (c *conn) tookEach(n int) time.Duration {
 // decideEach decides one after the other.
 func (c *conn) decideEach(items []ruleset.Item) {
 	for i := range items {
-		c.query = items[i].Query
-		c.decide(items[i].Rule, false)
+		c.decide(items[i].Rule, &items[i].Query, false)
 	}
 }

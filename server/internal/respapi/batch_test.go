@@ -54,6 +54,7 @@ func TestBatch(t *testing.T) {
 		"WEIR.CHECK mixed a BY ip x", "WEIR.CHECK mixed a 1 BY ip x UNIT tokens 300", "WEIR.CHECK tight a 1 BY ip x", "WEIR.CHECK mixed a", "WEIR.CHECK slots a",
 		"WEIR.CHECK nothing a", "WEIR.CHECK tight", "WEIR.CHECK tight a -1", "WEIR.CHECK tight a x", "WEIR.PEEK tight a", "PING", "GET a",
 		"CL.THROTTLE a 1 1 1", "CLIENT GETNAME", "RESET",
+		"WEIR.CHECK jobs a 2 CLASS realtime", "WEIR.CHECK jobs a 2", "WEIR.CHECK jobs a CLASS backfill", "WEIR.CHECK jobs a CLASS urgent", "WEIR.CHECK tight a CLASS realtime",
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range lighter(2000) {
@@ -89,6 +90,11 @@ func TestBatchCalls(t *testing.T) {
 	f.play(strings.Repeat(pipeline, 100))
 	if count.n > 1600/maxBatch+2 {
 		t.Errorf("%d calls for 1600 checks", count.n)
+	}
+	count.n = 0
+	f.play(strings.Repeat("WEIR.CHECK jobs a CLASS realtime\r\nWEIR.CHECK jobs a CLASS backfill\r\nWEIR.CHECK jobs a\r\n", 8))
+	if classes := f.classes(24); count.n != 1 || classes != strings.Repeat("realtime backfill backfill ", 8) {
+		t.Errorf("%d calls of 24 checks with classes, want 1; charged to %s", count.n, classes)
 	}
 	count.fail = errors.New("down")
 	want := strings.Repeat("-ERR no decision could be made; the daemon's log says why\r\n", 16)

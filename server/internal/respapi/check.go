@@ -16,40 +16,38 @@ import (
 // maxOptions is the maximum number of attributes, or units, in a command of maxArgs arguments.
 const maxOptions = (maxArgs - 3) / 3
 
-// maxPlain is the maximum number of arguments of a WEIR.CHECK without options.
-const maxPlain = 4
-
 // check answers WEIR.CHECK, in a batch if it is part of a pipeline. Limiters and observers do
 // not retain keys, so the query's key refers to the memory of the command.
 func (c *conn) check(args [][]byte) {
-	if len(args) > maxPlain { // a command with options is not batched
-		c.decideBatch()
-	}
 	rule := c.rule(args[1])
 	switch {
-	case rule == nil || !c.parseQuery(args, nil):
-	case len(args) <= maxPlain && (c.batch != nil || c.in.Partial()):
+	case rule == nil || !c.parseQuery(args, nil) || !c.own(rule):
+	case c.isPlain() && (c.batch != nil || c.in.Partial()):
 		c.enqueue(rule)
 	default:
-		c.decide(rule, false)
+		c.decideBatch() // replies are in order
+		c.decide(rule, &c.query, false)
 	}
 }
+
+// isPlain reports whether the query has no other options than CLASS. Others are not batched.
+func (c *conn) isPlain() bool { return len(c.query.Keys) == 0 && len(c.query.Costs) == 0 }
 
 // peek answers WEIR.PEEK.
 func (c *conn) peek(args [][]byte) {
-	if rule := c.rule(args[1]); rule != nil && c.parseQuery(args, nil) {
-		c.decide(rule, true)
+	if rule := c.rule(args[1]); rule != nil && c.parseQuery(args, nil) && c.own(rule) {
+		c.decide(rule, &c.query, true)
 	}
 }
 
-// decide decides the query and replies.
-func (c *conn) decide(rule *ruleset.Rule, peek bool) {
-	v, err := c.srv.cfg.Core.Evaluate(c.srv.ctx, rule, &c.query, peek)
+// decide decides a query and replies.
+func (c *conn) decide(rule *ruleset.Rule, q *ruleset.Query, peek bool) {
+	v, err := c.srv.cfg.Core.Evaluate(c.srv.ctx, rule, q, peek)
 	if err != nil {
 		c.failWith(err)
 		return
 	}
-	c.srv.cfg.Core.Record(&c.query, &v, peek, c.took())
+	c.srv.cfg.Core.Record(q, &v, peek, c.took())
 	c.out = appendDecision(resp.AppendArray(c.out, 5), &v.Decision)
 }
 
@@ -71,6 +69,15 @@ func (c *conn) rule(name []byte) *ruleset.Rule {
 	return rule
 }
 
+// own makes the caller the client of the query, or replies with an error and returns false.
+func (c *conn) own(rule *ruleset.Rule) bool {
+	if err := c.caller().Own(rule, &c.query); err != nil {
+		c.failWith(err)
+		return false
+	}
+	return true
+}
+
 // parseQuery parses the arguments into the query and, if ttl is not nil, *ttl in milliseconds. It
 // replies with an error and returns false if they are invalid.
 func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
@@ -79,8 +86,7 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
-	q.Cost, q.Implied, q.Keys, q.Costs, q.MaxWait = 1, true, c.keys[:0], c.costs[:0], 0
-	c.caller().Owns(q)
+	q.Cost, q.Implied, q.Keys, q.Costs, q.MaxWait, q.Class = 1, true, c.keys[:0], c.costs[:0], 0, ""
 	rest := args[3:]
 	if len(rest) > 0 {
 		if n, ok := parseInt(rest[0]); ok {
@@ -113,9 +119,9 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 		return c.takeTTL(args[1], ttl)
 	case isWord(name, "MAXWAIT") && ttl != nil && len(args) > 1:
 		return c.takeMaxWait(args[1])
-	case isWord(name, "CLASS"):
-		c.fail("ERR CLASS: there are no classes yet; all requests of a policy are alike")
-		return 0
+	case isWord(name, "CLASS") && len(args) > 1 && c.query.Class == "": // a second one is an error
+		c.query.Class = textOf(args[1]) // it is not retained
+		return 2
 	}
 	c.fail("ERR syntax error at '" + clip(args[0]) + "'")
 	return 0
@@ -215,4 +221,4 @@ func (c *conn) failWith(err *call.Error) {
 }
 
 // options are the names that commands have for the fields of a query.
-var options = map[string]string{"keys": "BY", "cost": "the cost", "used": "what was used", "key": "the key", "id": "the id"}
+var options = map[string]string{"keys": "BY", "cost": "the cost", "used": "what was used", "key": "the key", "class": "CLASS", "id": "the id"}

@@ -1,10 +1,10 @@
 // Package respapi serves the Redis protocol, RESP2 and RESP3, so that Redis clients can request
 // decisions: redis-cli, redis-benchmark, and the client libraries of all languages.
 //
-//	WEIR.CHECK   policy key [cost] [BY name value]… [UNIT name amount]…
+//	WEIR.CHECK   policy key [cost] [CLASS class] [BY name value]… [UNIT name amount]…
 //	WEIR.PEEK    the same, and nothing is charged
 //	                 → [allowed, limit, remaining, retry_ms, reset_ms]
-//	WEIR.RESERVE policy key cost [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
+//	WEIR.RESERVE policy key cost [CLASS class] [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
 //	                 → [id or nil, allowed, limit, remaining, retry_ms, reset_ms]
 //	WEIR.COMMIT  id [used] [UNIT name amount]…
 //	WEIR.CANCEL  id
@@ -23,7 +23,7 @@
 // do. Earlier replies are written before. A connection that is closed meanwhile is noticed afterwards, so
 // that a reservation which nobody gets expires after its TTL.
 //
-// The option CLASS is reserved and refused.
+// CLASS is the class of work under a policy with classes.
 //
 // The commands that clients send when they connect are supported, too: PING, ECHO, HELLO, AUTH,
 // SELECT 0, INFO, COMMAND, CLIENT, CLUSTER, QUIT and RESET. Other commands get an error reply,

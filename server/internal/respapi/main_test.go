@@ -30,8 +30,9 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
-// policies are "default", "slots", which only reservations can take, and "mixed", with
-// limits by address and in tokens.
+// policies are "default", "tight", "slots", which only reservations can take, "mixed", with
+// limits by address and in tokens, and "jobs", of which the classes realtime and backfill each have
+// a part.
 func policies() []ruleset.Policy {
 	second := weir.Every(time.Second)
 	return []ruleset.Policy{
@@ -43,6 +44,9 @@ func policies() []ruleset.Policy {
 			{Limit: weir.Limit{Name: "per-ip", Rate: 3, Per: second}, By: "ip"},
 			{Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Minute)}, Unit: "tokens"},
 		}},
+		{Name: "jobs", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: second, Classes: weir.ClassesOf(
+			weir.Class{Name: "realtime", Guaranteed: 6, NoBorrow: true}, weir.Class{Name: "backfill", Guaranteed: 4, NoBorrow: true},
+		)}}}},
 	}
 }
 
@@ -65,10 +69,18 @@ func (f *fixture) observe(r *ruleset.Record) {
 	f.records = append(f.records, kept)
 }
 
+// classes returns the classes of the last n records.
+func (f *fixture) classes(n int) (list string) {
+	for _, r := range f.records[len(f.records)-n:] {
+		list += r.Class + " "
+	}
+	return list
+}
+
 // tokenOf returns a client's token.
 func tokenOf(name string) string { return strings.Repeat(name+"-", 40)[:40] }
 
-// setClients puts clients in force: name, or name=policy.
+// setClients puts clients in force: name, name=policy or name=policy/class.
 func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 	t.Helper()
 	var list []identity.Client
@@ -76,7 +88,10 @@ func (f *fixture) setClients(t testing.TB, open bool, names ...string) {
 		name, policy, limited := strings.Cut(n, "=")
 		c := identity.Client{Name: name, Tokens: []secret.Secret{secret.New(tokenOf(name))}}
 		if limited {
-			c.Grants.Policies = []string{policy}
+			policy, class, classed := strings.Cut(policy, "/")
+			if c.Grants.Policies = []string{policy}; classed {
+				c.Grants.Classes = []string{class}
+			}
 		}
 		list = append(list, c)
 	}
