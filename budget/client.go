@@ -65,9 +65,8 @@ func responseOf(err error) (body []byte, answered bool) {
 	failure := map[string]any{"code": coded.ErrorCode(), "message": coded.Error()}
 	var detailed interface{ ErrorData() any }
 	if errors.As(err, &detailed) {
-		if data, err := json.Marshal(detailed.ErrorData()); err == nil {
-			failure["data"] = json.RawMessage(data)
-		}
+		data, _ := json.Marshal(detailed.ErrorData())
+		failure["data"] = json.RawMessage(data) // null if it was not JSON
 	}
 	body, _ = json.Marshal(map[string]any{"error": failure})
 	return body, true

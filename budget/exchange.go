@@ -163,7 +163,7 @@ func (x *exchange) watch(resp *http.Response) {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 	case x.transport.Settle != nil:
 		most = x.transport.maxBody()
-	case x.transport.isJSONRPC() && !failed(resp) && isJSON(resp.Header):
+	case x.transport.isJSONRPC() && isJSON(resp.Header):
 		most = maxRefusal
 	}
 	if most == 0 {

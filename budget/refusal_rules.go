@@ -128,7 +128,7 @@ func (r *rule) apply(name string, m members, wait time.Duration, now time.Time) 
 		wait = r.resets(now)
 	}
 	found := Refusal{Class: r.class, Wait: wait, Reason: name}
-	if t := m.text("type"); r.class == RateLimited && (t == "requests" || t == "tokens") { // OpenAI
+	if t := m.text("type"); t == "requests" || t == "tokens" { // OpenAI
 		found.Unit = t
 	}
 	return found, true
@@ -174,7 +174,6 @@ func (m members) seconds(name string) time.Duration {
 const (
 	typeErrorInfo    = "type.googleapis.com/google.rpc.ErrorInfo"
 	typeQuotaFailure = "type.googleapis.com/google.rpc.QuotaFailure"
-	typeRetryInfo    = "type.googleapis.com/google.rpc.RetryInfo"
 	perDay           = "QuotaFailure/PerDay"
 )
 
@@ -223,7 +222,7 @@ func (m members) wait(now time.Time) time.Duration {
 	wait := max(data.seconds("backoff_seconds"), membersOf(data["rate"]).seconds("backoff_seconds"),
 		m.seconds("resets_in_seconds"), parseSecondsOrUnix(m.text("resets_at"), now))
 	for _, d := range m.details() {
-		if seconds, ok := strings.CutSuffix(d.text("retryDelay"), "s"); ok && d.text("@type") == typeRetryInfo {
+		if seconds, ok := strings.CutSuffix(d.text("retryDelay"), "s"); ok {
 			delay, _ := parseSeconds(seconds, time.Second)
 			wait = max(wait, delay)
 		}

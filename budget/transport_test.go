@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -325,7 +327,7 @@ func TestTransportListens(t *testing.T) {
 		{"denied", "", 401, "", 0, 0},
 		{"no money", "Retry-After: 7", 429, `{"error":{"code":"insufficient_quota"}}`, 0, 0},
 		{"the sender", "Retry-After: 7", 429, `{"error":{"code":-32017,"message":"sender is over rate limit"}}`, 0, 0},
-		{"an error in a long body", "", 429, `{"error":{"code":402,"data":"` + strings.Repeat("x", maxRefusal) + `"}}`, 100 * time.Millisecond, 110 * time.Millisecond},
+		{"an error in a long body", "", 429, `{"error":{"code":402}}` + strings.Repeat(" ", maxRefusal), 100 * time.Millisecond, 110 * time.Millisecond},
 		{"a block that is called 4,290,000", "", 200, `{"error":{"code":-32000,"message":"block 4290000 exceeded"}}`, 0, 0},
 	}
 	for _, tt := range tests {
@@ -350,6 +352,11 @@ func TestTransportListens(t *testing.T) {
 					t.Errorf("the account waits for %v, want %v to %v", got, tt.least, tt.most)
 				}
 				wantLedger(t, a, "cu", Ledger{Granted: 10, Used: 10}) // refused or not
+				for class, n := range usage(t, a).Refusals {
+					if n != 1 {
+						t.Errorf("%d refusals of class %s", n, class)
+					}
+				}
 			})
 		})
 	}
@@ -359,13 +366,12 @@ func TestTransportListens(t *testing.T) {
 func TestTransportClassifiesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := hourly(t, 100)
-		broken := errors.New("broken")
 		kind := "application/problem+json"
 		body := io.Reader(strings.NewReader(`{"error":{"type":"overloaded_error"}}`))
-		closed := 0
+		closed, reads := 0, 0
 		tr := &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
 			h := http.Header{"Content-Type": {kind}, "Retry-After": {"3"}}
-			return &http.Response{StatusCode: 529, Header: h, ContentLength: -1, Body: closing{body, &closed}}, nil
+			return &http.Response{StatusCode: 529, Header: h, ContentLength: -1, Body: countingBody{body, &closed, &reads}}, nil
 		})}
 		send := func() *http.Response {
 			t.Helper()
@@ -383,12 +389,14 @@ func TestTransportClassifiesBefore(t *testing.T) {
 		if resp.Body.Close(); closed != 1 {
 			t.Errorf("closed %d times", closed)
 		}
-		body = io.MultiReader(strings.NewReader(`{"error":`), failingReader{broken})
-		if text, err := io.ReadAll(send().Body); string(text) != `{"error":` || !errors.Is(err, broken) {
+		body = iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(`{"error":{}}`))) // fails once, after a byte
+		if text, err := io.ReadAll(send().Body); string(text) != `{` || !errors.Is(err, iotest.ErrTimeout) {
 			t.Errorf("a body that breaks off: %q, %v", text, err)
 		}
-		kind, body = "text/html", failingReader{broken} // which is the caller's alone
-		if text, err := io.ReadAll(send().Body); len(text) != 0 || !errors.Is(err, broken) {
+		kind, body, reads = "text/html", strings.NewReader("<html>"), 0
+		if resp := send(); reads != 0 {
+			t.Errorf("a body that is no JSON was read %d times", reads)
+		} else if text, err := io.ReadAll(resp.Body); string(text) != "<html>" || err != nil {
 			t.Errorf("a body that is no JSON: %q, %v", text, err)
 		}
 		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"overloaded": 3}) {
@@ -397,14 +405,44 @@ func TestTransportClassifiesBefore(t *testing.T) {
 	})
 }
 
-type closing struct {
+type countingBody struct {
 	io.Reader
-	closed *int
+	closed, reads *int
 }
 
-func (c closing) Close() error {
+func (c countingBody) Read(p []byte) (int, error) {
+	*c.reads++
+	return c.Reader.Read(p)
+}
+
+func (c countingBody) Close() error {
 	*c.closed++
 	return nil
+}
+
+// TestTransportBacksOff: refusals one after the other that do not say for how long, in responses of JSON-RPC with a
+// status of 200, until a call succeeds.
+func TestTransportBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		const refused = `{"error":{"code":429}}`
+		for i, tt := range []struct {
+			body string
+			want time.Duration // up to a tenth is added
+		}{{refused, 100}, {refused, 200}, {refused, 400}, {`{"result":1}`, 0}, {refused, 100}} {
+			c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				w.Header().Set("Content-Type", "application/json; charset=utf-8")
+				_, _ = w.WriteString(tt.body)
+				return w.Result(), nil
+			})}}
+			fetch(t, c, "POST", "http://provider", `{"method":"eth_blockNumber"}`)
+			want := tt.want * time.Millisecond
+			if d := a.Cooldown(); d < want || d > want*11/10 {
+				t.Errorf("call %d: the account waits for %v, want %v", i, d, want)
+			}
+		}
+	})
 }
 
 // TestTransportDenied: calls go on while access is denied, none waits, and it is logged once.
@@ -425,7 +463,6 @@ func TestTransportDenied(t *testing.T) {
 			_, _ = w.WriteString(body)
 			return w.Result(), nil
 		})}}
-		start := time.Now()
 		want := func(step string, sentUntilNow, errors int, denied *Denial) {
 			t.Helper()
 			u := usage(t, a)
@@ -439,14 +476,16 @@ func TestTransportDenied(t *testing.T) {
 		began := a.wallClock().UTC()
 		for range 3 {
 			fetch(t, c, "POST", "http://provider", "")
+			time.Sleep(time.Second)
 		}
 		want("no money", 3, 1, &Denial{Since: began, Reason: "insufficient_quota"})
 		status, body = 500, ""
 		fetch(t, c, "POST", "http://provider", "")
 		want("an error that says nothing about it", 4, 1, &Denial{Since: began, Reason: "insufficient_quota"})
 		status = 401
+		start := time.Now()
 		fetch(t, c, "POST", "http://provider", "")
-		want("another reason", 5, 2, &Denial{Since: began, Reason: "status 401"})
+		want("another reason", 5, 2, &Denial{Since: began.Add(3 * time.Second), Reason: "status 401"})
 		for range 3 { // as if only one method were denied
 			status = 200
 			fetch(t, c, "POST", "http://provider", "")
@@ -454,7 +493,7 @@ func TestTransportDenied(t *testing.T) {
 			status = 401
 			fetch(t, c, "POST", "http://provider", "")
 		}
-		want("by turns", 11, 2, &Denial{Since: began, Reason: "status 401"})
+		want("by turns", 11, 2, &Denial{Since: began.Add(3 * time.Second), Reason: "status 401"})
 		if d := time.Since(start); d != 0 {
 			t.Errorf("the calls have waited for %v", d)
 		}
@@ -463,7 +502,7 @@ func TestTransportDenied(t *testing.T) {
 		fetch(t, c, "POST", "http://provider", "")
 		status = 401
 		fetch(t, c, "POST", "http://provider", "")
-		want("a minute later", 13, 3, &Denial{Since: began.Add(time.Minute), Reason: "status 401"})
+		want("a minute later", 13, 3, &Denial{Since: began.Add(63 * time.Second), Reason: "status 401"})
 		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"denied": 8}) {
 			t.Errorf("refusals %v", got)
 		}
@@ -514,9 +553,10 @@ func (f *fakeRPC) CallContext(context.Context, any, string, ...any) error {
 type codedError struct {
 	code int
 	data any
+	text string
 }
 
-func (e *codedError) Error() string  { return "429 exceeded" }
+func (e *codedError) Error() string  { return e.text }
 func (e *codedError) ErrorCode() int { return e.code }
 func (e *codedError) ErrorData() any { return e.data }
 
@@ -547,7 +587,13 @@ func TestClient(t *testing.T) {
 		if d := a.Cooldown(); d < 100*time.Millisecond || d > 110*time.Millisecond {
 			t.Errorf("after a refusal the account waits for %v", d)
 		}
-		rpc.err = &codedError{-32005, map[string]any{"backoff_seconds": 3}}
+		time.Sleep(a.Cooldown())
+		rpc.err = fmt.Errorf("quicknode: %w", &codedError{code: -32007, text: "50/second request limit reached"})
+		call(t.Context(), rpc.err)
+		if d := a.Cooldown(); d < 200*time.Millisecond || d > 220*time.Millisecond {
+			t.Errorf("after another refusal the account waits for %v", d)
+		}
+		rpc.err = &codedError{code: -32005, data: map[string]any{"backoff_seconds": 3}}
 		call(t.Context(), rpc.err)
 		if d := a.Cooldown(); d != 3*time.Second {
 			t.Errorf("after a refusal with a time the account waits for %v", d)
@@ -555,20 +601,20 @@ func TestClient(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		call(ctx, context.Canceled)
-		rpc.err = &codedError{402, func() {}} // what is no JSON tells nothing
+		rpc.err = &codedError{code: 402, data: func() {}} // what is no JSON tells nothing
 		call(t.Context(), rpc.err)
 		if d := usage(t, a).Denied; d == nil || d.Reason != "402" {
 			t.Errorf("after a call that has to be paid for: %+v", d)
 		}
-		rpc.err = &codedError{-32000, nil}
+		rpc.err = &codedError{code: -32000, text: "429 exceeded"}
 		call(t.Context(), rpc.err)
 		if d := usage(t, a).Denied; d != nil {
 			t.Errorf("after an answer: %+v", d)
 		}
-		if rpc.calls != 7 {
-			t.Errorf("%d calls were made, want 7", rpc.calls)
+		if rpc.calls != 8 {
+			t.Errorf("%d calls were made, want 8", rpc.calls)
 		}
-		wantLedger(t, a, "cu", Ledger{Granted: 7 * 60, Used: 7 * 60})
+		wantLedger(t, a, "cu", Ledger{Granted: 8 * 60, Used: 8 * 60})
 		if _, err := NewClient(rpc, a, "other"); err == nil {
 			t.Error("a client of a class that does not exist")
 		}
