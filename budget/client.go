@@ -49,8 +49,8 @@ func (c *Client) CallContext(ctx context.Context, result any, method string, arg
 	return err
 }
 
-// responseOf returns a call's response as far as Classify needs it. Answered is false if the error is not the provider's. Clients
-// give errors of JSON-RPC the methods ErrorCode and ErrorData.
+// responseOf returns the response to a call as far as Classify needs it. Answered is false if the error is not
+// the provider's. Clients give errors of JSON-RPC the methods ErrorCode and ErrorData.
 func responseOf(err error) (body []byte, answered bool) {
 	if err == nil {
 		return nil, true

@@ -16,12 +16,14 @@ type Denial struct {
 
 // RecordRefusal does what helps against a refusal, for the whole account:
 //
-//   - RateLimited, QuotaExhausted and Overloaded let it pause, for as long as the provider says, else for
-//     as long as RecordFailure. Calls without a deadline may wait until the next month then.
-//   - AccessDenied lets nothing wait: a call that could only wait for an operator fails sooner and says more if
-//     the provider answers it. It is logged as an error, Usage has it, and calls go on.
+//   - RateLimited, QuotaExhausted and Overloaded let it pause for as long as the provider says, or else as
+//     RecordFailure does. A quota may be back only next month: give calls a deadline, so that they fail instead
+//     of waiting for that.
+//   - AccessDenied lets nothing wait. Only an operator could end that, and the provider's answer says more than
+//     a call that hangs. It is logged as an error, once, and is in Usage until a call succeeds.
 //
-// A refused call remains charged: most providers count it, and the others are not asked often while they refuse.
+// A refused call remains charged. Where the provider does not count it, the budget is a little smaller than need be
+// while it refuses.
 func (c *Controller) RecordRefusal(r Refusal) {
 	a := c.account
 	a.mu.Lock()
@@ -37,7 +39,7 @@ func (c *Controller) RecordRefusal(r Refusal) {
 	}
 }
 
-// classify records the refusal that a response is, or the success. An error that is no refusal is neither.
+// classify records what a response is: a refusal, a success, or an error that is neither.
 func (c *Controller) classify(status int, h http.Header, body []byte) {
 	r, refused := Classify(status, h, body, c.account.wallClock())
 	switch {

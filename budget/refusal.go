@@ -15,6 +15,7 @@
 //
 // A Transport and a Client do that by themselves, and Controller.RecordRefusal does it for programs that send
 // their requests otherwise. Usage has the refusals that were counted, and whether access is denied.
+
 package budget
 
 import (
@@ -62,8 +63,8 @@ func (c RefusalClass) String() string {
 	return fmt.Sprintf("RefusalClass(%d)", int(c))
 }
 
-// Refusal is a provider's answer that it has not done what was asked, for a reason that is not in the
-// request: the account has to wait, or the provider is overloaded.
+// Refusal is a provider's answer that it has not done what was asked, for a reason that lies in the account or
+// the provider and not in the request.
 type Refusal struct {
 	// Class is what the refusal means.
 	Class RefusalClass
@@ -97,13 +98,13 @@ const maxRefusal = 64 << 10
 // refusals, whatever the status.
 //
 // The responses of a batch can differ. Then the class counts that takes the account out of use for longest:
-// AccessDenied before QuotaExhausted, RateLimited and Overloaded, with the longest Wait of that class. What else is
-// wrong is found out with the next call, which is not made with this account; the other way round, an account
-// without money would be tried again and again.
+// AccessDenied before QuotaExhausted, RateLimited and Overloaded, with the longest Wait of that class. The rest shows
+// with the next call, which a pool makes with another account. Were it the other way round, a pool would come back
+// to an account without money again and again.
 //
 // Wait is what the error or Retry-After says, the longer of the two, or else the reset of a limit of
-// which nothing remains. A header that says when a limit is full again is no reason to wait: units come
-// back before. See View.Wait and Account.Learn.
+// which nothing remains. For AccessDenied headers do not count. A header that says when a limit is full again is
+// no reason to wait: units come back before. See View.Wait and Account.Learn.
 func Classify(status int, h http.Header, body []byte, now time.Time) (Refusal, bool) {
 	r, known := classifyBody(status, body, now)
 	if !known {

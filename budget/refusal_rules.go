@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// A rule says what an error means that has a name.
+// A rule says what an error with a certain name means.
 type rule struct {
 	// name is a code, a type or a reason of the error, see members.names.
 	name string
 
-	// message is what the text of the error must match, nil for any text. It is used only where one name
-	// has several meanings. It begins as the vendor's text does, so that no text from elsewhere
-	// can match. Its first group is an instant, in UTC.
+	// message is what the text of the error must match, nil for any text. Rules have it only where one name
+	// means several things. It is the beginning of the vendor's text, so words inside a text do not match.
+	// Its first group, if it has one, is the instant in UTC at which access comes back.
 	message *regexp.Regexp
 
 	// class is what the error means. 0 means that it is no refusal of the account, whatever the status says.
@@ -23,14 +23,15 @@ type rule struct {
 	// timed means that the error is a refusal only if it says for how long.
 	timed bool
 
-	// resets returns how long it is until the quota is back, if the vendor says that in its documentation only.
+	// resets returns how long it is until a quota is back. It is for errors that do not say so themselves,
+	// although the vendor's documentation does.
 	resets func(now time.Time) time.Duration
 }
 
-// rules are the errors that are known. Of several that match an error, the first with its most specific name
-// counts.
+// rules are the errors that are known. Of several that match an error, one with a more specific name counts
+// before others, and then the first.
 var rules = []rule{
-	// Ethereum nodes and who hosts them, as codes of JSON-RPC. Alchemy, Infura, QuickNode and others send 429.
+	// Hosts of blockchain nodes, with codes of JSON-RPC. Many send 429.
 	{name: "429", message: monthlyCapacity, class: AccessDenied}, // Alchemy, until it is paid for or the month ends
 	{name: "429", class: RateLimited},
 	{name: "402/-33000", class: QuotaExhausted, resets: untilHour(0)}, // Infura: the credits of a day
@@ -44,7 +45,7 @@ var rules = []rule{
 	{name: "-32008", message: perPeriod, class: RateLimited},
 	{name: "-32009", message: perPeriod, class: RateLimited},
 
-	{name: "-32017", class: 0}, // OP stack: the sender of the transaction sends too many; every provider says so
+	{name: "-32017", class: 0}, // OP stack: a limit of the transaction's sender, with whatever account it is sent
 
 	// OpenAI, and the many that answer as it does.
 	{name: "insufficient_quota", class: AccessDenied},
@@ -112,7 +113,7 @@ func classifyError(raw []byte, now time.Time) (Refusal, bool) {
 	return Refusal{}, false
 }
 
-// apply returns what an error means of which one name is given, if the rule is about it. Wait is what the error says.
+// apply returns what an error means, if the rule is about it. Name is one of its names, and wait what it says.
 func (r *rule) apply(name string, m members, wait time.Duration, now time.Time) (Refusal, bool) {
 	if r.name != name || r.timed && wait == 0 {
 		return Refusal{}, false
