@@ -32,6 +32,9 @@ type Account struct {
 	// refusals is how long to wait after refusals of the provider that do not say.
 	refusals Backoff
 
+	// denied is the denial of access that the last call got, nil if it got none. Whoever learns of one stores it.
+	denied atomic.Pointer[Denial]
+
 	// level is the Level of the last observation.
 	level atomic.Int32
 
@@ -48,6 +51,8 @@ type Account struct {
 	methods map[string]int64
 	drift   map[string]int64 // by unit
 	soft    int64            // calls beyond soft limits
+	refused map[string]int64 // calls that the provider refused, by class
+	logged  loggedDenial
 
 	calling sync.Mutex // held while OnLevel runs; taken before mu
 }
@@ -85,7 +90,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 	}
 	a := &Account{
 		name: c.Name, engine: engine, clock: c.Clock, gauge: &gauge{},
-		ledger: map[string]*Ledger{}, open: openReservations{}, methods: map[string]int64{}, drift: map[string]int64{},
+		ledger: map[string]*Ledger{}, open: openReservations{}, methods: map[string]int64{}, drift: map[string]int64{}, refused: map[string]int64{},
 	}
 	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))

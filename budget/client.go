@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 )
 
 // Caller is what clients of JSON-RPC have, for example rpc.Client of go-ethereum.
@@ -31,7 +32,8 @@ func NewClient(caller Caller, a *Account, class string) (*Client, error) {
 }
 
 // CallContext calls a method as soon as the budget has room for what it costs, and fails as
-// Controller.WaitForBudget does. If the provider refuses the call as one too many, the account waits.
+// Controller.WaitForBudget does. If the provider refuses the call, the account does what Controller.RecordRefusal
+// says. A refused call remains charged.
 func (c *Client) CallContext(ctx context.Context, result any, method string, args ...any) error {
 	controller, err := c.account.Controller(cmp.Or(ClassOf(ctx), c.class))
 	if err != nil {
@@ -41,24 +43,31 @@ func (c *Client) CallContext(ctx context.Context, result any, method string, arg
 		return err
 	}
 	err = c.caller.CallContext(ctx, result, method, args...)
-	switch r, answered := refusalOfError(err); {
-	case err == nil, answered:
-		controller.heed(r)
+	if body, answered := responseOf(err); answered {
+		controller.classify(http.StatusOK, nil, body)
 	}
 	return err
 }
 
-// refusalOfError returns the refusal that the error of a call is. Answered is whether the error is the
-// provider's at all. Clients give errors of JSON-RPC the methods ErrorCode and ErrorData.
-func refusalOfError(err error) (r refusal, answered bool) {
-	var coded interface{ ErrorCode() int }
-	if !errors.As(err, &coded) {
-		return refusal{}, false
+// responseOf returns the response to a call as far as Classify needs it. Answered is false if the error is not
+// the provider's. Clients give errors of JSON-RPC the methods ErrorCode and ErrorData.
+func responseOf(err error) (body []byte, answered bool) {
+	if err == nil {
+		return nil, true
 	}
-	var data []byte
+	var coded interface {
+		error
+		ErrorCode() int
+	}
+	if !errors.As(err, &coded) {
+		return nil, false
+	}
+	failure := map[string]any{"code": coded.ErrorCode(), "message": coded.Error()}
 	var detailed interface{ ErrorData() any }
 	if errors.As(err, &detailed) {
-		data, _ = json.Marshal(detailed.ErrorData()) // without data there is no time
+		data, _ := json.Marshal(detailed.ErrorData())
+		failure["data"] = json.RawMessage(data) // null if it was not JSON
 	}
-	return refusalOfCode(int64(coded.ErrorCode()), data), true
+	body, _ = json.Marshal(map[string]any{"error": failure})
+	return body, true
 }

@@ -218,9 +218,6 @@ func (c *Controller) RecordFailure() time.Duration {
 	return d
 }
 
-// RecordSuccess ends a series of failures.
-func (c *Controller) RecordSuccess() { c.account.refusals.Success() }
-
 // overrun charges a cost that was spent already, whether there is room for it or not.
 func (c *Controller) overrun(ctx context.Context, cost Cost) error {
 	rule, q, err := c.account.query(c.class, cost)

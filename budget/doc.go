@@ -56,6 +56,24 @@
 // What responses say about limits can only reduce what an account may use ([Account.Learn]), and a Retry-After
 // lets it wait ([Account.Cool]). The difference is counted as drift: it shows that somebody else uses the key.
 //
+// # When a provider refuses
+//
+// The status of a refusal does not say what it means. OpenAI answers 429 to too many requests in a minute,
+// to an account without money, and to traffic that grows too fast; Infura answers 402 to a quota that is back at
+// midnight. [Classify] reads the status, the headers and the error in the body, and tells four classes apart:
+//
+//   - RateLimited: let the account wait. Another one can be used at once.
+//   - QuotaExhausted: the same, until a time that may be days away.
+//   - AccessDenied: money or credentials. Nothing helps until an operator acts.
+//   - Overloaded: let all accounts of the provider wait. Another one is the wrong reaction.
+//
+// It goes by codes, and where a vendor has one code for several errors also by how its text begins; words
+// inside a text decide nothing. So "context deadline exceeded" and block 4,290,000 are no refusals, and neither is
+// a limit of the sender of a transaction or of the results of a query.
+//
+// A [Transport] and a [Client] do that by themselves, and [Controller.RecordRefusal] does it for programs that send
+// their requests otherwise. [Usage] has the refusals that were counted, and whether access is denied.
+//
 // # Guarantees
 //
 // In any interval Δ at most burst + rate × Δ units of each limit are granted, by all processes and classes

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -119,18 +120,39 @@ func (x *exchange) listen(resp *http.Response) {
 	if err := c.account.Learn(x.ctx, resp.Header); err != nil && x.ctx.Err() == nil {
 		x.warn("what the provider says cannot be applied", err)
 	}
-	switch resp.StatusCode {
-	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if d, said := RetryAfter(resp.Header, c.account.wallClock()); said {
-			c.account.Cool(d)
-		} else {
-			c.RecordFailure()
-		}
-	default:
-		if resp.StatusCode < http.StatusBadRequest && !x.transport.isJSONRPC() {
-			c.RecordSuccess()
-		}
+	if failed(resp) || !x.transport.isJSONRPC() {
+		c.classify(resp.StatusCode, resp.Header, peek(resp))
 	}
+}
+
+func failed(resp *http.Response) bool { return resp.StatusCode >= http.StatusBadRequest }
+
+// peek reads the body of an error as far as Classify looks at it, and puts it back.
+func peek(resp *http.Response) []byte {
+	if !failed(resp) || !isJSON(resp.Header) || resp.ContentLength > maxRefusal {
+		return nil
+	}
+	start, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = failingReader{err}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(start), rest), resp.Body}
+	return start
+}
+
+// failingReader is the rest of a body that cannot be read.
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+// isJSON reports whether a body is JSON, such as application/json or application/problem+json.
+func isJSON(h http.Header) bool {
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
 // watch has what the caller reads of a response looked at, if that can matter: for what the request has cost,
@@ -141,7 +163,7 @@ func (x *exchange) watch(resp *http.Response) {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 	case x.transport.Settle != nil:
 		most = x.transport.maxBody()
-	case x.transport.isJSONRPC() && strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
+	case x.transport.isJSONRPC() && isJSON(resp.Header):
 		most = maxRefusal
 	}
 	if most == 0 {
@@ -151,18 +173,15 @@ func (x *exchange) watch(resp *http.Response) {
 	resp.Body = &watchedBody{ReadCloser: resp.Body, most: most, done: func(body []byte, whole bool) { x.read(resp, body, whole) }}
 }
 
-// maxRefusal is the length of the longest body in which errors of JSON-RPC are looked for: refusals are short.
-const maxRefusal = 64 << 10
-
 // read ends the exchange when the body of the response was read. Whole is whether all of it is known.
 func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
-	if x.transport.isJSONRPC() && whole {
-		x.controller.heed(refusalOf(body))
+	if x.transport.isJSONRPC() && !failed(resp) && whole {
+		x.controller.classify(resp.StatusCode, resp.Header, body)
 	}
 	if !x.transport.settlesLater() {
 		return
 	}
-	if table := x.transport.Account.Costs(); table != nil && table.failedFree && resp.StatusCode >= http.StatusBadRequest {
+	if table := x.transport.Account.Costs(); table != nil && table.failedFree && failed(resp) {
 		x.settle(x.reserved.Cancel)
 		return
 	}

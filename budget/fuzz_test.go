@@ -1,11 +1,13 @@
 package budget
 
 import (
+	"encoding/json"
 	"net/http"
 	"slices"
 	"testing"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/jsonrpc"
 )
 
 // FuzzParseTable wants that a table that is accepted has a cost of every unit for whatever it lists.
@@ -73,4 +75,36 @@ func checkView(t *testing.T, v View, cost int64) {
 	if e := v.Excess(cost); e < 0 || e > max(0, cost) {
 		t.Errorf("%+v: excess %d over %d", v, e, cost)
 	}
+}
+
+// FuzzClassify wants that refusals are in their bounds and the same each time, and that no response without an error
+// is one below 400, whatever its headers and its result say.
+func FuzzClassify(f *testing.F) {
+	f.Add(429, "Retry-After", "7", []byte(`{"error":{"code":402,"event":-33000,"message":"x","data":{"rate":{"backoff_seconds":1e9}}}}`))
+	f.Add(429, "X-Ratelimit-Remaining", "0", []byte(`[{"error":{"code":"429","type":"tokens","resets_at":99999999999,"resets_in_seconds":-1}},{"result":1}]`))
+	f.Add(400, "Retry-After-Ms", "1.5", []byte(`{"error":{"type":"invalid_request_error","message":"You have reached your specified API usage limits. You will regain access on 2026-12-01 at 00:00 UTC."}}`))
+	f.Add(403, "Age", "1", []byte(`{"error":{"code":429,"details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"38.92s"},{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"aPerDay"},1]}]}}`))
+	f.Add(200, "Ratelimit", `"a";r=0;t=2`, []byte(`{"error":{"code":-32007,"message":"9/second x","details":{"error_code":"enforced_spend_limit_reached"}}}`))
+	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte) {
+		h := make(http.Header)
+		h.Add(name, value)
+		r, ok := Classify(status, h, body, viewTime)
+		if again, okAgain := Classify(status, h, body, viewTime); again != r || okAgain != ok {
+			t.Errorf("%+v, then %+v", r, again)
+		}
+		valid := r.Class >= Overloaded && r.Class <= AccessDenied && r.Wait >= 0 && r.Wait <= maxReset && r.Reason != ""
+		if ok && !valid || !ok && r != (Refusal{}) {
+			t.Errorf("%v: %+v", ok, r)
+		}
+		if errs, err := jsonrpc.Errors(body); ok && status < 400 && (err != nil || len(errs) == 0) {
+			t.Errorf("%+v without an error", r)
+		}
+		result, err := json.Marshal(map[string]string{"jsonrpc": "2.0", "result": string(body)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := Classify(http.StatusOK, h, result, viewTime); ok {
+			t.Errorf("%+v with a result", r)
+		}
+	})
 }

@@ -17,10 +17,14 @@ import (
 //
 // A request that was provably not sent, because no connection could be made for example, costs nothing.
 //
-// Transport listens to the provider: Retry-After with a status of 429 or 503 lets all requests of the
-// account wait, and headers that say what remains are applied as Account.Learn does. A provider that refuses
-// without Retry-After is asked again after a back-off. The refused response is the caller's; Transport does
-// not repeat requests.
+// Transport listens to the provider: headers that say what remains are applied as Account.Learn does, and
+// responses that Classify takes for a refusal as Controller.RecordRefusal does. So after too many requests all
+// those of the account wait; if access is denied they go on, and get the provider's answer. The refused response
+// is the caller's; Transport does not repeat requests. A refused request was sent and costs what it costs, even
+// if the provider has not executed it, unless failed requests are free in the table of costs.
+//
+// To classify an error, up to 64 KiB of its body are read before RoundTrip returns, if it is JSON; the caller gets
+// all of it nevertheless. Responses of JSON-RPC with a status of 200 are classified when the caller has read them.
 //
 // Set the fields before the first use. A Transport is safe for concurrent use.
 type Transport struct {

@@ -1,16 +1,21 @@
 package budget
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -303,7 +308,7 @@ func TestTransportFailuresAreFree(t *testing.T) {
 	wantLedger(t, a, "b", Ledger{Granted: 20, Used: 10, Returned: 10})
 }
 
-// TestTransportListens: refusals of the provider let the account wait, as long as they say.
+// TestTransportListens: refusals of the provider let the account wait, as long as they say, F0.15.
 func TestTransportListens(t *testing.T) {
 	tests := []struct {
 		name, headers string
@@ -318,6 +323,11 @@ func TestTransportListens(t *testing.T) {
 		{"JSON-RPC", "", 200, `{"error":{"code":429,"message":"x"}}`, 100 * time.Millisecond, 110 * time.Millisecond},
 		{"JSON-RPC with a time", "", 200, `[{"result":1},{"error":{"code":-32005,"data":{"rate":{"backoff_seconds":2.5}}}}]`, 2500 * time.Millisecond, 2500 * time.Millisecond},
 		{"too many results", "", 200, `{"error":{"code":-32005,"message":"query returned more than 10000 results, 429"}}`, 0, 0},
+		{"a quota", "", 402, `{"error":{"code":402,"event":-33000}}`, time.Second, 24 * time.Hour},
+		{"denied", "", 401, "", 0, 0},
+		{"no money", "Retry-After: 7", 429, `{"error":{"code":"insufficient_quota"}}`, 0, 0},
+		{"the sender", "Retry-After: 7", 429, `{"error":{"code":-32017,"message":"sender is over rate limit"}}`, 0, 0},
+		{"an error in a long body", "", 429, `{"error":{"code":402}}` + strings.Repeat(" ", maxRefusal), 100 * time.Millisecond, 110 * time.Millisecond},
 		{"a block that is called 4,290,000", "", 200, `{"error":{"code":-32000,"message":"block 4290000 exceeded"}}`, 0, 0},
 	}
 	for _, tt := range tests {
@@ -335,13 +345,169 @@ func TestTransportListens(t *testing.T) {
 					return w.Result(), nil
 				})}
 				c := &http.Client{Transport: tr}
-				fetch(t, c, "POST", "http://provider", `{"method":"eth_blockNumber"}`)
+				if status, text := fetch(t, c, "POST", "http://provider", `{"method":"eth_blockNumber"}`); status != tt.status || text != tt.body {
+					t.Errorf("the caller gets %d %.100q", status, text)
+				}
 				if got := a.Cooldown(); got < tt.least || got > tt.most {
 					t.Errorf("the account waits for %v, want %v to %v", got, tt.least, tt.most)
+				}
+				wantLedger(t, a, "cu", Ledger{Granted: 10, Used: 10}) // refused or not
+				for class, n := range usage(t, a).Refusals {
+					if n != 1 {
+						t.Errorf("%d refusals of class %s", n, class)
+					}
 				}
 			})
 		})
 	}
+}
+
+// TestTransportClassifiesBefore: a refusal takes effect before the caller has read it, and if it never does.
+func TestTransportClassifiesBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := hourly(t, 100)
+		kind := "application/problem+json"
+		body := io.Reader(strings.NewReader(`{"error":{"type":"overloaded_error"}}`))
+		closed, reads := 0, 0
+		tr := &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			h := http.Header{"Content-Type": {kind}, "Retry-After": {"3"}}
+			return &http.Response{StatusCode: 529, Header: h, ContentLength: -1, Body: countingBody{body, &closed, &reads}}, nil
+		})}
+		send := func() *http.Response {
+			t.Helper()
+			r, _ := http.NewRequestWithContext(t.Context(), "POST", "http://provider", nil)
+			resp, err := tr.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := a.Cooldown(); d != 3*time.Second {
+				t.Errorf("the account waits for %v", d)
+			}
+			return resp
+		}
+		resp := send()
+		if resp.Body.Close(); closed != 1 {
+			t.Errorf("closed %d times", closed)
+		}
+		body = iotest.TimeoutReader(iotest.OneByteReader(strings.NewReader(`{"error":{}}`))) // fails once, after a byte
+		if text, err := io.ReadAll(send().Body); string(text) != `{` || !errors.Is(err, iotest.ErrTimeout) {
+			t.Errorf("a body that breaks off: %q, %v", text, err)
+		}
+		kind, body, reads = "text/html", strings.NewReader("<html>"), 0
+		if resp := send(); reads != 0 {
+			t.Errorf("a body that is no JSON was read %d times", reads)
+		} else if text, err := io.ReadAll(resp.Body); string(text) != "<html>" || err != nil {
+			t.Errorf("a body that is no JSON: %q, %v", text, err)
+		}
+		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"overloaded": 3}) {
+			t.Errorf("refusals %v", got)
+		}
+	})
+}
+
+type countingBody struct {
+	io.Reader
+	closed, reads *int
+}
+
+func (c countingBody) Read(p []byte) (int, error) {
+	*c.reads++
+	return c.Reader.Read(p)
+}
+
+func (c countingBody) Close() error {
+	*c.closed++
+	return nil
+}
+
+// TestTransportBacksOff: refusals one after the other that do not say for how long, in responses of JSON-RPC with a
+// status of 200, until a call succeeds.
+func TestTransportBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		const refused = `{"error":{"code":429}}`
+		for i, tt := range []struct {
+			body string
+			want time.Duration // up to a tenth is added
+		}{{refused, 100}, {refused, 200}, {refused, 400}, {`{"result":1}`, 0}, {refused, 100}} {
+			c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				w.Header().Set("Content-Type", "application/json; charset=utf-8")
+				_, _ = w.WriteString(tt.body)
+				return w.Result(), nil
+			})}}
+			fetch(t, c, "POST", "http://provider", `{"method":"eth_blockNumber"}`)
+			want := tt.want * time.Millisecond
+			if d := a.Cooldown(); d < want || d > want*11/10 {
+				t.Errorf("call %d: the account waits for %v, want %v", i, d, want)
+			}
+		}
+	})
+}
+
+// TestTransportDenied: calls go on while access is denied, none waits, and it is logged once.
+func TestTransportDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		a := newAccount(t, Config{
+			Name: "main", Classes: []Class{}, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: weir.Every(24 * time.Hour), Algorithm: weir.SlidingLog}}},
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
+		})
+		status, body := 429, `{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}`
+		sent := 0
+		c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			w := httptest.NewRecorder()
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = w.WriteString(body)
+			return w.Result(), nil
+		})}}
+		want := func(step string, sentUntilNow, errors int, denied *Denial) {
+			t.Helper()
+			u := usage(t, a)
+			if (u.Denied == nil) != (denied == nil) || denied != nil && *u.Denied != *denied {
+				t.Errorf("%s: denied %+v, want %+v", step, u.Denied, denied)
+			}
+			if n := strings.Count(log.String(), "the provider denies access"); n != errors || sent != sentUntilNow {
+				t.Errorf("%s: %d calls, want %d, and %d errors in the log, want %d:\n%s", step, sent, sentUntilNow, n, errors, log.String())
+			}
+		}
+		began := a.wallClock().UTC()
+		for range 3 {
+			fetch(t, c, "POST", "http://provider", "")
+			time.Sleep(time.Second)
+		}
+		want("no money", 3, 1, &Denial{Since: began, Reason: "insufficient_quota"})
+		status, body = 500, ""
+		fetch(t, c, "POST", "http://provider", "")
+		want("an error that says nothing about it", 4, 1, &Denial{Since: began, Reason: "insufficient_quota"})
+		status = 401
+		start := time.Now()
+		fetch(t, c, "POST", "http://provider", "")
+		want("another reason", 5, 2, &Denial{Since: began.Add(3 * time.Second), Reason: "status 401"})
+		for range 3 { // as if only one method were denied
+			status = 200
+			fetch(t, c, "POST", "http://provider", "")
+			want("a success", sent, 2, nil)
+			status = 401
+			fetch(t, c, "POST", "http://provider", "")
+		}
+		want("by turns", 11, 2, &Denial{Since: began.Add(3 * time.Second), Reason: "status 401"})
+		if d := time.Since(start); d != 0 {
+			t.Errorf("the calls have waited for %v", d)
+		}
+		time.Sleep(time.Minute)
+		status = 200
+		fetch(t, c, "POST", "http://provider", "")
+		status = 401
+		fetch(t, c, "POST", "http://provider", "")
+		want("a minute later", 13, 3, &Denial{Since: began.Add(63 * time.Second), Reason: "status 401"})
+		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"denied": 8}) {
+			t.Errorf("refusals %v", got)
+		}
+		wantLedger(t, a, "requests", Ledger{Granted: 13, Used: 13})
+	})
 }
 
 // TestTransportHoldsNothing: while the provider works, nothing is held, so that a class can use all that it has.
@@ -387,9 +553,10 @@ func (f *fakeRPC) CallContext(context.Context, any, string, ...any) error {
 type codedError struct {
 	code int
 	data any
+	text string
 }
 
-func (e *codedError) Error() string  { return "429 exceeded" }
+func (e *codedError) Error() string  { return e.text }
 func (e *codedError) ErrorCode() int { return e.code }
 func (e *codedError) ErrorData() any { return e.data }
 
@@ -420,7 +587,13 @@ func TestClient(t *testing.T) {
 		if d := a.Cooldown(); d < 100*time.Millisecond || d > 110*time.Millisecond {
 			t.Errorf("after a refusal the account waits for %v", d)
 		}
-		rpc.err = &codedError{-32005, map[string]any{"backoff_seconds": 3}}
+		time.Sleep(a.Cooldown())
+		rpc.err = fmt.Errorf("quicknode: %w", &codedError{code: -32007, text: "50/second request limit reached"})
+		call(t.Context(), rpc.err)
+		if d := a.Cooldown(); d < 200*time.Millisecond || d > 220*time.Millisecond {
+			t.Errorf("after another refusal the account waits for %v", d)
+		}
+		rpc.err = &codedError{code: -32005, data: map[string]any{"backoff_seconds": 3}}
 		call(t.Context(), rpc.err)
 		if d := a.Cooldown(); d != 3*time.Second {
 			t.Errorf("after a refusal with a time the account waits for %v", d)
@@ -428,10 +601,20 @@ func TestClient(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		call(ctx, context.Canceled)
-		if rpc.calls != 5 {
-			t.Errorf("%d calls were made, want 5", rpc.calls)
+		rpc.err = &codedError{code: 402, data: func() {}} // what is no JSON tells nothing
+		call(t.Context(), rpc.err)
+		if d := usage(t, a).Denied; d == nil || d.Reason != "402" {
+			t.Errorf("after a call that has to be paid for: %+v", d)
 		}
-		wantLedger(t, a, "cu", Ledger{Granted: 5 * 60, Used: 5 * 60})
+		rpc.err = &codedError{code: -32000, text: "429 exceeded"}
+		call(t.Context(), rpc.err)
+		if d := usage(t, a).Denied; d != nil {
+			t.Errorf("after an answer: %+v", d)
+		}
+		if rpc.calls != 8 {
+			t.Errorf("%d calls were made, want 8", rpc.calls)
+		}
+		wantLedger(t, a, "cu", Ledger{Granted: 8 * 60, Used: 8 * 60})
 		if _, err := NewClient(rpc, a, "other"); err == nil {
 			t.Error("a client of a class that does not exist")
 		}

@@ -15,8 +15,9 @@ type Usage struct {
 	Account     string    `json:"account"`
 	At          time.Time `json:"at"`
 	Level       string    `json:"level"`
-	Utilisation float64   `json:"utilisation"` // of the limit with the shortest period, averaged over a second; 1 is all of it
-	CooldownMs  int64     `json:"cooldown_ms"` // the provider wants no calls for so long
+	Utilisation float64   `json:"utilisation"`      // of the limit with the shortest period, averaged over a second; 1 is all of it
+	CooldownMs  int64     `json:"cooldown_ms"`      // the provider wants no calls for so long
+	Denied      *Denial   `json:"denied,omitempty"` // the provider does not let the account in
 
 	Horizons []HorizonUsage `json:"horizons"`
 	Classes  []ClassUsage   `json:"classes"`
@@ -27,6 +28,7 @@ type Usage struct {
 	UnknownMethods map[string]int64  `json:"unknown_methods"`
 	Drift          map[string]int64  `json:"drift"` // units that the provider has counted and we had not: somebody else uses the key
 	SoftExceeded   int64             `json:"soft_exceeded"`
+	Refusals       map[string]int64  `json:"refusals"` // calls that the provider refused, by class: rate, quota, denied, overloaded
 }
 
 // HorizonUsage is what is used of one limit.
@@ -61,7 +63,7 @@ type ClassUsage struct {
 // Usage has what this process knows without the store.
 func (a *Account) Usage(ctx context.Context) (Usage, error) {
 	now := a.wallClock().UTC()
-	u := Usage{Account: a.name, At: now, CooldownMs: ruleset.Millis(a.Cooldown()), Horizons: []HorizonUsage{}, Classes: []ClassUsage{}}
+	u := Usage{Account: a.name, At: now, CooldownMs: ruleset.Millis(a.Cooldown()), Denied: a.Denied(), Horizons: []HorizonUsage{}, Classes: []ClassUsage{}}
 	a.addCounts(&u)
 	r, err := a.rule()
 	if err != nil {
@@ -143,7 +145,7 @@ func (a *Account) addCounts(u *Usage) {
 	for unit, l := range a.ledger {
 		u.Ledgers[unit] = *l
 	}
-	u.Methods, u.Drift, u.SoftExceeded = maps.Clone(a.methods), maps.Clone(a.drift), a.soft
+	u.Methods, u.Drift, u.SoftExceeded, u.Refusals = maps.Clone(a.methods), maps.Clone(a.drift), a.soft, maps.Clone(a.refused)
 	if t := a.Costs(); t != nil {
 		maps.Copy(u.UnknownMethods, t.UnknownMethods())
 	}

@@ -13,6 +13,7 @@ type ErrorObject struct {
 	Message string // "" if there is none
 	Data    string // the member data as it is written, "" if there is none
 	ID      string // the response's id as it is written, "" if there is none
+	Raw     string // all of the error as it is written, for members that JSON-RPC does not define
 }
 
 // Errors returns the errors of a response, also of those in a batch, in their order. Servers answer 200 with
@@ -67,7 +68,7 @@ func responseError(response gjson.Result, member int) (e ErrorObject, has bool, 
 	if failure.Type == gjson.Null { // also if there is none
 		return e, false, nil
 	}
-	e.ID = strings.Clone(found["id"].Raw)
+	e.ID, e.Raw = strings.Clone(found["id"].Raw), strings.Clone(failure.Raw)
 	if !failure.IsObject() {
 		e.Message = strings.Clone(failure.String())
 		return e, true, nil

@@ -65,8 +65,8 @@ func FuzzErrors(f *testing.F) {
 			t.Errorf("%d errors of %q, %v", len(found), body, err)
 		}
 		for _, e := range found {
-			if e.Data != "" && !json.Valid([]byte(e.Data)) {
-				t.Errorf("data %q of %q", e.Data, body)
+			if e.Data != "" && !json.Valid([]byte(e.Data)) || !json.Valid([]byte(e.Raw)) {
+				t.Errorf("data %q, error %q of %q", e.Data, e.Raw, body)
 			}
 		}
 	})

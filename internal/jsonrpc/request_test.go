@@ -140,18 +140,18 @@ func TestErrors(t *testing.T) {
 		{"null", `{"id":1,"result":1,"error":null}`, nil},
 		{
 			"an error", `{"id":"x","error":{"code":429,"message":"too many","data":{"backoff_seconds":30}}}`,
-			[]ErrorObject{{429, "too many", `{"backoff_seconds":30}`, `"x"`}},
+			[]ErrorObject{{429, "too many", `{"backoff_seconds":30}`, `"x"`, `{"code":429,"message":"too many","data":{"backoff_seconds":30}}`}},
 		},
-		{"no id", `{"error":{"code":-32005,"message":"m"}}`, []ErrorObject{{Code: -32005, Message: "m"}}},
-		{"a code in quotes", `{"error":{"code":"429"}}`, []ErrorObject{{}}},
-		{"a code with a fraction", `{"error":{"code":4.5,"message":"\u0061"}}`, []ErrorObject{{Message: "a"}}},
-		{"a code out of range", `{"error":{"code":99999999999999999999}}`, []ErrorObject{{}}},
-		{"a text", `{"id":1,"error":"no"}`, []ErrorObject{{Message: "no", ID: "1"}}},
-		{"false", `{"id":1,"error":false}`, []ErrorObject{{Message: "false", ID: "1"}}},
+		{"no id", `{"error":{"code":-32005,"message":"m"}}`, []ErrorObject{{Code: -32005, Message: "m", Raw: `{"code":-32005,"message":"m"}`}}},
+		{"a code in quotes", `{"error":{"code":"429"}}`, []ErrorObject{{Raw: `{"code":"429"}`}}},
+		{"a code with a fraction", `{"error":{"code":4.5,"message":"\u0061"}}`, []ErrorObject{{Message: "a", Raw: `{"code":4.5,"message":"\u0061"}`}}},
+		{"a code out of range", `{"error":{"code":99999999999999999999}}`, []ErrorObject{{Raw: `{"code":99999999999999999999}`}}},
+		{"a text", `{"id":1,"error":"no"}`, []ErrorObject{{Message: "no", ID: "1", Raw: `"no"`}}},
+		{"false", `{"id":1,"error":false}`, []ErrorObject{{Message: "false", ID: "1", Raw: "false"}}},
 		{"an empty batch", `[]`, nil},
 		{
 			"a batch", `[{"id":1,"result":1},{"id":2,"error":{"code":1}},{"id":3,"error":{"code":2}}]`,
-			[]ErrorObject{{Code: 1, ID: "2"}, {Code: 2, ID: "3"}},
+			[]ErrorObject{{Code: 1, ID: "2", Raw: `{"code":1}`}, {Code: 2, ID: "3", Raw: `{"code":2}`}},
 		},
 	}
 	for _, tt := range tests {
