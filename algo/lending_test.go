@@ -178,7 +178,6 @@ type lendingPair struct {
 	model  *lendingModel
 	now    int64
 	ids    []uint64
-	last   uint64
 	debits bool
 }
 
