@@ -713,7 +713,8 @@ func (l *Lending) same(o *Lending) bool {
 	return l.per == o.per && l.rate == o.rate && l.full == o.full && l.debt == o.debt && slices.Equal(l.shares, o.shares)
 }
 
-// adopt keeps what each class has used. A class that is new gets what is nobody's.
+// adopt keeps what each class has used. What a class gains by a larger burst, or has because it is new,
+// is taken from what is nobody's, so that no class is granted what another one counts on.
 func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error) {
 	o, ok := old.(*Lending)
 	if !ok {
@@ -728,15 +729,20 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		return State{}, true, err
 	}
 	v := lender{rule: l, Levels: Levels{at: was.Levels.at, all: all}}
+	var most [MaxClasses]int64
 	for i := range l.shares {
 		c := &l.shares[i]
 		j := o.find(c.Class)
 		if o.shares[j].Class != c.Class {
 			continue
 		}
-		if v.of[i], err = l.continued(c, o, &o.shares[j], was.of[j]); err != nil {
+		if most[i], err = l.continued(c, o, &o.shares[j], was.of[j]); err != nil {
 			return State{}, true, err
 		}
+		v.of[i] = min(most[i], scaled(max(0, was.of[j]), l.per, o.per))
+	}
+	for i := range l.shares {
+		v.of[i] = min(most[i], v.of[i]+max(0, v.surplus()))
 	}
 	for i := range l.shares {
 		if c := &l.shares[i]; o.shares[o.find(c.Class)].Class != c.Class {
@@ -744,6 +750,16 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		}
 	}
 	return State{Levels: &v.Levels}, true, nil
+}
+
+// scaled returns n × by / of, rounded down, at most what any level can be.
+func scaled(n, by, of int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(by))
+	if hi >= uint64(of) {
+		return 1 << 62
+	}
+	q, _ := bits.Div64(hi, lo, uint64(of))
+	return int64(min(q, 1<<62))
 }
 
 // continued returns the level of a class that had a level under o: what is missing stays missing as

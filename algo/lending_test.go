@@ -566,6 +566,40 @@ func TestLendingSet(t *testing.T) {
 	}
 }
 
+// TestLendingSetRaises: what a class gains by a larger burst is not taken from the levels of the others.
+func TestLendingSetRaises(t *testing.T) {
+	rule := func(a, b int64) Rule {
+		l, err := NewLending(10, second, 10, 0, 0, []Share{{Class: "a", Rate: 2, Burst: a}, {Class: "b", Rate: 2, Burst: b}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l, now := NewLedger([]Rule{rule(2, 2)}, Epoch), Epoch+year
+	l.SetClass("a")
+	if v := l.Take(now, 8); !v.OK {
+		t.Fatalf("a takes what it has and all that is nobody's: %+v", v)
+	}
+	if err := l.Set(now, []Rule{rule(8, 2)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.Peek(now, 1); v.OK || v.RetryAt != now+second/10 {
+		t.Errorf("a: %+v, want to wait for one unit at the whole rate, as b is idle", v)
+	}
+	l.SetClass("b")
+	if v := l.Take(now, 2); !v.OK {
+		t.Errorf("b has taken nothing, and is refused its burst: %+v", v)
+	}
+	now += 10 * second
+	if err := l.Set(now, []Rule{rule(8, 2)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	l.SetClass("a")
+	if v := l.Peek(now, 8); !v.OK {
+		t.Errorf("a, when all has come back: %+v", v)
+	}
+}
+
 func TestPaced(t *testing.T) {
 	const month = 30_000_000
 	p, err := NewPaced(month, NewCalendar(Month, nil), 0, []string{"backfill"})

@@ -1213,9 +1213,15 @@ function lending.book(r, used, cut)
 	return s
 end
 
+-- scaled returns parts of another rule in parts of r, and the remainder.
+local function scaled(r, old, n)
+	if n / old.parts * r.parts >= NEVER then return NEVER, 0 end -- more than any level
+	return muldiv(n, r.parts, old.parts)
+end
+
 -- less returns a full level less what is missing in parts of another rule, or nil.
 local function less(r, full, missing, old, cut)
-	local n, rest = muldiv(max(0, missing), r.parts, old.parts)
+	local n, rest = scaled(r, old, max(0, missing))
 	if rest > 0 then n = n + 1 end
 	if n > full + r.debt * r.parts then
 		if not cut then return nil end
@@ -1253,12 +1259,17 @@ function lending.adopt(r, old, s, H, cut)
 	local v = {r = r, at = was.at, of = {}}
 	v.p = less(r, parts(r, r.cap), parts(old, old.cap) - was.p, old, cut)
 	if not v.p then return true, nil end
+	local most = {}
 	for i, c in ipairs(r.classes) do
 		local j, own = place(old, c[1])
-		v.of[i] = 0
-		if own then v.of[i] = continued(r, c, old, old.classes[j], was.of[j], cut) end
-		if not v.of[i] then return true, nil end
+		most[i], v.of[i] = 0, 0
+		if own then
+			most[i] = continued(r, c, old, old.classes[j], was.of[j], cut)
+			if not most[i] then return true, nil end
+			v.of[i] = min(most[i], (scaled(r, old, max(0, was.of[j]))))
+		end
 	end
+	for i in ipairs(r.classes) do v.of[i] = min(most[i], v.of[i] + max(0, surplus(v))) end
 	for i, c in ipairs(r.classes) do
 		local _, own = place(old, c[1])
 		if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end

@@ -20,6 +20,7 @@ var classTests = []test{
 	{name: "a refund is there at once", run: classRefund},
 	{name: "holds of no class", run: classNoName},
 	{name: "other classes", run: classSet},
+	{name: "a share is raised", run: classRaised},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "paced months", run: classPaced},
 	{name: "a race of reservations", run: classRace},
@@ -216,6 +217,25 @@ func classSet(r *rig) {
 	r.wantLeft("and so does another", views[0], "k", 500, 500)
 	r.set(r.policy("p", doubled), r.policy("p", weir.Limit{Rate: 500, Per: weir.Every(time.Second)}))
 	r.wantLeft("without classes all is left to everybody", views[1], "k", 350, 500)
+}
+
+// What a class gains by a larger burst is not taken from the levels of the others.
+func classRaised(r *rig) {
+	ten := func(a, b int64) *weir.Policy {
+		return r.policy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+			weir.Class{Name: "a", Guaranteed: 2, Burst: a}, weir.Class{Name: "b", Guaranteed: 2, Burst: b},
+		)})
+	}
+	old, raised := ten(2, 2), ten(8, 2)
+	r.wantAllowed("what a has, and all that is nobody's", r.classes(old, "a")[0], "k", 8)
+	r.set(old, raised)
+	views := r.classes(raised, "a", "b")
+	if d := r.take(views[0], "k", 1); d.Allowed || d.RetryAfter != seconds(0.1) {
+		r.t.Errorf("a: %v, want to wait for one unit at the whole rate", d)
+	}
+	r.wantAllowed("b has taken nothing", views[1], "k", 2)
+	r.clock.Pass(seconds(10))
+	r.wantAllowed("a, when all has come back", views[0], "k", 8)
 }
 
 func classHorizons(r *rig) {
