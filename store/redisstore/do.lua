@@ -44,6 +44,7 @@ local NEVER = 9007199254740991
 local FORFEITED = -1
 local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
+local UNENDING = 3600000000 -- µs for which the outcome of a hold without an expiry is remembered
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
 local HELD = 4 -- in the sixth value of an outcome: holds are open
@@ -1705,7 +1706,9 @@ function ops.settle(row, c)
 		if over > 0 then kind.charge(r, s, H, over) end
 	end
 	dropHold(H, h)
-	H.done[h.id] = {refunded = refunded, overrun = overrun, expiry = h.expiry}
+	local upto = h.expiry
+	if upto == NEVER then upto = now + UNENDING end
+	H.done[h.id] = {refunded = refunded, overrun = overrun, expiry = upto}
 	return {1, 0, refunded, overrun, 0, 0}, true
 end
 
