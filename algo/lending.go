@@ -47,8 +47,8 @@ import (
 // negative, a class has its own level at most, and one that owes has nothing. Once there is a
 // surplus, who takes of it sets negative levels to zero, as those debts are paid. Without this rule
 // p would be full again while a class still owes, and the others could take what it owes on
-// top of the burst. The debt of a class that does not borrow is left to its own rate. A class without a
-// share could never pay, so everybody does.
+// top of the burst. The debt of a class that does not borrow is left to its own rate. What exceeds the
+// greatest debt is forgiven. A class without a share could never pay, so everybody does.
 //
 // Edges. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock
@@ -442,7 +442,8 @@ func (v *lender) fits(i int, cost int64, hold bool) bool {
 	return mulCap(cost, v.rule.per) <= v.available(i) && (!hold || v.mayHold(i, cost))
 }
 
-// take takes parts of class i, also if there is not enough.
+// take takes parts of class i, also if there is not enough. What the class cannot owe, because that is
+// more than the greatest debt, is forgiven to the whole as well: the others must not pay it.
 func (v *lender) take(i int, parts int64) {
 	own, lent := min(parts, max(0, v.of[i])), int64(0)
 	if !v.rule.shares[i].NoBorrow {
@@ -452,10 +453,12 @@ func (v *lender) take(i int, parts int64) {
 		v.payDebts()
 	}
 	least := -v.rule.debt
-	v.all = max(v.all-parts, least)
 	if v.rule.shares[i].rate > 0 {
-		v.of[i] = max(v.of[i]-(parts-lent), least)
+		before := v.of[i]
+		v.of[i] = max(before-(parts-lent), least)
+		parts = lent + before - v.of[i]
 	}
+	v.all = max(v.all-parts, least)
 }
 
 // payDebts pays what classes owe that borrow; there must be a surplus.

@@ -41,7 +41,10 @@ func lendingLoads(t *testing.T, test func(*lendingLoad)) {
 
 func newLendingLoad(t *testing.T, src source) *lendingLoad {
 	s := ruleSpec{kind: kindGCRA, rate: between(src, 1, 20), per: pick(src, 1000, second), burst: between(src, 1, 30)}
-	l, err := NewLending(s.rate, s.per, s.burst, 0, 0, drawShares(src, s.rate, s.burst))
+	if oneIn(src, 3) {
+		s.debt = between(src, 1, 2*s.burst)
+	}
+	l, err := NewLending(s.rate, s.per, s.burst, s.debt, 0, drawShares(src, s.rate, s.burst))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +201,7 @@ func (d *lendingLoad) compareWithOwnLimits() {
 		if s.Burst == 0 {
 			continue
 		}
-		g, err := NewGCRA(s.Rate, d.spec.per, s.Burst, 0, 0)
+		g, err := NewGCRA(s.Rate, d.spec.per, s.Burst, d.spec.debt, 0)
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -161,10 +161,12 @@ func (m *lendingModel) take(i int, cost int64) {
 		}
 	}
 	floor := new(big.Rat).Neg(m.debt)
-	m.all = most(floor, new(big.Rat).Sub(m.all, c))
 	if m.shares[i].Rate > 0 {
-		m.of[i] = most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+		owed := most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+		c = new(big.Rat).Add(lent, new(big.Rat).Sub(m.of[i], owed))
+		m.of[i] = owed
 	}
+	m.all = most(floor, new(big.Rat).Sub(m.all, c))
 }
 
 func (m *lendingModel) hold(id uint64, i int, cost, expiry int64) {
@@ -209,7 +211,8 @@ func newLendingPair(t *rapid.T) *lendingPair {
 	per := rapid.SampledFrom([]int64{1000, 1_000_000_000, 7_000_000_000, 60_000_000_000}).Draw(t, "per")
 	burst := rapid.SampledFrom([]int64{1, 5, 12, 500}).Draw(t, "burst")
 	shares := drawShares(fromRapid(t, 1), rate, burst)
-	l, err := NewLending(rate, per, burst, 0, 0, shares)
+	debt := rapid.SampledFrom([]int64{0, 0, 3, 200}).Draw(t, "debt")
+	l, err := NewLending(rate, per, burst, debt, 0, shares)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1044,8 +1044,12 @@ local function takeParts(v, i, n)
 		end
 	end
 	local least = -v.r.debt * v.r.parts
+	if v.r.classes[i][2] > 0 then -- what the class cannot owe is forgiven to the whole as well
+		local before = v.of[i]
+		v.of[i] = max(before - (n - lent), least)
+		n = lent + before - v.of[i]
+	end
 	v.p = max(v.p - n, least)
-	if v.r.classes[i][2] > 0 then v.of[i] = max(v.of[i] - (n - lent), least) end
 end
 
 local function fullLevels(r, at)

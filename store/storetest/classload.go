@@ -52,6 +52,9 @@ func newClassLoad(r *rig, seed uint64) *classLoad {
 	l := &classLoad{rig: r, rnd: rand.New(rand.NewPCG(seed, 19))} //nolint:gosec // the same every time
 	rate, burst := 2+l.rnd.Int64N(20), 4+l.rnd.Int64N(40)
 	l.limit = weir.Limit{Rate: rate, Per: weir.Every(time.Duration(rate) * loadUnit), Burst: burst}
+	if l.rnd.IntN(3) == 0 {
+		l.limit.MaxDebt = 1 + l.rnd.Int64N(2*burst)
+	}
 	names := []string{"a", "b", "c"}[:2+l.rnd.IntN(2)]
 	var list []weir.Class
 	for i, name := range names {
@@ -69,7 +72,7 @@ func newClassLoad(r *rig, seed uint64) *classLoad {
 	p := r.policy(fmt.Sprint("load-", seed), l.limit)
 	for i, view := range r.classes(p, p.ClassNames()...) {
 		c := list[i]
-		own := weir.Limit{Rate: c.Guaranteed, Per: l.limit.Per, Burst: c.Burst}
+		own := weir.Limit{Rate: c.Guaranteed, Per: l.limit.Per, Burst: c.Burst, MaxDebt: l.limit.MaxDebt}
 		l.classes = append(l.classes, &loadedClass{Class: c, policy: view, own: r.policy(fmt.Sprint("own-", seed, "-", c.Name), own)})
 	}
 	return l
