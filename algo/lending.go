@@ -179,6 +179,9 @@ func (l *Lending) Shares() []Share {
 	return list
 }
 
+// First returns the class of charges that name none.
+func (l *Lending) First() string { return l.shares[l.first].Class }
+
 // Micros are the numbers of a Lending for a store that counts in microseconds.
 type Micros struct {
 	Parts   int64    // of a unit
@@ -195,7 +198,7 @@ func (l *Lending) Micros() Micros {
 	units := l.rate * (l.base / l.per) // per base ns
 	parts := microParts(units, l.base, shares)
 	scale := func(rate int64) int64 { return int64(mulDiv(uint64(rate), 1000*uint64(parts), uint64(l.base))) }
-	m := Micros{Parts: parts, Rate: scale(units), First: l.shares[l.first].Class}
+	m := Micros{Parts: parts, Rate: scale(units), First: l.First()}
 	for _, s := range shares {
 		m.Rates = append(m.Rates, scale(s.Rate))
 		m.Classes = append(m.Classes, s.Class)
