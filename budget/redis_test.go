@@ -50,7 +50,7 @@ func ledgerOf(t *testing.T, a *budget.Account) budget.Ledger {
 	}
 	l := u.Ledgers[ruleset.Requests]
 	if l.Granted+l.Overrun != l.Used+l.Returned+l.Expired+l.Open {
-		t.Errorf("the ledger does not close: %+v", l)
+		t.Fatalf("the ledger does not close: %+v", l)
 	}
 	return l
 }
