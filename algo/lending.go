@@ -19,8 +19,8 @@ import (
 // There are levels, as of token buckets: p of the whole, which refills at R up to B, and lᵢ of
 // each class, which refills at gᵢ up to bᵢ. What is in p beyond the levels is nobody's:
 //
-//	surplus          = p − Σlⱼ
-//	available to i   = lᵢ + surplus, or lᵢ alone if i does not borrow
+//	surplus          = p − Σ max(0, lⱼ)
+//	available to i   = lᵢ + max(0, surplus), or lᵢ alone if i does not borrow
 //	a charge of c      is admitted if c ≤ available; it is taken from p, and
 //	                   from lᵢ as far as that goes, the rest being surplus
 //	retry at           the first instant at which that much is available
@@ -41,9 +41,16 @@ import (
 // consequence: if Σb = B, no class can hold more than bᵢ. Refunds return to the
 // class's own level first.
 //
-// Edges. Units owed after an overrun or a debit are taken from the class's level, then from
+// Debt. Units owed after an overrun or a debit are taken from the class's level, then from
 // the surplus, and the rest is owed by the class alone: its level becomes negative, and the
-// others keep theirs. A class without a share could never pay, so everybody does. A cost above bᵢ + (B − Σb) never fits; more than that can be available
+// others keep theirs. What comes back beyond the levels pays debts first: while the surplus is
+// negative, a class has its own level at most, and one that owes has nothing. Once there is a
+// surplus, who takes of it sets negative levels to zero, as those debts are paid. Without this rule
+// p would be full again while a class still owes, and the others could take what it owes on
+// top of the burst. The debt of a class that does not borrow is left to its own rate. What exceeds the
+// greatest debt is forgiven. A class without a share could never pay, so everybody does.
+//
+// Edges. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock
 // that steps back refills nothing.
 //
@@ -175,6 +182,9 @@ func (l *Lending) Shares() []Share {
 	return list
 }
 
+// First returns the class of charges that name none.
+func (l *Lending) First() string { return l.shares[l.first].Class }
+
 // Micros are the numbers of a Lending for a store that counts in microseconds.
 type Micros struct {
 	Parts   int64    // of a unit
@@ -191,7 +201,7 @@ func (l *Lending) Micros() Micros {
 	units := l.rate * (l.base / l.per) // per base ns
 	parts := microParts(units, l.base, shares)
 	scale := func(rate int64) int64 { return int64(mulDiv(uint64(rate), 1000*uint64(parts), uint64(l.base))) }
-	m := Micros{Parts: parts, Rate: scale(units), First: l.shares[l.first].Class}
+	m := Micros{Parts: parts, Rate: scale(units), First: l.First()}
 	for _, s := range shares {
 		m.Rates = append(m.Rates, scale(s.Rate))
 		m.Classes = append(m.Classes, s.Class)
@@ -297,13 +307,7 @@ func (l *Lending) at(s *State, hs *Holds, now int64) lender {
 			v.Levels.at = min(v.Levels.at, inRange(h.Expiry))
 		}
 	}
-	v.held = hs.units
-	for k := range hs.classes {
-		c := &hs.classes[k]
-		if i := l.find(c.name); l.shares[i].Class == c.name {
-			v.heldB[i] = c.units
-		}
-	}
+	v.hold(hs)
 	v.cap()
 	if hs.anyOver(now) {
 		for h := range hs.all() {
@@ -316,6 +320,19 @@ func (l *Lending) at(s *State, hs *Holds, now int64) lender {
 	}
 	v.refill(now)
 	return v
+}
+
+// hold sets what is held. Units of a class that there is not, or not any more, are held by that of charges
+// that name none, as they are charged to it.
+func (v *lender) hold(hs *Holds) {
+	v.held = hs.units
+	unnamed := hs.units
+	for k := range hs.classes {
+		c := &hs.classes[k]
+		v.heldB[v.rule.find(c.name)] += c.units
+		unnamed -= c.units
+	}
+	v.heldB[v.rule.first] += unnamed
 }
 
 func (l *Lending) fullLevels(at int64) Levels {
@@ -331,13 +348,12 @@ func (l *Lending) fullLevels(at int64) Levels {
 func (l *Lending) healing() int64 { return (l.full+l.debt)/l.rate + 1 }
 
 // end takes a hold that is over out of what is held.
-func (v *lender) end(h *Hold, hs *Holds) {
-	v.held -= h.Units
-	if h.class > 0 {
-		if i := v.rule.find(hs.classes[h.class-1].name); v.rule.shares[i].Class == hs.classes[h.class-1].name {
-			v.heldB[i] -= h.Units
-		}
-	}
+func (v *lender) end(h *Hold, hs *Holds) { v.free(hs.className(h), h.Units) }
+
+// free takes units that a class no longer holds out of what is held.
+func (v *lender) free(class string, units int64) {
+	v.held -= units
+	v.heldB[v.rule.find(class)] -= units
 }
 
 // capAll returns how much there can be of the whole beside what is held.
@@ -383,8 +399,19 @@ func refilled(level, most, rate, dt int64) int64 {
 	return level + dt*rate
 }
 
-// surplus returns what is nobody's.
+// surplus returns what is nobody's after the classes have paid what they owe. It is negative if
+// that is more than there is.
 func (v *lender) surplus() int64 {
+	sum := v.all
+	for i := range v.rule.shares {
+		sum -= max(0, v.of[i])
+	}
+	return sum
+}
+
+// balance returns the whole less all levels. It is negative if a class has overrun that could never
+// pay: then everybody does.
+func (v *lender) balance() int64 {
 	sum := v.all
 	for i := range v.rule.shares {
 		sum -= v.of[i]
@@ -394,26 +421,26 @@ func (v *lender) surplus() int64 {
 
 // available returns what class i can take, in parts; it may be negative.
 func (v *lender) available(i int) int64 {
-	surplus := v.surplus()
-	if v.rule.shares[i].NoBorrow {
-		surplus = min(0, surplus)
+	if !v.rule.shares[i].NoBorrow {
+		if surplus := v.surplus(); surplus >= 0 || v.of[i] < 0 {
+			return max(0, v.of[i]) + surplus
+		}
 	}
-	return v.of[i] + surplus
+	return v.of[i] + min(0, v.balance())
 }
 
 // mayHold says whether class i may hold so many units more beside what is held: what classes
 // hold beyond their bursts must fit into what is no class's.
 func (v *lender) mayHold(i int, cost int64) bool {
-	named, beyond := int64(0), int64(0)
+	beyond := int64(0)
 	for j := range v.rule.shares {
 		h := v.heldB[j]
-		named += h
 		if j == i {
 			h += cost
 		}
 		beyond += max(0, h-v.rule.shares[j].Burst)
 	}
-	return beyond+(v.held-named) <= v.rule.spare
+	return beyond <= v.rule.spare
 }
 
 // fits says whether cost units of class i can be taken or, if they are to be held, reserved.
@@ -421,17 +448,31 @@ func (v *lender) fits(i int, cost int64, hold bool) bool {
 	return mulCap(cost, v.rule.per) <= v.available(i) && (!hold || v.mayHold(i, cost))
 }
 
-// take takes parts of class i, also if there is not enough.
+// take takes parts of class i, also if there is not enough. What the class cannot owe, because that is
+// more than the greatest debt, is forgiven to the whole as well: the others must not pay it.
 func (v *lender) take(i int, parts int64) {
-	own := min(parts, max(0, v.of[i]))
-	lent := min(parts-own, max(0, v.surplus()))
-	if v.rule.shares[i].NoBorrow {
-		lent = 0
+	own, lent := min(parts, max(0, v.of[i])), int64(0)
+	if !v.rule.shares[i].NoBorrow {
+		lent = min(parts-own, max(0, v.surplus()))
+	}
+	if lent > 0 {
+		v.payDebts()
 	}
 	least := -v.rule.debt
-	v.all = max(v.all-parts, least)
 	if v.rule.shares[i].rate > 0 {
-		v.of[i] = max(v.of[i]-(parts-lent), least)
+		before := v.of[i]
+		v.of[i] = max(before-(parts-lent), least)
+		parts = lent + before - v.of[i]
+	}
+	v.all = max(v.all-parts, least)
+}
+
+// payDebts pays what classes owe that borrow; there must be a surplus.
+func (v *lender) payDebts() {
+	for i := range v.rule.shares {
+		if !v.rule.shares[i].NoBorrow {
+			v.of[i] = max(0, v.of[i])
+		}
 	}
 }
 
@@ -474,10 +515,7 @@ func (l *Lending) refund(s *State, hs *Holds, _, now, units int64) int64 {
 	v := l.at(s, hs, now)
 	i := l.class(hs)
 	parts := mulCap(units, l.per)
-	v.held -= hs.charging.ending
-	if l.shares[i].Class == hs.charging.class {
-		v.heldB[i] -= hs.charging.ending
-	}
+	v.free(hs.charging.class, hs.charging.ending)
 	v.all = min(v.all+parts, v.capAll())
 	v.of[i] = min(v.of[i]+parts, v.capOf(i))
 	l.store(s, &v)
@@ -524,9 +562,9 @@ func (l *Lending) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 
 // rises returns when cost fits class i before an instant, if nothing changes but the levels.
 //
-// While the whole refills, what is available to a class that borrows, p less the levels of the
-// others, rises at R less the rates of those others that are not full; so its slope changes when a
-// level becomes full.
+// What is available changes at a constant rate until some level becomes full, a class has paid
+// what it owes, or the surplus or the balance changes its sign. From one such instant to the next
+// it is looked at once.
 func (v lender) rises(i int, cost int64, hold bool, before int64) (int64, bool) {
 	need := mulCap(cost, v.rule.per)
 	if hold && !v.mayHold(i, cost) {
@@ -559,30 +597,47 @@ func addInstants(at, dt int64) int64 {
 }
 
 // slope returns how fast what is available to class i changes, in parts per nanosecond, and for
-// how many nanoseconds it does: until a level is full, and for a class that does not borrow
-// until there is a surplus or none. Never means that it stays so.
+// how many nanoseconds it certainly does. Never means that it stays so.
 func (v *lender) slope(i int) (slope, steady int64) {
-	surplus, steady := refilling(v.all, v.capAll(), v.rule.rate, Never)
-	own := int64(0)
+	all, steady := refilling(v.all, v.capAll(), v.rule.rate, Never)
+	surplus, sum, own := all, all, int64(0)
 	for j := range v.rule.shares {
 		var rate int64
 		rate, steady = refilling(v.of[j], v.capOf(j), v.rule.shares[j].rate, steady)
-		surplus -= rate
+		sum -= rate
+		switch {
+		case v.of[j] >= 0:
+			surplus -= rate
+		case rate > 0:
+			steady = min(steady, -v.of[j]/rate)
+		}
 		if j == i {
 			own = rate
 		}
 	}
 	if !v.rule.shares[i].NoBorrow {
-		return surplus + own, steady
+		if v.of[i] < 0 {
+			return surplus, steady
+		}
+		var is bool
+		if is, steady = lasts(v.surplus(), surplus, steady); is {
+			return surplus + own, steady
+		}
 	}
-	is := v.surplus()
-	if is > 0 && surplus < 0 || is < 0 && surplus > 0 {
-		steady = min(steady, is/-surplus)
-	}
-	if is < 0 || is == 0 && surplus < 0 {
-		return surplus + own, steady
+	enough, steady := lasts(v.balance(), sum, steady)
+	if !enough {
+		own += sum
 	}
 	return own, steady
+}
+
+// lasts reports whether a level that changes at a rate is about to be 0 or more, and for how long
+// that does not change, at most steady.
+func lasts(level, rate, steady int64) (bool, int64) {
+	if level > 0 && rate < 0 || level < 0 && rate > 0 {
+		steady = min(steady, level/-rate)
+	}
+	return level > 0 || level == 0 && rate >= 0, steady
 }
 
 // refilling returns the rate at which a level rises, and the time for which that is so, at most
@@ -667,7 +722,8 @@ func (l *Lending) same(o *Lending) bool {
 	return l.per == o.per && l.rate == o.rate && l.full == o.full && l.debt == o.debt && slices.Equal(l.shares, o.shares)
 }
 
-// adopt keeps what each class has used. A class that is new gets what is nobody's.
+// adopt keeps what each class has used. What a class gains by a larger burst, or has because it is new,
+// is taken from what is nobody's, so that no class is granted what another one counts on.
 func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, error) {
 	o, ok := old.(*Lending)
 	if !ok {
@@ -682,15 +738,20 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		return State{}, true, err
 	}
 	v := lender{rule: l, Levels: Levels{at: was.Levels.at, all: all}}
+	var most [MaxClasses]int64
 	for i := range l.shares {
 		c := &l.shares[i]
 		j := o.find(c.Class)
 		if o.shares[j].Class != c.Class {
 			continue
 		}
-		if v.of[i], err = l.continued(c, o, &o.shares[j], was.of[j]); err != nil {
+		if most[i], err = l.continued(c, o, &o.shares[j], was.of[j]); err != nil {
 			return State{}, true, err
 		}
+		v.of[i] = min(most[i], scaled(max(0, was.of[j]), l.per, o.per))
+	}
+	for i := range l.shares {
+		v.of[i] = min(most[i], v.of[i]+max(0, v.surplus()))
 	}
 	for i := range l.shares {
 		if c := &l.shares[i]; o.shares[o.find(c.Class)].Class != c.Class {
@@ -698,6 +759,16 @@ func (l *Lending) adopt(old Rule, s *State, hs *Holds, now int64) (State, bool, 
 		}
 	}
 	return State{Levels: &v.Levels}, true, nil
+}
+
+// scaled returns n × by / of, rounded down, at most what any level can be.
+func scaled(n, by, of int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(by))
+	if hi >= uint64(of) {
+		return 1 << 62
+	}
+	q, _ := bits.Div64(hi, lo, uint64(of))
+	return int64(min(q, 1<<62))
 }
 
 // continued returns the level of a class that had a level under o: what is missing stays missing as

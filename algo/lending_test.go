@@ -95,7 +95,8 @@ func (m *lendingModel) advance(now int64) {
 	m.flow(now)
 }
 
-func (m *lendingModel) surplus() *big.Rat {
+// balance returns what is in the whole beyond the levels.
+func (m *lendingModel) balance() *big.Rat {
 	sum := new(big.Rat).Set(m.all)
 	for _, l := range m.of {
 		sum.Sub(sum, l)
@@ -103,12 +104,29 @@ func (m *lendingModel) surplus() *big.Rat {
 	return sum
 }
 
-func (m *lendingModel) available(i int) *big.Rat {
-	s := m.surplus()
-	if m.shares[i].NoBorrow {
-		s = least(s, units(0))
+func (m *lendingModel) owed() *big.Rat {
+	sum := new(big.Rat)
+	for _, l := range m.of {
+		sum.Sub(sum, least(units(0), l))
 	}
-	return s.Add(s, m.of[i])
+	return sum
+}
+
+// surplus returns what is left of the balance when all debts are paid from it.
+func (m *lendingModel) surplus() *big.Rat { return new(big.Rat).Sub(m.balance(), m.owed()) }
+
+// available: a class that owes has what is left after all debts, its own included. The others have
+// their levels, with what is left after all debts or, if that is nothing, less what nobody can pay.
+func (m *lendingModel) available(i int) *big.Rat {
+	left, ofAll := m.surplus(), least(m.balance(), units(0))
+	switch {
+	case m.shares[i].NoBorrow:
+		return ofAll.Add(ofAll, m.of[i])
+	case m.of[i].Sign() < 0:
+		return left
+	}
+	left = most(left, ofAll)
+	return left.Add(left, m.of[i])
 }
 
 func (m *lendingModel) fits(i int, cost int64, hold bool) bool {
@@ -137,11 +155,18 @@ func (m *lendingModel) take(i int, cost int64) {
 	if m.shares[i].NoBorrow {
 		lent = units(0)
 	}
-	floor := new(big.Rat).Neg(m.debt)
-	m.all = most(floor, new(big.Rat).Sub(m.all, c))
-	if m.shares[i].Rate > 0 {
-		m.of[i] = most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+	for j := range m.of {
+		if lent.Sign() > 0 && !m.shares[j].NoBorrow {
+			m.of[j] = most(units(0), m.of[j]) // there is more than all of them owe
+		}
 	}
+	floor := new(big.Rat).Neg(m.debt)
+	if m.shares[i].Rate > 0 {
+		owed := most(floor, new(big.Rat).Sub(m.of[i], new(big.Rat).Sub(c, lent)))
+		c = new(big.Rat).Add(lent, new(big.Rat).Sub(m.of[i], owed))
+		m.of[i] = owed
+	}
+	m.all = most(floor, new(big.Rat).Sub(m.all, c))
 }
 
 func (m *lendingModel) hold(id uint64, i int, cost, expiry int64) {
@@ -178,31 +203,16 @@ type lendingPair struct {
 	model  *lendingModel
 	now    int64
 	ids    []uint64
-	last   uint64
 	debits bool
-}
-
-func drawShares(t *rapid.T, rate, burst int64) (shares []Share) {
-	names := []string{"a", "b", "c"}
-	leftRate, leftBurst := rate, burst
-	for _, name := range names[:rapid.IntRange(1, 3).Draw(t, "classes")] {
-		s := Share{Class: name, Rate: rapid.Int64Range(0, leftRate).Draw(t, "guaranteed")}
-		if s.Rate > 0 {
-			s.Burst = rapid.Int64Range(0, leftBurst).Draw(t, "burst")
-			s.NoBorrow = rapid.IntRange(0, 4).Draw(t, "borrow") == 0
-		}
-		leftRate, leftBurst = leftRate-s.Rate, leftBurst-s.Burst
-		shares = append(shares, s)
-	}
-	return shares
 }
 
 func newLendingPair(t *rapid.T) *lendingPair {
 	rate := rapid.SampledFrom([]int64{1, 3, 7, 10, 500}).Draw(t, "rate")
 	per := rapid.SampledFrom([]int64{1000, 1_000_000_000, 7_000_000_000, 60_000_000_000}).Draw(t, "per")
 	burst := rapid.SampledFrom([]int64{1, 5, 12, 500}).Draw(t, "burst")
-	shares := drawShares(t, rate, burst)
-	l, err := NewLending(rate, per, burst, 0, 0, shares)
+	shares := drawShares(fromRapid(t, 1), rate, burst)
+	debt := rapid.SampledFrom([]int64{0, 0, 3, 200}).Draw(t, "debt")
+	l, err := NewLending(rate, per, burst, debt, 0, shares)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +258,7 @@ func (p *lendingPair) checkLevels(i int) {
 	if want := min(max(0, floorRat(p.model.available(i))), capacity); v.Remaining != want || v.Limit != capacity {
 		p.t.Fatalf("class %d at %d: remaining %d of %d, the model says %d of %d", i, p.now, v.Remaining, v.Limit, want, capacity)
 	}
-	if !p.debits && p.model.surplus().Sign() < 0 {
+	if !p.debits && p.model.balance().Sign() < 0 {
 		p.t.Fatalf("the surplus is negative: %v", p.model.surplus())
 	}
 }
@@ -321,32 +331,6 @@ func TestLendingEqualsModel(t *testing.T) {
 		p.ledger = reread
 		for range 20 {
 			p.step()
-		}
-	})
-}
-
-// TestLendingGuarantee: a class whose level is full is never refused its burst, whatever the others
-// have taken, hold or settle; one that is not waits at most cost / guaranteed rate.
-func TestLendingGuarantee(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := newLendingPair(t)
-		for range 60 {
-			p.step()
-			l := p.ledger.rules[0].(*Lending)
-			i := p.class()
-			s := l.shares[i]
-			if p.model.held(i) > 0 || s.Burst == 0 {
-				continue
-			}
-			p.ledger.SetClass(s.Class)
-			v := l.at(&p.ledger.states[0], &p.ledger.holds, p.now)
-			for _, cost := range []int64{1, s.Burst} {
-				if got := p.ledger.Peek(p.now, cost); v.of[i] == s.full && !got.OK {
-					t.Fatalf("class %s has a full level of %d and is refused %d: %+v", s.Class, s.Burst, cost, got)
-				} else if most := fillTime(0, cost*l.per, s.rate); !got.OK && got.RetryAt-p.now > most {
-					t.Fatalf("class %s waits %d ns for %d units, more than %d", s.Class, got.RetryAt-p.now, cost, most)
-				}
-			}
 		}
 	})
 }
@@ -438,6 +422,72 @@ func TestLendingOverrunIsItsOwn(t *testing.T) {
 	}
 }
 
+// TestLendingOverrunIsLentToNobody: while a class owes, the whole may be full again, and nobody gets more
+// than the burst. Who borrows then has paid the debt before, once.
+func TestLendingOverrunIsLentToNobody(t *testing.T) {
+	l, err := NewLending(500, second, 500, 0, 0, []Share{{Class: "a", Rate: 10, Burst: 10}, {Class: "b", Rate: 490, Burst: 490}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, now := NewLedger([]Rule{l}, Epoch), Epoch+year
+	take := func(class string, cost int64) Verdict { g.SetClass(class); return g.Take(now, cost) }
+	g.SetClass("a")
+	g.Debit(now, 5010)
+	if v := take("a", 1); v.OK || v.RetryAt != now+10_002*second/1000 {
+		t.Errorf("after the overrun: %+v, want a retry after 5,001 units at the whole rate", v)
+	}
+	if v := take("b", 490); !v.OK || v.Remaining != 0 {
+		t.Errorf("the other class: %+v, want its burst and nothing beyond", v)
+	}
+	now += 12 * second
+	if v := take("b", 490); !v.OK || v.Remaining != 10 {
+		t.Errorf("when the whole is full: %+v, want 10 more", v)
+	}
+	if v := take("b", 10); !v.OK || v.Remaining != 0 {
+		t.Errorf("the last of the burst: %+v", v)
+	}
+	for range 5 {
+		if v := take("a", 1); v.OK || v.RetryAt != now+second/10 {
+			t.Fatalf("after the debt is paid: %+v, want to wait for one unit at the guaranteed rate", v)
+		}
+		now += second / 10
+		if take("b", 50).OK || !take("b", 49).OK {
+			t.Fatal("the other class does not get its guaranteed rate, or more")
+		}
+		if v := take("a", 1); !v.OK {
+			t.Fatalf("after RetryAt: %+v", v)
+		}
+	}
+}
+
+// TestLendingHoldsOfNoClass: what is held under no name, or one that is no class any more, is held by the
+// class that it is charged to.
+func TestLendingHoldsOfNoClass(t *testing.T) {
+	for _, class := range []string{"", "renamed"} {
+		l, now := sixtyForty(t), Epoch+year
+		l.SetClass(class)
+		id, v := l.Reserve(now, 100, now+60*second)
+		if !v.OK {
+			t.Fatalf("class %q: %+v", class, v)
+		}
+		now += 10 * second
+		if v := l.Peek(now, 0); v.Remaining != 100 {
+			t.Errorf("class %q holds 100: %+v, want 100 of backfill's 200", class, v)
+		}
+		l.SetClass("realtime")
+		if id, v := l.Reserve(now, 300, now+second); !v.OK {
+			t.Errorf("class %q holds 100, and realtime is refused its burst: %+v", class, v)
+		} else {
+			l.Settle(now, id, 0)
+		}
+		l.Settle(now, id, 40)
+		l.SetClass("backfill")
+		if v := l.Peek(now, 0); v.Remaining != 160 {
+			t.Errorf("class %q gave 60 back: %+v, want 160", class, v)
+		}
+	}
+}
+
 func TestLendingRefundsAtOnce(t *testing.T) {
 	l, err := NewLending(1000, 3_600_000_000_000, 1000, 0, 0, []Share{{Class: "a", Rate: 1000, Burst: 1000}})
 	if err != nil {
@@ -517,6 +567,40 @@ func TestLendingSet(t *testing.T) {
 	l.SetClass("backfill")
 	if v := l.Peek(now, 0); v.Remaining != 250 {
 		t.Errorf("after the refund backfill has %d, want 250", v.Remaining)
+	}
+}
+
+// TestLendingSetRaises: what a class gains by a larger burst is not taken from the levels of the others.
+func TestLendingSetRaises(t *testing.T) {
+	rule := func(a, b int64) Rule {
+		l, err := NewLending(10, second, 10, 0, 0, []Share{{Class: "a", Rate: 2, Burst: a}, {Class: "b", Rate: 2, Burst: b}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	l, now := NewLedger([]Rule{rule(2, 2)}, Epoch), Epoch+year
+	l.SetClass("a")
+	if v := l.Take(now, 8); !v.OK {
+		t.Fatalf("a takes what it has and all that is nobody's: %+v", v)
+	}
+	if err := l.Set(now, []Rule{rule(8, 2)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	if v := l.Peek(now, 1); v.OK || v.RetryAt != now+second/10 {
+		t.Errorf("a: %+v, want to wait for one unit at the whole rate, as b is idle", v)
+	}
+	l.SetClass("b")
+	if v := l.Take(now, 2); !v.OK {
+		t.Errorf("b has taken nothing, and is refused its burst: %+v", v)
+	}
+	now += 10 * second
+	if err := l.Set(now, []Rule{rule(8, 2)}, []int{0}); err != nil {
+		t.Fatal(err)
+	}
+	l.SetClass("a")
+	if v := l.Peek(now, 8); !v.OK {
+		t.Errorf("a, when all has come back: %+v", v)
 	}
 }
 

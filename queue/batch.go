@@ -2,6 +2,7 @@ package queue
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -218,11 +219,12 @@ func (q *Queue) act(ctx context.Context, w *waiter, t turn) (done bool, err erro
 		w.sleep(ctx, t.wait)
 		return false, nil
 	}
-	return q.try(ctx, w)
+	return q.try(ctx, w, t.came)
 }
 
-// try calls the limiter for the head. If the head has to wait on, try notes until when.
-func (q *Queue) try(ctx context.Context, w *waiter) (done bool, err error) {
+// try calls the limiter for the head. If the head has to wait on, try notes until when. Came means that
+// it has waited as long as the limiter said before.
+func (q *Queue) try(ctx context.Context, w *waiter, came bool) (done bool, err error) {
 	live, cancel := withGrace(ctx)
 	defer cancel()
 	err = q.call(live, &w.batch)
@@ -231,8 +233,29 @@ func (q *Queue) try(ctx context.Context, w *waiter) (done bool, err error) {
 		return true, err
 	}
 	d := w.batch.Decisions[at]
-	q.postpone(w, at, d.RetryAfter, mayEndEarly(w.batch.Charges[at].Policy, d))
+	after := min(d.RetryAfter, far)
+	if came { // others were faster
+		after += jitter(ctx, after)
+	}
+	q.postpone(w, at, after, mayEndEarly(w.batch.Charges[at].Policy, d))
 	return false, nil
+}
+
+// maxJitter bounds what is added to a wait at random.
+const maxJitter = 50 * time.Millisecond
+
+// jitter returns what is added to a wait d after others were faster: in half of the cases nothing, else up to a
+// tenth, but not beyond the deadline. Those to whom something is always added would never have a turn
+// beside a process whose heads are all new.
+func jitter(ctx context.Context, d time.Duration) time.Duration {
+	most := min(d/10, maxJitter)
+	if deadline, ok := ctx.Deadline(); ok {
+		most = min(most, time.Until(deadline)-d)
+	}
+	if most <= 0 {
+		return 0
+	}
+	return max(0, rand.N(2*most+1)-most) //nolint:gosec // it is no secret
 }
 
 const (

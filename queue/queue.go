@@ -41,7 +41,9 @@ import (
 // there is room earlier.
 //
 // The order is that of this Queue: processes that share a store each have lines of
-// their own, and these compete. A line makes one charge after the other, so over
+// their own, and these compete. The head of a line waits exactly as long as the limiter says. If it is
+// refused nevertheless, because others were faster, its next wait is in half of the cases longer by up
+// to a tenth, at most 50 ms, so that not all processes try again at the same instant. A line makes one charge after the other, so over
 // a store that takes a millisecond to reply a key has at most a thousand turns a
 // second. Where there is only one key, and no other process, use [weir.Single].
 type Queue struct {

@@ -261,3 +261,68 @@ func TestQueueSharedStore(t *testing.T) {
 		}
 	})
 }
+
+// outrun waits for a unit of p while another process takes each one at the instant at which it is there,
+// for a number of attempts, and returns how long the waiting caller slept before each of them.
+func outrun(ctx context.Context, t *testing.T, p *weir.Policy, attempts int) (sleeps []time.Duration, r waited) {
+	t.Helper()
+	table := newStore(t)
+	store := &relay{Limiter: table}
+	q := newQueue(t, store, queue.Config{})
+	mustTake(t, table, p, "k", 1)
+	last := time.Now()
+	store.set(func(context.Context) error {
+		slept := time.Since(last)
+		if last = time.Now(); slept == 0 {
+			return nil // the first try, before it stands in line and when it does
+		}
+		if sleeps = append(sleeps, slept); len(sleeps) < attempts {
+			mustTake(t, table, p, "k", 1)
+		}
+		return nil
+	}, 0)
+	return sleeps, <-wait(ctx, q, p, "k", 1)
+}
+
+// TestQueueSleepsLonger: who was refused after the time that it was told sleeps up to a tenth longer, at
+// most 50 ms, and in half of the cases no longer. The first time is exact.
+func TestQueueSleepsLonger(t *testing.T) {
+	for _, c := range []struct{ per, most time.Duration }{
+		{100 * time.Millisecond, 10 * time.Millisecond},
+		{10 * time.Second, 50 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPolicy(t, "p", weir.Limit{Rate: 1, Per: weir.Every(c.per)})
+			sleeps, r := outrun(t.Context(), t, p, 200)
+			if r.err != nil || !r.d.Allowed || len(sleeps) != 200 || sleeps[0] != c.per {
+				t.Fatalf("%+v after %d attempts, the first after %v", r, len(sleeps), sleeps[0])
+			}
+			exact, different := 0, map[time.Duration]bool{}
+			for _, d := range sleeps[1:] {
+				if d < c.per || d > c.per+c.most {
+					t.Errorf("slept %v, want %v and at most %v more", d, c.per, c.most)
+				}
+				if different[d] = true; d == c.per {
+					exact++
+				}
+			}
+			if exact < 50 || exact > 150 || len(different) < 50 {
+				t.Errorf("%d of 199 sleeps were exact, and %d different, want about half and many", exact, len(different))
+			}
+		})
+	}
+}
+
+// TestQueueSleepsToTheDeadline: nothing is added to a sleep that would then end too late.
+func TestQueueSleepsToTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPolicy(t, "p", weir.Limit{Rate: 1, Per: weir.Every(time.Second)})
+		for range 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second+5*time.Millisecond)
+			if sleeps, r := outrun(ctx, t, p, 2); r.err != nil || !r.d.Allowed {
+				t.Errorf("after %v: %+v", sleeps, r)
+			}
+			cancel()
+		}
+	})
+}

@@ -291,10 +291,10 @@ func (q *Queue) turn(w *waiter) turn {
 // far is longer than any wait, and short enough to be added to an instant.
 const far = 100 * 365 * 24 * time.Hour
 
-// postpone notes that w was refused at its charge at, and has to wait. The wait counts from
+// postpone notes that w was refused at its charge at, and has to wait, at most far. The wait counts from
 // here, not from the call of the limiter, so it never ends too early. MayEndEarly means that w also
 // tries after heldRetry.
-func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration, mayEndEarly bool) {
+func (q *Queue) postpone(w *waiter, at int, after time.Duration, mayEndEarly bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if keyOf(&w.batch.Charges[at]) != w.line.key {
@@ -303,7 +303,7 @@ func (q *Queue) postpone(w *waiter, at int, retryAfter time.Duration, mayEndEarl
 	}
 	if w.due == trying {
 		now := weir.Now()
-		w.due, w.early = now.Add(max(1, min(retryAfter, far))), now.Add(far)
+		w.due, w.early = now.Add(max(1, after)), now.Add(far)
 		if mayEndEarly {
 			w.early = now.Add(heldRetry)
 		}

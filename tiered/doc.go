@@ -45,7 +45,8 @@
 // is charged nevertheless.
 //
 // Policies with classes are Exact in every mode: unsynced usage of a key has no class. After an
-// outage, what a share granted is charged to the class of the key's last call.
+// outage, what a share granted is charged to the class of charges that name none, which has the least
+// guaranteed share.
 //
 // In all modes a denial (a refusal by the store) is cached until its RetryAfter is over, measured
 // from the start of the store call, and for Config.MaxDeny at most. It answers charges of the same cost, and

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 )
 
 // farAway is longer than anything is cached.
@@ -203,6 +204,20 @@ func ofClass(p *weir.Policy, class string) *weir.Policy {
 		}
 	}
 	return p
+}
+
+// withoutClass returns the plan for charges of the policy that name no class. Usage of a key is one number,
+// whatever classes it is of; so that urgent work does not owe what others have used, it is charged
+// as that of charges that name none.
+func (t *Limiter) withoutClass(pl *plan) *plan {
+	for _, r := range pl.policy.Compiled().Rules {
+		if l, ok := r.(*algo.Lending); ok && l.First() != pl.policy.ClassName() {
+			next := t.planOf(ofClass(pl.policy, l.First()))
+			t.shareOf(next) // unitsToCharge needs it
+			return next
+		}
+	}
+	return pl
 }
 
 // planPrint is the fingerprint of a policy's limits and class: a denial of one class says nothing

@@ -372,10 +372,11 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 		t.counts.forgiven.Add(max(0, unsynced+shared))
 		return
 	}
+	plan := t.withoutClass(c.plan)
 	c.entry.mu.Lock()
 	defer c.entry.mu.Unlock()
 	a := &c.entry.allowance
-	c.entry.usagePlan = c.plan
+	c.entry.usagePlan = plan
 	a.unsynced += unsynced
 	a.shared = max(0, a.shared+shared)
 	t.listLocked(c.entry)
@@ -403,8 +404,13 @@ func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 		return weir.MaxCost
 	}
 	perNano := pl.perNano[0] / float64(s.nodes)
+	used := usedOf(perNano, d)
+	if l := s.policy.Limits()[0]; l.Algorithm == weir.Lending { // what one class has left says nothing about the others
+		perNano = float64(l.Rate) / float64(l.Per.Duration())
+		used = perNano * float64(d.ResetAfter)
+	}
 	open := t.breakerOf(pl.policy, e.key).openFor(now)
-	return int64(math.Ceil(usedOf(perNano, d) + perNano*float64(min(open, stagger))))
+	return int64(math.Ceil(used + perNano*float64(min(open, stagger))))
 }
 
 // stagger is how long it may take until all nodes have detected that the store is available

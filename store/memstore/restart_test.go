@@ -51,7 +51,9 @@ func (r *restarting) restart() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b bytes.Buffer
-	if r.table.WriteSnapshot(&b) != nil || weir.Instant(r.table.latest.Load()).Sub(r.config.Now()) > maxAhead {
+	now := r.config.Now()
+	behind := weir.Instant(r.table.latest.Load()).Sub(now) > maxAhead || r.table.epoch.Sub(now) > maxEpochAhead
+	if r.table.WriteSnapshot(&b) != nil || behind {
 		return // a zone that cannot be written, or a clock that is far behind; they have tests of their own
 	}
 	old := r.table

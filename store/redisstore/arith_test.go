@@ -195,3 +195,25 @@ func (m smallCase) checkRefused(t *rapid.T, ahead pair, units int64) {
 		t.Fatalf("%d per %d µs, burst %d, one more refused with TAT %v µs ahead:\n got %s\nwant %s", m.a, m.b, m.cap, m.rat(ahead), show(got), show(want))
 	}
 }
+
+// TestLevelsBeyondDoubles: what a class has used may be more parts of the new limit than a double can
+// count. The script sees that at once; to correct the quotient step by step would take longer than any
+// call may.
+func TestLevelsBeyondDoubles(t *testing.T) {
+	redis := redistest.Start(t)
+	s := open(t, Config{Redis: server(redis.Addr())})
+	all := func(rate, burst int64, per time.Duration) *weir.Policy {
+		classes := weir.ClassesOf(weir.Class{Name: "all", Guaranteed: rate, Burst: burst})
+		return weir.Must(weir.NewPolicy("p", weir.Limit{Rate: rate, Per: weir.Every(per), Burst: burst, Classes: classes}))
+	}
+	old, new := all(1_000_000, 1<<31-1, time.Second), all(1, 1, 40*365*24*time.Hour)
+	if d, err := s.Take(t.Context(), old, "k", 1<<31-1); err != nil || !d.Allowed {
+		t.Fatalf("all units: %v, error %v", d, err)
+	}
+	if err := s.Set(t.Context(), old, new); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.Take(t.Context(), new, "k", 1); err != nil || d.Allowed || d.Remaining != 0 {
+		t.Errorf("under the new limit: %v, error %v, want a refusal", d, err)
+	}
+}

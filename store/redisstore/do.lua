@@ -44,6 +44,7 @@ local NEVER = 9007199254740991
 local FORFEITED = -1
 local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
+local UNENDING = 3600000000 -- µs for which the outcome of a hold without an expiry is remembered
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
 local HELD = 4 -- in the sixth value of an outcome: holds are open
@@ -923,7 +924,7 @@ function slots.adopt() return true, {} end
 local lending = {}
 kinds.p = lending
 
--- place returns the place of a class, or that of charges without one, and whether it is its own.
+-- place returns the place of a class, or that of charges without one, and whether it is a class of r.
 local function place(r, class)
 	for i, c in ipairs(r.classes) do
 		if c[1] == class then return i, true end
@@ -969,21 +970,27 @@ end
 
 -- free takes units that a class no longer holds out of what is held.
 local function free(v, class, units)
-	local i, own = place(v.r, class)
-	v.held = v.held - units
-	if own then v.by[i] = v.by[i] - units end
+	local i = place(v.r, class)
+	v.held, v.by[i] = v.held - units, v.by[i] - units
+end
+
+-- heldBy returns the units that each class holds. Those of a class that there is not, or not any more, are
+-- held by that of charges that name none, as they are charged to it.
+local function heldBy(r, H)
+	local by, unnamed = {}, H.units
+	for i in ipairs(r.classes) do by[i] = 0 end
+	for class, units in pairs(H.by) do
+		local i = place(r, class)
+		by[i], unnamed = by[i] + units, unnamed - units
+	end
+	by[r.first] = by[r.first] + unnamed
+	return by
 end
 
 -- levels returns the levels at now, with what is held. It leaves the state as it is.
 local function levels(r, s, H)
-	local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = {}}
-	for i in ipairs(r.classes) do
-		v.of[i], v.by[i] = s.of[i], 0
-	end
-	for class, units in pairs(H.by) do
-		local i, own = place(r, class)
-		if own then v.by[i] = units end
-	end
+	local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H)}
+	for i in ipairs(r.classes) do v.of[i] = s.of[i] end
 	refill(v, v.at)
 	refill(v, now)
 	return v
@@ -991,38 +998,58 @@ end
 
 local function keepLevels(s, v) s.at, s.p, s.of = v.at, v.p, v.of end
 
+-- surplus returns what is nobody's after the classes have paid what they owe.
 local function surplus(v)
+	local sum = v.p
+	for _, level in ipairs(v.of) do sum = sum - max(0, level) end
+	return sum
+end
+
+-- balance returns the whole less all levels.
+local function balance(v)
 	local sum = v.p
 	for _, level in ipairs(v.of) do sum = sum - level end
 	return sum
 end
 
+local function borrows(v, i) return v.r.classes[i][4] ~= 1 end
+
 local function available(v, i)
-	local rest = surplus(v)
-	if v.r.classes[i][4] == 1 then rest = min(0, rest) end
-	return v.of[i] + rest
+	if borrows(v, i) then
+		local rest = surplus(v)
+		if rest >= 0 or v.of[i] < 0 then return max(0, v.of[i]) + rest end
+	end
+	return v.of[i] + min(0, balance(v))
 end
 
 -- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
 -- into what is no class's.
 local function mayHold(v, i, cost)
-	local beyond, named, spare = 0, 0, v.r.cap
+	local beyond, spare = 0, v.r.cap
 	for j, c in ipairs(v.r.classes) do
 		local h = v.by[j]
-		named, spare = named + h, spare - c[3]
+		spare = spare - c[3]
 		if j == i then h = h + cost end
 		beyond = beyond + max(0, h - c[3])
 	end
-	return beyond + (v.held - named) <= spare
+	return beyond <= spare
 end
 
 local function takeParts(v, i, n)
-	local own = min(n, max(0, v.of[i]))
-	local lent = min(n - own, max(0, surplus(v)))
-	if v.r.classes[i][4] == 1 then lent = 0 end
+	local own, lent = min(n, max(0, v.of[i])), 0
+	if borrows(v, i) then lent = min(n - own, max(0, surplus(v))) end
+	if lent > 0 then -- all debts are paid first
+		for j, level in ipairs(v.of) do
+			if borrows(v, j) then v.of[j] = max(0, level) end
+		end
+	end
 	local least = -v.r.debt * v.r.parts
+	if v.r.classes[i][2] > 0 then -- what the class cannot owe is forgiven to the whole as well
+		local before = v.of[i]
+		v.of[i] = max(before - (n - lent), least)
+		n = lent + before - v.of[i]
+	end
 	v.p = max(v.p - n, least)
-	if v.r.classes[i][2] > 0 then v.of[i] = max(v.of[i] - (n - lent), least) end
 end
 
 local function fullLevels(r, at)
@@ -1094,21 +1121,36 @@ local function refilling(level, most, rate, steady)
 	return rate, min(steady, floor((most - level) / rate))
 end
 
--- slope returns how fast what is available to class i changes, and for how many µs it does.
+-- lasts returns whether a level that changes at a rate is about to be 0 or more, and for how long that
+-- does not change, at most steady.
+local function lasts(level, rate, steady)
+	if (level > 0 and rate < 0) or (level < 0 and rate > 0) then steady = min(steady, floor(level / -rate)) end
+	return level > 0 or (level == 0 and rate >= 0), steady
+end
+
+-- slope returns how fast what is available to class i changes, and for how many µs it certainly does.
 local function slope(v, i)
-	local rise, steady = refilling(v.p, ceiling(v), v.r.rate, NEVER)
-	local own = 0
+	local all, steady = refilling(v.p, ceiling(v), v.r.rate, NEVER)
+	local rest, sum, own, is = all, all, 0
 	for j, c in ipairs(v.r.classes) do
 		local rate
 		rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
-		rise = rise - rate
+		sum = sum - rate
+		if v.of[j] >= 0 then
+			rest = rest - rate
+		elseif rate > 0 then
+			steady = min(steady, floor(-v.of[j] / rate))
+		end
 		if j == i then own = rate end
 	end
-	if v.r.classes[i][4] ~= 1 then return rise + own, steady end
-	local rest = surplus(v)
-	if (rest > 0 and rise < 0) or (rest < 0 and rise > 0) then steady = min(steady, floor(rest / -rise)) end
-	if rest < 0 or (rest == 0 and rise < 0) then return rise + own, steady end
-	return own, steady
+	if borrows(v, i) then
+		if v.of[i] < 0 then return rest, steady end
+		is, steady = lasts(surplus(v), rest, steady)
+		if is then return rest + own, steady end
+	end
+	is, steady = lasts(balance(v), sum, steady)
+	if is then return own, steady end
+	return own + sum, steady
 end
 
 -- rises returns when cost fits class i before an instant, if nothing changes but the levels, else nil.
@@ -1176,9 +1218,15 @@ function lending.book(r, used, cut)
 	return s
 end
 
+-- scaled returns parts of another rule in parts of r, and the remainder.
+local function scaled(r, old, n)
+	if n / old.parts * r.parts >= NEVER then return NEVER, 0 end -- more than any level
+	return muldiv(n, r.parts, old.parts)
+end
+
 -- less returns a full level less what is missing in parts of another rule, or nil.
 local function less(r, full, missing, old, cut)
-	local n, rest = muldiv(max(0, missing), r.parts, old.parts)
+	local n, rest = scaled(r, old, max(0, missing))
 	if rest > 0 then n = n + 1 end
 	if n > full + r.debt * r.parts then
 		if not cut then return nil end
@@ -1216,12 +1264,17 @@ function lending.adopt(r, old, s, H, cut)
 	local v = {r = r, at = was.at, of = {}}
 	v.p = less(r, parts(r, r.cap), parts(old, old.cap) - was.p, old, cut)
 	if not v.p then return true, nil end
+	local most = {}
 	for i, c in ipairs(r.classes) do
 		local j, own = place(old, c[1])
-		v.of[i] = 0
-		if own then v.of[i] = continued(r, c, old, old.classes[j], was.of[j], cut) end
-		if not v.of[i] then return true, nil end
+		most[i], v.of[i] = 0, 0
+		if own then
+			most[i] = continued(r, c, old, old.classes[j], was.of[j], cut)
+			if not most[i] then return true, nil end
+			v.of[i] = min(most[i], (scaled(r, old, max(0, was.of[j]))))
+		end
 	end
+	for i in ipairs(r.classes) do v.of[i] = min(most[i], v.of[i] + max(0, surplus(v))) end
 	for i, c in ipairs(r.classes) do
 		local _, own = place(old, c[1])
 		if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end
@@ -1657,7 +1710,9 @@ function ops.settle(row, c)
 		if over > 0 then kind.charge(r, s, H, over) end
 	end
 	dropHold(H, h)
-	H.done[h.id] = {refunded = refunded, overrun = overrun, expiry = h.expiry}
+	local upto = h.expiry
+	if upto == NEVER then upto = now + UNENDING end
+	H.done[h.id] = {refunded = refunded, overrun = overrun, expiry = upto}
 	return {1, 0, refunded, overrun, 0, 0}, true
 end
 

@@ -88,6 +88,7 @@ var brokenStores = []struct {
 	{"forgets what was used before", forgetsUsed, []string{random, "Batch/what was used is charged first", "Batch/what was used is charged also if all is refused"}},
 	{"charges what was used before unless all is refused", usedUnlessRefused, []string{random, "Batch/what was used is charged also if all is refused"}},
 	{"charges what was used before with a bad batch", usedOfBad, []string{"Batch/what was used with a bad batch is not charged"}},
+	{"knows one class", oneClass, []string{random, "Classes/shares that lend", "Classes/no class is worse off than by itself", "Classes/holds keep to their class"}},
 	{"leaves a batch as it was", dirtyBatch, []string{"Batch/a batch may be used again"}},
 }
 
@@ -106,6 +107,22 @@ func each(ctx context.Context, l weir.Limiter, b *weir.Batch) error {
 		b.Decisions[i], b.Settled[i] = one.Decisions[0], one.Settled[0]
 	}
 	return nil
+}
+
+// oneClass charges everything to the first class.
+func oneClass(m *model) weir.Limiter {
+	return hooked{Limiter: m, do: func(ctx context.Context, b *weir.Batch) error {
+		charges := b.Charges
+		defer func() { b.Charges = charges }()
+		b.Charges = slices.Clone(charges)
+		for i, c := range charges {
+			if c.Policy == nil || len(c.Policy.ClassNames()) == 0 {
+				continue
+			}
+			b.Charges[i].Policy, _ = c.Policy.Class(c.Policy.ClassNames()[0])
+		}
+		return m.Do(ctx, b)
+	}}
 }
 
 func forgetsRefunds(m *model) weir.Limiter {

@@ -14,7 +14,13 @@ var classTests = []test{
 	{name: "no borrowing", run: classNoBorrow},
 	{name: "holds keep to their class", run: classHolds},
 	{name: "an overrun is the class's own", run: classOverrun},
+	{name: "an overrun is lent to nobody", run: classOverrunLent},
+	{name: "no class is worse off than by itself", run: classGuarantee},
+	{name: "what never fits, and what costs nothing", run: classCosts},
+	{name: "a refund is there at once", run: classRefund},
+	{name: "holds of no class", run: classNoName},
 	{name: "other classes", run: classSet},
+	{name: "a share is raised", run: classRaised},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "paced months", run: classPaced},
 	{name: "a race of reservations", run: classRace},
@@ -132,6 +138,73 @@ func classOverrun(r *rig) {
 	r.wantAllowed("the overrun of another class", realtime, "k", 300)
 }
 
+// While a class owes, the whole may be full again: nobody gets more than the burst. Who borrows then has
+// paid the debt before.
+func classOverrunLent(r *rig) {
+	l := weir.Limit{Rate: 500, Per: weir.Every(time.Second), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 10}, weir.Class{Name: "b", Guaranteed: 490})}
+	views := r.classes(r.policy("p", l), "a", "b")
+	a, b := views[0], views[1]
+	r.do(weir.DebitEach, charge(a, "k", 5010))
+	if d := r.peek(a, "k", 1); d.Allowed || d.RetryAfter != seconds(10.002) {
+		r.t.Errorf("after the overrun: %v, want to wait for 5,001 units at the whole rate", d)
+	}
+	r.wantLeft("the other class has its burst", b, "k", 490, 490)
+	r.clock.Pass(seconds(12))
+	r.wantAllowed("the burst of the other class", b, "k", 490)
+	r.wantAllowed("the rest of the burst", b, "k", 10)
+	r.wantLeft("beyond the burst", b, "k", 0, 490)
+	for range 5 {
+		if d := r.peek(a, "k", 1); d.Allowed || d.RetryAfter != seconds(0.1) {
+			r.t.Errorf("when the debt is paid: %v, want to wait for a unit at the guaranteed rate", d)
+		}
+		r.clock.Pass(seconds(0.1))
+		r.wantRefused("what comes back is not all for the other class", b, "k", 50)
+		r.wantAllowed("its own part", b, "k", 49)
+		r.wantAllowed("after RetryAfter", a, "k", 1)
+	}
+}
+
+func classCosts(r *rig) {
+	_, backfill := r.sixtyForty()
+	r.wantTake(backfill, "k", 300, tooCostly(200, 200, 0))
+	r.wantReserve(weir.Batch{Charges: []weir.Charge{charge(backfill, "k", 300)}}, tooCostly(200, 200, 0))
+	_, err := r.limiter.Take(background(), backfill, "k", -1)
+	r.wantError("a negative cost", err, sentinel(weir.ErrInvalid))
+	r.wantTake(backfill, "k", 200, admitted(200, 0, seconds(1)))
+	r.wantTake(backfill, "k", 0, admitted(200, 0, seconds(1)))
+}
+
+func classRefund(r *rig) {
+	l := weir.Limit{Rate: 1000, Per: weir.Every(time.Hour), Classes: weir.ClassesOf(weir.Class{Name: "all", Guaranteed: 1000})}
+	p := r.policy("p", l)
+	res := r.hold(minutes(1), charge(p, "k", 1000))
+	r.wantRefused("1,000 of 1,000 are held", p, "k", 1)
+	r.wantSettled(res, weir.Settled{Refunded: 863}, 137)
+	r.wantTake(p, "k", 863, admitted(1000, 0, minutes(60)))
+}
+
+// What is held under no name, or one that is no class any more, is held by the class of charges that
+// name none.
+func classNoName(r *rig) {
+	plain := weir.Limit{Rate: 500, Per: weir.Every(time.Second)}
+	renamed := plain
+	renamed.Classes = weir.ClassesOf(weir.Class{Name: "realtime", Guaranteed: 300}, weir.Class{Name: "old", Guaranteed: 200})
+	for _, before := range []weir.Limit{plain, renamed} {
+		r := r.another()
+		old := r.policy("p", before)
+		res := r.hold(minutes(1), charge(old, "k", 100))
+		r.clock.Pass(seconds(10))
+		p := r.policy("p", sixtyForty())
+		r.set(old, p)
+		views := r.classes(p, "realtime", "backfill")
+		r.clock.Pass(seconds(10))
+		r.wantLeft("beside what is held", views[1], "k", 100, 200)
+		r.wantSettled(r.hold(minutes(1), charge(views[0], "k", 300)), weir.Settled{Refunded: 300}, 0)
+		r.wantSettled(res, weir.Settled{Refunded: 60}, 40)
+		r.wantLeft("after a refund", views[1], "k", 160, 200)
+	}
+}
+
 func classSet(r *rig) {
 	p := r.policy("p", sixtyForty())
 	views := r.classes(p, "realtime", "backfill")
@@ -144,6 +217,25 @@ func classSet(r *rig) {
 	r.wantLeft("and so does another", views[0], "k", 500, 500)
 	r.set(r.policy("p", doubled), r.policy("p", weir.Limit{Rate: 500, Per: weir.Every(time.Second)}))
 	r.wantLeft("without classes all is left to everybody", views[1], "k", 350, 500)
+}
+
+// What a class gains by a larger burst is not taken from the levels of the others.
+func classRaised(r *rig) {
+	ten := func(a, b int64) *weir.Policy {
+		return r.policy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+			weir.Class{Name: "a", Guaranteed: 2, Burst: a}, weir.Class{Name: "b", Guaranteed: 2, Burst: b},
+		)})
+	}
+	old, raised := ten(2, 2), ten(8, 2)
+	r.wantAllowed("what a has, and all that is nobody's", r.classes(old, "a")[0], "k", 8)
+	r.set(old, raised)
+	views := r.classes(raised, "a", "b")
+	if d := r.take(views[0], "k", 1); d.Allowed || d.RetryAfter != seconds(0.1) {
+		r.t.Errorf("a: %v, want to wait for one unit at the whole rate", d)
+	}
+	r.wantAllowed("b has taken nothing", views[1], "k", 2)
+	r.clock.Pass(seconds(10))
+	r.wantAllowed("a, when all has come back", views[0], "k", 8)
 }
 
 func classHorizons(r *rig) {

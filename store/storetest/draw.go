@@ -177,20 +177,28 @@ func (d drawer) rateAndBurst(w *world, l weir.Limit) weir.Limit {
 		l.Rate = sample[int64](d, "odd rate", 999_983, 997, 1_000_000, 60)
 	}
 	l.Burst = 1 + int64(d.upTo(11, "burst"))
-	if (w.changes && d.store.meets(CheckedSet) || !w.changes) && d.oneIn(3, "debt") {
-		l.MaxDebt = 1 + int64(d.upTo(7, "debt"))
-	}
+	l.MaxDebt = d.debt(w)
 	return l
 }
 
-// lending draws a limit with classes. A coarse store counts in parts of its own: in cases that
-// convert, rates are powers of two, so that nothing is rounded.
+// debt draws how much may be owed; mostly as much as can be represented.
+func (d drawer) debt(w *world) int64 {
+	if (!w.changes || d.store.meets(CheckedSet)) && d.oneIn(3, "debt") {
+		return 1 + int64(d.upTo(7, "debt"))
+	}
+	return 0
+}
+
+// lending draws a limit with classes. A coarse store counts in parts of its own. In cases that
+// convert, rates are at most 2^3 and periods 2^13 to 2^20 µs, powers of two. So in 2^10 µs
+// multiples of 2^-10 units come back, and a unit has at least 2^10 parts: nothing is rounded.
 func (d drawer) lending(w *world, l weir.Limit) weir.Limit {
 	if w.grain == coarseGrain {
 		l.Rate = 1 << d.upTo(3, "2^k")
-		l.Per = weir.Every(time.Duration(l.Rate) * time.Microsecond << (10 + d.upTo(10, "2^k µs")))
+		l.Per = weir.Every(time.Microsecond << (13 + d.upTo(7, "2^k µs")))
 	}
 	l.Burst = 1 + int64(d.upTo(11, "burst"))
+	l.MaxDebt = d.debt(w)
 	rate, burst := l.Rate, l.Burst
 	var classes []weir.Class
 	for _, name := range []string{"slow", "fast", sample(d, "name", "third", "other")}[:1+d.upTo(2, "classes")] {

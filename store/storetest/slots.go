@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"time"
+
 	"github.com/weirlimit/weir"
 )
 
@@ -63,6 +65,16 @@ func slotsWithoutExpiry(r *rig) {
 		r.wantPeek(p, "k", 1, admitted(3, 1, weir.Never))
 		ending(res)
 		r.wantPeek(p, "k", 3, admitted(3, 3, 0))
+	}
+	b := r.do(weir.ReserveAll, charge(p, "settled", 1))
+	b.Op, b.TTL = weir.Renew, weir.NoExpiry
+	r.run(b)
+	for _, c := range []struct {
+		passed time.Duration
+		want   weir.Settled
+	}{{0, weir.Settled{}}, {hours(1) - r.res(), weir.Settled{}}, {r.res(), weir.Settled{Late: true}}} {
+		r.clock.Pass(c.passed)
+		r.wantSettle("the outcome is remembered for an hour", b.Receipts[0], charge(p, "settled", 1), c.want)
 	}
 	res := r.hold(minutes(1), charge(p, "renewed", 3))
 	r.wantRenewed(res, weir.NoExpiry, true)

@@ -1,0 +1,170 @@
+package budget_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/internal/redistest"
+	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/store/redisstore"
+)
+
+// openStore returns a connection to a server of its own, as each process has one.
+func openStore(t *testing.T, redis *redistest.Server) *redisstore.Store {
+	t.Helper()
+	server := redisstore.Server{Addrs: []string{redis.Addr()}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
+	s, err := redisstore.New(t.Context(), redisstore.Config{Redis: server, Timeout: 30 * time.Second}) // tests are not about a slow machine
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// slow is a budget of which nothing comes back during a test, in three horizons: a unit takes at least half an hour.
+func slow(capacity int64) budget.Config {
+	return budget.Config{
+		Name: "main", Logger: slog.New(slog.DiscardHandler),
+		Limits: []ruleset.Limit{
+			{Limit: weir.Limit{Rate: capacity, Per: weir.Every(8766 * time.Hour)}},
+			{Limit: weir.Limit{Name: "month", Rate: 100 * capacity, Per: weir.Calendar(weir.Month, nil)}},
+			budget.Prepaid("", 1000*capacity),
+		},
+	}
+}
+
+// ledgerOf returns what a worker has counted. Its sides must be equal.
+func ledgerOf(t *testing.T, a *budget.Account) budget.Ledger {
+	t.Helper()
+	u, err := a.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := u.Ledgers[ruleset.Requests]
+	if l.Granted+l.Overrun != l.Used+l.Returned+l.Expired+l.Open {
+		t.Fatalf("the ledger does not close: %+v", l)
+	}
+	return l
+}
+
+// A thousand reservations at once, by workers that use some of them, cancel or overlook them, over Redis:
+// not a unit too much is granted, and not one is lost.
+func TestConcurrentReservationsOverRedis(t *testing.T) {
+	const workers, callers, capacity = 4, 1000, 20_000
+	redis := redistest.Start(t)
+	accounts := make([]*budget.Account, workers)
+	for i := range accounts {
+		accounts[i] = weir.Must(budget.New(openStore(t, redis), slow(capacity)))
+	}
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(i), 23)) //nolint:gosec // the same every time
+			class := []string{"realtime", "backfill"}[i%2]
+			c := weir.Must(accounts[i%workers].Controller(class))
+			for range 3 {
+				cost := 1 + rnd.Int64N(20)
+				r, _, err := c.TryReserve(t.Context(), time.Duration(1+rnd.IntN(2000))*time.Millisecond, budget.Units(cost))
+				switch {
+				case err != nil:
+					t.Errorf("reserve: %v", err)
+				case r == nil: // refused
+				case rnd.IntN(3) == 0: // its caller crashes
+				default:
+					if _, err := r.Settle(t.Context(), budget.Units(rnd.Int64N(cost+1))); err != nil {
+						t.Errorf("settle: %v", err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+
+	var sum budget.Ledger
+	for _, a := range accounts {
+		for ledgerOf(t, a).Open > 0 { // until what was overlooked has expired
+			time.Sleep(10 * time.Millisecond)
+		}
+		for _, class := range a.Classes() { // what is left
+			c := weir.Must(a.Controller(class))
+			for d := weir.Must(c.Try(t.Context(), budget.Units(1))); d.Allowed; {
+				d = weir.Must(c.Try(t.Context(), budget.Units(1)))
+			}
+		}
+		l := ledgerOf(t, a)
+		sum.Granted, sum.Returned = sum.Granted+l.Granted, sum.Returned+l.Returned
+		sum.Used, sum.Expired = sum.Used+l.Used, sum.Expired+l.Expired
+	}
+	t.Logf("all workers: %+v", sum)
+	if sum.Expired == 0 || sum.Returned == 0 {
+		t.Errorf("nothing has expired, or nothing was returned: %+v", sum)
+	}
+	if used := sum.Used + sum.Expired; used != capacity {
+		t.Errorf("%d units of %d are used, counted by the workers", used, capacity)
+	}
+	for _, h := range weir.Must(accounts[0].Usage(t.Context())).Horizons {
+		if h.Used != capacity {
+			t.Errorf("%d units are used of %q, want %d", h.Used, h.Limit, capacity)
+		}
+	}
+}
+
+// Who stops waiting is charged nothing, and its place is free.
+func TestCancelledWaitsChargeNothing(t *testing.T) {
+	stores := map[string]func(*testing.T) weir.Limiter{
+		"memory": func(*testing.T) weir.Limiter { return weir.Must(memstore.New(memstore.Config{})) },
+		"redis":  func(t *testing.T) weir.Limiter { return openStore(t, redistest.Start(t)) },
+	}
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			config := slow(500)
+			rules := weir.Must(ruleset.Compile([]ruleset.Policy{weir.Must(config.Policy())}, nil))
+			engine := weir.Must(ruleset.New(open(t), rules))
+			a := weir.Must(budget.Attach(engine, config))
+			c := weir.Must(a.Controller("backfill"))
+			held := weir.Must(c.Reserve(t.Context(), time.Minute, budget.Units(200)))
+
+			ctx, cancel := context.WithCancel(t.Context())
+			errs := make(chan error)
+			for i := range 20 {
+				go func() {
+					if i%2 == 0 {
+						errs <- c.WaitForBudget(ctx, budget.Units(10))
+						return
+					}
+					_, err := c.Reserve(ctx, time.Minute, budget.Units(10))
+					errs <- err
+				}()
+			}
+			for engine.Waiting() < 20 {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+			for range 20 {
+				if err := <-errs; !errors.Is(err, context.Canceled) {
+					t.Errorf("cancelled: %v", err)
+				}
+			}
+			if n := engine.Waiting(); n != 0 {
+				t.Errorf("%d wait after all were cancelled", n)
+			}
+			if l := ledgerOf(t, a); l != (budget.Ledger{Granted: 200, Open: 200}) {
+				t.Errorf("ledger: %+v", l)
+			}
+			if out, err := held.Settle(t.Context(), budget.Units(150)); err != nil || out.Refunded != 50 {
+				t.Errorf("settled: %+v, %v", out, err)
+			}
+			if d := weir.Must(c.Try(t.Context(), budget.Units(50))); !d.Allowed || d.Remaining != 0 {
+				t.Errorf("the 50 that came back: %v", d)
+			}
+		})
+	}
+}
