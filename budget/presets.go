@@ -35,6 +35,9 @@ func preset(name string) (Config, error) {
 //
 // Together they use 97 % of the provider's quota. The burst lets each class make the most costly
 // calls, of 500 units.
+//
+// While the store is unavailable, "main" alone decides, by this process's share: "window" fails open. So the
+// store is not charged for the whole outage afterwards, and nobody has to wait for as long again.
 func alchemyFree() (Config, error) {
 	costs, err := BuiltinTable("alchemy")
 	if err != nil {
@@ -45,7 +48,7 @@ func alchemyFree() (Config, error) {
 		Classes: defaultClasses,
 		Limits: []ruleset.Limit{
 			{Unit: "throughput", Limit: weir.Limit{Rate: 485, Per: weir.Every(time.Second), Burst: 1250}},
-			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog}},
+			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog, OnError: weir.FailOpen}},
 			{Unit: "cu", Limit: weir.Limit{Name: "month", Rate: 30_000_000, Per: weir.Calendar(weir.Month, nil)}},
 		},
 	}, nil
