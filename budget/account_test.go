@@ -17,6 +17,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 func perSecond(n int64) ruleset.Limit { return ruleset.Limit{Limit: weir.PerSecond(n)} }
@@ -140,6 +141,82 @@ func TestWaitForBudget(t *testing.T) {
 			t.Errorf("too short a deadline: %v after %v", err, time.Since(start))
 		}
 	})
+}
+
+// outage is a limiter that is unavailable for a while.
+type outage struct {
+	weir.Limiter
+	end time.Time
+	err error // of calls before the end
+}
+
+func (o *outage) Do(ctx context.Context, b *weir.Batch) error {
+	if time.Now().Before(o.end) {
+		return o.err
+	}
+	return o.Limiter.Do(ctx, b)
+}
+
+func (o *outage) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if time.Now().Before(o.end) {
+		return weir.Decision{}, o.err
+	}
+	return o.Limiter.Take(ctx, p, key, cost)
+}
+
+// TestWaitForStore: who waits goes on when the store is available again, whichever way the outage shows: as an
+// error, or as a refusal of what a tier must not or cannot decide alone.
+func TestWaitForStore(t *testing.T) {
+	table := func() weir.Limiter { return weir.Must(memstore.New(memstore.Config{})) }
+	tests := []struct {
+		name  string
+		tier  bool
+		on    weir.OnError
+		nodes int
+		cost  int64
+		wait  bool // for the end of the outage
+	}{
+		{"error", false, 0, 0, 150, true},
+		{"fails closed", true, weir.FailClosed, 1, 150, true},
+		{"more than the share of a node", true, weir.FailLocal, 2, 150, true},
+		{"the share of a node", true, weir.FailLocal, 2, 100, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const lasts = 3 * time.Second
+				o := &outage{table(), time.Now().Add(lasts), weir.ErrUnavailable}
+				var l weir.Limiter = o
+				if tt.tier {
+					tier := weir.Must(tiered.New(tiered.Config{Store: o, Local: table(), Nodes: tt.nodes}))
+					defer tier.Close()
+					l = tier
+				}
+				c := document001()
+				c.OnError, c.Logger = tt.on, slog.New(slog.DiscardHandler)
+				a, err := New(l, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				backfill, began := controller(t, a, "backfill"), time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), lasts/2)
+				defer cancel()
+				if err := backfill.WaitForBudget(ctx, Units(tt.cost)); tt.wait && !errors.Is(err, context.DeadlineExceeded) || !tt.wait && err != nil {
+					t.Errorf("during the outage: %v", err)
+				}
+				r, err := backfill.Reserve(t.Context(), 0, Units(tt.cost))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if waited := !time.Now().Before(o.end); waited != tt.wait {
+					t.Errorf("reserved after %v", time.Since(began))
+				}
+				if _, err := r.Commit(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }
 
 func TestWaitingIsFair(t *testing.T) {

@@ -69,8 +69,9 @@ func (c *Controller) Try(ctx context.Context, cost Cost) (weir.Decision, error) 
 
 // WaitForBudget charges a cost as soon as the budget has room for it. Its error is nil only if it was
 // charged. It fails at once if the context's deadline comes before there is room (a
-// *weir.DeniedError with weir.TooLate) or if the cost can never be admitted (ErrTooCostly). If the
-// context ends, the error wraps the context's, and nothing was charged.
+// *weir.DeniedError with weir.TooLate) or if the cost can never be admitted (ErrTooCostly). While the
+// store is unavailable and OnError does not admit the cost, it waits. If the context ends, the error
+// wraps the context's, and nothing was charged.
 func (c *Controller) WaitForBudget(ctx context.Context, cost Cost) error {
 	return c.wait(ctx, cost, func(rule *ruleset.Rule, q *ruleset.Query) (ruleset.Verdict, error) {
 		v, err := c.account.engine.Check(ctx, rule, q)
@@ -132,15 +133,16 @@ func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.R
 		q.MaxWait = ruleset.UntilDone
 		v, err := charge(rule, q)
 		switch {
+		case err == nil && v.Reason == weir.StoreDown: // OnError does not let this process decide about this cost
+			err = sleep(ctx, addJitter(v.RetryAfter, nil))
 		case err == nil && c.account.Cooldown() > 0 && !v.Allowed:
-			continue
 		case err == nil:
 			c.backoff.Success()
 			return c.refused(v)
-		case ctx.Err() != nil || !temporary(err):
-			return c.failed(ctx, err)
+		case ctx.Err() == nil && temporary(err):
+			err = sleep(ctx, c.backoff.Failure())
 		}
-		if err := sleep(ctx, c.backoff.Failure()); err != nil {
+		if err != nil {
 			return c.failed(ctx, err)
 		}
 	}

@@ -77,7 +77,7 @@ func FromEnv(environ []string) (Config, error) {
 		Name: "alchemy",
 		Limits: []ruleset.Limit{
 			{Unit: "throughput", Limit: weir.Limit{Rate: usable(e.total), Per: weir.Every(time.Second), Burst: max(1, e.total*e.window/1000)}},
-			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 10 * e.total, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog}},
+			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 10 * e.total, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog, OnError: weir.FailOpen}},
 		},
 		Classes:    []Class{{Name: "realtime", Guaranteed: usable(e.reserved)}, {Name: "backfill", Guaranteed: usable(e.shared)}},
 		Costs:      costs,

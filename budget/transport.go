@@ -61,6 +61,7 @@ var ErrBodyTooLong = errors.New("budget: the body of the request is too long")
 
 const (
 	defaultHold    = 10 * time.Minute
+	holdToSend     = 10 * time.Second
 	defaultMaxBody = 5 << 20
 )
 
@@ -148,8 +149,13 @@ func (t *Transport) base() http.RoundTripper {
 }
 
 // hold returns how long a request may be reserved. One that is not settled afterwards is only reserved
-// until it is sent.
-func (t *Transport) hold() time.Duration { return cmp.Or(t.Hold, defaultHold) }
+// until it is sent, and soon counts as used if this process ends before that.
+func (t *Transport) hold() time.Duration {
+	if !t.settlesLater() {
+		return holdToSend
+	}
+	return cmp.Or(t.Hold, defaultHold)
+}
 
 func (t *Transport) maxBody() int64 { return cmp.Or(t.MaxBody, defaultMaxBody) }
 

@@ -80,6 +80,37 @@ func wantLedger(t *testing.T, a *Account, unit string, want Ledger) {
 	}
 }
 
+// stuck is a transport that never sends a request, as in a process that is killed.
+type stuck struct{}
+
+func (stuck) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// TestTransportOfDeadProcess: what a process had reserved when it was killed is not missing for long.
+func TestTransportOfDeadProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go (&Transport{Account: a, Class: "backfill", Base: stuck{}, Cost: FixedCost(Units(200))}).RoundTrip(r)
+		synctest.Wait()
+		backfill := controller(t, a, "backfill")
+		if d := try(t, backfill, 100); d.Allowed {
+			t.Errorf("what is reserved can be used: %v", d)
+		}
+		time.Sleep(11 * time.Second)
+		if d := try(t, backfill, 200); !d.Allowed {
+			t.Errorf("what the process had reserved is still missing: %v", d)
+		}
+	})
+}
+
 // TestTransportRedirects: each physical call is charged once, F1.17.
 func TestTransportRedirects(t *testing.T) {
 	a := hourly(t, 100)

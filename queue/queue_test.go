@@ -89,6 +89,11 @@ func (w waited) granted(after time.Duration) bool {
 	return w.err == nil && w.d.Allowed && w.after == after
 }
 
+// grantedAfter is granted for a caller that others have outrun: what is added to its wait is at most 50 ms.
+func (w waited) grantedAfter(after time.Duration) bool {
+	return w.err == nil && w.d.Allowed && w.after >= after && w.after <= after+50*time.Millisecond
+}
+
 // wait starts a Wait and returns, when it stands in line, where its outcome will
 // come.
 func wait(ctx context.Context, q *queue.Queue, p *weir.Policy, key string, cost int64) <-chan waited {

@@ -77,7 +77,9 @@
 //     number of nodes is known. Nodes detect the recovery one after the other: for a
 //     third of a second they may admit up to twice the rate, which is charged, too. If a
 //     single node cannot reach the store, it adds its share of the rate for as long as
-//     that lasts.
+//     that lasts. If several limits of a policy fail local, the store is charged for all units
+//     that were granted, and the limit with the shortest period may refuse for as long again
+//     as the outage lasted. A limit that another one bounds closely enough can fail open.
 //   - weir.FailOpen: everything is admitted. There is no bound.
 //   - weir.FailClosed: everything is denied, with Reason StoreDown.
 //

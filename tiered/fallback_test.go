@@ -122,6 +122,42 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
+// After an outage the store is charged for what a share's only limit still counts, also if another
+// limit has failed open: that is charged, too, but for no more.
+func TestChargedAfterOutage(t *testing.T) {
+	window := weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(10 * time.Second), Algorithm: weir.SlidingLog}
+	for _, tt := range []struct {
+		name    string
+		window  weir.OnError
+		charged bool // for all that was granted
+	}{
+		{"open", weir.FailOpen, false},
+		{"local", weir.FailLocal, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFlaky(t)
+				l := newTier(t, tiered.Config{Store: store, Nodes: 1})
+				window.OnError = tt.window
+				p := newPolicy(t, perSecond(100), window)
+				breakStore(t, store, l, p)
+				for range 60 {
+					time.Sleep(time.Second)
+					if n := takeMany(t, l, p, "k", 80); n != 80 {
+						t.Fatalf("%d of 80 in a second were admitted", n)
+					}
+				}
+				time.Sleep(time.Second)
+				heal(t, store, l)
+				d := take(t, l, p, "k", 50)
+				if d.Allowed == tt.charged {
+					t.Errorf("after the outage: %+v", d)
+				}
+			})
+		})
+	}
+}
+
 // A call that the store does not answer is decided within the timeout, or 5 ms before the
 // caller's deadline, and not retried.
 func TestDeadlines(t *testing.T) {

@@ -392,18 +392,18 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 // not covered. If all units of a share were charged, a busy fleet would be denied for as long
 // again as the outage lasted.
 //
-// With several limits, one may still count units that another has replenished, so all units are
-// charged.
+// If several limits fail local, one may still count units that another has replenished, so all units
+// are charged.
 func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 	s := pl.share.Load()
-	if s == nil || s.policy == nil || len(pl.perNano) > 1 {
+	if s == nil || s.policy == nil || len(pl.failLocal) > 1 {
 		return weir.MaxCost
 	}
 	d, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0)
 	if err != nil {
 		return weir.MaxCost
 	}
-	perNano := pl.perNano[0] / float64(s.nodes)
+	perNano := pl.perNano[pl.failLocal[0]] / float64(s.nodes)
 	used := usedOf(perNano, d)
 	if l := s.policy.Limits()[0]; l.Algorithm == weir.Lending { // what one class has left says nothing about the others
 		perNano = float64(l.Rate) / float64(l.Per.Duration())
