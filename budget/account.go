@@ -334,5 +334,9 @@ const maxCooldown = 366 * 24 * time.Hour
 
 // Cooldown returns how long no charge is admitted because the provider has asked for that.
 func (a *Account) Cooldown() time.Duration {
-	return max(0, time.Duration(a.cooldown.Load()-int64(a.clock())))
+	until := a.cooldown.Load()
+	if until == 0 { // never cooled: the clock need not be read
+		return 0
+	}
+	return max(0, time.Duration(until-int64(a.clock())))
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -24,6 +25,7 @@ type Ticket struct {
 	policy  string
 	key     string // of the query, for overrides
 	charges []ticketCharge
+	first   [1]ticketCharge // where charges begin, as most tickets have one
 }
 
 type ticketCharge struct {
@@ -59,6 +61,7 @@ func (n *Engine) Reserve(ctx context.Context, r *Rule, q *Query, ttl time.Durati
 	}
 	defer e.free()
 	t := &Ticket{client: q.Client, policy: r.policy.Name, key: q.Key}
+	t.charges = t.first[:0]
 	_, _ = rand.Read(t.id[:]) // it never fails
 	if !n.reserved.hold(q, t.id, ttl) {
 		return e.verdict(weir.Decision{Reason: weir.QueueFull, RetryAfter: time.Second}), nil, nil // the client has used its share
@@ -137,12 +140,14 @@ func (n *Engine) Settle(ctx context.Context, t *Ticket, used Used) (weir.Settled
 			return weir.Settled{}, err
 		}
 	}
-	b, policies, err := n.ticketBatch(weir.Settle, t)
+	w, err := n.ticketBatch(weir.Settle, t)
 	if err != nil {
 		return weir.Settled{}, err
 	}
+	defer w.free()
+	b := &w.batch
 	for i := range b.Charges {
-		if b.Charges[i].Cost, err = used.of(policies[i], b.Charges[i].Cost); err != nil {
+		if b.Charges[i].Cost, err = used.of(&w.policies[i], b.Charges[i].Cost); err != nil {
 			return weir.Settled{}, err
 		}
 	}
@@ -184,10 +189,12 @@ func (u Used) of(p *applied, reserved int64) (int64, error) {
 // Renew moves a reservation's expiry to ttl from now. It returns false if the reservation
 // is over.
 func (n *Engine) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool, error) {
-	b, _, err := n.ticketBatch(weir.Renew, t)
+	w, err := n.ticketBatch(weir.Renew, t)
 	if err != nil {
 		return false, err
 	}
+	defer w.free()
+	b := &w.batch
 	if _, over := n.settled.find(t.id); over || len(b.Charges) == 0 {
 		return !over, nil
 	}
@@ -201,30 +208,50 @@ func (n *Engine) Renew(ctx context.Context, t *Ticket, ttl time.Duration) (bool,
 	return b.Allowed(), nil
 }
 
+// ticketWork is the pooled memory of a Settle or a Renew.
+type ticketWork struct {
+	batch    weir.Batch
+	policies []applied // of the charges
+}
+
+var ticketWorks = sync.Pool{New: func() any { return &ticketWork{} }}
+
+func (w *ticketWork) free() {
+	b := &w.batch
+	clear(b.Charges) // for the garbage collector, like the next one
+	clear(w.policies)
+	w.batch = weir.Batch{Charges: b.Charges[:0], Receipts: b.Receipts[:0], Decisions: b.Decisions[:0], Settled: b.Settled[:0]}
+	w.policies = w.policies[:0]
+	ticketWorks.Put(w)
+}
+
 // ticketBatch makes a batch of a ticket's charges, also of those whose group was removed from the
 // rules since the start: their units are still held. It returns ErrGone if it knows none of them.
-func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*weir.Batch, []*applied, error) {
+func (n *Engine) ticketBatch(op weir.Op, t *Ticket) (*ticketWork, error) {
 	var v *Variant
 	if r := n.Rules().Rule(t.policy); r != nil {
 		v = r.variant(&Query{Key: t.key})
 	}
-	b := &weir.Batch{Op: op}
-	var policies []*applied
-	for _, c := range t.charges {
+	w := ticketWorks.Get().(*ticketWork)
+	b := &w.batch
+	b.Op = op
+	for i := range t.charges {
+		c := &t.charges[i]
 		known, ok := n.applied.Load(c.group)
 		if !ok {
 			continue
 		}
 		p := *known.(*applied)
 		p.policy = c.inForce(p.policy, v)
-		policies = append(policies, &p)
+		w.policies = append(w.policies, p)
 		b.Charges = append(b.Charges, weir.Charge{Policy: p.policy, Key: c.key, Cost: c.cost})
 		b.Receipts = append(b.Receipts, weir.Receipt{ID: c.id, Units: c.cost})
 	}
-	if len(policies) == 0 && len(t.charges) > 0 {
-		return nil, nil, ErrGone
+	if len(w.policies) == 0 && len(t.charges) > 0 {
+		w.free()
+		return nil, ErrGone
 	}
-	return b, policies, nil
+	return w, nil
 }
 
 // inForce returns the policy to settle a charge with. That is the one of the reservation if it is

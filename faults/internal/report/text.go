@@ -93,6 +93,11 @@ The wall clock of a daemon (F28) is faked by building it with a standard library
 time.Now adds the offset in a file to the wall clock. The monotonic clock is not changed, as
 when a machine's clock is set, or when the machine is suspended.
 
+The workers of F29 are in one process, too: each has a budget.Account over the parts of a daemon. One caller of
+each does urgent work at 100 units per second, the others do as much as they can. A call reserves 10 units
+for at most a second, takes 20 ms and gives back what it has not used. What a worker's share granted is
+charged when Redis answers again; what is given back after that is not.
+
 ## Rows
 
 Written by ` + "`make faults`" + `; do not edit.
