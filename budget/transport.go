@@ -61,7 +61,7 @@ var ErrBodyTooLong = errors.New("budget: the body of the request is too long")
 
 const (
 	defaultHold    = 10 * time.Minute
-	holdToSend     = 10 * time.Second
+	holdToSend     = 5 * time.Second
 	defaultMaxBody = 5 << 20
 )
 

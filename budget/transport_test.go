@@ -104,7 +104,7 @@ func TestTransportOfDeadProcess(t *testing.T) {
 		if d := try(t, backfill, 100); d.Allowed {
 			t.Errorf("what is reserved can be used: %v", d)
 		}
-		time.Sleep(11 * time.Second)
+		time.Sleep(holdToSend + time.Second)
 		if d := try(t, backfill, 200); !d.Allowed {
 			t.Errorf("what the process had reserved is still missing: %v", d)
 		}
