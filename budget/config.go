@@ -274,7 +274,7 @@ func (c Config) Policy() (ruleset.Policy, error) {
 const pausedPlan = "paused"
 
 func (c *Config) policy() (ruleset.Policy, error) {
-	p := ruleset.Policy{Name: c.Name, Limits: slices.Clone(c.Limits)}
+	p := ruleset.Policy{Name: c.Name, Limits: slices.Clone(c.Limits), NoOverrides: true}
 	problems := []error{c.checkThresholds()}
 	if len(p.Limits) == 0 {
 		problems = append(problems, c.wrong(nil, "there is none: name a preset, or give a limit such as 500 per second", "Limits"))
