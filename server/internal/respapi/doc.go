@@ -1,7 +1,7 @@
 // Package respapi serves the Redis protocol, RESP2 and RESP3, so that Redis clients can request
 // decisions: redis-cli, redis-benchmark, and the client libraries of all languages.
 //
-//	WEIR.CHECK   policy key [cost] [BY name value]… [UNIT name amount]…
+//	WEIR.CHECK   policy key [cost] [BY name value]… [UNIT name amount]… [METHOD name]…
 //	WEIR.PEEK    the same, and nothing is charged
 //	                 → [allowed, limit, remaining, retry_ms, reset_ms]
 //	WEIR.RESERVE policy key cost [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
@@ -22,6 +22,9 @@
 // A WEIR.RESERVE with MAXWAIT holds up the later commands of its connection, as Redis's blocking commands
 // do. Earlier replies are written before. A connection that is closed meanwhile is noticed afterwards, so
 // that a reservation which nobody gets expires after its TTL.
+//
+// A policy that is a budget has one key, which is written as -. Its table says what a METHOD costs; several
+// are a batch of calls. Then there is no cost, also in a WEIR.RESERVE.
 //
 // The option CLASS is reserved and refused.
 //
