@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -98,5 +99,16 @@ func (s *Server) accounts() []*budget.Account {
 		list = append(list, account)
 	}
 	slices.SortFunc(list, func(a, b *budget.Account) int { return cmp.Compare(a.Name(), b.Name()) })
+	return list
+}
+
+// budgetUsages returns the usage of all budgets. Of those whose usage is unknown it is what this
+// process knows.
+func (s *Server) budgetUsages(ctx context.Context) []budget.Usage {
+	var list []budget.Usage
+	for _, account := range s.accounts() {
+		u, _ := account.Usage(ctx)
+		list = append(list, u)
+	}
 	return list
 }

@@ -51,8 +51,8 @@ type daemon struct {
 	guard  *guard.Guard
 
 	budgets []*budget.Account
-	state  atomic.Pointer[State]
-	log    syncBuffer
+	state   atomic.Pointer[State]
+	log     syncBuffer
 
 	mu      sync.Mutex // guards the fields below
 	set     []Override
