@@ -313,7 +313,7 @@ func (c *Config) share(p *ruleset.Policy) error {
 	}
 	at := shortest(p.Limits)
 	if at < 0 {
-		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none; for a budget without classes, say that there are none by an empty list", "Classes")
+		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none: an empty list means that there are no classes", "Classes")
 	}
 	l := &p.Limits[at]
 	if l.Classes == (weir.Classes{}) {
