@@ -12,14 +12,14 @@ import (
 	"github.com/weirlimit/weir/ruleset"
 )
 
-// maxBudgets bounds the budgets of a configuration, and so the series of their metrics.
-const maxBudgets = 100
+// MaxBudgets bounds the budgets of a configuration, and so the series of their metrics.
+const MaxBudgets = 100
 
 // validateBudgets returns what is wrong with the budgets, but for their names among the policies.
 func (l *Live) validateBudgets() error {
 	var problems []error
-	if n := len(l.Budgets); n > maxBudgets {
-		problems = append(problems, fielderr.New("server", fmt.Sprintf("there are %d: at most %d fit", n, maxBudgets), "Budgets"))
+	if n := len(l.Budgets); n > MaxBudgets {
+		problems = append(problems, fielderr.New("server", fmt.Sprintf("there are %d: at most %d fit", n, MaxBudgets), "Budgets"))
 	}
 	for _, c := range l.Budgets {
 		problems = append(problems, c.Validate())
