@@ -2,8 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -25,7 +23,6 @@ func (list *Budgets) check(c *checker, root path) {
 		b.checkName()
 		out := b.config()
 		b.note(out.Validate())
-		b.warnTooCostly(&out)
 		c.out.server.Live.Budgets = append(c.out.server.Live.Budgets, out)
 	}
 }
@@ -231,21 +228,4 @@ func (b *budgetChecker) pathOf(steps []any) path {
 		return b.root.key("prepaid").key(b.prepaid[steps[1].(int)-len(b.file.Limits)])
 	}
 	return b.root.below(steps, t)
-}
-
-// warnTooCostly warns of calls that a class can never make.
-func (b *budgetChecker) warnTooCostly(c *budget.Config) {
-	if b.file.Costs == nil || b.failed(b.root) {
-		return
-	}
-	for _, x := range c.TooCostly(slices.Collect(maps.Keys(b.file.Costs.Methods))...) {
-		who := "the budget"
-		if x.Class != "" {
-			who = fmt.Sprintf("the class %q", x.Class)
-		}
-		for _, method := range x.Methods {
-			at := b.root.key("costs").key("methods").key(method)
-			b.warn(b.at(at), at, "costs more than the %d %s that %s ever has at once, so that it can never call it: raise the burst of the limit or of the class", x.Most, x.Unit, who)
-		}
-	}
 }

@@ -87,25 +87,6 @@ func TestBudgetsOfAFile(t *testing.T) {
 	}
 }
 
-// F1.3: what a class can never call is a warning.
-func TestBudgetsTooCostly(t *testing.T) {
-	const text = `
-budgets:
-  main:
-    limits: [{rate: 500, per: 1s, unit: throughput}]
-    classes: {realtime: {guaranteed: 60%}, backfill: {guaranteed: 40%}}
-    costs: {table: alchemy, methods: {alchemy_getAssetTransfers: {throughput: 300}}}
-`
-	c, err := Parse("weir.yaml", []byte(text), nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = `weir.yaml:6:67: budgets.main.costs.methods.alchemy_getAssetTransfers: costs more than the 200 throughput that the class "backfill" ever has at once, so that it can never call it: raise the burst of the limit or of the class`
-	if len(c.Warnings) != 1 || c.Warnings[0].Summary() != want {
-		t.Errorf("%v", c.Warnings)
-	}
-}
-
 // There is a maximum, as in package server.
 func TestManyBudgets(t *testing.T) {
 	var text strings.Builder
