@@ -52,6 +52,20 @@ func (a *Account) granted(q *ruleset.Query, t *ruleset.Ticket, ttl time.Duration
 	}
 }
 
+// overran counts a query that was spent without having been granted.
+func (a *Account) overran(q *ruleset.Query) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range q.Costs {
+		l := a.ledgerLocked(c.Unit)
+		l.Overrun += c.Amount
+		l.Used += c.Amount
+	}
+	for _, method := range q.Methods {
+		a.countLocked(method)
+	}
+}
+
 // maxMethods bounds the methods that are counted by name.
 const maxMethods = 1000
 

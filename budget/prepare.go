@@ -99,6 +99,12 @@ func (a *Account) Charged(ctx context.Context, q *ruleset.Query, v *ruleset.Verd
 	a.observeSometimes(ctx)
 }
 
+// Debited is Charged for a query of DebitEach: what was used already is an overrun.
+func (a *Account) Debited(ctx context.Context, q *ruleset.Query) {
+	a.overran(q)
+	a.observeSometimes(ctx)
+}
+
 // Held is Charged for a reservation. The ticket is nil if it was refused.
 func (a *Account) Held(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict, t *ruleset.Ticket, ttl time.Duration) {
 	if t != nil {

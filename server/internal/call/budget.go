@@ -101,7 +101,11 @@ func (c *Core) batchWithBudgets(ctx context.Context, s *State, kind Batch, items
 	}
 	for i := range items {
 		account := s.Budget(items[i].Rule.Name())
-		if _, is := refused[i]; account != nil && !is && !items[i].Peek {
+		switch _, is := refused[i]; {
+		case account == nil || is || items[i].Peek:
+		case kind == Debit:
+			account.Debited(ctx, &items[i].Query)
+		default:
 			account.Charged(ctx, &items[i].Query, &out[i])
 		}
 	}
