@@ -38,6 +38,9 @@ type Account struct {
 	// level is the Level of the last observation.
 	level atomic.Int32
 
+	// blind is whether the last observation of somebody who did not ask for the usage failed.
+	blind atomic.Bool
+
 	// observed is the instant of the last observation, learned that of the last comparison with the
 	// provider's view. Whoever changes one of them does the work.
 	observed, learned atomic.Int64
@@ -261,6 +264,7 @@ func (a *Account) Level() Level { return Level(a.level.Load()) }
 
 // LevelChange is a change of the level of utilisation.
 type LevelChange struct {
+	At          time.Time
 	Account     string
 	From, To    Level
 	Utilisation float64 // of the limit with the shortest period, averaged over a second; 1 is all of it
@@ -273,9 +277,17 @@ const observeEvery = 250 * time.Millisecond
 func (a *Account) observeSometimes(ctx context.Context) {
 	now, last := a.clock(), a.observed.Load()
 	if int64(now)-last >= int64(observeEvery) && a.observed.CompareAndSwap(last, int64(now)) {
-		if _, err := a.Usage(ctx); err != nil && ctx.Err() == nil {
-			a.config().Logger.Warn("budget: utilisation cannot be observed", "account", a.name, "error", err)
-		}
+		a.observeNow(ctx)
+	}
+}
+
+// observeNow observes the utilisation. Of several failures in a row it logs the first.
+func (a *Account) observeNow(ctx context.Context) {
+	switch _, err := a.Usage(ctx); {
+	case err == nil:
+		a.blind.Store(false)
+	case ctx.Err() == nil && !errors.Is(err, ErrRemoved) && !a.blind.Swap(true):
+		a.config().Logger.Warn("budget: utilisation cannot be observed", "account", a.name, "error", err)
 	}
 }
 
@@ -297,7 +309,7 @@ func (a *Account) observe(used, limit int64) float64 {
 	a.observed.Store(int64(now))
 	share := float64(average) / full
 	if changed {
-		a.tell(LevelChange{Account: a.name, From: from, To: to, Utilisation: share})
+		a.tell(LevelChange{At: time.Unix(0, int64(now)), Account: a.name, From: from, To: to, Utilisation: share})
 	}
 	return share
 }

@@ -259,6 +259,17 @@ func (c *Config) checkUnits(costs *Table, r *ruleset.Rule) error {
 	return errors.Join(problems...)
 }
 
+// ClassNames returns the names of the classes, those of the preset or the default ones included.
+func (c Config) ClassNames() (names []string) {
+	if full, err := c.withPreset(); err == nil {
+		c = full
+	}
+	for _, class := range c.Classes {
+		names = append(names, class.Name)
+	}
+	return names
+}
+
 // Policy returns the budget as a policy for a ruleset.Engine: with the classes at the limit with the
 // shortest period, and a plan in which no class borrows.
 func (c Config) Policy() (ruleset.Policy, error) {
@@ -274,7 +285,7 @@ func (c Config) Policy() (ruleset.Policy, error) {
 const pausedPlan = "paused"
 
 func (c *Config) policy() (ruleset.Policy, error) {
-	p := ruleset.Policy{Name: c.Name, Limits: slices.Clone(c.Limits)}
+	p := ruleset.Policy{Name: c.Name, Limits: slices.Clone(c.Limits), NoOverrides: true}
 	problems := []error{c.checkThresholds()}
 	if len(p.Limits) == 0 {
 		problems = append(problems, c.wrong(nil, "there is none: name a preset, or give a limit such as 500 per second", "Limits"))
@@ -313,7 +324,7 @@ func (c *Config) share(p *ruleset.Policy) error {
 	}
 	at := shortest(p.Limits)
 	if at < 0 {
-		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none; for a budget without classes, say that there are none by an empty list", "Classes")
+		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none: an empty list means that there are no classes", "Classes")
 	}
 	l := &p.Limits[at]
 	if l.Classes == (weir.Classes{}) {

@@ -201,9 +201,7 @@ func (c *Controller) refused(v ruleset.Verdict) error {
 // the threshold Pause and has not fallen below Resume since. If it cannot be observed, the last
 // observation counts.
 func (c *Controller) ShouldPause(ctx context.Context) bool {
-	if _, err := c.account.Usage(ctx); err != nil && ctx.Err() == nil {
-		c.account.config().Logger.Warn("budget: utilisation cannot be observed", "account", c.account.name, "error", err)
-	}
+	c.account.observeNow(ctx)
 	return c.account.Level() >= Paused
 }
 

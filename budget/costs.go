@@ -113,6 +113,11 @@ func (t *Table) Info() TableInfo {
 	return info
 }
 
+// Unknown says what the table does about methods that it does not list.
+func (t *Table) Unknown() Unknown {
+	return Unknown{Refuse: t.unknown.Refuse, Default: maps.Clone(t.unknown.Default)}
+}
+
 // With returns a table with changes. Its counters start at 0. The error says of each problem where in the
 // overrides it is.
 func (t *Table) With(o Overrides) (*Table, error) {

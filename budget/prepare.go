@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/jsonrpc"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -27,15 +28,25 @@ import (
 // the level Paused the query gets the plan in which no class borrows. The rule is the account's, in the
 // version by which the query will be decided.
 func (a *Account) Prepare(r *ruleset.Rule, q *ruleset.Query) error {
-	if q.Key != "" && q.Key != "-" && q.Key != accountKey {
-		return &ruleset.InputError{Field: "key", Problem: fmt.Sprintf("is not for %q, which is a budget and has one key: leave it out, or write -", a.name)}
+	key, err := a.Key(q.Key)
+	if err != nil {
+		return err
 	}
 	costs, err := a.queryCosts(r.Units(), q)
 	if err != nil {
 		return err
 	}
-	q.Key, q.Plan, q.Costs, q.Implied = accountKey, a.plan(), costs, true
+	q.Key, q.Plan, q.Costs, q.Implied = key, a.plan(), costs, true
 	return nil
+}
+
+// Key returns the account's only key for what a caller says the key is: nothing, "-" or the key itself.
+// Anything else is an *ruleset.InputError.
+func (a *Account) Key(said string) (string, error) {
+	if said != "" && said != "-" && said != accountKey {
+		return "", &ruleset.InputError{Field: "key", Problem: fmt.Sprintf("is not for %q, which is a budget and has one key: leave it out, or write -", a.name)}
+	}
+	return accountKey, nil
 }
 
 // queryCosts returns what a query costs of each unit. Costs in units that no limit counts stay, so that
@@ -43,6 +54,8 @@ func (a *Account) Prepare(r *ruleset.Rule, q *ruleset.Query) error {
 func (a *Account) queryCosts(units []string, q *ruleset.Query) ([]ruleset.Cost, error) {
 	none := q.Implied && len(q.Costs) == 0
 	switch {
+	case slices.ContainsFunc(q.Methods, func(m string) bool { return m == "" || len(m) > jsonrpc.MaxMethod }):
+		return nil, &ruleset.InputError{Field: "method", Problem: fmt.Sprintf("must have 1 to %d bytes", jsonrpc.MaxMethod)}
 	case len(q.Methods) > 0 && !none:
 		return nil, &ruleset.InputError{Field: "method", Problem: "says what the call costs: leave out cost"}
 	case len(q.Methods) > 0:
@@ -83,6 +96,12 @@ func (a *Account) Charged(ctx context.Context, q *ruleset.Query, v *ruleset.Verd
 		a.granted(q, nil, 0)
 	}
 	a.warnSoft(v)
+	a.observeSometimes(ctx)
+}
+
+// Debited is Charged for a query of DebitEach: what was used already is an overrun.
+func (a *Account) Debited(ctx context.Context, q *ruleset.Query) {
+	a.overran(q)
 	a.observeSometimes(ctx)
 }
 

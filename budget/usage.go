@@ -23,10 +23,11 @@ type Usage struct {
 	Classes  []ClassUsage   `json:"classes"`
 
 	// The following is of this process.
-	Ledgers        map[string]Ledger `json:"ledgers"` // by unit
-	Methods        map[string]int64  `json:"methods"` // calls
-	UnknownMethods map[string]int64  `json:"unknown_methods"`
-	Drift          map[string]int64  `json:"drift"` // units that the provider has counted and we had not: somebody else uses the key
+	Ledgers        map[string]Ledger `json:"ledgers"`         // by unit
+	Methods        map[string]int64  `json:"methods"`         // calls
+	UnknownMethods map[string]int64  `json:"unknown_methods"` // calls that the table does not list, refused ones included; some methods
+	UnknownCalls   int64             `json:"unknown_calls"`   // all of them
+	Drift          map[string]int64  `json:"drift"`           // units that the provider has counted and we had not: somebody else uses the key
 	SoftExceeded   int64             `json:"soft_exceeded"`
 	Refusals       map[string]int64  `json:"refusals"` // calls that the provider refused, by class: rate, quota, denied, overloaded
 }
@@ -148,6 +149,7 @@ func (a *Account) addCounts(u *Usage) {
 	u.Methods, u.Drift, u.SoftExceeded, u.Refusals = maps.Clone(a.methods), maps.Clone(a.drift), a.soft, maps.Clone(a.refused)
 	if t := a.Costs(); t != nil {
 		maps.Copy(u.UnknownMethods, t.UnknownMethods())
+		u.UnknownCalls = t.UnknownCalls()
 	}
 }
 

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -160,5 +161,18 @@ func TestOverridesOfOperatorsAreReused(t *testing.T) {
 	}
 	if serials[0] != serials[1] {
 		t.Error("the same override is another policy")
+	}
+}
+
+// A policy that takes no overrides refuses those of operators and those of its own.
+func TestNoOverrides(t *testing.T) {
+	p := policy("p", perHour("", 1))
+	p.NoOverrides = true
+	if err := compile(t, nil, p).Rule("p").Override(override("a", perHour("", 5))); err == nil || !strings.Contains(err.Error(), "takes no overrides") {
+		t.Error(err)
+	}
+	p = p.with(override("a", perHour("", 5)))
+	if _, err := Compile([]Policy{p}, nil); err == nil || !strings.Contains(err.Error(), "takes no overrides") {
+		t.Error(err)
 	}
 }

@@ -113,6 +113,8 @@ func (c *compiler) overrideVariant(r *Rule, o *Override) *Variant {
 	at := Error{Policy: r.policy.Name, Override: o.Key, Limit: -1}
 	before := len(c.problems)
 	switch {
+	case r.policy.NoOverrides:
+		c.complain(at, "overrides", "the policy takes no overrides: change its limits in the configuration")
 	case o.Key == "":
 		c.complain(at, "overrides", "an override needs a key, such as alice or partner-*")
 	case strings.Contains(strings.TrimSuffix(o.Key, "*"), "*"):

@@ -35,6 +35,10 @@ type Policy struct {
 	// itself, then the longest prefix.
 	Overrides []Override
 
+	// NoOverrides means that overrides are refused, also those of operators: all requests have one
+	// key, and its limits are those of the policy or a plan.
+	NoOverrides bool
+
 	// Plans are named sets of limits, such as the tiers of a service. Query.Plan selects one.
 	Plans []Plan
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
@@ -93,6 +94,10 @@ type Config struct {
 type Live struct {
 	// Policies are those that callers may name. The default is DefaultPolicy alone.
 	Policies []ruleset.Policy
+
+	// Budgets are the budgets of accounts with providers, at most 100. Callers name them as they name
+	// policies, whose names are other ones. Logger, OnLevel and Clock are the server's and ignored.
+	Budgets []budget.Config
 
 	// Clients are the programs that may call. Without any, everybody who reaches a listener
 	// may call, so listeners must be loopback unless Open is set.
@@ -242,12 +247,12 @@ func (c Config) Validate() error {
 // Validate returns everything that is wrong with it, joined.
 func (l Live) Validate() error {
 	l = l.normal()
-	rulesErr := l.validatePolicies()
+	rulesErr, budgetsErr := l.validatePolicies(), l.validateBudgets()
 	_, clientsErr := identity.NewClients(l.Clients)
 	_, operatorsErr := identity.NewOperators(l.Operators)
 	_, resolverErr := l.ForwardAuth.resolver()
 	_, domainsErr := envoyapi.Compile(l.Envoy, nil)
-	return errors.Join(rulesErr, clientsErr, operatorsErr, resolverErr, domainsErr)
+	return errors.Join(rulesErr, budgetsErr, clientsErr, operatorsErr, resolverErr, domainsErr)
 }
 
 // ValidateListeners returns everything that is wrong with the listeners, as joined *fielderr.Errors

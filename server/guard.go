@@ -31,12 +31,13 @@ type guarding struct {
 	log   *guard.ViolationLogger // made with it
 }
 
-// policies returns all policies: those that callers may name, and the guard's.
+// policies returns all policies: those that callers may name, with the budgets, and the guard's.
 func (l *Live) policies() []ruleset.Policy {
+	list := append(l.Policies[:len(l.Policies):len(l.Policies)], l.budgetPolicies()...)
 	if l.Guard == nil {
-		return l.Policies
+		return list
 	}
-	return append(l.Policies[:len(l.Policies):len(l.Policies)], l.Guard.Policies()...)
+	return append(list, l.Guard.Policies()...)
 }
 
 // validatePolicies returns what is wrong with the policies and the guard.

@@ -31,6 +31,7 @@ type state struct {
 var sections = []section{
 	{name: "reach", prepare: checkReach},
 	{name: "policies", prepare: preparePolicies, commit: commitPolicies},
+	{name: "budgets", prepare: prepareBudgets, commit: commitBudgets},
 	{name: "envoy", prepare: prepareEnvoy, commit: commitEnvoy},
 	{name: "guard", prepare: prepareGuard, commit: commitGuard},
 	{name: "clients", prepare: prepareClients},

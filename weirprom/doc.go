@@ -7,16 +7,17 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. The metrics of
-// [NewMemstore], [NewTier], [NewAuthFailures] and [NewGuard] are read during a scrape only, so they cost
+// [NewMemstore], [NewTier], [NewAuthFailures], [NewGuard] and [NewBudgets] are read during a scrape only, so they cost
 // nothing in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
 //
 // # What is never a label
 //
 // Keys, addresses, paths and anything else that a caller chooses. Label values are the names of
 // policies and endpoints, which the configuration chooses, and values from closed sets. A [Decisions]
-// never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard], with the
+// never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard] and [NewBudgets], with the
 // collectors of the Go runtime and the process, stays below 2,000. A guard adds 18, and four for each
-// endpoint with limits, of which at most 45 have a label of their own. The dashboard has a bounded list
+// endpoint with limits, of which at most 45 have a label of their own. Each budget adds six, two for each
+// limit and one for each class and each unit. The dashboard has a bounded list
 // of the most limited keys, and [guard.Guard.Offenders] one of subjects.
 //
 // # Decisions
@@ -49,6 +50,17 @@
 // limits before authentication, or other. decision is as above, so that the sum over it counts each
 // request once. kind is the name of a [guard.Kind], shadow is true or false, and cause is the name of
 // a [guard.Cause]. No label says who it was.
+//
+// # Budgets
+//
+//	weir_budget_used{budget, limit}
+//	weir_budget_limit{budget, limit}
+//	weir_budget_available{budget, class}
+//	weir_budget_utilisation{budget}
+//	weir_budget_level{budget}
+//
+// and more, see docs/operations.md. A scrape asks the store for the usage, for a second at most. If it does
+// not answer, the series that need it are missing, and weir_budget_unreadable is 1.
 //
 // # What to alert on
 //
@@ -98,6 +110,16 @@
 //
 //	# Requests are counted in full because the store was unavailable when they ended.
 //	increase(weir_guard_unsettled_total[10m]) > 0
+//
+//	# Nine tenths of a month's budget are used.
+//	weir_budget_used{limit="month"} / weir_budget_limit > 0.9        for 10m
+//
+//	# Work that can wait has been paused for long.
+//	min_over_time(weir_budget_level[15m]) >= 2                       for 15m
+//
+//	# Somebody else uses the account, or the table of costs is out of date.
+//	increase(weir_budget_drift_units_total[1h]) > 0
+//	increase(weir_budget_unknown_method_calls_total[1h]) > 0
 //
 //	# Subjects are penalized again and again. The admin API lists who is refused most.
 //	increase(weir_guard_violations_total{kind="sustained",shadow="false"}[1h]) > 0

@@ -98,11 +98,14 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	endpoints := ""
+	more := ""
 	if g := cfg.Live().Guard; g != nil {
-		endpoints = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
+		more = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), endpoints)
+	if n := len(cfg.Live().Budgets); n > 0 {
+		more += fmt.Sprintf(", budgets: %d", n)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), more)
 	return nil
 }
 
@@ -162,52 +165,61 @@ Editors with a YAML language server follow this first line of a configuration:
 func newConfigImport() *cobra.Command {
 	from, env := "", false
 	cmd := &cobra.Command{
-		Use:   "import --from KIND FILE",
+		Use:   "import --from KIND [FILE]",
 		Short: "Turn the configuration of another limiter into weir's",
 		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
 equivalent of is listed on stderr. KIND is envoy, for the YAML of
-envoyproxy/ratelimit, whose limits become fixed windows, or river, for the rateLimits
-section of a River node, which becomes a guard section. FILE may be - for standard input.`,
+envoyproxy/ratelimit, whose limits become fixed windows; river, for the rateLimits
+section of a River node, which becomes a guard section; or alchemy, for the variables
+ALCHEMY_CU_PER_SECOND and the like, which become a budgets section. FILE may be - for
+standard input; for alchemy it has a line NAME=value for each variable, and may be left
+out with --env.`,
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
   weir config import --from envoy - <ratelimit.yaml
-  weir config import --from river --env node.yaml >weir.yaml`,
+  weir config import --from river --env node.yaml >weir.yaml
+  weir config import --from alchemy --env >weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
+			if len(args) > 1 || len(args) == 0 && !(from == "alchemy" && env) {
 				return misused(cmd, "one file is needed; - is standard input")
 			}
 			return nil
 		},
-		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args[0]) },
+		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args) },
 		DisableFlagsInUseLine: true,
 	}
-	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy or river")
-	cmd.Flags().BoolVar(&env, "env", false, "apply the variables RIVER_RATELIMITS_…, for river")
-	completeWith(cmd, "from", "envoy", "river")
+	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy, river or alchemy")
+	cmd.Flags().BoolVar(&env, "env", false, "apply the environment: RIVER_RATELIMITS_… for river, ALCHEMY_… for alchemy")
+	completeWith(cmd, "from", "envoy", "river", "alchemy")
 	return cmd
 }
 
-func importFrom(cmd *cobra.Command, from string, env bool, file string) error {
-	switch {
-	case from != "envoy" && from != "river":
-		return misused(cmd, fmt.Sprintf("--from %q: must be envoy or river", from))
-	case env && from != "river":
-		return misused(cmd, "--env is for --from river")
+func importFrom(cmd *cobra.Command, from string, env bool, files []string) error {
+	if env && from == "envoy" {
+		return misused(cmd, "--env is for --from river and alchemy")
 	}
-	name, data, err := readInput(cmd, file)
+	name, data, err := "the environment", []byte(nil), error(nil)
+	if len(files) > 0 {
+		name, data, err = readInput(cmd, files[0])
+	}
 	if err != nil {
 		return err
 	}
-	convert := config.ImportEnvoy
-	if from == "river" {
-		convert = func(name string, data []byte) ([]byte, []config.Note, error) {
-			var environ []string
-			if env {
-				environ = os.Environ()
-			}
-			return config.ImportRiver(name, data, environ)
-		}
+	var environ []string
+	if env {
+		environ = os.Environ()
 	}
-	out, notes, err := convert(name, data)
+	var out []byte
+	var notes []config.Note
+	switch from {
+	case "envoy":
+		out, notes, err = config.ImportEnvoy(name, data)
+	case "river":
+		out, notes, err = config.ImportRiver(name, data, environ)
+	case "alchemy":
+		out, notes, err = config.ImportAlchemy(name, data, environ)
+	default:
+		return misused(cmd, fmt.Sprintf("--from %q: must be envoy, river or alchemy", from))
+	}
 	if err != nil {
 		return err
 	}

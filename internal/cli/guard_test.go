@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,16 +16,16 @@ import (
 
 // recorded starts a server that sends the answers that the tests of package adminapi have recorded. Of
 // several answers to the same request, it sends one after the other, and then the last one again.
-func recorded(t *testing.T) (url string) {
+func recorded(t *testing.T, file string) (url string) {
 	t.Helper()
-	text, err := os.ReadFile("../../server/internal/adminapi/testdata/guard.golden")
+	text, err := os.ReadFile("../../server/internal/adminapi/testdata/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	answers := map[string][]string{}
 	for _, entry := range strings.Split(string(text), "> ")[1:] {
 		what, answer, _ := strings.Cut(entry, "\n")
-		answers[what] = append(answers[what], strings.TrimPrefix(answer, "200 "))
+		answers[what] = append(answers[what], answer)
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -43,7 +44,13 @@ func recorded(t *testing.T) (url string) {
 		if len(list) > 1 {
 			answers[what] = list[1:]
 		}
-		io.WriteString(w, list[0])
+		status, answer, _ := strings.Cut(list[0], " ")
+		if status != "200" {
+			w.Header().Set("Content-Type", "application/problem+json")
+			code, _ := strconv.Atoi(status)
+			w.WriteHeader(code)
+		}
+		io.WriteString(w, answer)
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
@@ -51,7 +58,7 @@ func recorded(t *testing.T) (url string) {
 
 // What operators see of a guard.
 func TestGuardCommands(t *testing.T) {
-	url := recorded(t)
+	url := recorded(t, "guard.golden")
 	var out bytes.Buffer
 	for _, command := range []string{
 		"guard",

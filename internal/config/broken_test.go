@@ -66,6 +66,10 @@ func fakeFiles(name string) ([]byte, fs.FileMode, error) {
 	switch filepath.Base(name) {
 	case "empty":
 		return []byte("\n"), 0o600, nil
+	case "table.json":
+		return []byte(`{"name": "t", "version": 0, "date": "2026-11-18", "source": "test", "units": {"cu": "x"}, "batch": "sum", "failed_requests": "free", "unknown": "refuse", "methods": {"m": {}}}`), 0o600, nil
+	case "nonsense.json":
+		return []byte(`{"name": `), 0o600, nil
 	case "both":
 		return []byte("CANARY-from-a-file-0123456789-0123456789\n"), 0o600, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -76,13 +77,22 @@ func (l *Limit) classes(c *checker, at path) weir.Classes {
 	return l.Classes.of(c, int64(l.Rate), at)
 }
 
-// classNames returns the names of all classes.
+// classNames returns the names of all classes, of policies and of budgets.
 func (c *checker) classNames() (names []string) {
 	policies := path{}.key("policies")
 	for _, policy := range c.keys(policies) {
 		limits := policies.key(policy).key("limits")
 		for i := range c.file.Policies[policy].Limits {
 			names = append(names, c.keys(limits.item(i).key("classes"))...)
+		}
+	}
+	budgets := path{}.key("budgets")
+	for _, name := range c.keys(budgets) {
+		b := c.file.Budgets[name]
+		if b.Classes != nil {
+			names = append(names, c.keys(budgets.key(name).key("classes"))...)
+		} else {
+			names = append(names, budget.Config{Preset: string(b.Preset)}.ClassNames()...)
 		}
 	}
 	slices.Sort(names)

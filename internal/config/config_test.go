@@ -28,11 +28,17 @@ import (
 	"github.com/weirlimit/weir/weirhttp"
 )
 
+// infraTable is a table of costs.
+const infraTable = `{"name": "infra", "version": 1, "date": "2026-11-18", "source": "test", "units": {"credits": "of a day"},
+	"batch": {"sum_plus": {"credits": 5}}, "failed_requests": "free", "unknown": "refuse", "methods": {"eth_call": {"credits": 80}}}`
+
 // goodFiles are the secrets of testdata/good.
 func goodFiles(name string) ([]byte, fs.FileMode, error) {
 	switch name {
 	case "dir/secrets/search":
 		return []byte("CANARY-search-one-0123456789-0123456789\r\n"), 0o644, nil
+	case "dir/costs/infra.json":
+		return []byte(infraTable), 0o644, nil
 	case "/abs/search-three":
 		return []byte("CANARY-search-three-0123456789-0123456789"), 0o600, nil
 	case "dir/secrets/admin":
@@ -56,7 +62,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "bom", "sockets", "guard", "classes"} {
+	for _, name := range []string{"full", "empty", "bom", "sockets", "guard", "classes", "budgets"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder

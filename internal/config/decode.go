@@ -143,7 +143,9 @@ func (d *decoder) refuseUnknown(n *node, t reflect.Type, at path) {
 }
 
 // isHarmless says whether no secret gets below a path, not even by a slip of an indent.
-func (p path) isHarmless() bool { return len(p) > 0 && (p[0].key == "policies" || p[0].key == "envoy") }
+func (p path) isHarmless() bool {
+	return len(p) > 0 && slices.Contains([]string{"policies", "budgets", "envoy"}, p[0].key)
+}
 
 // fieldName is what looks like the name of a field.
 var fieldName = regexp.MustCompile(`^[A-Za-z_]{1,24}$`)
@@ -251,8 +253,8 @@ func (d *decoder) shown(n *node, v reflect.Value) any {
 // set gives v the scalar's value. The error says what it must be.
 func (d *decoder) set(n *node, v reflect.Value) error {
 	if t, ok := v.Addr().Interface().(textual); ok {
-		if p, ok := t.(*Path); ok {
-			p.dir = d.dir
+		if p, ok := t.(interface{ relativeTo(dir string) }); ok {
+			p.relativeTo(d.dir)
 		}
 		return t.set(n.text)
 	}

@@ -134,6 +134,12 @@ func typeName(t reflect.Type) string {
 		return "secret"
 	case *Path:
 		return "path"
+	case *CostTable:
+		return "name \\| path"
+	case *Threshold:
+		return "percentage \\| off"
+	case *Amount:
+		return "number"
 	case *Address:
 		return "address"
 	case *Proxy:
@@ -154,6 +160,8 @@ func plural(name string) string {
 	switch {
 	case strings.HasPrefix(name, "["), strings.Contains(name, "|"):
 		return name
+	case strings.HasPrefix(name, "map of "):
+		return "maps" + strings.TrimPrefix(name, "map")
 	case strings.HasSuffix(name, "s"):
 		return name + "es"
 	}

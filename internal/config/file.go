@@ -39,6 +39,10 @@ type File struct {
 	// is left out, neither is served.
 	Guard *Guard `yaml:"guard"`
 
+	// Budgets are budgets of accounts with providers, by name. A caller uses one as a policy of that
+	// name, which no policy may have.
+	Budgets Budgets `yaml:"budgets"`
+
 	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 

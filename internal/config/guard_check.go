@@ -304,17 +304,17 @@ func (b *guardChecker) noteIdentity(steps []any, text string) {
 }
 
 // keyPlace returns where the key of an entry is.
-func (b *guardChecker) keyPlace(at path) place {
-	n := b.tree
+func (c *checker) keyPlace(at path) place {
+	n := c.tree
 	for _, s := range at[:len(at)-1] {
 		if n = n.step(s); n == nil {
-			return b.at(at)
+			return c.at(at)
 		}
 	}
 	if i := n.index(at[len(at)-1].key); i >= 0 {
 		return n.pairs[i].at
 	}
-	return b.at(at)
+	return c.at(at)
 }
 
 // below returns the path that steps lead to from p, which has the type t. Names are those of Go or those of

@@ -64,6 +64,9 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		pattern, example := new(Share).pattern()
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer", Minimum: "0"}, {Type: "string", Pattern: pattern, Examples: []any{example}}}}
 	}
+	if t == reflect.TypeFor[Amount]() {
+		return &jsonschema.Schema{Type: "integer", Minimum: "0"}
+	}
 	if t == reflect.TypeFor[Multiplier]() {
 		return &jsonschema.Schema{Type: "number", ExclusiveMinimum: "0"}
 	}
@@ -149,7 +152,11 @@ func TestSchemaAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, data := range [][]byte{example, full, classes, []byte("{}")} {
+	budgets, err := os.ReadFile("testdata/good/budgets.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range [][]byte{example, full, classes, budgets, []byte("{}")} {
 		if err := validate(t, data); err != nil {
 			t.Error(err)
 		}
@@ -166,6 +173,7 @@ func TestSchemaRefuses(t *testing.T) {
 		"policies: {api: {limits: [{rate: 1, per: 5}]}}", "policies: {api: {limits: [{rate: 1, per: fortnight}]}}",
 		"policies: {api: {limits: [{per: 1s}]}}", "policies: {api: {limits: [{rate: 1, brust: 2}]}}", "policies: {api: {rollout: 12.5}}",
 		"policies: {api: {limits: [{rate: 1, per: 1s, classes: {a: {guaranteed: half}}}]}}", "policies: {api: {limits: [{rate: 1, per: 1s, classes: {a: {guaranteed: -1}}}]}}",
+		"budgets: {a: {preset: x}}", "budgets: {a: {costs: {methods: {m: {cu: -1}}}}}", "budgets: {a: {costs: {unknown: 5}}}", "budgets: {a: {thresholds: {pause: 90}}}", "budgets: {a: {prepaid: {cu: many}}}",
 		"envoy: [{descriptors: []}]", "store: {redis: {nodes: 0}}", "clients: {a: token}", "forward_auth: {trusted_proxies: [10.0.0.1]}",
 	} {
 		if err := validate(t, []byte(text)); err == nil {

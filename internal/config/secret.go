@@ -50,6 +50,9 @@ func (p *Path) set(text string) error {
 
 func (*Path) substitutes() {}
 
+// relativeTo sets the directory that the path is relative to.
+func (p *Path) relativeTo(dir string) { p.dir = dir }
+
 // Address is a host and a port or a URL, which may have a password in it. It may be
 // ${NAME}.
 type Address struct{ secret.Secret }

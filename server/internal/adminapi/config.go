@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
@@ -34,12 +35,19 @@ type Config struct {
 	// SubscribeViolations is Subscribe for violations of the guard. It may be nil.
 	SubscribeViolations func() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error)
 
+	// SubscribeLevels is Subscribe for changes of the levels of budgets. It may be nil.
+	SubscribeLevels func() (changes <-chan budget.LevelChange, lost func() int64, cancel func(), err error)
+
 	// Stats returns the statistics of the store and the tier, for GET /admin/v1/stats.
 	Stats func() map[string]any
 
 	// Guard returns the guard, nil if there is none at the moment. It is called once per request
 	// about the guard. The default is nil: there is none.
 	Guard func() *guard.Guard
+
+	// Budgets returns the accounts of the budgets, by name. It is called for requests that may be
+	// about one. The default is nil: there are none.
+	Budgets func() []*budget.Account
 
 	Version string
 	Log     *slog.Logger // the audit log goes there, too

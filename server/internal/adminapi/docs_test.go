@@ -41,6 +41,7 @@ func TestDocs(t *testing.T) {
 		d.records <- d.check("api", ruleset.Query{Key: "alice", Cost: 6, Keys: ip})
 		close(d.records)
 		d.lost = 2
+		d.callProvider()
 		d.createStreams("alice", 5)
 		d.createStreams("bob", 1)
 		for _, e := range examples {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
@@ -39,6 +40,7 @@ type watcher struct {
 	lost    func() int64 // since it was last asked
 
 	violations <-chan guard.Violation // nil if there are none
+	levels     <-chan budget.LevelChange
 }
 
 // events answers GET /admin/v1/events.
@@ -62,12 +64,17 @@ func (a *api) events(x *exchange) (any, error) {
 		return nil, call.Errorf(call.Unavailable, "too many watch already; close another stream")
 	}
 	defer cancelViolations()
+	levels, lostLevels, cancelLevels, err := a.levels()
+	if err != nil {
+		return nil, call.Errorf(call.Unavailable, "too many watch already; close another stream")
+	}
+	defer cancelLevels()
 	out, err := openStream(x.w)
 	if err != nil {
 		return nil, nil // the reader is gone
 	}
-	all := func() int64 { return lost() + lostViolations() }
-	a.follow(x, &watcher{policy: x.req.policy, denied: denied == "true", out: out, records: records, violations: violations, lost: all})
+	all := func() int64 { return lost() + lostViolations() + lostLevels() }
+	a.follow(x, &watcher{policy: x.req.policy, denied: denied == "true", out: out, records: records, violations: violations, levels: levels, lost: all})
 	return nil, nil
 }
 
@@ -91,6 +98,8 @@ func (a *api) follow(x *exchange, w *watcher) {
 			}
 		case v := <-w.violations:
 			w.violated(&v)
+		case c := <-w.levels:
+			w.levelChanged(&c)
 		case <-tick.C:
 			if _, err := a.State().Authenticator.Operator(x.r, identity.Read); err != nil {
 				return

@@ -42,7 +42,7 @@ type statusEntry struct {
 
 // inspect answers GET /admin/v1/keys.
 func (a *api) inspect(x *exchange) (any, error) {
-	rule, q, err := x.inspected()
+	rule, q, err := a.inspected(x)
 	if err != nil {
 		return nil, err
 	}
@@ -68,17 +68,21 @@ func (a *api) inspect(x *exchange) (any, error) {
 }
 
 // inspected returns the rule and the query of a call.
-func (x *exchange) inspected() (*ruleset.Rule, *ruleset.Query, error) {
+func (a *api) inspected(x *exchange) (*ruleset.Rule, *ruleset.Query, error) {
 	if err := x.need("policy", "the name of a policy"); err != nil {
 		return nil, nil, err
 	}
-	if len(x.req.keys) == 0 {
+	if len(x.req.keys) == 0 && a.account(x.req.policy) == nil {
 		if err := x.need("key", "the rate-limit key, such as a user's name"); err != nil {
 			return nil, nil, err
 		}
 	}
 	rule, err := x.rule(x.req.policy)
-	return rule, &ruleset.Query{Key: x.req.key, Keys: x.req.keys, Class: x.params["class"]}, err
+	if err != nil {
+		return nil, nil, err
+	}
+	q := &ruleset.Query{Key: x.req.key, Keys: x.req.keys, Class: x.params["class"]}
+	return rule, q, a.keyed(q, rule.Name())
 }
 
 func statusEntryOf(v *ruleset.Variant, s ruleset.LimitStatus, enforced bool) statusEntry {
@@ -119,6 +123,9 @@ func (a *api) reset(x *exchange) (any, error) {
 		return nil, err
 	}
 	q := ruleset.Query{Key: x.req.key, Keys: x.req.keys}
+	if err := a.keyed(&q, rule.Name()); err != nil {
+		return nil, err
+	}
 	err = a.Engine.Reset(x.r.Context(), rule, &q)
 	if bad, ok := errors.AsType[*ruleset.InputError](err); ok {
 		return nil, call.Invalid("%v", bad)

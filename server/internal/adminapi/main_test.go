@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/apitest"
 	"github.com/weirlimit/weir/internal/identity"
@@ -48,9 +49,11 @@ type daemon struct {
 	http   http.Handler
 	engine *ruleset.Engine
 	guard  *guard.Guard
-	state  atomic.Pointer[State]
-	log    syncBuffer
-	more   []ruleset.Policy // besides those that are configured
+
+	budgets []*budget.Account
+	state   atomic.Pointer[State]
+	log     syncBuffer
+	more    []ruleset.Policy // besides those that are configured
 
 	mu      sync.Mutex // guards the fields below
 	set     []Override
@@ -123,7 +126,7 @@ func newDaemon(t *testing.T, more ...ruleset.Policy) *daemon {
 		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
 		{Path: "store.max_keys", Value: 1000000, Source: "default", Pending: &Pending{Value: 500, Source: "weir.yaml:3"}},
 	}})
-	d.guard = newGuard(t)
+	d.guard, d.budgets = newGuard(t), newBudgets(t)
 	d.http = New(d.config())
 	return d
 }
@@ -140,6 +143,7 @@ func (d *daemon) config() Config {
 			return map[string]any{"kind": "memory", "memory": memstore.Stats{Keys: 2, Bytes: 4096, OverflowHits: 1}}
 		},
 		Guard:   func() *guard.Guard { return d.guard },
+		Budgets: func() []*budget.Account { return d.budgets },
 		Version: "v0.0.0-test",
 		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

@@ -28,6 +28,8 @@ var calls = []struct {
 	{`POST /admin/v1/keys/reset {"policy":"slots","key":"alice"}`, identity.Write},
 	{"PUT /admin/v1/keys/override " + overrideBody, identity.Write},
 	{"DELETE /admin/v1/keys/override?policy=api&key=alice", identity.Write},
+	{"GET /admin/v1/budgets", identity.Read},
+	{"GET /admin/v1/budgets/alchemy-main", identity.Read},
 	{"GET /admin/v1/guard", identity.Read},
 	{"GET /admin/v1/guard/subject?subject=user:alice", identity.Read},
 	{`POST /admin/v1/guard/pardon {"subject":"user:alice"}`, identity.Write},

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/compiled"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
@@ -207,4 +208,76 @@ func TestCalls(t *testing.T) {
 		t.Error(bad)
 	}
 	recorded("unknown policy", 0)
+}
+
+// Batches of budgets and other policies: each kind is counted as it is charged, and a provider that wants
+// no calls refuses what was not used already.
+func TestBudgetsInBatches(t *testing.T) {
+	core, state, _ := newCore(t)
+	c := budget.Config{Name: "b", Limits: []ruleset.Limit{{Unit: "cu", Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Hour)}}}, Classes: []budget.Class{}, Logger: core.Log}
+	p, err := c.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := ruleset.Compile(append([]ruleset.Policy{p}, *state.Rules.Rule("p").Policy()), state.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := core.Engine.Set(t.Context(), rules); err != nil {
+		t.Fatal(err)
+	}
+	account, err := budget.Attach(core.Engine, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Rules, state.Budgets = rules, map[string]*budget.Account{"b": account}
+	caller := Caller{State: state}
+	charge := func(kind Batch, costs ...int64) (allowed []bool, reasons []weir.Reason) {
+		t.Helper()
+		items := []ruleset.Item{{Rule: rules.Rule("p"), Query: ruleset.Query{Key: "a", Cost: 1}}}
+		for _, n := range costs {
+			items = append(items, ruleset.Item{Rule: rules.Rule("b"), Query: ruleset.Query{Cost: n}})
+		}
+		out, bad := core.CheckBatch(t.Context(), caller, kind, items, nil)
+		if bad != nil {
+			t.Fatal(bad)
+		}
+		for i := range out {
+			allowed, reasons = append(allowed, out[i].Allowed), append(reasons, out[i].Reason)
+		}
+		return allowed, reasons
+	}
+	want := func(step string, l budget.Ledger) {
+		t.Helper()
+		u, err := account.Usage(t.Context())
+		if err != nil || u.Ledgers["cu"] != l {
+			t.Errorf("%s: %+v, %v; want %+v", step, u.Ledgers["cu"], err, l)
+		}
+	}
+	if got, _ := charge(Each, 4, 7, 2); fmt.Sprint(got) != "[true true false true]" {
+		t.Errorf("each: %v", got)
+	}
+	want("each", budget.Ledger{Granted: 6, Used: 6})
+	if got, _ := charge(All, 4, 1); fmt.Sprint(got) != "[false false false]" {
+		t.Errorf("all: %v", got)
+	}
+	if got, _ := charge(All, 3, 1); fmt.Sprint(got) != "[true true true]" {
+		t.Errorf("all: %v", got)
+	}
+	want("all", budget.Ledger{Granted: 10, Used: 10})
+	if got, _ := charge(Debit, 5); fmt.Sprint(got) != "[true true]" {
+		t.Errorf("debit: %v", got)
+	}
+	want("debit", budget.Ledger{Granted: 10, Used: 15, Overrun: 5})
+	account.Cool(time.Hour)
+	if _, got := charge(Each, 0); fmt.Sprint(got) != "[admitted exhausted]" {
+		t.Errorf("each while cooling: %v", got)
+	}
+	if _, got := charge(All, 0); fmt.Sprint(got) != "[not_charged exhausted]" {
+		t.Errorf("all while cooling: %v", got)
+	}
+	if _, got := charge(Debit, 2); fmt.Sprint(got) != "[admitted admitted]" {
+		t.Errorf("debit while cooling: %v", got)
+	}
+	want("cooling", budget.Ledger{Granted: 10, Used: 17, Overrun: 7})
 }

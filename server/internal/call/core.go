@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/strictjson"
@@ -33,6 +34,9 @@ type State struct {
 	Rules         *ruleset.Rules
 	Authenticator *identity.Authenticator
 	Guard         *Guard // nil if none is configured
+
+	// Budgets are the accounts of the policies that are budgets, by name.
+	Budgets map[string]*budget.Account
 }
 
 // A Caller is an authenticated client, or an anonymous caller where those are accepted.
@@ -105,7 +109,7 @@ func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *rules
 	if err := caller.Own(rule, q); err != nil {
 		return ruleset.Verdict{}, err
 	}
-	v, err := c.Evaluate(ctx, rule, q, peek)
+	v, err := c.Evaluate(ctx, caller.State, rule, q, peek)
 	if err == nil {
 		c.Record(q, &v, peek, time.Since(began)-v.Waited)
 	}
@@ -114,11 +118,15 @@ func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *rules
 
 // Evaluate decides a query that Caller.Own has completed. It is a part of Check, for callers that find rules,
 // time and record decisions themselves.
-func (c *Core) Evaluate(ctx context.Context, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
-	var err error
-	if peek {
+func (c *Core) Evaluate(ctx context.Context, s *State, rule *ruleset.Rule, q *ruleset.Query, peek bool) (v ruleset.Verdict, _ *Error) {
+	account, err := s.prepare(rule, q)
+	switch {
+	case err != nil:
+	case account != nil:
+		v, err = c.checkBudget(ctx, account, rule, q, peek)
+	case peek:
 		v, err = c.Engine.Peek(ctx, rule, q)
-	} else {
+	default:
 		v, err = c.Engine.Check(ctx, rule, q)
 	}
 	if err != nil {
@@ -161,7 +169,7 @@ func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items 
 			return nil, err.In(i)
 		}
 	}
-	out, err := c.EvaluateBatch(ctx, kind, items, out)
+	out, err := c.EvaluateBatch(ctx, caller.State, kind, items, out)
 	if err != nil {
 		return nil, err
 	}
@@ -170,15 +178,14 @@ func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items 
 }
 
 // EvaluateBatch is a part of CheckBatch, for callers that time and record decisions themselves.
-func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) (_ []ruleset.Verdict, _ *Error) {
-	var err error
-	switch kind {
-	case All:
-		out, err = c.Engine.CheckAll(ctx, items)
-	case Debit:
-		out, err = c.Engine.DebitEach(ctx, items)
+func (c *Core) EvaluateBatch(ctx context.Context, s *State, kind Batch, items []ruleset.Item, out []ruleset.Verdict) (_ []ruleset.Verdict, _ *Error) {
+	budgets, err := s.prepareEach(items)
+	switch {
+	case err != nil:
+	case budgets:
+		out, err = c.batchWithBudgets(ctx, s, kind, items, out)
 	default:
-		out, err = c.Engine.CheckEach(ctx, items, out)
+		out, err = c.evaluateBatch(ctx, kind, items, out)
 	}
 	if err != nil {
 		policy := ""
@@ -188,6 +195,16 @@ func (c *Core) EvaluateBatch(ctx context.Context, kind Batch, items []ruleset.It
 		return nil, c.Undecided(ctx, policy, err)
 	}
 	return out, nil
+}
+
+func (c *Core) evaluateBatch(ctx context.Context, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, error) {
+	switch kind {
+	case All:
+		return c.Engine.CheckAll(ctx, items)
+	case Debit:
+		return c.Engine.DebitEach(ctx, items)
+	}
+	return c.Engine.CheckEach(ctx, items, out)
 }
 
 // Reserve is Check for a query that is charged and held if it fits. The ticket is nil if it was
@@ -201,12 +218,37 @@ func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *rul
 		return ruleset.Verdict{}, nil, bad
 	}
 	began := time.Now()
-	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)
+	v, ticket, err := c.reserve(ctx, caller.State, rule, q, ttl)
 	if err != nil {
 		return v, nil, c.Undecided(ctx, rule.Name(), err)
 	}
 	c.Record(q, &v, false, time.Since(began)-v.Waited)
 	return v, ticket, nil
+}
+
+func (c *Core) reserve(ctx context.Context, s *State, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, error) {
+	account, err := s.prepare(rule, q)
+	switch {
+	case err != nil:
+		return ruleset.Verdict{}, nil, err
+	case account != nil:
+		return c.reserveBudget(ctx, account, rule, q, ttl)
+	}
+	return c.Engine.Reserve(ctx, rule, q, ttl)
+}
+
+// settler settles and renews reservations: an engine, or the account of a budget.
+type settler interface {
+	Settle(context.Context, *ruleset.Ticket, ruleset.Used) (weir.Settled, error)
+	Renew(context.Context, *ruleset.Ticket, time.Duration) (bool, error)
+}
+
+// settler returns what settles and renews the reservations of a policy.
+func (c *Core) settler(s *State, policy string) settler {
+	if account := s.Budget(policy); account != nil {
+		return account
+	}
+	return c.Engine
 }
 
 // Settle ends a reservation of the caller.
@@ -215,7 +257,7 @@ func (c *Core) Settle(ctx context.Context, caller Caller, id string, used rulese
 	if bad != nil {
 		return weir.Settled{}, bad
 	}
-	settled, err := c.Engine.Settle(ctx, ticket, used)
+	settled, err := c.settler(caller.State, ticket.Policy()).Settle(ctx, ticket, used)
 	if err != nil {
 		return settled, c.Undecided(ctx, ticket.Policy(), err)
 	}
@@ -228,7 +270,7 @@ func (c *Core) Renew(ctx context.Context, caller Caller, id string, ttl time.Dur
 	if bad != nil {
 		return false, bad
 	}
-	renewed, err := c.Engine.Renew(ctx, ticket, ttl)
+	renewed, err := c.settler(caller.State, ticket.Policy()).Renew(ctx, ticket, ttl)
 	if err != nil {
 		return false, c.Undecided(ctx, ticket.Policy(), err)
 	}

@@ -19,6 +19,8 @@ const (
 	MaxChecks = 1000 // of a batch
 	MaxKeys   = 16   // attributes
 	MaxUnits  = 16
+
+	MaxMethods = 1000 // of a batch of calls
 )
 
 // Milliseconds returns a duration.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/internal/jsonrpc"
 	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -14,9 +15,9 @@ import (
 type form = strictjson.Form
 
 var (
-	checkForm   = form{What: "a check", Fields: []string{"policy", "key", "keys", "cost", "class", "peek", "max_wait_ms", "shadow"}}
+	checkForm   = form{What: "a check", Fields: []string{"policy", "key", "keys", "cost", "class", "method", "methods", "peek", "max_wait_ms", "shadow"}}
 	batchForm   = form{What: "a batch", Fields: []string{"checks", "atomic"}}
-	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "class", "max_wait_ms", "ttl_ms"}}
+	reserveForm = form{What: "a reservation", Fields: []string{"policy", "key", "keys", "cost", "class", "method", "methods", "max_wait_ms", "ttl_ms"}}
 	commitForm  = form{What: "a commit", Fields: []string{"id", "used"}}
 	cancelForm  = form{What: "a cancellation", Fields: []string{"id"}}
 	renewForm   = form{What: "a renewal", Fields: []string{"id", "ttl_ms"}}
@@ -113,6 +114,8 @@ func (req *request) field(s *strictjson.Reader, name string) (err error) {
 		var class []byte
 		class, err = s.Bytes(`"class"`)
 		req.query.Class = string(class)
+	case "method", "methods":
+		err = req.methods(s, name)
 	case "peek":
 		req.peek, err = s.Boolean(`"peek"`)
 	case "shadow":
@@ -178,6 +181,32 @@ func readCost(s *strictjson.Reader, what string, cost *int64, costs *[]ruleset.C
 	})
 	*costs = list
 	return true, err
+}
+
+// methods reads what the request calls: one method, or those of a batch.
+func (req *request) methods(s *strictjson.Reader, name string) error {
+	start, list := s.Offset(), req.query.Methods
+	if list != nil {
+		return strictjson.Errorf(start, `"method" is one call and "methods" are those of a batch: say one of the two`)
+	}
+	if name == "method" {
+		method, err := s.Text(`"method"`, jsonrpc.MaxMethod)
+		req.query.Methods = []string{method}
+		return err
+	}
+	err := s.List(`"methods"`, func(i int) error {
+		if i == call.MaxMethods {
+			return strictjson.Errorf(s.Offset(), `"methods" may have %d entries`, call.MaxMethods)
+		}
+		method, err := s.Text(`a value of "methods"`, jsonrpc.MaxMethod)
+		list = append(list, method)
+		return err
+	})
+	if err == nil && len(list) == 0 {
+		return strictjson.Errorf(start, `"methods" is empty: the methods of a batch, such as ["eth_call", "eth_getLogs"]`)
+	}
+	req.query.Methods = list
+	return err
 }
 
 // checks reads the list of a batch.

@@ -60,6 +60,8 @@ func FuzzDecodeCheck(f *testing.F) {
 		"{\"policy\":\"p\",\"key\":\"\xff\"}",
 		`{"policy":"p","keys":{"ip":"1","ip":"2"},"max_wait_ms":10000}`,
 		`{"policy":"p","cost":{"tokens":5,"requests":0},"keys":{"a":"\ud83d"}}`,
+		`{"policy":"p","method":"eth_call"}`, `{"policy":"p","methods":["a","\ud83d"]}`, `{"policy":"p","methods":["a"],"method":"b"}`,
+		`{"policy":"p","methods":[]}`, `{"policy":"p","methods":"a"}`, `{"policy":"p","method":["a"]}`, `{"policy":"p","methods":[1]}`, `{"policy":"p","keys":{"a":["b"]}}`,
 		`{"policy":"p","cost":{},"keys":{}}`, `{"policy":"p","cost":{"a":{}}}`,
 		`[{"policy":"p"}]`, ``, `{`, `{"`, `{"a":{"b":[1,2]}}`, `{"policy":"p","key":"\`, `{"policy":"p","key":"\u`,
 	} {
@@ -93,11 +95,12 @@ type slow struct {
 	Keys        map[string]string
 	Cost, Wait  int64
 	Costs       map[string]int64
+	Methods     []string
 }
 
 // checkOf returns what was decoded in the slow one's terms.
 func checkOf(r *request) slow {
-	s := slow{Policy: string(r.policy), Key: r.query.Key, Plain: !r.query.Implied, Peek: r.peek, Shadow: r.query.Shadow, Cost: r.query.Cost, Wait: r.query.MaxWait.Milliseconds()}
+	s := slow{Policy: string(r.policy), Key: r.query.Key, Plain: !r.query.Implied, Peek: r.peek, Shadow: r.query.Shadow, Cost: r.query.Cost, Wait: r.query.MaxWait.Milliseconds(), Methods: r.query.Methods}
 	for _, k := range r.query.Keys {
 		if s.Keys == nil {
 			s.Keys = map[string]string{}
@@ -147,12 +150,19 @@ func slowFields(dec *json.Decoder, nest bool) (map[string]any, bool) {
 		if err != nil {
 			return nil, false
 		}
-		if open, nested := value.(json.Delim); nested {
+		switch value {
+		case json.Delim('{'):
 			inner, ok := map[string]any{}, false
-			if open == '{' && nest {
+			if nest {
 				inner, ok = slowFields(dec, false)
 			}
 			if !ok {
+				return nil, false
+			}
+			value = inner
+		case json.Delim('['):
+			inner, ok := slowTexts(dec)
+			if !ok || !nest {
 				return nil, false
 			}
 			value = inner
@@ -184,6 +194,8 @@ func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
 			s.Cost, s.Costs, ok = slowCost(value, &all)
 			_, units := value.(map[string]any)
 			s.Plain = !units
+		case "method", "methods":
+			s.Methods, ok = slowMethods(name, value, s.Methods, &all)
 		case "peek":
 			s.Peek, ok = value.(bool)
 		case "shadow":
@@ -199,6 +211,34 @@ func slowCheck(values map[string]any, body []byte) (s slow, ok bool) {
 	}
 	_, hasPolicy := values["policy"]
 	return s, hasPolicy && !halfPair(all, body)
+}
+
+// slowTexts reads the rest of a list of strings.
+func slowTexts(dec *json.Decoder) (list []string, ok bool) {
+	for dec.More() {
+		value, err := dec.Token()
+		text, isText := value.(string)
+		if err != nil || !isText {
+			return nil, false
+		}
+		list = append(list, text)
+	}
+	_, err := dec.Token()
+	return list, err == nil
+}
+
+func slowMethods(name string, value any, before []string, all *string) ([]string, bool) {
+	list, ok := value.([]string)
+	if text, isText := value.(string); isText && name == "method" {
+		list, ok = []string{text}, true
+	} else if name == "method" {
+		return nil, false
+	}
+	for _, method := range list {
+		ok = ok && len(method) <= 256
+		*all += method
+	}
+	return list, ok && before == nil && len(list) > 0 && len(list) <= 1000
 }
 
 func slowInt(value any, most int64) (int64, bool) {

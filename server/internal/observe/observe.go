@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/mono"
 	"github.com/weirlimit/weir/internal/topk"
@@ -28,6 +29,7 @@ type Observer struct {
 	events    events[ruleset.Record]
 
 	violations events[guard.Violation]
+	levels     events[budget.LevelChange]
 
 	policies sync.Map // name → *watched
 	last     atomic.Pointer[watched]
@@ -72,6 +74,18 @@ func (o *Observer) Violated(v guard.Violation) {
 // SubscribeViolations subscribes to all violations of the guard.
 func (o *Observer) SubscribeViolations() (violations <-chan guard.Violation, lost func() int64, cancel func(), err error) {
 	return o.violations.subscribe()
+}
+
+// LevelChanged sends a change of the level of a budget to subscribers.
+func (o *Observer) LevelChanged(c budget.LevelChange) {
+	if o.levels.watchers.Load() > 0 {
+		o.levels.send(c)
+	}
+}
+
+// SubscribeLevels subscribes to all changes of the levels of budgets.
+func (o *Observer) SubscribeLevels() (changes <-chan budget.LevelChange, lost func() int64, cancel func(), err error) {
+	return o.levels.subscribe()
 }
 
 // Run decays the counts of Top until ctx ends.

@@ -81,7 +81,7 @@ func (c *conn) decideBatch() {
 
 func (c *conn) checkEach(b *batch) {
 	core := c.srv.cfg.Core
-	verdicts, err := core.EvaluateBatch(c.srv.ctx, call.Each, b.items, b.verdicts)
+	verdicts, err := core.EvaluateBatch(c.srv.ctx, c.state, call.Each, b.items, b.verdicts)
 	switch {
 	case err == nil:
 		b.verdicts = verdicts

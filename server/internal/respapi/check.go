@@ -42,7 +42,7 @@ func (c *conn) peek(args [][]byte) {
 
 // decide decides a query and replies.
 func (c *conn) decide(rule *ruleset.Rule, q *ruleset.Query, peek bool) {
-	v, err := c.srv.cfg.Core.Evaluate(c.srv.ctx, rule, q, peek)
+	v, err := c.srv.cfg.Core.Evaluate(c.srv.ctx, c.state, rule, q, peek)
 	if err != nil {
 		c.failWith(err)
 		return
@@ -86,12 +86,12 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	if ttl != nil {
 		q.Key = string(args[2])
 	}
-	q.Cost, q.Implied, q.Keys, q.Costs, q.MaxWait, q.Class = 1, true, c.keys[:0], c.costs[:0], 0, ""
+	q.Cost, q.Implied, q.Keys, q.Costs, q.MaxWait, q.Class, q.Plan, q.Methods = 1, true, c.keys[:0], c.costs[:0], 0, "", "", nil
 	rest := args[3:]
 	if len(rest) > 0 {
 		if n, ok := parseInt(rest[0]); ok {
 			q.Cost, q.Implied, rest = n, false, rest[1:]
-		} else if ttl != nil {
+		} else if ttl != nil && !isWord(rest[0], "METHOD") {
 			c.fail("ERR cost is not an integer or out of range")
 			return false
 		}
@@ -115,6 +115,9 @@ func (c *conn) option(args [][]byte, ttl *int64) int {
 		return 3
 	case isWord(name, "UNIT") && len(args) > 2:
 		return c.takeUnit(args, &c.query.Costs)
+	case isWord(name, "METHOD") && len(args) > 1:
+		c.query.Methods = append(c.query.Methods, string(args[1]))
+		return 2
 	case isWord(name, "TTL") && ttl != nil && len(args) > 1:
 		return c.takeTTL(args[1], ttl)
 	case isWord(name, "MAXWAIT") && ttl != nil && len(args) > 1:
@@ -221,4 +224,4 @@ func (c *conn) failWith(err *call.Error) {
 }
 
 // options are the names that commands have for the fields of a query.
-var options = map[string]string{"keys": "BY", "cost": "the cost", "used": "what was used", "key": "the key", "class": "CLASS", "id": "the id"}
+var options = map[string]string{"keys": "BY", "cost": "the cost", "used": "what was used", "key": "the key", "class": "CLASS", "method": "METHOD", "id": "the id"}

@@ -1,7 +1,7 @@
 // Package respapi serves the Redis protocol, RESP2 and RESP3, so that Redis clients can request
 // decisions: redis-cli, redis-benchmark, and the client libraries of all languages.
 //
-//	WEIR.CHECK   policy key [cost] [CLASS class] [BY name value]… [UNIT name amount]…
+//	WEIR.CHECK   policy key [cost] [CLASS class] [BY name value]… [UNIT name amount]… [METHOD name]…
 //	WEIR.PEEK    the same, and nothing is charged
 //	                 → [allowed, limit, remaining, retry_ms, reset_ms]
 //	WEIR.RESERVE policy key cost [CLASS class] [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
@@ -24,6 +24,9 @@
 // that a reservation which nobody gets expires after its TTL.
 //
 // CLASS is the class of work under a policy with classes.
+//
+// A policy that is a budget has one key, which is written as -. Its table says what a METHOD costs; several
+// are a batch of calls. Then there is no cost, also in a WEIR.RESERVE.
 //
 // The commands that clients send when they connect are supported, too: PING, ECHO, HELLO, AUTH,
 // SELECT 0, INFO, COMMAND, CLIENT, CLUSTER, QUIT and RESET. Other commands get an error reply,

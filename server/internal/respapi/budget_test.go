@@ -1,0 +1,61 @@
+package respapi
+
+import (
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/internal/golden"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+// newBudgets returns a fixture with the budgets "alchemy" and "calls".
+func newBudgets(t *testing.T) *fixture {
+	t.Helper()
+	f := newFixture(t)
+	list := []budget.Config{
+		{Name: "alchemy", Preset: "alchemy-free"},
+		{Name: "calls", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Second)}}}, Thresholds: budget.Thresholds{Pause: new(budget.Off)}},
+	}
+	all := policies()
+	for _, c := range list {
+		all = append(all, weir.Must(c.Policy()))
+	}
+	state := *f.state.Load()
+	state.Rules, state.Budgets = weir.Must(ruleset.Compile(all, nil)), map[string]*budget.Account{}
+	f.state.Store(&state)
+	f.decideBy(t, f.store)
+	for _, c := range list {
+		c.Clock, c.Logger = f.clock.Now, slog.New(slog.DiscardHandler)
+		state.Budgets[c.Name] = weir.Must(budget.Attach(f.cfg.Core.Engine, c))
+	}
+	return f
+}
+
+func TestBudgets(t *testing.T) {
+	text, err := os.ReadFile("testdata/budgets.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "testdata/budgets.golden", []byte(play(newBudgets(t), string(text))))
+}
+
+// A budget in a pipeline is decided with the others, and a wrong command does not concern them. The
+// plan of a paused budget does not stay for the next command.
+func TestBudgetsInAPipeline(t *testing.T) {
+	f := newBudgets(t)
+	s := &script{inputs: []string{"WEIR.CHECK calls -\r\nWEIR.CHECK default a\r\nWEIR.CHECK calls - 3\r\nWEIR.CHECK calls bob\r\nWEIR.CHECK default a\r\n"}}
+	c := newConn(f.Server, s)
+	c.serve()
+	const want = "*5\r\n:1\r\n:4\r\n:3\r\n:0\r\n:250\r\n" + "*5\r\n:1\r\n:100\r\n:99\r\n:0\r\n:10\r\n" + "*5\r\n:1\r\n:4\r\n:0\r\n:0\r\n:1000\r\n" +
+		"-ERR the key is not for \"calls\", which is a budget and has one key: leave it out, or write -\r\n" + "*5\r\n:1\r\n:100\r\n:98\r\n:0\r\n:20\r\n"
+	if s.replies[0] != want {
+		t.Errorf("got  %q\nwant %q", s.replies[0], want)
+	}
+	if u, err := f.state.Load().Budgets["calls"].Usage(t.Context()); err != nil || u.Ledgers["requests"].Used != 4 {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
