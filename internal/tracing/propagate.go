@@ -1,0 +1,59 @@
+package tracing
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// The headers of W3C Trace Context, in the form of gRPC and in that of net/http.
+const (
+	traceparent       = "traceparent"
+	traceparentHeader = "Traceparent"
+	tracestateHeader  = "Tracestate"
+)
+
+// incoming returns ctx with the caller's trace context. Get returns the values of a header.
+func incoming(ctx context.Context, get func(name string) []string) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, reader(get))
+}
+
+// reader reads the headers of a request. Two traceparents are none: it is not known which of them the
+// caller sent. A tracestate may be in several parts.
+type reader func(name string) []string
+
+func (get reader) Get(name string) string {
+	values := get(name)
+	switch {
+	case len(values) == 1:
+		return values[0]
+	case name == traceparent:
+		return ""
+	}
+	return strings.Join(values, ",")
+}
+
+func (reader) Set(string, string) {}
+func (reader) Keys() []string     { return nil }
+
+// headerValues returns the values of the headers of W3C Trace Context, whose form is known.
+func headerValues(h http.Header) func(name string) []string {
+	return func(name string) []string {
+		if name == traceparent {
+			return h[traceparentHeader]
+		}
+		return h[tracestateHeader]
+	}
+}
+
+// outgoing sets the trace context of ctx in the headers of a request, in place of what is there.
+func outgoing(ctx context.Context, h http.Header) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return
+	}
+	delete(h, tracestateHeader)
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+}
