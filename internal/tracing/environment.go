@@ -56,6 +56,7 @@ type environment struct {
 	endpoint string // with its path, "" if there is none
 	headers  map[string]string
 	timeout  time.Duration
+	zip      bool
 	tls      *tls.Config // nil for the default
 	sampling *sampling   // nil for the default
 }
@@ -63,20 +64,26 @@ type environment struct {
 // defaultTimeout is how long the collector has for one request.
 const defaultTimeout = 10 * time.Second
 
-// readEnvironment reads the variables. It reads also those that Config overrides, because the SDK writes
-// the values of invalid ones to stderr.
-func readEnvironment() (environment, error) {
+// readEnvironment reads the variables that c leaves open.
+func readEnvironment(c *Config) (environment, error) {
 	out, bad := environment{timeout: defaultTimeout}, &EnvironmentError{}
 	for _, prefix := range []string{forAll, forTraces} {
-		out.readEndpoint(prefix, bad)
-		out.readHeaders(prefix+"HEADERS", bad)
+		if c.Endpoint == "" {
+			out.readEndpoint(prefix, bad)
+		}
+		if len(c.Headers) == 0 {
+			out.readHeaders(prefix+"HEADERS", bad)
+		}
 		out.readTimeout(prefix+"TIMEOUT", bad)
+		out.readCompression(prefix+"COMPRESSION", bad)
 	}
-	if exporterVariable("PROTOCOL") == "grpc" {
-		bad.wrong(forAll+"PROTOCOL", "is grpc, and spans are sent over HTTP: set "+forTraces+"PROTOCOL to http/protobuf, and the endpoint to the collector's port for it, such as 4318")
+	if c.Endpoint == "" {
+		readProtocol(bad)
+	}
+	if c.Sample == nil {
+		out.readSampler(bad)
 	}
 	out.readTLS(bad)
-	out.readSampler(bad)
 	readResource(bad)
 	if len(bad.Problems) > 0 {
 		return out, bad
@@ -130,6 +137,25 @@ func (e *environment) readTimeout(name string, bad *EnvironmentError) {
 		return
 	}
 	e.timeout = time.Duration(ms) * time.Millisecond
+}
+
+func (e *environment) readCompression(name string, bad *EnvironmentError) {
+	switch variable(name) {
+	case "":
+	case "none":
+		e.zip = false
+	case "gzip":
+		e.zip = true
+	default:
+		bad.wrong(name, "must be gzip or none")
+	}
+}
+
+// readProtocol refuses endpoints that are for other protocols.
+func readProtocol(bad *EnvironmentError) {
+	if p := exporterVariable("PROTOCOL"); p != "" && p != "http/protobuf" {
+		bad.wrong(forAll+"PROTOCOL", "must be http/protobuf: set "+forTraces+"PROTOCOL to that, and "+forTraces+"ENDPOINT to where the collector takes it, such as http://127.0.0.1:4318/v1/traces")
+	}
 }
 
 // readTLS reads the certificates that the collector's must be signed by, and the client's own.

@@ -167,7 +167,8 @@ func TestEnvironmentErrors(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-key=CANARY%0d%0ax:y", "must be headers"},
 		{"OTEL_EXPORTER_OTLP_HEADERS", "host=CANARY", "must be headers"},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "must be milliseconds"},
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "spans are sent over HTTP"},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "must be http/protobuf"},
+		{"OTEL_EXPORTER_OTLP_COMPRESSION", "zstd", "must be gzip or none"},
 		{"OTEL_EXPORTER_OTLP_CERTIFICATE", missing, "missing.pem"},
 		{"OTEL_EXPORTER_OTLP_CERTIFICATE", os.Args[0], "must be a file of certificates"},
 		{"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", missing, "CLIENT_KEY"},
@@ -177,8 +178,9 @@ func TestEnvironmentErrors(t *testing.T) {
 		{"OTEL_RESOURCE_ATTRIBUTES", "a=%zzCANARY", "must be attributes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
 			t.Setenv(tt.name, tt.value)
-			_, err := New(Config{Endpoint: "http://127.0.0.1:1", Sample: always, Headers: map[string]string{"x": "y"}, Log: logTo(&logged{})})
+			_, err := New(Config{Log: logTo(&logged{})})
 			bad, ok := errors.AsType[*EnvironmentError](err)
 			if !ok || len(bad.Problems) != 1 || !strings.HasPrefix(err.Error(), tt.name+": ") || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "CANARY") {
 				t.Errorf("%v, want %s: … %s", err, tt.name, tt.want)

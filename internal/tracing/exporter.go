@@ -5,35 +5,33 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"sync/atomic"
 	"time"
 
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
 // reportEvery is how often the log says that spans are lost.
 const reportEvery = time.Minute
 
-// exporter is the SDK's exporter, whose errors it logs without their secrets: they have the URL and what
-// the collector answered.
+// exporter is the SDK's exporter, of which it logs the errors.
 type exporter struct {
 	inner  sdktrace.SpanExporter // set by newExporter, like everything up to abort
 	client *http.Client
-	status *lastStatus
 	log    *slog.Logger
 	name   string // of the collector, without secrets
 
-	// aborted is canceled when spans that are left are lost.
-	aborted context.Context
-	abort   context.CancelFunc
+	stop  context.CancelFunc // nothing is tried again
+	abort context.CancelFunc // what is left is lost
+
+	aborted context.Context // canceled by abort
 
 	// The SDK exports one batch at a time, and these are of that time.
-	lost     int // spans since the last report
+	lost     int    // spans since the last report
+	reason   string // of the last loss
 	reported time.Time
 }
 
@@ -41,50 +39,66 @@ var _ sdktrace.SpanExporter = (*exporter)(nil)
 
 // newExporter returns an exporter to the endpoint of the configuration, else to that of the environment.
 func newExporter(c *Config, env *environment) (*exporter, error) {
+	target, err := target(c, env)
+	if err != nil {
+		return nil, err
+	}
+	up := &uploader{client: newClient(c.transport, env), url: target.String(), header: headers(c, env, target.User), zip: env.zip}
+	e := &exporter{inner: otlptrace.NewUnstarted(up), client: up.client, log: c.Log, name: host(target.String())}
+	up.stopping, e.stop = context.WithCancel(context.Background())
+	e.aborted, e.abort = context.WithCancel(context.Background())
+	return e, nil
+}
+
+// target returns the URL to which spans are sent.
+func target(c *Config, env *environment) (*url.URL, error) {
 	endpoint := cmp.Or(c.Endpoint, env.endpoint)
 	if endpoint == "" {
 		bad := &EnvironmentError{}
 		bad.wrong(forAll+"ENDPOINT", "is not set, and neither is an endpoint in the configuration")
 		return nil, bad
 	}
-	target, problem := parseEndpoint(endpoint)
+	u, problem := parseEndpoint(endpoint)
 	if problem != "" {
 		return nil, errors.New("tracing: the endpoint " + problem)
 	}
 	if c.Endpoint != "" {
-		target = target.JoinPath(tracesPath)
+		u = u.JoinPath(tracesPath)
 	}
-	status := &lastStatus{next: c.transport}
-	if status.next == nil {
-		status.next = newTransport(env)
-	}
-	e := &exporter{client: newClient(status, env.timeout), status: status, log: c.Log, name: host(endpoint)}
-	e.aborted, e.abort = context.WithCancel(context.Background())
-	var err error
-	e.inner, err = otlptracehttp.New(context.Background(),
-		otlptracehttp.WithEndpointURL((&url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}).String()),
-		otlptracehttp.WithHeaders(headers(c, env, target.User)),
-		otlptracehttp.WithTLSClientConfig(nil), // the client has it
-		otlptracehttp.WithHTTPClient(e.client),
-		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 8 * time.Second, MaxElapsedTime: 30 * time.Second}))
-	return e, err
+	return u, nil
 }
 
 // headers returns those of each batch.
-func headers(c *Config, env *environment, user *url.Userinfo) map[string]string {
-	out := map[string]string{}
+func headers(c *Config, env *environment, user *url.Userinfo) http.Header {
+	out := http.Header{}
 	if user != nil {
 		password, _ := user.Password()
-		out["Authorization"] = "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
+		out.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
 	}
 	given := c.Headers
 	if len(given) == 0 {
 		given = env.headers
 	}
 	for name, value := range given {
-		out[http.CanonicalHeaderKey(name)] = value
+		out.Set(name, value)
+	}
+	out.Set("Content-Type", "application/x-protobuf")
+	if env.zip {
+		out.Set("Content-Encoding", "gzip")
 	}
 	return out
+}
+
+// newClient returns a client that follows no redirects: the headers are for the collector alone.
+func newClient(t http.RoundTripper, env *environment) *http.Client {
+	if t == nil {
+		t = newTransport(env)
+	}
+	return &http.Client{
+		Transport:     t,
+		Timeout:       env.timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 func newTransport(env *environment) *http.Transport {
@@ -94,15 +108,6 @@ func newTransport(env *environment) *http.Transport {
 	}
 	t.TLSClientConfig = env.tls
 	return t
-}
-
-// newClient returns a client that follows no redirects: the headers are for the collector alone.
-func newClient(t http.RoundTripper, timeout time.Duration) *http.Client {
-	return &http.Client{
-		Transport:     t,
-		Timeout:       timeout,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
 }
 
 // ExportSpans sends a batch. It returns no errors: it logs them.
@@ -115,86 +120,42 @@ func (e *exporter) ExportSpans(ctx context.Context, batch []sdktrace.ReadOnlySpa
 	defer context.AfterFunc(e.aborted, cancel)()
 	err := e.aborted.Err()
 	if err == nil {
-		e.status.code.Store(0)
 		err = e.inner.ExportSpans(ctx, batch)
 	}
-	if err == nil {
-		return nil
-	}
-	e.lost += len(batch)
-	if e.reported.IsZero() || time.Since(e.reported) >= reportEvery {
-		e.report(e.reason(err))
+	if err != nil {
+		e.failed(len(batch), err)
 	}
 	return nil
 }
 
-// Shutdown ends the SDK's exporter. The SDK calls it after the last batch.
-func (e *exporter) Shutdown(ctx context.Context) error {
-	if e.lost > 0 {
-		e.report("they could not be sent before the end")
+// failed counts spans that are lost, and logs them if the last report is old enough.
+func (e *exporter) failed(spans int, err error) {
+	e.reason = "they could not be sent before the end"
+	if failure, ok := errors.AsType[*uploadError](err); ok {
+		e.reason, spans = failure.reason, cmp.Or(failure.lost, spans)
 	}
-	return e.inner.Shutdown(ctx)
+	e.lost += spans
+	if e.reported.IsZero() || time.Since(e.reported) >= reportEvery {
+		e.report()
+	}
 }
 
-// close ends what Shutdown left, if the SDK had nothing to shut down.
-func (e *exporter) close() {
-	e.abort()
-	e.client.CloseIdleConnections()
-}
-
-func (e *exporter) report(reason string) {
-	e.log.Warn("spans are lost", "collector", e.name, "spans", e.lost, "reason", reason)
+func (e *exporter) report() {
+	e.log.Warn("spans are lost", "collector", e.name, "spans", e.lost, "reason", e.reason)
 	e.lost, e.reported = 0, time.Now()
 }
 
-// reason returns why a batch was not taken.
-func (e *exporter) reason(err error) string {
-	_, isTransport := errors.AsType[*url.Error](err)
-	switch code := int(e.status.code.Load()); {
-	case code/100 == 2:
-		return "the collector rejected some of them, or its answer cannot be read"
-	case code != 0:
-		return fmt.Sprintf("the collector answered %d %s", code, http.StatusText(code))
-	case isTransport:
-		return withoutURL(err).Error()
-	case e.aborted.Err() != nil:
-		return "they could not be sent before the end"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the collector did not answer in time"
+// Shutdown reports what was lost since the last report. The SDK calls it after the last batch.
+func (e *exporter) Shutdown(context.Context) error {
+	if e.lost > 0 {
+		e.report()
 	}
-	return "they could not be sent"
+	return nil
 }
 
-// withoutURL returns the cause of an error of net/http.
-func withoutURL(err error) error {
-	for {
-		withURL, ok := errors.AsType[*url.Error](err)
-		if !ok {
-			return err
-		}
-		err = withURL.Err
-	}
-}
-
-// lastStatus is a transport that remembers the status of the last response, 0 if there was none.
-type lastStatus struct {
-	next http.RoundTripper
-	code atomic.Int32
-}
-
-// RoundTrip makes a request.
-func (s *lastStatus) RoundTrip(r *http.Request) (*http.Response, error) {
-	s.code.Store(0)
-	response, err := s.next.RoundTrip(r)
-	if err == nil {
-		s.code.Store(int32(response.StatusCode)) //nolint:gosec // three digits
-	}
-	return response, err
-}
-
-// CloseIdleConnections is for http.Client.
-func (s *lastStatus) CloseIdleConnections() {
-	if c, ok := s.next.(interface{ CloseIdleConnections() }); ok {
-		c.CloseIdleConnections()
-	}
+// close ends everything.
+func (e *exporter) close() {
+	e.stop()
+	e.abort()
+	e.client.CloseIdleConnections()
 }

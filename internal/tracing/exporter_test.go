@@ -22,11 +22,12 @@ import (
 
 // script is a transport that answers by a plan, for tests of time.
 type script struct {
-	began time.Time
-	takes time.Duration // how long an answer takes; the request's context ends it
-	err   error
+	began  time.Time
+	takes  time.Duration // how long an answer takes; the request's context ends it
+	answer string        // of 200
 
 	mu      sync.Mutex // guards the fields below
+	err     error      // instead of answers
 	answers []int      // the statuses of the next answers; then it is 200
 	at      []time.Duration
 	sizes   []int // how many spans came
@@ -51,10 +52,14 @@ func (s *script) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, r.Context().Err()
 		}
 	}
-	if s.err != nil {
-		return nil, s.err
+	if err := s.error(); err != nil {
+		return nil, err
 	}
-	return &http.Response{StatusCode: status, Status: fmt.Sprint(status), Header: http.Header{"Location": {"http://elsewhere.example/"}}, Body: io.NopCloser(strings.NewReader("CANARY")), Request: r}, nil
+	answer := s.answer
+	if status != http.StatusOK {
+		answer = "CANARY"
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{"Location": {"http://elsewhere.example/"}}, Body: io.NopCloser(strings.NewReader(answer)), Request: r}, nil
 }
 
 // note records a request and returns the status of its answer.
@@ -68,6 +73,18 @@ func (s *script) note(size int) int {
 	status := s.answers[0]
 	s.answers = s.answers[1:]
 	return status
+}
+
+func (s *script) error() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func (s *script) setError(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
 }
 
 func (s *script) came() string {
@@ -148,7 +165,8 @@ func TestLosses(t *testing.T) {
 		{"401 is final", &script{answers: []int{401}}, 1, "the collector answered 401 Unauthorized"},
 		{"500 is final", &script{answers: []int{500}}, 1, "the collector answered 500 Internal Server Error"},
 		{"redirects are not followed", &script{answers: []int{307}}, 1, "the collector answered 307 Temporary Redirect"},
-		{"an error of the connection", &script{err: errors.New("connection refused")}, 1, "connection refused"},
+		{"a part is rejected", &script{answer: rejectTwo}, 1, "the collector rejected some of a batch"},
+		{"an answer that cannot be read", &script{answer: "\xff\xff"}, 1, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -169,6 +187,46 @@ func TestLosses(t *testing.T) {
 			})
 		})
 	}
+}
+
+// rejectTwo is an answer by which two spans were not taken.
+var rejectTwo = func() string {
+	answer, err := proto.Marshal(&collectorpb.ExportTraceServiceResponse{PartialSuccess: &collectorpb.ExportTracePartialSuccess{RejectedSpans: 2, ErrorMessage: "CANARY"}})
+	if err != nil {
+		panic(err)
+	}
+	return string(answer)
+}()
+
+// TestRetryAfter: in both forms of the header.
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-5": 0, "soon": 0, "0": 0,
+		now.Add(9 * time.Second).Format(http.TimeFormat): 9 * time.Second,
+		now.Add(-time.Hour).Format(http.TimeFormat):      0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {value}}, now); got != want {
+			t.Errorf("%q: %v, want %v", value, got, want)
+		}
+	}
+}
+
+// TestAnOutageOfTheCollector: while it cannot be reached, the batch is tried again for 30 seconds.
+func TestAnOutageOfTheCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{err: errors.New("connection refused")}
+		tracer, out, spans := s.started(t)
+		spans(2)
+		time.Sleep(5*time.Second + 10*time.Second)
+		synctest.Wait()
+		s.setError(nil) // it is back
+		time.Sleep(30 * time.Second)
+		tracer.Shutdown(context.Background())
+		if n := len(s.at); n < 3 || out.String() != "" {
+			t.Errorf("%d tries, logged %s", n, out)
+		}
+	})
 }
 
 // TestRetriesEnd: a batch that is never taken is lost after 30 seconds, and the next one is tried.
@@ -202,7 +260,10 @@ func canceled() context.Context {
 // them.
 func TestLossesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &script{err: errors.New("connection refused")}
+		s := &script{}
+		for range 100 {
+			s.answers = append(s.answers, http.StatusBadRequest)
+		}
 		tracer, out, spans := s.started(t)
 		for range 30 { // a batch in each five seconds
 			spans(2)
@@ -240,7 +301,8 @@ func TestTheEnd(t *testing.T) {
 		{"what is left is sent", &script{}, 1500, 0, false},
 		{"a slow collector", &script{takes: 500 * time.Millisecond}, 1500, 3 * time.Second, false},
 		{"a collector that hangs", &script{takes: time.Hour}, 1500, 3 * time.Second, true},
-		{"a collector that wants to wait", &script{answers: []int{503, 503, 503, 503, 503}}, 10, 3 * time.Second, true},
+		{"a collector that wants to wait", &script{answers: []int{503}}, 10, 0, true},
+		{"no collector", &script{err: errors.New("connection refused")}, 1500, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -11,10 +11,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Call is what a request is, in words that the program chooses.
+// Call is what a request is, in words that the program chooses. A request of which the Call is zero, such
+// as one for health, has no span.
 type Call struct {
 	// Route is the path, with a name in braces for each part that callers choose:
-	// "/v1/auth/{policy}". It is "" if nothing is there.
+	// "/v1/auth/{policy}".
 	Route string
 
 	// RPC is the full name of the method, such as "weir.v1.LimiterService/Check", and System is GRPC or
@@ -53,6 +54,10 @@ func (t *Tracer) Relay(next http.Handler, describe func(*http.Request) Call) htt
 
 // handle answers a request within a span.
 func (t *Tracer) handle(ctx context.Context, next http.Handler, w http.ResponseWriter, r *http.Request, call Call) {
+	if call == (Call{}) {
+		next.ServeHTTP(w, r)
+		return
+	}
 	ctx, span := t.serve(incoming(ctx, headerValues(r.Header)), call.name(r))
 	r = r.WithContext(ctx)
 	if !span.IsRecording() {
@@ -84,7 +89,7 @@ func (s Span) watch(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	next.ServeHTTP(seen, r)
 	returned = true
 	s.recording.SetAttributes(semconv.HTTPResponseStatusCode(seen.status))
-	if seen.status >= http.StatusInternalServerError {
+	if seen.status >= http.StatusInternalServerError && !s.hasFailed() { // a code of RPC says more
 		s.Fail(strconv.Itoa(seen.status))
 	}
 }
@@ -96,8 +101,6 @@ func (c Call) name(r *http.Request) string {
 		return c.RPC
 	case method == "":
 		return "HTTP"
-	case c.Route == "":
-		return method
 	default:
 		return method + " " + c.Route
 	}
@@ -112,11 +115,8 @@ func (c Call) attributes(r *http.Request) []attribute.KeyValue {
 	if r.TLS != nil {
 		scheme = "https"
 	}
-	list := []attribute.KeyValue{method(r.Method), semconv.URLScheme(scheme), semconv.NetworkProtocolVersion(protocolVersion(r))}
-	if c.Route != "" {
-		list = append(list, semconv.HTTPRoute(c.Route))
-	}
-	if c.Route != "" && c.Route == r.URL.Path { // otherwise, it has what the caller chose
+	list := []attribute.KeyValue{method(r.Method), semconv.URLScheme(scheme), semconv.NetworkProtocolVersion(protocolVersion(r)), semconv.HTTPRoute(c.Route)}
+	if c.Route == r.URL.Path { // otherwise, it has what the caller chose
 		list = append(list, semconv.URLPath(c.Route))
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -68,6 +69,11 @@ func (s Span) Fail(kind string) {
 		s.recording.SetAttributes(semconv.ErrorTypeKey.String(kind))
 		s.recording.SetStatus(codes.Error, "")
 	}
+}
+
+func (s Span) hasFailed() bool {
+	ended, ok := s.recording.(sdktrace.ReadOnlySpan)
+	return ok && ended.Status().Code == codes.Error
 }
 
 // End ends the span and queues it.

@@ -29,7 +29,7 @@ func New(c Config) (*Tracer, error) {
 		c.Log.Info("tracing is off: OTEL_SDK_DISABLED is set")
 		return nil, nil
 	}
-	env, err := readEnvironment()
+	env, err := readEnvironment(&c)
 	if err != nil {
 		return nil, err
 	}
@@ -77,12 +77,13 @@ func within[T int | time.Duration](n, most, otherwise T) T {
 	return min(n, most)
 }
 
-// Shutdown sends the spans that are left until ctx ends. What is left then is lost. Spans that end later
-// are dropped.
+// Shutdown sends the spans that are left until ctx ends, each batch once. What is left then is lost. Spans
+// that end later are dropped.
 func (t *Tracer) Shutdown(ctx context.Context) {
 	if t == nil {
 		return
 	}
+	t.exporter.stop()
 	defer t.exporter.close()
 	defer context.AfterFunc(ctx, t.exporter.abort)()
 	_ = t.provider.Shutdown(context.WithoutCancel(ctx)) // the exporter logs what is lost
