@@ -43,7 +43,7 @@ func (t *Tracing) config() tracing.Config {
 }
 
 // flushTimeout is how long the collector may take for the spans that are left at the end.
-const flushTimeout = 3 * time.Second
+const flushTimeout = time.Second
 
 // newTracer returns what makes spans, nil if there is no tracing. An environment that is wrong turns it
 // off: it may be that of many programs, and limits work without spans.

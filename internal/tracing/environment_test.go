@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"io"
+	"log"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -109,11 +111,35 @@ func TestTheConfigurationWins(t *testing.T) {
 	}
 }
 
-// authority returns a file with a certificate of an authority.
+// TestTLS: a collector whose authority the environment names is trusted, and only then.
+func TestTLS(t *testing.T) {
+	c := tracetest.New(t)
+	secure := httptest.NewUnstartedServer(c)
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.StartTLS()
+	defer secure.Close()
+	for _, file := range []string{"", certificateOf(t, secure)} {
+		t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", file)
+		out := &logged{}
+		tracer, end := must(t, Config{Endpoint: secure.URL, Sample: always, Log: logTo(out)})
+		_, span := tracer.RPC(t.Context(), "/a.B/C")
+		span.End()
+		end()
+		if trusted := len(c.Spans()) == 1; trusted != (file != "") || trusted == strings.Contains(out.String(), "unknown authority") {
+			t.Errorf("with %q: %d spans, logged %s", file, len(c.Spans()), out)
+		}
+	}
+}
+
 func authority(t *testing.T) string {
-	t.Helper()
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
+	return certificateOf(t, s)
+}
+
+// certificateOf returns a file with the certificate of a server, which is its own authority.
+func certificateOf(t *testing.T, s *httptest.Server) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
