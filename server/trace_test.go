@@ -281,6 +281,23 @@ func TestSpansHaveNoSecrets(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreTraced: a caller without a token learns from its trace that it was refused.
+func TestRefusalsAreTraced(t *testing.T) {
+	c := tracetest.New(t)
+	r := run(t, Config{
+		Limiter: frozenTable(t), GRPC: Listener{Address: "127.0.0.1:0"},
+		Live:    Live{Clients: []Client{{Name: "app", Tokens: []secret.Secret{secret.New("0123456789abcdef0123456789abcdef")}}}},
+		Tracing: &Tracing{Endpoint: secret.New(c.URL)},
+	})
+	newCaller(t, r).check("default", "alice", "traceparent", tracedBy)
+	stopped(t, r)
+	wantSpans(t, c,
+		fmt.Sprintf(spanHTTP, "", 401),
+		fmt.Sprintf(spanConnect, "", 401, " rpc.response.status_code=unauthenticated"),
+		fmt.Sprintf(spanH2, "", "UNAUTHENTICATED"),
+		fmt.Sprintf(spanGRPC, "", "UNAUTHENTICATED"))
+}
+
 // TestTracingIsOff: without Tracing nothing is sent, whatever the environment says: it is for the program
 // to look at it.
 func TestTracingIsOff(t *testing.T) {

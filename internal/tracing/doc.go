@@ -42,7 +42,8 @@
 // # The environment
 //
 // What Config leaves open comes from the standard variables of OpenTelemetry: OTEL_EXPORTER_OTLP_ENDPOINT,
-// _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY, and the same with OTEL_EXPORTER_OTLP_TRACES_; OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
+// _HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE, _CLIENT_CERTIFICATE and _CLIENT_KEY, and the same with
+// OTEL_EXPORTER_OTLP_TRACES_; OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
 // OTEL_TRACES_SAMPLER_ARG, OTEL_BSP_* and OTEL_SPAN_*. OTEL_SDK_DISABLED=true is off whatever Config says.
 // A variable that is wrong makes New fail with an [EnvironmentError].
 //

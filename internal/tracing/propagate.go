@@ -21,23 +21,18 @@ func incoming(ctx context.Context, get func(name string) []string) context.Conte
 	return propagation.TraceContext{}.Extract(ctx, reader(get))
 }
 
-// reader reads the headers of a request. Two traceparents are none: it is not known which of them the
-// caller sent. A tracestate may be in several parts.
+// reader reads the headers of a request. A tracestate may be in several parts. Two traceparents are none,
+// since it is not known which of them the caller sent: joined, they are malformed.
 type reader func(name string) []string
 
-func (get reader) Get(name string) string {
-	values := get(name)
-	switch {
-	case len(values) == 1:
-		return values[0]
-	case name == traceparent:
-		return ""
-	}
-	return strings.Join(values, ",")
-}
+// Get returns the values of a header.
+func (get reader) Get(name string) string { return strings.Join(get(name), ",") }
 
+// Set does nothing.
 func (reader) Set(string, string) {}
-func (reader) Keys() []string     { return nil }
+
+// Keys returns nothing.
+func (reader) Keys() []string { return nil }
 
 // headerValues returns the values of the headers of W3C Trace Context, whose form is known.
 func headerValues(h http.Header) func(name string) []string {

@@ -2,8 +2,10 @@ package tracing
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -128,6 +130,46 @@ func TestSampling(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAPartIsTraced: the ratio applies once, whoever decides: Handler before the SDK, or the SDK behind Relay.
+func TestAPartIsTraced(t *testing.T) {
+	for _, c := range []Config{{Sample: quarter()}, {}} {
+		if c.Sample == nil {
+			set(t, map[string]string{"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"})
+		}
+		c.Endpoint = "http://127.0.0.1:1"
+		c.Log = slog.New(slog.DiscardHandler)
+		tracer, err := New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, wrap := range map[string]func(http.Handler, func(*http.Request) Call) http.Handler{"Handler": tracer.Handler, "Relay": tracer.Relay} {
+			const tries = 20_000
+			calls, children := 0, 0
+			h := wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				ctx := r.Context()
+				if tracer.SpanOf(ctx).IsRecording() {
+					calls++
+				}
+				if _, child := tracer.Child(ctx, "weir.check"); child.IsRecording() {
+					children++
+				}
+			}), func(*http.Request) Call { return Call{Route: "/"} })
+			r, w := httptest.NewRequest(http.MethodPost, "/", nil), httptest.NewRecorder()
+			for range tries {
+				h.ServeHTTP(w, r)
+			}
+			if part := float64(calls) / tries; math.Abs(part-0.25) > 0.025 || children != calls {
+				t.Errorf("%s: %v are traced, %d of %d have a child", name, part, children, calls)
+			}
+		}
+	}
+}
+
+func quarter() *float64 {
+	part := 0.25
+	return &part
 }
 
 // TestEarly: what is decided without the SDK. Of the requests without a parent, the ratio is chosen.
