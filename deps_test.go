@@ -21,7 +21,7 @@ import (
 var layers = []layer{
 	{rank: 0, packages: "clientip internal/fielderr internal/mono secret internal/shard internal/hist internal/topk internal/resp internal/jsonrpc internal/socket internal/svg"},
 	{rank: 0, packages: "server/internal/strictjson"}, // before server/internal/*, which import it
-	{rank: 1, packages: "algo internal/otlp"},
+	{rank: 1, packages: "algo"},
 	{rank: 2, packages: "internal/compiled"},
 	{rank: 3, packages: "."},
 	{rank: 4, packages: "internal/storeapi"},
@@ -29,7 +29,7 @@ var layers = []layer{
 	{rank: 6, packages: "store/memstore tiered ruleset"},
 	{rank: 7, packages: "budget upstream guard blocklist"},
 	{rank: 8, packages: "weirhttp"},
-	{rank: 9, packages: "internal/redisconn internal/rpcdetail"},
+	{rank: 9, packages: "internal/redisconn internal/rpcdetail internal/tracing"},
 	{rank: 9, packages: "gen/...", kind: generated},
 	{rank: 10, packages: "store/redisstore internal/identity internal/rpclimit"},
 	{rank: 11, packages: "tiered/redistier budget/redisbudget guard/redisguard"},
@@ -46,7 +46,7 @@ var layers = []layer{
 	// modules bench and faults import it.
 	{rank: 7, packages: "store/storetest tiered/fleettest", kind: testHelper},
 	{rank: 8, packages: "blocklist/blocktest", kind: testHelper},
-	{rank: 11, packages: "internal/apitest internal/golden internal/redistest", kind: testHelper},
+	{rank: 11, packages: "internal/apitest internal/golden internal/redistest internal/tracetest", kind: testHelper},
 }
 
 // lastPure is the last rank that imports the standard library only, so that
@@ -56,6 +56,11 @@ const lastPure = 8
 // impure lists the exceptions to lastPure: package, then what it may import.
 var impure = map[string]string{
 	"internal/jsonrpc": "github.com/tidwall/gjson",
+}
+
+// confined lists libraries that one package alone imports, and test helpers: a prefix of their paths, then that package.
+var confined = map[string]string{
+	"go.opentelemetry.io/": "internal/tracing",
 }
 
 const modulePath = "github.com/weirlimit/weir"
@@ -107,6 +112,8 @@ func TestImportRules(t *testing.T) {
 		{"library by exception", "internal/jsonrpc/j.go", "github.com/tidwall/gjson", ""},
 		{"library elsewhere", "internal/resp/r.go", "github.com/tidwall/gjson", "standard library only"},
 		{"library in a helper", "store/storetest/s.go", "example.com/x", ""},
+		{"confined library", "internal/tracing/t.go", "go.opentelemetry.io/otel", ""},
+		{"confined library elsewhere", "client/c.go", "go.opentelemetry.io/otel", "but only internal/tracing does"},
 		{"helper in a program", "internal/cli/c.go", modulePath + "/internal/redistest", "is a test helper"},
 		{"helper in a test", "algo/a_test.go", modulePath + "/store/storetest", ""},
 		{"public in an example", "examples/a/main.go", modulePath + "/server", ""},
@@ -287,6 +294,11 @@ func checkImport(own layer, dir, imported string) string {
 func checkForeign(own layer, dir, imported string) string {
 	first, _, _ := strings.Cut(imported, "/")
 	standard := !strings.Contains(first, ".")
+	for prefix, only := range confined {
+		if strings.HasPrefix(imported, prefix) && dir != only && own.kind != testHelper {
+			return fmt.Sprintf("%s, but only %s does: add what is needed there", imported, only)
+		}
+	}
 	if standard || own.rank > lastPure || own.kind == testHelper || impure[dir] == imported {
 		return ""
 	}

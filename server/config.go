@@ -79,7 +79,7 @@ type Config struct {
 	// without names, such as "the store is unavailable", or "".
 	Degraded func() string
 
-	// Tracing, if set, is where a span for each sampled request is sent.
+	// Tracing, if set, is where the spans of each sampled request are sent.
 	Tracing *Tracing
 
 	// Version is the version that INFO, metrics and the page show. The default is "devel".

@@ -33,7 +33,7 @@ func (s *Server) newHandlers() (handlers, error) {
 	api := httpapi.New(httpapi.Config{Core: s.core, State: func() *httpapi.State { return s.state.Load().http }, Ready: s.readiness, Degraded: s.cfg.Degraded})
 	path, connect := connectapi.New(s.core, func() *call.State { return s.state.Load().call })
 	guardPath, guard := connectapi.NewGuard(s.core, func() *call.State { return s.state.Load().call })
-	calls := s.traced(api)
+	calls := s.tracer.Handler(api, describe)
 	admin := s.newAdmin(metrics)
 	events := route{prefix: "/admin/v1/events", write: unlimited, stopping: s.stopping}
 	onHTTP := calls
@@ -41,7 +41,8 @@ func (s *Server) newHandlers() (handlers, error) {
 		onHTTP = splitter{admin: admin, calls: calls}
 	}
 	return handlers{
-		http:  s.newGate(onHTTP, events, route{prefix: path, handler: s.traced(connect)}, route{prefix: guardPath, handler: s.traced(guard)}),
+		http: s.newGate(onHTTP, events, route{prefix: path, handler: s.tracer.Handler(connect, describeRPC)},
+			route{prefix: guardPath, handler: s.tracer.Handler(guard, describeRPC)}),
 		admin: s.newGate(splitter{admin: admin, calls: healthOnly(api)}, events),
 	}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 	"github.com/weirlimit/weir/server/internal/envoyapi"
@@ -52,7 +52,7 @@ type Server struct {
 	envoy     *envoyapi.Service
 	grpc      *grpcapi.Server // made by Run if it listens; else nil
 	resp      *respapi.Server
-	tracer    *otlp.Exporter // nil without Config.Tracing
+	tracer    *tracing.Tracer // nil if there is no tracing
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -99,7 +99,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.core = &call.Core{Engine: engine, Log: s.cfg.Log, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach}
+	s.core = &call.Core{Engine: engine, Log: s.cfg.Log, Observe: s.observer.Decided, ObserveEach: s.observer.DecidedEach, Tracer: s.tracer}
 	s.envoy = envoyapi.New(s.core)
 	if err := (&transaction{ctx: context.Background(), next: st}).run(s); err != nil {
 		return nil, err
@@ -136,9 +136,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.observer.Run(background) })
-	if s.tracer != nil {
-		wg.Go(func() { _ = s.tracer.Run(background) }) // it returns the error of background
-	}
+	s.tracer.Start()
+	defer s.flush()
 	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })
 
 	failed := make(chan error, len(listeners))
@@ -154,6 +153,13 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return s.stop(listeners)
+}
+
+// flush sends the spans that are left.
+func (s *Server) flush() {
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	s.tracer.Shutdown(ctx)
 }
 
 // setReady sets the readiness that /readyz and the gRPC health service report.
@@ -208,7 +214,7 @@ func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
-	s.cfg.Log.Info("stopping", "at_most", drainDelay+finishTimeout+stopTimeout)
+	s.cfg.Log.Info("stopping", "at_most", drainDelay+finishTimeout+stopTimeout+flushTimeout)
 	time.Sleep(drainDelay)
 	var finished sync.WaitGroup
 	for _, b := range all {

@@ -1,110 +1,107 @@
 package server
 
 import (
+	"errors"
 	"net/http"
 	"strings"
+	"time"
 
-	"github.com/weirlimit/weir/internal/otlp"
+	"google.golang.org/grpc"
+
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/secret"
 )
 
-// Tracing is where the spans of HTTP and gRPC requests are sent.
+// Tracing is where the spans of HTTP and gRPC requests are sent. What it leaves open comes from the
+// environment, by the names that OpenTelemetry has for it: OTEL_EXPORTER_OTLP_HEADERS, for example.
 type Tracing struct {
 	// Endpoint is the URL of a collector that takes OTLP over HTTP, for example
-	// "http://127.0.0.1:4318".
+	// "http://127.0.0.1:4318". The default is OTEL_EXPORTER_OTLP_ENDPOINT.
 	Endpoint secret.Secret
 
-	// Sample is the part of the requests without a traceparent that is traced, from 0 to 1. The
-	// default is 0: only requests that their caller traces.
-	Sample float64
+	// Sample is the part of the requests without a traceparent that is traced, from 0 to 1. With 0,
+	// only requests that their caller traces are. The default, nil, is OTEL_TRACES_SAMPLER, or
+	// 0.01 without it.
+	Sample *float64
 
-	// Headers are sent to the collector, for example with a token.
+	// Headers are sent to the collector, for example with a token. The default is
+	// OTEL_EXPORTER_OTLP_HEADERS.
 	Headers map[string]secret.Secret
 }
 
-// Validate returns everything that is wrong with it, without the values, joined.
-func (t *Tracing) Validate() error { return t.exporter().Validate() }
+// Validate returns everything that is wrong with it, without the values, joined. It does not look at the
+// environment.
+func (t *Tracing) Validate() error { return t.config().Validate() }
 
-func (t *Tracing) exporter() otlp.Config {
+func (t *Tracing) config() tracing.Config {
 	headers := map[string]string{}
 	for name, value := range t.Headers {
 		headers[name] = value.Reveal()
 	}
-	return otlp.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Ratio: t.Sample}
+	return tracing.Config{Endpoint: t.Endpoint.Reveal(), Headers: headers, Sample: t.Sample}
 }
 
-// newTracer returns the exporter of spans, nil if there is no tracing.
-func (s *Server) newTracer() (*otlp.Exporter, error) {
+// flushTimeout is how long the collector may take for the spans that are left at the end.
+const flushTimeout = time.Second
+
+// newTracer returns what makes spans, nil if there is no tracing. An environment that is wrong turns it
+// off: it may be that of many programs, and limits work without spans.
+func (s *Server) newTracer() (*tracing.Tracer, error) {
 	if s.cfg.Tracing == nil {
 		return nil, nil
 	}
-	c := s.cfg.Tracing.exporter()
-	c.ServiceVersion = s.cfg.Version
-	c.OnError = func(err error) { s.cfg.Log.Warn("spans could not be sent", "error", err) }
-	return otlp.New(c)
+	c := s.cfg.Tracing.config()
+	c.Version, c.Log = s.cfg.Version, s.cfg.Log
+	tracer, err := tracing.New(c)
+	if bad, ok := errors.AsType[*tracing.EnvironmentError](err); ok {
+		s.cfg.Log.Warn("tracing is off: the environment is wrong", "error", bad)
+		return nil, nil
+	}
+	return tracer, err
 }
 
-// traced starts a span for each call, if there is a tracer.
-func (s *Server) traced(h http.Handler) http.Handler {
-	if s.tracer == nil {
-		return h
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		span := s.tracer.Start(spanName(r), r.Header.Get("Traceparent"))
-		if span == nil {
-			h.ServeHTTP(w, r)
-			return
-		}
-		returned := false
-		defer func() {
-			if !returned {
-				span.Fail("panic") // net/http logs it and closes the connection
-			}
-			span.End()
-		}()
-		span.Str("http.request.method", r.Method)
-		seen := &statusWriter{ResponseWriter: w, status: http.StatusOK}
-		h.ServeHTTP(seen, r)
-		returned = true
-		span.Int("http.response.status_code", int64(seen.status))
-		if seen.status >= http.StatusInternalServerError {
-			span.Fail(http.StatusText(seen.status))
-		}
-	})
+// routes are the paths of the API that have spans of their own name.
+var routes = map[string]bool{
+	"/v1/check": true, "/v1/check/batch": true, "/v1/reserve": true, "/v1/commit": true, "/v1/cancel": true, "/v1/renew": true,
+	"/v1/auth": true, "/v1/guard": true, "/v1/guard/finish": true, "/v1/guard/quotas": true,
 }
 
-// spanName returns the route, without parts that callers choose.
-func spanName(r *http.Request) string {
-	if strings.HasPrefix(r.URL.Path, "/v1/auth/") {
-		return "/v1/auth/{policy}"
+// describe returns what a request of the API is, without parts that callers choose. Health has no spans, and
+// neither have paths at which there is nothing.
+func describe(r *http.Request) tracing.Call {
+	switch {
+	case routes[r.URL.Path]:
+		return tracing.Call{Route: r.URL.Path}
+	case strings.HasPrefix(r.URL.Path, "/v1/auth/"):
+		return tracing.Call{Route: "/v1/auth/{policy}"}
 	}
-	switch r.URL.Path {
-	case "/v1/check", "/v1/check/batch", "/v1/reserve", "/v1/commit", "/v1/cancel", "/v1/renew", "/v1/auth", "/v1/guard", "/v1/guard/finish", "/v1/guard/quotas":
-		return r.URL.Path
-	}
-	for _, service := range []string{"/weir.v1.LimiterService", "/weir.v1.GuardService"} {
-		if strings.HasPrefix(r.URL.Path, service+"/") {
-			return service
+	return tracing.Call{}
+}
+
+// procedures are the methods of Connect by their paths.
+var procedures = procedurePaths(&weirv1.LimiterService_ServiceDesc, &weirv1.GuardService_ServiceDesc)
+
+func procedurePaths(services ...*grpc.ServiceDesc) map[string]string {
+	paths := map[string]string{}
+	for _, service := range services {
+		for _, method := range service.Methods {
+			name := service.ServiceName + "/" + method.MethodName
+			paths["/"+name] = name
 		}
 	}
-	return "other"
+	return paths
 }
 
-// statusWriter remembers the status.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush is for streams.
-func (w *statusWriter) Flush() {
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // a writer without Flush is flushed at the end
+// describeRPC returns what a request of Connect's handlers is.
+func describeRPC(r *http.Request) tracing.Call {
+	name := procedures[r.URL.Path]
+	if name == "" {
+		name = "_OTHER"
+	}
+	system := tracing.Connect
+	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") { // and gRPC-Web
+		system = tracing.GRPC
+	}
+	return tracing.Call{RPC: name, System: system}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirlimit/weir/internal/config"
 	"github.com/weirlimit/weir/internal/mono"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/server"
 )
 
@@ -129,6 +130,9 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	c.Exclusive = counts.exclusive
 	c.Limiter, c.Overrides, c.Collectors, c.Stats, c.Degraded = counts.limiter, counts.overrides, counts.collectors, counts.stats, counts.degraded
 	c.Log, c.Version = d.log, readVersion().Version
+	if c.Tracing == nil && tracing.InEnvironment() {
+		c.Tracing = &server.Tracing{}
+	}
 	c.OnListen = func(b server.Bound) {
 		listened = true
 		fmt.Fprint(d.cmd.OutOrStdout(), newGreeting(c, b)) // in one write, so that a reader of the first line may leave

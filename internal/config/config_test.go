@@ -178,7 +178,7 @@ func TestServer(t *testing.T) {
 	if len(live.Effective) == 0 {
 		t.Error("the settings are not shown")
 	}
-	if x := c.Server().Tracing; x.Endpoint.Reveal() != "https://user:CANARY@collector.example:4318/v1" || x.Sample != 0.005 || len(x.Headers) != 1 {
+	if x := c.Server().Tracing; x.Endpoint.Reveal() != "https://user:CANARY@collector.example:4318/v1" || *x.Sample != 0.005 || len(x.Headers) != 1 {
 		t.Errorf("%+v", x)
 	}
 }

@@ -54,7 +54,8 @@ type File struct {
 	// Log is what is logged, and how.
 	Log Log `yaml:"log"`
 
-	// Tracing is where spans of HTTP and gRPC requests are sent. If it is left out, there are none.
+	// Tracing is where spans of HTTP and gRPC requests are sent. If it is left out, there are none unless
+	// OTEL_EXPORTER_OTLP_ENDPOINT is set.
 	Tracing *Tracing `yaml:"tracing"`
 
 	// Envoy are the domains of the Envoy rate limit service, in the form that

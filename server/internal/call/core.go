@@ -11,11 +11,12 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
-// Core carries out calls. All fields are required, and set once.
+// Core carries out calls. All fields but Tracer are required, and all are set once.
 type Core struct {
 	Engine *ruleset.Engine
 	Log    *slog.Logger
@@ -26,6 +27,9 @@ type Core struct {
 	// ObserveEach is Observe for the decisions on several items. Took is the duration of the
 	// first; the others are not timed.
 	ObserveEach func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration)
+
+	// Tracer, if set, makes a span for each decision of a call that has one.
+	Tracer *tracing.Tracer
 }
 
 // State is the configuration by which a call is decided. It is immutable; a change replaces it. A
@@ -105,11 +109,13 @@ func (c *Core) Check(ctx context.Context, caller Caller, policy []byte, q *rules
 	if err != nil {
 		return ruleset.Verdict{}, err
 	}
-	began := time.Now()
 	if err := caller.Own(rule, q); err != nil {
 		return ruleset.Verdict{}, err
 	}
+	ctx, span := c.span(ctx, spanCheck, rule.Name())
+	began := time.Now()
 	v, err := c.Evaluate(ctx, caller.State, rule, q, peek)
+	endDecision(span, v.Allowed, v.Reason.String(), err)
 	if err == nil {
 		c.Record(q, &v, peek, time.Since(began)-v.Waited)
 	}
@@ -169,7 +175,10 @@ func (c *Core) CheckBatch(ctx context.Context, caller Caller, kind Batch, items 
 			return nil, err.In(i)
 		}
 	}
+	ctx, span := c.span(ctx, spanBatch, "")
+	span.Int("weir.batch.size", len(items))
 	out, err := c.EvaluateBatch(ctx, caller.State, kind, items, out)
+	EndSpan(span, err)
 	if err != nil {
 		return nil, err
 	}
@@ -217,11 +226,15 @@ func (c *Core) Reserve(ctx context.Context, caller Caller, policy []byte, q *rul
 	if bad := caller.Own(rule, q); bad != nil {
 		return ruleset.Verdict{}, nil, bad
 	}
+	ctx, span := c.span(ctx, spanReserve, rule.Name())
 	began := time.Now()
 	v, ticket, err := c.reserve(ctx, caller.State, rule, q, ttl)
 	if err != nil {
-		return v, nil, c.Undecided(ctx, rule.Name(), err)
+		bad := c.Undecided(ctx, rule.Name(), err)
+		EndSpan(span, bad)
+		return v, nil, bad
 	}
+	endDecision(span, v.Allowed, v.Reason.String(), nil)
 	c.Record(q, &v, false, time.Since(began)-v.Waited)
 	return v, ticket, nil
 }
@@ -257,11 +270,19 @@ func (c *Core) Settle(ctx context.Context, caller Caller, id string, used rulese
 	if bad != nil {
 		return weir.Settled{}, bad
 	}
-	settled, err := c.settler(caller.State, ticket.Policy()).Settle(ctx, ticket, used)
-	if err != nil {
-		return settled, c.Undecided(ctx, ticket.Policy(), err)
+	return c.settle(ctx, caller.State, ticket, used)
+}
+
+func (c *Core) settle(ctx context.Context, s *State, ticket *ruleset.Ticket, used ruleset.Used) (weir.Settled, *Error) {
+	ctx, span := c.span(ctx, spanSettle, "") // the ticket's policy is what the caller sent
+	settled, err := c.settler(s, ticket.Policy()).Settle(ctx, ticket, used)
+	if err == nil {
+		span.End()
+		return settled, nil
 	}
-	return settled, nil
+	bad := c.Undecided(ctx, ticket.Policy(), err)
+	EndSpan(span, bad)
+	return settled, bad
 }
 
 // Renew moves the expiry of a reservation of the caller. It returns false if that is over.
@@ -270,11 +291,15 @@ func (c *Core) Renew(ctx context.Context, caller Caller, id string, ttl time.Dur
 	if bad != nil {
 		return false, bad
 	}
+	ctx, span := c.span(ctx, spanRenew, "")
 	renewed, err := c.settler(caller.State, ticket.Policy()).Renew(ctx, ticket, ttl)
-	if err != nil {
-		return false, c.Undecided(ctx, ticket.Policy(), err)
+	if err == nil {
+		span.End()
+		return renewed, nil
 	}
-	return renewed, nil
+	bad = c.Undecided(ctx, ticket.Policy(), err)
+	EndSpan(span, bad)
+	return false, bad
 }
 
 func (c *Core) ticket(ctx context.Context, caller Caller, id string) (*ruleset.Ticket, *Error) {

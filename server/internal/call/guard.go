@@ -71,7 +71,14 @@ type Ticket struct {
 
 // Admit decides a request by both stages of the guard and records their decisions. In flight it counts only
 // while it is decided.
-func (c *Core) Admit(ctx context.Context, caller Caller, g *Guard, a *Admission) (v guard.Verdict, t Ticket, _ *Error) {
+func (c *Core) Admit(ctx context.Context, caller Caller, g *Guard, a *Admission) (guard.Verdict, Ticket, *Error) {
+	ctx, span := c.span(ctx, spanAdmit, "")
+	v, t, err := c.admit(ctx, caller, g, a)
+	endDecision(span, v.Allowed, v.Reason.String(), err)
+	return v, t, err
+}
+
+func (c *Core) admit(ctx context.Context, caller Caller, g *Guard, a *Admission) (v guard.Verdict, t Ticket, _ *Error) {
 	if caller.State.Authenticator.Clients.Len() > 0 {
 		a.Client = caller.Name()
 	}
@@ -114,11 +121,7 @@ func (c *Core) Finish(ctx context.Context, caller Caller, g *Guard, id string, f
 	if bad != nil {
 		return weir.Settled{}, bad
 	}
-	settled, err := c.Engine.Settle(ctx, ticket, g.Guard.Rules().Outcome(ticket.Policy(), failed, cost))
-	if err != nil {
-		return settled, c.Undecided(ctx, ticket.Policy(), err)
-	}
-	return settled, nil
+	return c.settle(ctx, caller.State, ticket, g.Guard.Rules().Outcome(ticket.Policy(), failed, cost))
 }
 
 // Principal adds the principal that a trusted proxy has sent to the context. A request with two lines of

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/grpc/codes"
 
 	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/internal/identity"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
@@ -39,7 +41,8 @@ func handlerOptions(s *service) []connect.HandlerOption {
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompression("gzip", nil, nil), // disables connect's default compression
 		connect.WithCodec(jsonCodec{"json"}),
-		connect.WithCodec(jsonCodec{"json; charset=utf-8"}), // for connect this is another codec
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),             // for connect this is another codec
+		connect.WithInterceptors(connect.UnaryInterceptorFunc(s.ended)), // outside of the next, which converts panics
 		connect.WithRecover(s.recovered),
 		connect.WithInterceptors(connect.UnaryInterceptorFunc(convertErrors)),
 	}
@@ -57,6 +60,7 @@ type authHandler struct {
 func (h *authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, err := h.core.HTTP(h.state(), r)
 	if err != nil {
+		setStatus(h.core.Tracer.SpanOf(r.Context()), r.Header.Get("Content-Type"), err.Code())
 		_ = h.errors.Write(w, r, refused(w.Header(), r.Header.Get("Content-Type"), err)) // an error means that the caller is gone
 		return
 	}
@@ -64,6 +68,34 @@ func (h *authHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	h.inner.ServeHTTP(w, r)
 }
+
+// ended is an interceptor that sets in spans how methods ended. What fails before a method, for example
+// because the message is malformed, has the HTTP status alone.
+func (s *service) ended(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		response, err := next(ctx, req)
+		code := codes.OK
+		if err != nil {
+			code = codes.Code(connect.CodeOf(err))
+		}
+		setStatus(s.core.Tracer.SpanOf(ctx), req.Header().Get("Content-Type"), code)
+		return response, err
+	}
+}
+
+// setStatus sets the code of a call, of which kind is the request's content type. Connect has none for
+// success.
+func setStatus(span tracing.Span, kind string, code codes.Code) {
+	switch {
+	case isGRPC(kind):
+		span.RPCStatus(code)
+	case code != codes.OK:
+		span.ConnectStatus(code)
+	}
+}
+
+// isGRPC reports whether a content type is that of gRPC or gRPC-Web.
+func isGRPC(kind string) bool { return strings.HasPrefix(kind, "application/grpc") }
 
 // convertErrors is an interceptor that converts the errors of methods to those of connect.
 func convertErrors(next connect.UnaryFunc) connect.UnaryFunc {
@@ -97,7 +129,7 @@ func refused(h http.Header, kind string, err *call.Error) *connect.Error {
 // addRetry adds the time to wait, in all ways that clients support. The trailer is only for gRPC.
 func addRetry(err *connect.Error, kind string, r *identity.Refusal) {
 	err.Meta().Set("Retry-After", strconv.FormatInt(1+int64(r.RetryAfter/time.Second), 10))
-	if strings.HasPrefix(kind, "application/grpc") { // and gRPC-Web
+	if isGRPC(kind) {
 		err.Meta().Set(identity.Pushback, r.PushbackMillis())
 	}
 	for _, packed := range r.Details() {

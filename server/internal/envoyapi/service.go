@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/compiled"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
 )
@@ -53,14 +54,29 @@ func (s *Service) ShouldRateLimit(ctx context.Context, r *rlsv3.RateLimitRequest
 	if err != nil {
 		return nil, call.Invalid("%s", err)
 	}
+	ctx, span := s.span(ctx, d)
 	began := s.now()
 	if err := e.decide(ctx, s.limiter, &s.refunds); err != nil {
-		return nil, s.undecided(ctx, d, err)
+		err = s.undecided(ctx, d, err)
+		bad, _ := errors.AsType[*call.Error](err)
+		call.EndSpan(span, bad)
+		return nil, err
 	}
+	span.Bool("weir.allowed", e.admitted || d.ShadowMode)
+	span.End()
 	if d.observe != nil {
 		s.observe(caller, e, began, s.now().Sub(began))
 	}
 	return e.response(began), nil
+}
+
+// span starts the span of a decision, with the domain if it is configured: callers choose others.
+func (s *Service) span(ctx context.Context, d *domain) (context.Context, tracing.Span) {
+	policy := ""
+	if d.observe != nil {
+		policy = Label(d.Name)
+	}
+	return s.core.DecisionSpan(ctx, policy)
 }
 
 const maxDescriptors = 256

@@ -18,7 +18,7 @@
 //     trailer grpc-retry-pushback-ms. A decision is a reply and has no details.
 //   - Shutdown loses no call that was sent before the caller received GOAWAY.
 //   - A service that panics fails that call alone.
-//   - A call that is traced by its caller, or sampled, has a span; health has none.
+//   - A call or stream that is traced by its caller, or sampled, has a span; health has none.
 //
 // Health (grpc.health.v1) needs no authentication, like /healthz. Reflection is off by default,
 // and needs authentication.

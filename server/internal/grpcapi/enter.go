@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
-	"strings"
 
-	"google.golang.org/genproto/googleapis/rpc/code"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -15,7 +13,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
@@ -37,15 +35,15 @@ func (s *Server) tap(ctx context.Context, _ *tap.Info) (context.Context, error) 
 // unary is the interceptor of each unary call.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (reply any, err error) {
 	service := s.services[info.Server] // nil for health, which needs no authentication
-	var span *otlp.Span
+	var span tracing.Span
 	if service != nil {
-		span = s.trace(ctx, info.FullMethod)
+		ctx, span = s.cfg.Tracer.RPC(ctx, info.FullMethod)
 	}
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			reply, err = nil, s.recovered(info.FullMethod, panicked)
 		}
-		traced(span, err)
+		ended(span, err)
 	}()
 	c := callerOf(ctx)
 	if service != nil {
@@ -125,35 +123,10 @@ func refused(ctx context.Context, err *call.Error) error {
 	return convert(err)
 }
 
-// trace begins the span of a call, nil if it is not traced. A method is one of those there
-// are: grpc-go answers for all others itself.
-func (s *Server) trace(ctx context.Context, method string) *otlp.Span {
-	if s.cfg.Tracer == nil {
-		return nil
-	}
-	parent := ""
-	if values := metadata.ValueFromIncomingContext(ctx, "traceparent"); len(values) == 1 {
-		parent = values[0]
-	}
-	method = strings.TrimPrefix(method, "/")
-	span := s.cfg.Tracer.Start(method, parent)
-	span.Str("rpc.system.name", "grpc")
-	span.Str("rpc.method", method)
-	return span
-}
-
-// traced ends the span of a call that ended with err. Those of which the server is to blame
-// have failed.
-func traced(span *otlp.Span, err error) {
-	if span == nil {
-		return
-	}
-	defer span.End()
-	c := status.Code(err)
-	name := code.Code(c).String() //nolint:gosec // there are 17
-	span.Str("rpc.response.status_code", name)
-	switch c {
-	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
-		span.Fail(name)
+// ended ends the span of a call that ended with err.
+func ended(span tracing.Span, err error) {
+	if span.IsRecording() {
+		span.RPCStatus(status.Code(err))
+		span.End()
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weirlimit/weir/internal/identity"
-	"github.com/weirlimit/weir/internal/otlp"
+	"github.com/weirlimit/weir/internal/tracing"
 	"github.com/weirlimit/weir/server/internal/call"
 )
 
@@ -34,8 +34,8 @@ type Config struct {
 	// Reflection enables server reflection. The default is off.
 	Reflection bool
 
-	// Tracer, if set, receives a span for each sampled call of a service.
-	Tracer *otlp.Exporter
+	// Tracer, if set, makes a span for each sampled call of a service.
+	Tracer *tracing.Tracer
 }
 
 // Service is a gRPC service with its authentication.
