@@ -98,11 +98,14 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	endpoints := ""
+	more := ""
 	if g := cfg.Live().Guard; g != nil {
-		endpoints = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
+		more = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), endpoints)
+	if n := len(cfg.Live().Budgets); n > 0 {
+		more += fmt.Sprintf(", budgets: %d", n)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), more)
 	return nil
 }
 
