@@ -46,8 +46,11 @@ func alchemyFree() (Config, error) {
 		Classes: defaultClasses,
 		Limits: []ruleset.Limit{
 			{Unit: "throughput", Limit: weir.Limit{Rate: 485, Per: weir.Every(time.Second), Burst: 1250}},
-			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(10*time.Second + 100*time.Millisecond), Algorithm: weir.SlidingLog}},
+			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 5000, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog}},
 			{Unit: "cu", Limit: weir.Limit{Name: "month", Rate: 30_000_000, Per: weir.Calendar(weir.Month, nil)}},
 		},
 	}, nil
 }
+
+// alchemyWindow is the provider's ten seconds, and a tenth of a second for the network.
+const alchemyWindow = 10*time.Second + 100*time.Millisecond

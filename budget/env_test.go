@@ -1,0 +1,74 @@
+package budget
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFromEnv: S1.23, F1.12, F1.20.
+func TestFromEnv(t *testing.T) {
+	tests := []struct {
+		name                                      string
+		environ                                   []string
+		rate, burst, window, realtime, background int64
+	}{
+		{"defaults", nil, 485, 500, 5000, 291, 194},
+		{"another plan", []string{"ALCHEMY_CU_PER_SECOND=1000", "HOME=/home/x", "ALCHEMY_API_KEY=x"}, 970, 1000, 10_000, 582, 388},
+		{"nothing reserved", []string{"ALCHEMY_RESERVED_CU=0"}, 485, 500, 5000, 0, 485},
+		{"shared alone", []string{"ALCHEMY_SHARED_CU=100"}, 485, 500, 5000, 388, 97},
+		{"neither is rounded up", []string{"ALCHEMY_RESERVED_CU=100", "ALCHEMY_SHARED_CU=100"}, 485, 500, 5000, 97, 97},
+		{"a longer window", []string{"ALCHEMY_WINDOW_SIZE_MS=5000"}, 485, 2500, 5000, 291, 194},
+		{"the least", []string{"ALCHEMY_CU_PER_SECOND=1", "ALCHEMY_WINDOW_SIZE_MS=1"}, 1, 1, 10, 0, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := FromEnv(tt.environ)
+			if err != nil {
+				t.Fatal(err)
+			}
+			main, window := c.Limits[0], c.Limits[1]
+			if main.Rate != tt.rate || main.Burst != tt.burst || window.Rate != tt.window {
+				t.Errorf("rate %d, burst %d, window %d, want %d, %d, %d", main.Rate, main.Burst, window.Rate, tt.rate, tt.burst, tt.window)
+			}
+			if r, b := c.Classes[0].Guaranteed, c.Classes[1].Guaranteed; r != tt.realtime || b != tt.background {
+				t.Errorf("guaranteed %d and %d, want %d and %d", r, b, tt.realtime, tt.background)
+			}
+			newAccount(t, c)
+		})
+	}
+}
+
+func TestFromEnvThresholds(t *testing.T) {
+	c, err := FromEnv([]string{"ALCHEMY_WARNING_THRESHOLD=0", "ALCHEMY_PAUSE_THRESHOLD=50", "ALCHEMY_DEFAULT_METHOD_COST=7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := c.Thresholds.marks(); m != (marks{warning: 0, pause: 50, critical: 100, resume: 50}) {
+		t.Errorf("thresholds %+v", m)
+	}
+	if cost, err := c.Costs.Cost("eth_unheardOf"); err != nil || cost["throughput"] != 7 || cost["cu"] != 7 {
+		t.Errorf("an unknown method costs %v, %v", cost, err)
+	}
+}
+
+// TestFromEnvErrors: S1.24, F1.20: an invalid value is an error, not a default.
+func TestFromEnvErrors(t *testing.T) {
+	tests := []struct{ environ, want string }{
+		{"ALCHEMY_CU_PER_SECOND=0", "must be a whole number from 1 to"},
+		{"ALCHEMY_CU_PER_SECOND=fast", `"fast": must be a whole number`},
+		{"ALCHEMY_CU_PER_SECOND=", "must be a whole number"},
+		{"ALCHEMY_RESERVED_CU=-1", "must be a whole number from 0"},
+		{"ALCHEMY_RESERVED_CU=501", "must not be more than ALCHEMY_CU_PER_SECOND"},
+		{"ALCHEMY_RESERVED_CU=300 ALCHEMY_SHARED_CU=201", "must not be more than ALCHEMY_CU_PER_SECOND"},
+		{"ALCHEMY_WARNING_THRESHOLD=95", "must not be more than ALCHEMY_PAUSE_THRESHOLD"},
+		{"ALCHEMY_PAUSE_THRESHOLD=101", "from 0 to 100"},
+		{"ALCHEMY_WINDOW_SIZE_MS=0", "from 1 to 10000"},
+		{"ALCHEMY_RESERVED_CUS=300", "is no variable of a budget"},
+		{"ALCHEMY_CU_PER_SECOND=x ALCHEMY_SHARED_CU=y", "ALCHEMY_SHARED_CU"},
+	}
+	for _, tt := range tests {
+		if _, err := FromEnv(strings.Fields(tt.environ)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.environ, err, tt.want)
+		}
+	}
+}
