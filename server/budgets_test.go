@@ -137,6 +137,9 @@ func TestReloadKeepsBudgets(t *testing.T) {
 	if u.Horizons[0].Capacity != 2000 || u.Horizons[0].Used != 86 || len(u.Classes) != 2 || u.Ledgers["cu"] != before.Ledgers["cu"] || u.Methods["eth_call"] != 1 || u.CooldownMs < 1000 {
 		t.Errorf("%+v", u)
 	}
+	if cost, err := main.Costs().Cost("eth_call"); err != nil || cost["cu"] != 99 {
+		t.Errorf("eth_call costs %v, %v", cost, err)
+	}
 	if got, _ := srv.call(t, "/v1/commit", fmt.Sprintf(`{"id":%q,"used":20}`, held.ID)); got.Late {
 		t.Errorf("%+v", got)
 	}

@@ -168,58 +168,59 @@ func newConfigImport() *cobra.Command {
 		Use:   "import --from KIND [FILE]",
 		Short: "Turn the configuration of another limiter into weir's",
 		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
-equivalent of is listed on stderr. KIND is envoy, for the YAML of
-envoyproxy/ratelimit, whose limits become fixed windows; river, for the rateLimits
-section of a River node, which becomes a guard section; or alchemy, for the variables
-ALCHEMY_CU_PER_SECOND and the like, which become a budgets section. FILE may be - for
-standard input; for alchemy it has a line NAME=value for each variable, and may be left
-out with --env.`,
+equivalent of is listed on stderr. FILE may be - for standard input. KIND is
+
+  envoy    the YAML of envoyproxy/ratelimit, whose limits become fixed windows
+  river    the rateLimits section of a River node, which becomes a guard section
+  alchemy  a file of environment variables such as ALCHEMY_CU_PER_SECOND=500, which becomes a
+           budgets section; with --env and no file, the variables of the environment`,
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
   weir config import --from envoy - <ratelimit.yaml
   weir config import --from river --env node.yaml >weir.yaml
-  weir config import --from alchemy --env >weir.yaml`,
+  weir config import --from alchemy worker.env >weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 || len(args) == 0 && !(from == "alchemy" && env) {
-				return misused(cmd, "one file is needed; - is standard input")
+			if len(args) == 1 || len(args) == 0 && from == "alchemy" && env {
+				return nil
 			}
-			return nil
+			return misused(cmd, "one file is needed; - is standard input")
 		},
 		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args) },
 		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy, river or alchemy")
-	cmd.Flags().BoolVar(&env, "env", false, "apply the environment: RIVER_RATELIMITS_… for river, ALCHEMY_… for alchemy")
+	cmd.Flags().BoolVar(&env, "env", false, "apply the variables RIVER_RATELIMITS_… of the environment for river, ALCHEMY_… for alchemy")
 	completeWith(cmd, "from", "envoy", "river", "alchemy")
 	return cmd
 }
 
 func importFrom(cmd *cobra.Command, from string, env bool, files []string) error {
-	if env && from == "envoy" {
-		return misused(cmd, "--env is for --from river and alchemy")
-	}
-	name, data, err := "the environment", []byte(nil), error(nil)
-	if len(files) > 0 {
-		name, data, err = readInput(cmd, files[0])
-	}
-	if err != nil {
-		return err
-	}
 	var environ []string
 	if env {
 		environ = os.Environ()
 	}
-	var out []byte
-	var notes []config.Note
-	switch from {
-	case "envoy":
-		out, notes, err = config.ImportEnvoy(name, data)
-	case "river":
-		out, notes, err = config.ImportRiver(name, data, environ)
-	case "alchemy":
-		out, notes, err = config.ImportAlchemy(name, data, environ)
-	default:
+	convert := map[string]func(string, []byte) ([]byte, []config.Note, error){
+		"envoy": config.ImportEnvoy,
+		"river": func(name string, data []byte) ([]byte, []config.Note, error) {
+			return config.ImportRiver(name, data, environ)
+		},
+		"alchemy": func(name string, data []byte) ([]byte, []config.Note, error) {
+			return config.ImportAlchemy(name, data, environ)
+		},
+	}[from]
+	switch {
+	case convert == nil:
 		return misused(cmd, fmt.Sprintf("--from %q: must be envoy, river or alchemy", from))
+	case env && from == "envoy":
+		return misused(cmd, "--env is for --from river and alchemy")
 	}
+	name, data := "the environment", []byte(nil)
+	if len(files) > 0 {
+		var err error
+		if name, data, err = readInput(cmd, files[0]); err != nil {
+			return err
+		}
+	}
+	out, notes, err := convert(name, data)
 	if err != nil {
 		return err
 	}

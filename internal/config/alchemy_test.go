@@ -1,42 +1,74 @@
 package config
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/internal/golden"
 )
 
+// Beside each file of testdata/alchemy is what becomes of it: ours and the notes, or the problems. What is
+// ours means what budget.FromEnv says (S1.23, S1.24, F1.20).
 func TestImportAlchemy(t *testing.T) {
-	out, notes, err := ImportAlchemy("x.env", []byte("# a comment\nexport ALCHEMY_CU_PER_SECOND=1000\nALCHEMY_RESERVED_CU = \"0\"\nHOME=/x\n"), []string{"ALCHEMY_PAUSE_THRESHOLD=85"})
-	if err != nil || len(notes) != 1 {
-		t.Fatal(notes, err)
+	names, err := filepath.Glob("testdata/alchemy/*.env")
+	if err != nil || len(names) < 4 {
+		t.Fatal(len(names), err)
 	}
-	c, err := Parse("weir.yaml", out, nil, nil)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	b := c.Live().Budgets[0]
-	if l := b.Limits; b.Name != "alchemy" || len(l) != 2 || l[0].Rate != 970 || l[0].Burst != 1000 || l[1].Rate != 10_000 {
-		t.Errorf("%+v", b)
-	}
-	if k := b.Classes; k[0].Guaranteed != 0 || k[1].Guaranteed != 970 || *b.Thresholds.Pause != 85 || *b.Thresholds.Warning != 80 {
-		t.Errorf("%+v", b)
-	}
-	if cost, err := b.Costs.Cost("eth_unheardOf"); err != nil || cost["throughput"] != 20 {
-		t.Errorf("an unknown method costs %v, %v", cost, err)
+	for _, name := range names {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".env"), func(t *testing.T) {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			environ := environOf(string(data))
+			var b strings.Builder
+			ours, notes, err := ImportAlchemy(filepath.Base(name), data, environ)
+			if err != nil {
+				fmt.Fprintln(&b, err)
+			}
+			b.Write(ours)
+			for _, n := range notes {
+				fmt.Fprintln(&b, "#", n)
+			}
+			if strings.Contains(b.String(), "CANARY") {
+				t.Errorf("a secret is shown:\n%s", b.String())
+			}
+			golden.Check(t, strings.TrimSuffix(name, ".env")+".golden", []byte(b.String()))
+			if err == nil {
+				checkAlchemy(t, ours, append(strings.Split(string(data), "\n"), environ...))
+			}
+		})
 	}
 }
 
-// What is wrong is found where it stands, and nothing is written.
-func TestImportAlchemyErrors(t *testing.T) {
-	tests := []struct{ file, environ, want string }{
-		{"\nALCHEMY_CU_PER_SECOND=0\n", "", "x.env:2:1: ALCHEMY_CU_PER_SECOND \"0\": must be a whole number from 1"},
-		{"ALCHEMY_RESERVED_CUS=1\n", "", "x.env:1:1: ALCHEMY_RESERVED_CUS is no variable of a budget"},
-		{"", "ALCHEMY_WARNING_THRESHOLD=95", "environment variable ALCHEMY_WARNING_THRESHOLD: ALCHEMY_WARNING_THRESHOLD 95: must not be more than"},
+// checkAlchemy compares a configuration with that of the variables.
+func checkAlchemy(t *testing.T, ours []byte, environ []string) {
+	t.Helper()
+	c, err := Parse("ours.yaml", ours, nil, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range tests {
-		out, _, err := ImportAlchemy("x.env", []byte(tt.file), []string{tt.environ})
-		if err == nil || out != nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q %q: %v", tt.file, tt.environ, err)
+	want, err := budget.FromEnv(environ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := c.Live().Budgets[0]
+	for what, of := range map[string]func(budget.Config) any{
+		"policy": func(c budget.Config) any { p, err := c.Policy(); return fmt.Sprintf("%+v %v", p, err) },
+		"costs": func(c budget.Config) any {
+			known, _ := c.Costs.Cost("eth_getLogs")
+			unknown, _ := c.Costs.Cost("eth_madeUp")
+			return fmt.Sprint(known, unknown)
+		},
+		"thresholds": func(c budget.Config) any { return [2]int{*c.Thresholds.Warning, *c.Thresholds.Pause} },
+	} {
+		if !reflect.DeepEqual(of(got), of(want)) {
+			t.Errorf("%s:\n%v\nwant\n%v", what, of(got), of(want))
 		}
 	}
 }

@@ -3,6 +3,7 @@ package respapi
 import (
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,9 +19,13 @@ func newBudgets(t *testing.T) *fixture {
 	f := newFixture(t)
 	list := []budget.Config{
 		{Name: "alchemy", Preset: "alchemy-free"},
+		{Name: "idle", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Second)}}}, Thresholds: budget.Thresholds{Warning: new(0), Pause: new(0)}},
 		{Name: "calls", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Second)}}}, Thresholds: budget.Thresholds{Pause: new(budget.Off)}},
 	}
-	all := policies()
+	all := append(policies(), ruleset.Policy{
+		Name: "tiers", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Second)}}},
+		Plans: []ruleset.Plan{{Name: "paused", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 1, Per: weir.Every(time.Second)}}}}},
+	})
 	for _, c := range list {
 		all = append(all, weir.Must(c.Policy()))
 	}
@@ -43,8 +48,23 @@ func TestBudgets(t *testing.T) {
 	golden.Check(t, "testdata/budgets.golden", []byte(play(newBudgets(t), string(text))))
 }
 
-// A budget in a pipeline is decided with the others, and a wrong command does not concern them. The
-// plan of a paused budget does not stay for the next command.
+// The plan of a paused budget does not stay for the next command, nor do its methods.
+func TestPlanOfABudget(t *testing.T) {
+	f := newBudgets(t)
+	s := &script{inputs: []string{"WEIR.CHECK idle -\r\n", "WEIR.PEEK idle -\r\n", "WEIR.PEEK tiers a\r\n", "WEIR.PEEK alchemy - METHOD eth_call\r\n", "WEIR.PEEK tiers a\r\n"}}
+	c := newConn(f.Server, s)
+	c.serve()
+	if level := f.state.Load().Budgets["idle"].Level(); level != budget.Critical && level != budget.Paused {
+		t.Errorf("level %v", level)
+	}
+	for _, i := range []int{2, 4} {
+		if !strings.HasPrefix(s.replies[i], "*5\r\n:1\r\n:10\r\n") {
+			t.Errorf("%s %q", s.inputs[i], s.replies[i])
+		}
+	}
+}
+
+// A budget in a pipeline is decided with the others, and a wrong command does not concern them.
 func TestBudgetsInAPipeline(t *testing.T) {
 	f := newBudgets(t)
 	s := &script{inputs: []string{"WEIR.CHECK calls -\r\nWEIR.CHECK default a\r\nWEIR.CHECK calls - 3\r\nWEIR.CHECK calls bob\r\nWEIR.CHECK default a\r\n"}}
