@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -41,38 +41,91 @@ func (o options) listen(address string) (*http.Server, error) {
 
 // demonstrate runs the provider here and both workers in processes of their own, and writes a summary.
 func demonstrate(ctx context.Context, o options) error {
+	workers, p, err := o.runBoth(ctx)
+	if err != nil {
+		return err
+	}
+	report(os.Stdout, workers, p)
+	return tables(os.Stdout, o.poll)
+}
+
+// runBoth runs a provider and both workers.
+func (o options) runBoth(ctx context.Context) (workers []summary, p stats, err error) {
+	_, stop, err := openLimiter(ctx, o.redis)
+	if err != nil {
+		return nil, p, err
+	}
+	stop() // it was to see that Redis replies
+	server, err := o.listen("127.0.0.1:0")
+	if err != nil {
+		return nil, p, err
+	}
+	defer server.Close()
+	// The new provider knows nothing of what earlier runs have used.
+	account := fmt.Sprintf("demo-%x", time.Now().UnixNano())
+	args := slices.Concat(o.args, []string{"-address", server.Addr, "-account", account})
+
+	both, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	workers = make([]summary, 2)
+	var all sync.WaitGroup
+	for i, command := range []string{"sync", "backfill"} {
+		all.Go(func() {
+			if err := runWorker(both, command, args, &workers[i]); err != nil {
+				end(err) // the other one, too
+			}
+		})
+	}
+	all.Wait()
+	if err := context.Cause(both); err != nil && ctx.Err() == nil {
+		return nil, p, err
+	}
+	return workers, server.Handler.(*provider).snapshot(), nil
+}
+
+// runWorker runs a command in a process of its own and reads the summary that it writes.
+func runWorker(ctx context.Context, command string, args []string, s *summary) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	server, err := o.listen("127.0.0.1:0")
-	if err != nil {
-		return err
+	cmd := exec.CommandContext(ctx, program, slices.Concat([]string{command}, args)...)
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // then it writes its summary
+	text, err := cmd.Output()
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", command, err)
 	}
-	defer server.Close()
-	var rows [2][]byte
-	var errs [2]error
-	var all sync.WaitGroup
-	for i, name := range []string{"sync", "backfill"} {
-		cmd := exec.CommandContext(ctx, program, slices.Concat([]string{name}, o.args, []string{"-address", server.Addr})...)
-		cmd.Stderr = os.Stderr
-		all.Go(func() { rows[i], errs[i] = cmd.Output() })
-	}
-	all.Wait()
-	report(os.Stdout, slices.Concat(rows[:]...), server.Handler.(*provider).snapshot())
-	return errors.Join(errs[:]...)
+	return json.Unmarshal(text, s)
 }
 
 // report writes what the workers and the provider have counted.
-func report(out io.Writer, rows []byte, p stats) {
+func report(out io.Writer, workers []summary, p stats) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprintf(w, "\nWORKER\tCALLS\tREFUSED\tWAITED\tDONE\n%s\n", rows)
-	quota := p.ElapsedMS * capacity / span.Milliseconds()
-	fmt.Fprintf(w, "PROVIDER\tUNITS\nadmitted\t%d, %.1f%% of 500 per second\n", p.Granted, float64(p.Granted)*100/float64(quota))
-	fmt.Fprintf(w, "most in 10 s\t%d of %d\n", p.Peak, capacity)
-	for _, method := range slices.Sorted(maps.Keys(p.Units)) {
-		fmt.Fprintf(w, "%s\t%d\n", method, p.Units[method])
+	fmt.Fprintln(w, "\nWORKER\tCALLS\tREFUSED\tWAITED\tLONGEST WAIT\tCU\tDONE")
+	for _, s := range workers {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d ms\t%d\t%s\n", s.Worker, s.Calls, s.Refused, s.Waited, s.LongestMS, s.Units, s.done())
 	}
-	fmt.Fprintf(w, "\nThe provider has refused %d calls.\n", p.Refused)
+	fmt.Fprintf(w, "\nPROVIDER\tCU\t\nadmitted\t%d\t%.1f%% of 500 per second\n", p.Granted, p.share()*100)
+	fmt.Fprintf(w, "most in 10 s\t%d\tof %d\n", p.Peak, capacity)
+	for _, method := range slices.Sorted(maps.Keys(p.Units)) {
+		fmt.Fprintf(w, "%s\t%d\t\n", method, p.Units[method])
+	}
+	fmt.Fprintf(w, "\nThe provider has refused %d calls with 429.\n\n", p.Refused)
+}
+
+// done describes the work.
+func (s summary) done() string {
+	if s.Worker == "backfill" {
+		return fmt.Sprintf("%d ranges of %d blocks; %d pauses", s.Ranges, maxRange, s.Pauses)
+	}
+	each := float64(s.Units-s.Matches*perMatch(billed)) / float64(max(1, s.Blocks))
+	return fmt.Sprintf("%d blocks, at most %d behind the newest, %d delayed; %.1f CU each, and %d for each of %d matches",
+		s.Blocks, s.Behind, s.Delayed, each, perMatch(billed), s.Matches)
+}
+
+// share returns which part of the quota was used between the first call and the last.
+func (s stats) share() float64 {
+	return float64(s.Granted) * float64(span.Milliseconds()) / float64(max(1, s.ElapsedMS)) / capacity
 }

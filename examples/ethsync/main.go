@@ -5,8 +5,8 @@
 //	go run ./examples/ethsync tables    # what per-block and batched mode cost in a month
 //
 // The provider is local. It enforces the limit of an account at Alchemy and answers 429 beyond it.
-// The commands provider, sync and backfill run one of the three. Begin reading with sync.go and
-// backfill.go.
+// The commands provider, sync and backfill run one of the three. Begin reading with budget.go, sync.go
+// and backfill.go.
 package main
 
 import (
@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"net/http"
 	"os"
 	"os/signal"
 	"time"
@@ -22,73 +21,75 @@ import (
 
 type options struct {
 	args                           []string // all flags
-	address, redis                 string
+	address, redis, account        string
 	lasts, blockTime, poll, jitter time.Duration
-	batched                        bool
+	batched, lend                  bool
 	seed                           uint64
 	parallel                       int
+	behind                         int64
 }
 
 var commands = map[string]func(context.Context, options) error{
 	"demo": demonstrate, "provider": serve, "sync": runSync, "backfill": runBackfill, "tables": writeTables,
 }
 
+const usage = `usage: ethsync COMMAND [flags]
+
+  demo      run a provider and both workers, each worker in a process of its own, and write a summary
+  provider  serve JSON-RPC with the limit of an account, until interrupted; /stats says what it has counted
+  sync      follow the head of the chain; real-time work, which has 60% of the budget for itself
+  backfill  read the history as fast as the budget allows; it has 40%, and what sync leaves
+  tables    write what each mode costs per block, per poll and in a month
+
+The workers charge the account that ALCHEMY_CU_PER_SECOND and its kin describe, and that of the free plan if
+none is set. The flags are the same for all commands.
+`
+
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		log.Fatal("usage: ethsync demo|provider|sync|backfill|tables [flags]; ethsync demo -h lists the flags")
+		log.Fatal(usage + "ethsync demo -h lists the flags")
 	}
-	o := options{args: os.Args[2:]}
-	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
-	flags.StringVar(&o.address, "address", "127.0.0.1:8545", "the `address` of the provider")
-	flags.StringVar(&o.redis, "redis", "127.0.0.1:6379", "the `address` of Redis")
-	flags.DurationVar(&o.lasts, "for", 30*time.Second, "how long the workers run")
-	flags.DurationVar(&o.blockTime, "block-time", 450*time.Millisecond, "the time between two blocks, as of BNB")
-	flags.BoolVar(&o.batched, "batched", false, "sync in batched mode")
-	flags.DurationVar(&o.poll, "poll", 17*time.Second, "the time between two polls of batched mode")
-	flags.IntVar(&o.parallel, "parallel", 4, "ranges that backfill reads at a time")
-	flags.DurationVar(&o.jitter, "jitter", 80*time.Millisecond, "the longest delay of the network")
-	flags.Uint64Var(&o.seed, "seed", 1, "the seed of the delays")
-	_ = flags.Parse(o.args) // exits on errors
-	if min(o.blockTime, o.poll) <= 0 || o.jitter < 0 || o.parallel < 1 {
-		log.Fatal("-block-time, -poll and -parallel must be positive, and -jitter must not be negative")
+	o, err := readFlags(os.Args[1], os.Args[2:])
+	if err != nil {
+		log.Fatal(err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := commands[os.Args[1]](ctx, o); err != nil {
+		stop()
 		log.Fatal(err)
 	}
 }
 
-func runSync(ctx context.Context, o options) error {
-	every := o.blockTime
-	if o.batched {
-		every = o.poll
+func readFlags(command string, args []string) (options, error) {
+	o := options{args: args}
+	flags := flag.NewFlagSet(command, flag.ExitOnError)
+	flags.Usage = func() {
+		fmt.Fprint(flags.Output(), usage)
+		flags.PrintDefaults()
 	}
-	return o.work(ctx, "sync", func(ctx context.Context, c *client) (string, error) {
-		s := &syncer{client: c, delays: c.delays, batched: o.batched}
-		err := s.run(ctx, every)
-		return fmt.Sprintf("%d blocks, at most %d behind the head, %d delayed", s.blocks, s.behind, s.delayed), err
-	})
-}
-
-func runBackfill(ctx context.Context, o options) error {
-	return o.work(ctx, "backfill", func(ctx context.Context, c *client) (string, error) {
-		b := &backfiller{client: c, awaitBudget: func(ctx context.Context, _ func()) error { return ctx.Err() }}
-		b.next.Store(firstHead - 1)
-		err := b.run(ctx, o.parallel)
-		return fmt.Sprintf("%d ranges of %d blocks", b.ranges.Load(), maxRange), err
-	})
-}
-
-// work runs a worker for a while and writes its row of the summary.
-func (o options) work(ctx context.Context, name string, run func(context.Context, *client) (done string, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, o.lasts)
-	defer cancel()
-	c := &client{http: &http.Client{}, url: "http://" + o.address}
-	done, err := run(ctx, c)
-	if err != nil && ctx.Err() == nil {
-		return err
+	flags.StringVar(&o.address, "address", "127.0.0.1:8545", "the `address` of the provider")
+	flags.StringVar(&o.redis, "redis", "127.0.0.1:6379", "the `address` of Redis; with off, each process has a budget of its own")
+	flags.StringVar(&o.account, "account", "alchemy", "the `name` of the account; workers with the same one share its budget")
+	flags.BoolVar(&o.lend, "lend", true, "let workers use what the other leaves; false is a hard partition")
+	flags.DurationVar(&o.lasts, "for", 30*time.Second, "how long the workers run")
+	flags.DurationVar(&o.blockTime, "block-time", 450*time.Millisecond, "the time between two blocks, as of BNB")
+	flags.Int64Var(&o.behind, "behind", 10, "how many `blocks` sync begins behind the head, as after a restart")
+	flags.BoolVar(&o.batched, "batched", false, "sync in batched mode")
+	flags.DurationVar(&o.poll, "poll", 17*time.Second, "the time between two polls of batched mode")
+	flags.IntVar(&o.parallel, "parallel", 4, "how many `ranges` backfill reads at a time")
+	flags.DurationVar(&o.jitter, "jitter", 80*time.Millisecond, "the longest delay of the network")
+	flags.Uint64Var(&o.seed, "seed", 1, "the seed of the delays")
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
-	fmt.Printf("%s\t%d\t%d\t%d\t%s\n", name, c.calls.Load(), c.refused.Load(), c.waited.Load(), done)
-	return nil
+	switch {
+	case flags.NArg() > 0:
+		return o, fmt.Errorf("unknown argument %q: flags begin with -", flags.Arg(0))
+	case min(o.lasts, o.blockTime, o.poll) <= 0 || o.parallel < 1:
+		return o, fmt.Errorf("-for, -block-time, -poll and -parallel must be positive")
+	case o.jitter < 0 || o.behind < 0 || o.behind >= firstHead:
+		return o, fmt.Errorf("-jitter must not be negative, and -behind must be from 0 to %d", firstHead-1)
+	}
+	return o, nil
 }

@@ -23,6 +23,7 @@ type provider struct {
 	mu     sync.Mutex // guards the fields below
 	random *rand.Rand
 	window window
+	first  time.Duration // when the first call arrived, -1 before it
 	stats  stats
 }
 
@@ -32,7 +33,7 @@ type stats struct {
 	Peak      int64            `json:"peak_units_in_10s"`
 	Refused   int64            `json:"refused_calls"`
 	Units     map[string]int64 `json:"units_by_method"`
-	ElapsedMS int64            `json:"elapsed_ms"`
+	ElapsedMS int64            `json:"elapsed_ms"` // from the first call to the last
 }
 
 type call struct {
@@ -55,7 +56,7 @@ type rpcError struct {
 
 func newProvider(c chain, costs map[string]int64, jitter time.Duration, seed uint64) *provider {
 	return &provider{
-		chain: c, costs: costs, jitter: jitter, begin: time.Now(),
+		chain: c, costs: costs, jitter: jitter, begin: time.Now(), first: -1,
 		random: rand.New(rand.NewPCG(seed, 0)), stats: stats{Units: map[string]int64{}},
 	}
 }
@@ -130,6 +131,10 @@ func (p *provider) delay() time.Duration {
 func (p *provider) take(now time.Duration, calls []call) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.first < 0 {
+		p.first = now
+	}
+	p.stats.ElapsedMS = max(p.stats.ElapsedMS, (now - p.first).Milliseconds())
 	if wait := p.window.take(now, p.units(calls)); wait > 0 {
 		p.stats.Refused++
 		return wait
@@ -153,7 +158,7 @@ func (p *provider) snapshot() stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
-	s.Peak, s.ElapsedMS, s.Units = p.window.peak, time.Since(p.begin).Milliseconds(), maps.Clone(s.Units)
+	s.Peak, s.Units = p.window.peak, maps.Clone(s.Units)
 	return s
 }
 

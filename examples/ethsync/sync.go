@@ -15,11 +15,14 @@ type syncer struct {
 	client  caller
 	delays  func() int64 // counts calls that were refused or had to wait
 	batched bool
-	next    int64 // the first block that is not processed; 0 begins at the head
+	back    int64 // how many blocks before the head to begin
+	next    int64 // the first block that is not processed; 0 at first
 
-	blocks  int64 // processed
-	behind  int64 // the most blocks that a poll found
-	delayed int64 // blocks during whose calls delays increased
+	blocks   int64 // processed
+	matches  int64 // transactions in them that match
+	caughtUp bool  // the head has been reached; the following is counted from then on
+	behind   int64 // the most blocks that a poll found besides the newest
+	delayed  int64 // blocks during whose calls delays increased
 }
 
 // run polls until ctx ends.
@@ -49,9 +52,12 @@ func (s *syncer) poll(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", blockNumber, err)
 	}
 	if s.next == 0 {
-		s.next = head
+		s.next = max(1, head-s.back)
 	}
-	s.behind = max(s.behind, head-s.next+1)
+	s.caughtUp = s.caughtUp || head <= s.next
+	if s.caughtUp {
+		s.behind = max(s.behind, head-s.next)
+	}
 	step := int64(1)
 	if s.batched {
 		step = maxRange
@@ -62,7 +68,7 @@ func (s *syncer) poll(ctx context.Context) error {
 			return err
 		}
 		s.blocks += to - s.next + 1
-		if s.delays() > before {
+		if s.caughtUp && s.delays() > before {
 			s.delayed += to - s.next + 1
 		}
 		s.next, before = to+1, s.delays()
@@ -81,6 +87,7 @@ func (s *syncer) process(ctx context.Context, from, to int64) error {
 	if err := s.read(ctx, &logs, getLogs, filter(from, to)); err != nil {
 		return err
 	}
+	s.matches += int64(len(logs))
 	for _, log := range logs {
 		if err := s.read(ctx, nil, getTransaction, log.TransactionHash); err != nil {
 			return err

@@ -7,11 +7,16 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 // fake is a caller that answers as the provider does, counts, and can delay or fail.
@@ -72,42 +77,42 @@ func TestSync(t *testing.T) {
 			[]int64{101, 102, 102, 104, 105},
 			"",
 			map[string]int{blockNumber: 5, getBlock: 5, getLogs: 5, getTransaction: 1, getReceipt: 1},
-			counts{5, 2, 0},
+			counts{5, 1, 0},
 		},
 		{
 			"batched", true,
 			[]int64{101, 102, 102, 112},
 			"",
 			map[string]int{blockNumber: 4, getLogs: 3, getTransaction: 2, getReceipt: 2},
-			counts{12, 10, 0},
+			counts{12, 9, 0},
 		},
 		{
 			"batched, in ranges of 2,000", true,
 			[]int64{1, 4001, 4002, 8003},
 			"",
 			map[string]int{blockNumber: 4, getLogs: 1 + 2 + 1 + 3, getTransaction: 1600, getReceipt: 1600},
-			counts{8003, 4001, 0},
+			counts{8003, 4000, 0},
 		},
 		{
 			"a block is delayed, not only its calls", false,
 			[]int64{104, 106},
 			getReceipt,
 			map[string]int{blockNumber: 2, getBlock: 3, getLogs: 3, getTransaction: 1, getReceipt: 1},
-			counts{3, 2, 1},
+			counts{3, 1, 1},
 		},
 		{
 			"the call that finds blocks delays the first of them", false,
 			[]int64{101, 101, 103},
 			blockNumber,
 			map[string]int{blockNumber: 3, getBlock: 3, getLogs: 3},
-			counts{3, 2, 2},
+			counts{3, 1, 2},
 		},
 		{
 			"a range is delayed", true,
 			[]int64{104, 107, 109},
 			getReceipt,
 			map[string]int{blockNumber: 3, getLogs: 3, getTransaction: 1, getReceipt: 1},
-			counts{6, 3, 3},
+			counts{6, 2, 3},
 		},
 	}
 	for _, tt := range tests {
@@ -141,8 +146,7 @@ func TestSyncRepeats(t *testing.T) {
 
 func TestBackfill(t *testing.T) {
 	f := &fake{head: firstHead}
-	b := &backfiller{client: f, awaitBudget: func(ctx context.Context, _ func()) error { return ctx.Err() }}
-	b.next.Store(4500)
+	b := newBackfiller(f, &scripted{}, 4500)
 	if err := b.run(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
@@ -157,43 +161,75 @@ func TestBackfill(t *testing.T) {
 	}
 }
 
-func TestBackfillPauses(t *testing.T) {
-	f := &fake{head: firstHead}
-	b := &backfiller{client: f}
-	b.next.Store(4500)
-	pauses := 0
-	b.awaitBudget = func(_ context.Context, paused func()) error {
-		if pauses++; pauses == 3 {
-			return errFake
-		}
-		paused()
-		return nil
-	}
-	if err := b.run(t.Context(), 1); !errors.Is(err, errFake) || b.ranges.Load() != 2 || f.calls[getLogs] != 2 {
-		t.Errorf("%v after %d ranges and %d calls, want the error after 2", err, b.ranges.Load(), f.calls[getLogs])
-	}
+// scripted is a pauser that says true so many times.
+type scripted struct{ pauses int }
+
+func (s *scripted) ShouldPause(context.Context) bool {
+	s.pauses--
+	return s.pauses >= 0
 }
 
-// TestClient: a refused call is sent again after the time that the provider tells, and the end of the
-// context ends the wait.
+// TestBackfillPauses: no call is made while the budget is nearly used up, and one reader waits for all.
+func TestBackfillPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{head: firstHead}
+		b := newBackfiller(f, &scripted{pauses: 5}, 4500)
+		go func() {
+			time.Sleep(5*pauseStep - 1)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if len(f.calls) > 0 {
+				t.Errorf("calls during the pause: %v", f.calls)
+			}
+		}()
+		began := time.Now()
+		if err := b.run(t.Context(), 3); err != nil || time.Since(began) != 5*pauseStep || b.pauses != 1 || b.ranges.Load() != 3 {
+			t.Errorf("%v after %v, %d pauses, %d ranges", err, time.Since(began), b.pauses, b.ranges.Load())
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), pauseStep/2)
+		defer cancel()
+		b = newBackfiller(f, &scripted{pauses: 1000}, 4500)
+		if err := b.run(ctx, 3); !errors.Is(err, context.DeadlineExceeded) || b.ranges.Load() != 0 {
+			t.Errorf("the worker ends while it pauses: %v, %d ranges", err, b.ranges.Load())
+		}
+	})
+}
+
+// TestClient: a call that the provider refuses is made again after the time that it tells, and the end of the
+// context ends the wait. The budget knows nothing of what the first client uses.
 func TestClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProvider(chain{time.Second}, map[string]int64{getBlock: 5000}, 0, 1)
-		c := &client{http: &http.Client{Transport: direct{p}}, url: "http://provider"}
-		for range 2 {
-			if _, err := c.call(t.Context(), getBlock, []any{"0x1"}); err != nil {
-				t.Fatal(err)
-			}
+		p := newProvider(chain{time.Second}, map[string]int64{getLogs: 5000}, 0, 1)
+		if w := post(p, rpc(getLogs, `[{"fromBlock":"0x1","toBlock":"0x1"}]`)); w.Code != http.StatusOK {
+			t.Fatal(w.Code)
 		}
-		if s := p.snapshot(); c.calls.Load() != 2 || c.refused.Load() != 1 || s.Refused != 1 || s.Granted != 10_000 || s.ElapsedMS != 10_000 {
-			t.Errorf("%d calls, %d refused, provider %+v", c.calls.Load(), c.refused.Load(), s)
+		config, err := options{account: "main"}.accountConfig(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := budget.New(weir.Must(memstore.New(memstore.Config{})), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &client{http: &http.Client{Transport: &budget.Transport{Account: a, Base: direct{p}}}, url: "http://provider"}
+		call := func(ctx context.Context, method string) error {
+			_, err := c.call(ctx, method, []any{filter(1, 1)})
+			return err
+		}
+		if err := call(t.Context(), getLogs); err != nil {
+			t.Fatal(err)
+		}
+		longest := time.Duration(c.longest.Load())
+		if s := p.snapshot(); c.calls.Load() != 1 || c.delays() != 2 || longest != 10*time.Second || s.Refused != 1 || s.Granted != 10_000 {
+			t.Errorf("%d calls, %d delays, the longest of %v, provider %+v", c.calls.Load(), c.delays(), longest, s)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := c.call(ctx, getBlock, []any{"0x1"}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after the deadline: %v", err)
+		if err := call(ctx, getLogs); err == nil || c.refused.Load() != 2 {
+			t.Errorf("the provider wants 10 s and the caller has one: %v", err)
 		}
-		if _, err := c.call(t.Context(), "eth_unknown", []any{}); err == nil {
+		if err := call(t.Context(), "eth_unknown"); err == nil {
 			t.Error("an unknown method succeeds")
 		}
 	})
@@ -205,6 +241,12 @@ type direct struct{ handler http.Handler }
 func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, err
+	}
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+		trace.GetConn("provider")
+		if trace.WroteHeaders != nil {
+			trace.WroteHeaders()
+		}
 	}
 	w := httptest.NewRecorder()
 	d.handler.ServeHTTP(w, r)
