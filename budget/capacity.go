@@ -12,7 +12,7 @@ import (
 	"github.com/weirlimit/weir/ruleset"
 )
 
-// warnTooCostly warns of methods that a class can never call, because they cost more than a limit ever has
+// warnTooCostly warns of methods that some class can never call, because they cost more than a limit ever has
 // at once for it. Such calls are refused one by one; who configures the account should know before. What a
 // preset does not admit is its choice, and only worth a note.
 func (c *Config) warnTooCostly() {
@@ -31,32 +31,32 @@ func (c *Config) warnTooCostly() {
 		if l.Mode == ruleset.Shadow || l.Mode == ruleset.Off {
 			continue
 		}
-		for class, most := range capacities(l.Limit) {
-			if methods := c.Costs.above(cmp.Or(l.Unit, ruleset.Requests), most); len(methods) > 0 {
-				c.Logger.Log(context.Background(), level, "budget: some methods cost more than a limit ever has at once, so that they are always refused: raise its burst",
-					"account", c.Name, "limit", limitName(l), "class", class, "at_most", most, "methods", shortList(methods))
-			}
+		class, most := leastCapacity(l.Limit)
+		if methods := c.Costs.above(cmp.Or(l.Unit, ruleset.Requests), most); len(methods) > 0 {
+			c.Logger.Log(context.Background(), level, "budget: some methods cost more than a limit ever has at once, so that they are always refused: raise its burst",
+				"account", c.Name, "limit", limitName(l), "class", class, "at_most", most, "methods", shortList(methods))
 		}
 	}
 }
 
-// capacities returns the most that a limit ever has at once, for each of its classes, or for "" if it has none.
-func capacities(l weir.Limit) map[string]int64 {
+// leastCapacity returns the most that a limit ever has at once for the class that gets the least, "" if it has no
+// classes.
+func leastCapacity(l weir.Limit) (class string, most int64) {
 	l.Pace = ""
 	p, err := weir.NewPolicy("x", l)
 	if err != nil { // it was checked before
-		return nil
+		return "", weir.MaxCost
 	}
-	if len(p.ClassNames()) == 0 {
-		return map[string]int64{"": p.Capacity()}
-	}
-	most := map[string]int64{}
+	most = weir.MaxCost
 	for _, name := range p.ClassNames() {
-		if view, err := p.Class(name); err == nil {
-			most[name] = view.Capacity()
+		if view, err := p.Class(name); err == nil && view.Capacity() < most {
+			class, most = name, view.Capacity()
 		}
 	}
-	return most
+	if len(p.ClassNames()) == 0 {
+		most = p.Capacity()
+	}
+	return class, most
 }
 
 // above returns the methods that cost more than so many of a unit, in order.

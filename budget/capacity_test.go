@@ -16,10 +16,13 @@ func TestWarnTooCostly(t *testing.T) {
 	}
 	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	newAccount(t, c)
-	for _, want := range []string{"class=backfill at_most=200", "class=realtime at_most=300", "alchemy_simulateExecution"} {
+	for _, want := range []string{"class=backfill at_most=200", "alchemy_simulateExecution"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no warning with %s:\n%s", want, log.String())
 		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines, want one", n)
 	}
 	log.Reset()
 	newAccount(t, Config{Name: "main", Preset: "alchemy-free", Logger: c.Logger})
