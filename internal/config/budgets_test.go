@@ -87,6 +87,22 @@ func TestBudgetsOfAFile(t *testing.T) {
 	}
 }
 
+// A client may be granted a budget, as a policy.
+func TestBudgetsOfClients(t *testing.T) {
+	clients := func(names string) string {
+		return budgetsSketch + "clients: {sync: {token: " + strings.Repeat("t", 32) + ", policies: " + names + "}}\n"
+	}
+	if _, err := Parse("weir.yaml", []byte(clients("[alchemy-main, default]")), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse("weir.yaml", []byte(clients("[alchemy-*]")), nil, nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := Parse("weir.yaml", []byte(clients("[alchemy-mian]")), nil, nil); err == nil || !strings.Contains(err.Error(), "did you mean alchemy-main?") {
+		t.Error(err)
+	}
+}
+
 // There is a maximum, as in package server.
 func TestManyBudgets(t *testing.T) {
 	var text strings.Builder

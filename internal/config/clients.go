@@ -148,9 +148,9 @@ func (c *checker) wrongHolders(err error, holders []holder) {
 	}
 }
 
-// mayUse refuses patterns that fit no policy and no domain of Envoy.
+// mayUse refuses patterns that fit no policy or budget and no domain of Envoy.
 func (c *checker) mayUse(patterns []string, at path) {
-	policies := c.keys(path{}.key("policies"))
+	policies := slices.Concat(c.keys(path{}.key("policies")), c.keys(path{}.key("budgets")))
 	names := slices.Clone(policies)
 	for _, d := range c.file.Envoy {
 		names = append(names, (&server.EnvoyDomain{Name: d.Name}).Label())
