@@ -26,9 +26,9 @@ type Config struct {
 	Preset string
 
 	// Limits are the horizons of the budget: so many units per ten seconds, minute, day or month.
-	// One that has the name of a preset's replaces it. A limit in ruleset.Shadow is soft: it is
-	// charged, and a call beyond it is admitted with a warning. All hard limits admit a call, or
-	// none is charged. See also Prepaid.
+	// One that has the name of a preset's replaces it. A limit in ruleset.Shadow is soft: calls
+	// within it are charged to it, and those beyond it are admitted, counted and warned of. All hard
+	// limits admit a call, or none is charged. See also Prepaid.
 	Limits []ruleset.Limit
 
 	// Classes are the kinds of work that share the budget, from the most urgent to the least.
