@@ -9,7 +9,8 @@
 --          holds: the sorted set and the hash
 -- ARGV[1]  the call, in JSON:
 --   rows     how many rows there are, if the keys of holds follow
---   op       "each", "all", "hold", "peek", "debit", "settle", "renew", "reset" or "refund"
+--   op       "each", "all", "hold", "holds", "peek", "debit", "settle", "renew", "reset" or "refund";
+--            "hold" holds all of its charges or none, "holds" each by itself
 --   now      µs since 1970, or absent: then it is the server's TIME
 --   keep     ms that rows are kept after they equal unused ones
 --   ttl      µs that holds live, or -1: until they are settled
@@ -24,7 +25,7 @@
 --   used     absent, or for each charge the units to debit before the decision,
 --            whether they fit or not, and also if all charges are then refused
 --
--- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "settle" and "renew"
+-- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "holds", "settle" and "renew"
 --
 -- It returns {status, now, …}: status 0 with the outcomes, six values for each
 -- charge; 1 if a row has a later version than its set; 2, the index of a charge and
@@ -1711,6 +1712,8 @@ function ops.hold(row, c)
 	return tightest(row), true
 end
 
+ops.holds = ops.hold
+
 -- settled returns the outcome of a hold that was settled before, if that is remembered.
 local function settled(outcome)
 	if not outcome then return {0, 0, 0, 0, 0, 0}, false end
@@ -1993,7 +1996,7 @@ local function decide()
 			row.holds.class = c.class
 			v, did = ops[call.op](row, c)
 			if v[1] == 0 and refusalConverts(rows[k], row) then
-				did = call.op == 'each'
+				did = call.op == 'each' or call.op == 'holds'
 				if not seen[k] and c[3] > 0 then kept[k] = row end
 			end
 			seen[k] = true
