@@ -57,6 +57,7 @@ const (
 	opEach   = "each"
 	opAll    = "all"
 	opHold   = "hold"
+	opHolds  = "holds" // each by itself; see combine.go
 	opPeek   = "peek"
 	opDebit  = "debit"
 	opSettle = "settle"
@@ -102,10 +103,14 @@ func (c *call) noteHolds(s *Store) {
 }
 
 // decides says whether the outcomes are decisions.
-func (c *call) decides() bool { return c.spends() || c.op == opHold || c.op == opPeek }
+func (c *call) decides() bool {
+	return c.spends() || c.op == opHold || c.op == opHolds || c.op == opPeek
+}
 
 // names says whether each charge has the id of a hold.
-func (c *call) names() bool { return c.op == opHold || c.op == opSettle || c.op == opRenew }
+func (c *call) names() bool {
+	return c.op == opHold || c.op == opHolds || c.op == opSettle || c.op == opRenew
+}
 
 // encodeAny returns the keys and arguments of do.lua.
 func (c *call) encodeAny(s *Store) (keys, args []string) {

@@ -9,7 +9,8 @@
 --          holds: the sorted set and the hash
 -- ARGV[1]  the call, in JSON:
 --   rows     how many rows there are, if the keys of holds follow
---   op       "each", "all", "hold", "peek", "debit", "settle", "renew", "reset" or "refund"
+--   op       "each", "all", "hold", "holds", "peek", "debit", "settle", "renew", "reset" or "refund";
+--            "hold" holds all of its charges or none, "holds" each by itself
 --   now      µs since 1970, or absent: then it is the server's TIME
 --   keep     ms that rows are kept after they equal unused ones
 --   ttl      µs that holds live, or -1: until they are settled
@@ -24,7 +25,7 @@
 --   used     absent, or for each charge the units to debit before the decision,
 --            whether they fit or not, and also if all charges are then refused
 --
--- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "settle" and "renew"
+-- ARGV[1 + n]  the id of charge n's hold, 16 bytes, for "hold", "holds", "settle" and "renew"
 --
 -- It returns {status, now, …}: status 0 with the outcomes, six values for each
 -- charge; 1 if a row has a later version than its set; 2, the index of a charge and
@@ -123,7 +124,22 @@ end
 -- Rules. Each kind has the functions of algo's Rule, under the same names. r is
 -- the rule, s its state, H the holds, none of which has expired.
 
-local kinds = {}
+-- A kind is made when it is first used: to make all of them would take longer than most calls.
+
+local makers, defaults = {}, {}
+
+function defaults.fold() end
+
+function defaults.most(r) return r.cap end
+
+local kinds = setmetatable({}, {__index = function(known, name)
+	local kind = makers[name]()
+	kind.fold, kind.most = kind.fold or defaults.fold, kind.most or defaults.most
+	kind.undo = kind.undo or kind.refund
+	kind.admits = kind.admits or function(r, s, H, cost) return kind.remaining(r, s, H) >= cost end
+	known[name] = kind
+	return kind
+end})
 
 -- Holds. A row with holds keeps their sum and number and when the first and the last
 -- expire. That is all that most decisions need, however many holds there are: since expired
@@ -326,966 +342,971 @@ local function rebookedAgain(H, r, since)
 	return {H.number, r[1], since, now}
 end
 
-local gcra = {}
-kinds.g = gcra
+function makers.g()
+	local gcra = {}
 
-function gcra.fresh(r, epoch)
-	if not r.mw then return {w = 0, f = 0} end
-	local w, f = plus(r.a, epoch, 0, r.mw, r.mf)
-	return {w = w, f = f}
-end
-
--- raised returns from + units, at most as far as a TAT may be ahead.
-local function raised(r, w, f, units, cw, cf)
-	local sw, sf = span(r, units)
-	w, f = plus(r.a, w, f, sw, sf)
-	if after(w, f, cw, cf) then return cw, cf end
-	return w, f
-end
-
-local function effective(r, s, H)
-	local w, f = later(s.w, s.f, now, 0)
-	local cw, cf = now + r.Mw, r.Mf
-	if after(w, f, cw, cf) then w, f = cw, cf end
-	if H.units == 0 then return w, f end
-	return later(w, f, raised(r, now, 0, H.units, cw, cf))
-end
-
-function gcra.admits(r, s, H, cost)
-	if cost > r.cap then return false end
-	local w, f = effective(r, s, H)
-	local cw, cf = span(r, cost)
-	w, f = plus(r.a, w, f, cw, cf)
-	return not after(w, f, now + r.Bw, r.Bf)
-end
-
-function gcra.charge(r, s, H, cost)
-	local w, f = effective(r, s, H)
-	s.w, s.f = raised(r, w, f, cost, now + r.Mw, r.Mf)
-end
-
--- fold makes a hold that was over at an instant part of the state; H has it and all that were
--- over no sooner.
-function gcra.fold(r, s, H, instant)
-	s.w, s.f = later(s.w, s.f, raised(r, instant, 0, H.units, now + r.Mw, r.Mf))
-end
-
-function gcra.refund(r, s, H, at, units)
-	local w, f = effective(r, s, H)
-	local sw, sf = span(r, units)
-	s.w, s.f = minus(r.a, w, f, sw, sf)
-	return units
-end
-
--- undo gives back units that no hold has kept in place since at: what has been
--- paid off meanwhile may have been taken by others, so that is kept.
-function gcra.undo(r, s, H, at, units)
-	local w, f = effective(r, s, H)
-	local sw, sf = span(r, units)
-	sw = sw - (now - at)
-	if sw < 0 then return 0 end
-	s.w, s.f = minus(r.a, w, f, sw, sf)
-	return units
-end
-
-function gcra.reset(r, s) s.w, s.f = 0, 0 end
-
-function gcra.remaining(r, s, H)
-	local w, f = effective(r, s, H)
-	w, f = minus(r.a, now + r.Bw, r.Bf, w, f)
-	if w < 0 then return 0 end
-	return (paid(r, w, f))
-end
-
--- upFrom returns the first whole µs from w + f/a on, or now if that is past.
-local function upFrom(w, f)
-	if not after(w, f, now, 0) then return now end
-	if f > 0 then return w + 1 end
-	return w
-end
-
--- retryAt returns the first instant at which TAT leaves room, assuming that holds run to their
--- expiry. Their sum falls from hold to hold, so they are looked at only until it leaves room.
-function gcra.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	local cw, cf = span(r, cost)
-	local roomW, roomF = minus(r.a, r.Bw, r.Bf, cw, cf)
-	local w, f = later(s.w, s.f, now, 0)
-	if after(w, f, now + r.Mw, r.Mf) then w, f = now + r.Mw, r.Mf end
-	local sum, never = H.units, false
-	each(H, function(units, expiry)
-		local hw, hf = span(r, sum)
-		if not after(hw, hf, roomW, roomF) then return true end
-		never = expiry == NEVER
-		if never then return true end
-		if after(hw, hf, r.Mw, r.Mf) then hw, hf = r.Mw, r.Mf end
-		w, f = later(w, f, expiry + hw, hf)
-		sum = sum - units
-	end)
-	if never then return NEVER end
-	return upFrom(minus(r.a, w, f, roomW, roomF))
-end
-
--- resetAt is an upper bound while holds are open: all may be held until the last expires.
-function gcra.resetAt(r, s, H)
-	local w, f = effective(r, s, H)
-	if H.units > 0 then
-		if H.last == NEVER then return NEVER end
-		w, f = later(w, f, raised(r, H.last, 0, H.units, H.last + r.Mw, r.Mf))
+	function gcra.fresh(r, epoch)
+		if not r.mw then return {w = 0, f = 0} end
+		local w, f = plus(r.a, epoch, 0, r.mw, r.mf)
+		return {w = w, f = f}
 	end
-	return upFrom(w, f)
-end
 
-function gcra.used(r, s, H)
-	local w, f = effective(r, s, H)
-	local units, rest = paid(r, minus(r.a, w, f, now, 0))
-	if rest > 0 then return units + 1 end
-	return units
-end
-
-function gcra.since() return 0 end
-
--- owes writes a debt of units and rest/of a unit to a state, or returns that it does
--- not fit. A debt that can no longer be refused is cut to the maximum.
-local function owes(r, units, rest, of, cut)
-	local w, f = span(r, units)
-	if rest > 0 then
-		local parts, more = muldiv(rest, r.b, of)
-		if more > 0 then parts = parts + 1 end
-		w, f = plus(r.a, w, f, floor(parts / r.a), parts % r.a)
+	-- raised returns from + units, at most as far as a TAT may be ahead.
+	local function raised(r, w, f, units, cw, cf)
+		local sw, sf = span(r, units)
+		w, f = plus(r.a, w, f, sw, sf)
+		if after(w, f, cw, cf) then return cw, cf end
+		return w, f
 	end
-	if after(w, f, r.Mw, r.Mf) then
-		if not cut then return nil end
-		w, f = r.Mw, r.Mf
+
+	local function effective(r, s, H)
+		local w, f = later(s.w, s.f, now, 0)
+		local cw, cf = now + r.Mw, r.Mf
+		if after(w, f, cw, cf) then w, f = cw, cf end
+		if H.units == 0 then return w, f end
+		return later(w, f, raised(r, now, 0, H.units, cw, cf))
 	end
-	return {w = now + w, f = f}
-end
 
-function gcra.book(r, used, cut) return owes(r, used, 0, 1, cut) end
+	function gcra.admits(r, s, H, cost)
+		if cost > r.cap then return false end
+		local w, f = effective(r, s, H)
+		local cw, cf = span(r, cost)
+		w, f = plus(r.a, w, f, cw, cf)
+		return not after(w, f, now + r.Bw, r.Bf)
+	end
 
-function gcra.adopt(r, old, s, H, cut)
-	if old.kind ~= 'g' then return false end
-	local w, f = effective(old, s, H)
-	if not after(w, f, now, 0) then return true, {w = 0, f = 0} end
-	w, f = minus(old.a, w, f, now, 0)
-	local units, rest = paid(old, w, f)
-	return true, owes(r, units, rest, old.b, cut)
+	function gcra.charge(r, s, H, cost)
+		local w, f = effective(r, s, H)
+		s.w, s.f = raised(r, w, f, cost, now + r.Mw, r.Mf)
+	end
+
+	-- fold makes a hold that was over at an instant part of the state; H has it and all that were
+	-- over no sooner.
+	function gcra.fold(r, s, H, instant)
+		s.w, s.f = later(s.w, s.f, raised(r, instant, 0, H.units, now + r.Mw, r.Mf))
+	end
+
+	function gcra.refund(r, s, H, at, units)
+		local w, f = effective(r, s, H)
+		local sw, sf = span(r, units)
+		s.w, s.f = minus(r.a, w, f, sw, sf)
+		return units
+	end
+
+	-- undo gives back units that no hold has kept in place since at: what has been
+	-- paid off meanwhile may have been taken by others, so that is kept.
+	function gcra.undo(r, s, H, at, units)
+		local w, f = effective(r, s, H)
+		local sw, sf = span(r, units)
+		sw = sw - (now - at)
+		if sw < 0 then return 0 end
+		s.w, s.f = minus(r.a, w, f, sw, sf)
+		return units
+	end
+
+	function gcra.reset(r, s) s.w, s.f = 0, 0 end
+
+	function gcra.remaining(r, s, H)
+		local w, f = effective(r, s, H)
+		w, f = minus(r.a, now + r.Bw, r.Bf, w, f)
+		if w < 0 then return 0 end
+		return (paid(r, w, f))
+	end
+
+	-- upFrom returns the first whole µs from w + f/a on, or now if that is past.
+	local function upFrom(w, f)
+		if not after(w, f, now, 0) then return now end
+		if f > 0 then return w + 1 end
+		return w
+	end
+
+	-- retryAt returns the first instant at which TAT leaves room, assuming that holds run to their
+	-- expiry. Their sum falls from hold to hold, so they are looked at only until it leaves room.
+	function gcra.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		local cw, cf = span(r, cost)
+		local roomW, roomF = minus(r.a, r.Bw, r.Bf, cw, cf)
+		local w, f = later(s.w, s.f, now, 0)
+		if after(w, f, now + r.Mw, r.Mf) then w, f = now + r.Mw, r.Mf end
+		local sum, never = H.units, false
+		each(H, function(units, expiry)
+			local hw, hf = span(r, sum)
+			if not after(hw, hf, roomW, roomF) then return true end
+			never = expiry == NEVER
+			if never then return true end
+			if after(hw, hf, r.Mw, r.Mf) then hw, hf = r.Mw, r.Mf end
+			w, f = later(w, f, expiry + hw, hf)
+			sum = sum - units
+		end)
+		if never then return NEVER end
+		return upFrom(minus(r.a, w, f, roomW, roomF))
+	end
+
+	-- resetAt is an upper bound while holds are open: all may be held until the last expires.
+	function gcra.resetAt(r, s, H)
+		local w, f = effective(r, s, H)
+		if H.units > 0 then
+			if H.last == NEVER then return NEVER end
+			w, f = later(w, f, raised(r, H.last, 0, H.units, H.last + r.Mw, r.Mf))
+		end
+		return upFrom(w, f)
+	end
+
+	function gcra.used(r, s, H)
+		local w, f = effective(r, s, H)
+		local units, rest = paid(r, minus(r.a, w, f, now, 0))
+		if rest > 0 then return units + 1 end
+		return units
+	end
+
+	function gcra.since() return 0 end
+
+	-- owes writes a debt of units and rest/of a unit to a state, or returns that it does
+	-- not fit. A debt that can no longer be refused is cut to the maximum.
+	local function owes(r, units, rest, of, cut)
+		local w, f = span(r, units)
+		if rest > 0 then
+			local parts, more = muldiv(rest, r.b, of)
+			if more > 0 then parts = parts + 1 end
+			w, f = plus(r.a, w, f, floor(parts / r.a), parts % r.a)
+		end
+		if after(w, f, r.Mw, r.Mf) then
+			if not cut then return nil end
+			w, f = r.Mw, r.Mf
+		end
+		return {w = now + w, f = f}
+	end
+
+	function gcra.book(r, used, cut) return owes(r, used, 0, 1, cut) end
+
+	function gcra.adopt(r, old, s, H, cut)
+		if old.kind ~= 'g' then return false end
+		local w, f = effective(old, s, H)
+		if not after(w, f, now, 0) then return true, {w = 0, f = 0} end
+		w, f = minus(old.a, w, f, now, 0)
+		local units, rest = paid(old, w, f)
+		return true, owes(r, units, rest, old.b, cut)
+	end
+	return gcra
 end
 
 -- Fixed windows, of equal length or of a calendar.
 
-local fixed = {}
-kinds.f = fixed
+function makers.f()
+	local fixed = {}
 
-local function windowOf(r, at)
-	if r.cal then
-		if at < r.cal[2] then return r.cal[1], r.cal[2] end
-		return r.cal[2], r.cal[3]
+	local function windowOf(r, at)
+		if r.cal then
+			if at < r.cal[2] then return r.cal[1], r.cal[2] end
+			return r.cal[2], r.cal[3]
+		end
+		local s = at - at % r.per
+		return s, s + r.per
 	end
-	local s = at - at % r.per
-	return s, s + r.per
-end
 
-local function fixedNow(r, s)
-	if s.e > now then return s.s, s.e, s.used end
-	local b, e = windowOf(r, now)
-	return b, e, 0
-end
-
-function fixed.fresh(r, epoch)
-	if r.miss then
+	local function fixedNow(r, s)
+		if s.e > now then return s.s, s.e, s.used end
 		local b, e = windowOf(r, now)
-		if b <= epoch and epoch < e then return {s = b, e = e, used = r.miss} end
+		return b, e, 0
 	end
-	return {s = 0, e = 0, used = 0}
-end
 
--- paces says whether the class of the operation at hand is paced.
-local function paces(r, H)
-	for _, class in ipairs(r.paced or {}) do
-		if class == H.class then return true end
+	function fixed.fresh(r, epoch)
+		if r.miss then
+			local b, e = windowOf(r, now)
+			if b <= epoch and epoch < e then return {s = b, e = e, used = r.miss} end
+		end
+		return {s = 0, e = 0, used = 0}
 	end
-	return false
-end
 
-function fixed.remaining(r, s, H)
-	local b, e, used = fixedNow(r, s)
-	if not paces(r, H) then return max(0, r.cap - used) end
-	local passed = muldiv(r.cap, min(max(0, now - b), e - b), e - b)
-	return max(0, passed - used)
-end
-
-function fixed.charge(r, s, H, cost)
-	s.s, s.e, s.used = fixedNow(r, s)
-	s.used = min(s.used + cost, NEVER)
-end
-
--- since returns from when on charges are still, and wholly, part of used; NEVER if none is.
-function fixed.since(r, s)
-	local b = fixedNow(r, s)
-	return b
-end
-
-function fixed.refund(r, s, H, at, units)
-	if at < fixed.since(r, s) then return 0 end
-	s.s, s.e, s.used = fixedNow(r, s)
-	local back = min(units, s.used)
-	s.used = s.used - back
-	return back
-end
-
-function fixed.reset(r, s, H, i)
-	if s.e <= now then -- nothing was charged in the window of now, whose end a row may not know
-		s.s, s.e, s.used = 0, 0, 0
-		return
+	-- paces says whether the class of the operation at hand is paced.
+	local function paces(r, H)
+		for _, class in ipairs(r.paced or {}) do
+			if class == H.class then return true end
+		end
+		return false
 	end
-	local held = 0
-	local since = fixed.since(r, s)
-	for _, h in ipairs(allHolds(H)) do
-		if chargedAt(H, h, i) >= since then held = held + h.units end
-	end
-	s.used = held
-end
 
-function fixed.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	local b, e, used = fixedNow(r, s)
-	if not paces(r, H) then
-		if used + cost <= r.cap then return now end
+	function fixed.remaining(r, s, H)
+		local b, e, used = fixedNow(r, s)
+		if not paces(r, H) then return max(0, r.cap - used) end
+		local passed = muldiv(r.cap, min(max(0, now - b), e - b), e - b)
+		return max(0, passed - used)
+	end
+
+	function fixed.charge(r, s, H, cost)
+		s.s, s.e, s.used = fixedNow(r, s)
+		s.used = min(s.used + cost, NEVER)
+	end
+
+	-- since returns from when on charges are still, and wholly, part of used; NEVER if none is.
+	function fixed.since(r, s)
+		local b = fixedNow(r, s)
+		return b
+	end
+
+	function fixed.refund(r, s, H, at, units)
+		if at < fixed.since(r, s) then return 0 end
+		s.s, s.e, s.used = fixedNow(r, s)
+		local back = min(units, s.used)
+		s.used = s.used - back
+		return back
+	end
+
+	function fixed.reset(r, s, H, i)
+		if s.e <= now then -- nothing was charged in the window of now, whose end a row may not know
+			s.s, s.e, s.used = 0, 0, 0
+			return
+		end
+		local held = 0
+		local since = fixed.since(r, s)
+		for _, h in ipairs(allHolds(H)) do
+			if chargedAt(H, h, i) >= since then held = held + h.units end
+		end
+		s.used = held
+	end
+
+	function fixed.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		local b, e, used = fixedNow(r, s)
+		if not paces(r, H) then
+			if used + cost <= r.cap then return now end
+			return e
+		end
+		if used + cost > r.cap then -- in the next window
+			b, e, used = e, (e == r.cal[2]) and r.cal[3] or 2 * e - b, 0
+		end
+		local wait, rest = muldiv(used + cost, e - b, r.cap)
+		if rest > 0 then wait = wait + 1 end
+		return max(now, b + wait)
+	end
+
+	function fixed.resetAt(r, s)
+		local _, e, used = fixedNow(r, s)
+		if used == 0 then return now end
 		return e
 	end
-	if used + cost > r.cap then -- in the next window
-		b, e, used = e, (e == r.cal[2]) and r.cal[3] or 2 * e - b, 0
+
+	function fixed.used(r, s)
+		local _, _, used = fixedNow(r, s)
+		return used
 	end
-	local wait, rest = muldiv(used + cost, e - b, r.cap)
-	if rest > 0 then wait = wait + 1 end
-	return max(now, b + wait)
-end
 
-function fixed.resetAt(r, s)
-	local _, e, used = fixedNow(r, s)
-	if used == 0 then return now end
-	return e
-end
+	function fixed.book(r, used)
+		local b, e = windowOf(r, now)
+		return {s = b, e = e, used = used}
+	end
 
-function fixed.used(r, s)
-	local _, _, used = fixedNow(r, s)
-	return used
-end
-
-function fixed.book(r, used)
-	local b, e = windowOf(r, now)
-	return {s = b, e = e, used = used}
-end
-
-function fixed.adopt(r, old, s)
-	if old.kind ~= 'f' then return false end
-	local b, e = windowOf(r, now)
-	if s.s ~= b or s.e ~= e then return false end
-	return true, {s = b, e = e, used = s.used}
+	function fixed.adopt(r, old, s)
+		if old.kind ~= 'f' then return false end
+		local b, e = windowOf(r, now)
+		if s.s ~= b or s.e ~= e then return false end
+		return true, {s = b, e = e, used = s.used}
+	end
+	return fixed
 end
 
 -- Windows that open with the first charge.
 
-local anchored = {}
-kinds.a = anchored
+function makers.a()
+	local anchored = {}
 
-local function anchoredNow(r, s)
-	if s.s == 0 or now >= s.s + r.per then return now, 0 end
-	return s.s, s.used
-end
-
-function anchored.fresh(r, epoch)
-	if r.miss then return {s = epoch, used = r.miss} end
-	return {s = 0, used = 0}
-end
-
-function anchored.remaining(r, s)
-	local _, used = anchoredNow(r, s)
-	return max(0, r.cap - used)
-end
-
-function anchored.charge(r, s, H, cost)
-	s.s, s.used = anchoredNow(r, s)
-	s.used = min(s.used + cost, NEVER)
-end
-
-function anchored.since(r, s)
-	local b, used = anchoredNow(r, s)
-	if used == 0 then return NEVER end
-	return b
-end
-
-function anchored.refund(r, s, H, at, units)
-	if at < anchored.since(r, s) then return 0 end
-	s.s, s.used = anchoredNow(r, s)
-	local back = min(units, s.used)
-	s.used = s.used - back
-	if s.used == 0 then s.s = 0 end
-	return back
-end
-
-function anchored.reset(r, s, H, i)
-	local held = 0
-	local since = anchored.since(r, s)
-	for _, h in ipairs(allHolds(H)) do
-		if chargedAt(H, h, i) >= since then held = held + h.units end
+	local function anchoredNow(r, s)
+		if s.s == 0 or now >= s.s + r.per then return now, 0 end
+		return s.s, s.used
 	end
-	s.s, s.used = anchoredNow(r, s)
-	s.used = held
-	if held == 0 then s.s = 0 end
-end
 
-function anchored.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	local b, used = anchoredNow(r, s)
-	if used + cost <= r.cap then return now end
-	return b + r.per
-end
+	function anchored.fresh(r, epoch)
+		if r.miss then return {s = epoch, used = r.miss} end
+		return {s = 0, used = 0}
+	end
 
-function anchored.resetAt(r, s)
-	local b, used = anchoredNow(r, s)
-	if used == 0 then return now end
-	return b + r.per
-end
+	function anchored.remaining(r, s)
+		local _, used = anchoredNow(r, s)
+		return max(0, r.cap - used)
+	end
 
-function anchored.used(r, s)
-	local _, used = anchoredNow(r, s)
-	return used
-end
+	function anchored.charge(r, s, H, cost)
+		s.s, s.used = anchoredNow(r, s)
+		s.used = min(s.used + cost, NEVER)
+	end
 
-function anchored.book(r, used)
-	if used == 0 then return {s = 0, used = 0} end
-	return {s = now, used = used}
-end
+	function anchored.since(r, s)
+		local b, used = anchoredNow(r, s)
+		if used == 0 then return NEVER end
+		return b
+	end
 
-function anchored.adopt(r, old, s)
-	if old.kind ~= 'a' or old.per ~= r.per then return false end
-	return true, {s = s.s, used = s.used}
+	function anchored.refund(r, s, H, at, units)
+		if at < anchored.since(r, s) then return 0 end
+		s.s, s.used = anchoredNow(r, s)
+		local back = min(units, s.used)
+		s.used = s.used - back
+		if s.used == 0 then s.s = 0 end
+		return back
+	end
+
+	function anchored.reset(r, s, H, i)
+		local held = 0
+		local since = anchored.since(r, s)
+		for _, h in ipairs(allHolds(H)) do
+			if chargedAt(H, h, i) >= since then held = held + h.units end
+		end
+		s.s, s.used = anchoredNow(r, s)
+		s.used = held
+		if held == 0 then s.s = 0 end
+	end
+
+	function anchored.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		local b, used = anchoredNow(r, s)
+		if used + cost <= r.cap then return now end
+		return b + r.per
+	end
+
+	function anchored.resetAt(r, s)
+		local b, used = anchoredNow(r, s)
+		if used == 0 then return now end
+		return b + r.per
+	end
+
+	function anchored.used(r, s)
+		local _, used = anchoredNow(r, s)
+		return used
+	end
+
+	function anchored.book(r, used)
+		if used == 0 then return {s = 0, used = 0} end
+		return {s = now, used = used}
+	end
+
+	function anchored.adopt(r, old, s)
+		if old.kind ~= 'a' or old.per ~= r.per then return false end
+		return true, {s = s.s, used = s.used}
+	end
+	return anchored
 end
 
 -- The estimated sliding window.
 
-local sliding = {}
-kinds.s = sliding
+function makers.s()
+	local sliding = {}
 
-local function slidingNow(r, s)
-	local b = now - now % r.per
-	if s.s >= b then return s.s, s.cur, s.prev end
-	if s.s + r.per == b then return b, 0, s.cur end
-	return b, 0, 0
-end
-
-local function estimate(r, s)
-	local b, cur, prev = slidingNow(r, s)
-	local covered, rest = muldiv(prev, r.per - max(0, now - b), r.per)
-	if rest > 0 then covered = covered + 1 end
-	return min(covered + cur, NEVER)
-end
-
-function sliding.fresh(r, epoch)
-	if r.miss then return {s = epoch - epoch % r.per, cur = r.miss, prev = 0} end
-	return {s = 0, cur = 0, prev = 0}
-end
-
-function sliding.remaining(r, s) return max(0, r.cap - estimate(r, s)) end
-
-function sliding.charge(r, s, H, cost)
-	s.s, s.cur, s.prev = slidingNow(r, s)
-	s.cur = min(s.cur + cost, NEVER)
-end
-
--- into says which counter a charge at at went into.
-local function into(r, s, at)
-	local b = slidingNow(r, s)
-	if at == FORFEITED then return nil end
-	if b <= at and at < b + r.per then return 'cur' end
-	if b - r.per <= at and at < b then return 'prev' end
-	return nil
-end
-
-function sliding.since(r, s)
-	local b = slidingNow(r, s)
-	return b -- the window before counts in part only
-end
-
-function sliding.refund(r, s, H, at, units)
-	local which = into(r, s, at)
-	if not which then return 0 end
-	s.s, s.cur, s.prev = slidingNow(r, s)
-	local back = min(units, s[which])
-	s[which] = s[which] - back
-	return back
-end
-
-function sliding.reset(r, s, H, i)
-	local held = {cur = 0, prev = 0}
-	for _, h in ipairs(allHolds(H)) do
-		local which = into(r, s, chargedAt(H, h, i))
-		if which then held[which] = held[which] + h.units end
+	local function slidingNow(r, s)
+		local b = now - now % r.per
+		if s.s >= b then return s.s, s.cur, s.prev end
+		if s.s + r.per == b then return b, 0, s.cur end
+		return b, 0, 0
 	end
-	s.s = slidingNow(r, s)
-	s.cur, s.prev = held.cur, held.prev
-end
 
--- falls returns how far into a window the weight of prev has fallen to room.
-local function falls(r, prev, room)
-	return r.per - (muldiv(room, r.per, prev))
-end
+	local function estimate(r, s)
+		local b, cur, prev = slidingNow(r, s)
+		local covered, rest = muldiv(prev, r.per - max(0, now - b), r.per)
+		if rest > 0 then covered = covered + 1 end
+		return min(covered + cur, NEVER)
+	end
 
-function sliding.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	if sliding.remaining(r, s) >= cost then return now end
-	local b, cur, prev = slidingNow(r, s)
-	local room = r.cap - cost - cur
-	if room >= 0 then return b + falls(r, prev, room) end
-	return b + r.per + falls(r, cur, r.cap - cost)
-end
+	function sliding.fresh(r, epoch)
+		if r.miss then return {s = epoch - epoch % r.per, cur = r.miss, prev = 0} end
+		return {s = 0, cur = 0, prev = 0}
+	end
 
-function sliding.resetAt(r, s)
-	local b, cur, prev = slidingNow(r, s)
-	if cur > 0 then return b + 2 * r.per end
-	if prev > 0 then return b + r.per end
-	return now
-end
+	function sliding.remaining(r, s) return max(0, r.cap - estimate(r, s)) end
 
-function sliding.used(r, s) return estimate(r, s) end
+	function sliding.charge(r, s, H, cost)
+		s.s, s.cur, s.prev = slidingNow(r, s)
+		s.cur = min(s.cur + cost, NEVER)
+	end
 
-function sliding.book(r, used)
-	return {s = now - now % r.per, cur = used, prev = 0}
-end
+	-- into says which counter a charge at at went into.
+	local function into(r, s, at)
+		local b = slidingNow(r, s)
+		if at == FORFEITED then return nil end
+		if b <= at and at < b + r.per then return 'cur' end
+		if b - r.per <= at and at < b then return 'prev' end
+		return nil
+	end
 
-function sliding.adopt(r, old, s)
-	if old.kind ~= 's' or old.per ~= r.per then return false end
-	return true, {s = s.s, cur = s.cur, prev = s.prev}
+	function sliding.since(r, s)
+		local b = slidingNow(r, s)
+		return b -- the window before counts in part only
+	end
+
+	function sliding.refund(r, s, H, at, units)
+		local which = into(r, s, at)
+		if not which then return 0 end
+		s.s, s.cur, s.prev = slidingNow(r, s)
+		local back = min(units, s[which])
+		s[which] = s[which] - back
+		return back
+	end
+
+	function sliding.reset(r, s, H, i)
+		local held = {cur = 0, prev = 0}
+		for _, h in ipairs(allHolds(H)) do
+			local which = into(r, s, chargedAt(H, h, i))
+			if which then held[which] = held[which] + h.units end
+		end
+		s.s = slidingNow(r, s)
+		s.cur, s.prev = held.cur, held.prev
+	end
+
+	-- falls returns how far into a window the weight of prev has fallen to room.
+	local function falls(r, prev, room)
+		return r.per - (muldiv(room, r.per, prev))
+	end
+
+	function sliding.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		if sliding.remaining(r, s) >= cost then return now end
+		local b, cur, prev = slidingNow(r, s)
+		local room = r.cap - cost - cur
+		if room >= 0 then return b + falls(r, prev, room) end
+		return b + r.per + falls(r, cur, r.cap - cost)
+	end
+
+	function sliding.resetAt(r, s)
+		local b, cur, prev = slidingNow(r, s)
+		if cur > 0 then return b + 2 * r.per end
+		if prev > 0 then return b + r.per end
+		return now
+	end
+
+	function sliding.used(r, s) return estimate(r, s) end
+
+	function sliding.book(r, used)
+		return {s = now - now % r.per, cur = used, prev = 0}
+	end
+
+	function sliding.adopt(r, old, s)
+		if old.kind ~= 's' or old.per ~= r.per then return false end
+		return true, {s = s.s, cur = s.cur, prev = s.prev}
+	end
+	return sliding
 end
 
 -- The log: pairs of an instant and the units taken then, one after the other.
 
-local log = {}
-kinds.l = log
+function makers.l()
+	local log = {}
 
--- live drops the entries that have left the window, and returns the sum of the others.
-local function live(r, s)
-	local gone, sum = 0, 0
-	for i = 1, #s, 2 do
-		if s[i] + r.per <= now then gone = i + 1 else sum = sum + s[i + 1] end
+	-- live drops the entries that have left the window, and returns the sum of the others.
+	local function live(r, s)
+		local gone, sum = 0, 0
+		for i = 1, #s, 2 do
+			if s[i] + r.per <= now then gone = i + 1 else sum = sum + s[i + 1] end
+		end
+		if gone > 0 then
+			local n = #s
+			for i = 1, n do s[i] = s[i + gone] end
+		end
+		return sum
 	end
-	if gone > 0 then
+
+	-- stepOf returns the instant at which a charge counts as made: a log of a greater rate than 4,096
+	-- counts in steps of 1/256 of the period.
+	local function stepOf(r, at)
+		if r.cap <= 4096 then return at end
+		local step = math.ceil(r.per / 256)
+		return math.ceil(at / step) * step
+	end
+
+	local function append(r, s, at, units)
 		local n = #s
-		for i = 1, n do s[i] = s[i + gone] end
+		at = stepOf(r, at)
+		if n > 0 and (at <= s[n - 1] or n / 2 >= r.cap) then
+			s[n - 1] = max(s[n - 1], at)
+			s[n] = min(s[n] + units, NEVER)
+			return
+		end
+		s[n + 1], s[n + 2] = at, units
 	end
-	return sum
-end
 
--- stepOf returns the instant at which a charge counts as made: a log of a greater rate than 4,096
--- counts in steps of 1/256 of the period.
-local function stepOf(r, at)
-	if r.cap <= 4096 then return at end
-	local step = math.ceil(r.per / 256)
-	return math.ceil(at / step) * step
-end
-
-local function append(r, s, at, units)
-	local n = #s
-	at = stepOf(r, at)
-	if n > 0 and (at <= s[n - 1] or n / 2 >= r.cap) then
-		s[n - 1] = max(s[n - 1], at)
-		s[n] = min(s[n] + units, NEVER)
-		return
+	function log.fresh(r, epoch)
+		if r.miss then return {stepOf(r, epoch), r.miss} end
+		return {}
 	end
-	s[n + 1], s[n + 2] = at, units
-end
 
-function log.fresh(r, epoch)
-	if r.miss then return {stepOf(r, epoch), r.miss} end
-	return {}
-end
+	function log.remaining(r, s) return max(0, r.cap - live(r, s)) end
 
-function log.remaining(r, s) return max(0, r.cap - live(r, s)) end
-
-function log.charge(r, s, H, cost)
-	if cost == 0 then return end
-	live(r, s)
-	append(r, s, now, cost)
-end
-
--- entry returns where a charge at at is counted: in the first entry that is not
--- older, as it may have joined a younger one.
-local function entry(r, s, at)
-	live(r, s)
-	if at == FORFEITED then return nil end
-	at = stepOf(r, at)
-	if at + r.per <= now then return nil end
-	for i = 1, #s, 2 do
-		if s[i] >= at then return i end
+	function log.charge(r, s, H, cost)
+		if cost == 0 then return end
+		live(r, s)
+		append(r, s, now, cost)
 	end
-	return nil
-end
 
-function log.since(r, s)
-	live(r, s)
-	if #s == 0 then return NEVER end
-	if r.cap <= 4096 then return now - r.per + 1 end
-	local step = math.ceil(r.per / 256)
-	return floor((now - r.per) / step) * step + 1
-end
-
-function log.refund(r, s, H, at, units)
-	local i = entry(r, s, at)
-	if not i then return 0 end
-	local back = min(units, s[i + 1])
-	s[i + 1] = s[i + 1] - back
-	if s[i + 1] == 0 then
-		table.remove(s, i)
-		table.remove(s, i)
+	-- entry returns where a charge at at is counted: in the first entry that is not
+	-- older, as it may have joined a younger one.
+	local function entry(r, s, at)
+		live(r, s)
+		if at == FORFEITED then return nil end
+		at = stepOf(r, at)
+		if at + r.per <= now then return nil end
+		for i = 1, #s, 2 do
+			if s[i] >= at then return i end
+		end
+		return nil
 	end
-	return back
-end
 
-function log.reset(r, s, H, i)
-	local held = {}
-	for _, h in ipairs(allHolds(H)) do
-		local k = entry(r, s, chargedAt(H, h, i))
-		if k and h.units > 0 then held[#held + 1] = {s[k], h.units} end
+	function log.since(r, s)
+		live(r, s)
+		if #s == 0 then return NEVER end
+		if r.cap <= 4096 then return now - r.per + 1 end
+		local step = math.ceil(r.per / 256)
+		return floor((now - r.per) / step) * step + 1
 	end
-	table.sort(held, function(x, y) return x[1] < y[1] end)
-	for k = #s, 1, -1 do s[k] = nil end
-	for _, e in ipairs(held) do append(r, s, e[1], e[2]) end
-end
 
-function log.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	local at, sum = now, live(r, s)
-	for i = 1, #s, 2 do
-		if sum + cost <= r.cap then break end
-		sum = sum - s[i + 1]
-		at = s[i] + r.per
+	function log.refund(r, s, H, at, units)
+		local i = entry(r, s, at)
+		if not i then return 0 end
+		local back = min(units, s[i + 1])
+		s[i + 1] = s[i + 1] - back
+		if s[i + 1] == 0 then
+			table.remove(s, i)
+			table.remove(s, i)
+		end
+		return back
 	end
-	return at
-end
 
-function log.resetAt(r, s)
-	live(r, s)
-	if #s == 0 then return now end
-	return s[#s - 1] + r.per
-end
+	function log.reset(r, s, H, i)
+		local held = {}
+		for _, h in ipairs(allHolds(H)) do
+			local k = entry(r, s, chargedAt(H, h, i))
+			if k and h.units > 0 then held[#held + 1] = {s[k], h.units} end
+		end
+		table.sort(held, function(x, y) return x[1] < y[1] end)
+		for k = #s, 1, -1 do s[k] = nil end
+		for _, e in ipairs(held) do append(r, s, e[1], e[2]) end
+	end
 
-function log.used(r, s) return min(live(r, s), NEVER) end
+	function log.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		local at, sum = now, live(r, s)
+		for i = 1, #s, 2 do
+			if sum + cost <= r.cap then break end
+			sum = sum - s[i + 1]
+			at = s[i] + r.per
+		end
+		return at
+	end
 
-function log.book(r, used)
-	if used == 0 then return {} end
-	return {stepOf(r, now), used}
-end
+	function log.resetAt(r, s)
+		live(r, s)
+		if #s == 0 then return now end
+		return s[#s - 1] + r.per
+	end
 
-function log.adopt(r, old, s)
-	if old.kind ~= 'l' or old.per ~= r.per or (old.cap > 4096) ~= (r.cap > 4096) then return false end
-	local copy = {}
-	for i = 1, #s do copy[i] = s[i] end
-	return true, copy
+	function log.used(r, s) return min(live(r, s), NEVER) end
+
+	function log.book(r, used)
+		if used == 0 then return {} end
+		return {stepOf(r, now), used}
+	end
+
+	function log.adopt(r, old, s)
+		if old.kind ~= 'l' or old.per ~= r.per or (old.cap > 4096) ~= (r.cap > 4096) then return false end
+		local copy = {}
+		for i = 1, #s do copy[i] = s[i] end
+		return true, copy
+	end
+	return log
 end
 
 -- Slots: the holds are the state.
 
-local slots = {}
-kinds.c = slots
+function makers.c()
+	local slots = {}
 
-function slots.fresh() return {} end
+	function slots.fresh() return {} end
 
-function slots.remaining(r, s, H) return max(0, r.cap - H.units) end
+	function slots.remaining(r, s, H) return max(0, r.cap - H.units) end
 
-function slots.retryAt(r, s, H, cost)
-	if cost > r.cap then return NEVER end
-	local at, held = now, H.units
-	each(H, function(units, expiry)
-		if held + cost <= r.cap then return true end
-		held = held - units
-		at = max(at, expiry)
-	end)
-	return at
+	function slots.retryAt(r, s, H, cost)
+		if cost > r.cap then return NEVER end
+		local at, held = now, H.units
+		each(H, function(units, expiry)
+			if held + cost <= r.cap then return true end
+			held = held - units
+			at = max(at, expiry)
+		end)
+		return at
+	end
+
+	function slots.resetAt(r, s, H)
+		if H.count == 0 then return now end
+		return max(now, H.last)
+	end
+
+	function slots.charge() end
+	function slots.refund() return 0 end
+	function slots.reset() end
+	function slots.used() return 0 end
+	function slots.since() return NEVER end
+	function slots.book() return {} end
+	function slots.adopt() return true, {} end
+	return slots
 end
-
-function slots.resetAt(r, s, H)
-	if H.count == 0 then return now end
-	return max(now, H.last)
-end
-
-function slots.charge() end
-function slots.refund() return 0 end
-function slots.reset() end
-function slots.used() return 0 end
-function slots.since() return NEVER end
-function slots.book() return {} end
-function slots.adopt() return true, {} end
 
 -- Lending: levels of the whole and of classes, in parts of a unit such that rates are whole numbers of
 -- parts per µs. See algo's Lending for the formulas.
 
-local lending = {}
-kinds.p = lending
+function makers.p()
+	local lending = {}
 
--- place returns the place of a class, or that of charges without one, and whether it is a class of r.
-local function place(r, class)
-	for i, c in ipairs(r.classes) do
-		if c[1] == class then return i, true end
+	-- place returns the place of a class, or that of charges without one, and whether it is a class of r.
+	local function place(r, class)
+		for i, c in ipairs(r.classes) do
+			if c[1] == class then return i, true end
+		end
+		return r.first, false
 	end
-	return r.first, false
-end
 
-local function capacity(r, i)
-	local c = r.classes[i]
-	if c[4] == 1 then return c[3] end
-	local spare = r.cap
-	for _, o in ipairs(r.classes) do spare = spare - o[3] end
-	return c[3] + spare
-end
-
--- capOf returns the most that ever fits at once for the operation at hand.
-local function capOf(r, H)
-	if r.kind == 'p' then return capacity(r, (place(r, H.class))) end
-	return r.cap
-end
-
-local function parts(r, units) return min(units * r.parts, NEVER) end
-
--- ceiling returns how much there can be of class i, or of the whole if i is nil.
-local function ceiling(v, i)
-	if not i then return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
-	return max(0, parts(v.r, v.r.classes[i][3]) - parts(v.r, v.by[i]))
-end
-
-local function refilled(level, most, rate, dt)
-	if level >= most or rate == 0 then return min(level, most) end
-	if dt > floor((most - level) / rate) then return most end
-	return level + dt * rate
-end
-
--- refill moves levels to a later instant; they never exceed their ceilings.
-local function refill(v, instant)
-	local dt = max(0, instant - v.at)
-	v.p = refilled(v.p, ceiling(v), v.r.rate, dt)
-	for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], ceiling(v, i), c[2], dt) end
-	v.at = max(v.at, instant)
-end
-
--- free takes units that a class no longer holds out of what is held.
-local function free(v, class, units)
-	local i = place(v.r, class)
-	v.held, v.by[i] = v.held - units, v.by[i] - units
-end
-
--- heldBy returns the units that each class holds. Those of a class that there is not, or not any more, are
--- held by that of charges that name none, as they are charged to it.
-local function heldBy(r, H)
-	local by, unnamed = {}, H.units
-	for i in ipairs(r.classes) do by[i] = 0 end
-	for class, units in pairs(H.by) do
-		local i = place(r, class)
-		by[i], unnamed = by[i] + units, unnamed - units
+	local function capacity(r, i)
+		local c = r.classes[i]
+		if c[4] == 1 then return c[3] end
+		local spare = r.cap
+		for _, o in ipairs(r.classes) do spare = spare - o[3] end
+		return c[3] + spare
 	end
-	by[r.first] = by[r.first] + unnamed
-	return by
-end
 
--- levels returns the levels at now, with what is held. It leaves the state as it is.
-local function levels(r, s, H)
-	local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H)}
-	for i in ipairs(r.classes) do v.of[i] = s.of[i] end
-	refill(v, v.at)
-	refill(v, now)
-	return v
-end
+	-- most returns the most that ever fits at once for the operation at hand.
+	function lending.most(r, H) return capacity(r, (place(r, H.class))) end
 
-local function keepLevels(s, v) s.at, s.p, s.of = v.at, v.p, v.of end
+	local function parts(r, units) return min(units * r.parts, NEVER) end
 
--- surplus returns what is nobody's after the classes have paid what they owe.
-local function surplus(v)
-	local sum = v.p
-	for _, level in ipairs(v.of) do sum = sum - max(0, level) end
-	return sum
-end
-
--- balance returns the whole less all levels.
-local function balance(v)
-	local sum = v.p
-	for _, level in ipairs(v.of) do sum = sum - level end
-	return sum
-end
-
-local function borrows(v, i) return v.r.classes[i][4] ~= 1 end
-
-local function available(v, i)
-	if borrows(v, i) then
-		local rest = surplus(v)
-		if rest >= 0 or v.of[i] < 0 then return max(0, v.of[i]) + rest end
+	-- ceiling returns how much there can be of class i, or of the whole if i is nil.
+	local function ceiling(v, i)
+		if not i then return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
+		return max(0, parts(v.r, v.r.classes[i][3]) - parts(v.r, v.by[i]))
 	end
-	return v.of[i] + min(0, balance(v))
-end
 
--- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
--- into what is no class's.
-local function mayHold(v, i, cost)
-	local beyond, spare = 0, v.r.cap
-	for j, c in ipairs(v.r.classes) do
-		local h = v.by[j]
-		spare = spare - c[3]
-		if j == i then h = h + cost end
-		beyond = beyond + max(0, h - c[3])
+	local function refilled(level, most, rate, dt)
+		if level >= most or rate == 0 then return min(level, most) end
+		if dt > floor((most - level) / rate) then return most end
+		return level + dt * rate
 	end
-	return beyond <= spare
-end
 
-local function takeParts(v, i, n)
-	local own, lent = min(n, max(0, v.of[i])), 0
-	if borrows(v, i) then lent = min(n - own, max(0, surplus(v))) end
-	if lent > 0 then -- all debts are paid first
-		for j, level in ipairs(v.of) do
-			if borrows(v, j) then v.of[j] = max(0, level) end
+	-- refill moves levels to a later instant; they never exceed their ceilings.
+	local function refill(v, instant)
+		local dt = max(0, instant - v.at)
+		v.p = refilled(v.p, ceiling(v), v.r.rate, dt)
+		for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], ceiling(v, i), c[2], dt) end
+		v.at = max(v.at, instant)
+	end
+
+	-- free takes units that a class no longer holds out of what is held.
+	local function free(v, class, units)
+		local i = place(v.r, class)
+		v.held, v.by[i] = v.held - units, v.by[i] - units
+	end
+
+	-- heldBy returns the units that each class holds. Those of a class that there is not, or not any more, are
+	-- held by that of charges that name none, as they are charged to it.
+	local function heldBy(r, H)
+		local by, unnamed = {}, H.units
+		for i in ipairs(r.classes) do by[i] = 0 end
+		for class, units in pairs(H.by) do
+			local i = place(r, class)
+			by[i], unnamed = by[i] + units, unnamed - units
+		end
+		by[r.first] = by[r.first] + unnamed
+		return by
+	end
+
+	-- levels returns the levels at now, with what is held. It leaves the state as it is.
+	local function levels(r, s, H)
+		local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H)}
+		for i in ipairs(r.classes) do v.of[i] = s.of[i] end
+		refill(v, v.at)
+		refill(v, now)
+		return v
+	end
+
+	local function keepLevels(s, v) s.at, s.p, s.of = v.at, v.p, v.of end
+
+	-- surplus returns what is nobody's after the classes have paid what they owe.
+	local function surplus(v)
+		local sum = v.p
+		for _, level in ipairs(v.of) do sum = sum - max(0, level) end
+		return sum
+	end
+
+	-- balance returns the whole less all levels.
+	local function balance(v)
+		local sum = v.p
+		for _, level in ipairs(v.of) do sum = sum - level end
+		return sum
+	end
+
+	local function borrows(v, i) return v.r.classes[i][4] ~= 1 end
+
+	local function available(v, i)
+		if borrows(v, i) then
+			local rest = surplus(v)
+			if rest >= 0 or v.of[i] < 0 then return max(0, v.of[i]) + rest end
+		end
+		return v.of[i] + min(0, balance(v))
+	end
+
+	-- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
+	-- into what is no class's.
+	local function mayHold(v, i, cost)
+		local beyond, spare = 0, v.r.cap
+		for j, c in ipairs(v.r.classes) do
+			local h = v.by[j]
+			spare = spare - c[3]
+			if j == i then h = h + cost end
+			beyond = beyond + max(0, h - c[3])
+		end
+		return beyond <= spare
+	end
+
+	local function takeParts(v, i, n)
+		local own, lent = min(n, max(0, v.of[i])), 0
+		if borrows(v, i) then lent = min(n - own, max(0, surplus(v))) end
+		if lent > 0 then -- all debts are paid first
+			for j, level in ipairs(v.of) do
+				if borrows(v, j) then v.of[j] = max(0, level) end
+			end
+		end
+		local least = -v.r.debt * v.r.parts
+		if v.r.classes[i][2] > 0 then -- what the class cannot owe is forgiven to the whole as well
+			local before = v.of[i]
+			v.of[i] = max(before - (n - lent), least)
+			n = lent + before - v.of[i]
+		end
+		v.p = max(v.p - n, least)
+	end
+
+	local function fullLevels(r, at)
+		local s = {at = at, p = parts(r, r.cap), of = {}}
+		for i, c in ipairs(r.classes) do s.of[i] = parts(r, c[3]) end
+		return s
+	end
+
+	function lending.fresh(r, epoch)
+		if not r.init then return fullLevels(r, 0) end
+		local s = {at = epoch, p = r.init[1], of = {}}
+		for i in ipairs(r.classes) do s.of[i] = r.init[1 + i] end
+		return s
+	end
+
+	function lending.admits(r, s, H, cost)
+		local i = place(r, H.class)
+		if cost > capacity(r, i) then return false end
+		local v = levels(r, s, H)
+		return parts(r, cost) <= available(v, i) and (not H.hold or mayHold(v, i, cost))
+	end
+
+	function lending.charge(r, s, H, cost)
+		local v = levels(r, s, H)
+		takeParts(v, (place(r, H.class)), parts(r, cost))
+		keepLevels(s, v)
+	end
+
+	function lending.fold(r, s, H, instant)
+		local present = now
+		now = instant
+		local v = levels(r, s, H)
+		now = present
+		keepLevels(s, v)
+	end
+
+	-- giveBack returns parts to the whole and to a class, whose holds are given in v.
+	local function giveBack(s, v, class, n)
+		local i = place(v.r, class)
+		v.p = min(v.p + n, ceiling(v))
+		v.of[i] = min(v.of[i] + n, ceiling(v, i))
+		keepLevels(s, v)
+	end
+
+	function lending.refund(r, s, H, at, units)
+		local v = levels(r, s, H)
+		free(v, H.class, H.ending)
+		giveBack(s, v, H.class, parts(r, units))
+		return units
+	end
+
+	function lending.undo(r, s, H, at, units)
+		local n = parts(r, units)
+		if now - at > n / r.rate then return 0 end
+		giveBack(s, levels(r, s, H), H.class, n - (now - at) * r.rate)
+		return units
+	end
+
+	function lending.reset(r, s, H) keepLevels(s, levels(r, fullLevels(r, now), H)) end
+
+	function lending.remaining(r, s, H)
+		local i = place(r, H.class)
+		return min(floor(max(0, available(levels(r, s, H), i)) / r.parts), capacity(r, i))
+	end
+
+	-- refilling returns the rate at which a level rises, and for how long, at most steady.
+	local function refilling(level, most, rate, steady)
+		if level >= most or rate == 0 then return 0, steady end
+		return rate, min(steady, floor((most - level) / rate))
+	end
+
+	-- lasts returns whether a level that changes at a rate is about to be 0 or more, and for how long that
+	-- does not change, at most steady.
+	local function lasts(level, rate, steady)
+		if (level > 0 and rate < 0) or (level < 0 and rate > 0) then steady = min(steady, floor(level / -rate)) end
+		return level > 0 or (level == 0 and rate >= 0), steady
+	end
+
+	-- slope returns how fast what is available to class i changes, and for how many µs it certainly does.
+	local function slope(v, i)
+		local all, steady = refilling(v.p, ceiling(v), v.r.rate, NEVER)
+		local rest, sum, own, is = all, all, 0
+		for j, c in ipairs(v.r.classes) do
+			local rate
+			rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
+			sum = sum - rate
+			if v.of[j] >= 0 then
+				rest = rest - rate
+			elseif rate > 0 then
+				steady = min(steady, floor(-v.of[j] / rate))
+			end
+			if j == i then own = rate end
+		end
+		if borrows(v, i) then
+			if v.of[i] < 0 then return rest, steady end
+			is, steady = lasts(surplus(v), rest, steady)
+			if is then return rest + own, steady end
+		end
+		is, steady = lasts(balance(v), sum, steady)
+		if is then return own, steady end
+		return own + sum, steady
+	end
+
+	-- rises returns when cost fits class i before an instant, if nothing changes but the levels, else nil.
+	-- It moves v.
+	local function rises(v, i, cost, hold, before)
+		if hold and not mayHold(v, i, cost) then return nil end
+		local need = parts(v.r, cost)
+		while true do
+			local missing = need - available(v, i)
+			if missing <= 0 then return v.at < before and v.at or nil end
+			local rise, steady = slope(v, i)
+			if rise > 0 and steady > 0 then
+				local dt = math.ceil(missing / rise)
+				if dt <= steady then return v.at + dt < before and v.at + dt or nil end
+			end
+			local at = v.at + max(1, steady)
+			if steady == NEVER or at >= before then return nil end
+			refill(v, at)
 		end
 	end
-	local least = -v.r.debt * v.r.parts
-	if v.r.classes[i][2] > 0 then -- what the class cannot owe is forgiven to the whole as well
-		local before = v.of[i]
-		v.of[i] = max(before - (n - lent), least)
-		n = lent + before - v.of[i]
+
+	function lending.retryAt(r, s, H, cost)
+		local i = place(r, H.class)
+		if cost > capacity(r, i) then return NEVER end
+		local v, found = levels(r, s, H), nil
+		each(H, function(units, expiry, _, class)
+			local at = v.at
+			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by}
+			for j, level in ipairs(v.of) do try.of[j] = level end
+			found = rises(try, i, cost, H.hold, expiry)
+			if found or expiry == NEVER then return true end
+			refill(v, expiry)
+			free(v, class, units)
+		end)
+		return max(now, found or rises(v, i, cost, H.hold, NEVER) or NEVER)
 	end
-	v.p = max(v.p - n, least)
-end
 
-local function fullLevels(r, at)
-	local s = {at = at, p = parts(r, r.cap), of = {}}
-	for i, c in ipairs(r.classes) do s.of[i] = parts(r, c[3]) end
-	return s
-end
-
-function lending.fresh(r, epoch)
-	if not r.init then return fullLevels(r, 0) end
-	local s = {at = epoch, p = r.init[1], of = {}}
-	for i in ipairs(r.classes) do s.of[i] = r.init[1 + i] end
-	return s
-end
-
-function lending.admits(r, s, H, cost)
-	local i = place(r, H.class)
-	if cost > capacity(r, i) then return false end
-	local v = levels(r, s, H)
-	return parts(r, cost) <= available(v, i) and (not H.hold or mayHold(v, i, cost))
-end
-
-function lending.charge(r, s, H, cost)
-	local v = levels(r, s, H)
-	takeParts(v, (place(r, H.class)), parts(r, cost))
-	keepLevels(s, v)
-end
-
-function lending.fold(r, s, H, instant)
-	local present = now
-	now = instant
-	local v = levels(r, s, H)
-	now = present
-	keepLevels(s, v)
-end
-
--- giveBack returns parts to the whole and to a class, whose holds are given in v.
-local function giveBack(s, v, class, n)
-	local i = place(v.r, class)
-	v.p = min(v.p + n, ceiling(v))
-	v.of[i] = min(v.of[i] + n, ceiling(v, i))
-	keepLevels(s, v)
-end
-
-function lending.refund(r, s, H, at, units)
-	local v = levels(r, s, H)
-	free(v, H.class, H.ending)
-	giveBack(s, v, H.class, parts(r, units))
-	return units
-end
-
-function lending.undo(r, s, H, at, units)
-	local n = parts(r, units)
-	if now - at > n / r.rate then return 0 end
-	giveBack(s, levels(r, s, H), H.class, n - (now - at) * r.rate)
-	return units
-end
-
-function lending.reset(r, s, H) keepLevels(s, levels(r, fullLevels(r, now), H)) end
-
-function lending.remaining(r, s, H)
-	local i = place(r, H.class)
-	return min(floor(max(0, available(levels(r, s, H), i)) / r.parts), capacity(r, i))
-end
-
--- refilling returns the rate at which a level rises, and for how long, at most steady.
-local function refilling(level, most, rate, steady)
-	if level >= most or rate == 0 then return 0, steady end
-	return rate, min(steady, floor((most - level) / rate))
-end
-
--- lasts returns whether a level that changes at a rate is about to be 0 or more, and for how long that
--- does not change, at most steady.
-local function lasts(level, rate, steady)
-	if (level > 0 and rate < 0) or (level < 0 and rate > 0) then steady = min(steady, floor(level / -rate)) end
-	return level > 0 or (level == 0 and rate >= 0), steady
-end
-
--- slope returns how fast what is available to class i changes, and for how many µs it certainly does.
-local function slope(v, i)
-	local all, steady = refilling(v.p, ceiling(v), v.r.rate, NEVER)
-	local rest, sum, own, is = all, all, 0
-	for j, c in ipairs(v.r.classes) do
-		local rate
-		rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
-		sum = sum - rate
-		if v.of[j] >= 0 then
-			rest = rest - rate
-		elseif rate > 0 then
-			steady = min(steady, floor(-v.of[j] / rate))
+	function lending.resetAt(r, s, H)
+		local v = levels(r, s, H)
+		if v.held > 0 then
+			if H.last == NEVER then return NEVER end
+			refill(v, H.last)
 		end
-		if j == i then own = rate end
-	end
-	if borrows(v, i) then
-		if v.of[i] < 0 then return rest, steady end
-		is, steady = lasts(surplus(v), rest, steady)
-		if is then return rest + own, steady end
-	end
-	is, steady = lasts(balance(v), sum, steady)
-	if is then return own, steady end
-	return own + sum, steady
-end
-
--- rises returns when cost fits class i before an instant, if nothing changes but the levels, else nil.
--- It moves v.
-local function rises(v, i, cost, hold, before)
-	if hold and not mayHold(v, i, cost) then return nil end
-	local need = parts(v.r, cost)
-	while true do
-		local missing = need - available(v, i)
-		if missing <= 0 then return v.at < before and v.at or nil end
-		local rise, steady = slope(v, i)
-		if rise > 0 and steady > 0 then
-			local dt = math.ceil(missing / rise)
-			if dt <= steady then return v.at + dt < before and v.at + dt or nil end
+		local longest = math.ceil(max(0, parts(r, r.cap) - v.p) / r.rate)
+		for i, c in ipairs(r.classes) do
+			if c[2] > 0 then longest = max(longest, math.ceil(max(0, parts(r, c[3]) - v.of[i]) / c[2])) end
 		end
-		local at = v.at + max(1, steady)
-		if steady == NEVER or at >= before then return nil end
-		refill(v, at)
+		if longest == 0 and v.at <= now then return now end
+		return max(now, v.at + longest)
 	end
-end
 
-function lending.retryAt(r, s, H, cost)
-	local i = place(r, H.class)
-	if cost > capacity(r, i) then return NEVER end
-	local v, found = levels(r, s, H), nil
-	each(H, function(units, expiry, _, class)
-		local at = v.at
-		local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by}
-		for j, level in ipairs(v.of) do try.of[j] = level end
-		found = rises(try, i, cost, H.hold, expiry)
-		if found or expiry == NEVER then return true end
-		refill(v, expiry)
-		free(v, class, units)
-	end)
-	return max(now, found or rises(v, i, cost, H.hold, NEVER) or NEVER)
-end
+	function lending.used(r, s, H) return math.ceil((parts(r, r.cap) - levels(r, s, H).p) / r.parts) end
 
-function lending.resetAt(r, s, H)
-	local v = levels(r, s, H)
-	if v.held > 0 then
-		if H.last == NEVER then return NEVER end
-		refill(v, H.last)
-	end
-	local longest = math.ceil(max(0, parts(r, r.cap) - v.p) / r.rate)
-	for i, c in ipairs(r.classes) do
-		if c[2] > 0 then longest = max(longest, math.ceil(max(0, parts(r, c[3]) - v.of[i]) / c[2])) end
-	end
-	if longest == 0 and v.at <= now then return now end
-	return max(now, v.at + longest)
-end
+	function lending.since() return 0 end
 
-function lending.used(r, s, H) return math.ceil((parts(r, r.cap) - levels(r, s, H).p) / r.parts) end
-
-function lending.since() return 0 end
-
-function lending.book(r, used, cut)
-	if used > r.cap + r.debt then
-		if not cut then return nil end
-		used = r.cap + r.debt
-	end
-	local s = {at = now, p = (r.cap - used) * r.parts, of = {}}
-	for i, c in ipairs(r.classes) do
-		s.of[i] = used < r.cap and muldiv(c[3], r.cap - used, r.cap) * r.parts or 0
-	end
-	return s
-end
-
--- scaled returns parts of another rule in parts of r, and the remainder.
-local function scaled(r, old, n)
-	if n / old.parts * r.parts >= NEVER then return NEVER, 0 end -- more than any level
-	return muldiv(n, r.parts, old.parts)
-end
-
--- less returns a full level less what is missing in parts of another rule, or nil.
-local function less(r, full, missing, old, cut)
-	local n, rest = scaled(r, old, max(0, missing))
-	if rest > 0 then n = n + 1 end
-	if n > full + r.debt * r.parts then
-		if not cut then return nil end
-		n = full + r.debt * r.parts
-	end
-	return full - n
-end
-
--- continued returns the level of a class that had a level under old, or nil: what is missing stays
--- missing as far as it fits, and what is owed stays owed.
-local function continued(r, c, old, was, level, cut)
-	if c[2] == 0 then return 0 end
-	if level < 0 then return less(r, 0, -level, old, cut) end
-	return max(0, less(r, parts(r, c[3]), parts(old, was[3]) - level, old, true))
-end
-
-local function sameLending(r, old)
-	if r.parts ~= old.parts or r.rate ~= old.rate or r.cap ~= old.cap or r.debt ~= old.debt or #r.classes ~= #old.classes then return false end
-	for i, c in ipairs(r.classes) do
-		for k = 1, 4 do
-			if c[k] ~= old.classes[i][k] then return false end
+	function lending.book(r, used, cut)
+		if used > r.cap + r.debt then
+			if not cut then return nil end
+			used = r.cap + r.debt
 		end
-	end
-	return true
-end
-
-function lending.adopt(r, old, s, H, cut)
-	if old.kind ~= 'p' then return false end
-	if sameLending(r, old) then
-		local copy = {at = s.at, p = s.p, of = {}}
-		for i, level in ipairs(s.of) do copy.of[i] = level end
-		return true, copy
-	end
-	local was = levels(old, s, H)
-	local v = {r = r, at = was.at, of = {}}
-	v.p = less(r, parts(r, r.cap), parts(old, old.cap) - was.p, old, cut)
-	if not v.p then return true, nil end
-	local most = {}
-	for i, c in ipairs(r.classes) do
-		local j, own = place(old, c[1])
-		most[i], v.of[i] = 0, 0
-		if own then
-			most[i] = continued(r, c, old, old.classes[j], was.of[j], cut)
-			if not most[i] then return true, nil end
-			v.of[i] = min(most[i], (scaled(r, old, max(0, was.of[j]))))
+		local s = {at = now, p = (r.cap - used) * r.parts, of = {}}
+		for i, c in ipairs(r.classes) do
+			s.of[i] = used < r.cap and muldiv(c[3], r.cap - used, r.cap) * r.parts or 0
 		end
+		return s
 	end
-	for i in ipairs(r.classes) do v.of[i] = min(most[i], v.of[i] + max(0, surplus(v))) end
-	for i, c in ipairs(r.classes) do
-		local _, own = place(old, c[1])
-		if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end
-	end
-	return true, {at = v.at, p = v.p, of = v.of}
-end
 
-for _, kind in pairs(kinds) do
-	kind.fold = kind.fold or function() end
-	kind.undo = kind.undo or kind.refund
-	kind.admits = kind.admits or function(r, s, H, cost) return kind.remaining(r, s, H) >= cost end
+	-- scaled returns parts of another rule in parts of r, and the remainder.
+	local function scaled(r, old, n)
+		if n / old.parts * r.parts >= NEVER then return NEVER, 0 end -- more than any level
+		return muldiv(n, r.parts, old.parts)
+	end
+
+	-- less returns a full level less what is missing in parts of another rule, or nil.
+	local function less(r, full, missing, old, cut)
+		local n, rest = scaled(r, old, max(0, missing))
+		if rest > 0 then n = n + 1 end
+		if n > full + r.debt * r.parts then
+			if not cut then return nil end
+			n = full + r.debt * r.parts
+		end
+		return full - n
+	end
+
+	-- continued returns the level of a class that had a level under old, or nil: what is missing stays
+	-- missing as far as it fits, and what is owed stays owed.
+	local function continued(r, c, old, was, level, cut)
+		if c[2] == 0 then return 0 end
+		if level < 0 then return less(r, 0, -level, old, cut) end
+		return max(0, less(r, parts(r, c[3]), parts(old, was[3]) - level, old, true))
+	end
+
+	local function sameLending(r, old)
+		if r.parts ~= old.parts or r.rate ~= old.rate or r.cap ~= old.cap or r.debt ~= old.debt or #r.classes ~= #old.classes then return false end
+		for i, c in ipairs(r.classes) do
+			for k = 1, 4 do
+				if c[k] ~= old.classes[i][k] then return false end
+			end
+		end
+		return true
+	end
+
+	function lending.adopt(r, old, s, H, cut)
+		if old.kind ~= 'p' then return false end
+		if sameLending(r, old) then
+			local copy = {at = s.at, p = s.p, of = {}}
+			for i, level in ipairs(s.of) do copy.of[i] = level end
+			return true, copy
+		end
+		local was = levels(old, s, H)
+		local v = {r = r, at = was.at, of = {}}
+		v.p = less(r, parts(r, r.cap), parts(old, old.cap) - was.p, old, cut)
+		if not v.p then return true, nil end
+		local most = {}
+		for i, c in ipairs(r.classes) do
+			local j, own = place(old, c[1])
+			most[i], v.of[i] = 0, 0
+			if own then
+				most[i] = continued(r, c, old, old.classes[j], was.of[j], cut)
+				if not most[i] then return true, nil end
+				v.of[i] = min(most[i], (scaled(r, old, max(0, was.of[j]))))
+			end
+		end
+		for i in ipairs(r.classes) do v.of[i] = min(most[i], v.of[i] + max(0, surplus(v))) end
+		for i, c in ipairs(r.classes) do
+			local _, own = place(old, c[1])
+			if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end
+		end
+		return true, {at = v.at, p = v.p, of = v.of}
+	end
+	return lending
 end
 
 -- Rows. A row has a version, the fingerprint of its limits, the last now, rules
@@ -1616,7 +1637,7 @@ local function judge(row, cost)
 		local kind, s = kinds[r.kind], row.states[i]
 		if not kind.admits(r, s, row.holds, cost) then
 			local t = kind.retryAt(r, s, row.holds, cost)
-			local most = capOf(r, row.holds)
+			local most = kind.most(r, row.holds)
 			if not v or t > v[4] or (t == NEVER and cost > most and not costly) then
 				v = report(row, i)
 				costly = cost > most
@@ -1690,6 +1711,8 @@ function ops.hold(row, c)
 	addHold(H, {id = c.id, units = c[3], expiry = c[4], charged = now, number = H.number, class = H.class})
 	return tightest(row), true
 end
+
+ops.holds = ops.hold
 
 -- settled returns the outcome of a hold that was settled before, if that is remembered.
 local function settled(outcome)
@@ -1973,7 +1996,7 @@ local function decide()
 			row.holds.class = c.class
 			v, did = ops[call.op](row, c)
 			if v[1] == 0 and refusalConverts(rows[k], row) then
-				did = call.op == 'each'
+				did = call.op == 'each' or call.op == 'holds'
 				if not seen[k] and c[3] > 0 then kept[k] = row end
 			end
 			seen[k] = true

@@ -23,7 +23,8 @@ type sender struct {
 	// Reused from one round to the next.
 	requests []*request
 	rows     []row
-	places   map[string]int // of rows, by key
+	places   map[string]int   // of rows, by key
+	combined map[sameCall]int // of calls
 	takes    []take
 	calls    []*pending
 	order    []int
@@ -47,7 +48,7 @@ type take struct {
 }
 
 // A pending is a call and the requests that wait for it: one request with a call of
-// its own, or several Takes.
+// its own, or several Takes, reservations or settlements.
 type pending struct {
 	*call
 	requests []*request
@@ -58,7 +59,7 @@ type pending struct {
 const rowsPerCall = 32
 
 func newSender(q *sendQueue, place int, client rueidis.Client) *sender {
-	return &sender{store: q.store, queue: q, place: place, client: client, failures: recentFailures{slots: map[uint16]bool{}}, places: map[string]int{}}
+	return &sender{store: q.store, queue: q, place: place, client: client, failures: recentFailures{slots: map[uint16]bool{}}, places: map[string]int{}, combined: map[sameCall]int{}}
 }
 
 func (s *sender) run() {
@@ -122,11 +123,12 @@ func (s *sender) failAll(err error) {
 func (s *sender) sort() {
 	s.rows, s.calls = s.rows[:0], s.calls[:0]
 	clear(s.places)
+	clear(s.combined)
 	for _, r := range s.requests {
 		switch {
 		case !r.take():
 		case r.call != nil:
-			s.calls = append(s.calls, &pending{r.call, []*request{r}})
+			s.sortCall(r)
 		default:
 			s.sortTake(r)
 		}
@@ -425,7 +427,7 @@ func (s *sender) answered(p *pending, values []int64, err error) {
 	}
 	if len(p.requests) > 1 && concernsOne(p.err) {
 		for _, r := range p.requests {
-			s.calls = append(s.calls, alone(r))
+			s.calls = append(s.calls, separate(r))
 		}
 		return
 	}
@@ -440,6 +442,7 @@ func (s *sender) answered(p *pending, values []int64, err error) {
 		if r.call == nil {
 			r.decision = p.decision(i)
 		}
+		p.share(i)
 		if !r.answer() {
 			s.giveBack(r, p.now)
 		}

@@ -57,6 +57,7 @@ func Cases(s Sizes) []harness.Case {
 		refused(2),
 	}
 	cases = append(cases, holdCases()...)
+	cases = append(cases, budgetCase())
 	for _, cores := range coresToTry(runtime.NumCPU()) {
 		cases = append(cases, scaling(1, cores), scaling(s.Most, cores))
 	}

@@ -93,6 +93,8 @@ func Surveys(s Sizes) []harness.Survey {
 			keys: 1, settings: []setting{once}, commands: mostDenied,
 		}.survey(s),
 		heldSurvey(s),
+		budgetSurvey(s),
+		heldBudgetSurvey(s),
 	}
 }
 

@@ -63,13 +63,16 @@ func TestGoals(t *testing.T) {
 		return found
 	}
 	want := map[string]bound{
-		"redis, 1 hot key: times redis_rate":                                                 {least: 10},
-		"redis, 100,000 keys: times redis_rate":                                              {least: 3},
-		"redis, 1 hot key with plenty of room: times redis_rate":                             {least: 100},
-		"redis, 1 hot key with plenty of room: commands each":                                {most: 0.01},
-		"redis, 100,000 keys with plenty of room: times redis_rate":                          {least: 3},
-		"redis, 1 hot key of one per second: commands each":                                  {most: 0.0001},
-		"redis, 1 key with open reservations, 1 goroutine: times as long as with the fewest": {most: 3},
+		"redis, 1 hot key: times redis_rate":                                                  {least: 10},
+		"redis, 100,000 keys: times redis_rate":                                               {least: 3},
+		"redis, 1 hot key with plenty of room: times redis_rate":                              {least: 100},
+		"redis, 1 hot key with plenty of room: commands each":                                 {most: 0.01},
+		"redis, 100,000 keys with plenty of room: times redis_rate":                           {least: 3},
+		"redis, 1 hot key of one per second: commands each":                                   {most: 0.0001},
+		"redis, 1 key with open reservations, 1 goroutine: times as long as with the fewest":  {most: 3},
+		"redis, budget, reserve and settle: pairs/s":                                          {least: 15_000},
+		"redis, budget, reserve and settle: commands each":                                    {most: 2.05},
+		"redis, budget with open reservations, 1 goroutine: times as long as with the fewest": {most: 3},
 	}
 	if got := goals(Whole); !maps.Equal(got, want) {
 		t.Errorf("goals %v, want %v", got, want)
