@@ -12,7 +12,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
@@ -107,6 +109,53 @@ func TestTransportOfDeadProcess(t *testing.T) {
 		time.Sleep(holdToSend + time.Second)
 		if d := try(t, backfill, 200); !d.Allowed {
 			t.Errorf("what the process had reserved is still missing: %v", d)
+		}
+	})
+}
+
+// refusing is a provider that refuses its first request, and answers when it got each.
+type refusing struct {
+	began time.Time
+	mu    sync.Mutex // guards the field below
+	at    []time.Duration
+}
+
+func (p *refusing) RoundTrip(*http.Request) (*http.Response, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at = append(p.at, time.Since(p.began))
+	if len(p.at) > 1 {
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	}
+	return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Header: http.Header{"Retry-After": {"10"}}}, nil
+}
+
+// TestTransportRefusedMeanwhile: requests that wait for the budget when the provider refuses another one are sent after
+// the time that it wants, and as evenly as if they had come then.
+func TestTransportRefusedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		try(t, controller(t, a, "backfill"), 200)
+		p := &refusing{began: time.Now()}
+		client := &http.Client{Transport: &Transport{Account: a, Class: "backfill", Base: p, Cost: FixedCost(Units(200))}}
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				resp, err := client.Get("http://provider")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+			})
+		}
+		all.Wait()
+		ms := time.Millisecond
+		if got, want := p.at, []time.Duration{400 * ms, 10_400 * ms, 10_800 * ms, 11_200 * ms}; !slices.Equal(got, want) {
+			t.Errorf("requests were sent at %v, want %v", got, want)
+		}
+		if got, want := usage(t, a).Ledgers["requests"], (Ledger{Granted: 1600, Used: 1000, Returned: 600}); got != want {
+			t.Errorf("ledger %+v, want %+v: each of three was given back once", got, want)
 		}
 	})
 }
