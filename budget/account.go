@@ -27,9 +27,13 @@ type Account struct {
 	// level is the Level of the last observation.
 	level atomic.Int32
 
-	// observed is the instant of the last observation, learned that of the last comparison with the
-	// provider's view. Whoever changes one of them does the work.
-	observed, learned atomic.Int64
+	// observed is the instant of the last observation. Whoever changes it does the work.
+	observed atomic.Int64
+
+	// learned is the instant of the last comparison with the provider's view. It is written with
+	// learning held.
+	learned  atomic.Int64
+	learning sync.Mutex // held during a comparison
 
 	mu      sync.Mutex // guards the fields below
 	meter   meter

@@ -517,3 +517,41 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
+
+// A slowPeek is a limiter whose peeks take a while, as over a network.
+type slowPeek struct{ weir.Limiter }
+
+func (s slowPeek) Do(ctx context.Context, b *weir.Batch) error {
+	err := s.Limiter.Do(ctx, b)
+	if b.Op == weir.PeekEach {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// TestLearnAtOnce: fifty responses that say at once that nothing is left are one difference.
+func TestLearnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{
+			Name: "llm", Classes: []Class{}, Logger: slog.New(slog.DiscardHandler),
+			Limits: []ruleset.Limit{{Unit: "tokens", Limit: weir.Limit{Rate: 10_000, Per: weir.Every(time.Hour)}}},
+		}
+		a := weir.Must(New(slowPeek{weir.Must(memstore.New(memstore.Config{}))}, c))
+		h := http.Header{}
+		h.Set("X-Ratelimit-Limit-Tokens", "10000")
+		h.Set("X-Ratelimit-Remaining-Tokens", "0")
+		h.Set("X-Ratelimit-Reset-Tokens", "3600s")
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := a.Learn(t.Context(), h); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := usage(t, a).Drift["tokens"]; got != 10_000 {
+			t.Errorf("%d units were charged, want 10,000", got)
+		}
+	})
+}
