@@ -16,10 +16,11 @@ import (
 // Account is the budget of an account with a provider. Workers in several processes share it through
 // the limiter that it charges. All methods may be called by any number of goroutines.
 type Account struct {
-	config Config // set by Attach, like the next three
-	engine *ruleset.Engine
-	key    string
-	units  []string // that the limits count
+	config   Config // set by Attach, like the next four
+	engine   *ruleset.Engine
+	attached *ruleset.Rule
+	key      string
+	units    []string // that the limits count
 
 	// cooldown is the instant before which the provider wants no calls. It only grows.
 	cooldown atomic.Int64
@@ -77,7 +78,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 		return nil, fmt.Errorf("budget: account %q is none of the engine's policies", c.Name)
 	}
 	a := &Account{
-		config: c, engine: engine, key: accountKey, units: rule.Units(), gauge: newGauge(c.Thresholds),
+		config: c, engine: engine, attached: rule, key: accountKey, units: rule.Units(), gauge: newGauge(c.Thresholds),
 		ledger: map[string]*Ledger{}, open: map[*Reservation]struct{}{}, methods: map[string]int64{}, drift: map[string]int64{},
 	}
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))
@@ -114,8 +115,14 @@ func (a *Account) Classes() []string { return a.rule().Classes() }
 // Units returns the units that the limits count.
 func (a *Account) Units() []string { return a.units }
 
-// rule returns the rule in force. It stays as long as the engine has an account.
-func (a *Account) rule() *ruleset.Rule { return a.engine.Rules().Rule(a.config.Name) }
+// rule returns the rule in force. An account whose policy was removed from the engine goes on with the one
+// that it was attached to.
+func (a *Account) rule() *ruleset.Rule {
+	if r := a.engine.Rules().Rule(a.config.Name); r != nil {
+		return r
+	}
+	return a.attached
+}
 
 // Cost is what a call costs. Make one with Units, In or Method.
 type Cost struct {

@@ -555,3 +555,48 @@ func TestLearnAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestReload: what is reserved stays reserved when classes are renamed or the account's policy is removed
+// from its engine, and a removed policy still limits.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		compiled := func(policies ...ruleset.Policy) *ruleset.Rules {
+			return weir.Must(ruleset.Compile(policies, nil))
+		}
+		c := document001()
+		c.Logger = slog.New(slog.DiscardHandler)
+		renamed := c
+		renamed.Classes = []Class{{Name: "realtime", Share: 60}, {Name: "bulk", Share: 40}}
+		other := ruleset.Policy{Name: "other", Limits: []ruleset.Limit{perSecond(1)}}
+		engine := weir.Must(ruleset.New(weir.Must(memstore.New(memstore.Config{})), compiled(weir.Must(c.Policy()), other)))
+		a := weir.Must(Attach(engine, c))
+		backfill := controller(t, a, "backfill")
+		held := weir.Must(backfill.Reserve(t.Context(), time.Minute, Units(150)))
+
+		if err := engine.Set(t.Context(), compiled(weir.Must(renamed.Policy()), other)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := backfill.Try(t.Context(), Units(1)); err == nil || !strings.Contains(err.Error(), "it has realtime, bulk") {
+			t.Errorf("a class that was renamed: %v", err)
+		}
+		if d := try(t, controller(t, a, "bulk"), 51); d.Allowed {
+			t.Errorf("150 of its 200 are held under its old name: %v", d)
+		}
+		if d := try(t, controller(t, a, "realtime"), 300); !d.Allowed {
+			t.Errorf("the other class: %v", d)
+		}
+
+		if err := engine.Set(t.Context(), compiled(other)); err != nil {
+			t.Fatal(err)
+		}
+		if d := try(t, backfill, 51); d.Allowed {
+			t.Errorf("after the removal: %v", d)
+		}
+		if out, err := held.Settle(t.Context(), Units(50)); err != nil || out.Refunded != 100 {
+			t.Errorf("settled after the removal: %+v, %v", out, err)
+		}
+		if d := try(t, backfill, 100); !d.Allowed {
+			t.Errorf("what was given back: %v", d)
+		}
+	})
+}
