@@ -21,7 +21,9 @@ import (
 // Example: 30 million in April, which has 30 days. At the end of April 3rd a paced class is
 // admitted up to 3 million used by everybody; a class that is not paced, up to 30 million.
 //
-// Edges. A window that begins has nothing for paced classes; after a day it has a day's share.
+// Edges. A window that begins has nothing for paced classes; after a day it has a day's share. All of it
+// is there when it ends, and never before: so the last unit is not for paced classes, and what costs all
+// never fits.
 type Paced struct {
 	*Fixed
 	classes []string
@@ -70,17 +72,27 @@ func (p *Paced) retryAt(s *State, hs *Holds, now, cost int64) int64 {
 		return p.Fixed.retryAt(s, hs, now, cost)
 	}
 	number, used := p.current(s.A, now)
-	if int64(used)+cost > p.units {
-		number, used = number+1, 0
+	for ; number <= p.last; number, used = number+1, 0 {
+		if at, ok := p.fitsIn(number, int64(used)+cost); ok {
+			return max(now, reachable(at))
+		}
+		if used == 0 {
+			break // nor does it fit any later window
+		}
 	}
-	if number > p.last {
-		return Never
-	}
+	return Never
+}
+
+// fitsIn returns when a window has passed so far that it is worth some units, if that is before its end.
+func (p *Paced) fitsIn(number uint64, units int64) (at int64, ok bool) {
 	start, end := p.bounds(number)
-	hi, lo := bits.Mul64(uint64(int64(used)+cost), uint64(end-start))
+	if units >= p.units {
+		return 0, false
+	}
+	hi, lo := bits.Mul64(uint64(units), uint64(end-start))
 	lo, carry := bits.Add64(lo, uint64(p.units-1), 0)
 	wait, _ := bits.Div64(hi+carry, lo, uint64(p.units))
-	return max(now, reachable(start+int64(wait)))
+	return start + int64(wait), int64(wait) < end-start
 }
 
 // adopt is Fixed's, which also continues windows that were not paced.

@@ -41,9 +41,13 @@ type Account struct {
 	// blind is whether the last observation of somebody who did not ask for the usage failed.
 	blind atomic.Bool
 
-	// observed is the instant of the last observation, learned that of the last comparison with the
-	// provider's view. Whoever changes one of them does the work.
-	observed, learned atomic.Int64
+	// observed is the instant of the last observation. Whoever changes it does the work.
+	observed atomic.Int64
+
+	// learned is the instant of the last comparison with the provider's view. It is written with
+	// learning held.
+	learned  atomic.Int64
+	learning sync.Mutex // held during a comparison
 
 	mu      sync.Mutex // guards the fields below
 	meter   meter

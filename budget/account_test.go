@@ -621,3 +621,83 @@ func TestConfigErrors(t *testing.T) {
 		}
 	}
 }
+
+// A slowPeek is a limiter whose peeks take a while, as over a network.
+type slowPeek struct{ weir.Limiter }
+
+func (s slowPeek) Do(ctx context.Context, b *weir.Batch) error {
+	err := s.Limiter.Do(ctx, b)
+	if b.Op == weir.PeekEach {
+		time.Sleep(time.Millisecond)
+	}
+	return err
+}
+
+// TestLearnAtOnce: fifty responses that say at once that nothing is left are one difference.
+func TestLearnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{
+			Name: "llm", Classes: []Class{}, Logger: slog.New(slog.DiscardHandler),
+			Limits: []ruleset.Limit{{Unit: "tokens", Limit: weir.Limit{Rate: 10_000, Per: weir.Every(time.Hour)}}},
+		}
+		a := weir.Must(New(slowPeek{weir.Must(memstore.New(memstore.Config{}))}, c))
+		h := http.Header{}
+		h.Set("X-Ratelimit-Limit-Tokens", "10000")
+		h.Set("X-Ratelimit-Remaining-Tokens", "0")
+		h.Set("X-Ratelimit-Reset-Tokens", "3600s")
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				if err := a.Learn(t.Context(), h); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if got := usage(t, a).Drift["tokens"]; got != 10_000 {
+			t.Errorf("%d units were charged, want 10,000", got)
+		}
+	})
+}
+
+// TestReload: what is reserved stays reserved when classes are renamed or the account's policy is removed
+// from its engine, and can be settled; a removed policy admits nothing.
+func TestReload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		compiled := func(policies ...ruleset.Policy) *ruleset.Rules {
+			return weir.Must(ruleset.Compile(policies, nil))
+		}
+		c := document001()
+		c.Logger = slog.New(slog.DiscardHandler)
+		renamed := c
+		renamed.Classes = []Class{{Name: "realtime", Share: 60}, {Name: "bulk", Share: 40}}
+		other := ruleset.Policy{Name: "other", Limits: []ruleset.Limit{perSecond(1)}}
+		engine := weir.Must(ruleset.New(weir.Must(memstore.New(memstore.Config{})), compiled(weir.Must(c.Policy()), other)))
+		a := weir.Must(Attach(engine, c))
+		backfill := controller(t, a, "backfill")
+		held := weir.Must(backfill.Reserve(t.Context(), time.Minute, Units(150)))
+
+		if err := engine.Set(t.Context(), compiled(weir.Must(renamed.Policy()), other)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := backfill.Try(t.Context(), Units(1)); err == nil || !strings.Contains(err.Error(), "it has realtime, bulk") {
+			t.Errorf("a class that was renamed: %v", err)
+		}
+		if d := try(t, controller(t, a, "bulk"), 51); d.Allowed {
+			t.Errorf("150 of its 200 are held under its old name: %v", d)
+		}
+		if d := try(t, controller(t, a, "realtime"), 300); !d.Allowed {
+			t.Errorf("the other class: %v", d)
+		}
+
+		if err := engine.Set(t.Context(), compiled(other)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := backfill.Try(t.Context(), Units(1)); !errors.Is(err, ErrRemoved) {
+			t.Errorf("after the removal: %v", err)
+		}
+		if out, err := held.Settle(t.Context(), Units(50)); err != nil || out.Refunded != 100 {
+			t.Errorf("settled after the removal: %+v, %v", out, err)
+		}
+	})
+}

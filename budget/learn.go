@@ -16,11 +16,16 @@ import (
 // The differences are counted in Usage.Drift.
 //
 // Responses that say nothing cost nothing; others are compared at most ten times a second, or
-// whenever the provider has nothing left.
+// whenever the provider has nothing left, and one at a time: what several responses say at once is
+// one difference. Workers in other processes that compare at the same instant may charge it, too.
 func (a *Account) Learn(ctx context.Context, h http.Header) error {
 	now := a.clock()
 	views := ParseView(h, a.wallClock())
-	if len(views) == 0 || !a.learnNow(now, views) {
+	if len(views) == 0 || !a.learning.TryLock() {
+		return nil
+	}
+	defer a.learning.Unlock()
+	if !a.learnNow(now, views) {
 		return nil
 	}
 	r, err := a.rule()
@@ -49,11 +54,11 @@ func (a *Account) Learn(ctx context.Context, h http.Header) error {
 const learnEvery = 100 * time.Millisecond
 
 func (a *Account) learnNow(now weir.Instant, views []View) bool {
-	last := a.learned.Load()
-	if int64(now)-last < int64(learnEvery) && !slices.ContainsFunc(views, func(v View) bool { return v.Remaining == 0 }) {
+	if int64(now)-a.learned.Load() < int64(learnEvery) && !slices.ContainsFunc(views, func(v View) bool { return v.Remaining == 0 }) {
 		return false
 	}
-	return a.learned.CompareAndSwap(last, int64(now))
+	a.learned.Store(int64(now))
+	return true
 }
 
 // matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest

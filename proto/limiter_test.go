@@ -32,13 +32,13 @@ type both struct {
 // jsonNames is the surface, as in docs/http.md. A batch has the same names as
 // columns, and the places in them.
 var jsonNames = map[string]string{
-	"CheckRequest":       "policy key cost peek keys costs max_wait_ms",
+	"CheckRequest":       "policy key cost peek keys costs class max_wait_ms",
 	"CheckResponse":      "allowed policy limited_by limit remaining retry_after_ms reset_after_ms reason delay_ms",
-	"CheckBatchRequest":  "policy key cost peek keys costs max_wait_ms atomic policy_index debit",
+	"CheckBatchRequest":  "policy key cost peek keys costs class max_wait_ms atomic policy_index debit class_index",
 	"CheckBatchResponse": "allowed limited_by limit remaining retry_after_ms reset_after_ms reason delay_ms limited_by_index reason_index",
 	"KeyColumn":          "name key",
 	"CostColumn":         "unit cost",
-	"ReserveRequest":     "policy key cost keys costs max_wait_ms ttl_ms",
+	"ReserveRequest":     "policy key cost keys costs class max_wait_ms ttl_ms",
 	"ReserveResponse":    "allowed policy limited_by limit remaining retry_after_ms reset_after_ms reason delay_ms id expires_in_ms",
 	"CommitRequest":      "id used used_costs",
 	"CommitResponse":     "refunded overrun late",

@@ -565,6 +565,14 @@ function makers.f()
 		s.used = held
 	end
 
+	-- fitsIn returns when a window has passed so far that it is worth some units, if that is before its end.
+	local function fitsIn(r, b, e, units)
+		if units >= r.cap then return nil end
+		local wait, rest = muldiv(units, e - b, r.cap)
+		if rest > 0 then wait = wait + 1 end
+		return wait < e - b and b + wait or nil
+	end
+
 	function fixed.retryAt(r, s, H, cost)
 		if cost > r.cap then return NEVER end
 		local b, e, used = fixedNow(r, s)
@@ -572,12 +580,11 @@ function makers.f()
 			if used + cost <= r.cap then return now end
 			return e
 		end
-		if used + cost > r.cap then -- in the next window
-			b, e, used = e, (e == r.cal[2]) and r.cal[3] or 2 * e - b, 0
+		local at = fitsIn(r, b, e, used + cost)
+		if not at and used > 0 then -- in the next window
+			at = fitsIn(r, e, (e == r.cal[2]) and r.cal[3] or 2 * e - b, cost)
 		end
-		local wait, rest = muldiv(used + cost, e - b, r.cap)
-		if rest > 0 then wait = wait + 1 end
-		return max(now, b + wait)
+		return at and max(now, at) or NEVER
 	end
 
 	function fixed.resetAt(r, s)

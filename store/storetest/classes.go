@@ -23,6 +23,7 @@ var classTests = []test{
 	{name: "a share is raised", run: classRaised},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "paced months", run: classPaced},
+	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
 }
 
@@ -268,6 +269,26 @@ func classPaced(r *rig) {
 	r.wantAllowed("after RetryAfter", views[1], "k", 1)
 	r.wantAllowed("a class that is not paced", views[0], "k", 1000)
 	r.wantRefused("what others use counts", views[1], "k", 1)
+}
+
+// All of a window has passed when it ends, and then the next one begins: the last unit is not for paced
+// classes.
+func classPacedEnd(r *rig) {
+	month := weir.Limit{Name: "month", Rate: 100, Per: weir.Calendar(weir.Month, nil), Pace: "backfill"}
+	views := r.classes(r.policy("p", weir.Limit{Rate: 1000, Per: weir.Every(time.Second), Classes: sixtyForty().Classes}, month), "realtime", "backfill")
+	now := time.Unix(0, int64(r.clock.Now()))
+	_, end, _ := month.Per.Bounds(now)
+	_, next, _ := month.Per.Bounds(end)
+	if d := r.take(views[1], "k", 100); d.Allowed || d.RetryAfter != weir.Never {
+		r.t.Errorf("all of a month: %v, want never", d)
+	}
+	r.wantAllowed("a class that is not paced", views[0], "k", 99)
+	d := r.take(views[1], "k", 1)
+	if want := end.Sub(now) + next.Sub(end)/100; d.Allowed || d.RetryAfter != want {
+		r.t.Errorf("the last unit of a month: %v, want to wait %v, for the first of the next one", d, want)
+	}
+	r.clock.Pass(d.RetryAfter)
+	r.wantAllowed("after RetryAfter", views[1], "k", 1)
 }
 
 // Reservations of several classes at once: never a unit too much, and each class gets its burst.
