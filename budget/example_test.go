@@ -36,7 +36,7 @@ func ExampleNew() {
 	d, err := backfill.Try(ctx, budget.Units(200))
 	fmt.Println(d.Allowed, err)
 	d, err = backfill.Try(ctx, budget.Units(1))
-	fmt.Println(d.Allowed, d.RetryAfter.Round(time.Millisecond), err)
+	fmt.Println(d.Allowed, d.Reason, err) // RetryAfter says when
 
 	realtime, err := account.Controller("realtime")
 	if err != nil {
@@ -46,7 +46,7 @@ func ExampleNew() {
 	fmt.Println(d.Allowed, err)
 	// Output:
 	// true <nil>
-	// false 7.2s <nil>
+	// false exhausted <nil>
 	// true <nil>
 }
 
