@@ -107,10 +107,10 @@ func report(out io.Writer, workers []summary, p stats) {
 	for _, s := range workers {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d ms\t%d\t%s\n", s.Worker, s.Calls, s.Refused, s.Waited, s.LongestMS, s.Units, s.done())
 	}
-	fmt.Fprintf(w, "\nPROVIDER\tCU\t\nadmitted\t%d\t%.1f%% of 500 per second\n", p.Granted, p.share()*100)
+	fmt.Fprintf(w, "\nPROVIDER\tCU\nadmitted\t%d\t%.1f%% of 500 per second\n", p.Granted, p.share()*100)
 	fmt.Fprintf(w, "most in 10 s\t%d\tof %d\n", p.Peak, capacity)
 	for _, method := range slices.Sorted(maps.Keys(p.Units)) {
-		fmt.Fprintf(w, "%s\t%d\t\n", method, p.Units[method])
+		fmt.Fprintf(w, "%s\t%d\n", method, p.Units[method])
 	}
 	fmt.Fprintf(w, "\nThe provider has refused %d calls with 429.\n\n", p.Refused)
 }
@@ -120,9 +120,13 @@ func (s summary) done() string {
 	if s.Worker == "backfill" {
 		return fmt.Sprintf("%d ranges of %d blocks; %d pauses", s.Ranges, maxRange, s.Pauses)
 	}
-	each := float64(s.Units-s.Matches*perMatch(billed)) / float64(max(1, s.Blocks))
-	return fmt.Sprintf("%d blocks, at most %d behind the newest, %d delayed; %.1f CU each, and %d for each of %d matches",
-		s.Blocks, s.Behind, s.Delayed, each, perMatch(billed), s.Matches)
+	count, what := s.Blocks, "block"
+	if s.Batched {
+		count, what = s.Polls, "poll"
+	}
+	each := float64(s.Units-s.Matches*perMatch(billed)) / float64(max(1, count))
+	return fmt.Sprintf("%d blocks, at most %d behind the newest, %d delayed; %.1f CU per %s and %d per match (%d)",
+		s.Blocks, s.Behind, s.Delayed, each, what, perMatch(billed), s.Matches)
 }
 
 // share returns which part of the quota was used between the first call and the last.

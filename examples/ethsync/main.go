@@ -78,7 +78,7 @@ func readFlags(command string, args []string) (options, error) {
 	flags.BoolVar(&o.batched, "batched", false, "sync in batched mode")
 	flags.DurationVar(&o.poll, "poll", 17*time.Second, "the time between two polls of batched mode")
 	flags.IntVar(&o.parallel, "parallel", 4, "how many `ranges` backfill reads at a time")
-	flags.DurationVar(&o.jitter, "jitter", 80*time.Millisecond, "the longest delay of the network")
+	flags.DurationVar(&o.jitter, "jitter", 50*time.Millisecond, "the longest delay of the network; the budget allows for 100ms")
 	flags.Uint64Var(&o.seed, "seed", 1, "the seed of the delays")
 	if err := flags.Parse(args); err != nil {
 		return o, err

@@ -18,6 +18,7 @@ type syncer struct {
 	back    int64 // how many blocks before the head to begin
 	next    int64 // the first block that is not processed; 0 at first
 
+	polls    int64
 	blocks   int64 // processed
 	matches  int64 // transactions in them that match
 	caughtUp bool  // the head has been reached; the following is counted from then on
@@ -51,13 +52,7 @@ func (s *syncer) poll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", blockNumber, err)
 	}
-	if s.next == 0 {
-		s.next = max(1, head-s.back)
-	}
-	s.caughtUp = s.caughtUp || head <= s.next
-	if s.caughtUp {
-		s.behind = max(s.behind, head-s.next)
-	}
+	s.found(head)
 	step := int64(1)
 	if s.batched {
 		step = maxRange
@@ -73,7 +68,20 @@ func (s *syncer) poll(ctx context.Context) error {
 		}
 		s.next, before = to+1, s.delays()
 	}
+	s.polls++
 	return nil
+}
+
+// found notes the newest block that a poll has found. In batched mode the first poll catches up.
+func (s *syncer) found(newest int64) {
+	first := s.next == 0
+	if first {
+		s.next = max(1, newest-s.back)
+	}
+	s.caughtUp = s.caughtUp || newest <= s.next || s.batched && !first
+	if s.caughtUp {
+		s.behind = max(s.behind, newest-s.next)
+	}
 }
 
 // process reads the logs of a range, and the transactions that match.

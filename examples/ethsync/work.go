@@ -20,6 +20,8 @@ type summary struct {
 	LongestMS int64  `json:"longest_wait_ms"`
 	Units     int64  `json:"cu"` // charged, refused calls included
 
+	Batched bool  `json:"batched,omitempty"`
+	Polls   int64 `json:"polls,omitempty"`
 	Blocks  int64 `json:"blocks,omitempty"`
 	Matches int64 `json:"matches,omitempty"`
 	Behind  int64 `json:"behind,omitempty"`
@@ -33,7 +35,7 @@ func runSync(ctx context.Context, o options) error {
 	return o.work(ctx, "sync", "realtime", func(ctx context.Context, _ *budget.Account, c *client) (summary, error) {
 		s := &syncer{client: c, delays: c.delays, batched: o.batched, back: o.behind}
 		err := s.run(ctx, o.every())
-		return summary{Blocks: s.blocks, Matches: s.matches, Behind: s.behind, Delayed: s.delayed}, err
+		return summary{Batched: s.batched, Polls: s.polls, Blocks: s.blocks, Matches: s.matches, Behind: s.behind, Delayed: s.delayed}, err
 	})
 }
 

@@ -131,6 +131,29 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// TestSyncCatchesUp: how far sync is behind, and what is delayed, counts from when it has reached the head.
+func TestSyncCatchesUp(t *testing.T) {
+	type counts struct{ polls, blocks, matches, behind, delayed int64 }
+	for _, tt := range []struct {
+		batched bool
+		want    counts
+	}{
+		{false, counts{5, 23, 4, 2, 4}},
+		{true, counts{5, 23, 4, 5, 12}},
+	} {
+		f := &fake{delay: getLogs}
+		s := &syncer{client: f, delays: f.delays, batched: tt.batched, back: 10}
+		for _, f.head = range []int64{101, 107, 109, 110, 113} {
+			if err := s.poll(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := (counts{s.polls, s.blocks, s.matches, s.behind, s.delayed}); got != tt.want {
+			t.Errorf("batched %v: %+v, want %+v", tt.batched, got, tt.want)
+		}
+	}
+}
+
 // TestSyncRepeats: what a failure has interrupted is read again by the next poll.
 func TestSyncRepeats(t *testing.T) {
 	f := &fake{head: 100, fail: getLogs}
