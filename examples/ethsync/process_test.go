@@ -83,7 +83,7 @@ func TestProcessesForAMinute(t *testing.T) {
 	if os.Getenv("WEIR_TEST") != "all" {
 		t.Skip("it takes a minute: set WEIR_TEST=all")
 	}
-	const left, attempts = 20 * time.Millisecond, 3
+	const left, attempts = 20 * time.Millisecond, 5
 	for i := 1; ; i++ {
 		stall := longestStall(t.Context())
 		sync, backfill, p := runProcesses(t, fmt.Sprintf("-for 60s -jitter 80ms -behind 0 -seed %d", i))
