@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -78,12 +79,20 @@ func New(l weir.Limiter, c Config) (*Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: account %q: %w", c.Name, err)
 	}
-	engine, err := ruleset.New(l, rules)
+	lines, err := queue.New(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := ruleset.New(lines, rules)
 	if err != nil {
 		return nil, err
 	}
 	return Attach(engine, c)
 }
+
+// maxWaiting is how many callers of a process may wait for an account of New; more are refused as
+// weir.QueueFull. They are the program's own goroutines, so it is a lot.
+const maxWaiting = 10_000
 
 // Attach returns the account of a configuration whose Policy is one of an engine's rules. It is for
 // programs whose limits and budgets are one set of rules.

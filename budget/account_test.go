@@ -253,6 +253,27 @@ func TestWaitingIsFair(t *testing.T) {
 	})
 }
 
+// TestManyWait: a program with many goroutines waits with all of them.
+func TestManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		backfill := controller(t, a, "backfill")
+		began := time.Now()
+		var wait sync.WaitGroup
+		for range 1200 {
+			wait.Go(func() {
+				if err := backfill.WaitForBudget(t.Context(), Units(1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		if took := time.Since(began); took != 2*time.Second {
+			t.Errorf("1,200 units at 500 per second after a burst of 200 took %v, want 2s", took)
+		}
+	})
+}
+
 // TestReserveSettle: what is not used comes back at that instant.
 func TestReserveSettle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

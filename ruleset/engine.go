@@ -39,14 +39,18 @@ type applied struct {
 	plain  bool // the unit is that of plain numbers
 }
 
-// New returns an Engine that charges l.
+// New returns an Engine that charges l. Waiting requests stand in the lines of a queue.Queue with its defaults,
+// or in those of l if it is one.
 func New(l weir.Limiter, rules *Rules) (*Engine, error) {
 	if l == nil || rules == nil {
 		return nil, errors.New("ruleset: a limiter and rules are needed")
 	}
-	q, err := queue.New(l, queue.Config{})
-	if err != nil {
-		return nil, err
+	q, ok := l.(*queue.Queue)
+	if !ok {
+		var err error
+		if q, err = queue.New(l, queue.Config{}); err != nil {
+			return nil, err
+		}
 	}
 	n := &Engine{limiter: q}
 	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare
