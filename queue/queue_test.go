@@ -89,6 +89,14 @@ func (w waited) granted(after time.Duration) bool {
 	return w.err == nil && w.d.Allowed && w.after == after
 }
 
+// maxJitter is how much longer who was refused after RetryAfter may wait the next time.
+const maxJitter = 50 * time.Millisecond
+
+// grantedBy says whether it was granted after so long, or a little later.
+func (w waited) grantedBy(after, late time.Duration) bool {
+	return w.err == nil && w.d.Allowed && w.after >= after && w.after <= after+late
+}
+
 // wait starts a Wait and returns, when it stands in line, where its outcome will
 // come.
 func wait(ctx context.Context, q *queue.Queue, p *weir.Policy, key string, cost int64) <-chan waited {
