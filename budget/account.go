@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/queue"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -49,7 +50,8 @@ type Account struct {
 }
 
 // New returns the account of a configuration, which charges l: a table in memory, or Redis for
-// workers in several processes. Every worker must use the same configuration.
+// workers in several processes. Every worker must use the same configuration. At most 10,000 callers of a
+// process wait at once; those beyond are refused as weir.QueueFull.
 func New(l weir.Limiter, c Config) (*Account, error) {
 	p, err := c.Policy()
 	if err != nil {
@@ -59,12 +61,22 @@ func New(l weir.Limiter, c Config) (*Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: account %q: %w", c.Name, err)
 	}
-	engine, err := ruleset.New(l, rules)
+	if l == nil {
+		return nil, fmt.Errorf("budget: account %q: a limiter is needed", c.Name)
+	}
+	q, err := queue.New(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting})
+	if err != nil {
+		return nil, err
+	}
+	engine, err := ruleset.NewQueued(q, rules)
 	if err != nil {
 		return nil, err
 	}
 	return Attach(engine, c)
 }
+
+// maxWaiting bounds the callers of a process that wait for an account. All of them wait for one key.
+const maxWaiting = 10_000
 
 // Attach returns the account of a configuration whose Policy is one of an engine's rules. It is for
 // programs whose limits and budgets are one set of rules.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -597,6 +598,33 @@ func TestReload(t *testing.T) {
 		}
 		if d := try(t, backfill, 100); !d.Allowed {
 			t.Errorf("what was given back: %v", d)
+		}
+	})
+}
+
+// TestManyWait: a thousand callers wait for one class, and all are served, in their order.
+func TestManyWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		backfill := controller(t, a, "backfill")
+		try(t, backfill, 200)
+		var served []int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for i := range 1000 {
+			all.Go(func() {
+				if err := backfill.WaitForBudget(t.Context(), Units(1)); err != nil {
+					t.Errorf("caller %d: %v", i, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				served = append(served, i)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if !slices.IsSorted(served) || len(served) != 1000 {
+			t.Errorf("%d were served, sorted %v", len(served), slices.IsSorted(served))
 		}
 	})
 }
