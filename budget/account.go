@@ -66,7 +66,8 @@ type Account struct {
 }
 
 // New returns the account of a configuration, which charges l: a table in memory, or Redis for
-// workers in several processes. Every worker must use the same configuration.
+// workers in several processes. Every worker must use the same configuration. At most 10,000 callers of a
+// process wait at once; those beyond are refused as weir.QueueFull.
 func New(l weir.Limiter, c Config) (*Account, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -79,19 +80,21 @@ func New(l weir.Limiter, c Config) (*Account, error) {
 	if err != nil {
 		return nil, fmt.Errorf("budget: account %q: %w", c.Name, err)
 	}
-	lines, err := queue.New(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting})
+	if l == nil {
+		return nil, fmt.Errorf("budget: account %q: a limiter is needed", c.Name)
+	}
+	q, err := queue.New(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting})
 	if err != nil {
 		return nil, err
 	}
-	engine, err := ruleset.New(lines, rules)
+	engine, err := ruleset.NewQueued(q, rules)
 	if err != nil {
 		return nil, err
 	}
 	return Attach(engine, c)
 }
 
-// maxWaiting is how many callers of a process may wait for an account of New; more are refused as
-// weir.QueueFull. They are the program's own goroutines, so it is a lot.
+// maxWaiting bounds the callers of a process that wait for an account. All of them wait for one key.
 const maxWaiting = 10_000
 
 // Attach returns the account of a configuration whose Policy is one of an engine's rules. It is for

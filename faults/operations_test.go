@@ -20,7 +20,7 @@ func TestOperationsMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	guarded := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(guarded, []byte("guard: {default: {limits: [{rate: 1, per: 1s}]}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(guarded, []byte("guard: {default: {limits: [{rate: 1, per: 1s}]}}\nbudgets: {main: {preset: alchemy-free}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var metrics strings.Builder

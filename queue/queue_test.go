@@ -89,9 +89,12 @@ func (w waited) granted(after time.Duration) bool {
 	return w.err == nil && w.d.Allowed && w.after == after
 }
 
-// grantedAfter is granted for a caller that others have outrun: what is added to its wait is at most 50 ms.
-func (w waited) grantedAfter(after time.Duration) bool {
-	return w.err == nil && w.d.Allowed && w.after >= after && w.after <= after+50*time.Millisecond
+// maxJitter is how much longer who was refused after RetryAfter may wait the next time.
+const maxJitter = 50 * time.Millisecond
+
+// grantedBy says whether it was granted after so long, or a little later.
+func (w waited) grantedBy(after, late time.Duration) bool {
+	return w.err == nil && w.d.Allowed && w.after >= after && w.after <= after+late
 }
 
 // wait starts a Wait and returns, when it stands in line, where its outcome will

@@ -240,7 +240,7 @@ func TestQueueSharedStore(t *testing.T) {
 		out := wait(t.Context(), q, p, "k", 2)
 		time.Sleep(time.Second)
 		mustTake(t, store, p, "k", 1)
-		if r := <-out; !r.grantedAfter(3 * time.Second) {
+		if r := <-out; !r.grantedBy(3*time.Second, maxJitter) {
 			t.Errorf("the head, after the other process took one: %+v", r)
 		}
 

@@ -39,18 +39,24 @@ type applied struct {
 	plain  bool // the unit is that of plain numbers
 }
 
-// New returns an Engine that charges l. Waiting requests stand in the lines of a queue.Queue with its defaults,
-// or in those of l if it is one.
+// New returns an Engine that charges l. As many requests wait for a key as the defaults of a queue allow.
 func New(l weir.Limiter, rules *Rules) (*Engine, error) {
-	if l == nil || rules == nil {
-		return nil, errors.New("ruleset: a limiter and rules are needed")
+	if l == nil {
+		return nil, errNeeded
 	}
-	q, ok := l.(*queue.Queue)
-	if !ok {
-		var err error
-		if q, err = queue.New(l, queue.Config{}); err != nil {
-			return nil, err
-		}
+	q, err := queue.New(l, queue.Config{})
+	if err != nil {
+		return nil, err
+	}
+	return NewQueued(q, rules)
+}
+
+var errNeeded = errors.New("ruleset: a limiter and rules are needed")
+
+// NewQueued returns an Engine whose requests wait in q.
+func NewQueued(q *queue.Queue, rules *Rules) (*Engine, error) {
+	if q == nil || rules == nil {
+		return nil, errNeeded
 	}
 	n := &Engine{limiter: q}
 	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare

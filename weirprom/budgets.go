@@ -2,6 +2,7 @@ package weirprom
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -91,7 +92,14 @@ func collectBudget(to chan<- prometheus.Metric, u *budget.Usage) {
 	gauge(budgetUnread, unread)
 	gauge(budgetLevel, levelNumber(u.Level))
 	gauge(budgetCooldown, float64(u.CooldownMs)/1000)
-	for unit, n := range u.Drift {
+	drift := map[string]int64{}
+	maps.Copy(drift, u.Drift)
+	for _, h := range u.Horizons { // without drift it is 0, so that its first increase is seen
+		if _, ok := drift[h.Unit]; !ok {
+			drift[h.Unit] = 0
+		}
+	}
+	for unit, n := range drift {
 		counter(budgetDrift, n, clean(unit))
 	}
 	counter(budgetUnknown, u.UnknownCalls)

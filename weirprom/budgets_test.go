@@ -64,7 +64,7 @@ func TestBudgetsOfAStalledStore(t *testing.T) {
 			return list
 		})
 		first := series(t, c)
-		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2+2+6) {
+		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2+2+1+6) {
 			t.Errorf("%d series; a scrape changes (-first +second):\n%s", len(first), diff)
 		}
 		store.is = true
