@@ -11,7 +11,7 @@ import (
 // A gate says whether calls may go to something that can refuse or fail: an endpoint, an account or a provider.
 //
 // It is open until it is closed for a while. Then it is half open: one call may be in flight and, if it
-// succeeds, two, four and so on; at fullRamp it is open again. A failure while it is half open closes it again.
+// succeeds, two, then four and so on: one more for each success. At fullRamp it is open again. A failure while it is half open closes it again.
 // It is closed for longer or not at all, never for shorter, and what was sent before it closed changes
 // nothing when it fails or succeeds, unless that asks for a longer time.
 type gate struct {
@@ -107,7 +107,7 @@ func (g *gate) succeed(p pass) (opened bool) {
 		return false
 	}
 	g.flying--
-	if g.ramp *= 2; g.ramp < fullRamp {
+	if g.ramp++; g.ramp < fullRamp {
 		return false
 	}
 	g.openLocked()

@@ -1,0 +1,381 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/ruleset"
+)
+
+func withBudget(name string) func(*Endpoint) { return func(e *Endpoint) { e.Budget = name } }
+func priority(n int) func(*Endpoint)         { return func(e *Endpoint) { e.Priority = n } }
+func from(name string) func(*Endpoint)       { return func(e *Endpoint) { e.Provider = name } }
+
+// account is a budget of so many requests per second.
+func account(name string, rate int64) budget.Config {
+	return budget.Config{Name: name, Limits: []ruleset.Limit{{Limit: weir.PerSecond(rate)}}}
+}
+
+// healths returns what the pool says of each endpoint.
+func healths(pool *Pool) (list []string) {
+	for _, e := range pool.Stats().Endpoints {
+		text := e.Alias + " " + e.Health
+		if e.Reason != "" {
+			text += fmt.Sprintf(": %s, %dms", e.Reason, e.CooldownMs)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+func want[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// onHost answers requests to one endpoint, and others with success.
+func onHost(alias string, answer func() (*http.Response, error)) func(*http.Request, string) (*http.Response, error) {
+	return func(r *http.Request, _ string) (*http.Response, error) {
+		if r.URL.Host == alias+".example" {
+			return answer()
+		}
+		return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
+	}
+}
+
+const tooMany = `{"jsonrpc":"2.0","id":1,"error":{"code":429,"message":"Your app has exceeded its compute units per second capacity"}}`
+
+// TestReactions shows for each kind of failure who is left alone, and for how long.
+func TestReactions(t *testing.T) {
+	tests := []struct {
+		name   string
+		answer func() (*http.Response, error)
+		want   []string // of a1 and a2, which share an account and a provider, and b, which has others
+		later  time.Duration
+		then   []string
+	}{
+		{
+			"429 with Retry-After",
+			func() (*http.Response, error) { return reply(429, "{}", "Retry-After", "7"), nil },
+			[]string{"a1 down: rate (status 429), 7000ms", "a2 down: rate (status 429), 7000ms", "b ok"},
+			7 * time.Second,
+			[]string{"a1 recovering: rate (status 429), 0ms", "a2 recovering: rate (status 429), 0ms", "b ok"},
+		},
+		{
+			"429 inside a 200",
+			func() (*http.Response, error) { return reply(200, tooMany, "Retry-After", "2"), nil },
+			[]string{"a1 down: rate (429), 2000ms", "a2 down: rate (429), 2000ms", "b ok"},
+			0, nil,
+		},
+		{
+			"429 in a batch",
+			func() (*http.Response, error) {
+				return reply(200, `[{"id":1,"result":1},`+tooMany+`]`, "Retry-After", "2"), nil
+			},
+			[]string{"a1 down: rate (429), 2000ms", "a2 down: rate (429), 2000ms", "b ok"},
+			0, nil,
+		},
+		{
+			"402 until midnight", // the bubble begins at midnight
+			func() (*http.Response, error) {
+				return reply(402, `{"jsonrpc":"2.0","id":1,"error":{"code":402,"event":-33000,"message":"daily credits"}}`), nil
+			},
+			[]string{"a1 down: quota (402/-33000), 82800000ms", "a2 down: quota (402/-33000), 82800000ms", "b ok"},
+			23 * time.Hour,
+			[]string{"a1 recovering: quota (402/-33000), 0ms", "a2 recovering: quota (402/-33000), 0ms", "b ok"},
+		},
+		{
+			"402 unpaid",
+			func() (*http.Response, error) { return reply(402, `{"error":"payment required"}`), nil },
+			[]string{"a1 down: denied (status 402), -1ms", "a2 ok", "b ok"},
+			48 * time.Hour,
+			[]string{"a1 down: denied (status 402), -1ms", "a2 ok", "b ok"},
+		},
+		{
+			"overloaded",
+			func() (*http.Response, error) { return reply(503, "", "Retry-After", "3"), nil },
+			[]string{"a1 down: overloaded (status 503), 3000ms", "a2 down: overloaded (status 503), 3000ms", "b ok"},
+			3 * time.Second,
+			[]string{"a1 recovering: overloaded (status 503), 0ms", "a2 recovering: overloaded (status 503), 0ms", "b ok"},
+		},
+		{
+			"an error of the call",
+			func() (*http.Response, error) {
+				return reply(200, `{"id":1,"error":{"code":-32000,"message":"context deadline exceeded at block 4290000"}}`), nil
+			},
+			[]string{"a1 ok", "a2 ok", "b ok"},
+			0, nil,
+		},
+		{
+			"one failure",
+			func() (*http.Response, error) { return reply(500, "context deadline exceeded, 429"), nil },
+			[]string{"a1 ok", "a2 ok", "b ok"},
+			0, nil,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Hour) // 01:00
+				pool, p := newPool(t, Config{Strategy: Sticky, Endpoints: []Endpoint{
+					endpointAt("a1", withBudget("main"), from("a")), endpointAt("a2", withBudget("main"), from("a")), endpointAt("b"),
+				}}, account("main", 100))
+				p.answer = onHost("a1", tt.answer)
+				alias, status, err := send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}})
+				if alias != "a1" || err != nil {
+					t.Fatalf("%q has answered %d, %v: what is not repeatable must not be sent again", alias, status, err)
+				}
+				want(t, "health", healths(pool), tt.want)
+				if tt.then != nil {
+					time.Sleep(tt.later)
+					want(t, "health later", healths(pool), tt.then)
+				}
+			})
+		})
+	}
+}
+
+// TestCancelledIsNoFailure lets callers leave, and endpoints be slow.
+func TestCancelledIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 100}))}, Timeout: time.Second})
+		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, fmt.Errorf("Post %q: %w", r.URL, r.Context().Err())
+		}
+		for range 5 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			_, err := pool.Send(request(ctx, 0), call())
+			cancel()
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%v, want the context's error", err)
+			}
+		}
+		want(t, "after callers have left", healths(pool), []string{"a ok"})
+		for range failuresToClose {
+			_, err := pool.Send(request(t.Context(), 0), call())
+			if e := (*TryError)(nil); !errors.As(err, &e) || !e.Timeout || !e.Sent || strings.Contains(err.Error(), "canary") {
+				t.Fatalf("%v, want a timeout without the URL", err)
+			}
+		}
+		if e := pool.Stats().Endpoints[0]; e.Health != "down" || e.Reason != "timeout" || e.Failures["timeout"] != failuresToClose || e.Sent != 8 {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// TestManyRefusalsAreOne lets ten calls of one account be refused at the same time.
+func TestManyRefusalsAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Strategy: Sticky, MaxWait: -1, Endpoints: []Endpoint{
+			endpointAt("a", withBudget("one")), endpointAt("b", withBudget("two")), endpointAt("c", withBudget("three")),
+		}}, account("one", 100), account("two", 100), account("three", 100))
+		p.answer = onHost("a", func() (*http.Response, error) {
+			time.Sleep(50 * time.Millisecond)
+			return reply(429, tooMany), nil
+		})
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() { _, _, _ = send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}}) })
+		}
+		wg.Wait()
+		s := pool.Stats()
+		a := s.Endpoints[0]
+		if a.Health != "down" || a.CooldownMs < 50 || a.CooldownMs > 110 || a.Failures["rate"] != 10 {
+			t.Errorf("%+v: want one pause of 100 ms and up to a tenth", a)
+		}
+		if s.Endpoints[1].Health != "ok" || s.Endpoints[2].Health != "ok" || len(p.times("b"))+len(p.times("c")) != 0 {
+			t.Errorf("other accounts are blamed: %v", healths(pool))
+		}
+	})
+}
+
+// TestNothingBeforeRetryAfter offers calls all the time to an endpoint that wants none for two seconds.
+func TestNothingBeforeRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{MaxQueue: 5, Endpoints: []Endpoint{endpointAt("a", withBudget("main"))}}, account("main", 1000))
+		var until time.Duration
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			if now := time.Since(p.start); until == 0 {
+				until = now + 2*time.Second
+				return reply(429, tooMany, "Retry-After", "2"), nil
+			}
+			return reply(200, "{}"), nil
+		}
+		var wg sync.WaitGroup
+		for range 400 {
+			wg.Go(func() { _, _, _ = send(pool, &Call{Methods: []string{"eth_x"}}) })
+			time.Sleep(10 * time.Millisecond)
+		}
+		wg.Wait()
+		times := p.times("a")
+		for _, at := range times[1:] {
+			if at < until {
+				t.Fatalf("a call was sent at %v, before %v", at, until)
+			}
+		}
+		if times[1] != until || len(times) < 200 {
+			t.Errorf("%d calls, and the first one after the pause at %v, not at %v", len(times), times[1], until)
+		}
+	})
+}
+
+// TestRamp counts how many calls an endpoint gets at once after it was refused.
+func TestRamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a")}})
+		refuse, flying, most := true, 0, []int{}
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			p.mu.Lock()
+			flying++
+			most = append(most, flying)
+			refused := refuse
+			refuse = false
+			p.mu.Unlock()
+			time.Sleep(10 * time.Millisecond)
+			p.mu.Lock()
+			flying--
+			p.mu.Unlock()
+			if refused {
+				return reply(429, tooMany, "Retry-After", "1"), nil
+			}
+			return reply(200, "{}"), nil
+		}
+		_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}})
+		time.Sleep(time.Second)
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() { _, _, _ = send(pool, &Call{Methods: []string{"eth_x"}}) })
+		}
+		synctest.Wait()
+		rounds := []int{}
+		count := func() (begun int) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			rounds = append(rounds, flying)
+			return len(most) - 1
+		}
+		for count() < 100 {
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+		}
+		wg.Wait()
+		for i, n := range rounds {
+			if limit := min(1<<i, fullRamp); n > limit && i < 6 {
+				t.Errorf("%d calls were in flight in round %d of %v, want at most %d", n, i, rounds, limit)
+			}
+		}
+		if rounds[0] != 1 {
+			t.Errorf("%v: want one call first", rounds)
+		}
+		want(t, "health", healths(pool), []string{"a ok"})
+	})
+}
+
+// TestRetries counts how often requests are sent while every endpoint fails.
+func TestRetries(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		call   func() *Call
+		answer func() (*http.Response, error)
+		most   int
+	}{
+		{"repeatable", call, func() (*http.Response, error) { return reply(500, ""), nil }, 1100},
+		{"repeatable, without an answer", call, func() (*http.Response, error) { return nil, errors.New("EOF") }, 1100},
+		{"not repeatable", func() *Call { return &Call{Methods: []string{"eth_sendRawTransaction"}} }, func() (*http.Response, error) { return reply(500, ""), nil }, 1000},
+		{"not repeatable, refused", func() *Call { return &Call{Methods: []string{"eth_sendRawTransaction"}} }, func() (*http.Response, error) { return reply(429, tooMany), nil }, 1000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a"), endpointAt("b"), endpointAt("c")}})
+				p.answer = func(*http.Request, string) (*http.Response, error) { return tt.answer() }
+				perRequest := map[string]int{}
+				for i := range 1000 {
+					reply, err := pool.Send(request(t.Context(), i), tt.call())
+					if err == nil {
+						reply.Body.Close()
+					}
+				}
+				for _, r := range p.received {
+					perRequest[r.body]++
+				}
+				most := 0
+				for _, n := range perRequest {
+					most = max(most, n)
+				}
+				if len(p.received) > tt.most || tt.most == 1000 && most > 1 || tt.most > 1000 && len(p.received) <= 1000 {
+					t.Errorf("1,000 requests were sent %d times, one of them %d times", len(p.received), most)
+				}
+			})
+		})
+	}
+}
+
+// TestUnsentIsGivenBack uses endpoints that nobody listens at, over real sockets.
+func TestUnsentIsGivenBack(t *testing.T) {
+	pool, _ := newPool(t, Config{Strategy: Sticky, Endpoints: []Endpoint{
+		endpointAt("a", withBudget("main"), limited(Rate{PerMinute: 50})), endpointAt("b"),
+	}}, account("main", 100))
+	own := pool.set.Load().config
+	own.Transport = nil // the pool's own
+	for i := range own.Endpoints {
+		own.Endpoints[i].RPC = closedPort(t)
+	}
+	if err := pool.Replace(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.own.CloseIdleConnections)
+	_, _, err := send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}})
+	if e := (*TryError)(nil); !errors.As(err, &e) || e.Sent || e.Reason != "connection refused" {
+		t.Fatalf("%v, want a refused connection", err)
+	}
+	s := pool.Stats()
+	if a, b := s.Endpoints[0], s.Endpoints[1]; a.Unsent != 1 || a.Sent != 0 || b.Unsent != 1 {
+		t.Errorf("%+v\n%+v: want one attempt at each", a, b)
+	}
+	u, err := pool.accounts("main").Usage(t.Context())
+	if err != nil || u.Horizons[0].Used != 0 {
+		t.Errorf("%+v, %v: the account is charged", u.Horizons, err)
+	}
+	d, err := weir.Peek(t.Context(), pool.engine.Limiter(), pool.set.Load().endpoints[0].policy, endpointKey, 0)
+	if err != nil || d.Remaining != 50 {
+		t.Errorf("%v, %v: the limit is charged", d, err)
+	}
+}
+
+// TestCanary looks for the secret in whatever a pool says.
+func TestCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a")}})
+		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+			return nil, fmt.Errorf("Post %q: dial tcp: something about canary", r.URL)
+		}
+		for range 5 {
+			_, _, err := send(pool, call())
+			stats, _ := json.Marshal(pool.Stats())
+			for _, text := range []string{fmt.Sprintf("%v %+v", err, err), string(stats), fmt.Sprintf("%+v", pool.set.Load().config)} {
+				if strings.Contains(text, "canary") {
+					t.Fatalf("the secret is in %s", text)
+				}
+			}
+		}
+		bad := Config{Name: "eth", Endpoints: []Endpoint{endpointAt("a", func(e *Endpoint) { e.RPC = closedScheme })}}
+		if err := bad.Validate(); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("%v", err)
+		}
+	})
+}
