@@ -156,12 +156,10 @@ func (g *gate) close(now time.Time, p pass, d time.Duration, reason string) (clo
 func (g *gate) closeForever(reason string) (closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.forever {
-		return false
-	}
+	closed = !g.forever
 	g.closeLocked(time.Time{}, reason)
 	g.forever = true
-	return true
+	return closed
 }
 
 func (g *gate) closeLocked(until time.Time, reason string) {
