@@ -77,6 +77,7 @@ func classShares(r *rig) {
 	r.wantPeek(realtime, "k", 300, admitted(300, 300, seconds(1)))
 	r.wantTake(realtime, "k", 301, tooCostly(300, 300, seconds(1)))
 	got := r.saturate([]*weir.Policy{backfill, realtime}, 10, seconds(20))
+	r.tb.Logf("in 20 s backfill got %d units and realtime %d, 300 of them at once", got[0], got[1])
 	if share := float64(got[1]-300) / float64(got[0]+got[1]-300); share < 0.588 || share > 0.612 {
 		r.t.Errorf("realtime got %.3f of what was granted after the bursts, want 0.6 within 2 %%", share)
 	}
@@ -88,6 +89,7 @@ func classShares(r *rig) {
 func classReturns(r *rig) {
 	realtime, backfill := r.sixtyForty()
 	got := r.saturate([]*weir.Policy{backfill}, 10, seconds(20))
+	r.tb.Logf("in 20 s backfill got %d units, alone", got[0])
 	if got[0] < 20*500*98/100 || got[0] > 200+20*500 {
 		r.t.Errorf("alone, backfill got %d units in 20 s", got[0])
 	}
