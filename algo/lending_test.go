@@ -372,6 +372,7 @@ func TestLendingShares(t *testing.T) {
 	t.Run("saturated", func(t *testing.T) {
 		got := saturate(sixtyForty(t), start, start+60*second, "backfill", "realtime")
 		all := got["realtime"] + got["backfill"]
+		t.Logf("%+v", got)
 		if share := float64(got["realtime"]) / float64(all); share < 0.588 || share > 0.612 {
 			t.Errorf("realtime got %.3f of %d, want 0.6 within 2 %%", share, all)
 		}
@@ -382,6 +383,7 @@ func TestLendingShares(t *testing.T) {
 	t.Run("one idle", func(t *testing.T) {
 		l := sixtyForty(t)
 		got := saturate(l, start, start+60*second, "backfill")
+		t.Logf("%+v", got)
 		if got["backfill"] < 60*500*98/100 {
 			t.Errorf("backfill alone got %d of %d", got["backfill"], 60*500)
 		}

@@ -220,6 +220,32 @@ func TestWaitForStore(t *testing.T) {
 	}
 }
 
+// TestWaitBacksOff: errors of the store are retried after 100 ms, 200 ms and so on, and after a success after 100 ms again
+// (S1.12, S1.18, S1.19, F1.15). The end of the context shows with its cause (F1.16).
+func TestWaitBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &outage{Limiter: weir.Must(memstore.New(memstore.Config{})), err: weir.ErrUnavailable}
+		backfill := controller(t, weir.Must(New(o, document001())), "backfill")
+		for range 2 {
+			began := time.Now()
+			o.end = began.Add(500 * time.Millisecond)
+			if err := backfill.WaitForBudget(t.Context(), Units(1)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took < 700*time.Millisecond || took > 770*time.Millisecond { // each is up to a tenth longer
+				t.Errorf("an outage of 500 ms delays by %v, want 100 + 200 + 400 ms", took)
+			}
+		}
+		o.end = time.Now().Add(time.Hour)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stopping := errors.New("stopping")
+		time.AfterFunc(time.Minute, func() { cancel(stopping) })
+		if err := backfill.WaitForBudget(ctx, Units(1)); !errors.Is(err, context.Canceled) || !errors.Is(err, stopping) {
+			t.Errorf("cancelled: %v", err)
+		}
+	})
+}
+
 func TestWaitingIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAccount(t, document001())
@@ -344,21 +370,26 @@ func TestThresholds(t *testing.T) {
 	})
 }
 
-// TestPausedDoesNotBorrow: at the level Paused a class keeps its own share and borrows nothing.
+// TestPausedDoesNotBorrow: at the level Paused a class keeps its own share and borrows nothing, not even of an idle class.
 func TestPausedDoesNotBorrow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAccount(t, document001())
-		realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
-		try(t, realtime, 300)
-		try(t, backfill, 200)
-		if !backfill.ShouldPause(t.Context()) {
-			t.Fatal("all is used, and no pause")
-		}
-		d := try(t, backfill, 1)
-		if d.Allowed || d.RetryAfter != 5*time.Millisecond {
-			t.Errorf("backfill: %v, want a retry at its own 200 per second", d)
-		}
-	})
+	for pause, want := range map[int]time.Duration{40: time.Second / 200, 41: time.Second / 500} {
+		synctest.Test(t, func(t *testing.T) {
+			c := document001()
+			c.Thresholds = Thresholds{Warning: new(Off), Pause: new(pause)}
+			a := newAccount(t, c)
+			realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
+			try(t, backfill, 200)
+			if paused := pause == 40; backfill.ShouldPause(t.Context()) != paused {
+				t.Fatalf("40%% are used, and a pause is at %d%%: %+v", pause, usage(t, a))
+			}
+			if d := try(t, backfill, 1); d.Allowed || d.RetryAfter != want {
+				t.Errorf("backfill with a pause at %d%%: %v, want a retry after %v", pause, d, want)
+			}
+			if d := try(t, realtime, 300); !d.Allowed {
+				t.Errorf("realtime has its share: %v", d)
+			}
+		})
+	}
 }
 
 // TestQuote: the instant of a quote is the one that execution gets.
@@ -385,6 +416,17 @@ func TestQuote(t *testing.T) {
 		best, q, err := QuoteBest(t.Context(), Method("eth_getBlockReceipts"), backfill, other)
 		if err != nil || best != other || !q.Allowed || q.Account != "b" {
 			t.Errorf("best: %+v, %v", q, err)
+		}
+
+		b.Cool(time.Minute) // longer than a has to wait
+		best, q, err = QuoteBest(t.Context(), Method("eth_getBlockReceipts"), backfill, other)
+		if err != nil || best != backfill || q.Wait >= time.Minute {
+			t.Errorf("best while the provider wants no calls of b: %+v, %v", q, err)
+		}
+		q, err = other.Quote(t.Context(), Method("eth_call"))
+		start := time.Now()
+		if err := errors.Join(err, other.WaitForBudget(t.Context(), Method("eth_call"))); err != nil || q.Allowed || q.Wait != time.Since(start) {
+			t.Errorf("quoted %+v, took %v: %v", q, time.Since(start), err)
 		}
 	})
 }
@@ -728,4 +770,38 @@ func TestManyWait(t *testing.T) {
 			t.Errorf("%d were served, sorted %v", len(served), slices.IsSorted(served))
 		}
 	})
+}
+
+// TestTryInOutage: OnError decides, a refusal says when to try again, and the usage is an error, not nothing used (S1.33, F1.19).
+func TestTryInOutage(t *testing.T) {
+	table := func() weir.Limiter { return weir.Must(memstore.New(memstore.Config{})) }
+	tests := []struct {
+		on      weir.OnError
+		granted int64 // of 5 × 100 units, by one of two nodes
+	}{{weir.FailClosed, 0}, {weir.FailLocal, 200}, {weir.FailOpen, 500}}
+	for _, tt := range tests {
+		t.Run(tt.on.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &outage{table(), time.Now().Add(time.Minute), weir.ErrUnavailable}
+				tier := weir.Must(tiered.New(tiered.Config{Store: o, Local: table(), Nodes: 2}))
+				defer tier.Close()
+				c := document001()
+				c.OnError, c.Classes, c.Logger = tt.on, []Class{}, slog.New(slog.DiscardHandler)
+				a := weir.Must(New(tier, c))
+				all := controller(t, a, "")
+				for range 5 {
+					if d := try(t, all, 100); !d.Allowed && d.RetryAfter <= 0 {
+						t.Errorf("a refusal without a time: %v", d)
+					}
+				}
+				if got := a.ledger["requests"]; got == nil && tt.granted > 0 || got != nil && got.Granted != tt.granted {
+					t.Errorf("granted: %+v, want %d", got, tt.granted)
+				}
+				bare := weir.Must(New(o, c))
+				if _, err := bare.Usage(t.Context()); !errors.Is(err, weir.ErrUnavailable) {
+					t.Errorf("the usage during an outage: %v", err)
+				}
+			})
+		})
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,4 +170,55 @@ func TestCancelledWaitsChargeNothing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRowsOfAnAccount: an account has one row in Redis, with its name as the hash tag, for each set of limits that is decided at
+// once. Classes, methods and time add none, and accounts share none. A call is one command
+// (S1.15, S1.17, F1.13, F1.22).
+func TestRowsOfAnAccount(t *testing.T) {
+	redis := redistest.Start(t)
+	store := openStore(t, redis)
+	stopped := func() weir.Instant { return 1_800_000_000_000_000_000 } // the utilisation is observed once
+	charge := func(account string, n int) {
+		t.Helper()
+		a := weir.Must(budget.New(store, budget.Config{Name: account, Preset: "alchemy-free", Clock: stopped, Logger: slog.New(slog.DiscardHandler)}))
+		for i := range n {
+			c := weir.Must(a.Controller(a.Classes()[i%2]))
+			method := []string{"eth_blockNumber", "eth_call", "eth_madeUp"}[i%3]
+			if d, err := c.Try(t.Context(), budget.Method(method)); err != nil || !d.Allowed {
+				t.Fatalf("%s: %v, %v", method, d, err)
+			}
+		}
+	}
+	charge("main", 1) // the server gets to know the scripts
+	keys, commands := keysOf(t, redis), redis.CommandCalls("evalsha")
+	charge("main", 12)
+	if n := redis.CommandCalls("evalsha") - commands; n != 12+1 {
+		t.Errorf("12 calls and an observation are %d commands", n)
+	}
+	if now := keysOf(t, redis); !slices.Equal(now, keys) {
+		t.Errorf("12 calls of other methods and classes have changed the keys:\n%q\n%q", keys, now)
+	}
+	charge("other", 3)
+	both := keysOf(t, redis)
+	if own := len(both) - len(keys); own != strings.Count(strings.Join(both, " "), "{other") {
+		t.Errorf("the keys of two accounts are %q, those of one %q", both, keys)
+	}
+	for _, key := range both {
+		if tag := regexp.MustCompile(`\{[^{}]+\}`).FindAllString(key, -1); len(tag) != 1 || !strings.HasPrefix(key, "weir:") {
+			t.Errorf("key %q has no prefix or not one hash tag", key)
+		}
+	}
+}
+
+// keysOf returns the keys that limits have in Redis.
+func keysOf(t *testing.T, redis *redistest.Server) (keys []string) {
+	t.Helper()
+	for _, key := range redis.MustDo("KEYS", "*").Items {
+		if key.Text != "weir:epoch" { // the store's, whatever it decides
+			keys = append(keys, key.Text)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -1,10 +1,16 @@
 package budget
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -247,4 +253,31 @@ func TestMeterPauses(t *testing.T) {
 			t.Errorf("at %v: %v (%d), want %v", time.Duration(s.at), got, m.average(s.at), s.want)
 		}
 	}
+}
+
+// TestLevelsAreLogged: without a callback each change of the level is one line, a warning on the way up (S1.21, S1.31).
+func TestLevelsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c := document001()
+		c.Limits[0].Per, c.Classes, c.Logger = weir.Every(100*time.Hour), []Class{}, slog.New(slog.NewTextHandler(&log, nil))
+		a := newAccount(t, c)
+		all := controller(t, a, "")
+		for _, cost := range []int64{400, 50, 30, 20} {
+			try(t, all, cost)
+			time.Sleep(2 * time.Second)
+			usage(t, a)
+		}
+		time.Sleep(26 * time.Hour)
+		usage(t, a)
+		lines := regexp.MustCompile(`level=(\w+) msg="budget: utilisation (\w+)" account=main from=(\w+) utilisation=`).FindAllStringSubmatch(log.String(), -1)
+		var got []string
+		for _, line := range lines {
+			got = append(got, strings.Join(line[1:], " "))
+		}
+		want := []string{"WARN warning normal", "WARN paused warning", "WARN critical paused", "INFO normal critical"}
+		if !slices.Equal(got, want) || strings.Count(log.String(), "\n") != len(want) {
+			t.Errorf("%q, want %q:\n%s", got, want, log.String())
+		}
+	})
 }

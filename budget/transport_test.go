@@ -236,7 +236,8 @@ func TestTransportRetries(t *testing.T) {
 			t.Errorf("a request on connection %d, want %d", n, want)
 		}
 	}
-	for usage(t, a).Ledgers["requests"].Used < 3 { // what is sent again is charged in the background
+	deadline := time.Now().Add(10 * time.Second)
+	for usage(t, a).Ledgers["requests"].Used < 3 && time.Now().Before(deadline) { // what is sent again is charged in the background
 		time.Sleep(time.Millisecond)
 	}
 	wantLedger(t, a, "requests", Ledger{Granted: 2, Overrun: 1, Used: 3})
@@ -698,5 +699,37 @@ func TestClient(t *testing.T) {
 		if _, err := NewClient(rpc, a, "other"); err == nil {
 			t.Error("a client of a class that does not exist")
 		}
+	})
+}
+
+// TestClassOfContext: a call is charged to its context's class, else to the client's (S1.25).
+func TestClassOfContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{
+			Name: "main", Costs: builtin(t, "alchemy"),
+			Limits:  []ruleset.Limit{{Unit: "cu", Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}}},
+			Classes: []Class{{Name: "realtime", Share: 60, NoBorrow: true}, {Name: "backfill", Share: 40, NoBorrow: true}},
+		})
+		overHTTP := &http.Client{Transport: &Transport{Account: a, Class: "backfill", Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})}}
+		rpc := weir.Must(NewClient(&fakeRPC{}, a, "backfill"))
+		call := func(ctx context.Context, realtime, backfill int64) {
+			t.Helper()
+			r := weir.Must(http.NewRequestWithContext(ctx, http.MethodPost, "http://provider", strings.NewReader(`{"method":"eth_getLogs"}`)))
+			resp, err := overHTTP.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if err := rpc.CallContext(ctx, nil, "eth_call"); err != nil {
+				t.Fatal(err)
+			}
+			if got := usage(t, a).Classes; got[0].Available != realtime || got[1].Available != backfill {
+				t.Errorf("left: %+v, want %d and %d", got, realtime, backfill)
+			}
+		}
+		call(t.Context(), 600, 400-60-26)
+		call(WithClass(t.Context(), "realtime"), 600-60-26, 400-60-26)
 	})
 }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"log"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -274,4 +279,30 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	d.handler.ServeHTTP(w, r)
 	return w.Result(), nil
+}
+
+// TestLog: the workers log what those of document 001 do, each once: that they are ready, and the begin and the end of
+// a pause (S1.31).
+func TestLog(t *testing.T) {
+	var text bytes.Buffer
+	before, flags := slog.Default(), log.Flags()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	defer func() {
+		slog.SetDefault(before)
+		log.SetOutput(os.Stderr)
+		log.SetFlags(flags)
+	}()
+	o := bnb()
+	o.behind = 20
+	out := simulation{options: o}.run(t)
+	for line, times := range map[string]int64{
+		`level=INFO msg="the rate controller of the compute-unit budget is ready" class=backfill`:                        1,
+		`level=INFO msg="rate limiting is enabled, with a guaranteed share of the budget" chain=ethereum class=realtime`: 1,
+		`level=INFO msg="pausing: more than 90% of the compute-unit budget is in use"`:                                   out.backfill.pauses,
+		`level=INFO msg="resuming: budget is available"`:                                                                 out.backfill.pauses,
+	} {
+		if n := strings.Count(text.String(), line+"\n"); int64(n) != times || n == 0 {
+			t.Errorf("%d lines, want %d: %s", n, times, line)
+		}
+	}
 }

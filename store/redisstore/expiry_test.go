@@ -19,6 +19,7 @@ func TestRowsOutliveTheirUse(t *testing.T) {
 		"second": {Rate: 3600, Per: weir.Every(time.Hour)},
 		"third":  {Rate: 3, Per: weir.Every(time.Second), Burst: 1000},
 		"minute": {Rate: 1000, Per: weir.Every(1000 * time.Minute)},
+		"class":  {Rate: 3600, Per: weir.Every(time.Hour), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 3600})},
 	} {
 		p := newPolicy(t, name, l)
 		unit := l.Per.Duration() / time.Duration(l.Rate)

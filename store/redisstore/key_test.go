@@ -95,6 +95,7 @@ func TestAllKeysExpire(t *testing.T) {
 	hour := weir.Every(time.Hour)
 	policies := []*weir.Policy{
 		newPolicy(t, "gcra", weir.Limit{Rate: 10, Per: hour}),
+		newPolicy(t, "classes", weir.Limit{Rate: 10, Per: hour, Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 6}, weir.Class{Name: "b", Guaranteed: 4})}),
 		newPolicy(t, "thirds", weir.Limit{Rate: 3, Per: weir.Every(time.Second)}),
 		newPolicy(t, "empty", weir.Limit{Rate: 10, Per: hour, Initial: weir.Filled(0)}),
 		newPolicy(t, "fixed", weir.Limit{Rate: 10, Per: hour, Algorithm: weir.FixedWindow}),

@@ -13,6 +13,7 @@ var classTests = []test{
 	{name: "a class returns", run: classReturns},
 	{name: "no borrowing", run: classNoBorrow},
 	{name: "holds keep to their class", run: classHolds},
+	{name: "holds beyond what classes have", run: classHoldsBeyond},
 	{name: "an overrun is the class's own", run: classOverrun},
 	{name: "an overrun is lent to nobody", run: classOverrunLent},
 	{name: "no class is worse off than by itself", run: classGuarantee},
@@ -77,6 +78,7 @@ func classShares(r *rig) {
 	r.wantPeek(realtime, "k", 300, admitted(300, 300, seconds(1)))
 	r.wantTake(realtime, "k", 301, tooCostly(300, 300, seconds(1)))
 	got := r.saturate([]*weir.Policy{backfill, realtime}, 10, seconds(20))
+	r.tb.Logf("in 20 s backfill got %d units and realtime %d, 300 of them at once", got[0], got[1])
 	if share := float64(got[1]-300) / float64(got[0]+got[1]-300); share < 0.588 || share > 0.612 {
 		r.t.Errorf("realtime got %.3f of what was granted after the bursts, want 0.6 within 2 %%", share)
 	}
@@ -88,6 +90,7 @@ func classShares(r *rig) {
 func classReturns(r *rig) {
 	realtime, backfill := r.sixtyForty()
 	got := r.saturate([]*weir.Policy{backfill}, 10, seconds(20))
+	r.tb.Logf("in 20 s backfill got %d units, alone", got[0])
 	if got[0] < 20*500*98/100 || got[0] > 200+20*500 {
 		r.t.Errorf("alone, backfill got %d units in 20 s", got[0])
 	}
@@ -127,6 +130,27 @@ func classHolds(r *rig) {
 	r.clock.Pass(minutes(2))
 	r.wantSettled(res, weir.Settled{Late: true})
 	r.wantPeek(backfill, "k", 200, admitted(200, 200, 0))
+}
+
+// What classes hold beyond their bursts is what is nobody's, all of them together: more is there for a while when
+// another class has just spent its level, and would be missing when that class returns.
+func classHoldsBeyond(r *rig) {
+	l := weir.Limit{Rate: 10, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+		weir.Class{Name: "a", Guaranteed: 1}, weir.Class{Name: "b", Guaranteed: 1}, weir.Class{Name: "c", Guaranteed: 1, Burst: 6},
+	)}
+	views := r.classes(r.policy("p", l), "a", "b", "c")
+	a, b, c := views[0], views[1], views[2]
+	r.wantAllowed("c spends its level", c, "k", 6)
+	r.clock.Pass(seconds(0.6))
+	r.hold(minutes(1), charge(a, "k", 3))
+	res, err := weir.Reserve(background(), r.limiter, minutes(1), charge(b, "k", 2))
+	if err != nil || res.Decision.Allowed {
+		r.t.Errorf("3 of the 2 that are nobody's are held: %+v, %v", res, err)
+	}
+	r.hold(minutes(1), charge(b, "k", 1))
+	r.wantAllowed("what is used and not held", b, "k", 2)
+	r.clock.Pass(seconds(30))
+	r.wantAllowed("c returns", c, "k", 6)
 }
 
 func classOverrun(r *rig) {
