@@ -152,7 +152,7 @@ func (p *Provider) serveCalls(w http.ResponseWriter, r *http.Request) {
 	}
 	a := p.answer(from, calls, batch)
 	if !sleep(r.Context(), a.delay) {
-		return
+		panic(http.ErrAbortHandler) // an empty response would look like an answer
 	}
 	a.write(w)
 }
@@ -200,15 +200,13 @@ func withParams(request jsonrpc.Request, body []byte) []call {
 	return calls
 }
 
-// sleep waits, and returns false if the client has gone.
+// sleep waits, and returns false if the client has gone or the server ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false

@@ -347,7 +347,7 @@ func TestBatches(t *testing.T) {
 		{"a notification", Config{}, `{"method":"eth_blockNumber"}`, 204, nil, 10},
 		{"notifications", Config{}, `[{"method":"eth_blockNumber"}]`, 204, nil, 10},
 		{"refused as a whole", Config{Rate: 5}, batch("eth_getBalance", 3), 400, []string{"costs 60 units, and the account has 50 at once"}, 0},
-{"its calls one by one", Config{Rate: 5, PartialBatches: true}, batch("eth_getBalance", 3), 200, []string{`"id":1,"result"`, `"id":2,"error":{"code":429,`}, 40},
+		{"its calls one by one", Config{Rate: 5, PartialBatches: true}, batch("eth_getBalance", 3), 200, []string{`"id":1,"result"`, `"id":2,"error":{"code":429,`}, 40},
 		{"one call that is too costly", Config{Rate: 5, PartialBatches: true}, batch("eth_getLogs", 2), 400, []string{"costs 60 units"}, 0},
 		{"100 calls", Config{}, batch("eth_chainId", 100), 200, []string{`"id":99,`}, 0},
 		{"101 calls", Config{}, batch("eth_chainId", 101), 400, []string{`"code":-32600`, "100"}, 0},

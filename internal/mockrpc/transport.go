@@ -2,6 +2,7 @@ package mockrpc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -24,10 +25,8 @@ func (p *Provider) RoundTrip(r *http.Request) (*http.Response, error) {
 		own.Body = http.NoBody
 	}
 	w := &recorder{header: make(http.Header), status: http.StatusOK}
-	if err := w.serve(p, own); err != nil {
-		return nil, err
-	}
-	if err := r.Context().Err(); err != nil {
+	err := w.serve(p, own)
+	if err := cmp.Or(r.Context().Err(), err); err != nil {
 		return nil, err
 	}
 	return w.response(r), nil
