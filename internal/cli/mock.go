@@ -233,9 +233,9 @@ func printMock(w io.Writer, s mockrpc.Stats) {
 		return append(list, number(c.Failed), number(c.Units))
 	}
 	head := []string{"CALLS", "SERVED", "RATE", "QUOTA", "DENIED", "OVERLOADED", "FAILED", "UNITS"}
-	rows := [][]string{append([]string{"KEY", "ACCOUNT", "REQUESTS"}, head...)}
+	rows := [][]string{append([]string{"KEY", "ACCOUNT", "REQUESTS", "EARLY"}, head...)}
 	for _, k := range s.Keys {
-		rows = append(rows, append([]string{named(k.Key), k.Account, number(k.Requests)}, cells(k.Total)...))
+		rows = append(rows, append([]string{named(k.Key), k.Account, number(k.Requests), number(k.Early)}, cells(k.Total)...))
 	}
 	table(w, rows)
 	if len(s.Methods) > 0 {
