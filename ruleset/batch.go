@@ -117,7 +117,7 @@ func (w *eachWork) sort(items []Item, out []Verdict) error {
 
 // plain reports whether a query is exactly one charge, of a plain number to its key.
 func (q *Query) plain(v *Variant) bool {
-	return v.simple && q.Key != "" && len(q.Costs) == 0 && v.rule.checkClass(q.Class) == nil && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
+	return v.simple && q.Key != "" && len(q.With) == 0 && len(q.Costs) == 0 && v.rule.checkClass(q.Class) == nil && q.MaxWait == 0 && q.Scale <= All && q.ShadowScale <= All
 }
 
 // CheckAll charges all of several queries or none. If one is refused, no Verdict is

@@ -33,6 +33,10 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 	if !v.rule.includes(q.Key) {
 		e.enforced = 0
 	}
+	if err := e.addOutside(q.With); err != nil {
+		e.free()
+		return nil, err
+	}
 	for i := range v.groups {
 		g := &v.groups[i]
 		key, err := q.keyOf(g)
@@ -50,6 +54,18 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 		e.leaveOutShadow()
 	}
 	return e, nil
+}
+
+// addOutside adds charges that are not the rule's, as enforced ones.
+func (e *evaluation) addOutside(charges []weir.Charge) error {
+	for _, c := range charges {
+		e.groups, e.charges = append(e.groups, &group{policy: c.Policy, outside: true}), append(e.charges, c)
+		e.enforced++
+		if err := storeapi.CheckCharge(c.Policy, c.Key, c.Cost); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (e *evaluation) free() {

@@ -63,6 +63,10 @@ type Query struct {
 	// is not to wait. It has no effect on Peek.
 	MaxWait time.Duration
 
+	// With are charges that no rule describes, made together with those of the rule that are
+	// enforced: all of them or none. Put their policies in force with Engine.Apply.
+	With []weir.Charge
+
 	// Shadow asks for Verdict.ShadowRefusals.
 	Shadow bool
 
@@ -177,6 +181,9 @@ type Verdict struct {
 	// admitted, of the tightest one; -1 if there is none.
 	Limit int
 
+	// With is the policy of Query.With that refused or is the tightest one, nil if it is the rule.
+	With *weir.Policy
+
 	// Shadow is the index of the limit in shadow that would have refused, -1 if none would.
 	// It is for operators: callers must not be able to tell a policy in shadow from none.
 	Shadow int
@@ -200,7 +207,12 @@ func (v *Verdict) Policy() string { return v.Variant.rule.policy.Name }
 
 // LimitedBy returns the name of the limit that refused, "" if none did.
 func (v *Verdict) LimitedBy() string {
-	if v.Allowed || v.Limit < 0 || v.Reason == weir.NotCharged { // NotCharged: another query of the batch was refused
+	switch {
+	case v.Allowed || v.Reason == weir.NotCharged: // NotCharged: another query of the batch was refused
+		return ""
+	case v.With != nil:
+		return v.With.LimitName(int(v.By))
+	case v.Limit < 0:
 		return ""
 	}
 	return v.Variant.names[v.Limit]
@@ -208,5 +220,8 @@ func (v *Verdict) LimitedBy() string {
 
 // decided sets the decision of a group.
 func (v *Verdict) decided(g *group, d weir.Decision) {
-	v.Decision, v.Limit = d, g.place(d)
+	v.Decision, v.Limit, v.With = d, g.place(d), nil
+	if g.outside {
+		v.With = g.policy
+	}
 }

@@ -231,6 +231,7 @@ type group struct {
 	mode     Mode
 	policy   *weir.Policy
 	limits   []int // indexes in Variant.limits
+	outside  bool  // a policy of Query.With
 }
 
 // place returns the index in Variant.limits of the limit that a decision is about, -1 if the

@@ -597,3 +597,57 @@ func TestTicketsInABubble(t *testing.T) {
 		}
 	})
 }
+
+// TestWith charges a policy that no rule describes together with a rule.
+func TestWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := frozen(t, llm(10))
+		outside, err := weir.NewPolicy("upstream/eth/a", weir.Limit{Rate: 3, Per: weir.Every(time.Hour), Burst: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Apply(ctx, outside); err != nil {
+			t.Fatal(err)
+		}
+		q := ask(1, 10)
+		q.With = []weir.Charge{{Policy: outside, Key: "a", Cost: 1}}
+		leftOutside := func() int64 {
+			d, err := weir.Peek(ctx, g.Limiter(), outside, "a", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Remaining
+		}
+		ticket := reserve(t, g, "llm", q, 0)
+		if got := leftOutside(); got != 2 {
+			t.Errorf("%d are left, want 2", got)
+		}
+		if got := settle(t, g, ticket, Used{None: true}); got.Refunded != 13 || leftOutside() != 3 {
+			t.Errorf("%+v, %d are left, want 13 returned and 3 left", got, leftOutside())
+		}
+		for range 3 {
+			reserve(t, g, "llm", q, 0)
+		}
+		v, ticket, err := g.Reserve(ctx, g.Rules().Rule("llm"), &q, 0)
+		if err != nil || v.Allowed || ticket != nil || v.LimitedBy() != "upstream/eth/a" || v.With != outside || v.Limit != -1 {
+			t.Errorf("%+v by %q, %v: want a refusal by the policy outside", v, v.LimitedBy(), err)
+		}
+		if got := left(t, g, "llm", ask(0, 0)); !slices.Equal(got, []int64{7, 7, 970}) {
+			t.Errorf("%v are left of the rule: the refused query was charged", got)
+		}
+		many := q
+		many.Cost, many.Costs = 8, nil
+		v, _, err = g.Reserve(ctx, g.Rules().Rule("llm"), &many, 0)
+		if err != nil || v.Allowed || leftOutside() != 0 {
+			t.Errorf("%+v, %v", v, err)
+		}
+		v, err = g.Check(ctx, g.Rules().Rule("llm"), &q)
+		if err != nil || v.Allowed {
+			t.Errorf("Check ignores With: %+v, %v", v, err)
+		}
+		q.With[0].Cost = -1
+		if _, _, err := g.Reserve(ctx, g.Rules().Rule("llm"), &q, 0); !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("a negative cost: %v", err)
+		}
+	})
+}

@@ -1,0 +1,47 @@
+// Package upstream sends requests to whichever of several endpoints can take them now: those of several
+// providers, or of several accounts with one.
+//
+//	pool, err := upstream.New(store, upstream.Config{Name: "ethereum", Endpoints: []upstream.Endpoint{
+//		{Alias: "alchemy", RPC: secret.New(os.Getenv("ALCHEMY")), Priority: 10, Budget: "alchemy-main"},
+//		{Alias: "public", RPC: secret.New("https://rpc.example.org"), Priority: 20, Limits: upstream.Rate{PerSecond: 50}.Limits()},
+//	}}, budget.Config{Name: "alchemy-main", Preset: "alchemy-free"})
+//	go pool.Run(ctx) // probes
+//	reply, err := pool.Send(request, &upstream.Call{Methods: []string{"eth_call"}, Repeatable: true})
+//
+// Package gateway serves a pool as a reverse proxy. For one account with one provider, budget.Transport is
+// enough.
+//
+// # Two phases
+//
+// Selection looks for up to four endpoints that could take the request: those of the best priority first,
+// among these the fastest, and among the fastest at random, by weight and by what they have left. It charges
+// nothing and never waits. Execution charges one of them immediately before it is sent to: the endpoint's limit
+// and its account's budget together, or nothing. An endpoint that is at its limit is skipped, which is no
+// failure. What was provably not sent is given back.
+//
+// If all are at their limits, the request waits in line: first come, first served, for as long as the limits say,
+// or until one has room earlier. A request that would wait too long is refused at once, and told for how long.
+//
+// # What goes wrong
+//
+// An endpoint, an account or a provider that refuses or fails is left alone for a while, and then gets one call,
+// then two, four and so on. Which of the three depends on what the provider says, see budget.Classify:
+//
+//	rate, quota          the account, until the provider says, otherwise after a back-off
+//	denied               the endpoint, until a probe succeeds: an operator has to act
+//	overloaded           the provider, with all of its accounts
+//	other failures       the endpoint, after three in a row
+//
+// A call that the caller cancels says nothing about the endpoint, and neither does the time in line.
+//
+// A failed request is sent again, elsewhere, if it was provably not sent; or if it is Repeatable, and then for
+// at most one request in ten.
+//
+// # Guarantees
+//
+//   - No limit and no budget is exceeded, also if several processes share them over Redis.
+//   - A request that is not Repeatable is written to at most one endpoint.
+//   - Nothing is sent to whom a provider's Retry-After is for before it has passed.
+//   - URLs and headers of endpoints are in no error, log or statistic.
+//   - Lines and goroutines are bounded, and every wait ends with its context.
+package upstream

@@ -1,0 +1,165 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Times between looks at an endpoint.
+const (
+	lookEvery   = 250 * time.Millisecond // whether a probe is due
+	deniedEvery = time.Minute            // probes while access is denied
+	wrongEvery  = 5 * time.Second        // probes while it is on another chain, or behind
+)
+
+// Run probes the endpoints until ctx ends, and returns when the last probe has ended. Without it a pool learns of
+// failures from its requests alone. Call it once.
+func (p *Pool) Run(ctx context.Context) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	for {
+		set := p.set.Load()
+		for _, e := range set.endpoints {
+			if set.config.JSONRPC && !e.Unmonitored && e.probeDue(time.Now(), set.config.Probe.Every) {
+				e.memory.asked.Store(time.Now().UnixNano())
+				probes.Go(func() {
+					defer e.memory.probing.Store(false)
+					p.probe(ctx, set, e)
+				})
+			}
+		}
+		if sleep(ctx, lookEvery, nil) != nil {
+			return
+		}
+	}
+}
+
+// probeDue reports whether a probe is due, and if so that it has begun.
+func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
+	m := e.memory
+	switch {
+	case m.gate.isForever() && m.wrong.Load():
+		every = min(every, wrongEvery)
+	case m.gate.isForever():
+		every = deniedEvery
+	case m.gate.shut.Load():
+		every = lookEvery // the gate says when
+	}
+	return now.UnixNano()-m.asked.Load() >= int64(every) && m.probing.CompareAndSwap(false, true)
+}
+
+// probe asks an endpoint for its chain, once, and for its head.
+func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
+	ctx, cancel := context.WithTimeout(ctx, set.config.Probe.Timeout)
+	defer cancel()
+	if want := set.config.Chain.ID; want != 0 && !e.memory.probed.Load() {
+		id, ok := p.ask(ctx, e, "eth_chainId")
+		if !ok {
+			return
+		}
+		if id != want {
+			p.wrong(e, fmt.Sprintf("its chain id is %d, not %d", id, want))
+			return
+		}
+	}
+	head, ok := p.ask(ctx, e, set.config.Probe.Method)
+	if !ok {
+		return
+	}
+	e.memory.head.Store(head)
+	if most, best := set.config.Chain.MaxLag, set.bestHead(); most > 0 && best > head && best-head > most {
+		p.wrong(e, fmt.Sprintf("it is %d blocks behind", best-head))
+		return
+	}
+	e.memory.probed.Store(true)
+	e.memory.wrong.Store(false)
+	if e.memory.gate.isForever() {
+		p.opened(e, e.memory.gate.open())
+	}
+}
+
+// wrong puts an endpoint out of use that answers, but not for what is asked.
+func (p *Pool) wrong(e *endpoint, reason string) {
+	e.memory.wrong.Store(true)
+	e.memory.probed.Store(false)
+	if e.memory.gate.closeForever(reason) {
+		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", reason)
+	}
+}
+
+// bestHead returns the head that others are compared with: the second highest, or the highest of one or two.
+func (s *set) bestHead() uint64 {
+	var heads []uint64
+	for _, e := range s.endpoints {
+		if head := e.memory.head.Load(); head > 0 {
+			heads = append(heads, head)
+		}
+	}
+	slices.Sort(heads)
+	switch n := len(heads); {
+	case n == 0:
+		return 0
+	case n <= 2:
+		return heads[n-1]
+	default:
+		return heads[n-2]
+	}
+}
+
+// ask calls a method without parameters. The number is 0 if the answer has none, such as an error of JSON-RPC. It
+// returns false if there was no answer.
+func (p *Pool) ask(ctx context.Context, e *endpoint, method string) (number uint64, ok bool) {
+	s := &sending{
+		pool: p, ctx: ctx, probe: true, began: time.Now(), call: &Call{Methods: []string{method}},
+		request: &http.Request{Method: http.MethodPost, URL: &url.URL{}, Header: http.Header{"Content-Type": {"application/json"}}},
+		body:    fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":[]}`, method),
+	}
+	l, err := p.chargeProbe(ctx, e, s.call)
+	if l == nil || err != nil {
+		return 0, false
+	}
+	e.memory.stats.probes.Add(1)
+	reply, err, out := s.try(l)
+	if err != nil {
+		return 0, false
+	}
+	defer reply.Body.Close()
+	var answer struct{ Result json.RawMessage }
+	if out.outcome != succeeded || reply.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(reply.Body, maxPeek)).Decode(&answer) != nil {
+		return 0, false
+	}
+	text := strings.Trim(string(answer.Result), `"`)
+	if digits, isHex := strings.CutPrefix(text, "0x"); isHex {
+		number, _ = strconv.ParseUint(digits, 16, 64)
+	} else {
+		number, _ = strconv.ParseUint(text, 10, 64)
+	}
+	return number, true
+}
+
+// chargeProbe charges a probe like any other call. An endpoint that is out of use until a probe succeeds gets it
+// through its closed gate.
+func (p *Pool) chargeProbe(ctx context.Context, e *endpoint, c *Call) (*lease, error) {
+	if !e.memory.gate.isForever() {
+		l, _, err := p.charge(ctx, e, c)
+		return l, err
+	}
+	l := &lease{pool: p, endpoint: e, call: c}
+	e.memory.inFlight.Add(1)
+	e.memory.stats.attempts.Add(1)
+	d, err := l.reserve(ctx)
+	if err != nil || !d.Allowed {
+		l.end()
+		return nil, err
+	}
+	return l, nil
+}

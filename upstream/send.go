@@ -1,0 +1,434 @@
+package upstream
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
+)
+
+// sending is a request on its way.
+type sending struct {
+	pool    *Pool
+	ctx     context.Context // of the request
+	request *http.Request
+	body    []byte
+	call    *Call
+	began   time.Time
+	probe   bool // it is the pool's own
+
+	tried  []*endpoint // that have failed or refused
+	queued time.Duration
+	sent   int // how often it was sent
+}
+
+// Send sends a request to an endpoint that can take it: to the endpoint's URL, with its headers. The request's path
+// and query are added to those of the URL; its body is read before. If no endpoint has room, it waits.
+//
+// The response may be a refusal of the provider, if it could not be asked elsewhere. Its body must be closed. The error
+// is a *LimitedError, a *DownError or a *TryError, the context's, or that of the limiter if it could not decide.
+func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
+	s := &sending{pool: p, ctx: r.Context(), request: r, call: c, began: c.Began}
+	if s.began.IsZero() {
+		s.began = time.Now()
+	}
+	p.requests.Add(1)
+	p.retries.request()
+	if r.Body != nil && r.Body != http.NoBody {
+		defer r.Body.Close()
+		var err error
+		if s.body, err = io.ReadAll(r.Body); err != nil {
+			return nil, err
+		}
+	}
+	reply, err := s.run()
+	if err != nil && s.sent == 0 {
+		p.queueTime.Add(time.Since(s.began))
+	}
+	switch limited := (*LimitedError)(nil); {
+	case errors.As(err, &limited):
+		p.limited.Add(1)
+	case err != nil && s.ctx.Err() == nil:
+		p.failed.Add(1)
+	}
+	return reply, err
+}
+
+// run sends the request until it is answered or must not be sent again. The answer of the last endpoint that was
+// tried counts, if none takes it after that.
+func (s *sending) run() (*Reply, error) {
+	var reply *Reply
+	var failure error
+	for {
+		l, err := s.acquire()
+		if err != nil {
+			if reply != nil || failure != nil {
+				return reply, failure
+			}
+			return nil, err
+		}
+		if reply != nil {
+			_ = reply.Body.Close()
+		}
+		var out result
+		reply, failure, out = s.try(l)
+		if !s.again(l, out) {
+			return reply, failure
+		}
+		if out.outcome != rateLimited { // its account cools down, and may be the first to have room again
+			s.tried = append(s.tried, l.endpoint)
+		}
+	}
+}
+
+// acquire charges an endpoint for the request, and waits in line if none has room.
+func (s *sending) acquire() (*lease, error) {
+	if err := context.Cause(s.ctx); err != nil {
+		return nil, err
+	}
+	p, set := s.pool, s.pool.set.Load()
+	if !p.lines.busy(set, s.call, s.tried) {
+		l, _, err := s.tryAll(set.choose(s.call, time.Now(), s.tried))
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+	l, err := s.wait()
+	if l != nil {
+		l.endpoint.memory.stats.waited.Add(1)
+		p.waited.Add(1)
+	}
+	return l, err
+}
+
+// again reports whether the request is to be sent once more, after it has failed.
+func (s *sending) again(l *lease, out result) bool {
+	switch {
+	case out.outcome == succeeded || out.outcome == cancelled || s.ctx.Err() != nil || len(s.tried) >= maxCandidates-1:
+		return false
+	case out.outcome == notSent:
+		return true
+	case !s.call.Repeatable || s.call.Pinned != "":
+		return false
+	case !s.pool.retries.take():
+		return false
+	}
+	s.pool.retried.Add(1)
+	return true
+}
+
+// result is what a try says about the endpoint.
+type result struct {
+	outcome outcome
+	refusal budget.Refusal // if the provider has refused
+	reason  string         // if it has failed
+}
+
+var errTimeout = errors.New("upstream: the endpoint has not answered in time")
+
+// try sends the request to the endpoint of a lease.
+func (s *sending) try(l *lease) (*Reply, error, result) {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	timer := time.AfterFunc(s.pool.set.Load().config.Timeout, func() { cancel(errTimeout) })
+	began := time.Now()
+	resp, err := s.pool.set.Load().transport.RoundTrip(s.requestFor(ctx, l))
+	took := time.Since(began)
+	if !timer.Stop() && err == nil {
+		_ = resp.Body.Close()
+		err = errTimeout
+	}
+	if err != nil {
+		failure, out := s.failed(ctx, l, err)
+		cancel(nil)
+		s.react(l, out, took)
+		return nil, failure, out
+	}
+	l.sentUnseen()
+	s.countSent(began)
+	s.pool.learn(s.ctx, l.endpoint, resp.Header)
+	out := s.judge(l, resp, cancel)
+	s.react(l, out, took)
+	return &Reply{Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Decision: l.decision, Queued: s.queued, Tries: s.sent}, nil, out
+}
+
+// requestFor returns the request as an endpoint gets it.
+func (s *sending) requestFor(ctx context.Context, l *lease) *http.Request {
+	e := l.endpoint
+	r := s.request.WithContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn:      func(string) { l.connecting() },
+		WroteHeaders: l.wrote,
+	}))
+	r.URL, r.Host, r.RequestURI = joined(e.url, s.request.URL), "", ""
+	r.Header = maps.Clone(s.request.Header)
+	for name, values := range e.header {
+		r.Header[name] = values
+	}
+	if s.body != nil {
+		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(s.body)), int64(len(s.body)), nil
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.body)), nil }
+	} else {
+		r.Body, r.ContentLength = http.NoBody, 0
+	}
+	return r
+}
+
+// joined returns an endpoint's URL with the path and the query of a request added.
+func joined(base, request *url.URL) *url.URL {
+	u := *base
+	if path := strings.TrimPrefix(request.Path, "/"); path != "" {
+		u = *u.JoinPath(strings.Split(path, "/")...)
+	}
+	switch {
+	case u.RawQuery == "":
+		u.RawQuery = request.RawQuery
+	case request.RawQuery != "":
+		u.RawQuery += "&" + request.RawQuery
+	}
+	return &u
+}
+
+// failed returns the error of a try that got no response, and what it says.
+func (s *sending) failed(ctx context.Context, l *lease, err error) (error, result) {
+	unsent := l.unsent()
+	timeout := context.Cause(ctx) == errTimeout || err == errTimeout
+	if !unsent {
+		l.sentUnseen()
+		s.countSent(time.Now())
+	}
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx), result{outcome: cancelled}
+	}
+	e := &TryError{Alias: l.endpoint.Alias, Reason: reasonOf(err), Sent: !unsent, Timeout: timeout}
+	switch {
+	case unsent:
+		return e, result{outcome: notSent, reason: e.Reason}
+	case timeout:
+		e.Reason = "timeout"
+		return e, result{outcome: timedOut, reason: e.Reason}
+	}
+	return e, result{outcome: failed, reason: e.Reason}
+}
+
+// countSent counts that the request was sent. The time in queue ends when it is sent for the first time.
+func (s *sending) countSent(at time.Time) {
+	if s.sent++; s.sent == 1 && !s.probe {
+		s.queued = at.Sub(s.began)
+		s.pool.queueTime.Add(s.queued)
+	}
+}
+
+// maxPeek is how much of a response is read to find a refusal in it: errors are short.
+const maxPeek = 64 << 10
+
+// judge reads what a response says. If its body is short, it is read to the end; otherwise cancel is called when
+// it is closed.
+func (s *sending) judge(l *lease, resp *http.Response, cancel context.CancelCauseFunc) result {
+	start, whole := []byte(nil), false
+	if resp.StatusCode >= 400 || s.pool.set.Load().config.JSONRPC {
+		start, whole = peek(resp)
+	}
+	if whole {
+		cancel(nil)
+	} else {
+		resp.Body = &ending{resp.Body, func() { cancel(nil) }}
+	}
+	if resp.StatusCode < 400 && !bytes.Contains(start, []byte(`"error"`)) {
+		return result{}
+	}
+	if r, refused := budget.Classify(resp.StatusCode, resp.Header, start, time.Now()); refused {
+		return result{outcome: outcomeOf(r.Class), refusal: r, reason: r.Class.String() + " (" + r.Reason + ")"}
+	}
+	if resp.StatusCode >= 500 {
+		return result{outcome: failed, reason: fmt.Sprintf("status %d", resp.StatusCode)}
+	}
+	return result{}
+}
+
+// peek reads the beginning of a body that is JSON, and puts it back. It returns nil if the body is longer.
+func peek(resp *http.Response) (body []byte, whole bool) {
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") || resp.ContentLength > maxPeek {
+		return nil, false
+	}
+	buf := bytes.NewBuffer(make([]byte, 0, max(bytes.MinRead, resp.ContentLength+bytes.MinRead)))
+	_, err = buf.ReadFrom(io.LimitReader(resp.Body, maxPeek+1))
+	if err == nil && buf.Len() <= maxPeek {
+		_ = resp.Body.Close()
+		resp.Body = io.NopCloser(bytes.NewReader(buf.Bytes()))
+		return buf.Bytes(), true
+	}
+	rest := io.Reader(resp.Body)
+	if err != nil {
+		rest = broken{err}
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(buf, rest), resp.Body}
+	return nil, false
+}
+
+// broken is the rest of a body that cannot be read.
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }
+
+// ending calls a function when a body is closed.
+type ending struct {
+	io.ReadCloser
+	done func()
+}
+
+func (e *ending) Close() error {
+	defer e.done()
+	return e.ReadCloser.Close()
+}
+
+func outcomeOf(c budget.RefusalClass) outcome {
+	switch c {
+	case budget.RateLimited:
+		return rateLimited
+	case budget.QuotaExhausted:
+		return quotaExhausted
+	case budget.AccessDenied:
+		return accessDenied
+	}
+	return overloaded
+}
+
+// failuresToClose is how many failures in a row put an endpoint out of use.
+const failuresToClose = 3
+
+// react passes what a try says to whom it is about, and ends the lease.
+func (s *sending) react(l *lease, out result, took time.Duration) {
+	s.pool.react(l, out, took)
+}
+
+func (p *Pool) react(l *lease, out result, took time.Duration) {
+	e, now := l.endpoint, time.Now()
+	m := e.memory
+	defer l.end()
+	if out.outcome == notSent {
+		m.stats.unsent.Add(1)
+		l.settle(false)
+	}
+	switch out.outcome {
+	case cancelled:
+		l.settle(!l.unsent())
+		m.gate.leave(l.passes[0])
+		e.quota.gate.leave(l.passes[1])
+		e.group.leave(l.passes[2])
+		return
+	case succeeded:
+		m.measured(took)
+		m.failures.Store(0)
+		p.opened(e, m.gate.succeed(l.passes[0]))
+		p.opened(e, e.quota.gate.succeed(l.passes[1]))
+		p.opened(e, e.group.succeed(l.passes[2]))
+		p.answered(e)
+		return
+	}
+	m.stats.failures[out.outcome].Add(1)
+	p.blame(l, out, now)
+}
+
+// blame closes the gate of what a failure is about. The others learn nothing from it.
+func (p *Pool) blame(l *lease, out result, now time.Time) {
+	e, closed := l.endpoint, false
+	blamed := 0
+	switch out.outcome {
+	case rateLimited, quotaExhausted:
+		blamed = 1
+		wait := cmp.Or(out.refusal.Wait, p.set.Load().config.Cooldown)
+		closed = e.quota.gate.close(now, l.passes[1], wait, out.reason)
+		p.tell(e, out.refusal, wait)
+	case overloaded:
+		blamed = 2
+		closed = e.group.close(now, l.passes[2], out.refusal.Wait, out.reason)
+	case accessDenied:
+		if wait := out.refusal.Wait; wait > 0 {
+			closed = e.memory.gate.close(now, l.passes[0], wait, out.reason)
+		} else {
+			e.memory.gate.leave(l.passes[0])
+			closed = e.memory.gate.closeForever(out.reason)
+		}
+		p.tell(e, out.refusal, 0)
+	default:
+		if e.memory.failures.Add(1) < failuresToClose && !l.passes[0].half {
+			e.memory.gate.leave(l.passes[0])
+			break
+		}
+		closed = e.memory.gate.closeBriefly(now, l.passes[0], out.reason)
+	}
+	for i, g := range [...]*gate{&e.memory.gate, &e.quota.gate, e.group} {
+		if i != blamed {
+			g.leave(l.passes[i])
+		}
+	}
+	if closed {
+		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", out.reason)
+	}
+}
+
+// tell passes a refusal to the endpoint's account, for what else is charged to it.
+func (p *Pool) tell(e *endpoint, r budget.Refusal, wait time.Duration) {
+	if e.budget == nil {
+		return
+	}
+	if c, err := e.budget.Controller(""); err == nil {
+		r.Wait = wait
+		c.RecordRefusal(r)
+	}
+}
+
+// answered passes a success to the endpoint's account.
+func (p *Pool) answered(e *endpoint) {
+	if e.budget == nil {
+		return
+	}
+	if c, err := e.budget.Controller(""); err == nil {
+		c.RecordSuccess()
+	}
+}
+
+func (p *Pool) opened(e *endpoint, opened bool) {
+	if opened {
+		p.set.Load().config.Logger.Info("upstream: an endpoint is in use again", "pool", p.name, "upstream", e.Alias)
+		p.lines.wake()
+	}
+}
+
+// down returns the error of a call that no endpoint can take because of failures, with the reasons.
+func (p *Pool) down(c *Call) *DownError {
+	e, now := &DownError{}, time.Now()
+	for _, each := range p.set.Load().endpoints {
+		if health, reason, _ := each.health(now); each.takes(c) && health != "ok" {
+			e.Reasons = append(e.Reasons, each.Alias+": "+reason)
+		}
+	}
+	slices.Sort(e.Reasons)
+	return e
+}
+
+// learn applies what the headers of a response say about the account.
+func (p *Pool) learn(ctx context.Context, e *endpoint, h http.Header) {
+	if e.budget == nil {
+		return
+	}
+	if err := e.budget.Learn(ctx, h); err != nil && ctx.Err() == nil && !errors.Is(err, weir.ErrUnavailable) {
+		p.set.Load().config.Logger.Warn("upstream: what the provider says cannot be applied", "pool", p.name, "upstream", e.Alias, "error", err)
+	}
+}
