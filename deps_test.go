@@ -28,7 +28,7 @@ var layers = []layer{
 	{rank: 5, packages: "pacer prepaid queue"},
 	{rank: 6, packages: "store/memstore tiered ruleset"},
 	{rank: 7, packages: "budget guard blocklist"},
-	{rank: 8, packages: "upstream weirhttp"},
+	{rank: 8, packages: "upstream weirhttp internal/mockrpc"},
 	{rank: 9, packages: "internal/redisconn internal/rpcdetail internal/tracing"},
 	{rank: 9, packages: "gen/...", kind: generated},
 	{rank: 10, packages: "store/redisstore internal/identity internal/rpclimit"},

@@ -89,7 +89,8 @@ func newRoot() *cobra.Command {
 It needs no configuration. 'weir check' makes one such call, 'weir config' checks
 and prints configurations. 'weir keys', 'weir override', 'weir guard' and 'weir
 budgets' are for operators of a daemon. 'weir load' calls a server at a rate, and
-measures the latencies that its users would see.`,
+measures the latencies that its users would see. 'weir mock' is a provider with
+limits, to try clients against.`,
 		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
   weir serve --config weir.yaml       start it with policies of your own
   weir check default alice            call it
@@ -108,7 +109,7 @@ measures the latencies that its users would see.`,
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err.Error()) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
-	root.AddCommand(newServe(), newCheck(), newKeys(), newOverride(), newGuard(), newBudgets(), newConfig(), newLoad(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newKeys(), newOverride(), newGuard(), newBudgets(), newConfig(), newLoad(), newMock(), newVersion())
 	addCompletion(root)
 	return root
 }

@@ -37,6 +37,8 @@ func TestHelp(t *testing.T) {
 		"weir-config-schema.golden":   {"config", "schema", "--help"},
 		"weir-config-import.golden":   {"config", "import", "--help"},
 		"weir-load.golden":            {"load", "--help"},
+		"weir-mock.golden":            {"mock", "--help"},
+		"weir-mock-jsonrpc.golden":    {"mock", "jsonrpc", "--help"},
 		"weir-version.golden":         {"version", "--help"},
 	}
 	for name, args := range tests {
@@ -130,6 +132,16 @@ func TestErrorsAreOneLine(t *testing.T) {
 		{"load --rate 5 --body @none http://127.0.0.1:1/", exitUsage, "weir: --body: open none: no such file or directory; see 'weir load --help'\n"},
 		{"load --rate 5 http://192.0.2.1/", exitUsage, "weir: http://192.0.2.1:80 is not on this machine; add --i-own-this if it is yours to load; see 'weir load --help'\n"},
 		{"load --rate 5 --svg none/x.svg http://127.0.0.1:1/", exitFailure, "weir: open none/x.svg: no such file or directory\n"},
+		{"mock infura", exitUsage, "weir: unknown command \"infura\"; see 'weir mock --help'\n"},
+		{"mock jsonrpc now", exitUsage, "weir: 'weir mock jsonrpc' takes no arguments, but there is \"now\"; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --preset infura", exitUsage, "weir: --preset: \"infura\": there are alchemy and generic; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --listen 0.0.0.0:8545", exitUsage, "weir: --listen 0.0.0.0:8545: must be an address of this machine alone, such as 127.0.0.1:8545: whoever reaches a mock can change what it does; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --rate -5", exitUsage, "weir: --rate: -5: must be between 0 and 100000; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --per-minute 5", exitUsage, "weir: --per-minute: is for --preset generic; the preset alchemy has --rate; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --chain-id 0", exitUsage, "weir: --chain-id 0: must be more than 0; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --latency -1s", exitUsage, "weir: --latency: -1s: must be between 0 and 10m0s; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --keys a=k1,k1", exitUsage, "weir: --keys: \"k1\": is a key of account \"a\" already; see 'weir mock jsonrpc --help'\n"},
+		{"mock jsonrpc --keys k1,,k2", exitUsage, "weir: --keys: \"\": must be a name that no other account has; see 'weir mock jsonrpc --help'\n"},
 		{"serve --http 8080", exitUsage, "weir: --http: listen.http.address: must be host:port, such as 127.0.0.1:8080, or unix:/path; see 'weir serve --help'\n"},
 	}
 	for _, tt := range tests {

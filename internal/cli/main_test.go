@@ -57,7 +57,7 @@ func (l leakChecked) Run() int {
 }
 
 // TestScripts runs weir as a program. Besides testscript's commands there are
-// serve, check, get, grpc, until, signal, await and logged.
+// serve, mock, check, post, get, grpc, until, signal, await and logged.
 func TestScripts(t *testing.T) {
 	redis := redistest.Start(t, redistest.Password("default", "secret"))
 	testscript.Run(t, testscript.Params{
@@ -72,6 +72,8 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve":  cmdServe,
+			"mock":   cmdMock,
+			"post":   cmdPost,
 			"check":  cmdCheck,
 			"signal": cmdSignal,
 			"await":  cmdAwait,
@@ -89,7 +91,7 @@ func noRaceSleep() (name, value string) {
 	return "GORACE", strings.TrimSpace(os.Getenv("GORACE") + " atexit_sleep_ms=10")
 }
 
-// daemon is a weir serve. Scripts have the one that they started last.
+// daemon is a weir serve or a weir mock. Scripts have the one that they started last.
 type daemon struct {
 	url    string
 	cmd    *exec.Cmd
@@ -125,7 +127,12 @@ var firstLine = regexp.MustCompile(`^weir \S+ is listening on (https?://\S+|unix
 // startDaemon starts weir serve on a free port, in a directory and with additions to
 // this process's environment. Whoever gets one calls kill in the end, also with an error.
 func startDaemon(dir string, env []string, args ...string) (*daemon, error) {
-	cmd := exec.Command("weir", append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"}, args...)...)
+	return startProgram(dir, env, append([]string{"serve", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--resp", "127.0.0.1:0"}, args...)...)
+}
+
+// startProgram starts weir with arguments that make it listen, as startDaemon does.
+func startProgram(dir string, env []string, args ...string) (*daemon, error) {
+	cmd := exec.Command("weir", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), env...)
 	d := &daemon{cmd: cmd}
@@ -194,10 +201,24 @@ func cmdGRPC(ts *testscript.TestScript, _ bool, _ []string) {
 
 var grpcAddress = regexp.MustCompile(`msg=listening .*\bgrpc=(\S+)`)
 
+// cmdMock is "mock [flag...]": it starts weir mock jsonrpc as cmdServe does weir serve.
+func cmdMock(ts *testscript.TestScript, _ bool, args []string) {
+	d, err := startProgram(ts.MkAbs("."), []string{"GORACE=" + ts.Getenv("GORACE")}, append([]string{"mock", "jsonrpc", "--listen", "127.0.0.1:0"}, args...)...)
+	ts.Defer(d.kill)
+	ts.Check(err)
+	*ts.Value(daemonKey{}).(**daemon) = d
+	ts.Setenv("URL", d.url)
+}
+
 // cmdCheck is "check body": it posts body to /v1/check and prints the answer.
-func cmdCheck(ts *testscript.TestScript, _ bool, args []string) {
+func cmdCheck(ts *testscript.TestScript, neg bool, args []string) {
+	cmdPost(ts, neg, []string{"/v1/check", args[0]})
+}
+
+// cmdPost is "post path body": it prints the status and the body of the answer.
+func cmdPost(ts *testscript.TestScript, _ bool, args []string) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Post(ts.Getenv("URL")+"/v1/check", "application/json", strings.NewReader(args[0]))
+	resp, err := client.Post(ts.Getenv("URL")+args[0], "application/json", strings.NewReader(args[1]))
 	ts.Check(err)
 	defer resp.Body.Close()
 	fmt.Fprintln(ts.Stdout(), resp.StatusCode)
