@@ -41,6 +41,7 @@ type refusal struct {
 	endpoint *endpoint
 	at       time.Time // when it can; the zero time if a call has to end first, or nobody can say
 	never    bool      // it never can
+	held     bool      // it may be able to earlier: when a reservation ends, such as that of a call which is being sent
 	limit    string    // what refuses
 }
 
@@ -64,7 +65,7 @@ func (p *Pool) charge(ctx context.Context, e *endpoint, c *Call) (*lease, refusa
 	}
 	e.memory.stats.skipped.Add(1)
 	e.memory.learn(now, d)
-	r := refusal{endpoint: e, at: now.Add(max(1, d.RetryAfter)), limit: l.limit}
+	r := refusal{endpoint: e, at: now.Add(max(1, d.RetryAfter)), held: d.Held, limit: l.limit}
 	if d.RetryAfter == weir.Never {
 		r.at, r.never = time.Time{}, true
 	}
@@ -229,7 +230,7 @@ func (l *lease) settle(used bool) {
 	if err := l.settleNow(ctx, used); err != nil {
 		l.pool.set.Load().config.Logger.Warn("upstream: a charge is not settled, and counts as used", "pool", l.pool.name, "upstream", l.endpoint.Alias, "error", err)
 	}
-	if !used {
+	if !used || l.pool.lines.awaited.Load() > 0 {
 		l.pool.lines.wake()
 	}
 }

@@ -9,7 +9,8 @@ import (
 
 // expect returns when an endpoint can be expected to take a call, if that many others are planned before it: for
 // the endpoint, and for endpoints of its account together. All are taken for as expensive as the call. That is exact
-// for one limit, and otherwise an estimate. It charges nothing.
+// for one limit, and otherwise an estimate. It charges nothing. Reservations are taken for calls that are being sent:
+// not for as long as they are held.
 func (p *Pool) expect(ctx context.Context, e *endpoint, c *Call, ahead, together int) (refusal, error) {
 	now := time.Now()
 	r, closed := e.closed(now)
@@ -52,6 +53,15 @@ func roundOf(l weir.Limit, units int64) round {
 	return round{units, time.Duration(float64(l.Per.Duration()) * float64(units) / float64(l.Rate))}
 }
 
+// wait returns how long to wait for a decision's charge: not longer than until all units are back, if open
+// reservations could make it longer.
+func (r round) wait(d weir.Decision) time.Duration {
+	if d.Held {
+		return min(d.RetryAfter, r.length)
+	}
+	return d.RetryAfter
+}
+
 // split returns how many calls of a cost are in the last, incomplete round of n, and how long the rounds before take.
 func (r round) split(n, cost int64) (inLast int64, before time.Duration) {
 	each := max(1, r.units/max(1, cost))
@@ -80,7 +90,7 @@ func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int
 			return 0, "", err
 		}
 	}
-	return before + d.RetryAfter, e.policy.LimitName(int(d.By)), nil
+	return before + least.wait(d), e.policy.LimitName(int(d.By)), nil
 }
 
 // capacity returns how many units a limit has at once.
@@ -99,7 +109,7 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	}
 	q.With = nil
 	v, err := p.engine.Peek(ctx, rule, q)
-	if err != nil || v.Limit < 0 || v.RetryAfter == weir.Never || ahead == 0 {
+	if err != nil || v.Limit < 0 || v.RetryAfter == weir.Never || ahead == 0 && !v.Held {
 		return v.RetryAfter, limitOf(&v), err
 	}
 	limit, cost := v.Variant.Limits()[v.Limit], int64(1)
@@ -108,7 +118,8 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 			cost = max(1, each.Amount)
 		}
 	}
-	inLast, before := roundOf(limit.Limit, v.Decision.Limit).split(int64(ahead)+1, cost)
+	all := roundOf(limit.Limit, v.Decision.Limit)
+	inLast, before := all.split(int64(ahead)+1, cost)
 	if inLast > 1 {
 		for i := range q.Costs {
 			q.Costs[i].Amount *= inLast
@@ -120,5 +131,5 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	if v.RetryAfter == weir.Never {
 		v.RetryAfter = 0 // another unit has less room at once; the rounds before are an estimate enough
 	}
-	return before + v.RetryAfter, limitOf(&v), nil
+	return before + all.wait(v.Decision), limitOf(&v), nil
 }

@@ -22,6 +22,10 @@ import (
 type lines struct {
 	total atomic.Int64 // waiting requests; written with mu held
 
+	// awaited is how many heads wait for a reservation to end. Who ends one looks at it afterwards, and they try
+	// once more after they have increased it, so no end is missed.
+	awaited atomic.Int64
+
 	mu      sync.Mutex // guards the fields below
 	byKey   map[lineKey][]*waiter
 	planned map[*memory]int // waiting requests by the endpoint for which they are planned
@@ -173,16 +177,33 @@ func (s *sending) wait() (*lease, error) {
 // grace is how long those may still take that have their turn at the deadline, one after the other.
 const grace = 100 * time.Millisecond
 
+// recheck is how long a head sleeps at most while it waits for a reservation to end, since that may be another
+// process's.
+const recheck = 250 * time.Millisecond
+
 // waitAsHead tries all endpoints, again and again, until one takes the request.
 func (s *sending) waitAsHead(deadline time.Time) (*lease, error) {
+	awaits := false
+	defer func() {
+		if awaits {
+			s.pool.lines.awaited.Add(-1)
+		}
+	}()
 	for last := false; ; {
 		changed := s.pool.lines.change() // before the endpoints are tried, so that no change is missed
 		l, first, err := s.tryAll(s.pool.set.Load().eligible(s.call, s.tried))
 		switch {
 		case l != nil || err != nil:
 			return l, err
-		case first.endpoint == nil || first.never || last || first.at.After(deadline):
+		case first.endpoint == nil || first.never || last || first.at.After(deadline) && !first.held:
 			return nil, s.refused(first, weir.TooLate)
+		case first.held && !awaits:
+			awaits = true
+			s.pool.lines.awaited.Add(1)
+			continue
+		case first.held:
+			first.at = earliest(first.at, time.Now().Add(recheck), deadline)
+			last = !time.Now().Before(deadline)
 		case first.at.IsZero(): // at the next change
 			first.at = deadline
 			last = !time.Now().Before(deadline)
@@ -191,6 +212,15 @@ func (s *sending) waitAsHead(deadline time.Time) (*lease, error) {
 			return nil, err
 		}
 	}
+}
+
+func earliest(at time.Time, others ...time.Time) time.Time {
+	for _, other := range others {
+		if other.Before(at) {
+			at = other
+		}
+	}
+	return at
 }
 
 // sleep waits for a time, or until changed is closed.
