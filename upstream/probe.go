@@ -128,7 +128,7 @@ func (p *Pool) ask(ctx context.Context, e *endpoint, method string) (number uint
 		return 0, false
 	}
 	e.memory.stats.probes.Add(1)
-	reply, err, out := s.try(l)
+	reply, out, err := s.try(l)
 	if err != nil {
 		return 0, false
 	}

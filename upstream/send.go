@@ -84,7 +84,7 @@ func (s *sending) run() (*Reply, error) {
 			_ = reply.Body.Close()
 		}
 		var out result
-		reply, failure, out = s.try(l)
+		reply, out, failure = s.try(l)
 		if !s.again(l, out) {
 			return reply, failure
 		}
@@ -140,7 +140,7 @@ type result struct {
 var errTimeout = errors.New("upstream: the endpoint has not answered in time")
 
 // try sends the request to the endpoint of a lease.
-func (s *sending) try(l *lease) (*Reply, error, result) {
+func (s *sending) try(l *lease) (*Reply, result, error) {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	timer := time.AfterFunc(s.pool.set.Load().config.Timeout, func() { cancel(errTimeout) })
 	began := time.Now()
@@ -151,17 +151,17 @@ func (s *sending) try(l *lease) (*Reply, error, result) {
 		err = errTimeout
 	}
 	if err != nil {
-		failure, out := s.failed(ctx, l, err)
+		out, failure := s.failed(ctx, l, err)
 		cancel(nil)
 		s.react(l, out, took)
-		return nil, failure, out
+		return nil, out, failure
 	}
 	l.sentUnseen()
 	s.countSent(began)
 	s.pool.learn(s.ctx, l.endpoint, resp.Header)
 	out := s.judge(l, resp, cancel)
 	s.react(l, out, took)
-	return &Reply{Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Decision: l.decision, Queued: s.queued, Tries: s.sent}, nil, out
+	return &Reply{Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Decision: l.decision, Queued: s.queued, Tries: s.sent}, out, nil
 }
 
 // requestFor returns the request as an endpoint gets it.
@@ -201,7 +201,7 @@ func joined(base, request *url.URL) *url.URL {
 }
 
 // failed returns the error of a try that got no response, and what it says.
-func (s *sending) failed(ctx context.Context, l *lease, err error) (error, result) {
+func (s *sending) failed(ctx context.Context, l *lease, err error) (result, error) {
 	unsent := l.unsent()
 	timeout := context.Cause(ctx) == errTimeout || err == errTimeout
 	if !unsent {
@@ -209,17 +209,17 @@ func (s *sending) failed(ctx context.Context, l *lease, err error) (error, resul
 		s.countSent(time.Now())
 	}
 	if s.ctx.Err() != nil {
-		return context.Cause(s.ctx), result{outcome: cancelled}
+		return result{outcome: cancelled}, context.Cause(s.ctx)
 	}
 	e := &TryError{Alias: l.endpoint.Alias, Reason: reasonOf(err), Sent: !unsent, Timeout: timeout}
 	switch {
 	case unsent:
-		return e, result{outcome: notSent, reason: e.Reason}
+		return result{outcome: notSent, reason: e.Reason}, e
 	case timeout:
 		e.Reason = "timeout"
-		return e, result{outcome: timedOut, reason: e.Reason}
+		return result{outcome: timedOut, reason: e.Reason}, e
 	}
-	return e, result{outcome: failed, reason: e.Reason}
+	return result{outcome: failed, reason: e.Reason}, e
 }
 
 // countSent counts that the request was sent. The time in queue ends when it is sent for the first time.
