@@ -96,23 +96,28 @@ func (p *Pool) wrong(e *endpoint, reason string) {
 	}
 }
 
-// bestHead returns the head that others are compared with: the second highest, or the highest of one or two.
+// bestHead returns the head that others are compared with: the highest if one or two endpoints are asked, otherwise
+// the second highest, as one of them may be wrong. It is 0 as long as too few have answered.
 func (s *set) bestHead() uint64 {
 	var heads []uint64
+	asked := 0
 	for _, e := range s.endpoints {
+		if !e.Unmonitored {
+			asked++
+		}
 		if head := e.memory.head.Load(); head > 0 {
 			heads = append(heads, head)
 		}
 	}
 	slices.Sort(heads)
-	switch n := len(heads); {
-	case n == 0:
-		return 0
-	case n <= 2:
-		return heads[n-1]
-	default:
-		return heads[n-2]
+	from := 1 // the end
+	if asked > 2 {
+		from = 2
 	}
+	if len(heads) < from {
+		return 0
+	}
+	return heads[len(heads)-from]
 }
 
 // ask calls a method without parameters. The number is 0 if the answer has none, such as an error of JSON-RPC. It
