@@ -81,6 +81,7 @@ func (v *Levels) append(b []byte, classes int) []byte {
 	b = binary.AppendUvarint(b, uint64(1+classes))
 	b = binary.AppendVarint(b, v.at)
 	b = binary.AppendVarint(b, v.all)
+	b = binary.AppendVarint(b, v.lendAt)
 	for _, level := range v.of[:classes] {
 		b = binary.AppendVarint(b, level)
 	}
@@ -223,7 +224,7 @@ func (r *reader) levels(l *Lending) *Levels {
 		r.bad = true
 		return nil
 	}
-	v := Levels{at: inRange(r.int()), all: min(max(r.int(), -l.debt), l.full)}
+	v := Levels{at: inRange(r.int()), all: min(max(r.int(), -l.debt), l.full), lendAt: max(0, r.int())}
 	for i := range l.shares {
 		v.of[i] = min(max(r.int(), -l.debt), l.shares[i].full)
 	}

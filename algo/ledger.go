@@ -205,6 +205,26 @@ func (l *Ledger) Take(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
+// Recall is for a charge that Take or, if it is to be held, Reserve has refused at now. If the level of its
+// class in a Lending covers it, and only other rules refuse, nobody borrows until they have room for it; see
+// Lending. It returns false if that changes nothing. Whether a refused call may change anything is up to the
+// ledger's owner.
+func (l *Ledger) Recall(now, cost int64, hold bool) bool {
+	i := slices.IndexFunc(l.rules, func(r Rule) bool { _, lends := r.(*Lending); return lends })
+	if i < 0 || len(l.rules) == 1 || cost == 0 {
+		return false
+	}
+	now = l.advance(now)
+	l.holds.charging.hold = hold
+	v := l.judge(now, cost)
+	admits := l.rules[i].admits(&l.states[i], &l.holds, now, cost)
+	l.holds.charging.hold = false
+	if v.OK || !admits || v.RetryAt == Never {
+		return false
+	}
+	return l.rules[i].(*Lending).recall(&l.states[i], &l.holds, now, cost, v.RetryAt)
+}
+
 // Debit charges cost units to every rule whether they fit or not, and returns the
 // verdict of the tightest rule after that. Slots cannot be owed: such a rule is unchanged.
 func (l *Ledger) Debit(now, cost int64) Verdict {

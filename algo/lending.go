@@ -13,7 +13,7 @@ import (
 // full is never refused its own burst, whatever the others do or hold; one that is partly
 // drained waits at most cost / guaranteed rate. Alone, a class gets the whole rate.
 //
-// It costs nine words per key, whatever the number of classes. Everything is exact.
+// It costs eleven words per key, whatever the number of classes. Everything is exact.
 //
 // Let the whole have rate R and burst B, and class i rate gᵢ and burst bᵢ, Σg ≤ R and Σb ≤ B.
 // There are levels, as of token buckets: p of the whole, which refills at R up to B, and lᵢ of
@@ -49,6 +49,13 @@ import (
 // p would be full again while a class still owes, and the others could take what it owes on
 // top of the burst. The debt of a class that does not borrow is left to its own rate. What exceeds the
 // greatest debt is forgiven. A class without a share could never pay, so everybody does.
+//
+// Other limits. A class whose level covers a charge can be refused it by another limit of the same
+// ledger, such as a window that the others have filled with what they borrowed. Then its units are
+// recalled: nobody borrows until that limit has room for the charge, as far as can be foreseen, and a
+// little longer, so that who comes back at that time comes first. Meanwhile the others use their own
+// parts only, and the limit becomes free at the class's guaranteed rate at least. A recall changes no
+// level, and so neither the bound nor any guarantee. See Ledger.Recall.
 //
 // Edges. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock
@@ -249,9 +256,10 @@ func (l *Lending) Words() int { return -1 }
 // Levels is the state of a Lending: how much there is of the whole and of each class, in parts,
 // at an instant. A state without Levels is full.
 type Levels struct {
-	at  int64
-	all int64
-	of  [MaxClasses]int64
+	at     int64
+	all    int64
+	of     [MaxClasses]int64
+	lendAt int64 // nobody borrows before
 }
 
 // Fresh returns the state of a key that was never used, in a limiter that was started at epoch.
@@ -301,6 +309,7 @@ func (l *Lending) at(s *State, hs *Holds, now int64) lender {
 	if s.Levels != nil {
 		v.Levels = *s.Levels
 		v.Levels.at = min(v.Levels.at, inRange(now)+l.healing())
+		v.lendAt = min(v.lendAt, inRange(now)+maxRecall)
 	} else {
 		v.Levels = l.fullLevels(inRange(now))
 		if h := hs.first(); h != nil { // from then on there was more than what is held
@@ -419,9 +428,14 @@ func (v *lender) balance() int64 {
 	return sum
 }
 
+// borrows reports whether class i may take of the surplus now.
+func (v *lender) borrows(i int) bool {
+	return !v.rule.shares[i].NoBorrow && v.Levels.at >= v.lendAt
+}
+
 // available returns what class i can take, in parts; it may be negative.
 func (v *lender) available(i int) int64 {
-	if !v.rule.shares[i].NoBorrow {
+	if v.borrows(i) {
 		if surplus := v.surplus(); surplus >= 0 || v.of[i] < 0 {
 			return max(0, v.of[i]) + surplus
 		}
@@ -615,10 +629,12 @@ func (v *lender) slope(i int) (slope, steady int64) {
 			own = rate
 		}
 	}
-	if !v.rule.shares[i].NoBorrow {
-		if v.of[i] < 0 {
-			return surplus, steady
-		}
+	switch borrows := v.borrows(i); {
+	case !borrows && !v.rule.shares[i].NoBorrow:
+		steady = min(steady, v.lendAt-v.Levels.at)
+	case borrows && v.of[i] < 0:
+		return surplus, steady
+	case borrows:
 		var is bool
 		if is, steady = lasts(v.surplus(), surplus, steady); is {
 			return surplus + own, steady
@@ -668,9 +684,27 @@ func (l *Lending) resetAt(s *State, hs *Holds, now int64) int64 {
 		longest = max(longest, fillTime(v.of[i], l.shares[i].full, l.shares[i].rate))
 	}
 	if longest == 0 && v.Levels.at <= inRange(now) {
-		return now
+		return max(now, v.lendAt)
 	}
-	return max(now, reachable(addInstants(v.Levels.at, longest)))
+	return max(now, v.lendAt, reachable(addInstants(v.Levels.at, longest)))
+}
+
+const (
+	recallGrace = 250_000_000    // how late a caller may come back, in nanoseconds
+	maxRecall   = 60_000_000_000 // how long there is no borrowing at most, unless a recall is repeated
+)
+
+// recall lets nobody borrow until shortly after an instant if the class's own level covers cost. It returns
+// false if nothing has changed.
+func (l *Lending) recall(s *State, hs *Holds, now, cost, until int64) bool {
+	v, i := l.at(s, hs, now), l.class(hs)
+	until = min(until, addInstants(now, maxRecall-recallGrace)) + recallGrace
+	if mulCap(cost, l.per) > v.of[i] || until <= v.lendAt {
+		return false
+	}
+	v.lendAt = until
+	l.store(s, &v)
+	return true
 }
 
 // fillTime returns how long a level takes to be full.

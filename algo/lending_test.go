@@ -19,6 +19,7 @@ type lendingModel struct {
 	all         *big.Rat
 	of          []*big.Rat
 	holds       []modelHold // in order of expiry
+	lendAt      int64       // nobody borrows before
 }
 
 type modelHold struct {
@@ -120,7 +121,7 @@ func (m *lendingModel) surplus() *big.Rat { return new(big.Rat).Sub(m.balance(),
 func (m *lendingModel) available(i int) *big.Rat {
 	left, ofAll := m.surplus(), least(m.balance(), units(0))
 	switch {
-	case m.shares[i].NoBorrow:
+	case m.shares[i].NoBorrow || m.at < m.lendAt:
 		return ofAll.Add(ofAll, m.of[i])
 	case m.of[i].Sign() < 0:
 		return left
@@ -269,7 +270,7 @@ func (p *lendingPair) step() {
 	m.advance(p.now)
 	l.SetClass(m.shares[i].Class)
 	cost := rapid.Int64Range(0, floorRat(m.burst)+1).Draw(p.t, "cost")
-	switch rapid.IntRange(0, 9).Draw(p.t, "op") {
+	switch rapid.IntRange(0, 10).Draw(p.t, "op") {
 	case 0, 1, 2, 3:
 		v := l.Take(p.now, cost)
 		p.check(v, i, cost, false)
@@ -287,8 +288,23 @@ func (p *lendingPair) step() {
 			l.Debit(p.now, cost)
 			m.take(i, cost)
 		}
+	case 10:
+		p.recall(i, cost)
 	}
 	p.checkLevels(i)
+}
+
+// recall does what Ledger.Recall does if another rule has room at an instant.
+func (p *lendingPair) recall(i int, cost int64) {
+	m, until := p.model, p.now+rapid.SampledFrom([]int64{1, 300_000_000, 2_000_000_000, 3600_000_000_000}).Draw(p.t, "until")
+	p.ledger.advance(p.now)
+	did := p.ledger.rules[0].(*Lending).recall(&p.ledger.states[0], &p.ledger.holds, p.now, cost, until)
+	until = min(until+recallGrace, p.now+maxRecall)
+	if want := units(cost).Cmp(m.of[i]) <= 0 && until > m.lendAt; did != want {
+		p.t.Fatalf("class %d, cost %d: recalled: %v, the model says %v", i, cost, did, want)
+	} else if want {
+		m.lendAt = until
+	}
 }
 
 func (p *lendingPair) reserve(i int, cost int64) {

@@ -402,7 +402,7 @@ func (ls *lockSession) undo(b *weir.Batch, err error) error {
 	}
 	for i := range ls.charges {
 		if c := &ls.charges[i]; c.refused {
-			ls.convertRefused(ls.rowOf(c, true), c)
+			ls.refuse(ls.rowOf(c, true), c, b.Op)
 		}
 	}
 	ls.putAll()
@@ -453,8 +453,12 @@ func (ls *lockSession) tryUsed(b *weir.Batch) error {
 func (ls *lockSession) tryCharges(b *weir.Batch) (err error) {
 	for i := range ls.charges {
 		c := &ls.charges[i]
-		if b.Decisions[i], err = ls.attempt(ls.rowOf(c, true), c, b.Op); err != nil {
+		r := ls.rowOf(c, true)
+		if b.Decisions[i], err = ls.attempt(r, c, b.Op); err != nil {
 			return err
+		}
+		if b.Op == weir.TakeEach && !b.Decisions[i].Allowed && r.limits == c.limits {
+			ls.recall(r, c, b.Op)
 		}
 	}
 	return nil

@@ -25,6 +25,7 @@ type compiledLimits struct {
 	words  int        // of a row's state, at least 1
 	logged bool       // a rule has a log, so the state is always spilled
 	word   *algo.Word // if the state is one word, else nil
+	lends  bool       // one of several rules is shared by classes that lend to each other
 	isGCRA bool
 	gcra   algo.GCRA // if isGCRA; a copy, to save an indirection
 
@@ -41,6 +42,9 @@ type compiledLimits struct {
 func newCompiledLimits(id uint16, of *name, p *weir.Policy) *compiledLimits {
 	n := &compiledLimits{id: id, policy: p, of: of, tag: rand.Uint64(), word: p.Compiled().Word}
 	for _, r := range p.Compiled().Rules {
+		if _, lends := r.(*algo.Lending); lends && len(p.Compiled().Rules) > 1 {
+			n.lends = true
+		}
 		if r.Words() < 0 {
 			n.logged = true
 			continue

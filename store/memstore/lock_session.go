@@ -39,7 +39,7 @@ type charge struct {
 	expiry int64  // of its reservation
 	hold   uint64 // its reservation, in the row's ledger
 
-	refused bool // it is its row's first charge, was refused, and the row is under other limits
+	refused bool // it is its row's first charge, and see lockSession.isRefused
 }
 
 // enter locks the shards of the charges and reads the clock, unless now is given.
@@ -172,7 +172,7 @@ func (ls *lockSession) change(c *charge, op weir.Op) (weir.Decision, error) {
 	for {
 		d, err := ls.attempt(r, c, op)
 		if err == nil && !d.Allowed && c.cost > 0 {
-			ls.convertRefused(r, c) // a batch of one
+			ls.refuse(r, c, op) // a batch of one
 		}
 		if err != nil || !r.changed && r.was == nil {
 			ls.drop(r)

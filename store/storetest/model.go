@@ -98,7 +98,7 @@ func (m *model) Do(ctx context.Context, b *weir.Batch) error {
 	}
 	if (b.Op == weir.TakeAll || b.Op == weir.ReserveAll) && !b.Allowed() {
 		m.state = debited
-		m.convertRefusedLocked(b)
+		m.refuseAllLocked(b)
 		for i := range b.Decisions {
 			if d := &b.Decisions[i]; d.Allowed {
 				d.Allowed, d.Reason = false, weir.NotCharged
@@ -177,7 +177,7 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	case weir.TakeEach, weir.TakeAll:
 		v := r.ledger.Take(now, c.Cost)
 		b.Decisions[i] = storeapi.Decision(v, m.now)
-		m.keepLocked(key, r, c.Cost > 0 && (v.OK || b.Op == weir.TakeEach && m.refusalConvertsLocked(key, r)))
+		m.keepLocked(key, r, c.Cost > 0 && (v.OK || b.Op == weir.TakeEach && m.refuseLocked(b, i, key, r)))
 	case weir.DebitEach:
 		b.Decisions[i] = storeapi.Decision(r.ledger.Debit(now, c.Cost), m.now)
 		m.keepLocked(key, r, c.Cost > 0)
@@ -192,20 +192,30 @@ func (m *model) stepLocked(b *weir.Batch, i int) error {
 	return nil
 }
 
-// convertRefusedLocked leaves the rows of a refused batch under the limits that refused. Of several
-// charges of a row, only the first is considered.
-func (m *model) convertRefusedLocked(b *weir.Batch) {
+// refuseAllLocked is refuseLocked for the charges of a batch that was refused. Of several charges of a row,
+// only the first is considered.
+func (m *model) refuseAllLocked(b *weir.Batch) {
 	seen := map[rowKey]bool{}
 	for i, c := range b.Charges {
 		p := m.currentLocked(c.Policy)
 		key := rowKey{p.Name(), strings.Clone(c.Key)}
 		if !seen[key] && !b.Decisions[i].Allowed && c.Cost > 0 {
 			if r, err := m.underLocked(p, key); err == nil {
-				m.keepLocked(key, r, m.refusalConvertsLocked(key, r))
+				m.keepLocked(key, r, m.refuseLocked(b, i, key, r))
 			}
 		}
 		seen[key] = true
 	}
+}
+
+// refuseLocked says whether a row changes because charge i of a batch was refused: it stays under the limits
+// of the call, or units that its class has lent are recalled.
+func (m *model) refuseLocked(b *weir.Batch, i int, key rowKey, r *row) bool {
+	if old := m.state.rows[key]; old != nil && old.policy.Same(r.policy) {
+		r.ledger.SetClass(b.Charges[i].Policy.ClassName())
+		return r.ledger.Recall(int64(m.now), b.Charges[i].Cost, b.Op == weir.ReserveAll)
+	}
+	return m.refusalConvertsLocked(key, r)
 }
 
 // refusalConvertsLocked says whether a refused charge leaves a key under the limits of the call.
