@@ -45,6 +45,8 @@ local NEVER = 9007199254740991
 local FORFEITED = -1
 local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
+local GRACE = 250000 -- µs for which there is no borrowing after who has recalled units could come back
+local RECALL = 60000000 -- µs for which there is no borrowing at most, unless units are recalled again
 local UNENDING = 3600000000 -- µs for which the outcome of a hold without an expiry is remembered
 local FAR = 2251799813685248 -- 2^51 µs: further ahead than any debt
 local PARTS = 2251799813685247 -- the most of a rate's a and b, and of a period
@@ -1021,14 +1023,14 @@ function makers.p()
 
 	-- levels returns the levels at now, with what is held. It leaves the state as it is.
 	local function levels(r, s, H)
-		local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H)}
+		local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H), lendAt = min(s.lendAt, now + RECALL)}
 		for i in ipairs(r.classes) do v.of[i] = s.of[i] end
 		refill(v, v.at)
 		refill(v, now)
 		return v
 	end
 
-	local function keepLevels(s, v) s.at, s.p, s.of = v.at, v.p, v.of end
+	local function keepLevels(s, v) s.at, s.p, s.of, s.lendAt = v.at, v.p, v.of, v.lendAt end
 
 	-- surplus returns what is nobody's after the classes have paid what they owe.
 	local function surplus(v)
@@ -1044,7 +1046,10 @@ function makers.p()
 		return sum
 	end
 
-	local function borrows(v, i) return v.r.classes[i][4] ~= 1 end
+	local function isBorrower(v, i) return v.r.classes[i][4] ~= 1 end
+
+	-- borrows says whether class i may take of the surplus now.
+	local function borrows(v, i) return isBorrower(v, i) and v.at >= v.lendAt end
 
 	local function available(v, i)
 		if borrows(v, i) then
@@ -1069,10 +1074,10 @@ function makers.p()
 
 	local function takeParts(v, i, n)
 		local own, lent = min(n, max(0, v.of[i])), 0
-		if borrows(v, i) then lent = min(n - own, max(0, surplus(v))) end
+		if isBorrower(v, i) then lent = min(n - own, max(0, surplus(v))) end
 		if lent > 0 then -- all debts are paid first
 			for j, level in ipairs(v.of) do
-				if borrows(v, j) then v.of[j] = max(0, level) end
+				if isBorrower(v, j) then v.of[j] = max(0, level) end
 			end
 		end
 		local least = -v.r.debt * v.r.parts
@@ -1085,14 +1090,14 @@ function makers.p()
 	end
 
 	local function fullLevels(r, at)
-		local s = {at = at, p = parts(r, r.cap), of = {}}
+		local s = {at = at, p = parts(r, r.cap), of = {}, lendAt = 0}
 		for i, c in ipairs(r.classes) do s.of[i] = parts(r, c[3]) end
 		return s
 	end
 
 	function lending.fresh(r, epoch)
 		if not r.init then return fullLevels(r, 0) end
-		local s = {at = epoch, p = r.init[1], of = {}}
+		local s = {at = epoch, p = r.init[1], of = {}, lendAt = 0}
 		for i in ipairs(r.classes) do s.of[i] = r.init[1 + i] end
 		return s
 	end
@@ -1179,6 +1184,8 @@ function makers.p()
 			if v.of[i] < 0 then return rest, steady end
 			is, steady = lasts(surplus(v), rest, steady)
 			if is then return rest + own, steady end
+		elseif isBorrower(v, i) then
+			steady = min(steady, v.lendAt - v.at)
 		end
 		is, steady = lasts(balance(v), sum, steady)
 		if is then return own, steady end
@@ -1210,7 +1217,7 @@ function makers.p()
 		local v, found = levels(r, s, H), nil
 		each(H, function(units, expiry, _, class)
 			local at = v.at
-			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by}
+			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by, lendAt = v.lendAt}
 			for j, level in ipairs(v.of) do try.of[j] = level end
 			found = rises(try, i, cost, H.hold, expiry)
 			if found or expiry == NEVER then return true end
@@ -1230,8 +1237,19 @@ function makers.p()
 		for i, c in ipairs(r.classes) do
 			if c[2] > 0 then longest = max(longest, math.ceil(max(0, parts(r, c[3]) - v.of[i]) / c[2])) end
 		end
-		if longest == 0 and v.at <= now then return now end
-		return max(now, v.at + longest)
+		if longest == 0 and v.at <= now then return max(now, v.lendAt) end
+		return max(now, v.lendAt, v.at + longest)
+	end
+
+	-- recall lets nobody borrow until shortly after an instant if the class's own level covers cost. It returns
+	-- whether something has changed.
+	function lending.recall(r, s, H, cost, instant)
+		local v, i = levels(r, s, H), place(r, H.class)
+		instant = min(instant, now + RECALL - GRACE) + GRACE
+		if parts(r, cost) > v.of[i] or instant <= v.lendAt then return false end
+		v.lendAt = instant
+		keepLevels(s, v)
+		return true
 	end
 
 	function lending.used(r, s, H) return math.ceil((parts(r, r.cap) - levels(r, s, H).p) / r.parts) end
@@ -1243,7 +1261,7 @@ function makers.p()
 			if not cut then return nil end
 			used = r.cap + r.debt
 		end
-		local s = {at = now, p = (r.cap - used) * r.parts, of = {}}
+		local s = {at = now, p = (r.cap - used) * r.parts, of = {}, lendAt = 0}
 		for i, c in ipairs(r.classes) do
 			s.of[i] = used < r.cap and muldiv(c[3], r.cap - used, r.cap) * r.parts or 0
 		end
@@ -1288,7 +1306,7 @@ function makers.p()
 	function lending.adopt(r, old, s, H, cut)
 		if old.kind ~= 'p' then return false end
 		if sameLending(r, old) then
-			local copy = {at = s.at, p = s.p, of = {}}
+			local copy = {at = s.at, p = s.p, of = {}, lendAt = s.lendAt}
 			for i, level in ipairs(s.of) do copy.of[i] = level end
 			return true, copy
 		end
@@ -1311,7 +1329,7 @@ function makers.p()
 			local _, own = place(old, c[1])
 			if not own then v.of[i] = min(parts(r, c[3]), max(0, surplus(v))) end
 		end
-		return true, {at = v.at, p = v.p, of = v.of}
+		return true, {at = v.at, p = v.p, of = v.of, lendAt = 0}
 	end
 	return lending
 end
@@ -1357,9 +1375,9 @@ local isRule = {
 	end,
 	c = function(r) return #r == 2 end,
 	p = function(r)
-		if #r ~= 11 or not whole(r[3], 1, PARTS) or not whole(r[4], 1, NEVER) or not areCounts(r, 5, 6) or not whole(r[7], 0, NEVER) then return false end
+		if #r ~= 12 or not whole(r[3], 1, PARTS) or not whole(r[4], 1, NEVER) or not areCounts(r, 5, 6) or not whole(r[7], 0, NEVER) then return false end
 		if type(r[9]) ~= 'table' or type(r[10]) ~= 'table' or #r[9] ~= #r[10] or #r[10] == 0 or not whole(r[11], 1, #r[10]) then return false end
-		if not whole(r[8], -NEVER, NEVER) then return false end
+		if not whole(r[8], -NEVER, NEVER) or not whole(r[12], 0, NEVER) then return false end
 		for i, c in ipairs(r[10]) do
 			if not whole(r[9][i], -NEVER, NEVER) or type(c) ~= 'table' or #c ~= 4 or type(c[1]) ~= 'string' or not areCounts(c, 2, 4) then return false end
 		end
@@ -1462,7 +1480,7 @@ local function bigRow(text)
 			rule.per, rule.cap, state = r[3], r[4], r[5]
 		elseif rule.kind == 'p' then
 			rule.parts, rule.rate, rule.cap, rule.debt, rule.classes, rule.first = r[3], r[4], r[5], r[6], r[10], r[11]
-			state.at, state.p, state.of = r[7], r[8], r[9]
+			state.at, state.p, state.of, state.lendAt = r[7], r[8], r[9], r[12]
 		end
 		row.rules[i], row.states[i] = rule, state
 	end
@@ -1500,7 +1518,7 @@ local function textOf(row)
 		elseif r.kind == 'l' then
 			t = {r.name, 'l', r.per, r.cap, s}
 		elseif r.kind == 'p' then
-			t = {r.name, 'p', r.parts, r.rate, r.cap, r.debt, s.at, s.p, s.of, r.classes, r.first}
+			t = {r.name, 'p', r.parts, r.rate, r.cap, r.debt, s.at, s.p, s.of, r.classes, r.first, s.lendAt}
 		else
 			t = {r.name, 'c'}
 		end
@@ -1669,6 +1687,23 @@ local function charge(row, cost)
 	for i, r in ipairs(row.rules) do kinds[r.kind].charge(r, row.states[i], row.holds, cost) end
 end
 
+-- recall is for a charge that was refused: if the level of its class covers it, and only other limits refuse,
+-- no class borrows until they have room for it. It returns the lending's state and what it was before, if
+-- that changes something.
+local function recall(row, c, refusal)
+	local H = row.holds
+	if #row.rules == 1 or refusal[4] == NEVER then return nil end
+	for i, r in ipairs(row.rules) do
+		local s = row.states[i]
+		if r.kind == 'p' then
+			H.hold = call.op == 'hold' or call.op == 'holds'
+			local before, admits = s.lendAt, kinds.p.admits(r, s, H, c[3])
+			H.hold = false
+			if admits and kinds.p.recall(r, s, H, c[3], refusal[4]) then return s, before end
+		end
+	end
+end
+
 -- healed reduces a TAT that is further ahead than any debt, because the clock was set back. It
 -- is written by refusals, too, which change nothing else: otherwise the TAT would stay ahead.
 local function healed(row)
@@ -1710,7 +1745,7 @@ function ops.hold(row, c)
 	if v then return v, false end
 	if H.count >= call.most then
 		v = tightest(row)
-		v[1], v[4], v[6] = 0, H.first, 2 + HELD
+		v[1], v[4], v[6], v.crowded = 0, H.first, 2 + HELD, true
 		return v, false
 	end
 	charge(row, c[3])
@@ -1981,8 +2016,8 @@ local function decide()
 	local unfit = debit()
 	if unfit then return {4, now, unfit} end
 
-	-- kept are the rows that stay under the limits that refused, if all are refused: of several charges
-	-- of a row, only the first is considered, whose row is not charged yet.
+	-- kept are the rows to be written if all are refused, as they stay under the limits that refused, or units
+	-- are recalled: of several charges of a row, only the first is considered, whose row is not charged yet.
 	local expiry, changed, refused, seen, kept = NEVER, {}, false, {}, {}
 	if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
 	for n, c in ipairs(call.charges) do
@@ -2004,7 +2039,16 @@ local function decide()
 			v, did = ops[call.op](row, c)
 			if v[1] == 0 and refusalConverts(rows[k], row) then
 				did = call.op == 'each' or call.op == 'holds'
-				if not seen[k] and c[3] > 0 then kept[k] = row end
+				if not seen[k] and c[3] > 0 then kept[k] = written(row) end
+			end
+			if v[1] == 0 and row == rows[k] and not v.crowded then
+				local s, before = recall(row, c, v)
+				if s and (call.op == 'each' or call.op == 'holds') then
+					did = true
+				elseif s then
+					if not seen[k] then kept[k] = written(row) end
+					s.lendAt = before -- for what else is in the call
+				end
 			end
 			seen[k] = true
 			if v[1] == 0 then refused = true end
@@ -2015,7 +2059,7 @@ local function decide()
 		for i = 1, 6 do out[#out + 1] = v[i] end
 	end
 	if refused and (call.op == 'all' or call.op == 'hold') then
-		for k, row in pairs(kept) do writes[k] = written(row) end
+		for k, it in pairs(kept) do writes[k] = it end
 		return out
 	end
 	for k in pairs(changed) do writes[k] = written(rows[k]) end

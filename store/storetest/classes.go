@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +25,7 @@ var classTests = []test{
 	{name: "other classes", run: classSet},
 	{name: "a share is raised", run: classRaised},
 	{name: "all horizons in one step", run: classHorizons},
+	{name: "what is lent is recalled", run: classRecall},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -272,6 +275,43 @@ func classHorizons(r *rig) {
 	}
 	r.wantAllowed("nothing was charged", views[1], "k", 100)
 	r.wantRefused("the day is used up", views[0], "k", 1)
+}
+
+// A class that has units of its own, but is refused by another limit, stops all borrowing.
+func classRecall(r *rig) {
+	l := sixtyForty()
+	l.Burst = 1000
+	p := r.policy("p", l, named("window", weir.Limit{Rate: 1000, Per: weir.Every(10 * time.Second), Algorithm: weir.SlidingLog}))
+	views, other := r.classes(p, "realtime", "backfill"), r.policy("q", weir.PerSecond(1000))
+	try := map[string]func(key string, cost int64){
+		"peek": func(key string, cost int64) { r.peek(views[0], key, cost) },
+		"take": func(key string, cost int64) { r.do(weir.TakeEach, charge(views[0], key, cost)) },
+		"each": func(key string, cost int64) { r.do(weir.TakeEach, charge(other, key, 1), charge(views[0], key, cost)) },
+		"all":  func(key string, cost int64) { r.do(weir.TakeAll, charge(other, key, 1), charge(views[0], key, cost)) },
+		"hold": func(key string, cost int64) {
+			r.run(&weir.Batch{Op: weir.ReserveAll, TTL: time.Minute, Charges: []weir.Charge{charge(views[0], key, cost)}})
+		},
+		"holds": func(key string, cost int64) {
+			r.run(&weir.Batch{Op: weir.ReserveAll, TTL: time.Minute, Charges: []weir.Charge{charge(other, key, 1), charge(views[0], key, cost)}})
+		},
+	}
+	for _, key := range slices.Sorted(maps.Keys(try)) {
+		r.wantAllowed("backfill's burst", views[1], key, 400)
+		r.clock.Pass(time.Second)
+		r.wantAllowed("its own 200, and 200 that are lent", views[1], key, 400)
+		r.clock.Pass(400 * time.Millisecond) // it has 80 of its own again, and 120 could be lent
+		try[key](key, 100)                   // there is room
+		try[key](key, 601)                   // it never fits
+		if d := r.peek(views[1], key, 81); !d.Allowed {
+			r.t.Errorf("%s: before a class was refused: %v", key, d)
+		}
+		try[key](key, 300)
+		d := r.peek(views[1], key, 81)
+		if want := key == "peek"; d.Allowed != want || !want && (d.By != 0 || d.RetryAfter != 5*time.Millisecond) {
+			r.t.Errorf("%s: a class that was refused has what it lends: %v", key, d)
+		}
+		r.wantAllowed("backfill has what is its own", views[1], key, 80)
+	}
 }
 
 func classPaced(r *rig) {
