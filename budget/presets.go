@@ -31,13 +31,15 @@ func Preset(name string) (Config, error) {
 //   - "window" is 5,000 in any 10.1 s, exactly: ten seconds at the provider are at most 10.1 s here.
 //   - "main" is 485 per second with a burst of 1,250, far below the bucket. Its rate is a little less
 //     than the window's, so that the classes' shares decide, and not who comes first when the window is
-//     full: after a pause of realtime work, the window has room for about 80 units at once, and from
-//     then on for its guaranteed rate.
+//     full.
 //
-// Together they use 97 % of the provider's quota. The burst lets each class make calls of up to 500 units,
-// such as eth_getBlockReceipts; the few that cost more, such as traces, need a larger one. Its price: who
-// uses it at once after an idle time fills the window early, and then nobody gets anything for up to 2.4 s,
-// once in ten seconds and less each time. A burst of 500 makes that 0.8 s.
+// Together they use 97 % of the provider's quota. So beside a class that takes all it can, the window has
+// room for about 80 units at once. A larger call of another class, such as eth_sendRawTransaction with 250,
+// recalls what that class lends: it waits about as long as its units take at the class's guaranteed rate.
+//
+// The burst lets each class make calls of up to 500 units, such as eth_getBlockReceipts; the few that cost more,
+// such as traces, need a larger one. Its price: who uses it at once after an idle time fills the window early, and
+// then nobody gets anything for up to 2.4 s, once in ten seconds and less each time. A burst of 700 makes that 1.2 s.
 //
 // While the store is unavailable, "main" alone decides, by this process's share: "window" fails open. So the
 // store is not charged for the whole outage afterwards, and nobody has to wait for as long again.
