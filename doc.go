@@ -42,7 +42,7 @@
 //
 // # Guarantees
 //
-//   - All limits of a policy are charged, or none. A refusal changes nothing, and a caller who
+//   - All limits of a policy are charged, or none. A refusal charges nothing, and a caller who
 //     waits exactly RetryAfter is admitted if no other charge came first.
 //   - In any interval Δ at most burst + rate × (Δ + 1 ns) units are granted by GCRA and
 //     TokenBucket, at any concurrency, refunds included. Package algo has the other bounds.
