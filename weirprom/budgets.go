@@ -22,7 +22,7 @@ const usagesWithin = time.Second
 // also if it failed: then the series that need the store are missing. It is called for each scrape and
 // its context ends after a second. It charges nothing.
 //
-// A budget has two series for each limit, one for each class and each unit, and six others. So the
+// A budget has two series for each limit, one for each class and each unit, and eleven others. So the
 // configuration bounds them; there must be no two budgets with the same name.
 func NewBudgets(usages func(context.Context) []budget.Usage) prometheus.Collector {
 	return &budgetMetrics{usages: usages}
@@ -47,6 +47,10 @@ var (
 		"Calls of methods that the table of costs does not list, refused ones included.", []string{"budget"}, nil)
 	budgetSoft = prometheus.NewDesc("weir_budget_soft_exceeded_total",
 		"Calls that were admitted beyond a soft limit.", []string{"budget"}, nil)
+	budgetRefusals = prometheus.NewDesc("weir_budget_refusals_total",
+		"Calls that the provider has refused, by the class of the refusal.", []string{"budget", "class"}, nil)
+	budgetDenied = prometheus.NewDesc("weir_budget_denied",
+		"Whether the provider does not let the account in: its key or its money.", []string{"budget"}, nil)
 	budgetUnread = prometheus.NewDesc("weir_budget_unreadable",
 		"Whether the store could not be asked, so that the usage is missing.", []string{"budget"}, nil)
 )
@@ -54,7 +58,7 @@ var (
 // Describe is for the registry.
 func (b *budgetMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		budgetUsed, budgetLimit, budgetAvailable, budgetUtilisation, budgetLevel, budgetCooldown, budgetDrift, budgetUnknown, budgetSoft, budgetUnread,
+		budgetUsed, budgetLimit, budgetAvailable, budgetUtilisation, budgetLevel, budgetCooldown, budgetDrift, budgetUnknown, budgetSoft, budgetRefusals, budgetDenied, budgetUnread,
 	} {
 		to <- d
 	}
@@ -104,6 +108,14 @@ func collectBudget(to chan<- prometheus.Metric, u *budget.Usage) {
 	}
 	counter(budgetUnknown, u.UnknownCalls)
 	counter(budgetSoft, u.SoftExceeded)
+	for class := budget.Overloaded; class <= budget.AccessDenied; class++ {
+		counter(budgetRefusals, u.Refusals[class.String()], class.String())
+	}
+	denied := 0.0
+	if u.Denied != nil {
+		denied = 1
+	}
+	gauge(budgetDenied, denied)
 }
 
 // levelNumber returns the number of a level's name.

@@ -18,7 +18,7 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// budgetFigures returns figures from 601 to 613 that are all different.
+// budgetFigures returns figures from 601 to 615 that are all different.
 func budgetFigures(context.Context) []budget.Usage {
 	return []budget.Usage{
 		{
@@ -26,6 +26,7 @@ func budgetFigures(context.Context) []budget.Usage {
 			Horizons: []budget.HorizonUsage{{Limit: "main", Used: 603, Capacity: 604}, {Limit: "month", Used: 605, Capacity: 606}},
 			Classes:  []budget.ClassUsage{{Class: "realtime", Available: 607}, {Class: "backfill", Available: 608}},
 			Drift:    map[string]int64{"cu": 609}, UnknownCalls: 610, SoftExceeded: 611,
+			Refusals: map[string]int64{"rate": 614, "denied": 615}, Denied: &budget.Denial{},
 		},
 		{Account: "unread", Level: "critical", UnknownCalls: 612, SoftExceeded: 613},
 	}

@@ -117,6 +117,9 @@
 //	# Work that can wait has been paused for long.
 //	min_over_time(weir_budget_level[15m]) >= 2                       for 15m
 //
+//	# The provider does not let the account in.
+//	weir_budget_denied == 1                                          for 5m
+//
 //	# Somebody else uses the account, or the table of costs is out of date.
 //	increase(weir_budget_drift_units_total[1h]) > 0
 //	increase(weir_budget_unknown_method_calls_total[1h]) > 0

@@ -160,6 +160,12 @@ func (u *budgetAnswer) notes() string {
 	if u.CooldownMs > 0 {
 		list = append(list, "the provider wants no calls for "+millis(u.CooldownMs))
 	}
+	if u.Denied != nil {
+		list = append(list, "the provider does not let the account in since "+u.Denied.Since.UTC().Format(time.RFC3339)+": "+visible(u.Denied.Reason))
+	}
+	if len(u.Refusals) > 0 {
+		list = append(list, "refused by the provider: "+counted(u.Refusals))
+	}
 	if len(u.Drift) > 0 {
 		list = append(list, "used by others: "+counted(u.Drift))
 	}

@@ -27,7 +27,7 @@ func TestBudgetsCommands(t *testing.T) {
 func TestBudgetsNotes(t *testing.T) {
 	for _, tt := range []struct{ answer, want string }{
 		{`{"account":"a","level":"paused","error":"the usage is unknown; the daemon's log says why"}`, "\na: level paused; the usage is unknown; the daemon's log says why\n"},
-		{`{"account":"a","utilisation":0.5,"cooldown_ms":1500,"drift":{"cu":12},"soft_exceeded":3,"unknown_calls":2}`, "\na: 50.0% used, averaged over a second; the provider wants no calls for 1.5s; used by others: cu 12; calls beyond soft limits: 3; calls of unknown methods: 2\n"},
+		{`{"account":"a","utilisation":0.5,"cooldown_ms":1500,"denied":{"since":"2026-11-19T05:00:00Z","reason":"status 401"},"refusals":{"denied":1,"rate":4},"drift":{"cu":12},"soft_exceeded":3,"unknown_calls":2}`, "\na: 50.0% used, averaged over a second; the provider wants no calls for 1.5s; the provider does not let the account in since 2026-11-19T05:00:00Z: status 401; refused by the provider: denied 1, rate 4; used by others: cu 12; calls beyond soft limits: 3; calls of unknown methods: 2\n"},
 		{`{"account":"a","horizons":[{"limit":"main","unit":"cu","used":-5,"capacity":0,"reset_ms":-1}]}`, "main   -5    0   cu    -500.0  never        -          -\n"},
 		{`{"account":"a","unknown_methods":{"e\u001b[2J":1}}`, "UNKNOWN METHOD  CALLS\n\"e\\x1b[2J\"      1\n"},
 	} {
