@@ -65,7 +65,7 @@ func TestBudgetsOfAStalledStore(t *testing.T) {
 			return list
 		})
 		first := series(t, c)
-		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2+2+1+6) {
+		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2+2+1+11) {
 			t.Errorf("%d series; a scrape changes (-first +second):\n%s", len(first), diff)
 		}
 		store.is = true
