@@ -31,8 +31,9 @@
 // # Classes
 //
 // Classes share the limit with the shortest period. Each has a guaranteed part, and what a class leaves idle
-// the others use. When it returns, its own part is there at once. See [algo.Lending] for the rules, and
-// Class.NoBorrow for hard partitions.
+// the others use. When it returns, its own part is there at once. If another limit refuses what a class has
+// there, such as a window that is full of what others have borrowed, nobody borrows until it has room. See
+// [algo.Lending] for the rules, and Class.NoBorrow for hard partitions.
 //
 // # Charging
 //
@@ -77,7 +78,7 @@
 // # Guarantees
 //
 // In any interval Δ at most burst + rate × Δ units of each limit are granted, by all processes and classes
-// together, and exactly the rate in any period of a weir.SlidingLog. A reservation that is not settled in time, since
+// together, and at most the rate in any period of a weir.SlidingLog. A reservation that is not settled in time, since
 // its process has crashed, counts as used. If the store is unavailable, each process goes on with its share of the
 // budget (Config.OnError), given a store behind package tiered. [Usage] has a [Ledger] of what this process has
 // charged, which closes to the unit.
