@@ -1,7 +1,6 @@
 package budget
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -61,8 +60,8 @@ type Account struct {
 	soft    int64            // calls beyond soft limits
 	refused map[string]int64 // calls that the provider refused, by class
 	logged  loggedDenial
-
-	calling sync.Mutex // held while OnLevel runs; taken before mu
+	changes []LevelChange // that OnLevel has not been told of
+	telling bool          // somebody tells it
 }
 
 // New returns the account of a configuration, which charges l: a table in memory, or Redis for
@@ -83,11 +82,7 @@ func New(l weir.Limiter, c Config) (*Account, error) {
 	if l == nil {
 		return nil, fmt.Errorf("budget: account %q: a limiter is needed", c.Name)
 	}
-	q, err := queue.New(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting})
-	if err != nil {
-		return nil, err
-	}
-	engine, err := ruleset.NewQueued(q, rules)
+	engine, err := ruleset.NewQueued(l, queue.Config{MaxPerKey: maxWaiting, MaxTotal: maxWaiting}, rules)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +108,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 	}
 	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))
+	engine.SetGate(c.Name, a.terms)
 	c.warnTooCostly()
 	return a, nil
 }
@@ -262,84 +258,8 @@ func (a *Account) query(class string, cost Cost) (*ruleset.Rule, *ruleset.Query,
 	if err != nil {
 		return nil, nil, err
 	}
-	q := &ruleset.Query{Key: accountKey, Class: class, Plan: a.plan(), Costs: costs, Methods: cost.methods, Implied: true, Shadow: true, Alone: true}
+	q := &ruleset.Query{Key: accountKey, Class: class, Costs: costs, Methods: cost.methods, Implied: true, Shadow: true, Alone: true}
 	return r, q, nil
-}
-
-// plan returns the plan by which charges are decided now.
-func (a *Account) plan() string {
-	if a.Level() >= Paused {
-		return pausedPlan
-	}
-	return ""
-}
-
-// Level returns the level of utilisation at the last observation. Charges observe it several times a
-// second, and Usage and ShouldPause at every call.
-func (a *Account) Level() Level { return Level(a.level.Load()) }
-
-// LevelChange is a change of the level of utilisation.
-type LevelChange struct {
-	At          time.Time
-	Account     string
-	From, To    Level
-	Utilisation float64 // of the limit with the shortest period, averaged over a second; 1 is all of it
-}
-
-// observeEvery is how long charges let pass before they observe the utilisation again.
-const observeEvery = 250 * time.Millisecond
-
-// observeSometimes observes the utilisation if that is due.
-func (a *Account) observeSometimes(ctx context.Context) {
-	now, last := a.clock(), a.observed.Load()
-	if int64(now)-last >= int64(observeEvery) && a.observed.CompareAndSwap(last, int64(now)) {
-		a.observeNow(ctx)
-	}
-}
-
-// observeNow observes the utilisation. Of several failures in a row it logs the first.
-func (a *Account) observeNow(ctx context.Context) {
-	switch _, err := a.Usage(ctx); {
-	case err == nil:
-		a.blind.Store(false)
-	case ctx.Err() == nil && !errors.Is(err, ErrRemoved) && !a.blind.Swap(true):
-		a.config().Logger.Warn("budget: utilisation cannot be observed", "account", a.name, "error", err)
-	}
-}
-
-// observe adds an observation and tells of a change of the level.
-func (a *Account) observe(used, limit int64) float64 {
-	a.calling.Lock()
-	defer a.calling.Unlock()
-	now := a.clock()
-	a.mu.Lock()
-	if now-a.meter.last > meterSpan { // what was observed so long ago says nothing about the last second
-		a.meter = meter{}
-	}
-	a.meter.add(now, used, limit)
-	average := a.meter.average(now)
-	from := Level(a.level.Load())
-	to, changed := a.gauge.observe(average, a.config().Thresholds.marks())
-	a.level.Store(int32(to))
-	a.mu.Unlock()
-	a.observed.Store(int64(now))
-	share := float64(average) / full
-	if changed {
-		a.tell(LevelChange{At: time.Unix(0, int64(now)), Account: a.name, From: from, To: to, Utilisation: share})
-	}
-	return share
-}
-
-func (a *Account) tell(c LevelChange) {
-	if a.config().OnLevel != nil {
-		a.config().OnLevel(c)
-		return
-	}
-	log := a.config().Logger.Info
-	if c.To > c.From {
-		log = a.config().Logger.Warn
-	}
-	log("budget: utilisation "+c.To.String(), "account", c.Account, "from", c.From.String(), "utilisation", c.Utilisation)
 }
 
 // wallClock returns the time of the account's clock.

@@ -372,17 +372,19 @@ func TestThresholds(t *testing.T) {
 
 // TestPausedDoesNotBorrow: at the level Paused a class keeps its own share and borrows nothing, not even of an idle class.
 func TestPausedDoesNotBorrow(t *testing.T) {
-	for pause, want := range map[int]time.Duration{40: time.Second / 200, 41: time.Second / 500} {
+	for pause, want := range map[int]time.Duration{40: 100 * time.Hour / 200, 41: 100 * time.Hour / 500} {
 		synctest.Test(t, func(t *testing.T) {
 			c := document001()
+			c.Limits[0].Per = weir.Every(100 * time.Hour)
 			c.Thresholds = Thresholds{Warning: new(Off), Pause: new(pause)}
 			a := newAccount(t, c)
 			realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
 			try(t, backfill, 200)
+			time.Sleep(2 * time.Second) // the average of a second
 			if paused := pause == 40; backfill.ShouldPause(t.Context()) != paused {
 				t.Fatalf("40%% are used, and a pause is at %d%%: %+v", pause, usage(t, a))
 			}
-			if d := try(t, backfill, 1); d.Allowed || d.RetryAfter != want {
+			if d := try(t, backfill, 1); d.Allowed || d.RetryAfter != want-2*time.Second {
 				t.Errorf("backfill with a pause at %d%%: %v, want a retry after %v", pause, d, want)
 			}
 			if d := try(t, realtime, 300); !d.Allowed {

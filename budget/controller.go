@@ -57,9 +57,6 @@ func (c *Controller) Try(ctx context.Context, cost Cost) (weir.Decision, error) 
 	if err != nil {
 		return weir.Decision{}, err
 	}
-	if d, cooling := c.account.Cooling(); cooling {
-		return d, nil
-	}
 	v, err := c.account.engine.Check(ctx, r, q)
 	if err == nil {
 		c.account.Charged(ctx, q, &v)
@@ -99,9 +96,6 @@ func (c *Controller) TryReserve(ctx context.Context, ttl time.Duration, cost Cos
 	if err != nil {
 		return nil, weir.Decision{}, err
 	}
-	if d, cooling := c.account.Cooling(); cooling {
-		return nil, d, nil
-	}
 	r, v, err := c.reserve(ctx, rule, q, ttl)
 	return r, v.Decision, err
 }
@@ -127,15 +121,13 @@ func (c *Controller) wait(ctx context.Context, cost Cost, charge func(*ruleset.R
 		if err != nil {
 			return err
 		}
-		if err := c.waitForProvider(ctx); err != nil {
-			return c.failed(ctx, err)
-		}
 		q.MaxWait = ruleset.UntilDone
 		v, err := charge(rule, q)
 		switch {
 		case err == nil && v.Reason == weir.StoreDown: // OnError does not let this process decide about this cost
 			err = sleep(ctx, addJitter(v.RetryAfter, nil))
-		case err == nil && c.account.Cooldown() > 0 && !v.Allowed:
+		case err == nil && v.Reason == weir.Exhausted && v.RetryAfter != weir.Never: // a cost of 0 waits in no line, but for the provider
+			err = c.waitForProvider(ctx)
 		case err == nil:
 			c.backoff.Success()
 			return c.refused(v)
@@ -201,7 +193,7 @@ func (c *Controller) refused(v ruleset.Verdict) error {
 // the threshold Pause and has not fallen below Resume since. If it cannot be observed, the last
 // observation counts.
 func (c *Controller) ShouldPause(ctx context.Context) bool {
-	c.account.observeNow(ctx)
+	c.account.observeNow(ctx, nil)
 	return c.account.Level() >= Paused
 }
 
@@ -250,7 +242,7 @@ func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {
 	if err != nil {
 		return Quote{}, err
 	}
-	cool := c.account.Cooldown()
+	cool := c.account.Cooldown() // for a cost of 0, to which the engine says nothing
 	return Quote{
 		Account: c.account.name, Class: c.Class(), Allowed: v.Allowed && cool == 0, Never: !v.Allowed && v.RetryAfter == weir.Never,
 		Wait: max(v.RetryAfter, cool), LimitedBy: v.LimitedBy(),

@@ -15,7 +15,6 @@ import (
 // An account can be charged with queries that are made elsewhere, such as those of the daemon's callers,
 // alone or in a batch with charges of other policies. Around the call of the engine they need:
 //
-//	if d, cooling := account.Cooling(); cooling { … } // refused
 //	err := account.Prepare(rule, &query)              // before Check, Reserve, Peek, CheckAll …
 //	account.Charged(ctx, &query, &verdict)            // after all of them but Peek, or
 //	account.Held(ctx, &query, &verdict, ticket, ttl)  // after Reserve
@@ -24,9 +23,10 @@ import (
 
 // Prepare makes a query one of the account. Its key is the account's only one: the caller leaves it
 // out, or says "-" where there must be one. The cost is that of its methods by the account's table, or
-// as Units says for a plain number. Costs in units leave the others at 0, but a call is one request. At
-// the level Paused the query gets the plan in which no class borrows. The rule is the account's, in the
-// version by which the query will be decided.
+// as Units says for a plain number. Costs in units leave the others at 0, but a call is one request. The
+// rule is the account's, in the version by which the query will be decided.
+//
+// Cooldowns and the level Paused apply to the account's charges however they are made.
 func (a *Account) Prepare(r *ruleset.Rule, q *ruleset.Query) error {
 	key, err := a.Key(q.Key)
 	if err != nil {
@@ -36,7 +36,7 @@ func (a *Account) Prepare(r *ruleset.Rule, q *ruleset.Query) error {
 	if err != nil {
 		return err
 	}
-	q.Key, q.Plan, q.Costs, q.Implied = key, a.plan(), costs, true
+	q.Key, q.Plan, q.Costs, q.Implied = key, "", costs, true
 	return nil
 }
 
@@ -84,25 +84,19 @@ func (a *Account) queryCosts(units []string, q *ruleset.Query) ([]ruleset.Cost, 
 	return costs, nil
 }
 
-// Cooling returns the refusal of charges while the provider wants no calls.
-func (a *Account) Cooling() (refusal weir.Decision, cooling bool) {
-	d := a.Cooldown()
-	return weir.Decision{Reason: weir.Exhausted, RetryAfter: d}, d > 0
-}
-
 // Charged counts the decision on a prepared query, and observes the utilisation if that is due.
 func (a *Account) Charged(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict) {
 	if v.Allowed {
 		a.granted(q, nil, 0)
 	}
 	a.warnSoft(v)
-	a.observeSometimes(ctx)
+	a.observeSometimes(ctx, q.Costs)
 }
 
 // Debited is Charged for a query of DebitEach: what was used already is an overrun.
 func (a *Account) Debited(ctx context.Context, q *ruleset.Query) {
 	a.overran(q)
-	a.observeSometimes(ctx)
+	a.observeSometimes(ctx, q.Costs)
 }
 
 // Held is Charged for a reservation. The ticket is nil if it was refused.
@@ -111,7 +105,7 @@ func (a *Account) Held(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict
 		a.granted(q, t, ttl)
 	}
 	a.warnSoft(v)
-	a.observeSometimes(ctx)
+	a.observeSometimes(ctx, q.Costs)
 }
 
 // Settle ends a reservation of the account, be it one of another process. A plain number is what was

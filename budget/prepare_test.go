@@ -200,7 +200,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 	})
 }
 
-// TestForeignPaused: at the level Paused the query has the plan in which no class borrows.
+// TestForeignPaused: at the level Paused no class borrows, whoever makes the charges.
 func TestForeignPaused(t *testing.T) {
 	for pause, level := range map[int]Level{20: Paused, Off: Normal} {
 		synctest.Test(t, func(t *testing.T) {
@@ -222,10 +222,14 @@ func TestForeignPaused(t *testing.T) {
 				a.Charged(t.Context(), q, &v)
 				return v.Allowed
 			}
-			if !charge("backfill", 40) || a.Level() != level {
+			if !charge("backfill", 40) {
+				t.Error("40 of 100 are refused")
+			}
+			time.Sleep(2 * time.Second) // the average of a second
+			if usage(t, a); a.Level() != level {
 				t.Errorf("pause at %d: level %v", pause, a.Level())
 			}
-			time.Sleep(36 * time.Second) // one unit is back, of which 0.4 are backfill's
+			time.Sleep(34 * time.Second) // one unit is back, of which 0.4 are backfill's
 			if borrows := charge("backfill", 1); borrows != (level == Normal) {
 				t.Errorf("pause at %d: backfill borrows: %v", pause, borrows)
 			}
@@ -234,19 +238,4 @@ func TestForeignPaused(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestCooling: the refusal says how long.
-func TestCooling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, a := attach(t, document001())
-		if _, cooling := a.Cooling(); cooling {
-			t.Error("nobody asked for it")
-		}
-		a.Cool(time.Minute)
-		time.Sleep(20 * time.Second)
-		if d, cooling := a.Cooling(); !cooling || d.Allowed || d.RetryAfter != 40*time.Second {
-			t.Errorf("%+v", d)
-		}
-	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,18 +67,20 @@ func testStarvation(t *testing.T, call func(*testing.T, *Controller, Cost)) {
 	both := func(units int64) Cost { return In(Amounts{"throughput": units, "cu": units}) }
 	ctx, stop := context.WithCancel(t.Context())
 	backfill, realtime := process("backfill"), process("realtime")
-	var used [4]int64
+	var used [4]atomic.Int64
 	var readers sync.WaitGroup
 	for i := range used {
 		readers.Go(func() {
-			for cost := int64(20 + 10*i); backfill.WaitForBudget(ctx, both(cost)) == nil; used[i] += cost {
+			for cost := int64(20 + 10*i); backfill.WaitForBudget(ctx, both(cost)) == nil; used[i].Add(cost) {
 			}
 		})
 	}
 	const warmUp = 10 * time.Minute // until the traces of the first burst are gone
 	time.Sleep(warmUp)
-	start, before := time.Now(), used
-	var calls int64
+	start, all := time.Now(), int64(0)
+	for i := range used {
+		all -= used[i].Load()
+	}
 	for range 10 {
 		for _, cost := range []int64{26, 40, 120, 250, 500} {
 			began := time.Now()
@@ -85,13 +88,12 @@ func testStarvation(t *testing.T, call func(*testing.T, *Controller, Cost)) {
 			if waited, most := time.Since(began), time.Duration(cost)*time.Second/291+2*time.Second; waited > most {
 				t.Errorf("a call of %d units waited %v, want at most %v", cost, waited, most)
 			}
-			calls += cost
+			all += cost
 			time.Sleep(time.Duration(cost) * time.Second / 200)
 		}
 	}
-	all := calls
 	for i := range used {
-		all += used[i] - before[i]
+		all += used[i].Load()
 	}
 	if most := int64(500 * time.Since(start).Seconds()); all < most*95/100 || all > most*98/100 {
 		t.Errorf("%d units were used, want 95 to 98 %% of %d", all, most)

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -38,7 +39,7 @@ type HorizonUsage struct {
 	Unit      string        `json:"unit"`
 	Soft      bool          `json:"soft"`
 	Capacity  int64         `json:"capacity"`
-	Used      int64         `json:"used"`
+	Used      int64         `json:"used"` // at most Capacity: what was used beyond it shows in ResetMs
 	Remaining int64         `json:"remaining"`
 	ResetMs   int64         `json:"reset_ms"`
 	Burn      *Burn         `json:"burn,omitempty"` // of calendar periods
@@ -57,12 +58,15 @@ type Burn struct {
 type ClassUsage struct {
 	Class     string `json:"class"`
 	Capacity  int64  `json:"capacity"`
-	Available int64  `json:"available"` // what it can take now, borrowed units included
+	Available int64  `json:"available"` // what it can take now, borrowed units included if it may borrow at the level
 }
 
 // Usage returns what is used, and observes the utilisation. It charges nothing. With an error, the
 // Usage has what this process knows without the store.
-func (a *Account) Usage(ctx context.Context) (Usage, error) {
+func (a *Account) Usage(ctx context.Context) (Usage, error) { return a.usage(ctx, nil) }
+
+// usage is Usage. Charged are the costs of a charge that was made just now.
+func (a *Account) usage(ctx context.Context, charged []ruleset.Cost) (Usage, error) {
 	now := a.wallClock().UTC()
 	u := Usage{Account: a.name, At: now, CooldownMs: ruleset.Millis(a.Cooldown()), Denied: a.Denied(), Horizons: []HorizonUsage{}, Classes: []ClassUsage{}}
 	a.addCounts(&u)
@@ -70,10 +74,29 @@ func (a *Account) Usage(ctx context.Context) (Usage, error) {
 	if err != nil {
 		return u, err
 	}
-	list, err := a.engine.Usage(ctx, r, &ruleset.Query{Key: accountKey})
+	plan := a.plan()
+	err = u.read(ctx, a.engine, r, plan)
 	if err != nil {
 		return u, err
 	}
+	if at := observed(u.Horizons); at >= 0 {
+		h := &u.Horizons[at]
+		u.Utilisation = a.observe(h.Used, amountOf(charged, h.Unit), h.Capacity)
+	}
+	u.Level = a.Level().String()
+	if now := a.plan(); now != plan { // the level has changed what the classes have
+		err = u.read(ctx, a.engine, r, now)
+	}
+	return u, err
+}
+
+// read reads what is used of the limits of a plan, and what its classes have.
+func (u *Usage) read(ctx context.Context, engine *ruleset.Engine, r *ruleset.Rule, plan string) error {
+	list, err := engine.Usage(ctx, r, &ruleset.Query{Key: accountKey, Plan: plan})
+	if err != nil {
+		return err
+	}
+	u.Horizons, u.Classes = u.Horizons[:0], u.Classes[:0]
 	for i := range list {
 		l := &list[i]
 		if l.Class != "" {
@@ -84,14 +107,20 @@ func (a *Account) Usage(ctx context.Context) (Usage, error) {
 			Limit: limitName(l.Limit), Unit: l.Limit.Unit, Soft: l.Limit.Mode == ruleset.Shadow, Per: l.Limit.Per,
 			Capacity: l.Capacity, Used: l.Used(), Remaining: l.Remaining, ResetMs: ruleset.Millis(l.Reset), reset: l.Reset,
 		}
-		h.Burn = burnOf(&h, now)
+		h.Burn = burnOf(&h, u.At)
 		u.Horizons = append(u.Horizons, h)
 	}
-	if at := observed(u.Horizons); at >= 0 {
-		u.Utilisation = a.observe(u.Horizons[at].Used, u.Horizons[at].Capacity)
+	return nil
+}
+
+// amountOf returns how much of a unit some costs have.
+func amountOf(costs []ruleset.Cost, unit string) int64 {
+	for _, c := range costs {
+		if c.Unit == cmp.Or(unit, ruleset.Requests) {
+			return c.Amount
+		}
 	}
-	u.Level = a.Level().String()
-	return u, nil
+	return 0
 }
 
 // observed returns the place of the limit whose utilisation counts: the hard one with the shortest period.

@@ -15,7 +15,8 @@ import (
 // Engine decides requests by rules. Make one with New. All methods may be called by any number
 // of goroutines.
 type Engine struct {
-	limiter *queue.Queue // set by New
+	limiter *queue.Queue  // set by New, like the next one
+	gated   *gatedLimiter // what the queue charges
 	settled settled
 
 	// rules is replaced by Set. A decision loads it once.
@@ -24,7 +25,8 @@ type Engine struct {
 	waiting  shares      // requests with MaxWait, by client
 	reserved openTickets // by clients that are not alone
 
-	setting sync.Mutex // held by Set and Apply
+	setting sync.Mutex      // held by Set, Apply and SetGate
+	gates   map[string]Gate // by the name of the policy; requires setting
 
 	// applied has the charged policies by name as *applied: those that are in force in the
 	// limiter, and those that were before they were removed from the rules. Only
@@ -41,24 +43,22 @@ type applied struct {
 
 // New returns an Engine that charges l. As many requests wait for a key as the defaults of a queue allow.
 func New(l weir.Limiter, rules *Rules) (*Engine, error) {
-	if l == nil {
-		return nil, errNeeded
-	}
-	q, err := queue.New(l, queue.Config{})
-	if err != nil {
-		return nil, err
-	}
-	return NewQueued(q, rules)
+	return NewQueued(l, queue.Config{}, rules)
 }
 
 var errNeeded = errors.New("ruleset: a limiter and rules are needed")
 
-// NewQueued returns an Engine whose requests wait in q.
-func NewQueued(q *queue.Queue, rules *Rules) (*Engine, error) {
-	if q == nil || rules == nil {
+// NewQueued is New with bounds of the requests that wait for a key.
+func NewQueued(l weir.Limiter, c queue.Config, rules *Rules) (*Engine, error) {
+	if l == nil || rules == nil {
 		return nil, errNeeded
 	}
-	n := &Engine{limiter: q}
+	gated := &gatedLimiter{Limiter: l}
+	q, err := queue.New(gated, c)
+	if err != nil {
+		return nil, err
+	}
+	n := &Engine{limiter: q, gated: gated, gates: map[string]Gate{}}
 	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare
 	n.reserved.most, n.reserved.each = maxReserved, maxReserved/clientShare
 	n.put(rules)
@@ -74,6 +74,7 @@ func (n *Engine) put(rules *Rules) {
 		}
 	}
 	n.rules.Store(rules)
+	n.gated.guard(n.gates, rules)
 }
 
 // Rules returns the rules that are in force. A request should load them once.

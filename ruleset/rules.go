@@ -64,8 +64,6 @@ type Rule struct {
 	classes      []string // of the limit that has some
 	defaultClass string
 
-	usage usageViews
-
 	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]
 }
@@ -170,6 +168,7 @@ type Variant struct {
 	simple   bool      // one enforced group, by the key and in the plain unit, without concurrency limits
 
 	derived atomic.Pointer[any]
+	usage   usageViews
 
 	scales   scales                     // at which the limits are; zero if unscaled
 	variants atomic.Pointer[[]*Variant] // scaled variants of this one; see scaled

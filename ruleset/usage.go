@@ -19,14 +19,15 @@ type LimitUsage struct {
 	Reset     time.Duration // until it is as if unused
 }
 
-// Used returns the units in use.
+// Used returns the units in use, at most Capacity: what was used beyond it shows in Reset.
 func (u *LimitUsage) Used() int64 { return u.Capacity - u.Remaining }
 
 // Usage returns the status of every enforced or shadowed limit for a query's keys, and of each of
-// its classes; the query's class and cost are ignored. It changes nothing. Groups by attributes that
-// the query lacks are left out.
+// its classes, under the query's plan. Its class and cost are ignored, and so are overrides. It changes nothing.
+// Groups by attributes that the query lacks are left out.
 func (n *Engine) Usage(ctx context.Context, r *Rule, q *Query) ([]LimitUsage, error) {
-	views, err := r.usageViews()
+	variant := r.planned(q.Plan)
+	views, err := variant.usageViews()
 	if err != nil {
 		return nil, err
 	}
@@ -34,11 +35,11 @@ func (n *Engine) Usage(ctx context.Context, r *Rule, q *Query) ([]LimitUsage, er
 	b := weir.Batch{Op: weir.PeekEach}
 	for i := range views {
 		v := &views[i]
-		key, err := q.keyOf(&r.base.groups[v.group])
+		key, err := q.keyOf(&variant.groups[v.group])
 		if err != nil {
 			continue
 		}
-		list = append(list, LimitUsage{Limit: r.base.limits[v.limit], Name: r.base.names[v.limit], Class: v.class})
+		list = append(list, LimitUsage{Limit: variant.limits[v.limit], Name: variant.names[v.limit], Class: v.class})
 		b.Charges = append(b.Charges, weir.Charge{Policy: v.policy, Key: key})
 	}
 	if err := n.limiter.Do(ctx, &b); err != nil {
@@ -53,7 +54,7 @@ func (n *Engine) Usage(ctx context.Context, r *Rule, q *Query) ([]LimitUsage, er
 // A usageView is a policy with one limit of a rule, on the same state: a decision tells only of
 // the tightest limit of a policy.
 type usageView struct {
-	group, limit int // places in the base variant
+	group, limit int // places in the variant
 	class        string
 	policy       *weir.Policy
 }
@@ -65,19 +66,19 @@ type usageViews struct {
 }
 
 // usageViews returns the views of all limits and classes, which are made once.
-func (r *Rule) usageViews() ([]usageView, error) {
-	r.usage.once.Do(func() {
-		for i := range r.base.groups {
-			g := &r.base.groups[i]
+func (v *Variant) usageViews() ([]usageView, error) {
+	v.usage.once.Do(func() {
+		for i := range v.groups {
+			g := &v.groups[i]
 			for _, limit := range g.limits {
-				if err := r.usage.add(g, i, limit, r.base.limits[limit].Limit); err != nil {
-					r.usage.err = err
+				if err := v.usage.add(g, i, limit, v.limits[limit].Limit); err != nil {
+					v.usage.err = err
 					return
 				}
 			}
 		}
 	})
-	return r.usage.views, r.usage.err
+	return v.usage.views, v.usage.err
 }
 
 // add adds the views of a limit: as a whole, which for a limit with classes is one without, and

@@ -106,7 +106,7 @@ func TestRemoteSetChangesLeases(t *testing.T) {
 			}
 		})
 	}
-	if most[1] > most[0] {
-		t.Errorf("%d units of 4000 were held, want at most %d", most[1], most[0])
+	if most[1] > most[0]+20 { // a refill may come before or after the calls of the same instant
+		t.Errorf("%d units of 4000 were held, want at most %d", most[1], most[0]+20)
 	}
 }

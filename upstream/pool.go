@@ -14,7 +14,6 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/hist"
-	"github.com/weirlimit/weir/queue"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -62,11 +61,7 @@ func New(l weir.Limiter, c Config, accounts ...budget.Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := queue.New(l, queue.Config{})
-	if err != nil {
-		return nil, err
-	}
-	engine, err := ruleset.NewQueued(q, rules)
+	engine, err := ruleset.New(l, rules)
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -29,21 +28,8 @@ func (s *State) prepare(rule *ruleset.Rule, q *ruleset.Query) (*budget.Account, 
 	return nil, nil
 }
 
-// cooling returns the refusal of a query while the provider wants no calls of the account, which may be
-// nil.
-func cooling(account *budget.Account, rule *ruleset.Rule) (v ruleset.Verdict, refused bool) {
-	if account == nil {
-		return v, false
-	}
-	d, refused := account.Cooling()
-	return ruleset.Verdict{Decision: d, Variant: rule.Base(), Limit: -1, Shadow: -1}, refused
-}
-
 // checkBudget decides a query of a budget.
 func (c *Core) checkBudget(ctx context.Context, account *budget.Account, rule *ruleset.Rule, q *ruleset.Query, peek bool) (ruleset.Verdict, error) {
-	if v, refused := cooling(account, rule); refused {
-		return v, nil
-	}
 	if peek {
 		return c.Engine.Peek(ctx, rule, q)
 	}
@@ -56,9 +42,6 @@ func (c *Core) checkBudget(ctx context.Context, account *budget.Account, rule *r
 
 // reserveBudget reserves a query of a budget.
 func (c *Core) reserveBudget(ctx context.Context, account *budget.Account, rule *ruleset.Rule, q *ruleset.Query, ttl time.Duration) (ruleset.Verdict, *ruleset.Ticket, error) {
-	if v, refused := cooling(account, rule); refused {
-		return v, nil, nil
-	}
 	v, ticket, err := c.Engine.Reserve(ctx, rule, q, ttl)
 	if err == nil {
 		account.Held(ctx, q, &v, ticket, ttl)
@@ -78,75 +61,21 @@ func (s *State) prepareEach(items []ruleset.Item) (budgets bool, _ error) {
 	return budgets, nil
 }
 
-// batchWithBudgets decides a batch in which some queries are of budgets, whose providers may want no
-// calls. What was used already is charged in any case.
+// batchWithBudgets decides a batch in which some queries are of budgets.
 func (c *Core) batchWithBudgets(ctx context.Context, s *State, kind Batch, items []ruleset.Item, out []ruleset.Verdict) ([]ruleset.Verdict, error) {
-	var err error
-	refused := map[int]ruleset.Verdict{}
-	for i := range items {
-		if v, is := cooling(s.Budget(items[i].Rule.Name()), items[i].Rule); is && kind != Debit {
-			refused[i] = v
-		}
-	}
-	switch {
-	case len(refused) == 0:
-		out, err = c.evaluateBatch(ctx, kind, items, out)
-	case kind == All:
-		out = refuseAll(items, refused)
-	default:
-		out, err = c.eachBut(ctx, items, refused)
-	}
+	out, err := c.evaluateBatch(ctx, kind, items, out)
 	if err != nil {
 		return nil, err
 	}
 	for i := range items {
 		account := s.Budget(items[i].Rule.Name())
-		switch _, is := refused[i]; {
-		case account == nil || is || items[i].Peek:
+		switch {
+		case account == nil || items[i].Peek:
 		case kind == Debit:
 			account.Debited(ctx, &items[i].Query)
 		default:
 			account.Charged(ctx, &items[i].Query, &out[i])
 		}
-	}
-	return out, nil
-}
-
-// refuseAll returns the verdicts of a batch that is charged as a whole, of which some are refused.
-func refuseAll(items []ruleset.Item, refused map[int]ruleset.Verdict) []ruleset.Verdict {
-	out := make([]ruleset.Verdict, len(items))
-	for i := range items {
-		v, is := refused[i]
-		if !is {
-			v = ruleset.Verdict{Decision: weir.Decision{Reason: weir.NotCharged}, Variant: items[i].Rule.Base(), Limit: -1, Shadow: -1}
-		}
-		out[i] = v
-	}
-	return out
-}
-
-// eachBut decides each query but those that are refused already.
-func (c *Core) eachBut(ctx context.Context, items []ruleset.Item, refused map[int]ruleset.Verdict) ([]ruleset.Verdict, error) {
-	var rest []ruleset.Item
-	var places []int
-	for i := range items {
-		if _, is := refused[i]; !is {
-			rest, places = append(rest, items[i]), append(places, i)
-		}
-	}
-	verdicts, err := c.Engine.CheckEach(ctx, rest, nil)
-	if bad, ok := err.(*ruleset.ItemError); ok { //nolint:errorlint // the engine returns it as it is
-		return nil, &ruleset.ItemError{Index: places[bad.Index], Err: bad.Err}
-	}
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ruleset.Verdict, len(items))
-	for i, v := range refused {
-		out[i] = v
-	}
-	for at, i := range places {
-		out[i] = verdicts[at]
 	}
 	return out, nil
 }
