@@ -20,7 +20,8 @@ type Decision struct {
 
 	// By is the index in Policy.Limits of the limit that refused; if several did, of the
 	// one with the longest RetryAfter. If the charge was admitted, it is the limit with
-	// the least remaining, and of several the one that resets last.
+	// the least remaining, and of several the one that resets last. It is beyond
+	// them if it was no limit that refused, but a ruleset.Gate.
 	By uint8
 
 	// Estimate says that Limit, Remaining and the times are what this process
@@ -30,7 +31,8 @@ type Decision struct {
 
 	// Held says of a refusal, other than TooCostly, that unexpired reservations
 	// are open for the key. Any of them may be settled at any moment, by any process,
-	// so the refusal may end before RetryAfter, and must not be cached for long.
+	// so the refusal may end before RetryAfter, and must not be cached for long. The
+	// same is said of refusals by a plan that a ruleset.Gate gives for a while.
 	Held bool
 
 	// Limit is the most units that By ever admits at once, for example 100.

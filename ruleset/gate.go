@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,9 @@ type Terms struct {
 // planRetry is the RetryAfter of a charge that exceeds what a plan of a Gate ever has at once, but not what
 // the policy has.
 const planRetry = 250 * time.Millisecond
+
+// byNone is Decision.By of a refusal that is no limit's.
+const byNone = math.MaxUint8
 
 // SetGate gives the policy of a name a gate, which applies to all its charges from the next attempt on,
 // except to units that were used already (DebitEach).
@@ -209,8 +213,8 @@ func (t *batchTerms) apply(i int, c *weir.Charge, d *weir.Decision) {
 		}
 		d.Held = d.Held || d.Reason == weir.Exhausted
 	}
-	if wait := t.waits[i]; wait > 0 && (d.Allowed || d.Reason == weir.Exhausted) {
-		d.Allowed, d.Reason, d.RetryAfter = false, weir.Exhausted, max(d.RetryAfter, wait)
+	if wait := t.waits[i]; wait > 0 && (d.Allowed || d.Reason == weir.Exhausted && d.RetryAfter < wait) {
+		*d = weir.Decision{Reason: weir.Exhausted, RetryAfter: wait, By: byNone}
 	}
 }
 
