@@ -3,6 +3,8 @@ package budget
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -199,6 +201,9 @@ func (a *Account) costs(units []string, c Cost) ([]ruleset.Cost, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.checkUnits(units, c.units); err != nil {
+		return nil, err
+	}
 	list := make([]ruleset.Cost, 0, len(units))
 	for _, unit := range units {
 		n, ok := amounts[unit]
@@ -215,6 +220,17 @@ func (a *Account) costs(units []string, c Cost) ([]ruleset.Cost, error) {
 		list = append(list, ruleset.Cost{Unit: unit, Amount: n})
 	}
 	return list, nil
+}
+
+// checkUnits refuses amounts of units that neither the limits nor the account's table know: they are
+// misspelt, and would be free.
+func (a *Account) checkUnits(units []string, amounts Amounts) error {
+	for unit := range amounts {
+		if unit != ruleset.Requests && !slices.Contains(units, unit) && !slices.Contains(a.Units(), unit) && !a.Costs().counts(unit) {
+			return fmt.Errorf("budget: account %q does not count %q; it counts %s: %w", a.name, shorten(unit), strings.Join(units, ", "), weir.ErrInvalid)
+		}
+	}
+	return nil
 }
 
 // amounts returns the units of a cost, nil if it is a plain number.

@@ -807,3 +807,113 @@ func TestTryInOutage(t *testing.T) {
 		})
 	}
 }
+
+// TestLearnOtherLimit: a header may be about another limit than ours, such as one of a second beside ours of a minute.
+// What the provider never has, nobody has used.
+func TestLearnOtherLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "llm", Classes: []Class{}, Limits: []ruleset.Limit{{Unit: "tokens", Limit: weir.PerMinute(600)}}})
+		try(t, controller(t, a, ""), 7)
+		learn := func(limit, remaining string) int64 {
+			a.learned.Store(0)
+			h := http.Header{}
+			h.Set("X-Ratelimit-Limit-Tokens", limit)
+			h.Set("X-Ratelimit-Remaining-Tokens", remaining)
+			if err := a.Learn(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+			return usage(t, a).Drift["tokens"]
+		}
+		for _, tt := range []struct {
+			limit, remaining string
+			drift            int64 // in all
+		}{
+			{"10", "3", 0},     // as many as we have used
+			{"10", "1", 2},     // 2 more
+			{"10", "0", 3},     // 1 more
+			{"6000", "591", 3}, // of a greater limit, there is more left than of ours
+			{"6000", "500", 93},
+			{"600", "490", 103},
+		} {
+			if got := learn(tt.limit, tt.remaining); got != tt.drift {
+				t.Errorf("%s of %s left: drift %d, want %d", tt.remaining, tt.limit, got, tt.drift)
+			}
+		}
+	})
+}
+
+// TestUnknownUnits: amounts of a unit that nobody counts are misspelt, and not free.
+func TestUnknownUnits(t *testing.T) {
+	a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+	c := controller(t, a, "backfill")
+	_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))
+	if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), `does not count "thruput"; it counts throughput`) {
+		t.Errorf("a misspelt unit: %v", err)
+	}
+	if d, err := c.Try(t.Context(), In(Amounts{"cu": 20, "throughput": 20, "requests": 1})); err != nil || !d.Allowed {
+		t.Errorf("units of the table: %v, %v", d, err)
+	}
+	held := weir.Must(c.Reserve(t.Context(), time.Minute, In(Amounts{"throughput": 20})))
+	if _, err := held.Settle(t.Context(), In(Amounts{"tokens": 1})); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("settled in a misspelt unit: %v", err)
+	}
+	weir.Must(held.Cancel(t.Context()))
+	wantLedger(t, a, "throughput", Ledger{Granted: 40, Used: 20, Returned: 20})
+}
+
+// TestQuoteBestOfFailing: an account that cannot be asked does not keep the others from being used.
+func TestQuoteBestOfFailing(t *testing.T) {
+	good := controller(t, newAccount(t, Config{Name: "good", Preset: "alchemy-free"}), "backfill")
+	bad := controller(t, newAccount(t, Config{Name: "bad", Limits: []ruleset.Limit{perSecond(500)}}), "backfill") // without a table
+	best, q, err := QuoteBest(t.Context(), Method("eth_call"), bad, good)
+	if err != nil || best != good || !q.Allowed {
+		t.Errorf("best: %+v, %v", q, err)
+	}
+	if _, _, err := QuoteBest(t.Context(), Method("eth_call"), bad); err == nil || !strings.Contains(err.Error(), "no table of costs") {
+		t.Errorf("of none: %v", err)
+	}
+	if _, _, err := QuoteBest(t.Context(), Units(1)); err == nil {
+		t.Error("no controllers, and no error")
+	}
+}
+
+// TestMoney: money in millionths beside tokens, and each family of models is an account of its own.
+func TestMoney(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := weir.Must(memstore.New(memstore.Config{}))
+		family := func(name string) *Account {
+			return weir.Must(New(store, Config{
+				Name: name, Classes: []Class{}, Logger: slog.New(slog.DiscardHandler),
+				Limits: []ruleset.Limit{
+					{Unit: "tokens", Limit: weir.PerMinute(1_000_000)},
+					{Unit: "microdollars", Limit: weir.Limit{Name: "month", Rate: 2_500_000_000_000, Per: weir.Calendar(weir.Month, nil)}},
+				},
+			}))
+		}
+		large, small := family("large-models"), family("small-models")
+		held := weir.Must(controller(t, large, "").Reserve(t.Context(), time.Minute, In(Amounts{"tokens": 200_000, "microdollars": 15_000_000})))
+		weir.Must(held.Settle(t.Context(), In(Amounts{"tokens": 180_001, "microdollars": 13_500_075})))
+		wantLedger(t, large, "microdollars", Ledger{Granted: 15_000_000, Used: 13_500_075, Returned: 1_499_925})
+		if h := usage(t, large).Horizons[1]; h.Used != 13_500_075 || h.Remaining != 2_500_000_000_000-13_500_075 {
+			t.Errorf("the month: %+v", h)
+		}
+		if u := usage(t, small); u.Horizons[0].Used != 0 || u.Horizons[1].Used != 0 {
+			t.Errorf("another family has used %+v", u.Horizons)
+		}
+	})
+}
+
+// TestForgottenName: a limit whose name was forgotten does not replace the preset's main limit, which counts
+// something else.
+func TestForgottenName(t *testing.T) {
+	month := weir.Limit{Rate: 30_000_000, Per: weir.Calendar(weir.Month, nil)}
+	c := Config{Name: "main", Preset: "alchemy-free", Limits: []ruleset.Limit{{Unit: "cu", Limit: month}}}
+	if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "Limits[0]") {
+		t.Errorf("without a name: %v", err)
+	}
+	month.Name = "month"
+	c.Limits[0].Limit = month
+	if err := c.Validate(); err != nil {
+		t.Errorf("with a name: %v", err)
+	}
+}

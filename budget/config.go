@@ -26,7 +26,7 @@ type Config struct {
 	Preset string
 
 	// Limits are the horizons of the budget: so many units per ten seconds, minute, day or month.
-	// One that has the name of a preset's replaces it. A limit in ruleset.Shadow is soft: calls
+	// One that has the name of a preset's replaces it, if it counts the same unit or names none. A limit in ruleset.Shadow is soft: calls
 	// within it are charged to it, and those beyond it are admitted, counted and warned of. All hard
 	// limits admit a call, or none is charged. See also Prepaid.
 	Limits []ruleset.Limit
@@ -132,11 +132,13 @@ func (c Config) withPreset() (Config, error) {
 	return c, nil
 }
 
-// overrideLimits returns limits with those of the same name replaced, and the others added.
+// overrideLimits returns limits with those of the same name replaced, and the others added. One of another
+// unit is added too, and refused for its name: to forget the name must not remove a limit.
 func overrideLimits(limits, by []ruleset.Limit) []ruleset.Limit {
 	limits = slices.Clone(limits)
 	for _, l := range by {
-		if i := slices.IndexFunc(limits, func(o ruleset.Limit) bool { return limitName(o) == limitName(l) }); i >= 0 {
+		same := func(o ruleset.Limit) bool { return limitName(o) == limitName(l) && (l.Unit == "" || l.Unit == o.Unit) }
+		if i := slices.IndexFunc(limits, same); i >= 0 {
 			if l.Unit == "" {
 				l.Unit = limits[i].Unit
 			}
@@ -247,7 +249,7 @@ func (c *Config) checkUnits(costs *Table, r *ruleset.Rule) error {
 	var problems []error
 	for _, l := range r.Policy().Limits {
 		unit := cmp.Or(l.Unit, ruleset.Requests)
-		if unit == ruleset.Requests || slices.ContainsFunc(info.Units, func(u UnitInfo) bool { return u.Name == unit }) {
+		if unit == ruleset.Requests || costs.counts(unit) {
 			continue
 		}
 		path := []any{"Costs"}

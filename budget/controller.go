@@ -250,19 +250,24 @@ func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {
 }
 
 // QuoteBest returns the quote of the controller that would admit a cost first, and that controller;
-// of several, the first one given.
+// of several, the first one given. Those that cannot say, because their store is unavailable or the method is
+// unknown to them, are left out, unless it is all of them.
 func QuoteBest(ctx context.Context, cost Cost, controllers ...*Controller) (best *Controller, quote Quote, err error) {
+	if len(controllers) == 0 {
+		return nil, Quote{}, errors.New("budget: no controller to quote from")
+	}
+	var failed []error
 	for _, c := range controllers {
 		q, err := c.Quote(ctx, cost)
-		if err != nil {
-			return nil, Quote{}, err
-		}
-		if best == nil || q.Wait < quote.Wait {
+		switch {
+		case err != nil:
+			failed = append(failed, err)
+		case best == nil || q.Wait < quote.Wait:
 			best, quote = c, q
 		}
 	}
 	if best == nil {
-		return nil, Quote{}, errors.New("budget: no controller to quote from")
+		return nil, Quote{}, errors.Join(failed...)
 	}
 	return best, quote, nil
 }

@@ -118,6 +118,11 @@ func (t *Table) Unknown() Unknown {
 	return Unknown{Refuse: t.unknown.Refuse, Default: maps.Clone(t.unknown.Default)}
 }
 
+// counts reports whether a table has a unit; nil has none.
+func (t *Table) counts(unit string) bool {
+	return t != nil && slices.ContainsFunc(t.info.Units, func(u UnitInfo) bool { return u.Name == unit })
+}
+
 // With returns a table with changes. Its counters start at 0. The error says of each problem where in the
 // overrides it is.
 func (t *Table) With(o Overrides) (*Table, error) {

@@ -1,8 +1,14 @@
 package budget
 
 import (
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 // TestFromEnv: S1.23, F1.12, F1.20.
@@ -70,5 +76,39 @@ func TestFromEnvErrors(t *testing.T) {
 		if _, err := FromEnv(strings.Fields(tt.environ)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.environ, err, tt.want)
 		}
+	}
+}
+
+// TestFromEnvIsUsable: whatever FromEnv takes is an account.
+func TestFromEnvIsUsable(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	usable, refused := 0, 0
+	for range 2000 {
+		var environ []string
+		for _, v := range variables {
+			n := v.least
+			switch r.IntN(4) {
+			case 0:
+				continue
+			case 1:
+				n += r.Int64N(min(v.most-v.least, 1000) + 1)
+			case 2:
+				n = v.most - r.Int64N(v.most-v.least+1)
+			}
+			environ = append(environ, v.name+"="+strconv.FormatInt(n, 10))
+		}
+		c, err := FromEnv(environ)
+		if err != nil {
+			refused++
+			continue
+		}
+		usable++
+		c.Logger = slog.New(slog.DiscardHandler)
+		if _, err := New(weir.Must(memstore.New(memstore.Config{})), c); err != nil {
+			t.Fatalf("%q: %v", environ, err)
+		}
+	}
+	if usable < 200 || refused < 200 {
+		t.Errorf("%d usable, %d refused", usable, refused)
 	}
 }

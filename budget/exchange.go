@@ -195,12 +195,13 @@ func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
 }
 
 // watchedBody is a body of which a copy is kept, up to a length. Done is called once: when it has been read to
-// its end, or is closed.
+// its end, or is closed. As with other bodies, Close may be called during a Read.
 type watchedBody struct {
 	io.ReadCloser // set once, like the next two
 	most          int64
 	done          func(body []byte, whole bool)
 
+	mu      sync.Mutex // guards the fields below
 	copy    bytes.Buffer
 	tooLong bool
 	ended   bool
@@ -208,13 +209,7 @@ type watchedBody struct {
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case b.ended || b.tooLong:
-	case int64(b.copy.Len()+n) > b.most:
-		b.tooLong, b.copy = true, bytes.Buffer{}
-	default:
-		b.copy.Write(p[:n])
-	}
+	b.keep(p[:n])
 	if err != nil {
 		b.end(err == io.EOF)
 	}
@@ -227,14 +222,30 @@ func (b *watchedBody) Close() error {
 	return err
 }
 
+// keep copies what was read.
+func (b *watchedBody) keep(part []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ended || b.tooLong:
+	case int64(b.copy.Len()+len(part)) > b.most:
+		b.tooLong, b.copy = true, bytes.Buffer{}
+	default:
+		b.copy.Write(part)
+	}
+}
+
+// end calls done, the first time.
 func (b *watchedBody) end(whole bool) {
-	if b.ended {
-		return
-	}
-	b.ended = true
-	if b.tooLong {
+	b.mu.Lock()
+	was, tooLong := b.ended, b.tooLong
+	b.ended = true // the copy does not change any more
+	b.mu.Unlock()
+	switch {
+	case was:
+	case tooLong:
 		b.done(nil, false)
-		return
+	default:
+		b.done(b.copy.Bytes(), whole)
 	}
-	b.done(b.copy.Bytes(), whole)
 }

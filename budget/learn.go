@@ -13,7 +13,8 @@ import (
 // Learn applies what the headers of a response say about limits and remainders. Where the provider has
 // less left than this account believes, the difference is charged: somebody else uses the same
 // account, or counts differently. The provider's view only tightens the budget, it never loosens it.
-// The differences are counted in Usage.Drift.
+// The differences are counted in Usage.Drift. That a provider's limit is smaller than the account's is no
+// difference of what was used, so it is not charged.
 //
 // Responses that say nothing cost nothing; others are compared at most ten times a second, or
 // whenever the provider has nothing left, and one at a time: what several responses say at once is
@@ -39,7 +40,7 @@ func (a *Account) Learn(ctx context.Context, h http.Header) error {
 	excess := map[string]int64{}
 	for _, v := range views {
 		if l := matching(list, r.Units(), v); l != nil {
-			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining))
+			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining)-smaller(v, l))
 		}
 	}
 	for unit, n := range excess {
@@ -83,6 +84,15 @@ func matching(list []ruleset.LimitUsage, units []string, v View) *ruleset.LimitU
 		}
 	}
 	return best
+}
+
+// smaller returns by how much a provider's limit is smaller than ours. Then it may well be another one: of a
+// second instead of a minute, of one model instead of all. Nothing was used of what it never has.
+func smaller(v View, l *ruleset.LimitUsage) int64 {
+	if v.Limit <= 0 {
+		return 0
+	}
+	return max(0, l.Capacity-v.Limit)
 }
 
 // debit charges units that others have used.

@@ -15,7 +15,8 @@ import (
 // at which it sends it: redirects and retries too, each once. A request waits until the budget has room for
 // it, or fails as Controller.Reserve does.
 //
-// A request that was provably not sent, because no connection could be made for example, costs nothing.
+// A request that was provably not sent, because no connection could be made for example, costs nothing,
+// if that is known within a minute.
 //
 // Transport listens to the provider: headers that say what remains are applied as Account.Learn does, and
 // responses that Classify takes for a refusal as Controller.RecordRefusal does. So after too many requests all
@@ -61,7 +62,7 @@ var ErrBodyTooLong = errors.New("budget: the body of the request is too long")
 
 const (
 	defaultHold    = 10 * time.Minute
-	holdToSend     = 5 * time.Second
+	holdToSend     = time.Minute // longer than a connection takes to fail
 	defaultMaxBody = 5 << 20
 )
 

@@ -191,9 +191,11 @@ func TestTransportHTTP2(t *testing.T) {
 	defer s.Close()
 	client := s.Client()
 	client.Transport = &Transport{Account: a, Base: client.Transport}
-	for range 10 {
-		fetch(t, client, "POST", s.URL, "x")
+	var all sync.WaitGroup
+	for range 10 { // at once, over one connection
+		all.Go(func() { fetch(t, client, "POST", s.URL, "x") })
 	}
+	all.Wait()
 	if n := protocols.Load(); n != 20 {
 		t.Errorf("the protocols add up to %d, want 10 requests over HTTP/2", n)
 	}
@@ -732,5 +734,44 @@ func TestClassOfContext(t *testing.T) {
 		}
 		call(t.Context(), 600, 400-60-26)
 		call(WithClass(t.Context(), "realtime"), 600-60-26, 400-60-26)
+	})
+}
+
+// TestWatchedBodyConcurrently: a body may be closed while it is read. What it was is looked at once.
+func TestWatchedBodyConcurrently(t *testing.T) {
+	for range 200 {
+		var times atomic.Int64
+		b := &watchedBody{
+			ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 5000))), most: 3000,
+			done: func(body []byte, whole bool) {
+				times.Add(1)
+				if whole || len(body) > 3000 {
+					t.Errorf("%d bytes, whole %v", len(body), whole)
+				}
+			},
+		}
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = io.Copy(io.Discard, struct{ io.Reader }{b}) })
+		all.Go(func() { b.Close() })
+		all.Wait()
+		if n := times.Load(); n != 1 {
+			t.Fatalf("%d times", n)
+		}
+	}
+}
+
+// TestTransportSlowToConnect: a request that got no connection for half a minute costs nothing.
+func TestTransportSlowToConnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := hourly(t, 100)
+		unreachable := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			time.Sleep(30 * time.Second)
+			return nil, errors.New("no route to host")
+		}}
+		c := &http.Client{Transport: &Transport{Account: a, Base: unreachable}}
+		if _, err := c.Get("http://192.0.2.1"); err == nil {
+			t.Fatal("no error")
+		}
+		wantLedger(t, a, "requests", Ledger{Granted: 1, Returned: 1})
 	})
 }
