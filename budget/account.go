@@ -281,8 +281,8 @@ func (a *Account) query(class string, cost Cost) (*ruleset.Rule, *ruleset.Query,
 // wallClock returns the time of the account's clock.
 func (a *Account) wallClock() time.Time { return time.Unix(0, int64(a.clock())) }
 
-// Cool lets no charge of this process be admitted before a time has passed: the provider has asked
-// for that. A cooldown is extended, never shortened.
+// Cool lets no charge of this process be admitted before a time has passed, not even one that waits
+// already: the provider has asked for that. A cooldown is extended, never shortened.
 func (a *Account) Cool(d time.Duration) {
 	until := int64(a.clock().Add(min(max(0, d), maxCooldown)))
 	for {
