@@ -656,6 +656,12 @@ func TestConfigErrors(t *testing.T) {
 			c.Limits = append(c.Limits, Prepaid("", 1))
 			c.Limits = append(c.Limits, ruleset.Limit{Limit: weir.Limit{Name: "m", Rate: 1, Per: weir.Calendar(weir.Month, nil)}})
 		}, `"x" is no class`},
+		{"pace of two limits", func(c *Config) {
+			c.Pace = []string{"x"}
+			for _, unit := range []weir.CalendarUnit{weir.Day, weir.Month} {
+				c.Limits = append(c.Limits, ruleset.Limit{Limit: weir.Limit{Name: fmt.Sprint("n", unit), Rate: 1, Per: weir.Calendar(unit, nil)}})
+			}
+		}, `"x" is no class`},
 		{"units", func(c *Config) { c.Costs = weir.Must(BuiltinTable("alchemy")); c.Limits[0].Unit = "tokens" }, "which table"},
 	}
 	for _, tt := range tests {
@@ -663,6 +669,8 @@ func TestConfigErrors(t *testing.T) {
 		tt.change(&c)
 		if _, err := New(weir.Must(memstore.New(memstore.Config{})), c); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		} else if lines := strings.Split(err.Error(), "\n"); len(slices.Compact(slices.Clone(lines))) != len(lines) {
+			t.Errorf("%s: a problem is there twice: %v", tt.name, err)
 		}
 	}
 }
