@@ -61,7 +61,7 @@ func (a *Account) queryCosts(units []string, q *ruleset.Query) ([]ruleset.Cost, 
 	case len(q.Methods) > 0:
 		amounts, err := a.methodCosts(q.Methods...)
 		if err != nil {
-			return nil, &ruleset.InputError{Field: "method", Problem: "has no cost: " + strings.TrimPrefix(err.Error(), "budget: ")}
+			return nil, &ruleset.InputError{Field: "method", Problem: "has no cost: " + strings.Replace(err.Error(), "budget: ", "", 1)}
 		}
 		return a.costs(units, In(amounts))
 	case none && !slices.Equal(units, []string{ruleset.Requests}):

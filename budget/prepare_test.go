@@ -93,7 +93,11 @@ func TestPrepareUnknownMethod(t *testing.T) {
 	if bad, ok := errors.AsType[*ruleset.InputError](err); !ok || bad.Field != "method" || !strings.Contains(bad.Problem, `"eth_madeUp"`) {
 		t.Error(err)
 	}
-	if n := usage(t, a).UnknownMethods["eth_madeUp"]; n != 1 {
+	batch := ruleset.Query{Implied: true, Methods: []string{"eth_call", "eth_madeUp"}}
+	if err := a.Prepare(r, &batch); err == nil || !strings.Contains(err.Error(), `has no cost: call 1 of the batch: unknown method "eth_madeUp"`) {
+		t.Errorf("in a batch: %v", err)
+	}
+	if n := usage(t, a).UnknownMethods["eth_madeUp"]; n != 2 {
 		t.Errorf("%d unknown calls", n)
 	}
 }
