@@ -852,21 +852,23 @@ func TestLearnOtherLimit(t *testing.T) {
 
 // TestUnknownUnits: amounts of a unit that nobody counts are misspelt, and not free.
 func TestUnknownUnits(t *testing.T) {
-	a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
-	c := controller(t, a, "backfill")
-	_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))
-	if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), `does not count "thruput"; it counts throughput`) {
-		t.Errorf("a misspelt unit: %v", err)
-	}
-	if d, err := c.Try(t.Context(), In(Amounts{"cu": 20, "throughput": 20, "requests": 1})); err != nil || !d.Allowed {
-		t.Errorf("units of the table: %v, %v", d, err)
-	}
-	held := weir.Must(c.Reserve(t.Context(), time.Minute, In(Amounts{"throughput": 20})))
-	if _, err := held.Settle(t.Context(), In(Amounts{"tokens": 1})); !errors.Is(err, weir.ErrInvalid) {
-		t.Errorf("settled in a misspelt unit: %v", err)
-	}
-	weir.Must(held.Cancel(t.Context()))
-	wantLedger(t, a, "throughput", Ledger{Granted: 40, Used: 20, Returned: 20})
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		c := controller(t, a, "backfill")
+		_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))
+		if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), `does not count "thruput"; it counts throughput`) {
+			t.Errorf("a misspelt unit: %v", err)
+		}
+		if d, err := c.Try(t.Context(), In(Amounts{"cu": 20, "throughput": 20, "requests": 1})); err != nil || !d.Allowed {
+			t.Errorf("units of the table: %v, %v", d, err)
+		}
+		held := weir.Must(c.Reserve(t.Context(), time.Minute, In(Amounts{"throughput": 20})))
+		if _, err := held.Settle(t.Context(), In(Amounts{"tokens": 1})); !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("settled in a misspelt unit: %v", err)
+		}
+		weir.Must(held.Cancel(t.Context()))
+		wantLedger(t, a, "throughput", Ledger{Granted: 40, Used: 20, Returned: 20})
+	})
 }
 
 // TestQuoteBestOfFailing: an account that cannot be asked does not keep the others from being used.
