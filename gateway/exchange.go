@@ -134,6 +134,9 @@ func (x *exchange) accept(w http.ResponseWriter) *problem {
 	if p := x.checkHead(w); p != nil {
 		return p
 	}
+	if len(x.caller.TransferEncoding) > 0 { // net/http does not say if there was a Content-Length, too, about which a proxy in front may think otherwise
+		w.Header().Set("Connection", "close")
+	}
 	body, p := x.readBody(w)
 	if p != nil {
 		return p
