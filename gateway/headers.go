@@ -49,6 +49,9 @@ func (q *quotas) returnedHeader(reply *upstream.Reply) http.Header {
 	if n := reply.ContentLength; n > 0 || n == 0 && reply.StatusCode != http.StatusNoContent {
 		h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 	}
+	if reply.ContentLength != 0 && !isJSON(h.Get("Content-Type")) { // no browser may take it for a page
+		h["Content-Type"] = mediaType
+	}
 	h[fieldUpstream] = []string{reply.Alias}
 	q.set(h, reply)
 	return h

@@ -47,6 +47,8 @@ func TestAnswers(t *testing.T) {
 		{name: "an error of the call", request: post(blockNumber), answer: always(200, `{"id":1,"error":{"code":3,"message":"execution reverted"}}`), sent: 1},
 		{name: "a refusal", request: post(blockNumber), answer: always(429, `{"id":1,"error":{"code":429,"message":"too many"}}`, "Retry-After", "7"), sent: 1},
 		{name: "a page in place of an answer", request: post(blockNumber), answer: always(404, "<html>not found", "Content-Type", "text/html"), sent: 1},
+		{name: "a page with a status of 200", request: post(blockNumber), answer: always(200, "<html>"+canary, "Content-Type", "text/html"), sent: 1},
+		{name: "another media type of the answer", request: post(blockNumber), answer: always(200, "{}", "Content-Type", "text/html"), sent: 1},
 		{name: "a redirect", request: post(blockNumber), answer: always(302, "", "Location", "https://elsewhere.example/"), sent: 1},
 		{name: "no answer", request: post(blockNumber), answer: func(*http.Request, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, sent: 1},
 		{

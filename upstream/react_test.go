@@ -123,6 +123,18 @@ func TestReactions(t *testing.T) {
 			0, nil,
 		},
 		{
+			"a page in place of an answer",
+			func() (*http.Response, error) { return reply(500, "<html>", "Content-Type", "text/html"), nil },
+			[]string{"a1 ok", "a2 ok", "b ok"},
+			0, nil,
+		},
+		{
+			"429 inside a 200 of another media type",
+			func() (*http.Response, error) { return reply(200, tooMany, "Content-Type", "text/plain", "Retry-After", "2"), nil },
+			[]string{"a1 down: rate (429), 2000ms", "a2 down: rate (429), 2000ms", "b ok"},
+			0, nil,
+		},
+		{
 			"one failure",
 			func() (*http.Response, error) { return reply(500, "context deadline exceeded, 429"), nil },
 			[]string{"a1 ok", "a2 ok", "b ok"},
@@ -487,6 +499,21 @@ func TestRedirects(t *testing.T) {
 			t.Errorf("%q, %d, %v", alias, status, err)
 		}
 		want(t, "failures", pool.Stats().Endpoints[0].Failures, map[string]int64{"failed": 1})
+	})
+}
+
+// TestPagesAreFailures has an endpoint that answers calls with a page.
+func TestPagesAreFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Strategy: Sticky, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}})
+		p.answer = onHost("a", func() (*http.Response, error) { return reply(200, " <html>canary", "Content-Type", "text/html"), nil })
+		if alias, status, err := send(pool, call()); alias != "b" || status != 200 || err != nil {
+			t.Errorf("%q, %d, %v", alias, status, err)
+		}
+		_, _, err := send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}})
+		if e := (*TryError)(nil); !errors.As(err, &e) || e.Reason != "the answer is not JSON" || !e.Sent {
+			t.Errorf("%v", err)
+		}
 	})
 }
 
