@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -87,15 +88,15 @@ func (q *quotas) set(h http.Header, reply *upstream.Reply) {
 	}
 	one := known.(*quota)
 	h[fieldLimit] = one.name
-	theirs, policies := h["Ratelimit"], h["Ratelimit-Policy"]
-	weirhttp.SetHeaders(h, one.texts, 0, reply.Decision)
-	h["Ratelimit"], h["Ratelimit-Policy"] = joined(theirs, h["Ratelimit"]), joined(policies, h["Ratelimit-Policy"])
-}
-
-// joined returns two lists in one. Neither is changed.
-func joined(first, second []string) []string {
-	if len(first) == 0 {
-		return second
+	theirs := http.Header{}
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		if len(h[name]) > 0 {
+			theirs[name] = h[name]
+			delete(h, name)
+		}
 	}
-	return append(first[:len(first):len(first)], second...)
+	weirhttp.SetHeaders(h, one.texts, 0, reply.Decision)
+	for name, values := range theirs {
+		h[name] = slices.Concat(values, h[name])
+	}
 }

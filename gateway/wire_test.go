@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -162,13 +163,22 @@ func TestDown(t *testing.T) {
 
 // TestLimiterDown has a store that cannot decide.
 func TestLimiterDown(t *testing.T) {
-	c := to(endpointAt("a", limited(upstream.Rate{PerSecond: 5})))
-	c.Pool.Name, c.Pool.JSONRPC, c.Pool.Transport, c.Logger = "eth", true, &provider{}, quiet
-	route, err := New(brokenStore{weir.Must(memstore.New(memstore.Config{}))}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.Check(t, "testdata/undecided.golden", []byte(dump(ask(route, post(blockNumber)))))
+	synctest.Test(t, func(t *testing.T) {
+		c := to(endpointAt("a", limited(upstream.Rate{PerSecond: 5})))
+		var seen text
+		c.Pool.Name, c.Pool.JSONRPC, c.Pool.Transport, c.Logger = "eth", true, &provider{}, slog.New(slog.NewTextHandler(&seen, nil))
+		route, err := New(brokenStore{weir.Must(memstore.New(memstore.Config{}))}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, "testdata/undecided.golden", []byte(dump(ask(route, post(blockNumber)))))
+		for range 10 {
+			ask(route, post(blockNumber))
+		}
+		if n := strings.Count(seen.String(), "limits cannot be checked"); n != 1 {
+			t.Errorf("logged %d times within a second:\n%s", n, seen.String())
+		}
+	})
 }
 
 // brokenStore cannot decide.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,7 +131,9 @@ func TestReactions(t *testing.T) {
 		},
 		{
 			"429 inside a 200 of another media type",
-			func() (*http.Response, error) { return reply(200, tooMany, "Content-Type", "text/plain", "Retry-After", "2"), nil },
+			func() (*http.Response, error) {
+				return reply(200, tooMany, "Content-Type", "text/plain", "Retry-After", "2"), nil
+			},
 			[]string{"a1 down: rate (429), 2000ms", "a2 down: rate (429), 2000ms", "b ok"},
 			0, nil,
 		},
@@ -521,10 +524,11 @@ func TestPagesAreFailures(t *testing.T) {
 func TestErrorsAreRedacted(t *testing.T) {
 	secretive := func(e *Endpoint) {
 		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path?apikey=canary-query&v=2")
-		e.Headers = []Header{{Name: "Authorization", Value: secret.New("Bearer canary-header")}}
+		e.Headers = []Header{{Name: "X-Auth", Value: secret.New("Bearer canary-header")}}
 	}
 	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", secretive)}})
-	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more"
+	basic := base64.StdEncoding.EncodeToString([]byte("user-name:pass/word"))
+	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more Basic " + basic
 	for status, contentType := range map[int]string{400: "text/html", 404: "application/json", 200: "application/json"} {
 		p.answer = func(*http.Request, string) (*http.Response, error) {
 			return reply(status, fmt.Sprintf(`{"id":1,"error":{"message":%q}}`, echo), "Content-Type", contentType), nil
@@ -534,7 +538,7 @@ func TestErrorsAreRedacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(reply.Body)
-		text := `{"id":1,"error":{"message":"https://***:***@a.example/v2/***?apikey=***&v=2 *** ***-and-more"}}`
+		text := `{"id":1,"error":{"message":"https://***:***@a.example/v2/***?apikey=***&v=2 *** ***-and-more Basic ***"}}`
 		if string(body) != text || reply.ContentLength != int64(len(text)) {
 			t.Errorf("%d: %d bytes, %s", status, reply.ContentLength, body)
 		}

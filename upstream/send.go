@@ -203,7 +203,9 @@ func (s *sending) requestFor(ctx context.Context, l *lease) *http.Request {
 		WroteHeaders: l.wrote,
 	}))
 	r.URL, r.Host, r.RequestURI = joined(e.url, s.request.URL), "", ""
-	r.Header = maps.Clone(s.request.Header)
+	if r.Header = maps.Clone(s.request.Header); r.Header == nil {
+		r.Header = http.Header{}
+	}
 	for name, values := range e.header {
 		r.Header[name] = values
 	}
