@@ -237,7 +237,11 @@ func TestWaitBacksOff(t *testing.T) {
 				t.Errorf("an outage of 500 ms delays by %v, want 100 + 200 + 400 ms", took)
 			}
 		}
-		o.end = time.Now().Add(time.Hour)
+		o.end, o.err = time.Now().Add(time.Second), errors.Join(weir.ErrUnavailable, weir.ErrUnknown)
+		if err := backfill.WaitForBudget(t.Context(), Units(1)); !errors.Is(err, weir.ErrUnknown) {
+			t.Errorf("what may have been charged is tried again: %v", err)
+		}
+		o.end, o.err = time.Now().Add(time.Hour), weir.ErrUnavailable
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopping := errors.New("stopping")
 		time.AfterFunc(time.Minute, func() { cancel(stopping) })
@@ -425,6 +429,9 @@ func TestQuote(t *testing.T) {
 		best, q, err = QuoteBest(t.Context(), Method("eth_getBlockReceipts"), backfill, other)
 		if err != nil || best != backfill || q.Wait >= time.Minute {
 			t.Errorf("best while the provider wants no calls of b: %+v, %v", q, err)
+		}
+		if q, err := other.Quote(t.Context(), Units(0)); err != nil || q.Allowed || q.Wait != time.Minute {
+			t.Errorf("of a cost of 0: %+v, %v", q, err)
 		}
 		q, err = other.Quote(t.Context(), Method("eth_call"))
 		start := time.Now()
