@@ -181,7 +181,7 @@ func (l *lease) reserveAccount(ctx context.Context) (weir.Decision, error) {
 }
 
 // limitOf returns the limit that a verdict is about, as Reply has it. The account's name is not in it: callers are not
-// to know it.
+// to know it. Neither are they to know what is left of a limit that is hidden.
 func (e *endpoint) limitOf(v *ruleset.Verdict) (name string, l weir.Limit, unit string) {
 	switch {
 	case v.With != nil:
@@ -189,6 +189,9 @@ func (e *endpoint) limitOf(v *ruleset.Verdict) (name string, l weir.Limit, unit 
 		return name, l, ""
 	case v.Limit >= 0:
 		one := v.Variant.Limits()[v.Limit]
+		if one.Hidden && v.Allowed {
+			return "", l, ""
+		}
 		return "budget" + strings.TrimPrefix(v.Variant.LimitName(v.Limit), e.Budget), one.Limit, one.Unit
 	case !v.Allowed:
 		return limitedByRefusal, l, ""

@@ -421,6 +421,23 @@ func TestResetIsNotThatOfTheHold(t *testing.T) {
 	})
 }
 
+// TestHiddenLimit sends a request to an account with a limit of which callers are told only when it refuses.
+func TestHiddenLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hidden := account("main", 1)
+		hidden.Limits[0].Hidden, hidden.Classes = true, []budget.Class{}
+		pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", withBudget("main"))}}, hidden)
+		reply, err := pool.Send(request(t.Context(), 0), call())
+		if err != nil || reply.Limit != "" {
+			t.Errorf("%+v, %v: want no limit", reply, err)
+		}
+		_, err = pool.Send(request(t.Context(), 0), call())
+		if e := (*LimitedError)(nil); !errors.As(err, &e) || e.Limit != "budget" {
+			t.Errorf("%v, want that the budget limits", err)
+		}
+	})
+}
+
 // TestBrokenBodies lets short responses end early: nothing has reached the caller, so another endpoint is asked.
 func TestBrokenBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
