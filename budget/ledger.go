@@ -27,7 +27,8 @@ type Ledger struct {
 // closes reports whether the ledger's sides are equal.
 func (l Ledger) closes() bool { return l.Granted+l.Overrun == l.Used+l.Returned+l.Expired+l.Open }
 
-// granted counts an admitted query: as used or, if it was reserved, as open.
+// granted counts an admitted query: as used or, if it was reserved, as open. Its costs, which the account has made,
+// are not changed any more.
 func (a *Account) granted(q *ruleset.Query, t *ruleset.Ticket, ttl time.Duration) {
 	now := a.clock()
 	a.mu.Lock()
@@ -45,7 +46,7 @@ func (a *Account) granted(q *ruleset.Query, t *ruleset.Ticket, ttl time.Duration
 		if now.Sub(a.swept) >= sweepEvery { // where nobody asks for the usage, expired ones must not stay
 			a.sweepLocked(now)
 		}
-		a.open[t.ID()] = openReservation{costs: slices.Clone(q.Costs), expiry: expiry(now, ttl)}
+		a.open[t.ID()] = openReservation{costs: q.Costs, expiry: expiry(now, ttl)}
 	}
 	for _, method := range q.Methods {
 		a.countLocked(method)
@@ -209,7 +210,10 @@ func (r *Reservation) settle(ctx context.Context, used []ruleset.Cost) (weir.Set
 func (a *Account) settle(ctx context.Context, t *ruleset.Ticket, reserved []ruleset.Cost, used ruleset.Used) (weir.Settled, error) {
 	counted := used
 	if r, err := a.rule(); err == nil { // of units that the limits count no more there is nothing to settle
-		counted.Costs = slices.DeleteFunc(slices.Clone(used.Costs), func(c ruleset.Cost) bool { return !r.Counts(c.Unit) })
+		removed := func(c ruleset.Cost) bool { return !r.Counts(c.Unit) }
+		if slices.ContainsFunc(used.Costs, removed) {
+			counted.Costs = slices.DeleteFunc(slices.Clone(used.Costs), removed)
+		}
 	}
 	out, err := a.engine.Settle(ctx, t, counted)
 	if err == nil {
