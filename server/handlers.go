@@ -42,7 +42,8 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	return handlers{
 		http: s.newGate(onHTTP, events, route{prefix: path, handler: s.tracer.Handler(connect, describeRPC)},
-			route{prefix: guardPath, handler: s.tracer.Handler(guard, describeRPC)}),
+			route{prefix: guardPath, handler: s.tracer.Handler(guard, describeRPC)},
+			route{prefix: gatewayPath, handler: s.newRouteHandler(), write: unlimited, anyOrigin: true}),
 		admin: s.newGate(splitter{admin: admin, calls: healthOnly(api)}, events),
 	}, nil
 }

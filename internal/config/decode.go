@@ -224,10 +224,16 @@ func (d *decoder) hide(n *node, v reflect.Value, at path) bool {
 		return n.masked
 	}
 	d.text.mask(n, true)
-	if d.exposed && n.at.line > 0 {
+	if d.exposed && n.at.line > 0 && !isPublic(v, n.text) {
 		d.warn(n.at, at, "the file with this secret is world-readable: chmod 600 it, or use ${NAME}")
 	}
 	return true
+}
+
+// isPublic reports whether the text of a value that is masked is no secret.
+func isPublic(v reflect.Value, text string) bool {
+	p, ok := v.Addr().Interface().(interface{ isPublic(text string) bool })
+	return ok && p.isPublic(text)
 }
 
 // shown returns a value as settings have it.
