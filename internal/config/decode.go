@@ -85,11 +85,22 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 		p.prepare(n)
 	}
 	d.refuseUnknown(n, t, at)
+	d.maskSwallowed(n, t)
 	for _, f := range fieldsOf(t) {
 		d.field(n, f, v.Field(f.index), at.key(f.name))
 	}
 	names := namesOf(t) // the order in which fields are printed
 	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
+}
+
+// maskSwallowed masks values that have another field in them, which may be a secret: one wrong letter makes the single
+// value "one: rpc: https://..." of two fields.
+func (d *decoder) maskSwallowed(n *node, t reflect.Type) {
+	for _, p := range n.pairs {
+		if p.value.kind == scalar && !p.value.quoted && strings.Contains(p.value.text, ": ") && mayHide(t) {
+			d.text.mask(p.value, false)
+		}
+	}
 }
 
 // field decodes one field of the struct at n, or its default.

@@ -99,11 +99,11 @@ func (*MaxWait) pattern() (string, string) {
 // Chain is the blockchain that endpoints serve.
 type Chain struct {
 	// ID is the chain's id; an endpoint with another is down. The default is not to ask.
-	ID uint64 `yaml:"id" example:"1" jsonschema:"minimum=1"`
+	ID int64 `yaml:"id" example:"1" jsonschema:"minimum=1"`
 
 	// MaxLag is how many blocks an endpoint may be behind the others; one that is further is down. The default
 	// is not to compare.
-	MaxLag uint64 `yaml:"max_lag" example:"3" jsonschema:"minimum=1"`
+	MaxLag int64 `yaml:"max_lag" example:"3" jsonschema:"minimum=1"`
 }
 
 // Probe is how endpoints are monitored.

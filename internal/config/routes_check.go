@@ -39,7 +39,7 @@ type routeChecker struct {
 func (r *routeChecker) config() gateway.Config {
 	f := r.file
 	out := gateway.Config{MaxBody: f.MaxBody, Repeatable: f.Repeatable, Origins: f.Origins, Pool: upstream.Config{
-		Name: r.name, JSONRPC: true, Chain: upstream.Chain{ID: f.Chain.ID, MaxLag: f.Chain.MaxLag},
+		Name: r.name, JSONRPC: true, Chain: upstream.Chain{ID: uint64(f.Chain.ID), MaxLag: uint64(f.Chain.MaxLag)},
 		MaxWait: f.MaxWait.Duration, MaxQueue: f.MaxQueue, Cooldown: f.Cooldown.Duration, Timeout: f.Timeout.Duration,
 		Probe: upstream.Probe{Every: f.Probe.Every.Duration, Timeout: f.Probe.Timeout.Duration, Method: f.Probe.Method},
 	}}
@@ -140,6 +140,7 @@ func (r *routeChecker) written(list []Limit, at path) (out []weir.Limit) {
 		}{{"by", l.By != ""}, {"unit", l.Unit != ""}, {"mode", l.Mode.Mode != ruleset.Mode(0)}, {"hidden", l.Hidden}, {"classes", len(l.Classes) > 0}, {"pace", len(l.Pace) > 0}} {
 			if field.set {
 				r.wrong(at.item(i).key(field.name), "is for policies and budgets: a limit of an endpoint counts its requests")
+				r.unknown[at.item(i).key(field.name).String()] = true
 			}
 		}
 		l.Classes, l.Pace = nil, nil
