@@ -81,7 +81,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		Engine: s.core.Engine, State: s.adminState,
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
-		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard, SubscribeLevels: s.observer.SubscribeLevels, Budgets: s.accounts,
+		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard, SubscribeLevels: s.observer.SubscribeLevels, Budgets: s.accounts, Routes: s.routeStats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
 	guarded := s.operatorsOnly(metrics)
