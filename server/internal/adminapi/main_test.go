@@ -25,9 +25,9 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
-	"github.com/weirlimit/weir/upstream"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
