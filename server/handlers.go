@@ -112,7 +112,7 @@ func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 func (s *Server) newMetrics() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	list := append([]prometheus.Collector{
-		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewGuard(s.guardStats), weirprom.NewBudgets(s.budgetUsages), weirprom.NewBuildInfo(s.cfg.Version),
+		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewGuard(s.guardStats), weirprom.NewBudgets(s.budgetUsages), weirprom.NewUpstreams(s.routeStats), weirprom.NewBuildInfo(s.cfg.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, s.cfg.Collectors...)
 	for _, c := range list {
