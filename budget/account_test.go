@@ -844,6 +844,10 @@ func TestLearnOtherLimit(t *testing.T) {
 
 // TestUnknownUnits: amounts of a unit that nobody counts are misspelt, and not free.
 func TestUnknownUnits(t *testing.T) {
+	synctest.Test(t, testUnknownUnits)
+}
+
+func testUnknownUnits(t *testing.T) {
 	a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
 	c := controller(t, a, "backfill")
 	_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))

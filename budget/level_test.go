@@ -217,7 +217,7 @@ func TestCooldownOfWaiting(t *testing.T) {
 		var waiting sync.WaitGroup
 		for i := range 3 {
 			waiting.Go(func() {
-				if err := backfill.WaitForBudget(t.Context(), Units(100)); err != nil {
+				if err := backfill.WaitForBudget(t.Context(), Units(200)); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -229,7 +229,7 @@ func TestCooldownOfWaiting(t *testing.T) {
 		a.Cool(10 * time.Second)
 		waiting.Wait()
 		first := at[0] // up to 50 ms after the cooldown: the queue takes it for a race that was lost
-		want := []time.Duration{first, first, first + 200*time.Millisecond}
+		want := []time.Duration{first, first + 400*time.Millisecond, first + 800*time.Millisecond}
 		if first < 10*time.Second || first > 10050*time.Millisecond || !slices.Equal(at, want) || !slices.Equal(order, []int{0, 1, 2}) {
 			t.Errorf("admitted at %v in the order %v, want %v", at, order, want)
 		}

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/internal/jsonrpc"
@@ -45,5 +48,42 @@ func (c Config) Validate() error {
 	if c.MaxBody < 0 || c.MaxBody > jsonrpc.MaxRequest {
 		add(fmt.Sprintf("must be 1 to %d", jsonrpc.MaxRequest), "MaxBody")
 	}
+	for i, pattern := range c.Repeatable {
+		if pattern == "" || strings.Contains(strings.TrimSuffix(pattern, "*"), "*") {
+			add("must be a method, or the beginning of one and a *", "Repeatable", i)
+		}
+	}
+	for i, origin := range c.Origins {
+		if problem := checkOrigin(origin); problem != "" {
+			add(problem, "Origins", i)
+		} else if slices.Contains(c.Origins[:i], origin) {
+			add("is there twice", "Origins", i)
+		}
+	}
+	tags := map[string]string{}
+	for i, e := range c.Pool.Endpoints {
+		tag := filterTag(c.Pool.Name, e.Alias)
+		if other := tags[tag]; other != "" && other != e.Alias {
+			add(fmt.Sprintf("its filters cannot be told from those of %q: choose another alias", other), "Pool", "Endpoints", i, "Alias")
+		}
+		tags[tag] = e.Alias
+	}
 	return errors.Join(problems...)
+}
+
+// checkOrigin returns what is wrong with an origin as browsers write it.
+func checkOrigin(origin string) string {
+	if origin == "*" {
+		return ""
+	}
+	u, err := url.Parse(origin)
+	switch {
+	case err != nil || u.Scheme == "" || u.Host == "":
+		return "must be an origin such as https://app.example.com, or *"
+	case origin != u.Scheme+"://"+u.Host || origin != strings.ToLower(origin):
+		return "must be the scheme, the host and maybe the port, in lower case, and nothing else: https://app.example.com:8443"
+	case u.Scheme == "http" && u.Port() == "80", u.Scheme == "https" && u.Port() == "443":
+		return "must not name the port, as it is that of the scheme: browsers leave it out"
+	}
+	return ""
 }

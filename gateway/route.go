@@ -1,12 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
-	"io"
+	"log"
+	"log/slog"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
@@ -20,8 +21,29 @@ import (
 //
 // The class of work of a request is that of its context, see budget.WithClass.
 type Route struct {
-	pool  *upstream.Pool
-	proxy *httputil.ReverseProxy
+	pool     *upstream.Pool
+	settings atomic.Pointer[settings]
+	changing sync.Mutex // held while settings change
+}
+
+// settings are what a route itself needs of a configuration. They never change.
+type settings struct {
+	maxBody    int64
+	repeatable []string
+	origins    origins
+	filters    filters
+	quotas     quotas
+	logger     *slog.Logger
+	errorLog   *log.Logger // the same for the proxy: responses that end before their end
+}
+
+func newSettings(c Config) *settings {
+	logger := cmp.Or(c.Logger, slog.Default())
+	return &settings{
+		maxBody: cmp.Or(c.MaxBody, jsonrpc.MaxRequest), repeatable: c.Repeatable, origins: newOrigins(c.Origins),
+		filters: newFilters(c.Pool), logger: logger,
+		errorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
 }
 
 // New returns a route whose limits and budgets are those of l.
@@ -50,7 +72,7 @@ func Attach(engine *ruleset.Engine, accounts func(name string) *budget.Account, 
 
 func newRoute(pool *upstream.Pool, c Config) *Route {
 	r := &Route{pool: pool}
-	r.proxy = &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: r}
+	r.settings.Store(newSettings(c))
 	return r
 }
 
@@ -69,32 +91,13 @@ func (r *Route) Replace(ctx context.Context, c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	return r.pool.Replace(ctx, c.Pool)
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if err := r.pool.Replace(ctx, c.Pool); err != nil {
+		return err
+	}
+	r.settings.Store(newSettings(c))
+	return nil
 }
 
-// ServeHTTP serves a request whose path is what comes after the route's name.
-func (r *Route) ServeHTTP(w http.ResponseWriter, req *http.Request) { r.proxy.ServeHTTP(w, req) }
-
-// RoundTrip sends a request to the pool.
-func (r *Route) RoundTrip(req *http.Request) (*http.Response, error) {
-	began := time.Now()
-	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := jsonrpc.Parse(body)
-	if err != nil {
-		return nil, err
-	}
-	c := &upstream.Call{Class: budget.ClassOf(req.Context()), Repeatable: true, Began: began}
-	for _, each := range parsed.Calls {
-		c.Methods = append(c.Methods, each.Method)
-		c.Repeatable = c.Repeatable && upstream.IsRepeatable(each.Method, nil)
-	}
-	req.URL = &url.URL{}
-	reply, err := r.pool.Send(req, c)
-	if err != nil {
-		return nil, err
-	}
-	return reply.Response, nil
-}
+var _ http.Handler = (*Route)(nil)

@@ -26,6 +26,9 @@ type Call struct {
 	// Pinned is the alias of the only endpoint that can answer, "" if all can.
 	Pinned string
 
+	// Body is sent in place of the request's if it is not nil. It must not change any more.
+	Body []byte
+
 	// Began is when its handling began, for the time in queue. The default is when Send is called.
 	Began time.Time
 }
@@ -37,10 +40,14 @@ type Reply struct {
 	// Alias is the endpoint that has answered.
 	Alias string
 
-	// Limit is the name of the tightest limit of the endpoint and its account, "" if there is none. Decision
-	// has what is left of it.
+	// Limit is the name of the tightest limit, "" if there is none: that of a limit of the endpoint, "limit" if it
+	// has no name; or "budget" for the account's main limit, and "budget.month" for another. Decision has what is left of it.
 	Limit    string
 	Decision weir.Decision
+
+	// Quota is that limit, and Unit what it counts: "" for requests.
+	Quota weir.Limit
+	Unit  string
 
 	// Queued is how long it took until the request was sent for the first time.
 	Queued time.Duration
@@ -58,8 +65,8 @@ type LimitedError struct {
 	// RetryAfter is when a request like this one can be taken, if nothing else happens; weir.Never if none ever can.
 	RetryAfter time.Duration
 
-	// Alias and Limit are the endpoint that can take it first, and what limits it: the name of a limit, or
-	// "cooldown".
+	// Alias and Limit are the endpoint that can take it first, and what limits it: the name of a limit as Reply
+	// has it, or "cooldown" or "concurrency".
 	Alias, Limit string
 }
 
@@ -74,11 +81,17 @@ func (e *LimitedError) Error() string {
 type DownError struct {
 	// Reasons say why, endpoint by endpoint, as in "alchemy-1: denied (status 401)".
 	Reasons []string
+
+	// Unserved means that no endpoint is configured to take the request, however well it is.
+	Unserved bool
 }
 
 func (e *DownError) Error() string {
-	if len(e.Reasons) == 0 {
+	switch {
+	case e.Unserved:
 		return "upstream: no endpoint takes this request"
+	case len(e.Reasons) == 0:
+		return "upstream: no endpoint is available"
 	}
 	return "upstream: no endpoint is available: " + strings.Join(e.Reasons, "; ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +25,9 @@ type lease struct {
 	query    *ruleset.Query
 	ticket   *ruleset.Ticket // of the account, nil if there is none
 	batch    *weir.Batch     // of an endpoint without an account, nil if it has no limit
-	limit    string          // the tightest one
+	limit    string          // the tightest one, see Reply
+	quota    weir.Limit      // the same
+	unit     string          // of quota
 	decision weir.Decision
 
 	mu      sync.Mutex // guards the fields below
@@ -127,7 +130,7 @@ func (l *lease) reserve(ctx context.Context) (weir.Decision, error) {
 		return weir.Decision{}, err
 	}
 	d := b.Decisions[0]
-	l.limit = e.policy.LimitName(int(d.By))
+	l.limit, l.quota = e.ownLimit(int(d.By)), e.policy.Limits()[d.By]
 	if d.Allowed {
 		l.batch = b
 	}
@@ -156,19 +159,34 @@ func (l *lease) reserveAccount(ctx context.Context) (weir.Decision, error) {
 		return weir.Decision{}, err
 	}
 	a.Held(ctx, q, &v, ticket, holdToSend)
-	l.query, l.ticket, l.limit = q, ticket, limitOf(&v)
+	l.query, l.ticket, l.limit = q, ticket, l.endpoint.limitOf(&v)
+	switch {
+	case v.With != nil:
+		l.quota = v.With.Limits()[v.By]
+	case v.Limit >= 0:
+		l.quota, l.unit = v.Variant.Limits()[v.Limit].Limit, v.Variant.Limits()[v.Limit].Unit
+	}
 	return v.Decision, nil
 }
 
-// limitOf returns the name of the limit that a verdict is about.
-func limitOf(v *ruleset.Verdict) string {
+// limitOf returns the name of the limit that a verdict is about, as Reply has it. The account's name is not in it:
+// callers are not to know it.
+func (e *endpoint) limitOf(v *ruleset.Verdict) string {
 	switch {
 	case v.With != nil:
-		return v.With.LimitName(int(v.By))
+		return e.ownLimit(int(v.By))
 	case v.Limit >= 0:
-		return v.Variant.LimitName(v.Limit)
+		return "budget" + strings.TrimPrefix(v.Variant.LimitName(v.Limit), e.Budget)
 	}
 	return ""
+}
+
+// ownLimit returns the name of one of the endpoint's own limits.
+func (e *endpoint) ownLimit(i int) string {
+	if name := e.policy.Limits()[i].Name; name != "main" {
+		return name
+	}
+	return "limit"
 }
 
 // query returns the account's rule and the query for a call.

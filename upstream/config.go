@@ -118,7 +118,8 @@ type Config struct {
 	// twice as long after each further one, up to 10 s.
 	Cooldown time.Duration
 
-	// Timeout is how long an endpoint may take until its response begins. The default is 30 s.
+	// Timeout is how long an endpoint may take until its response begins, and until its end if that is read to find a
+	// refusal: errors, and JSON of JSON-RPC endpoints, up to 64 KiB. The default is 30 s.
 	Timeout time.Duration
 
 	// Probe says how endpoints are monitored.

@@ -14,14 +14,15 @@ import (
 // same memory.
 type endpoint struct {
 	Endpoint
-	index  int
-	url    *url.URL
-	header http.Header     // what is added to requests
-	policy *weir.Policy    // its limits, nil if there are none
-	budget *budget.Account // nil if there is none
-	memory *memory
-	quota  *quota
-	group  *gate // that of its provider
+	index   int
+	url     *url.URL
+	header  http.Header     // what is added to requests
+	secrets []string        // parts of the URL and the headers, see redact
+	policy  *weir.Policy    // its limits, nil if there are none
+	budget  *budget.Account // nil if there is none
+	memory  *memory
+	quota   *quota
+	group   *gate // that of its provider
 }
 
 // A memory is what is remembered of an endpoint, as long as its alias and URL stay.

@@ -76,7 +76,7 @@ func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int
 	}
 	d, err := peek(charge.Cost)
 	if err != nil || d.RetryAfter == weir.Never {
-		return d.RetryAfter, e.policy.LimitName(int(d.By)), err
+		return d.RetryAfter, e.ownLimit(int(d.By)), err
 	}
 	least := round{}
 	for _, l := range e.policy.Limits() {
@@ -90,7 +90,7 @@ func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int
 			return 0, "", err
 		}
 	}
-	return before + least.wait(d), e.policy.LimitName(int(d.By)), nil
+	return before + least.wait(d), e.ownLimit(int(d.By)), nil
 }
 
 // capacity returns how many units a limit has at once.
@@ -110,7 +110,7 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	q.With = nil
 	v, err := p.engine.Peek(ctx, rule, q)
 	if err != nil || v.Limit < 0 || v.RetryAfter == weir.Never || ahead == 0 && !v.Held {
-		return v.RetryAfter, limitOf(&v), err
+		return v.RetryAfter, e.limitOf(&v), err
 	}
 	limit, cost := v.Variant.Limits()[v.Limit], int64(1)
 	for _, each := range q.Costs {
@@ -131,5 +131,5 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	if v.RetryAfter == weir.Never {
 		v.RetryAfter = 0 // another unit has less room at once; the rounds before are an estimate enough
 	}
-	return before + all.wait(v.Decision), limitOf(&v), nil
+	return before + all.wait(v.Decision), e.limitOf(&v), nil
 }

@@ -33,6 +33,7 @@ type Pool struct {
 
 	retries                                    retryBudget
 	requests, waited, limited, failed, retried atomic.Int64
+	cancelled                                  atomic.Int64
 	queueTime                                  hist.Histogram
 }
 
@@ -145,6 +146,7 @@ func (p *Pool) endpoint(index int, c Endpoint) (*endpoint, error) {
 	if e.url, err = parseURL(c.RPC); err != nil {
 		return nil, err
 	}
+	e.secrets = secretsOf(e.url, c.Headers)
 	if user := e.url.User; user != nil { // as net/http does it for requests
 		password, _ := user.Password()
 		r := http.Request{Header: e.header}

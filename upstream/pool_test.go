@@ -186,7 +186,7 @@ func TestTwentyAtOnce(t *testing.T) {
 					t.Fatalf("%d were sent, and %d refused, want %d", len(got), len(refused), tt.refused)
 				}
 				for _, err := range refused {
-					want := &LimitedError{Reason: weir.TooLate, RetryAfter: 3 * time.Second, Alias: "a", Limit: "upstream/eth/a.second"}
+					want := &LimitedError{Reason: weir.TooLate, RetryAfter: 3 * time.Second, Alias: "a", Limit: "second"}
 					if tt.maxWait < 0 {
 						want.Reason, want.RetryAfter = weir.Exhausted, time.Second
 					}

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -47,8 +48,10 @@ func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
 	}
 	p.requests.Add(1)
 	p.retries.request()
-	if r.Body != nil && r.Body != http.NoBody {
+	if s.body = c.Body; r.Body != nil && r.Body != http.NoBody {
 		defer r.Body.Close()
+	}
+	if s.body == nil && r.Body != nil && r.Body != http.NoBody {
 		var err error
 		if s.body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
@@ -63,6 +66,8 @@ func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
 		p.limited.Add(1)
 	case err != nil && s.ctx.Err() == nil:
 		p.failed.Add(1)
+	case err != nil:
+		p.cancelled.Add(1)
 	}
 	return reply, err
 }
@@ -141,27 +146,51 @@ var errTimeout = errors.New("upstream: the endpoint has not answered in time")
 
 // try sends the request to the endpoint of a lease.
 func (s *sending) try(l *lease) (*Reply, result, error) {
+	set := s.pool.set.Load()
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	timer := time.AfterFunc(s.pool.set.Load().config.Timeout, func() { cancel(errTimeout) })
+	timer := time.AfterFunc(set.config.Timeout, func() { cancel(errTimeout) })
 	began := time.Now()
-	resp, err := s.pool.set.Load().transport.RoundTrip(s.requestFor(ctx, l))
+	returned := false
+	defer func() {
+		if !returned { // the transport panics
+			cancel(nil)
+			timer.Stop()
+			s.pool.react(l, result{outcome: cancelled}, 0)
+		}
+	}()
+	resp, err := set.transport.RoundTrip(s.requestFor(ctx, l))
+	returned = true
 	took := time.Since(began)
-	if !timer.Stop() && err == nil {
+	var start []byte
+	whole := false
+	if err == nil && (resp.StatusCode >= 400 || set.config.JSONRPC) {
+		start, whole, err = peek(resp)
+	}
+	if !timer.Stop() && err == nil && !whole {
 		_ = resp.Body.Close()
 		err = errTimeout
 	}
 	if err != nil {
 		out, failure := s.failed(ctx, l, err)
 		cancel(nil)
-		s.react(l, out, took)
+		s.pool.react(l, out, took)
 		return nil, out, failure
 	}
 	l.sentUnseen()
 	s.countSent(began)
 	s.pool.learn(s.ctx, l.endpoint, resp.Header)
-	out := s.judge(l, resp, cancel)
-	s.react(l, out, took)
-	return &Reply{Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Decision: l.decision, Queued: s.queued, Tries: s.sent}, out, nil
+	out := judge(resp, start)
+	s.pool.react(l, out, took)
+	if whole {
+		cancel(nil)
+		l.endpoint.redact(resp, start)
+	} else {
+		resp.Body = &ending{resp.Body, l.endpoint.Alias, cancel}
+	}
+	return &Reply{
+		Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Quota: l.quota, Unit: l.unit, Decision: l.decision,
+		Queued: s.queued, Tries: s.sent,
+	}, out, nil
 }
 
 // requestFor returns the request as an endpoint gets it.
@@ -233,67 +262,76 @@ func (s *sending) countSent(at time.Time) {
 // maxPeek is how much of a response is read to find a refusal in it: errors are short.
 const maxPeek = 64 << 10
 
-// judge reads what a response says. If its body is short, it is read to the end; otherwise cancel is called when
-// it is closed.
-func (s *sending) judge(l *lease, resp *http.Response, cancel context.CancelCauseFunc) result {
-	start, whole := []byte(nil), false
-	if resp.StatusCode >= 400 || s.pool.set.Load().config.JSONRPC {
-		start, whole = peek(resp)
-	}
-	if whole {
-		cancel(nil)
-	} else {
-		resp.Body = &ending{resp.Body, func() { cancel(nil) }}
-	}
-	if resp.StatusCode < 400 && !bytes.Contains(start, []byte(`"error"`)) {
+// judge returns what a response says. Start is all of its body, nil if that is not known.
+func judge(resp *http.Response, start []byte) result {
+	if resp.StatusCode < 300 && !bytes.Contains(start, []byte(`"error"`)) {
 		return result{}
 	}
 	if r, refused := budget.Classify(resp.StatusCode, resp.Header, start, time.Now()); refused {
 		return result{outcome: outcomeOf(r.Class), refusal: r, reason: r.Class.String() + " (" + r.Reason + ")"}
 	}
-	if resp.StatusCode >= 500 {
+	if resp.StatusCode >= 500 || resp.StatusCode >= 300 && resp.StatusCode < 400 { // redirects are not followed
 		return result{outcome: failed, reason: fmt.Sprintf("status %d", resp.StatusCode)}
 	}
 	return result{}
 }
 
-// peek reads the beginning of a body that is JSON, and puts it back. It returns nil if the body is longer.
-func peek(resp *http.Response) (body []byte, whole bool) {
-	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") || resp.ContentLength > maxPeek {
-		return nil, false
+// peek reads the body of a response that is JSON or an error, and puts it back. It returns nil if the body is longer than
+// maxPeek, and an error if it cannot be read.
+func peek(resp *http.Response) (body []byte, whole bool, err error) {
+	if resp.ContentLength > maxPeek || resp.StatusCode < 400 && !isJSON(resp.Header.Get("Content-Type")) {
+		return nil, false, nil
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, max(bytes.MinRead, resp.ContentLength+bytes.MinRead)))
-	_, err = buf.ReadFrom(io.LimitReader(resp.Body, maxPeek+1))
-	if err == nil && buf.Len() <= maxPeek {
+	if _, err = buf.ReadFrom(io.LimitReader(resp.Body, maxPeek+1)); err != nil {
 		_ = resp.Body.Close()
-		resp.Body = io.NopCloser(bytes.NewReader(buf.Bytes()))
-		return buf.Bytes(), true
+		return nil, false, err
 	}
-	rest := io.Reader(resp.Body)
-	if err != nil {
-		rest = broken{err}
+	if buf.Len() <= maxPeek {
+		_ = resp.Body.Close()
+		setBody(resp, buf.Bytes())
+		return buf.Bytes(), true, nil
 	}
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(buf, rest), resp.Body}
-	return nil, false
+	}{io.MultiReader(buf, resp.Body), resp.Body}
+	return nil, false, nil
 }
 
-// broken is the rest of a body that cannot be read.
-type broken struct{ err error }
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	kind, _, err := mime.ParseMediaType(contentType)
+	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+}
 
-func (b broken) Read([]byte) (int, error) { return 0, b.err }
+// setBody replaces the body of a response.
+func setBody(resp *http.Response, body []byte) {
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	if resp.ContentLength = int64(len(body)); resp.Header.Get("Content-Length") != "" {
+		resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+}
 
-// ending calls a function when a body is closed.
+// ending is the body of a response that is being received. Its errors have nothing secret in them.
 type ending struct {
 	io.ReadCloser
-	done func()
+	alias  string
+	cancel context.CancelCauseFunc
+}
+
+func (e *ending) Read(p []byte) (int, error) {
+	n, err := e.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = &TryError{Alias: e.alias, Reason: reasonOf(err), Sent: true}
+	}
+	return n, err
 }
 
 func (e *ending) Close() error {
-	defer e.done()
+	defer e.cancel(nil)
 	return e.ReadCloser.Close()
 }
 
@@ -313,10 +351,6 @@ func outcomeOf(c budget.RefusalClass) outcome {
 const failuresToClose = 3
 
 // react passes what a try says to whom it is about, and ends the lease.
-func (s *sending) react(l *lease, out result, took time.Duration) {
-	s.pool.react(l, out, took)
-}
-
 func (p *Pool) react(l *lease, out result, took time.Duration) {
 	e, now := l.endpoint, time.Now()
 	m := e.memory
@@ -413,9 +447,13 @@ func (p *Pool) opened(e *endpoint, opened bool) {
 
 // down returns the error of a call that no endpoint can take because of failures, with the reasons.
 func (p *Pool) down(c *Call) *DownError {
-	e, now := &DownError{}, time.Now()
+	e, now := &DownError{Unserved: true}, time.Now()
 	for _, each := range p.set.Load().endpoints {
-		if health, reason, _ := each.health(now); each.takes(c) && health != "ok" {
+		if !each.takes(c) {
+			continue
+		}
+		e.Unserved = false
+		if health, reason, _ := each.health(now); health != "ok" {
 			e.Reasons = append(e.Reasons, each.Alias+": "+reason)
 		}
 	}

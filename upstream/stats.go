@@ -82,6 +82,7 @@ type Stats struct {
 	Limited   int64        `json:"limited"`    // refused, because no endpoint could take them soon enough
 	Failed    int64        `json:"failed"`     // answered by no endpoint, though tried
 	Retries   int64        `json:"retries"`    // sent again
+	Cancelled int64        `json:"cancelled"`  // by the caller, before an answer began
 	QueueTime Distribution `json:"queue_time"` // from the start of handling until it was sent, or failed for good
 
 	// QueueTimes is the histogram of QueueTime, for metrics.
@@ -158,7 +159,7 @@ func (p *Pool) Stats() Stats {
 	now, set := time.Now(), p.set.Load()
 	s := Stats{
 		Pool: p.name, Strategy: set.config.Strategy.String(), Waiting: p.lines.waiting(),
-		Requests: p.requests.Load(), Waited: p.waited.Load(), Limited: p.limited.Load(), Failed: p.failed.Load(), Retries: p.retried.Load(),
+		Requests: p.requests.Load(), Waited: p.waited.Load(), Limited: p.limited.Load(), Failed: p.failed.Load(), Retries: p.retried.Load(), Cancelled: p.cancelled.Load(),
 		QueueTimes: p.queueTime.Snapshot(),
 	}
 	s.QueueTime = distribution(s.QueueTimes)
