@@ -79,34 +79,47 @@ func TestViem(t *testing.T) {
 	r.wantPinned(t)
 }
 
-// TestViemRetries makes more calls at once than the route takes. Those refused come back when they are told to, and all
-// get their answers.
+// TestViemRetries makes more calls at once than the route takes. viem tries those that are refused again until they
+// get their answers: single ones after times of its own, because to it the error of JSON-RPC counts, and batches when
+// Retry-After has passed.
 func TestViemRetries(t *testing.T) {
 	t.Parallel()
-	var clock frozen // until a call is refused, so that some are, however slow the machine is
-	r := serve(t, startNode(t), func(c *gateway.Config, store *memstore.Config) {
-		c.Pool.MaxWait = -1
-		c.Pool.Endpoints = c.Pool.Endpoints[:1]
-		c.Pool.Endpoints[0].Limits = upstream.Rate{PerSecond: 2}.Limits()
-		store.Now = clock.now
-	})
-	r.refused = clock.start
-	var got struct{ Chains []string }
-	runViem(t, "refused", r, &got)
-	want := slices.Repeat([]string{fmt.Sprintf("0x%x", chainID)}, 6)
-	if diff := cmp.Diff(want, got.Chains); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	refusals := r.refusals()
-	if len(refusals) < 4 {
-		t.Errorf("%d calls were refused, want 4 or more: six at once have a limit of 2", len(refusals))
-	}
-	for _, a := range refusals {
-		if a.retryAfter != "1" {
-			t.Errorf("a refusal has Retry-After: %q, want 1", a.retryAfter)
-		}
-	}
-	if n := len(r.calls("")); n != 6 {
-		t.Errorf("%d calls were sent, want 6", n)
+	for _, tt := range []struct {
+		what   string
+		batch  bool
+		fewest int // refusals
+	}{
+		{"refused", false, 3},     // three calls
+		{"refusedBatch", true, 1}, // the second batch
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			var clock frozen // until a call is refused, so that some are, however slow the machine is
+			r := serve(t, startNode(t), func(c *gateway.Config, store *memstore.Config) {
+				c.Pool.MaxWait = -1
+				c.Pool.Endpoints = c.Pool.Endpoints[:1]
+				c.Pool.Endpoints[0].Limits = upstream.Rate{PerSecond: 3}.Limits()
+				store.Now = clock.now
+			})
+			r.refused = clock.start
+			var got struct{ Chains []string }
+			runViem(t, tt.what, r, &got)
+			if diff := cmp.Diff(slices.Repeat([]string{fmt.Sprintf("0x%x", chainID)}, 6), got.Chains); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			refusals := r.refusals()
+			if len(refusals) < tt.fewest {
+				t.Errorf("%d refusals, want %d or more: of six calls three are at once", len(refusals), tt.fewest)
+			}
+			for _, a := range refusals {
+				if a.retryAfter != "1" {
+					t.Errorf("a refusal has Retry-After: %q, want 1", a.retryAfter)
+				}
+			}
+			calls := r.calls("")
+			if wrong := slices.ContainsFunc(calls, func(s sent) bool { return s.batch != tt.batch }); wrong || len(calls) != 6 {
+				t.Errorf("%+v were sent, want six calls", calls)
+			}
+		})
 	}
 }

@@ -60,11 +60,18 @@ async function refused(url) {
   return { chains: await Promise.all(Array.from({ length: 6 }, () => client.request({ method: "eth_chainId" }, { dedupe: false }))) };
 }
 
+// refusedBatch makes two batches, each of as many calls as the route takes.
+async function refusedBatch(url) {
+  const client = createPublicClient({ chain: anvil, transport: http(url, { batch: true }) });
+  const three = () => Promise.all(Array.from({ length: 3 }, () => client.request({ method: "eth_chainId" }, { dedupe: false })));
+  return { chains: [...(await three()), ...(await three())] };
+}
+
 async function main() {
   const [, , what, url] = process.argv;
   let input = "";
   for await (const chunk of process.stdin) input += chunk;
-  const out = await { all, refused }[what](url, JSON.parse(input));
+  const out = await { all, refused, refusedBatch }[what](url, JSON.parse(input));
   console.log(JSON.stringify(out, (_, v) => (typeof v === "bigint" ? Number(v) : v)));
 }
 
