@@ -27,7 +27,9 @@ type exchange struct {
 	request  jsonrpc.Request
 	answered bool // an answer has begun
 
-	makesFilter bool
+	// See filters.
+	makesFilter bool     // the response has ids of filters in it
+	notFound    []string // responses to calls that were not sent
 }
 
 // ServeHTTP serves a request whose path is what comes after the route's name.
@@ -81,8 +83,8 @@ func (x *exchange) response(reply *upstream.Reply) (*http.Response, error) {
 		return nil, badAnswer(reply, fmt.Sprintf("status %d", reply.StatusCode))
 	case reply.StatusCode >= 400 && !isShortJSON(reply):
 		x.replaceError(reply)
-	case x.makesFilter && reply.StatusCode == http.StatusOK:
-		if err := x.replaceFilters(reply); err != nil {
+	case reply.StatusCode < 300 && (x.makesFilter || x.notFound != nil):
+		if err := x.completeFilters(reply); err != nil {
 			return nil, err
 		}
 	}
@@ -131,6 +133,9 @@ func (x *exchange) recovered(w http.ResponseWriter) {
 func (x *exchange) accept(w http.ResponseWriter) *problem {
 	if p := x.checkHead(w); p != nil {
 		return p
+	}
+	if len(x.caller.TransferEncoding) > 0 { // net/http does not say if there was a Content-Length, too, about which a proxy in front may think otherwise
+		w.Header().Set("Connection", "close")
 	}
 	body, p := x.readBody(w)
 	if p != nil {

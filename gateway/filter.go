@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirlimit/weir/internal/jsonrpc"
@@ -75,7 +76,11 @@ const codeServer = -32000
 // codeParams is the code of parameters that cannot be used.
 const codeParams = -32602
 
-// pin puts the endpoints' own ids of filters into a request, and says to which endpoint it has to go.
+// notFound is what servers answer if they do not know a filter.
+var notFound = problem{status: http.StatusOK, code: codeServer, message: "filter not found"}
+
+// pin puts the endpoints' own ids of filters into a request, and says to which endpoint it has to go. Calls with ids that no
+// endpoint has given are answered here.
 func (x *exchange) pin() *problem {
 	makes, uses := false, false
 	for _, c := range x.request.Calls {
@@ -90,6 +95,7 @@ func (x *exchange) pin() *problem {
 		return nil
 	}
 	var edits []jsonrpc.Edit
+	var lost []int
 	for i, id := range jsonrpc.FirstParams(x.call.Body) {
 		if _, isHex := hexDigits(id.Text); !usesFilter(x.request.Calls[i].Method) || !id.IsString || !isHex {
 			continue
@@ -97,7 +103,8 @@ func (x *exchange) pin() *problem {
 		alias, own := x.settings.filters.find(id.Text)
 		switch {
 		case alias == "":
-			return &problem{status: http.StatusOK, code: codeServer, message: "filter not found"}
+			lost = append(lost, i)
+			continue
 		case x.call.Pinned != "" && x.call.Pinned != alias:
 			return &problem{
 				status: http.StatusBadRequest, code: codeParams,
@@ -110,6 +117,28 @@ func (x *exchange) pin() *problem {
 	if len(edits) > 0 {
 		x.call.Body = jsonrpc.Apply(x.call.Body, edits)
 	}
+	return x.leaveOut(lost)
+}
+
+// leaveOut takes calls out of a request whose filters do not exist. If none is left it returns the answer.
+func (x *exchange) leaveOut(lost []int) *problem {
+	switch len(lost) {
+	case 0:
+		return nil
+	case len(x.request.Calls):
+		return &notFound
+	}
+	var members, methods []string
+	for i, member := range jsonrpc.Members(x.call.Body) {
+		c := x.request.Calls[i]
+		switch {
+		case !slices.Contains(lost, i):
+			members, methods = append(members, member.Raw), append(methods, c.Method)
+		case !c.IsNotification:
+			x.notFound = append(x.notFound, string(object("", []string{c.ID}, notFound.tail())))
+		}
+	}
+	x.call.Body, x.call.Methods = []byte("["+strings.Join(members, ",")+"]"), methods
 	return nil
 }
 

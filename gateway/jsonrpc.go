@@ -66,8 +66,8 @@ func (x *exchange) replaceError(reply *upstream.Reply) {
 	setBody(reply, p.body(x.request))
 }
 
-// replaceFilters puts the ids of filters as callers get them into a response.
-func (x *exchange) replaceFilters(reply *upstream.Reply) error {
+// completeFilters puts the ids of filters as callers get them into a response, and adds what was answered here.
+func (x *exchange) completeFilters(reply *upstream.Reply) error {
 	if reply.Header.Get("Content-Encoding") != "" {
 		return badAnswer(reply, "a compressed body, without being asked for it")
 	}
@@ -79,6 +79,16 @@ func (x *exchange) replaceFilters(reply *upstream.Reply) error {
 	case len(body) > maxRewritten:
 		return badAnswer(reply, "more than can be read")
 	}
-	setBody(reply, x.tagFilters(reply.Alias, body))
+	if x.makesFilter {
+		body = x.tagFilters(reply.Alias, body)
+	}
+	if x.notFound != nil {
+		if all, ok := jsonrpc.Append(body, x.notFound); ok {
+			body, reply.StatusCode, reply.Status = all, http.StatusOK, ""
+			reply.Header = reply.Header.Clone()
+			reply.Header["Content-Type"] = mediaType
+		}
+	}
+	setBody(reply, body)
 	return nil
 }

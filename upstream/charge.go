@@ -57,9 +57,10 @@ func (p *Pool) charge(ctx context.Context, e *endpoint, c *Call) (*lease, refusa
 	}
 	e.memory.stats.attempts.Add(1)
 	d, err := l.reserve(ctx)
+	seen := asSent(d, l.quota)
 	if err == nil && d.Allowed {
-		l.decision = d
-		e.memory.learn(now, d)
+		l.decision = seen
+		e.memory.learn(now, seen)
 		return l, refusal{}, nil
 	}
 	l.leave()
@@ -67,12 +68,27 @@ func (p *Pool) charge(ctx context.Context, e *endpoint, c *Call) (*lease, refusa
 		return nil, refusal{}, err
 	}
 	e.memory.stats.skipped.Add(1)
-	e.memory.learn(now, d)
+	e.memory.learn(now, seen)
 	r := refusal{endpoint: e, at: now.Add(max(1, d.RetryAfter)), held: d.Held, limit: l.limit}
 	if d.RetryAfter == weir.Never {
 		r.at, r.never = time.Time{}, true
 	}
 	return nil, r, nil
+}
+
+// asSent returns what a limit will say when the request has been sent, a moment from now. Limits that refill bit by bit
+// take reservations for units that are used when they expire, so their ResetAfter is later by that.
+func asSent(d weir.Decision, l weir.Limit) weir.Decision {
+	if _, zone := l.Per.Calendar(); zone != nil {
+		return d
+	}
+	switch l.Algorithm {
+	case weir.Auto, weir.GCRA, weir.TokenBucket, weir.Lending:
+		if d.ResetAfter > holdToSend && d.ResetAfter != weir.Never {
+			d.ResetAfter -= holdToSend
+		}
+	}
+	return d
 }
 
 // enter passes the endpoint's gates and takes its slot.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/secret"
 )
 
 func withBudget(name string) func(*Endpoint) { return func(e *Endpoint) { e.Budget = name } }
@@ -378,4 +380,155 @@ func TestCanary(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
+}
+
+// TestResetIsNotThatOfTheHold sends a request that uses a fifth of a limit, which is full again after a fifth of a second.
+func TestResetIsNotThatOfTheHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gcra := weir.Limit{Rate: 5, Per: weir.Every(time.Second), Algorithm: weir.GCRA}
+		none := account("main", 5)
+		none.Classes = []budget.Class{}
+		pool, _ := newPool(t, Config{Endpoints: []Endpoint{
+			endpointAt("a", func(e *Endpoint) { e.Limits = []weir.Limit{gcra} }), endpointAt("b", withBudget("main")), endpointAt("c", limited(Rate{PerSecond: 5})),
+		}}, none)
+		for alias, reset := range map[string]time.Duration{"a": time.Second / 5, "b": time.Second / 5, "c": time.Second} {
+			reply, err := pool.Send(request(t.Context(), 0), &Call{Methods: []string{"eth_x"}, Pinned: alias})
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply.Body.Close()
+			if got := reply.Decision.ResetAfter.Round(time.Microsecond); got != reset || reply.Decision.Remaining != 4 {
+				t.Errorf("%s: %v, want 4 that remain and %v", alias, reply.Decision, reset)
+			}
+		}
+	})
+}
+
+// TestBrokenBodies lets short responses end early: nothing has reached the caller, so another endpoint is asked.
+func TestBrokenBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Strategy: Sticky, Timeout: time.Second, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}})
+		for _, tt := range []struct {
+			name string
+			body func(ctx context.Context) io.Reader
+			want string // counted as
+		}{
+			{"reset", func(context.Context) io.Reader {
+				return failing{errors.New("read https://a.example/canary: connection reset by peer")}
+			}, "failed"},
+			{"stopped", func(ctx context.Context) io.Reader { return stopped{ctx} }, "timeout"},
+		} {
+			p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+				resp := reply(200, "{}")
+				if r.URL.Host == "a.example" {
+					resp.ContentLength, resp.Body = 100, io.NopCloser(tt.body(r.Context()))
+				}
+				return resp, nil
+			}
+			before := pool.Stats().Endpoints[0].Failures[tt.want]
+			if alias, status, err := send(pool, call()); alias != "b" || status != 200 || err != nil {
+				t.Errorf("%s: %q, %d, %v", tt.name, alias, status, err)
+			}
+			_, _, err := send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}})
+			if e := (*TryError)(nil); !errors.As(err, &e) || !e.Sent || strings.Contains(err.Error(), "canary") {
+				t.Errorf("%s: %v, want that the endpoint has not answered", tt.name, err)
+			}
+			if n := pool.Stats().Endpoints[0].Failures[tt.want] - before; n != 2 {
+				t.Errorf("%s: counted %d times as %s", tt.name, n, tt.want)
+			}
+			pool.set.Load().endpoints[0].memory.failures.Store(0)
+			for range 20 { // so that it may retry again
+				pool.retries.request()
+			}
+		}
+	})
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+type stopped struct{ ctx context.Context }
+
+func (s stopped) Read([]byte) (int, error) {
+	<-s.ctx.Done()
+	return 0, s.ctx.Err()
+}
+
+// TestLongBodies reads a response to the end that is too long to be looked at, and one that breaks off.
+func TestLongBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a")}, Timeout: time.Second})
+		long := strings.Repeat("x", 3*maxPeek)
+		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+			resp := reply(200, "")
+			resp.ContentLength, resp.Body = -1, io.NopCloser(io.MultiReader(strings.NewReader(long), failing{errors.New("canary")}))
+			return resp, nil
+		}
+		reply, err := pool.Send(request(t.Context(), 0), call())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // longer than the timeout
+		body, err := io.ReadAll(reply.Body)
+		if e := (*TryError)(nil); !errors.As(err, &e) || strings.Contains(err.Error(), "canary") || string(body) != long {
+			t.Errorf("%d bytes, %v", len(body), err)
+		}
+		reply.Body.Close()
+	})
+}
+
+// TestRedirects counts them as failures: they are not followed.
+func TestRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Strategy: Sticky, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}})
+		p.answer = onHost("a", func() (*http.Response, error) { return reply(301, "", "Location", "http://169.254.169.254/"), nil })
+		if alias, status, err := send(pool, call()); alias != "b" || status != 200 || err != nil {
+			t.Errorf("%q, %d, %v", alias, status, err)
+		}
+		want(t, "failures", pool.Stats().Endpoints[0].Failures, map[string]int64{"failed": 1})
+	})
+}
+
+// TestErrorsAreRedacted lets a provider repeat what it was sent.
+func TestErrorsAreRedacted(t *testing.T) {
+	secretive := func(e *Endpoint) {
+		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path?apikey=canary-query&v=2")
+		e.Headers = []Header{{Name: "Authorization", Value: secret.New("Bearer canary-header")}}
+	}
+	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", secretive)}})
+	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more"
+	for status, contentType := range map[int]string{400: "text/html", 404: "application/json", 200: "application/json"} {
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			return reply(status, fmt.Sprintf(`{"id":1,"error":{"message":%q}}`, echo), "Content-Type", contentType), nil
+		}
+		reply, err := pool.Send(request(t.Context(), 0), call())
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(reply.Body)
+		text := `{"id":1,"error":{"message":"https://***:***@a.example/v2/***?apikey=***&v=2 *** ***-and-more"}}`
+		if string(body) != text || reply.ContentLength != int64(len(text)) {
+			t.Errorf("%d: %d bytes, %s", status, reply.ContentLength, body)
+		}
+	}
+}
+
+// TestPanicEndsTheCall has a transport that panics: the endpoint is as free as before.
+func TestPanicEndsTheCall(t *testing.T) {
+	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", func(e *Endpoint) { e.Concurrency = 1 })}})
+	p.answer = func(*http.Request, string) (*http.Response, error) { panic("of the transport") }
+	for range 3 {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			_, _, _ = send(pool, call())
+		}()
+	}
+	if s := pool.Stats().Endpoints[0]; s.InFlight != 0 || s.Health != "ok" {
+		t.Errorf("%+v", s)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -36,6 +37,7 @@ func secretsOf(u *url.URL, headers []Header) (list []string) {
 	for _, h := range headers {
 		add(strings.Fields(h.Value.Reveal())...)
 	}
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
 	return list
 }
 

@@ -74,6 +74,29 @@ func each(root gjson.Result, do func(gjson.Result)) {
 	})
 }
 
+// Members returns the members of a batch that Parse accepts.
+func Members(batch []byte) []Value {
+	var list []Value
+	each(gjson.ParseBytes(batch), func(member gjson.Result) { list = append(list, valueOf(member)) })
+	return list
+}
+
+// Append returns a batch of responses with more of them. An empty body has none. It returns false if the body is something
+// else.
+func Append(body []byte, more []string) ([]byte, bool) {
+	text, added := strings.TrimSpace(string(body)), strings.Join(more, ",")
+	begin, isBatch := strings.CutSuffix(text, "]")
+	switch {
+	case text == "":
+		return []byte("[" + added + "]"), true
+	case !isBatch || text[0] != '[':
+		return body, false
+	case strings.TrimSpace(begin) == "[":
+		return []byte(begin + added + "]"), true
+	}
+	return []byte(begin + "," + added + "]"), true
+}
+
 // Edit is another text for a value.
 type Edit struct {
 	Value Value

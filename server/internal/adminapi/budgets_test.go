@@ -76,7 +76,9 @@ func TestBudgets(t *testing.T) {
 	frozen(t, func(t *testing.T) {
 		d := newDaemon(t)
 		got := d.converse("GET /admin/v1/budgets")
+		time.Sleep(250 * time.Millisecond) // so that the first call is observed
 		d.callProvider()
+		time.Sleep(250 * time.Millisecond) // utilisation is averaged over a second; 125 units are back
 		d.budgets[0].Cool(1500 * time.Millisecond)
 		got = append(got, d.converse("GET /admin/v1/budgets", "GET /admin/v1/budgets/alchemy-main", "GET /admin/v1/budgets/nope", "GET /admin/v1/budgets/",
 			"GET /admin/v1/budgets/a/b", "GET /admin/v1/budgets/alchemy-main?top=1", "POST /admin/v1/budgets", "DELETE /admin/v1/budgets/alchemy-main")...)
