@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/gateway"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/adminapi"
@@ -99,6 +100,10 @@ type Live struct {
 	// policies, whose names are other ones. Logger, OnLevel and Clock are the server's and ignored.
 	Budgets []budget.Config
 
+	// Routes are the routes of the gateway, at most 100, served at /gw/{name}. Their endpoints may have
+	// Budgets. Logger and Transport are the server's and ignored.
+	Routes []gateway.Config
+
 	// Clients are the programs that may call. Without any, everybody who reaches a listener
 	// may call, so listeners must be loopback unless Open is set.
 	Clients []Client
@@ -157,7 +162,7 @@ func ParseEnvoyUnit(name string) (envoyapi.Unit, bool) { return envoyapi.ParseUn
 // Client is a program that may request decisions.
 type Client = identity.Client
 
-// Grants are what a client may use: policies and their classes, and domains of Envoy's rate limit service. The
+// Grants are what a client may use: policies and their classes, routes, and domains of Envoy's rate limit service. The
 // default is everything.
 type Grants = identity.Grants
 
@@ -248,11 +253,12 @@ func (c Config) Validate() error {
 func (l Live) Validate() error {
 	l = l.normal()
 	rulesErr, budgetsErr := l.validatePolicies(), l.validateBudgets()
+	routesErr := l.validateRoutes()
 	_, clientsErr := identity.NewClients(l.Clients)
 	_, operatorsErr := identity.NewOperators(l.Operators)
 	_, resolverErr := l.ForwardAuth.resolver()
 	_, domainsErr := envoyapi.Compile(l.Envoy, nil)
-	return errors.Join(rulesErr, budgetsErr, clientsErr, operatorsErr, resolverErr, domainsErr)
+	return errors.Join(rulesErr, budgetsErr, routesErr, clientsErr, operatorsErr, resolverErr, domainsErr)
 }
 
 // ValidateListeners returns everything that is wrong with the listeners, as joined *fielderr.Errors

@@ -42,7 +42,8 @@ func (s *Server) newHandlers() (handlers, error) {
 	}
 	return handlers{
 		http: s.newGate(onHTTP, events, route{prefix: path, handler: s.tracer.Handler(connect, describeRPC)},
-			route{prefix: guardPath, handler: s.tracer.Handler(guard, describeRPC)}),
+			route{prefix: guardPath, handler: s.tracer.Handler(guard, describeRPC)},
+			route{prefix: gatewayPath, handler: s.newRouteHandler(), write: unlimited, anyOrigin: true}),
 		admin: s.newGate(splitter{admin: admin, calls: healthOnly(api)}, events),
 	}, nil
 }
@@ -80,7 +81,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		Engine: s.core.Engine, State: s.adminState,
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
-		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard, SubscribeLevels: s.observer.SubscribeLevels, Budgets: s.accounts,
+		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard, SubscribeLevels: s.observer.SubscribeLevels, Budgets: s.accounts, Routes: s.routeStats,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
 	guarded := s.operatorsOnly(metrics)
@@ -111,7 +112,7 @@ func (s *Server) operatorsOnly(h http.Handler) http.Handler {
 func (s *Server) newMetrics() (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	list := append([]prometheus.Collector{
-		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewGuard(s.guardStats), weirprom.NewBudgets(s.budgetUsages), weirprom.NewBuildInfo(s.cfg.Version),
+		s.observer.Decisions(), s.reloads, weirprom.NewAuthFailures(s.failures.Each), weirprom.NewGuard(s.guardStats), weirprom.NewBudgets(s.budgetUsages), weirprom.NewUpstreams(s.routeStats), weirprom.NewBuildInfo(s.cfg.Version),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	}, s.cfg.Collectors...)
 	for _, c := range list {

@@ -25,6 +25,10 @@ type section struct {
 	// commit puts the section's part of a state in force: of the next one or, to undo that, of
 	// the old one. It is nil if there is nothing to do but to replace the state.
 	commit func(s *Server, t *transaction, st *state) error
+
+	// finish does what cannot fail and cannot be undone, when all sections have committed. It is nil
+	// if there is nothing.
+	finish func(s *Server, t *transaction)
 }
 
 // prepareAll makes a state of live. Its error joins those of all sections.
@@ -66,6 +70,11 @@ func (t *transaction) run(s *Server) error {
 		}
 	}
 	s.state.Store(t.next)
+	for _, x := range s.sections {
+		if x.finish != nil {
+			x.finish(s, t)
+		}
+	}
 	return nil
 }
 
@@ -154,7 +163,7 @@ func (s *Server) replaceLocked(ctx context.Context, live Live) error {
 // putInForce applies the limits of a state that another process has replaced in the store. Setting
 // a policy to itself changes nothing if it is in force.
 func (s *Server) putInForce(ctx context.Context, st *state) error {
-	for _, p := range slices.Concat(st.call.Rules.Policies(), st.envoy.Policies(), st.privatePolicies()) {
+	for _, p := range slices.Concat(st.call.Rules.Policies(), st.envoy.Policies(), st.privatePolicies(), st.live.upstreamPolicies()) {
 		if err := s.cfg.Limiter.Set(ctx, p, p); err != nil {
 			return fmt.Errorf("server: policy %q: %w", p.Name(), err)
 		}

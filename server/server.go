@@ -53,6 +53,7 @@ type Server struct {
 	grpc      *grpcapi.Server // made by Run if it listens; else nil
 	resp      *respapi.Server
 	tracer    *tracing.Tracer // nil if there is no tracing
+	gateway   gateways
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -88,6 +89,7 @@ func New(cfg Config) (*Server, error) {
 	if s.tracer, err = s.newTracer(); err != nil {
 		return nil, err
 	}
+	s.gateway.transport, s.gateway.base = newUpstreamTransport(s.tracer)
 	if s.known, err = s.overrides.List(context.Background()); err != nil { // Watch calls overridesChanged when they may be readable
 		s.cfg.Log.Warn("cannot read the operators' overrides; none are in force until they can be read", "error", err)
 	}
@@ -136,6 +138,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer end()
 	wg.Go(func() { s.observer.Run(background) })
+	s.gateway.probes.start()
+	defer s.gateway.stop()
 	s.tracer.Start()
 	defer s.flush()
 	wg.Go(func() { s.overrides.Watch(background, func() { s.overridesChanged(background) }) })

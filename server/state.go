@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/weirlimit/weir/clientip"
+	"github.com/weirlimit/weir/gateway"
 	"github.com/weirlimit/weir/guard"
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/ruleset"
@@ -25,6 +26,8 @@ type state struct {
 	envoy *envoyapi.Rules        // the domains of Envoy's service
 	guard *guard.Rules           // nil if none is configured
 	tls   map[string]*tls.Config // by the listener's name
+
+	routes map[string]*gateway.Route // of the gateway, by name
 }
 
 // sections are the parts of Live, in the order in which they are prepared and committed.
@@ -32,6 +35,7 @@ var sections = []section{
 	{name: "reach", prepare: checkReach},
 	{name: "policies", prepare: preparePolicies, commit: commitPolicies},
 	{name: "budgets", prepare: prepareBudgets, commit: commitBudgets},
+	{name: "routes", prepare: prepareRoutes, commit: commitRoutes, finish: finishRoutes},
 	{name: "envoy", prepare: prepareEnvoy, commit: commitEnvoy},
 	{name: "guard", prepare: prepareGuard, commit: commitGuard},
 	{name: "clients", prepare: prepareClients},

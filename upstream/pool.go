@@ -79,7 +79,7 @@ func New(l weir.Limiter, c Config, accounts ...budget.Config) (*Pool, error) {
 // pools, budgets and other limits are one set of rules. Accounts returns the account of a name, or nil.
 func Attach(engine *ruleset.Engine, accounts func(name string) *budget.Account, c Config) (*Pool, error) {
 	p := &Pool{
-		name: c.Name, engine: engine, accounts: accounts, own: newTransport(), lines: newLines(),
+		name: c.Name, engine: engine, accounts: accounts, own: NewTransport(), lines: newLines(),
 		memories: map[string]*memory{}, quotas: map[string]*quota{}, groups: map[string]*gate{},
 	}
 	if err := p.Replace(context.Background(), c); err != nil {
@@ -88,8 +88,8 @@ func Attach(engine *ruleset.Engine, accounts func(name string) *budget.Account, 
 	return p, nil
 }
 
-// newTransport returns a transport for many calls to few hosts.
-func newTransport() *http.Transport {
+// NewTransport returns a transport for many calls to few hosts, like that of a pool whose configuration has none.
+func NewTransport() *http.Transport {
 	return &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:    5 * time.Second,

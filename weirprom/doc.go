@@ -7,17 +7,18 @@
 //	login.Observe(weirprom.Memory, decision, false, took)
 //
 // Everything here is a [prometheus.Collector]; serve the registry with promhttp. The metrics of
-// [NewMemstore], [NewTier], [NewAuthFailures], [NewGuard] and [NewBudgets] are read during a scrape only, so they cost
+// [NewMemstore], [NewTier], [NewAuthFailures], [NewGuard], [NewBudgets] and [NewUpstreams] are read during a scrape only, so they cost
 // nothing in between. Observe updates a counter and a histogram, in about 100 ns and without allocation.
 //
 // # What is never a label
 //
 // Keys, addresses, paths and anything else that a caller chooses. Label values are the names of
 // policies and endpoints, which the configuration chooses, and values from closed sets. A [Decisions]
-// never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard] and [NewBudgets], with the
+// never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard], [NewBudgets] and [NewUpstreams], with the
 // collectors of the Go runtime and the process, stays below 2,000. A guard adds 18, and four for each
 // endpoint with limits, of which at most 45 have a label of their own. Each budget adds six, two for each
-// limit and one for each class and each unit. The dashboard has a bounded list
+// limit and one for each class and each unit. Routes of a gateway add 15 each, and 24 for each of their endpoints, of
+// which at most 25 and 40 have labels of their own. The dashboard has a bounded list
 // of the most limited keys, and [guard.Guard.Offenders] one of subjects.
 //
 // # Decisions
@@ -61,6 +62,17 @@
 //
 // and more, see docs/operations.md. A scrape asks the store for the usage, for a second at most. If it does
 // not answer, the series that need it are missing, and weir_budget_unreadable is 1.
+//
+// # Upstreams
+//
+//	weir_upstream_requests_total{route, upstream, outcome}
+//	weir_upstream_up{route, upstream}
+//	weir_upstream_seconds{route, upstream}
+//	weir_route_limited_total{route}
+//	weir_route_queue_seconds{route}
+//
+// and more, see docs/operations.md. upstream is the alias of an endpoint. outcome is succeeded or the class of a failure:
+// rate, quota, denied, overloaded, failed, timeout, or unsent.
 //
 // # What to alert on
 //
@@ -123,6 +135,12 @@
 //	# Somebody else uses the account, or the table of costs is out of date.
 //	increase(weir_budget_drift_units_total[1h]) > 0
 //	increase(weir_budget_unknown_method_calls_total[1h]) > 0
+//
+//	# A route has no endpoint in use.
+//	sum by (route) (weir_upstream_up) == 0                           for 1m
+//
+//	# The limits of a route's endpoints are too small for what its callers do.
+//	rate(weir_route_limited_total[10m]) > 0                          for 10m
 //
 //	# Subjects are penalized again and again. The admin API lists who is refused most.
 //	increase(weir_guard_violations_total{kind="sustained",shadow="false"}[1h]) > 0

@@ -109,7 +109,7 @@ limits, to try clients against.`,
 	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misused(cmd, err.Error()) })
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
-	root.AddCommand(newServe(), newCheck(), newKeys(), newOverride(), newGuard(), newBudgets(), newConfig(), newLoad(), newMock(), newVersion())
+	root.AddCommand(newServe(), newCheck(), newKeys(), newOverride(), newGuard(), newBudgets(), newUpstreams(), newConfig(), newLoad(), newMock(), newVersion())
 	addCompletion(root)
 	return root
 }

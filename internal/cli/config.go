@@ -105,6 +105,9 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	if n := len(cfg.Live().Budgets); n > 0 {
 		more += fmt.Sprintf(", budgets: %d", n)
 	}
+	if n := len(cfg.Live().Routes); n > 0 {
+		more += fmt.Sprintf(", routes: %d", n)
+	}
 	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), more)
 	return nil
 }

@@ -34,13 +34,18 @@ type Client struct {
 	// domains.
 	Policies []string `yaml:"policies" example:"[api, \"team-*\", \"envoy.*\"]"`
 
-	// Classes are the classes of work that it may use under these policies; a * at the end matches
-	// the rest of a name. A request that names no class has the policy's default or, if that is not
-	// listed, the only class that is. The default is all classes.
+	// Routes are the routes of the gateway that it may use; a * at the end matches the rest of a name.
+	// A client that lists routes may use no other ones, and only the policies that it lists. The default
+	// is all routes if policies is left out, too, and otherwise none.
+	Routes []string `yaml:"routes" example:"[ethereum]"`
+
+	// Classes are the classes of work that it may use under these policies and routes; a * at the end
+	// matches the rest of a name. A request that names no class has the policy's default or, if that is
+	// not listed, the only class that is. The default is all classes.
 	Classes []string `yaml:"classes" example:"[realtime]"`
 
 	// Guard is whether it may have requests decided by the guard: /v1/auth, /v1/guard and
-	// weir.v1.GuardService. The default is true if policies is left out. A client with guard: true
+	// weir.v1.GuardService. The default is true if policies and routes are left out. A client with guard: true
 	// may use the policies that it lists, and no others.
 	Guard *bool `yaml:"guard" example:"true"`
 }
@@ -98,6 +103,7 @@ func (list *Clients) check(c *checker, root path) {
 	for i, h := range holders {
 		client := (*list)[(*out)[i].Name]
 		c.mayUse(client.Policies, h.at.key("policies"))
+		c.mayRoute(client.Routes, h.at.key("routes"))
 		c.mayClass(client.Classes, h.at.key("classes"))
 	}
 }
@@ -105,7 +111,7 @@ func (list *Clients) check(c *checker, root path) {
 // grants returns what the client may use.
 func (client *Client) grants() identity.Grants {
 	g := identity.ParseGrants(client.Policies)
-	g.Classes = client.Classes
+	g.Routes, g.Classes = client.Routes, client.Classes
 	switch {
 	case client.Guard == nil:
 	case *client.Guard:

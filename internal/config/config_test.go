@@ -62,7 +62,7 @@ func parseGood(t *testing.T, name string) *Config {
 
 // Print says what is in force and where it comes from, for each file in testdata/good.
 func TestPrint(t *testing.T) {
-	for _, name := range []string{"full", "empty", "bom", "sockets", "guard", "classes", "budgets"} {
+	for _, name := range []string{"full", "empty", "bom", "sockets", "guard", "classes", "budgets", "routes"} {
 		c := parseGood(t, name+".yaml")
 		for format, ending := range map[Format]string{YAML: ".print", JSON: ".json"} {
 			var b strings.Builder

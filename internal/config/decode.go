@@ -85,11 +85,22 @@ func (d *decoder) structure(n *node, v reflect.Value, at path) {
 		p.prepare(n)
 	}
 	d.refuseUnknown(n, t, at)
+	d.maskSwallowed(n, t)
 	for _, f := range fieldsOf(t) {
 		d.field(n, f, v.Field(f.index), at.key(f.name))
 	}
 	names := namesOf(t) // the order in which fields are printed
 	slices.SortStableFunc(n.pairs, func(a, b pair) int { return slices.Index(names, a.key) - slices.Index(names, b.key) })
+}
+
+// maskSwallowed masks values that have another field in them, which may be a secret: one wrong letter makes the single
+// value "one: rpc: https://..." of two fields.
+func (d *decoder) maskSwallowed(n *node, t reflect.Type) {
+	for _, p := range n.pairs {
+		if p.value.kind == scalar && !p.value.quoted && strings.Contains(p.value.text, ": ") && mayHide(t) {
+			d.text.mask(p.value, false)
+		}
+	}
 }
 
 // field decodes one field of the struct at n, or its default.
@@ -224,10 +235,16 @@ func (d *decoder) hide(n *node, v reflect.Value, at path) bool {
 		return n.masked
 	}
 	d.text.mask(n, true)
-	if d.exposed && n.at.line > 0 {
+	if d.exposed && n.at.line > 0 && !isPublic(v, n.text) {
 		d.warn(n.at, at, "the file with this secret is world-readable: chmod 600 it, or use ${NAME}")
 	}
 	return true
+}
+
+// isPublic reports whether the text of a value that is masked is no secret.
+func isPublic(v reflect.Value, text string) bool {
+	p, ok := v.Addr().Interface().(interface{ isPublic(text string) bool })
+	return ok && p.isPublic(text)
 }
 
 // shown returns a value as settings have it.

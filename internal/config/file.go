@@ -43,6 +43,10 @@ type File struct {
 	// name, which no policy may have.
 	Budgets Budgets `yaml:"budgets"`
 
+	// Routes are the routes of the gateway, by name: 1 to 48 letters, digits or -_ each. A program sends its
+	// requests to /gw/NAME, and the route chooses the endpoint and keeps to its limits.
+	Routes Routes `yaml:"routes"`
+
 	// Headers configures the headers of responses.
 	Headers Headers `yaml:"headers"`
 

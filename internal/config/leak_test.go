@@ -31,6 +31,14 @@ tracing:
   headers:
     authorization: Bearer CANARY-collector
     x-key: "CANARY-key"
+routes:
+  ethereum:
+    kind: jsonrpc
+    upstreams:
+      - alias: one
+        rpc: https://rpc.example.org/CANARY
+        headers: {x-node: CANARY-node}
+      - {alias: two, rpc: "https://CANARY@two.example.org", ws: 'wss://two.example.org/CANARY'}
 log: {level: info}
 `
 

@@ -193,7 +193,7 @@ func TestExamplesOfFields(t *testing.T) {
 				r := newReport(f.example)
 				n := parseYAML("example", f.example, r)
 				d := &decoder{report: r, environ: map[string]string{}, bounds: f.bounds}
-				for _, name := range []string{"CHECKOUT_TOKEN", "OLD", "NEW", "SENTINEL_PASSWORD", "REDIS_PASSWORD", "COLLECTOR_AUTH"} {
+				for _, name := range []string{"CHECKOUT_TOKEN", "OLD", "NEW", "SENTINEL_PASSWORD", "REDIS_PASSWORD", "COLLECTOR_AUTH", "ALCHEMY_1", "ALCHEMY_1_WS", "NODE_KEY"} {
 					d.environ[name] = strings.Repeat(name, 4)
 				}
 				if n != nil {

@@ -102,6 +102,11 @@ func (a *Authenticator) MayDomain(c *Client, name string) bool {
 	return c == nil || a.granted(c, c.Grants.MayDomain(name))
 }
 
+// MayRoute is MayPolicy for a route of the gateway.
+func (a *Authenticator) MayRoute(c *Client, name string) bool {
+	return c == nil || a.granted(c, c.Grants.MayRoute(name))
+}
+
 // MayClass is MayPolicy for a class of a policy.
 func (a *Authenticator) MayClass(c *Client, name string) bool {
 	return c == nil || a.granted(c, c.Grants.MayClass(name))

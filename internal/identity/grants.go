@@ -15,11 +15,14 @@ type Grants struct {
 	// Domains matches domains of Envoy's rate limit service, for example "edge" or "*".
 	Domains Patterns
 
+	// Routes matches routes of the gateway, for example "ethereum".
+	Routes Patterns
+
 	// Guard is whether the client may have requests decided by the guard.
 	Guard Grant
 
-	// Classes matches classes of work, for example "realtime", under the policies that the client
-	// may use. Without any, it may use all classes of these. Classes restrict what is granted, and
+	// Classes matches classes of work, for example "realtime", under the policies and routes that the
+	// client may use. Without any, it may use all classes of these. Classes restrict what is granted, and
 	// grant nothing themselves, so they leave everything else as it is.
 	Classes Patterns
 }
@@ -61,6 +64,9 @@ func (g *Grants) MayPolicy(name string) bool { return g.all() || g.Policies.Matc
 // MayDomain reports whether the grants include a domain of Envoy's rate limit service.
 func (g *Grants) MayDomain(name string) bool { return g.all() || g.Domains.Match(name) }
 
+// MayRoute reports whether the grants include a route of the gateway.
+func (g *Grants) MayRoute(name string) bool { return g.all() || g.Routes.Match(name) }
+
 // MayGuard reports whether the grants include the guard.
 func (g *Grants) MayGuard() bool { return g.Guard == Granted || g.Guard == GrantDefault && g.all() }
 
@@ -68,7 +74,7 @@ func (g *Grants) MayGuard() bool { return g.Guard == Granted || g.Guard == Grant
 func (g *Grants) MayClass(name string) bool { return len(g.Classes) == 0 || g.Classes.Match(name) }
 
 func (g *Grants) all() bool {
-	return len(g.Policies) == 0 && len(g.Domains) == 0 && g.Guard != Granted
+	return len(g.Policies) == 0 && len(g.Domains) == 0 && len(g.Routes) == 0 && g.Guard != Granted
 }
 
 // Patterns match names. A * at the end of a pattern matches the rest of a name.

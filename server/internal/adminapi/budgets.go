@@ -69,8 +69,10 @@ func (a *api) account(name string) *budget.Account {
 
 // find returns the routes of a path, and the name at its end if it has one.
 func (a *api) find(r *http.Request) (list []route, name string) {
-	if name, ok := strings.CutPrefix(r.URL.Path, budgetsPath+"/"); ok && name != "" && !strings.Contains(name, "/") {
-		return a.routes[budgetsPath+"/{name}"], name
+	for _, path := range []string{budgetsPath, upstreamsPath} {
+		if name, ok := strings.CutPrefix(r.URL.Path, path+"/"); ok && name != "" && !strings.Contains(name, "/") {
+			return a.routes[path+"/{name}"], name
+		}
 	}
 	return a.routes[r.URL.Path], ""
 }

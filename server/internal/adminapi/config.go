@@ -9,6 +9,7 @@ import (
 	"github.com/weirlimit/weir/internal/identity"
 	"github.com/weirlimit/weir/internal/topk"
 	"github.com/weirlimit/weir/ruleset"
+	"github.com/weirlimit/weir/upstream"
 )
 
 // Config is what New needs. All fields but Guard are required.
@@ -48,6 +49,9 @@ type Config struct {
 	// Budgets returns the accounts of the budgets, by name. It is called for requests that may be
 	// about one. The default is nil: there are none.
 	Budgets func() []*budget.Account
+
+	// Routes returns the statistics of the gateway's routes, by name. The default is nil: there are none.
+	Routes func() []upstream.Stats
 
 	Version string
 	Log     *slog.Logger // the audit log goes there, too

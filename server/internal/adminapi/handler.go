@@ -31,6 +31,8 @@ func New(cfg Config) http.Handler {
 		},
 		budgetsPath:               {{method: http.MethodGet, serve: a.budgets}},
 		budgetsPath + "/{name}":   {{method: http.MethodGet, serve: a.budget}},
+		upstreamsPath:             {{method: http.MethodGet, serve: a.upstreams}},
+		upstreamsPath + "/{name}": {{method: http.MethodGet, serve: a.route}},
 		"/admin/v1/guard":         {{method: http.MethodGet, params: []string{"top"}, serve: a.guardStats}},
 		"/admin/v1/guard/subject": {{method: http.MethodGet, params: []string{"subject", "plan", "method", "path"}, serve: a.subject}},
 		"/admin/v1/guard/pardon":  {{method: http.MethodPost, body: &pardonForm, action: "guard.pardon", serve: a.pardon}},

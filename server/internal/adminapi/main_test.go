@@ -27,6 +27,7 @@ import (
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,6 +52,7 @@ type daemon struct {
 	guard  *guard.Guard
 
 	budgets []*budget.Account
+	routes  []upstream.Stats
 	state   atomic.Pointer[State]
 	log     syncBuffer
 	more    []ruleset.Policy // besides those that are configured
@@ -126,7 +128,7 @@ func newDaemon(t *testing.T, more ...ruleset.Policy) *daemon {
 		{Path: "store.redis.password", Value: secret.New("hidden"), Source: "WEIR__STORE__REDIS__PASSWORD"},
 		{Path: "store.max_keys", Value: 1000000, Source: "default", Pending: &Pending{Value: 500, Source: "weir.yaml:3"}},
 	}})
-	d.guard, d.budgets = newGuard(t), newBudgets(t)
+	d.guard, d.budgets, d.routes = newGuard(t), newBudgets(t), oneRoute()
 	d.http = New(d.config())
 	return d
 }
@@ -144,6 +146,7 @@ func (d *daemon) config() Config {
 		},
 		Guard:   func() *guard.Guard { return d.guard },
 		Budgets: func() []*budget.Account { return d.budgets },
+		Routes:  func() []upstream.Stats { return d.routes },
 		Version: "v0.0.0-test",
 		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

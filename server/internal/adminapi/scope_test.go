@@ -30,6 +30,8 @@ var calls = []struct {
 	{"DELETE /admin/v1/keys/override?policy=api&key=alice", identity.Write},
 	{"GET /admin/v1/budgets", identity.Read},
 	{"GET /admin/v1/budgets/alchemy-main", identity.Read},
+	{"GET /admin/v1/upstreams", identity.Read},
+	{"GET /admin/v1/upstreams/ethereum", identity.Read},
 	{"GET /admin/v1/guard", identity.Read},
 	{"GET /admin/v1/guard/subject?subject=user:alice", identity.Read},
 	{`POST /admin/v1/guard/pardon {"subject":"user:alice"}`, identity.Write},

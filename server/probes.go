@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weirlimit/weir/gateway"
+)
+
+// probes run the routes of a server: each in a goroutine, from start to stop.
+type probes struct {
+	mu      sync.Mutex // guards the fields below
+	routes  map[string]*gateway.Route
+	running map[*gateway.Route]context.CancelFunc // nil before start and after stop
+	wg      sync.WaitGroup
+}
+
+// keep replaces the routes: it ends the probes of those that are gone, and begins those of new ones.
+func (p *probes) keep(routes map[string]*gateway.Route) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.routes = routes
+	p.syncLocked()
+}
+
+func (p *probes) start() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = map[*gateway.Route]context.CancelFunc{}
+	p.syncLocked()
+}
+
+// syncLocked requires p.mu.
+func (p *probes) syncLocked() {
+	if p.running == nil {
+		return
+	}
+	for r, end := range p.running {
+		if p.routes[r.Name()] != r {
+			end()
+			delete(p.running, r)
+		}
+	}
+	for _, r := range p.routes {
+		if p.running[r] != nil {
+			continue
+		}
+		ctx, end := context.WithCancel(context.Background())
+		p.running[r] = end
+		p.wg.Go(func() { r.Run(ctx) })
+	}
+}
+
+// stop ends all probes and waits for them.
+func (p *probes) stop() {
+	p.mu.Lock()
+	for _, end := range p.running {
+		end()
+	}
+	p.running = nil
+	p.mu.Unlock()
+	p.wg.Wait()
+}
