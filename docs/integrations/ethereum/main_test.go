@@ -7,11 +7,11 @@ package ethereum
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -25,10 +25,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirlimit/weir"
-	"github.com/weirlimit/weir/gateway"
-	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/internal/config"
+	"github.com/weirlimit/weir/server"
 	"github.com/weirlimit/weir/store/memstore"
-	"github.com/weirlimit/weir/upstream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,100 +101,83 @@ func (b *buffer) String() string {
 	return b.all.String()
 }
 
-// A route is a gateway route, what was sent through it, and what it has answered.
+// A route is a route of weir, and what was sent through it.
 type route struct {
-	URL string
+	URL  string
+	node string
 
-	refused func() // called before each answer with status 429, if not nil
-
-	mu      sync.Mutex // guards the fields below
-	sent    []sent
-	answers []answer
+	mu   sync.Mutex // guards the field below
+	sent []sent
 }
 
 // sent is a call as an endpoint got it.
 type sent struct {
-	endpoint string // "one" or "two"
+	endpoint string // "/one" or "/two"
 	method   string
 	filter   string // the first parameter of eth_getFilterChanges
 	batch    bool
 }
 
-// answer is what a client got.
-type answer struct {
-	status     int
-	retryAfter string
-}
-
-// serve serves a route to two endpoints that are one node, so that it does not matter which of them answers. They are
-// told apart by a query, which the node ignores.
-func serve(t *testing.T, node string, change func(c *gateway.Config, store *memstore.Config)) *route {
+// serve runs weir as a file says until the test ends. Its two endpoints are one node, so that it does not matter which
+// of them answers; what they get is recorded on the way. Time stands still for limits, always or until a call is refused,
+// so that tests do not depend on how fast the machine is.
+func serve(t *testing.T, file string, always bool) *route {
 	t.Helper()
-	r := &route{}
-	c := gateway.Config{Logger: slog.New(slog.DiscardHandler), Pool: upstream.Config{
-		Name: "ethereum", JSONRPC: true, Transport: &recorder{r}, Logger: slog.New(slog.DiscardHandler),
-		Endpoints: []upstream.Endpoint{
-			{Alias: "anvil-1", RPC: secret.New("http://" + node + "/?endpoint=one")},
-			{Alias: "anvil-2", RPC: secret.New("http://" + node + "/?endpoint=two")},
-		},
-	}}
-	var store memstore.Config
-	if change != nil {
-		change(&c, &store)
-	}
-	table, err := memstore.New(store)
+	r := &route{node: "http://" + startNode(t)}
+	endpoints := httptest.NewServer(r)
+	t.Cleanup(endpoints.Close)
+	loaded, err := config.Load(file, []string{
+		"ANVIL_1=" + endpoints.URL + "/one", "ANVIL_2=" + endpoints.URL + "/two",
+		"WEIR__LISTEN__HTTP=127.0.0.1:0", "WEIR__LISTEN__GRPC=127.0.0.1:0", "WEIR__LISTEN__RESP=127.0.0.1:0",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := gateway.New(table, c)
+	clock := frozen{always: always}
+	table, err := memstore.New(memstore.Config{Now: clock.now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(r.record(http.StripPrefix("/gw/ethereum", handler)))
-	t.Cleanup(server.Close)
-	r.URL = server.URL + "/gw/ethereum"
+	listens := make(chan server.Bound, 1)
+	c := loaded.Server()
+	c.Limiter, c.Log, c.OnListen = patient{table, &clock}, slog.New(slog.DiscardHandler), func(b server.Bound) { listens <- b }
+	weir, err := server.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- weir.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case b := <-listens:
+		r.URL = "http://" + b.HTTP.String() + "/gw/ethereum"
+	case err := <-ended:
+		ended <- nil
+		t.Fatal(err)
+	}
 	return r
 }
 
-// record notes what the route answers.
-func (r *route) record(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(&statusWriter{w, r}, req)
-	})
+// A patient store starts its clock when it refuses a call.
+type patient struct {
+	weir.Limiter
+	clock *frozen
 }
 
-// A statusWriter notes answers before they are sent.
-type statusWriter struct {
-	http.ResponseWriter
-	route *route
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.route.answered(answer{status, w.Header().Get("Retry-After")})
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (r *route) answered(a answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.answers = append(r.answers, a)
-	if a.status == http.StatusTooManyRequests && r.refused != nil {
-		r.refused()
-	}
-}
-
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// refusals returns the answers with status 429.
-func (r *route) refusals() (list []answer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, a := range r.answers {
-		if a.status == http.StatusTooManyRequests {
-			list = append(list, a)
+func (p patient) Do(ctx context.Context, b *weir.Batch) error {
+	err := p.Limiter.Do(ctx, b)
+	for _, d := range b.Decisions {
+		if !d.Allowed {
+			p.clock.start()
 		}
 	}
-	return list
+	return err
 }
 
 // calls returns what was sent, of a method or, if that is "", of all.
@@ -234,33 +216,46 @@ func (r *route) wantPinned(t *testing.T) {
 	}
 }
 
-// A recorder notes what is sent to endpoints.
-type recorder struct{ route *route }
-
-func (rec *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+// ServeHTTP records what an endpoint gets, and passes it on to the node.
+func (r *route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(req.Body)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = r.record(req.URL.Path, body)
 	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	resp, err := nodeClient.Post(r.node, "application/json", bytes.NewReader(body))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer resp.Body.Close()
+	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
+	w.WriteHeader(resp.StatusCode)
+	_, _ = io.Copy(w, resp.Body)
+}
+
+func (r *route) record(endpoint string, body []byte) error {
 	calls, batch, err := parse(body)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, body)
+		return fmt.Errorf("%w: %s", err, body)
 	}
-	rec.route.mu.Lock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for _, c := range calls {
-		s := sent{endpoint: req.URL.Query().Get("endpoint"), method: c.Method, batch: batch}
+		s := sent{endpoint: endpoint, method: c.Method, batch: batch}
 		if c.Method == "eth_getFilterChanges" && len(c.Params) > 0 {
 			s.filter = string(c.Params[0])
 		}
-		rec.route.sent = append(rec.route.sent, s)
+		r.sent = append(r.sent, s)
 	}
-	rec.route.mu.Unlock()
-	req.Body = io.NopCloser(bytes.NewReader(body))
-	return transport.RoundTrip(req)
+	return nil
 }
 
-// transport keeps no connections, so none is left at the end.
-var transport = &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
+// nodeClient keeps no connections, so none is left at the end.
+var nodeClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 type rpcCall struct {
 	Method string
@@ -277,14 +272,16 @@ func parse(body []byte) (calls []rpcCall, batch bool, err error) {
 
 // frozen is a clock that stands still until start is called.
 type frozen struct {
-	mu    sync.Mutex
-	began time.Time // zero while it stands still
+	always bool // set once: start does nothing
+
+	mu    sync.Mutex // guards the field below
+	began time.Time  // zero while it stands still
 }
 
 func (f *frozen) start() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.began.IsZero() {
+	if !f.always && f.began.IsZero() {
 		f.began = time.Now()
 	}
 }

@@ -15,10 +15,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/weirlimit/weir/gateway"
-	"github.com/weirlimit/weir/store/memstore"
-	"github.com/weirlimit/weir/upstream"
 )
 
 // runViem runs a part of testdata/viem.js, and reads what it prints into out.
@@ -49,7 +45,7 @@ func runViem(t *testing.T, what string, r *route, out any) {
 // TestViem does with viem what programs do.
 func TestViem(t *testing.T) {
 	t.Parallel()
-	r := serve(t, startNode(t), nil)
+	r := serve(t, "weir.yaml", true)
 	type results struct {
 		Chain, First, Grown, Loaded, Blocks, MoreEvents, Logs int
 		Paid, Stored                                          string
@@ -94,26 +90,21 @@ func TestViemRetries(t *testing.T) {
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			var clock frozen // until a call is refused, so that some are, however slow the machine is
-			r := serve(t, startNode(t), func(c *gateway.Config, store *memstore.Config) {
-				c.Pool.MaxWait = -1
-				c.Pool.Endpoints = c.Pool.Endpoints[:1]
-				c.Pool.Endpoints[0].Limits = upstream.Rate{PerSecond: 3}.Limits()
-				store.Now = clock.now
-			})
-			r.refused = clock.start
-			var got struct{ Chains []string }
+			r := serve(t, filepath.Join("testdata", "limited.yaml"), false)
+			var got struct {
+				Chains   []string
+				Refusals []string // Retry-After
+			}
 			runViem(t, tt.what, r, &got)
 			if diff := cmp.Diff(slices.Repeat([]string{fmt.Sprintf("0x%x", chainID)}, 6), got.Chains); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			refusals := r.refusals()
-			if len(refusals) < tt.fewest {
-				t.Errorf("%d refusals, want %d or more: of six calls three are at once", len(refusals), tt.fewest)
+			if len(got.Refusals) < tt.fewest {
+				t.Errorf("%d refusals, want %d or more: of six calls three are at once", len(got.Refusals), tt.fewest)
 			}
-			for _, a := range refusals {
-				if a.retryAfter != "1" {
-					t.Errorf("a refusal has Retry-After: %q, want 1", a.retryAfter)
+			for _, after := range got.Refusals {
+				if after != "1" {
+					t.Errorf("a refusal has Retry-After: %q, want 1", after)
 				}
 			}
 			calls := r.calls("")

@@ -54,17 +54,25 @@ async function all(url, input) {
   return out;
 }
 
+// limited returns a client, and a list of the times after which refused requests may be made again.
+function limited(url, options) {
+  const refusals = [];
+  const onFetchResponse = (r) => r.status === 429 && refusals.push(r.headers.get("Retry-After"));
+  return { refusals, client: createPublicClient({ chain: anvil, transport: http(url, { ...options, onFetchResponse }) }) };
+}
+
+const chainIds = (client, n) => Promise.all(Array.from({ length: n }, () => client.request({ method: "eth_chainId" }, { dedupe: false })));
+
 // refused makes more calls at once than the route takes.
 async function refused(url) {
-  const client = createPublicClient({ chain: anvil, transport: http(url) });
-  return { chains: await Promise.all(Array.from({ length: 6 }, () => client.request({ method: "eth_chainId" }, { dedupe: false }))) };
+  const { client, refusals } = limited(url, {});
+  return { chains: await chainIds(client, 6), refusals };
 }
 
 // refusedBatch makes two batches, each of as many calls as the route takes.
 async function refusedBatch(url) {
-  const client = createPublicClient({ chain: anvil, transport: http(url, { batch: true }) });
-  const three = () => Promise.all(Array.from({ length: 3 }, () => client.request({ method: "eth_chainId" }, { dedupe: false })));
-  return { chains: [...(await three()), ...(await three())] };
+  const { client, refusals } = limited(url, { batch: true });
+  return { chains: [...(await chainIds(client, 3)), ...(await chainIds(client, 3))], refusals };
 }
 
 async function main() {
