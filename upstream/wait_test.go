@@ -3,7 +3,9 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -174,4 +176,31 @@ func TestCandidatesSayWhen(t *testing.T) {
 			t.Errorf("%d calls were sent, want 3", len(p.times("")))
 		}
 	})
+}
+
+// TestNobodyOvertakes lets a request come in the very instant at which there is room for one that waits.
+func TestNobodyOvertakes(t *testing.T) {
+	for range 50 { // as which of the two runs first is a matter of chance
+		synctest.Test(t, func(t *testing.T) {
+			pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 1}))}})
+			var wg sync.WaitGroup
+			for i, at := range []time.Duration{0, 10 * time.Millisecond, time.Second} {
+				wg.Go(func() {
+					time.Sleep(at)
+					reply, err := pool.Send(request(t.Context(), i), call())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					reply.Body.Close()
+				})
+			}
+			wg.Wait()
+			for i, r := range p.received {
+				if want := fmt.Sprintf(`"id":%d,`, i); r.at != time.Duration(i)*time.Second || !strings.Contains(r.body, want) {
+					t.Fatalf("the calls came as %v", p.received)
+				}
+			}
+		})
+	}
 }
