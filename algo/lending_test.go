@@ -622,6 +622,35 @@ func TestLendingSetRaises(t *testing.T) {
 	}
 }
 
+// TestLendingClockBack: levels of a clock that was an hour ahead are those of no more than the time that they take to
+// fill, and a recall ends a minute later at most.
+func TestLendingClockBack(t *testing.T) {
+	l, err := NewLending(1000, second, 1000, 1, 0, []Share{{Class: "a", Rate: 1000, Burst: 999}, {Class: "b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, ahead := Epoch+year, Epoch+year+3600*second
+	var s State
+	hs := Holds{}
+	hs.charging.class = "a"
+	l.charge(&s, &hs, ahead, 1000)
+	if at := l.retryAt(&s, &hs, now, 1); at <= now || at > now+2*second {
+		t.Errorf("an hour before the burst was taken: a retry after %d ms, want one within 2 s", (at-now)/1e6)
+	}
+
+	s = State{}
+	if !l.recall(&s, &hs, ahead, 100, ahead+second) {
+		t.Fatal("nothing is recalled")
+	}
+	hs.charging.class = "b"
+	if at := l.retryAt(&s, &hs, ahead, 1); at != ahead+second+recallGrace {
+		t.Errorf("b borrows again after %d ms", (at-ahead)/1e6)
+	}
+	if at := l.retryAt(&s, &hs, now, 1); at != now+maxRecall {
+		t.Errorf("an hour before b borrows again after %d s, want a minute", (at-now)/second)
+	}
+}
+
 func TestPaced(t *testing.T) {
 	const month = 30_000_000
 	p, err := NewPaced(month, NewCalendar(Month, nil), 0, []string{"backfill"})

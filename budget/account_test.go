@@ -656,6 +656,12 @@ func TestConfigErrors(t *testing.T) {
 			c.Limits = append(c.Limits, Prepaid("", 1))
 			c.Limits = append(c.Limits, ruleset.Limit{Limit: weir.Limit{Name: "m", Rate: 1, Per: weir.Calendar(weir.Month, nil)}})
 		}, `"x" is no class`},
+		{"pace of two limits", func(c *Config) {
+			c.Pace = []string{"x"}
+			for _, unit := range []weir.CalendarUnit{weir.Day, weir.Month} {
+				c.Limits = append(c.Limits, ruleset.Limit{Limit: weir.Limit{Name: fmt.Sprint("n", unit), Rate: 1, Per: weir.Calendar(unit, nil)}})
+			}
+		}, `"x" is no class`},
 		{"units", func(c *Config) { c.Costs = weir.Must(BuiltinTable("alchemy")); c.Limits[0].Unit = "tokens" }, "which table"},
 	}
 	for _, tt := range tests {
@@ -663,6 +669,8 @@ func TestConfigErrors(t *testing.T) {
 		tt.change(&c)
 		if _, err := New(weir.Must(memstore.New(memstore.Config{})), c); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+		} else if lines := strings.Split(err.Error(), "\n"); len(slices.Compact(slices.Clone(lines))) != len(lines) {
+			t.Errorf("%s: a problem is there twice: %v", tt.name, err)
 		}
 	}
 }
@@ -844,25 +852,23 @@ func TestLearnOtherLimit(t *testing.T) {
 
 // TestUnknownUnits: amounts of a unit that nobody counts are misspelt, and not free.
 func TestUnknownUnits(t *testing.T) {
-	synctest.Test(t, testUnknownUnits)
-}
-
-func testUnknownUnits(t *testing.T) {
-	a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
-	c := controller(t, a, "backfill")
-	_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))
-	if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), `does not count "thruput"; it counts throughput`) {
-		t.Errorf("a misspelt unit: %v", err)
-	}
-	if d, err := c.Try(t.Context(), In(Amounts{"cu": 20, "throughput": 20, "requests": 1})); err != nil || !d.Allowed {
-		t.Errorf("units of the table: %v, %v", d, err)
-	}
-	held := weir.Must(c.Reserve(t.Context(), time.Minute, In(Amounts{"throughput": 20})))
-	if _, err := held.Settle(t.Context(), In(Amounts{"tokens": 1})); !errors.Is(err, weir.ErrInvalid) {
-		t.Errorf("settled in a misspelt unit: %v", err)
-	}
-	weir.Must(held.Cancel(t.Context()))
-	wantLedger(t, a, "throughput", Ledger{Granted: 40, Used: 20, Returned: 20})
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
+		c := controller(t, a, "backfill")
+		_, err := c.Try(t.Context(), In(Amounts{"thruput": 20}))
+		if !errors.Is(err, weir.ErrInvalid) || !strings.Contains(err.Error(), `does not count "thruput"; it counts throughput`) {
+			t.Errorf("a misspelt unit: %v", err)
+		}
+		if d, err := c.Try(t.Context(), In(Amounts{"cu": 20, "throughput": 20, "requests": 1})); err != nil || !d.Allowed {
+			t.Errorf("units of the table: %v, %v", d, err)
+		}
+		held := weir.Must(c.Reserve(t.Context(), time.Minute, In(Amounts{"throughput": 20})))
+		if _, err := held.Settle(t.Context(), In(Amounts{"tokens": 1})); !errors.Is(err, weir.ErrInvalid) {
+			t.Errorf("settled in a misspelt unit: %v", err)
+		}
+		weir.Must(held.Cancel(t.Context()))
+		wantLedger(t, a, "throughput", Ledger{Granted: 40, Used: 20, Returned: 20})
+	})
 }
 
 // TestQuoteBestOfFailing: an account that cannot be asked does not keep the others from being used.

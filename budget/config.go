@@ -195,7 +195,10 @@ func (c *Config) located(err error, full *Config) error {
 		case !ok:
 			problems = append(problems, c.wrong(nil, e.Error()))
 		case bad.Plan == "": // in the plan, a problem is there again
-			problems = append(problems, c.wrong(nil, bad.Problem, c.pathOf(bad, full)...))
+			problem := c.wrong(nil, bad.Problem, c.pathOf(bad, full)...)
+			if !slices.ContainsFunc(problems, func(o error) bool { return o.Error() == problem.Error() }) { // as Pace of each limit
+				problems = append(problems, problem)
+			}
 		}
 	}
 	if len(problems) == 0 {

@@ -228,7 +228,7 @@ type Quote struct {
 	Account, Class string
 	Allowed        bool          // it would be admitted now
 	Never          bool          // it never would
-	Wait           time.Duration // until it would be admitted if nothing else happens
+	Wait           time.Duration // until it would be admitted if nothing else happens; weir.Never with Never
 	LimitedBy      string        // the limit that refuses it until then
 }
 

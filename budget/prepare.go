@@ -61,7 +61,7 @@ func (a *Account) queryCosts(units []string, q *ruleset.Query) ([]ruleset.Cost, 
 	case len(q.Methods) > 0:
 		amounts, err := a.methodCosts(q.Methods...)
 		if err != nil {
-			return nil, &ruleset.InputError{Field: "method", Problem: "has no cost: " + strings.TrimPrefix(err.Error(), "budget: ")}
+			return nil, &ruleset.InputError{Field: "method", Problem: "has no cost: " + strings.Replace(err.Error(), "budget: ", "", 1)}
 		}
 		return a.costs(units, In(amounts))
 	case none && !slices.Equal(units, []string{ruleset.Requests}):
@@ -109,8 +109,12 @@ func (a *Account) Held(ctx context.Context, q *ruleset.Query, v *ruleset.Verdict
 }
 
 // Settle ends a reservation of the account, be it one of another process. A plain number is what was
-// used of every unit but requests, unless the limits count only those.
+// used of every unit but requests, unless the limits count only those. A unit that neither the limits nor
+// the table of costs count, and that was not reserved here, is a *ruleset.InputError: it is misspelt.
 func (a *Account) Settle(ctx context.Context, t *ruleset.Ticket, used ruleset.Used) (weir.Settled, error) {
+	if err := a.checkUsed(t, used.Costs); err != nil {
+		return weir.Settled{}, err
+	}
 	if used.HaveCost && !used.All && !used.None {
 		used.HaveCost, used.Costs = false, slices.Clone(used.Costs)
 		units := a.Units()
@@ -122,6 +126,25 @@ func (a *Account) Settle(ctx context.Context, t *ruleset.Ticket, used ruleset.Us
 		}
 	}
 	return a.settle(ctx, t, nil, used)
+}
+
+// checkUsed refuses units that are misspelt: settled without them, all that was reserved would count as used.
+func (a *Account) checkUsed(t *ruleset.Ticket, used []ruleset.Cost) error {
+	units := a.Units()
+	for _, c := range used {
+		if c.Unit == ruleset.Requests || slices.Contains(units, c.Unit) || a.Costs().counts(c.Unit) || a.holds(t, c.Unit) {
+			continue
+		}
+		return &ruleset.InputError{Field: "used", Problem: fmt.Sprintf("has the unit %q, which the budget does not count; it counts %s", shorten(c.Unit), strings.Join(units, ", "))}
+	}
+	return nil
+}
+
+// holds reports whether an open reservation of this process holds a unit. The limits may count it no more.
+func (a *Account) holds(t *ruleset.Ticket, unit string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.open[t.ID()].costs, func(c ruleset.Cost) bool { return c.Unit == unit })
 }
 
 // Renew moves the expiry of a reservation of the account to ttl from now. It returns false if the

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -92,7 +93,11 @@ func TestPrepareUnknownMethod(t *testing.T) {
 	if bad, ok := errors.AsType[*ruleset.InputError](err); !ok || bad.Field != "method" || !strings.Contains(bad.Problem, `"eth_madeUp"`) {
 		t.Error(err)
 	}
-	if n := usage(t, a).UnknownMethods["eth_madeUp"]; n != 1 {
+	batch := ruleset.Query{Implied: true, Methods: []string{"eth_call", "eth_madeUp"}}
+	if err := a.Prepare(r, &batch); err == nil || !strings.Contains(err.Error(), `has no cost: call 1 of the batch: unknown method "eth_madeUp"`) {
+		t.Errorf("in a batch: %v", err)
+	}
+	if n := usage(t, a).UnknownMethods["eth_madeUp"]; n != 2 {
 		t.Errorf("%d unknown calls", n)
 	}
 }
@@ -175,6 +180,43 @@ func TestForeignLedger(t *testing.T) {
 		}
 		if ok, err := a.Renew(t.Context(), renewed, time.Minute); ok || err != nil {
 			t.Errorf("a settled one was renewed: %v, %v", ok, err)
+		}
+	})
+}
+
+// TestForeignMisspelt: what was used of a unit that nobody counts is an error, and the reservation stays open. Of a
+// unit that a reload has removed there is nothing to settle.
+func TestForeignMisspelt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Name: "main", Limits: []ruleset.Limit{
+			{Unit: "cu", Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}},
+			{Unit: "tokens", Limit: weir.Limit{Name: "tokens", Rate: 1000, Per: weir.Every(time.Hour)}},
+		}}
+		engine, a := attach(t, c)
+		ticket := (&foreign{t, engine, a}).reserve(100, 0)
+		settle := func(unit string) (weir.Settled, error) {
+			return a.Settle(t.Context(), ticket, ruleset.Used{Costs: []ruleset.Cost{{Unit: "cu", Amount: 40}, {Unit: unit, Amount: 30}}})
+		}
+		_, err := settle("tokenz")
+		if bad, ok := errors.AsType[*ruleset.InputError](err); !ok || bad.Field != "used" || !strings.Contains(bad.Problem, `"tokenz", which the budget does not count; it counts cu, tokens`) {
+			t.Errorf("a misspelt unit: %v", err)
+		}
+		if l := usage(t, a).Ledgers["cu"]; l.Open != 100 {
+			t.Errorf("after the error: %+v", l)
+		}
+
+		c.Limits, c.Logger = c.Limits[:1], slog.New(slog.DiscardHandler)
+		if err := engine.Set(t.Context(), weir.Must(ruleset.Compile([]ruleset.Policy{weir.Must(c.Policy())}, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Replace(c); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := settle("tokens"); err != nil || out.Late {
+			t.Errorf("a unit that was removed meanwhile: %+v, %v", out, err)
+		}
+		if l := usage(t, a).Ledgers["cu"]; l.Used != 40 || l.Returned != 60 {
+			t.Errorf("afterwards: %+v", l)
 		}
 	})
 }

@@ -93,26 +93,12 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	reserved, err := t.reserve(r.Context(), c, cost)
+	reserved, err := c.Reserve(r.Context(), t.hold(), cost)
 	if err != nil {
 		return nil, err
 	}
 	x := &exchange{transport: t, controller: c, cost: cost, reserved: reserved, ctx: r.Context()}
 	return x.finish(t.base().RoundTrip(x.sendable(r, body)))
-}
-
-// reserve reserves a request that can be sent now. If the provider has refused another one while this
-// one waited for its turn, it waits for the provider, and then for its turn again.
-func (t *Transport) reserve(ctx context.Context, c *Controller, cost Cost) (*Reservation, error) {
-	for {
-		reserved, err := c.Reserve(ctx, t.hold(), cost)
-		if err != nil || t.Account.Cooldown() == 0 {
-			return reserved, err
-		}
-		if _, err := reserved.Cancel(ctx); err != nil {
-			return nil, c.failed(ctx, err)
-		}
-	}
 }
 
 // readBody reads the body of a request, nil if it has none.

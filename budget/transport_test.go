@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -265,6 +266,82 @@ func TestTransportUnsent(t *testing.T) {
 		t.Fatal("no error")
 	}
 	wantLedger(t, a, "requests", Ledger{Granted: 2, Used: 1, Returned: 1}) // it may have been sent
+}
+
+// TestTransportWritesLate: a base transport that gives up, and writes the request after all, has sent it. It costs once.
+func TestTransportWritesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := hourly(t, 100)
+		late := func(r *http.Request) (*http.Response, error) {
+			trace := httptrace.ContextClientTrace(r.Context())
+			trace.GetConn("provider")
+			time.AfterFunc(time.Second, trace.WroteHeaders)
+			return nil, errors.New("given up")
+		}
+		c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(late)}}
+		ctx, leave := context.WithCancel(t.Context())
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Do(r); err == nil {
+			t.Fatal("no error")
+		}
+		leave()
+		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 1, Returned: 1}) {
+			t.Errorf("before it was written: %+v", l)
+		}
+		time.Sleep(2 * time.Second)
+		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 1, Returned: 1, Overrun: 1, Used: 1}) {
+			t.Errorf("afterwards: %+v", l)
+		}
+	})
+}
+
+// TestTransportAnswered: what was answered was sent, also if the base transport did not report that it has written it.
+func TestTransportAnswered(t *testing.T) {
+	a := hourly(t, 100)
+	answering := func(r *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(r.Context()).GetConn("provider")
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Body: http.NoBody, Header: http.Header{"Retry-After": {"10"}}}, nil
+	}
+	c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(answering)}}
+	resp, err := c.Get("http://provider")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	wantLedger(t, a, "requests", Ledger{Granted: 1, Used: 1})
+	if d := a.Cooldown(); d < 5*time.Second {
+		t.Errorf("the refusal is ignored: %v", d)
+	}
+}
+
+// TestTransportBody: a body whose length was not known is sent with its length, and can be sent again.
+func TestTransportBody(t *testing.T) {
+	base := func(r *http.Request) (*http.Response, error) {
+		again, err := r.GetBody()
+		if err != nil {
+			return nil, err
+		}
+		for _, body := range []io.Reader{r.Body, again} {
+			if text, err := io.ReadAll(body); err != nil || string(text) != "the body" || r.ContentLength != 8 || len(r.TransferEncoding) > 0 {
+				t.Errorf("%q, %v of length %d and encoding %q", text, err, r.ContentLength, r.TransferEncoding)
+			}
+		}
+		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+	}
+	c := &http.Client{Transport: &Transport{Account: hourly(t, 100), Base: roundTripper(base)}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://provider", io.MultiReader(strings.NewReader("the body")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.TransferEncoding = []string{"chunked"}
+	resp, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

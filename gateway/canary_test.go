@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -152,7 +153,7 @@ func TestCanary(t *testing.T) {
 				t.Error("nothing is said about the endpoint")
 			}
 			for _, line := range strings.Split(seen.String(), "\n") {
-				if strings.Contains(line, canary) {
+				if basic := base64.StdEncoding.EncodeToString([]byte("user-" + canary + ":" + canary)); strings.Contains(line, canary) || strings.Contains(line, basic) {
 					t.Errorf("the secret is in %s", line)
 				}
 			}

@@ -49,7 +49,12 @@ func (r *Route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		Rewrite: x.rewrite, Transport: x, ErrorHandler: x.failed, BufferPool: &buffers,
 		ErrorLog: x.settings.errorLog,
 	}
-	proxy.ServeHTTP(w, (&http.Request{Method: http.MethodPost, URL: &url.URL{}, Proto: req.Proto, ProtoMajor: req.ProtoMajor, ProtoMinor: req.ProtoMinor}).WithContext(req.Context()))
+	proxy.ServeHTTP(w, empty(req))
+}
+
+// empty returns a request with nothing in it but the context of another one.
+func empty(r *http.Request) *http.Request {
+	return (&http.Request{Method: http.MethodPost, URL: &url.URL{}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}).WithContext(r.Context())
 }
 
 func isRoot(path string) bool { return path == "" || path == "/" }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -49,6 +50,9 @@ func (q *quotas) returnedHeader(reply *upstream.Reply) http.Header {
 	if n := reply.ContentLength; n > 0 || n == 0 && reply.StatusCode != http.StatusNoContent {
 		h["Content-Length"] = []string{strconv.FormatInt(n, 10)}
 	}
+	if reply.ContentLength != 0 && !isJSON(h.Get("Content-Type")) { // no browser may take it for a page
+		h["Content-Type"] = mediaType
+	}
 	h[fieldUpstream] = []string{reply.Alias}
 	q.set(h, reply)
 	return h
@@ -84,15 +88,15 @@ func (q *quotas) set(h http.Header, reply *upstream.Reply) {
 	}
 	one := known.(*quota)
 	h[fieldLimit] = one.name
-	theirs, policies := h["Ratelimit"], h["Ratelimit-Policy"]
-	weirhttp.SetHeaders(h, one.texts, 0, reply.Decision)
-	h["Ratelimit"], h["Ratelimit-Policy"] = joined(theirs, h["Ratelimit"]), joined(policies, h["Ratelimit-Policy"])
-}
-
-// joined returns two lists in one. Neither is changed.
-func joined(first, second []string) []string {
-	if len(first) == 0 {
-		return second
+	theirs := http.Header{}
+	for _, name := range []string{"Ratelimit", "Ratelimit-Policy"} {
+		if len(h[name]) > 0 {
+			theirs[name] = h[name]
+			delete(h, name)
+		}
 	}
-	return append(first[:len(first):len(first)], second...)
+	weirhttp.SetHeaders(h, one.texts, 0, reply.Decision)
+	for name, values := range theirs {
+		h[name] = slices.Concat(values, h[name])
+	}
 }

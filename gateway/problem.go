@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -65,10 +66,18 @@ func (x *exchange) problemOf(err error) *problem {
 			data: &details{Reason: "timeout"},
 		}
 	}
-	x.settings.logger.Error("gateway: a request could not be decided", "route", x.route.Name(), "error", err)
+	x.route.undecided(x.settings.logger, err)
 	return &problem{
 		status: http.StatusServiceUnavailable, code: codeUnavailable, message: "the limits of the upstreams cannot be checked at the moment",
 		data: &details{Reason: "limiter"},
+	}
+}
+
+// undecided logs that the limits could not be checked, at most once in a second.
+func (r *Route) undecided(logger *slog.Logger, err error) {
+	now := time.Now().UnixNano()
+	if last := r.logged.Load(); now-last >= int64(time.Second) && r.logged.CompareAndSwap(last, now) {
+		logger.Error("gateway: limits cannot be checked, and requests are refused", "route", r.Name(), "error", err)
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 type Route struct {
 	pool     *upstream.Pool
 	settings atomic.Pointer[settings]
-	changing sync.Mutex // held while settings change
+	changing sync.Mutex   // held while settings change
+	logged   atomic.Int64 // when undecided has logged something, in Unix nanoseconds
 }
 
 // settings are what a route itself needs of a configuration. They never change.

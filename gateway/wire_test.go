@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -47,6 +48,8 @@ func TestAnswers(t *testing.T) {
 		{name: "an error of the call", request: post(blockNumber), answer: always(200, `{"id":1,"error":{"code":3,"message":"execution reverted"}}`), sent: 1},
 		{name: "a refusal", request: post(blockNumber), answer: always(429, `{"id":1,"error":{"code":429,"message":"too many"}}`, "Retry-After", "7"), sent: 1},
 		{name: "a page in place of an answer", request: post(blockNumber), answer: always(404, "<html>not found", "Content-Type", "text/html"), sent: 1},
+		{name: "a page with a status of 200", request: post(blockNumber), answer: always(200, "<html>"+canary, "Content-Type", "text/html"), sent: 1},
+		{name: "another media type of the answer", request: post(blockNumber), answer: always(200, "{}", "Content-Type", "text/html"), sent: 1},
 		{name: "a redirect", request: post(blockNumber), answer: always(302, "", "Location", "https://elsewhere.example/"), sent: 1},
 		{name: "no answer", request: post(blockNumber), answer: func(*http.Request, string) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, sent: 1},
 		{
@@ -160,13 +163,22 @@ func TestDown(t *testing.T) {
 
 // TestLimiterDown has a store that cannot decide.
 func TestLimiterDown(t *testing.T) {
-	c := to(endpointAt("a", limited(upstream.Rate{PerSecond: 5})))
-	c.Pool.Name, c.Pool.JSONRPC, c.Pool.Transport, c.Logger = "eth", true, &provider{}, quiet
-	route, err := New(brokenStore{weir.Must(memstore.New(memstore.Config{}))}, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	golden.Check(t, "testdata/undecided.golden", []byte(dump(ask(route, post(blockNumber)))))
+	synctest.Test(t, func(t *testing.T) {
+		c := to(endpointAt("a", limited(upstream.Rate{PerSecond: 5})))
+		var seen text
+		c.Pool.Name, c.Pool.JSONRPC, c.Pool.Transport, c.Logger = "eth", true, &provider{}, slog.New(slog.NewTextHandler(&seen, nil))
+		route, err := New(brokenStore{weir.Must(memstore.New(memstore.Config{}))}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, "testdata/undecided.golden", []byte(dump(ask(route, post(blockNumber)))))
+		for range 10 {
+			ask(route, post(blockNumber))
+		}
+		if n := strings.Count(seen.String(), "limits cannot be checked"); n != 1 {
+			t.Errorf("logged %d times within a second:\n%s", n, seen.String())
+		}
+	})
 }
 
 // brokenStore cannot decide.

@@ -328,7 +328,7 @@ func TestGuardFailedCommit(t *testing.T) {
 	if err := s.Reload(t.Context(), live(endpoint(20))); err == nil {
 		t.Fatal("it did not fail")
 	}
-	if want := []string{"policies", "budgets", "envoy", "guard", "guard", "envoy", "budgets", "policies"}; !slices.Equal(*committed, want) {
+	if want := []string{"policies", "budgets", "routes", "envoy", "guard", "guard", "envoy", "routes", "budgets", "policies"}; !slices.Equal(*committed, want) {
 		t.Errorf("committed %v, want %v", *committed, want)
 	}
 	if limit, _ := take(); limit != 7 || s.guarding.guard.Rules() != rules {

@@ -72,7 +72,7 @@ func TestFailedCommit(t *testing.T) {
 	if err := s.Reload(context.Background(), next); err == nil || !strings.Contains(err.Error(), "server: last: no") {
 		t.Fatal(err)
 	}
-	if want := []string{"policies", "budgets", "envoy", "guard", "guard", "envoy", "budgets", "policies"}; !slices.Equal(*committed, want) {
+	if want := []string{"policies", "budgets", "routes", "envoy", "guard", "guard", "envoy", "routes", "budgets", "policies"}; !slices.Equal(*committed, want) {
 		t.Errorf("committed %v, want %v", *committed, want)
 	}
 	if s.state.Load() != old || s.troubleText() == "" {

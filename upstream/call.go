@@ -147,6 +147,8 @@ func reasonOf(err error) string {
 	var timeout interface{ Timeout() bool }
 	text := err.Error()
 	switch {
+	case errors.Is(err, errNotJSON):
+		return "the answer is not JSON"
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
 	case strings.Contains(text, "connection refused"):

@@ -119,7 +119,7 @@ type Config struct {
 	Cooldown time.Duration
 
 	// Timeout is how long an endpoint may take until its response begins, and until its end if that is read to find a
-	// refusal: errors, and JSON of JSON-RPC endpoints, up to 64 KiB. The default is 30 s.
+	// refusal: errors, and all responses of JSON-RPC endpoints, up to 64 KiB. The default is 30 s.
 	Timeout time.Duration
 
 	// Probe says how endpoints are monitored.

@@ -146,16 +146,15 @@ func (p *Pool) endpoint(index int, c Endpoint) (*endpoint, error) {
 	if e.url, err = parseURL(c.RPC); err != nil {
 		return nil, err
 	}
-	e.secrets = secretsOf(e.url, c.Headers)
 	if user := e.url.User; user != nil { // as net/http does it for requests
 		password, _ := user.Password()
 		r := http.Request{Header: e.header}
 		r.SetBasicAuth(user.Username(), password)
-		e.url.User = nil
 	}
 	for _, h := range c.Headers {
 		e.header.Set(h.Name, h.Value.Reveal())
 	}
+	e.secrets, e.url.User = secretsOf(e.url, e.header), nil
 	if len(c.Limits) > 0 {
 		if e.policy, err = weir.NewPolicy(policyName(p.name, c.Alias), c.Limits...); err != nil {
 			return nil, err

@@ -201,3 +201,22 @@ func TestTwentyAtOnce(t *testing.T) {
 		})
 	}
 }
+
+// TestBodyOfCall sends the call's body in place of the request's, which needs no header either.
+func TestBodyOfCall(t *testing.T) {
+	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", func(e *Endpoint) { e.Headers = []Header{{"X-Key", secret.New("k")}} })}})
+	for body, want := range map[string]string{"of the call": "of the call", "": "of the request"} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("of the request"))
+		r.Header = nil
+		c := call()
+		if body != "" {
+			c.Body = []byte(body)
+		}
+		if _, err := pool.Send(r, c); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.received[len(p.received)-1].body; got != want {
+			t.Errorf("%q was sent, want %q", got, want)
+		}
+	}
+}

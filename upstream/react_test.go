@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -120,6 +121,20 @@ func TestReactions(t *testing.T) {
 				return reply(200, `{"id":1,"error":{"code":-32000,"message":"context deadline exceeded at block 4290000"}}`), nil
 			},
 			[]string{"a1 ok", "a2 ok", "b ok"},
+			0, nil,
+		},
+		{
+			"a page in place of an answer",
+			func() (*http.Response, error) { return reply(500, "<html>", "Content-Type", "text/html"), nil },
+			[]string{"a1 ok", "a2 ok", "b ok"},
+			0, nil,
+		},
+		{
+			"429 inside a 200 of another media type",
+			func() (*http.Response, error) {
+				return reply(200, tooMany, "Content-Type", "text/plain", "Retry-After", "2"), nil
+			},
+			[]string{"a1 down: rate (429), 2000ms", "a2 down: rate (429), 2000ms", "b ok"},
 			0, nil,
 		},
 		{
@@ -490,14 +505,30 @@ func TestRedirects(t *testing.T) {
 	})
 }
 
+// TestPagesAreFailures has an endpoint that answers calls with a page.
+func TestPagesAreFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Strategy: Sticky, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}})
+		p.answer = onHost("a", func() (*http.Response, error) { return reply(200, " <html>canary", "Content-Type", "text/html"), nil })
+		if alias, status, err := send(pool, call()); alias != "b" || status != 200 || err != nil {
+			t.Errorf("%q, %d, %v", alias, status, err)
+		}
+		_, _, err := send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}})
+		if e := (*TryError)(nil); !errors.As(err, &e) || e.Reason != "the answer is not JSON" || !e.Sent {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // TestErrorsAreRedacted lets a provider repeat what it was sent.
 func TestErrorsAreRedacted(t *testing.T) {
 	secretive := func(e *Endpoint) {
 		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path?apikey=canary-query&v=2")
-		e.Headers = []Header{{Name: "Authorization", Value: secret.New("Bearer canary-header")}}
+		e.Headers = []Header{{Name: "X-Auth", Value: secret.New("Bearer canary-header")}}
 	}
 	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", secretive)}})
-	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more"
+	basic := base64.StdEncoding.EncodeToString([]byte("user-name:pass/word"))
+	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more Basic " + basic
 	for status, contentType := range map[int]string{400: "text/html", 404: "application/json", 200: "application/json"} {
 		p.answer = func(*http.Request, string) (*http.Response, error) {
 			return reply(status, fmt.Sprintf(`{"id":1,"error":{"message":%q}}`, echo), "Content-Type", contentType), nil
@@ -507,7 +538,7 @@ func TestErrorsAreRedacted(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, _ := io.ReadAll(reply.Body)
-		text := `{"id":1,"error":{"message":"https://***:***@a.example/v2/***?apikey=***&v=2 *** ***-and-more"}}`
+		text := `{"id":1,"error":{"message":"https://***:***@a.example/v2/***?apikey=***&v=2 *** ***-and-more Basic ***"}}`
 		if string(body) != text || reply.ContentLength != int64(len(text)) {
 			t.Errorf("%d: %d bytes, %s", status, reply.ContentLength, body)
 		}

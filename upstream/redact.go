@@ -13,7 +13,7 @@ const minSecret = 8
 
 // secretsOf returns the parts of an endpoint's URL and headers that a response may repeat: the segments of its path, the
 // values of its query, the user and the password, and the words of headers.
-func secretsOf(u *url.URL, headers []Header) (list []string) {
+func secretsOf(u *url.URL, header http.Header) (list []string) {
 	add := func(parts ...string) {
 		for _, s := range parts {
 			if len(s) >= minSecret {
@@ -34,8 +34,8 @@ func secretsOf(u *url.URL, headers []Header) (list []string) {
 		password, _ := u.User.Password()
 		add(u.User.Username(), password)
 	}
-	for _, h := range headers {
-		add(strings.Fields(h.Value.Reveal())...)
+	for _, values := range header {
+		add(strings.Fields(strings.Join(values, " "))...)
 	}
 	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
 	return list

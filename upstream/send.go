@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
@@ -166,6 +165,9 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	if err == nil && (resp.StatusCode >= 400 || set.config.JSONRPC) {
 		start, whole, err = peek(resp)
 	}
+	if err == nil && resp.StatusCode < 300 && !looksLikeJSON(start) {
+		err = errNotJSON
+	}
 	if !timer.Stop() && err == nil && !whole {
 		_ = resp.Body.Close()
 		err = errTimeout
@@ -201,7 +203,9 @@ func (s *sending) requestFor(ctx context.Context, l *lease) *http.Request {
 		WroteHeaders: l.wrote,
 	}))
 	r.URL, r.Host, r.RequestURI = joined(e.url, s.request.URL), "", ""
-	r.Header = maps.Clone(s.request.Header)
+	if r.Header = maps.Clone(s.request.Header); r.Header == nil {
+		r.Header = http.Header{}
+	}
 	for name, values := range e.header {
 		r.Header[name] = values
 	}
@@ -290,10 +294,10 @@ func judge(resp *http.Response, start []byte) result {
 	return result{}
 }
 
-// peek reads the body of a response that is JSON or an error, and puts it back. It returns nil if the body is longer than
-// maxPeek, and an error if it cannot be read.
+// peek reads the body of a response and puts it back. It returns nil if the body is longer than maxPeek, and an error if it
+// cannot be read.
 func peek(resp *http.Response) (body []byte, whole bool, err error) {
-	if resp.ContentLength > maxPeek || resp.StatusCode < 400 && !isJSON(resp.Header.Get("Content-Type")) {
+	if resp.ContentLength > maxPeek {
 		return nil, false, nil
 	}
 	buf := bytes.NewBuffer(make([]byte, 0, max(bytes.MinRead, resp.ContentLength+bytes.MinRead)))
@@ -313,12 +317,13 @@ func peek(resp *http.Response) (body []byte, whole bool, err error) {
 	return nil, false, nil
 }
 
-func isJSON(contentType string) bool {
-	if contentType == "application/json" {
-		return true
-	}
-	kind, _, err := mime.ParseMediaType(contentType)
-	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
+// errNotJSON is about the answer of an endpoint that is no JSON-RPC: it may be a page that asks for a login.
+var errNotJSON = errors.New("upstream: the answer is not JSON")
+
+// looksLikeJSON reports whether a body may be a response of JSON-RPC. That to notifications is empty.
+func looksLikeJSON(body []byte) bool {
+	body = bytes.TrimLeft(body, " \t\r\n")
+	return len(body) == 0 || body[0] == '{' || body[0] == '['
 }
 
 // setBody replaces the body of a response.

@@ -176,11 +176,14 @@ equivalent of is listed on stderr. FILE may be - for standard input. KIND is
   envoy    the YAML of envoyproxy/ratelimit, whose limits become fixed windows
   river    the rateLimits section of a River node, which becomes a guard section
   alchemy  a file of environment variables such as ALCHEMY_CU_PER_SECOND=500, which becomes a
-           budgets section; with --env and no file, the variables of the environment`,
+           budgets section, and ETHEREUM_RPC_URLS=…, which becomes a route; with --env and no
+           file, the variables of the environment
+  suibase  the links of a suibase.yaml, which become a route`,
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
   weir config import --from envoy - <ratelimit.yaml
   weir config import --from river --env node.yaml >weir.yaml
-  weir config import --from alchemy worker.env >weir.yaml`,
+  weir config import --from alchemy worker.env >weir.yaml
+  weir config import --from suibase ~/suibase/workdirs/testnet/suibase.yaml >weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 0 && from == "alchemy" && env {
 				return nil
@@ -190,9 +193,9 @@ equivalent of is listed on stderr. FILE may be - for standard input. KIND is
 		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args) },
 		DisableFlagsInUseLine: true,
 	}
-	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy, river or alchemy")
+	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy, river, alchemy or suibase")
 	cmd.Flags().BoolVar(&env, "env", false, "apply the variables RIVER_RATELIMITS_… of the environment for river, ALCHEMY_… for alchemy")
-	completeWith(cmd, "from", "envoy", "river", "alchemy")
+	completeWith(cmd, "from", "envoy", "river", "alchemy", "suibase")
 	return cmd
 }
 
@@ -202,7 +205,8 @@ func importFrom(cmd *cobra.Command, from string, env bool, files []string) error
 		environ = os.Environ()
 	}
 	convert := map[string]func(string, []byte) ([]byte, []config.Note, error){
-		"envoy": config.ImportEnvoy,
+		"envoy":   config.ImportEnvoy,
+		"suibase": config.ImportSuibase,
 		"river": func(name string, data []byte) ([]byte, []config.Note, error) {
 			return config.ImportRiver(name, data, environ)
 		},
@@ -212,8 +216,8 @@ func importFrom(cmd *cobra.Command, from string, env bool, files []string) error
 	}[from]
 	switch {
 	case convert == nil:
-		return misused(cmd, fmt.Sprintf("--from %q: must be envoy, river or alchemy", from))
-	case env && from == "envoy":
+		return misused(cmd, fmt.Sprintf("--from %q: must be envoy, river, alchemy or suibase", from))
+	case env && (from == "envoy" || from == "suibase"):
 		return misused(cmd, "--env is for --from river and alchemy")
 	}
 	name, data := "the environment", []byte(nil)

@@ -15,16 +15,18 @@ import (
 )
 
 // ImportAlchemy turns the environment variables of a compute-unit budget, which budget.FromEnv reads, into a
-// configuration with a budgets section. The data is a file with a line NAME=value for each; those of environ
-// replace them. Other variables are ignored, and if there is none of them, that is a problem.
+// configuration with a budgets section; and those of pools of accounts, such as ETHEREUM_RPC_URLS, into routes. The data
+// is a file with a line NAME=value for each; those of environ replace them. Other variables are ignored, and if there
+// is none of them, that is a problem. Addresses have keys in them, so the configuration refers to variables.
 func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, error) {
 	r := newReport("")
 	r.text.lines = nil // a file of variables has secrets, so no line is shown
 	in := &alchemyImport{report: r, places: map[string]place{}}
 	in.file(name, plainText(data))
 	in.environment(environ)
-	if in.own == 0 {
-		r.complain(place{source: name}, nil, "has none of the variables %s", strings.Join(budget.Variables(), ", "))
+	pools := in.pools()
+	if in.own == 0 && len(in.poolNames()) == 0 {
+		r.complain(place{source: name}, nil, "has none of the variables %s, ETHEREUM_RPC_PRIMARY, ETHEREUM_RPC_URLS", strings.Join(budget.Variables(), ", "))
 	}
 	if err := r.err(nil); err != nil {
 		return nil, nil, err
@@ -35,13 +37,18 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 		return nil, nil, err
 	}
 	root := newMapping(place{})
-	root.put("budgets", mappingOf("alchemy", budgetNode(&c)))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Imported from %s. Add the month of your plan: docs/budgets.md.\n", strings.Map(oneColumn, name))
+	list := accounts(pools)
+	root.put("budgets", budgetsNode(&c, list))
+	if len(pools) > 0 {
+		root.put("routes", routesNode(pools, list))
+		b.WriteString(poolComments(pools))
+	}
 	p := &printer{}
 	p.mapping(root, "")
 	_ = p.write(&b) // a Buffer takes everything
-	if _, err := Parse(name, b.Bytes(), nil, nil); err != nil {
+	if _, err := Parse(name, b.Bytes(), poolEnviron(pools), nil); err != nil {
 		return nil, nil, err
 	}
 	return b.Bytes(), in.notes(), nil

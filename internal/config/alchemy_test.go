@@ -49,7 +49,11 @@ func TestImportAlchemy(t *testing.T) {
 // checkAlchemy compares a configuration with that of the variables.
 func checkAlchemy(t *testing.T, ours []byte, environ []string) {
 	t.Helper()
-	c, err := Parse("ours.yaml", ours, nil, nil)
+	var addresses []string
+	for i, m := range someVariable.FindAllString(string(ours), -1) {
+		addresses = append(addresses, fmt.Sprintf("%s=https://rpc%d.example.org", strings.Trim(m, "${}"), i))
+	}
+	c, err := Parse("ours.yaml", ours, addresses, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +62,7 @@ func checkAlchemy(t *testing.T, ours []byte, environ []string) {
 		t.Fatal(err)
 	}
 	got := c.Live().Budgets[0]
+	want.Name = got.Name // of several accounts, each has its own
 	for what, of := range map[string]func(budget.Config) any{
 		"policy": func(c budget.Config) any { p, err := c.Policy(); return fmt.Sprintf("%+v %v", p, err) },
 		"costs": func(c budget.Config) any {

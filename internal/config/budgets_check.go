@@ -157,6 +157,8 @@ func (b *budgetChecker) table(at path) *budget.Table {
 		return table
 	case f.Name != "":
 		return b.tableFile(f.Path, at.key("table"))
+	case !b.isKnown(b.root.key("preset")):
+		return nil // the problem is noted there
 	case b.file.Preset != "":
 		p, _ := budget.Preset(string(b.file.Preset)) // the decoder knows those there are
 		return p.Costs
@@ -208,7 +210,8 @@ func (b *budgetChecker) mayFollow(steps []any, at path) bool {
 	if steps[0] == "Thresholds" {
 		return b.isUnknown(b.root.key("thresholds"))
 	}
-	return steps[0] == "Limits" && !b.isKnown(b.root.key("preset"))
+	fromPreset := steps[0] == "Limits" || steps[0] == "Classes" || steps[0] == "Costs"
+	return fromPreset && !b.isKnown(b.root.key("preset"))
 }
 
 // pathOf returns the path of a field that package budget names.

@@ -25,7 +25,7 @@ func FirstParams(body []byte) []Value {
 	each(gjson.ParseBytes(body), func(call gjson.Result) {
 		found, _ := pick(call, -1, "params")
 		first := Value{}
-		if params := found["params"]; params.IsArray() {
+		if params := found[0]; params.IsArray() {
 			params.ForEach(func(_, value gjson.Result) bool {
 				first = valueOf(value)
 				return false
@@ -54,7 +54,7 @@ func Responses(body []byte) ([]Response, error) {
 		if bad == nil {
 			bad = problem
 		}
-		list = append(list, Response{ID: valueOf(found["id"]), Result: valueOf(found["result"])})
+		list = append(list, Response{ID: valueOf(found[0]), Result: valueOf(found[1])})
 	})
 	if bad != nil {
 		return nil, bad

@@ -64,11 +64,11 @@ func responseError(response gjson.Result, member int) (e ErrorObject, has bool, 
 	if bad != nil {
 		return e, false, bad
 	}
-	failure := found["error"]
+	failure := found[0]
 	if failure.Type == gjson.Null { // also if there is none
 		return e, false, nil
 	}
-	e.ID, e.Raw = strings.Clone(found["id"].Raw), strings.Clone(failure.Raw)
+	e.ID, e.Raw = strings.Clone(found[1].Raw), strings.Clone(failure.Raw)
 	if !failure.IsObject() {
 		e.Message = strings.Clone(failure.String())
 		return e, true, nil
@@ -77,9 +77,9 @@ func responseError(response gjson.Result, member int) (e ErrorObject, has bool, 
 	if bad != nil {
 		return e, false, bad
 	}
-	e.Code = wholeNumber(parts["code"])
-	e.Message = strings.Clone(parts["message"].String())
-	e.Data = strings.Clone(parts["data"].Raw)
+	e.Code = wholeNumber(parts[0])
+	e.Message = strings.Clone(parts[1].String())
+	e.Data = strings.Clone(parts[2].Raw)
 	return e, true, nil
 }
 

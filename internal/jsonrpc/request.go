@@ -147,15 +147,15 @@ func parseCall(object gjson.Result, member int) (Call, *Error) {
 	if err != nil {
 		return Call{}, err
 	}
-	if err := checkMethod(found["method"], object, member); err != nil {
+	method, id := found[0], found[1]
+	if err := checkMethod(method, object, member); err != nil {
 		return Call{}, err
 	}
-	if err := checkID(found["id"], member); err != nil {
+	if err := checkID(id, member); err != nil {
 		return Call{}, err
 	}
-	id := found["id"]
 	return Call{
-		Method:         strings.Clone(found["method"].Str), // a part would keep the whole body
+		Method:         strings.Clone(method.Str), // a part would keep the whole body
 		ID:             strings.Clone(id.Raw),
 		IsNotification: !id.Exists(),
 	}, nil
@@ -186,22 +186,23 @@ func checkID(id gjson.Result, member int) *Error {
 	return invalid(member, id.Index, `"id" is a string, a number or null, not %s`, kind(id))
 }
 
-// pick returns the members of an object that have the given names. Two of one name are an error, and so is
-// a name that differs in case only (as encoding/json folds it), since a reader may take it for the name.
-func pick(object gjson.Result, member int, names ...string) (map[string]gjson.Result, *Error) {
-	found := make(map[string]gjson.Result, len(names))
-	var err *Error
+// members are those of an object that pick was asked for, in the order of the names.
+type members [4]gjson.Result
+
+// pick returns the members of an object that have the given names, of which there are at most four. Two of one name are an
+// error, and so is a name that differs in case only (as encoding/json folds it), since a reader may take it for the name.
+func pick(object gjson.Result, member int, names ...string) (found members, err *Error) {
 	object.ForEach(func(key, value gjson.Result) bool {
-		for _, name := range names {
+		for i, name := range names {
 			if !strings.EqualFold(key.Str, name) {
 				continue
 			}
 			if key.Str != name {
 				err = invalid(member, key.Index, "%q is written %q", key.Str, name)
-			} else if _, twice := found[name]; twice {
+			} else if found[i].Exists() {
 				err = invalid(member, key.Index, "a duplicate %q", name)
 			}
-			found[name] = value
+			found[i] = value
 		}
 		return err == nil
 	})

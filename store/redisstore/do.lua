@@ -958,6 +958,9 @@ end
 -- Lending: levels of the whole and of classes, in parts of a unit such that rates are whole numbers of
 -- parts per µs. See algo's Lending for the formulas.
 
+-- furthest returns the latest instant that levels can be of: one further ahead was not written by this clock.
+local function furthest(r) return now + floor((r.cap + r.debt) * r.parts / r.rate) + 1 end
+
 function makers.p()
 	local lending = {}
 
@@ -1023,7 +1026,7 @@ function makers.p()
 
 	-- levels returns the levels at now, with what is held. It leaves the state as it is.
 	local function levels(r, s, H)
-		local v = {r = r, at = min(s.at, now + floor((r.cap + r.debt) * r.parts / r.rate) + 1), p = s.p, of = {}, held = H.units, by = heldBy(r, H), lendAt = min(s.lendAt, now + RECALL)}
+		local v = {r = r, at = min(s.at, furthest(r)), p = s.p, of = {}, held = H.units, by = heldBy(r, H), lendAt = min(s.lendAt, now + RECALL)}
 		for i in ipairs(r.classes) do v.of[i] = s.of[i] end
 		refill(v, v.at)
 		refill(v, now)
@@ -1704,14 +1707,17 @@ local function recall(row, c, refusal)
 	end
 end
 
--- healed reduces a TAT that is further ahead than any debt, because the clock was set back. It
--- is written by refusals, too, which change nothing else: otherwise the TAT would stay ahead.
+-- healed reduces a TAT that is further ahead than any debt, because the clock was set back, and levels and
+-- recalls of a Lending likewise. They are written by refusals, too, which change nothing else: otherwise they
+-- would stay ahead.
 local function healed(row)
 	local did = false
 	for i, r in ipairs(row.rules) do
 		local s = row.states[i]
 		if r.kind == 'g' and after(s.w, s.f, now + r.Mw, r.Mf) then
 			s.w, s.f, did = now + r.Mw, r.Mf, true
+		elseif r.kind == 'p' and (s.at > furthest(r) or s.lendAt > now + RECALL) then
+			s.at, s.lendAt, did = min(s.at, furthest(r)), min(s.lendAt, now + RECALL), true
 		end
 	end
 	return did
@@ -1742,7 +1748,7 @@ function ops.hold(row, c)
 	H.hold = true
 	local v = judge(row, c[3])
 	H.hold = false
-	if v then return v, false end
+	if v then return v, healed(row) end
 	if H.count >= call.most then
 		v = tightest(row)
 		v[1], v[4], v[6], v.crowded = 0, H.first, 2 + HELD, true
@@ -2016,7 +2022,7 @@ local function decide()
 	local unfit = debit()
 	if unfit then return {4, now, unfit} end
 
-	-- kept are the rows to be written if all are refused, as they stay under the limits that refused, or units
+	-- kept are the rows to be written if all are refused, as they stay under the limits that refused, are healed, or units
 	-- are recalled: of several charges of a row, only the first is considered, whose row is not charged yet.
 	local expiry, changed, refused, seen, kept = NEVER, {}, false, {}, {}
 	if call.ttl and call.ttl >= 0 then expiry = now + call.ttl end
@@ -2037,6 +2043,7 @@ local function decide()
 			if not row then return {4, now, n} end
 			row.holds.class = c.class
 			v, did = ops[call.op](row, c)
+			if v[1] == 0 and did and row == rows[k] and not seen[k] then kept[k] = written(row) end -- healed
 			if v[1] == 0 and refusalConverts(rows[k], row) then
 				did = call.op == 'each' or call.op == 'holds'
 				if not seen[k] and c[3] > 0 then kept[k] = written(row) end

@@ -295,8 +295,10 @@ func TestUndoKeepsTheBound(t *testing.T) {
 	ten := weir.Limit{Rate: 10, Per: weir.Every(10 * time.Second)}
 	using := func(a weir.Algorithm) weir.Limit { l := ten; l.Algorithm = a; return l }
 	other := weir.Limit{Name: "other", Rate: 10, Per: weir.Every(10 * time.Second)}
+	lending := ten
+	lending.Classes = weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 10})
 	for name, l := range map[string]weir.Limit{
-		"gcra": ten, "gcra-by-do.lua": other, "fixed": using(weir.FixedWindow), "anchored": using(weir.AnchoredWindow),
+		"gcra": ten, "gcra-by-do.lua": other, "lending": lending, "fixed": using(weir.FixedWindow), "anchored": using(weir.AnchoredWindow),
 		"sliding": using(weir.SlidingWindow), "log": using(weir.SlidingLog),
 	} {
 		for _, after := range []time.Duration{0, time.Second, 4 * time.Second, 5 * time.Second, 9 * time.Second, 11 * time.Second, 25 * time.Second} {

@@ -114,6 +114,17 @@ func classNoBorrow(r *rig) {
 	r.wantTake(views[0], "k", 300, admitted(300, 0, seconds(1)))
 	r.clock.Pass(2 * time.Millisecond)
 	r.wantTake(views[0], "k", 1, refused(300, 0, r.next(time.Second/300-2*time.Millisecond), 998*time.Millisecond))
+
+	r = r.another() // what a class owes that does not borrow, no surplus pays
+	l.Classes = weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 10, NoBorrow: true}, weir.Class{Name: "b", Guaranteed: 490})
+	views = r.classes(r.policy("p", l), "a", "b")
+	r.do(weir.DebitEach, charge(views[0], "k", 110))
+	r.clock.Pass(time.Second) // a owes 90, and 10 are nobody's
+	r.wantAllowed("the other class takes its level", views[1], "k", 490)
+	r.wantAllowed("and of the surplus", views[1], "k", 5)
+	if d := r.peek(views[0], "k", 1); d.Allowed || d.RetryAfter != seconds(9.1) {
+		r.t.Errorf("a class that owes 90: %v, want to wait for 91 units at its own rate", d)
+	}
 }
 
 // next returns a duration, rounded up to the store's resolution.
@@ -162,6 +173,10 @@ func classOverrun(r *rig) {
 	r.wantSettled(res, weir.Settled{Overrun: 500}, 700)
 	if d := r.take(backfill, "k", 1); d.Allowed || d.RetryAfter != seconds(1.002) {
 		r.t.Errorf("after the overrun: %v, want 501 units at the whole rate", d)
+	}
+	r.clock.Pass(seconds(0.5))
+	if d := r.peek(backfill, "k", 1); d.Allowed || d.RetryAfter != seconds(0.502) {
+		r.t.Errorf("half a second later: %v, want half a second less", d)
 	}
 	r.wantAllowed("the overrun of another class", realtime, "k", 300)
 }
@@ -245,6 +260,19 @@ func classSet(r *rig) {
 	r.wantLeft("and so does another", views[0], "k", 500, 500)
 	r.set(r.policy("p", doubled), r.policy("p", weir.Limit{Rate: 500, Per: weir.Every(time.Second)}))
 	r.wantLeft("without classes all is left to everybody", views[1], "k", 350, 500)
+
+	r = r.another() // what a new class begins with is taken from nobody
+	ten := func(second string) *weir.Policy {
+		return r.policy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Second), Classes: weir.ClassesOf(
+			weir.Class{Name: "a", Guaranteed: 5}, weir.Class{Name: second, Guaranteed: 5},
+		)})
+	}
+	old, renamed := ten("b"), ten("c")
+	r.wantAllowed("b's level", r.classes(old, "b")[0], "k", 5)
+	r.set(old, renamed)
+	views = r.classes(renamed, "a", "c")
+	r.wantRefused("a new class of what was used by another", views[1], "k", 1)
+	r.wantAllowed("a has taken nothing", views[0], "k", 5)
 }
 
 // What a class gains by a larger burst is not taken from the levels of the others.

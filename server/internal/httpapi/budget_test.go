@@ -67,6 +67,7 @@ func TestBudgets(t *testing.T) {
 			`/v1/commit {"id":"$ID","used":26}`,
 			`/v1/reserve {"policy":"alchemy","method":"eth_getBlockReceipts"}`,
 			`/v1/reserve {"policy":"alchemy","cost":{"cu":20,"throughput":50}}`,
+			`/v1/commit {"id":"$ID","used":{"thruput":600}}`,
 			`/v1/commit {"id":"$ID","used":{"throughput":600}}`,
 			`/v1/reserve {"policy":"alchemy","cost":{"cu":1}}`,
 			`/v1/cancel {"id":"$ID"}`,
