@@ -92,6 +92,25 @@ func TestBoundsOfAligned(t *testing.T) {
 	}
 }
 
+// TestLargestAligned counts with the largest numbers that the packed window has: they are limits, not the absence of one.
+func TestLargestAligned(t *testing.T) {
+	for _, r := range []Rate{{PerSecond: 32_767, Aligned: true}, {PerMinute: 262_143, Aligned: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", limited(r))}})
+			for range 2 {
+				whole := &Call{Methods: make([]string, max(r.PerSecond, r.PerMinute))}
+				if _, _, err := send(pool, whole); err != nil {
+					t.Errorf("%+v: %v", r, err)
+				}
+				if _, _, err := send(pool, call()); err == nil {
+					t.Errorf("%+v: one more was sent", r)
+				}
+				time.Sleep(time.Minute)
+			}
+		})
+	}
+}
+
 // TestIdle begins with all units, and has no more after an idle time.
 func TestIdle(t *testing.T) {
 	for _, idle := range []time.Duration{0, time.Second, time.Hour, 9*time.Hour + 6*time.Minute + 8*time.Second, 18*time.Hour + 13*time.Minute, 23 * 24 * time.Hour} {
