@@ -97,3 +97,20 @@ func (d *pacedLoad) check(class string, cost int64, v Verdict) {
 		d.t.Fatalf("class %s, cost %d at %d: %+v, refused then: %+v", class, cost, d.now, v, late)
 	}
 }
+
+// TestPacedOverrun: what was used far beyond a window has no instant in it.
+func TestPacedOverrun(t *testing.T) {
+	p, err := NewPaced(2, NewCalendar(Month, nil), 0, []string{"backfill"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLedger([]Rule{p}, start)
+	l.SetClass("backfill")
+	for range 1000 {
+		l.Debit(start, MaxCost)
+	}
+	v := l.Peek(start, 1)
+	if v.OK || v.RetryAt <= start || v.RetryAt > start+2*31*day {
+		t.Errorf("%+v, want a retry in the next month", v)
+	}
+}

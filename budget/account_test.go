@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -236,7 +237,11 @@ func TestWaitBacksOff(t *testing.T) {
 				t.Errorf("an outage of 500 ms delays by %v, want 100 + 200 + 400 ms", took)
 			}
 		}
-		o.end = time.Now().Add(time.Hour)
+		o.end, o.err = time.Now().Add(time.Second), errors.Join(weir.ErrUnavailable, weir.ErrUnknown)
+		if err := backfill.WaitForBudget(t.Context(), Units(1)); !errors.Is(err, weir.ErrUnknown) {
+			t.Errorf("what may have been charged is tried again: %v", err)
+		}
+		o.end, o.err = time.Now().Add(time.Hour), weir.ErrUnavailable
 		ctx, cancel := context.WithCancelCause(t.Context())
 		stopping := errors.New("stopping")
 		time.AfterFunc(time.Minute, func() { cancel(stopping) })
@@ -424,6 +429,9 @@ func TestQuote(t *testing.T) {
 		best, q, err = QuoteBest(t.Context(), Method("eth_getBlockReceipts"), backfill, other)
 		if err != nil || best != backfill || q.Wait >= time.Minute {
 			t.Errorf("best while the provider wants no calls of b: %+v, %v", q, err)
+		}
+		if q, err := other.Quote(t.Context(), Units(0)); err != nil || q.Allowed || q.Wait != time.Minute {
+			t.Errorf("of a cost of 0: %+v, %v", q, err)
 		}
 		q, err = other.Quote(t.Context(), Method("eth_call"))
 		start := time.Now()
@@ -846,6 +854,98 @@ func TestLearnOtherLimit(t *testing.T) {
 			if got := learn(tt.limit, tt.remaining); got != tt.drift {
 				t.Errorf("%s of %s left: drift %d, want %d", tt.remaining, tt.limit, got, tt.drift)
 			}
+		}
+	})
+}
+
+// TestLearnMatches: which limit a view is about, and that what several views say of a unit is one difference.
+func TestLearnMatches(t *testing.T) {
+	per := func(unit, name string, rate int64, period time.Duration) ruleset.Limit {
+		return ruleset.Limit{Unit: unit, Limit: weir.Limit{Name: name, Rate: rate, Per: weir.Every(period)}}
+	}
+	soft := per("tokens", "soft", 50, time.Second)
+	soft.Mode = ruleset.Shadow
+	credits, tokens := []ruleset.Limit{per("credits", "", 100, time.Hour)}, []ruleset.Limit{per("tokens", "", 100, time.Hour)}
+	several := []ruleset.Limit{per("tokens", "day", 1000, 24*time.Hour), per("tokens", "", 100, time.Hour), soft, per("credits", "credits", 100, time.Hour)}
+	tests := []struct {
+		name    string
+		limits  []ruleset.Limit
+		headers string
+		want    map[string]int64 // the drift
+	}{
+		{"no unit is named, and there is one", credits, "X-Ratelimit-Limit: 100, X-Ratelimit-Remaining: 10", map[string]int64{"credits": 30}},
+		{"no unit is named, and there are two", several, "X-Ratelimit-Limit: 100, X-Ratelimit-Remaining: 60", nil},
+		{"another unit", credits, "X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 10", nil},
+		{
+			"requests beside the unit that is counted", tokens,
+			"X-Ratelimit-Limit-Requests: 500, X-Ratelimit-Remaining-Requests: 0, X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 30",
+			map[string]int64{"tokens": 10},
+		},
+		{"the shortest period", several, "X-Ratelimit-Limit-Tokens: 5000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 30}},
+		{"the same capacity", several, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 930}},
+		{"the same capacity, of a later limit", []ruleset.Limit{several[1], several[0]}, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 870}},
+		{"the capacity of a class", tokens, "X-Ratelimit-Limit-Tokens: 20, X-Ratelimit-Remaining-Tokens: 15", nil}, // no more than the 60
+		{"a limit that is not said", several, "X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 30}},
+		{
+			"twice the same", several,
+			"X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 70, Anthropic-Ratelimit-Tokens-Limit: 100, Anthropic-Ratelimit-Tokens-Remaining: 60",
+			map[string]int64{"tokens": 40},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAccount(t, Config{Name: "main", Classes: []Class{{Name: "low", Share: 20}, {Name: "high", Share: 80}}, Limits: tt.limits})
+				if tt.limits[0].Name == "" { // 60 are used
+					all := Amounts{}
+					for _, unit := range a.Units() {
+						all[unit] = 60
+					}
+					if d := weir.Must(controller(t, a, "high").Try(t.Context(), In(all))); !d.Allowed {
+						t.Fatal(d)
+					}
+				}
+				h := http.Header{}
+				for line := range strings.SplitSeq(tt.headers, ", ") {
+					name, value, _ := strings.Cut(line, ": ")
+					h.Set(name, value)
+				}
+				if err := a.Learn(t.Context(), h); err != nil {
+					t.Fatal(err)
+				}
+				if got := usage(t, a).Drift; !maps.Equal(got, tt.want) {
+					t.Errorf("drift %v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// TestLearnSometimes: ten times a second, or whenever nothing is left.
+func TestLearnSometimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Classes: []Class{}, Limits: []ruleset.Limit{{Unit: "tokens", Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Hour)}}}})
+		for _, step := range []struct {
+			remaining string
+			drift     int64
+			pass      time.Duration
+		}{
+			{"90", 10, 99 * time.Millisecond},
+			{"80", 10, time.Millisecond}, // too early
+			{"80", 20, 0},
+			{"70", 20, 0},
+			{"0", 100, 0},
+		} {
+			h := http.Header{}
+			h.Set("X-Ratelimit-Limit-Tokens", "100")
+			h.Set("X-Ratelimit-Remaining-Tokens", step.remaining)
+			if err := a.Learn(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+			if got := usage(t, a).Drift["tokens"]; got != step.drift {
+				t.Errorf("%s remain: drift %d, want %d", step.remaining, got, step.drift)
+			}
+			time.Sleep(step.pass)
 		}
 	})
 }

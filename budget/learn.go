@@ -14,7 +14,8 @@ import (
 // less left than this account believes, the difference is charged: somebody else uses the same
 // account, or counts differently. The provider's view only tightens the budget, it never loosens it.
 // The differences are counted in Usage.Drift. That a provider's limit is smaller than the account's is no
-// difference of what was used, so it is not charged.
+// difference of what was used, so it is not charged. Headers that name a unit which the account does not count
+// are ignored; those that name none are about its only unit, if it has one.
 //
 // Responses that say nothing cost nothing; others are compared at most ten times a second, or
 // whenever the provider has nothing left, and one at a time: what several responses say at once is
@@ -39,7 +40,7 @@ func (a *Account) Learn(ctx context.Context, h http.Header) error {
 	}
 	excess := map[string]int64{}
 	for _, v := range views {
-		if l := matching(list, r.Units(), v); l != nil {
+		if l := matching(list, unitOf(v, views, r.Units()), v); l != nil {
 			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining)-smaller(v, l))
 		}
 	}
@@ -62,16 +63,22 @@ func (a *Account) learnNow(now weir.Instant, views []View) bool {
 	return true
 }
 
-// matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest
-// period. A view without a unit that we know is about the only unit there is.
-func matching(list []ruleset.LimitUsage, units []string, v View) *ruleset.LimitUsage {
-	unit := v.Unit
-	if !slices.Contains(units, unit) {
-		if len(units) != 1 {
-			return nil
-		}
-		unit = units[0]
+// unitOf returns which of an account's units a view is about, "" if none. One of requests, as those are whose headers
+// name no unit, is about the only unit that the account counts, unless another view of the response names that.
+func unitOf(v View, views []View, units []string) string {
+	named := func(o View) bool { return slices.Contains(units, o.Unit) }
+	switch {
+	case named(v):
+		return v.Unit
+	case len(units) == 1 && v.Unit == ruleset.Requests && !slices.ContainsFunc(views, named):
+		return units[0]
 	}
+	return ""
+}
+
+// matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest
+// period.
+func matching(list []ruleset.LimitUsage, unit string, v View) *ruleset.LimitUsage {
 	var best *ruleset.LimitUsage
 	for i := range list {
 		l := &list[i]

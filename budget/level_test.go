@@ -145,6 +145,22 @@ func TestOldPause(t *testing.T) {
 	})
 }
 
+// TestUsageOfANewLevel: the usage that changes the level has what classes can take at the new one.
+func TestUsageOfANewLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := slow()
+		c.Limits[0].Burst = 1000
+		c.Classes = []Class{{Name: "realtime", Share: 60, Burst: 100}, {Name: "backfill", Share: 40, Burst: 50}}
+		c.Thresholds.Pause = new(80)
+		a := newAccount(t, c)
+		try(t, controller(t, a, "realtime"), 800) // of its own 100 and of 850 that are nobody's
+		time.Sleep(2 * time.Second)
+		if u := usage(t, a); u.Level != "paused" || u.Classes[0].Available != 0 || u.Classes[1].Available != 50 {
+			t.Errorf("%+v", u)
+		}
+	})
+}
+
 // TestWaitingWhenThePauseEnds: those who wait then borrow.
 func TestWaitingWhenThePauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

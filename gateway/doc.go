@@ -54,9 +54,9 @@
 //
 // # Guarantees
 //
-//   - URLs and headers of endpoints are in no header, error, log or statistic of the route. In errors of endpoints of up
-//     to 64 KiB the parts of them that have 8 characters or more are replaced by ***. Longer errors, and those that are not
-//     JSON, are replaced.
+//   - URLs and headers of endpoints are in no header, error, log or statistic of the route. In errors that endpoints
+//     send, of up to 64 KiB, the parts of them that have 8 characters or more are replaced by ***. Errors with a status of
+//     400 and above that are longer, or not JSON, are replaced as a whole.
 //   - Nothing but the ids of filters changes in requests and responses; the ids of calls, their order and numbers stay as
 //     they are written.
 //   - Replace drops no request. What was used stays used, and an endpoint that is removed ends the calls that it has.

@@ -77,7 +77,7 @@ func limitName(alias, limit string) string { return alias + "." + limit }
 // set adds what is left of the tightest limit. The endpoint's own RateLimit fields stay: without them it would look
 // as if there were more.
 func (q *quotas) set(h http.Header, reply *upstream.Reply) {
-	if reply.Limit == "" {
+	if reply.Limit == "" || reply.StatusCode == http.StatusTooManyRequests { // then the provider knows better what is left
 		return
 	}
 	key := quotaKey{reply.Alias, reply.Limit, reply.Unit, reply.Quota}

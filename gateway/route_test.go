@@ -195,12 +195,16 @@ func TestReplaceKeeps(t *testing.T) {
 func TestStreams(t *testing.T) {
 	more := make(chan struct{})
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
 		for _, part := range []string{`{"result":"` + strings.Repeat("x", 100_000), "y\n", "z\n", `"}`} {
 			_, _ = io.WriteString(w, part)
 			w.(http.Flusher).Flush()
 			if strings.HasSuffix(part, "\n") {
-				<-more
+				select {
+				case <-more:
+				case <-r.Context().Done(): // the test has failed
+				}
 			}
 		}
 	}))

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,5 +214,30 @@ func TestCallerGone(t *testing.T) {
 		if s.Cancelled != 6 || s.Failed != 0 || s.Endpoints[0].Health != "ok" || len(s.Endpoints[0].Failures) != 0 {
 			t.Errorf("%+v: callers that leave are no failures", s)
 		}
+	})
+}
+
+// TestManyWaiting lets one request wait, and another come that may not.
+func TestManyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := waiting(to(endpointAt("a", limited(upstream.Rate{PerSecond: 1}))))
+		c.Pool.MaxQueue, c.Pool.MaxWait = 1, 10*time.Second
+		route, p := newRouteTo(t, c)
+		ask(route, post(blockNumber))
+		var first sync.WaitGroup
+		first.Go(func() {
+			if w := ask(route, post(blockNumber)); w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		})
+		synctest.Wait()
+		time.Sleep(300 * time.Millisecond)
+		begun := time.Now()
+		golden.Check(t, "testdata/queue-full.golden", []byte(dump(ask(route, post(blockNumber)))))
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it was refused after %v", took)
+		}
+		first.Wait()
+		want(t, "sent", len(p.received()), 2)
 	})
 }

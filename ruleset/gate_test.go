@@ -110,6 +110,13 @@ func TestGateRefuses(t *testing.T) {
 		if list, err := engine.DebitEach(t.Context(), []Item{{Rule: r, Query: *q}}); err != nil || !list[0].Allowed {
 			t.Errorf("what was used already: %+v, %v", list, err)
 		}
+		if v, err := engine.Peek(t.Context(), r, &Query{Key: "k", Cost: 10, Alone: true}); err != nil || v.Reason != weir.Exhausted || v.RetryAfter != time.Minute {
+			t.Errorf("what the limit has in a tenth of a second: %+v, %v", v, err)
+		}
+		costly := Query{Key: "k", Cost: 11, Alone: true}
+		if list, err := engine.CheckEach(t.Context(), []Item{{Rule: r, Query: costly}}, nil); err != nil || list[0].Reason != weir.TooCostly {
+			t.Errorf("each: a cost that never fits: %+v, %v", list, err)
+		}
 		for policy, used := range map[*Rule]int64{r: 1, other: 1} {
 			if u, err := engine.Usage(t.Context(), policy, q); err != nil || u[0].Used() != used {
 				t.Errorf("%s: %+v, %v, want %d used", policy.Name(), u, err, used)
@@ -158,6 +165,24 @@ func TestGateGivesPlans(t *testing.T) {
 		q := &Query{Key: "k", Cost: 5, Alone: true, MaxWait: UntilDone}
 		if v, err := engine.Check(t.Context(), r, q); err != nil || !v.Allowed || time.Since(began) != planRetry {
 			t.Errorf("a request that waits when the plan ends: %+v, %v after %v", v, err, time.Since(began))
+		}
+	})
+}
+
+// TestGateLeavesOverrides: an override goes before the plan of a gate.
+func TestGateLeavesOverrides(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ten := []Limit{{Limit: weir.PerSecond(10)}}
+		engine := newEngine(t, weir.Must(memstore.New(memstore.Config{})), Policy{
+			Name: "main", Limits: ten, Plans: []Plan{{Name: "less", Limits: []Limit{{Limit: weir.PerSecond(2)}}}},
+			Overrides: []Override{{Key: "vip", Limits: []Limit{{Limit: weir.PerSecond(100)}}}},
+		})
+		engine.SetGate("main", func(context.Context) Terms { return Terms{Plan: "less"} })
+		r := engine.Rules().Rule("main")
+		for key, want := range map[string]bool{"k": false, "vip": true} {
+			if v, err := engine.Check(t.Context(), r, &Query{Key: key, Cost: 50, Alone: true}); err != nil || v.Allowed != want {
+				t.Errorf("%s: %+v, %v", key, v, err)
+			}
 		}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
@@ -105,6 +106,7 @@ func finishRoutes(s *Server, t *transaction) {
 type gateways struct {
 	transport http.RoundTripper // set once, like the next one
 	base      *http.Transport   // below transport
+	stall     time.Duration     // how long a caller may take for the next part of a response
 	probes    probes
 	accounts  map[string]*budget.Account // by name; guarded by Server.changing
 }

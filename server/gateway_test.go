@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -575,6 +576,39 @@ func TestRouteTraces(t *testing.T) {
 	}
 	if !strings.HasPrefix(untraced, "00-cccc1111cccc1111cccc1111cccc1111-") || !strings.HasSuffix(untraced, "-00") {
 		t.Errorf("of a call that is not traced the endpoint got %q", untraced)
+	}
+}
+
+// A caller that does not read its response is cut off, and so is the endpoint's; one that does may take any time.
+func TestRouteStalls(t *testing.T) {
+	aborted := make(chan struct{})
+	endless := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for {
+			if _, err := w.Write(part); err != nil {
+				close(aborted)
+				return
+			}
+		}
+	}))
+	t.Cleanup(endless.Close)
+	config := routeOf("ethereum", upstream.Endpoint{Alias: "one", RPC: secret.New(endless.URL), Unmonitored: true})
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Routes: []gateway.Config{config}}})
+	srv.gateway.stall = 100 * time.Millisecond
+	conn, err := net.Dial("tcp", srv.bound.HTTP.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := fmt.Fprintf(conn, "POST /gw/ethereum HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(blockNumber), blockNumber); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-aborted:
+	case <-time.After(20 * time.Second):
+		t.Error("the response is still being written")
 	}
 }
 

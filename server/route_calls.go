@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/gateway"
@@ -67,8 +68,27 @@ func (h *routeHandler) pass(w http.ResponseWriter, r *http.Request, route *gatew
 	out.URL.Path, out.URL.RawPath = rest, ""
 	out.Header.Del("Authorization")
 	out.Header.Del(classHeader)
-	route.ServeHTTP(w, out)
+	route.ServeHTTP(&patientWriter{w, http.NewResponseController(w), h.server.gateway.stall}, out)
 }
+
+// defaultStall is how long a caller may take for the next part of a response.
+const defaultStall = 30 * time.Second
+
+// patientWriter is for responses that may take any time, as long as the caller reads them.
+type patientWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	stall   time.Duration
+}
+
+// Write gives the caller some time to read what is written before.
+func (w *patientWriter) Write(p []byte) (int, error) {
+	_ = w.control.SetWriteDeadline(time.Now().Add(w.stall)) // a connection without deadlines has none
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // isPreflight reports whether a browser asks whether a page may send a request (CORS).
 func isPreflight(r *http.Request) bool {

@@ -90,6 +90,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.gateway.transport, s.gateway.base = newUpstreamTransport(s.tracer)
+	s.gateway.stall = defaultStall
 	if s.known, err = s.overrides.List(context.Background()); err != nil { // Watch calls overridesChanged when they may be readable
 		s.cfg.Log.Warn("cannot read the operators' overrides; none are in force until they can be read", "error", err)
 	}

@@ -40,7 +40,7 @@ type Reply struct {
 	// Alias is the endpoint that has answered.
 	Alias string
 
-	// Limit is the name of the tightest limit, "" if there is none: that of a limit of the endpoint, "limit" if it
+	// Limit is the name of the tightest limit, "" if there is none or it is hidden: that of a limit of the endpoint, "limit" if it
 	// has no name; or "budget" for the account's main limit, and "budget.month" for another. Decision has what is left of it.
 	Limit    string
 	Decision weir.Decision

@@ -146,7 +146,7 @@ func (l *lease) reserve(ctx context.Context) (weir.Decision, error) {
 		return weir.Decision{}, err
 	}
 	d := b.Decisions[0]
-	l.limit, l.quota = e.ownLimit(int(d.By)), e.policy.Limits()[d.By]
+	l.limit, l.quota = e.ownLimit(d.By)
 	if d.Allowed {
 		l.batch = b
 	}
@@ -175,34 +175,40 @@ func (l *lease) reserveAccount(ctx context.Context) (weir.Decision, error) {
 		return weir.Decision{}, err
 	}
 	a.Held(ctx, q, &v, ticket, holdToSend)
-	l.query, l.ticket, l.limit = q, ticket, l.endpoint.limitOf(&v)
-	switch {
-	case v.With != nil:
-		l.quota = v.With.Limits()[v.By]
-	case v.Limit >= 0:
-		l.quota, l.unit = v.Variant.Limits()[v.Limit].Limit, v.Variant.Limits()[v.Limit].Unit
-	}
+	l.query, l.ticket = q, ticket
+	l.limit, l.quota, l.unit = l.endpoint.limitOf(&v)
 	return v.Decision, nil
 }
 
-// limitOf returns the name of the limit that a verdict is about, as Reply has it. The account's name is not in it:
-// callers are not to know it.
-func (e *endpoint) limitOf(v *ruleset.Verdict) string {
+// limitOf returns the limit that a verdict is about, as Reply has it. The account's name is not in it: callers are not
+// to know it. Neither are they to know what is left of a limit that is hidden.
+func (e *endpoint) limitOf(v *ruleset.Verdict) (name string, l weir.Limit, unit string) {
 	switch {
 	case v.With != nil:
-		return e.ownLimit(int(v.By))
+		name, l = e.ownLimit(v.By)
+		return name, l, ""
 	case v.Limit >= 0:
-		return "budget" + strings.TrimPrefix(v.Variant.LimitName(v.Limit), e.Budget)
+		one := v.Variant.Limits()[v.Limit]
+		if one.Hidden && v.Allowed {
+			return "", l, ""
+		}
+		return "budget" + strings.TrimPrefix(v.Variant.LimitName(v.Limit), e.Budget), one.Limit, one.Unit
+	case !v.Allowed:
+		return limitedByRefusal, l, ""
 	}
-	return ""
+	return "", l, ""
 }
 
-// ownLimit returns the name of one of the endpoint's own limits.
-func (e *endpoint) ownLimit(i int) string {
-	if name := e.policy.Limits()[i].Name; name != "main" {
-		return name
+// ownLimit returns one of the endpoint's own limits, by its place in the policy.
+func (e *endpoint) ownLimit(by uint8) (name string, l weir.Limit) {
+	list := e.policy.Limits()
+	switch {
+	case int(by) >= len(list): // no limit has refused
+		return limitedByRefusal, l
+	case list[by].Name == "main":
+		return "limit", list[by]
 	}
-	return "limit"
+	return list[by].Name, list[by]
 }
 
 // query returns the account's rule and the query for a call.

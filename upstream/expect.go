@@ -75,8 +75,12 @@ func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int
 		return weir.Peek(ctx, p.engine.Limiter(), charge.Policy, charge.Key, cost)
 	}
 	d, err := peek(charge.Cost)
-	if err != nil || d.RetryAfter == weir.Never {
-		return d.RetryAfter, e.ownLimit(int(d.By)), err
+	if err != nil {
+		return 0, "", err
+	}
+	if d.RetryAfter == weir.Never {
+		name, _ := e.ownLimit(d.By)
+		return d.RetryAfter, name, nil
 	}
 	least := round{}
 	for _, l := range e.policy.Limits() {
@@ -90,7 +94,8 @@ func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int
 			return 0, "", err
 		}
 	}
-	return before + least.wait(d), e.ownLimit(int(d.By)), nil
+	name, _ := e.ownLimit(d.By)
+	return before + least.wait(d), name, nil
 }
 
 // capacity returns how many units a limit has at once.
@@ -109,8 +114,12 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	}
 	q.With = nil
 	v, err := p.engine.Peek(ctx, rule, q)
-	if err != nil || v.Limit < 0 || v.RetryAfter == weir.Never || ahead == 0 && !v.Held {
-		return v.RetryAfter, e.limitOf(&v), err
+	if err != nil {
+		return 0, "", err
+	}
+	if v.Limit < 0 || v.RetryAfter == weir.Never || ahead == 0 && !v.Held {
+		name, _, _ := e.limitOf(&v)
+		return v.RetryAfter, name, nil
 	}
 	limit, cost := v.Variant.Limits()[v.Limit], int64(1)
 	for _, each := range q.Costs {
@@ -131,5 +140,6 @@ func (p *Pool) expectBudget(ctx context.Context, e *endpoint, c *Call, ahead int
 	if v.RetryAfter == weir.Never {
 		v.RetryAfter = 0 // another unit has less room at once; the rounds before are an estimate enough
 	}
-	return before + all.wait(v.Decision), e.limitOf(&v), nil
+	name, _, _ := e.limitOf(&v)
+	return before + all.wait(v.Decision), name, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
+	"github.com/weirlimit/weir/store/memstore"
 )
 
 func withBudget(name string) func(*Endpoint) { return func(e *Endpoint) { e.Budget = name } }
@@ -419,6 +421,23 @@ func TestResetIsNotThatOfTheHold(t *testing.T) {
 	})
 }
 
+// TestHiddenLimit sends a request to an account with a limit of which callers are told only when it refuses.
+func TestHiddenLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hidden := account("main", 1)
+		hidden.Limits[0].Hidden, hidden.Classes = true, []budget.Class{}
+		pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", withBudget("main"))}}, hidden)
+		reply, err := pool.Send(request(t.Context(), 0), call())
+		if err != nil || reply.Limit != "" {
+			t.Errorf("%+v, %v: want no limit", reply, err)
+		}
+		_, err = pool.Send(request(t.Context(), 0), call())
+		if e := (*LimitedError)(nil); !errors.As(err, &e) || e.Limit != "budget" {
+			t.Errorf("%v, want that the budget limits", err)
+		}
+	})
+}
+
 // TestBrokenBodies lets short responses end early: nothing has reached the caller, so another endpoint is asked.
 func TestBrokenBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -562,4 +581,43 @@ func TestPanicEndsTheCall(t *testing.T) {
 	if s := pool.Stats().Endpoints[0]; s.InFlight != 0 || s.Health != "ok" {
 		t.Errorf("%+v", s)
 	}
+}
+
+// TestRefusedByGate asks an account that admits nothing for a while, for a reason that is no limit's.
+func TestRefusedByGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", withBudget("main"), limited(Rate{PerSecond: 5}))}}, account("main", 100))
+		pool.engine.SetGate("main", func(context.Context) ruleset.Terms { return ruleset.Terms{Wait: 2 * time.Second} })
+		_, _, err := send(pool, call())
+		if e := (*LimitedError)(nil); !errors.As(err, &e) || e.Limit != "cooldown" || e.RetryAfter != 2*time.Second || len(p.received) != 0 {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// TestStoreFailsWhileWaiting has a store that fails when a request that has to wait asks it for how long.
+func TestStoreFailsWhileWaiting(t *testing.T) {
+	for name, set := range map[string]func(*Endpoint){"account": withBudget("main"), "limit": limited(Rate{PerSecond: 1})} {
+		synctest.Test(t, func(t *testing.T) {
+			c := Config{Name: "eth", Transport: &provider{}, Logger: slog.New(slog.DiscardHandler), Endpoints: []Endpoint{endpointAt("a", set)}}
+			one := account("main", 1)
+			one.Classes, one.Logger = []budget.Class{}, c.Logger
+			pool := weir.Must(New(noPeek{weir.Must(memstore.New(memstore.Config{}))}, c, one))
+			if _, _, err := send(pool, call()); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := send(pool, call()); !errors.Is(err, weir.ErrUnavailable) {
+				t.Errorf("%s: %v, want what the store has said", name, err)
+			}
+		})
+	}
+}
+
+type noPeek struct{ weir.Limiter }
+
+func (n noPeek) Do(ctx context.Context, b *weir.Batch) error {
+	if b.Op == weir.PeekEach {
+		return weir.ErrUnavailable
+	}
+	return n.Limiter.Do(ctx, b)
 }

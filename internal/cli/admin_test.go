@@ -23,6 +23,7 @@ var adminCommands = [][]string{
 	{"guard", "subject", "user:alice"},
 	{"guard", "pardon", "user:alice"},
 	{"guard", "suggest"},
+	{"upstreams"},
 }
 
 // operate runs an operators' command.
@@ -84,6 +85,7 @@ func TestControlCharactersAreQuoted(t *testing.T) {
 "override":{"key":"BAD","until":"never","source":"file"},"reset":["BAD"],"missing":["BAD"],"until":"never",
 "limits":[{"limit":"BAD","name":"BAD","key":"BAD","unit":"BAD","mode":"enforce"}],
 "overrides":[{"policy":"BAD","key":"BAD","limits":[{"name":"BAD","per":"BAD"}]}],
+"routes":[{"pool":"BAD","strategy":"BAD","endpoints":[{"alias":"BAD","health":"BAD","reason":"BAD","limit":"BAD","budget":"BAD","cooldown_ms":1}]}],
 "endpoints":[{"name":"BAD"}],"violations":{"BAD":{}},"refused":{"BAD":1},"offenders":[{"subject":"BAD"}],"penalty_until":"BAD",
 "quotas":[{"endpoint":"BAD","limit":"BAD"}],"suggestions":[{"endpoint":"BAD","pattern":"BAD","limit":"BAD","per":"BAD","requests":1,"suggested":2}]}`, "BAD", bad))
 	for _, args := range adminCommands {

@@ -31,6 +31,7 @@ func TestHelp(t *testing.T) {
 		"weir-guard-pardon.golden":    {"guard", "pardon", "--help"},
 		"weir-guard-suggest.golden":   {"guard", "suggest", "--help"},
 		"weir-budgets.golden":         {"budgets", "--help"},
+		"weir-upstreams.golden":       {"upstreams", "--help"},
 		"weir-config.golden":          {"config", "--help"},
 		"weir-config-validate.golden": {"config", "validate", "--help"},
 		"weir-config-print.golden":    {"config", "print", "--help"},

@@ -164,7 +164,7 @@ func (a *upstreamsAnswer) used(name string) string {
 
 // requestsOf returns what became of the requests of a route.
 func requestsOf(r *upstream.Stats) string {
-	list := []string{fmt.Sprintf("%s, %s requests", r.Strategy, upstream.Short(r.Requests))}
+	list := []string{fmt.Sprintf("%s, %s requests", visible(r.Strategy), upstream.Short(r.Requests))}
 	for _, n := range []struct {
 		count int64
 		what  string

@@ -25,7 +25,7 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 	in.file(name, plainText(data))
 	in.environment(environ)
 	pools := in.pools()
-	if in.own == 0 && len(in.poolNames()) == 0 {
+	if in.own == 0 && len(pools) == 0 && len(r.problems) == 0 {
 		r.complain(place{source: name}, nil, "has none of the variables %s, ETHEREUM_RPC_PRIMARY, ETHEREUM_RPC_URLS", strings.Join(budget.Variables(), ", "))
 	}
 	if err := r.err(nil); err != nil {

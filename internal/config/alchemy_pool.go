@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -30,10 +31,13 @@ type alchemyAddress struct {
 func (in *alchemyImport) pools() (list []*alchemyPool) {
 	values := map[string]string{}
 	for _, text := range in.list {
-		variable, value, _ := strings.Cut(text, "=")
-		values[variable] = value
+		if variable, value, _ := strings.Cut(text, "="); poolVariable.MatchString(variable) && value != "" {
+			values[variable] = strings.TrimSpace(value)
+		} else {
+			delete(values, variable) // the environment replaces the file
+		}
 	}
-	for _, variable := range slices.Sorted(slices.Values(in.poolNames())) {
+	for _, variable := range slices.Sorted(maps.Keys(values)) {
 		chain := strings.ToLower(poolVariable.FindStringSubmatch(variable)[1])
 		if n := len(list); n == 0 || list[n-1].chain != chain { // PRIMARY comes before URLS
 			list = append(list, &alchemyPool{chain: chain})
@@ -43,27 +47,17 @@ func (in *alchemyImport) pools() (list []*alchemyPool) {
 	return slices.DeleteFunc(list, func(p *alchemyPool) bool { return len(p.addresses) == 0 })
 }
 
-// poolNames returns the variables of pools.
-func (in *alchemyImport) poolNames() (names []string) {
-	for name := range in.places {
-		if poolVariable.MatchString(name) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // addresses adds the addresses of a variable. One that is in both variables of a chain is there once.
 func (in *alchemyImport) addresses(p *alchemyPool, variable string, values map[string]string) {
 	prefix := strings.ToUpper(p.chain) + "_RPC_"
 	if strings.HasSuffix(variable, "_PRIMARY") {
-		if text := strings.TrimSpace(values[variable]); in.isAddress(text, variable, 0) {
+		if text := values[variable]; in.isAddress(text, variable, 0) {
 			p.addresses = append(p.addresses, alchemyAddress{variable, accountOf(text)})
 		}
 		return
 	}
 	seen := []string{}
-	primary := strings.TrimSpace(values[prefix+"PRIMARY"])
+	primary := values[prefix+"PRIMARY"]
 	for i, text := range strings.Split(values[variable], ",") {
 		switch text = strings.TrimSpace(text); {
 		case text == primary && primary != "":
@@ -82,10 +76,8 @@ func (in *alchemyImport) addresses(p *alchemyPool, variable string, values map[s
 func (in *alchemyImport) isAddress(text, variable string, number int) bool {
 	u, err := url.Parse(text)
 	switch {
-	case text == "" && number > 0:
-		return false
 	case text == "":
-		in.poolProblem(variable, "is empty")
+		return false
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		return true
 	case number > 0:

@@ -323,6 +323,10 @@ func TestUndoKeepsTheBound(t *testing.T) {
 			if after == 0 && left != 5 {
 				t.Errorf("%s, 5 of 10 are taken, and undone at once: %d are left, want 5", name, left)
 			}
+			clock.Add(int64(time.Second))
+			if now := remaining(t, s, p, "k"); (name == "gcra" || name == "lending") && now < left+1 {
+				t.Errorf("%s, 5 of 10 are taken, and undone %v later: %d are left, and a second later %d", name, after, left, now)
+			}
 		}
 	}
 }

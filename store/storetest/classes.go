@@ -340,6 +340,13 @@ func classRecall(r *rig) {
 		}
 		r.wantAllowed("backfill has what is its own", views[1], key, 80)
 	}
+
+	last := slices.Max(slices.Collect(maps.Keys(try))) // "take", whose backfill has used its own
+	changed := r.policy("p", l, named("window", weir.Limit{Rate: 2000, Per: weir.Every(10 * time.Second), Algorithm: weir.SlidingLog}))
+	r.set(p, changed)
+	if d := r.peek(r.classes(changed, "backfill")[0], last, 1); d.Allowed || d.RetryAfter != 5*time.Millisecond {
+		r.t.Errorf("after another limit was changed: %v, want to wait for a unit of its own", d)
+	}
 }
 
 func classPaced(r *rig) {
