@@ -28,7 +28,7 @@ var results = &report.Report{
 }
 
 // rows are all that the page must have.
-var rows = []string{"F1", "F2", "F3", "F4", "F4b", "F5", "F6", "F6b", "F7", "F7b", "F8", "F9", "F10", "F11", "F12", "F13", "F14", "F14b", "F15", "F16", "F16b", "F20", "F22", "F23", "F23b", "F24", "F24b", "F25", "F26", "F27", "F28", "F28b", "F29", "flapping"}
+var rows = []string{"F1", "F2", "F3", "F4", "F4b", "F5", "F6", "F6b", "F7", "F7b", "F8", "F9", "F10", "F11", "F12", "F13", "F14", "F14b", "F15", "F16", "F16b", "F17", "F18", "F18b", "F18c", "F18d", "F20", "F22", "F23", "F23b", "F24", "F24b", "F25", "F26", "F27", "F28", "F28b", "F29", "flapping"}
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "faults")

@@ -130,7 +130,8 @@ build_tools() {
 }
 
 # install_npm_tools brings what has no Go module that builds: buf, which lints and
-# generates from proto/, and what the examples for Node.js in docs/integrations need.
+# generates from proto/, what the examples for Node.js in docs/integrations need, and for
+# docs/integrations/ethereum viem and anvil, an Ethereum node (for Linux on amd64 only).
 install_npm_tools() {
   local stamp=tools/node_modules/.installed
   cmp -s tools/package-lock.json "$stamp" && return

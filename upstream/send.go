@@ -209,6 +209,9 @@ func (s *sending) requestFor(ctx context.Context, l *lease) *http.Request {
 	for name, values := range e.header {
 		r.Header[name] = values
 	}
+	if !s.call.Repeatable {
+		withoutReplay(r.Header)
+	}
 	if s.body != nil {
 		r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(s.body)), int64(len(s.body)), nil
 		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(s.body)), nil }
@@ -216,6 +219,17 @@ func (s *sending) requestFor(ctx context.Context, l *lease) *http.Request {
 		r.Body, r.ContentLength = http.NoBody, 0
 	}
 	return r
+}
+
+// withoutReplay keeps net/http from sending a request again by itself after a connection is lost, as it does with those
+// that have an Idempotency-Key. It looks for the canonical name only; to endpoints the case makes no difference.
+func withoutReplay(h http.Header) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := h[name]; ok {
+			delete(h, name)
+			h[strings.ToLower(name)] = values
+		}
+	}
 }
 
 // joined returns an endpoint's URL with the path and the query of a request added.

@@ -10,6 +10,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/harness"
 	"github.com/weirlimit/weir/bench/internal/keyed"
 	"github.com/weirlimit/weir/bench/internal/overhttp"
+	"github.com/weirlimit/weir/bench/internal/proxied"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
 	"github.com/weirlimit/weir/bench/internal/services"
@@ -40,6 +41,7 @@ func TestSelected(t *testing.T) {
 		{"^redis, ", 9, true},
 		{"^http, ", 2, true},
 		{"^services, ", 10, true},
+		{"^gateway, ", 6, true},
 		{"no such case", 0, false},
 		{"(", 0, false},
 	} {
@@ -80,8 +82,9 @@ func TestDocument(t *testing.T) {
 		http:  overhttp.Sizes{Keys: 10, Rounds: 1, PerRun: 5 * time.Millisecond},
 
 		services: services.Sizes{Keys: 10, Most: 10, Rounds: 1, PerRun: 5 * time.Millisecond, NoPeer: true},
+		proxied:  proxied.Sizes{Rounds: 1, PerRun: 5 * time.Millisecond},
 	}
-	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^(redis|http), 10 keys|^services, 10 keys, 16")
+	parts, err := selected(allParts(tiny), "^clock|^10 keys|into a table|^pace, 1,000,000 .* 8|^smooth|^(redis|http), 10 keys|^services, 10 keys, 16|^gateway, eth_call, 16")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +98,7 @@ func TestDocument(t *testing.T) {
 	if err := document(r, dir); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg", "benchmarks-http.svg", "benchmarks-services.svg"} {
+	for _, name := range []string{"benchmarks.md", "benchmarks.svg", "benchmarks-keyed.svg", "benchmarks-pacing.svg", "benchmarks-redis.svg", "benchmarks-http.svg", "benchmarks-services.svg", "benchmarks-gateway.svg"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() == 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/weirlimit/weir/bench/internal/middleware"
 	"github.com/weirlimit/weir/bench/internal/overhttp"
 	"github.com/weirlimit/weir/bench/internal/pacing"
+	"github.com/weirlimit/weir/bench/internal/proxied"
 	"github.com/weirlimit/weir/bench/internal/redisbacked"
 	"github.com/weirlimit/weir/bench/internal/report"
 	"github.com/weirlimit/weir/bench/internal/services"
@@ -33,11 +34,12 @@ type extent struct {
 
 	middleware middleware.Sizes
 	services   services.Sizes
+	proxied    proxied.Sizes
 }
 
 var (
-	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole, middleware.Whole, services.Whole}
-	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick, middleware.Quick, services.Quick}
+	wholeExtent = extent{keyed.Whole, pacing.Whole, redisbacked.Whole, overhttp.Whole, middleware.Whole, services.Whole, proxied.Whole}
+	quickExtent = extent{keyed.Quick, pacing.Quick, redisbacked.Quick, overhttp.Quick, middleware.Quick, services.Quick, proxied.Quick}
 )
 
 // allParts returns everything there is to measure.
@@ -72,6 +74,10 @@ func allParts(x extent) []part {
 		{
 			section: report.Section{Title: "Services", Note: services.Note(), Chart: "benchmarks-services.svg", ChartFigure: services.Requests},
 			surveys: services.Surveys(x.services),
+		},
+		{
+			section: report.Section{Title: "Gateway", Note: proxied.Note, Chart: "benchmarks-gateway.svg", ChartFigure: proxied.Requests},
+			surveys: proxied.Surveys(x.proxied),
 		},
 	}
 }

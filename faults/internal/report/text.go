@@ -80,6 +80,9 @@ F23 uses one key only, 300 times a second, so that all units whose outcome is un
 are that key's. F24 and F27 have two daemons, a configuration file, and 1 s for an answer of
 Redis, so that a busy machine does not look like an outage.
 
+F17 and F18 have no daemon: callers, a gateway route and the provider are in one process, with real
+sockets between them.
+
 F13, F15, F16, F16b, F20, F26 and F28 have one daemon, which counts in memory and has a configuration
 file with the same policy and, where the row needs them, others.
 
