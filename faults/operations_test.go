@@ -12,20 +12,24 @@ import (
 )
 
 // What docs/operations.md tells people to watch is there, in a daemon that counts in memory and has a
-// guard, or in one that counts in Redis.
+// guard, a budget and a route, or in one that counts in Redis.
 func TestOperationsMetrics(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	guarded := filepath.Join(t.TempDir(), "weir.yaml")
-	if err := os.WriteFile(guarded, []byte("guard: {default: {limits: [{rate: 1, per: 1s}]}}\nbudgets: {main: {preset: alchemy-free}}\n"), 0o600); err != nil {
+	config := filepath.Join(t.TempDir(), "weir.yaml")
+	if err := os.WriteFile(config, []byte(`
+guard: {default: {limits: [{rate: 1, per: 1s}]}}
+budgets: {main: {preset: alchemy-free}}
+routes: {ethereum: {kind: jsonrpc, upstreams: [{alias: a, rpc: "http://127.0.0.1:1", budget: main, monitored: false}]}}
+`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var metrics strings.Builder
 	for _, args := range [][]string{
-		{"--snapshot", filepath.Join(t.TempDir(), "weir.snap"), "--config", guarded},
+		{"--snapshot", filepath.Join(t.TempDir(), "weir.snap"), "--config", config},
 		{"--redis", redistest.Start(t).Addr()},
 	} {
 		fleet := rig.StartFleet(t, program, 1, args...)
