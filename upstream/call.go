@@ -49,7 +49,7 @@ type Reply struct {
 	Quota weir.Limit
 	Unit  string
 
-	// Queued is how long it took until the request was sent for the first time.
+	// Queued is how long it took until the request was sent to this endpoint: selection, waiting and failed tries.
 	Queued time.Duration
 
 	// Tries is how often it was sent.

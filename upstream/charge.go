@@ -21,7 +21,7 @@ type lease struct {
 	pool     *Pool // set once, like all up to the blank line
 	endpoint *endpoint
 	call     *Call
-	passes   [3]pass // of the endpoint, its quota and its provider
+	passes   [3]pass // of the endpoint's gates
 	query    *ruleset.Query
 	ticket   *ruleset.Ticket // of the account, nil if there is none
 	batch    *weir.Batch     // of an endpoint without an account, nil if it has no limit
@@ -98,7 +98,7 @@ func (l *lease) enter(now time.Time) (refusal, bool) {
 		return r, false
 	}
 	var entered int
-	for i, g := range [...]*gate{&e.memory.gate, &e.quota.gate, e.group} {
+	for i, g := range e.gates() {
 		var ok bool
 		if l.passes[i], _, ok = g.enter(now); !ok {
 			break
@@ -118,9 +118,9 @@ func (l *lease) enter(now time.Time) (refusal, bool) {
 
 // leave ends a lease that says nothing about the endpoint.
 func (l *lease) leave() {
-	l.endpoint.memory.gate.leave(l.passes[0])
-	l.endpoint.quota.gate.leave(l.passes[1])
-	l.endpoint.group.leave(l.passes[2])
+	for i, g := range l.endpoint.gates() {
+		g.leave(l.passes[i])
+	}
 	l.end()
 }
 

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -14,25 +15,32 @@ const maxCandidates = 4
 type Candidate struct {
 	Alias string
 
-	// AvailableAt is when it can take the request as far as its health and cooldowns go; its limits are asked when
-	// the request is sent. It is the zero time if nobody can say.
+	// AvailableAt is when it can take the request if nothing else happens: when it has room, and no cooldown
+	// holds it up. It is the zero time if nobody can say.
 	AvailableAt time.Time
 }
 
 // Candidates returns the up to four endpoints that Send would try first for a call, and when each is available. It
 // charges nothing and does not wait.
-func (p *Pool) Candidates(c *Call) []Candidate {
+func (p *Pool) Candidates(ctx context.Context, c *Call) (list []Candidate, err error) {
 	set, now := p.set.Load(), time.Now()
-	var list []Candidate
-	for _, e := range set.choose(c, now, nil) {
-		list = append(list, Candidate{e.Alias, now})
-	}
+	chosen := set.choose(c, now, nil)
 	for _, e := range set.endpoints {
-		if r, closed := e.closed(now); closed && e.takes(c) && len(list) < maxCandidates {
-			list = append(list, Candidate{e.Alias, r.at})
+		if len(chosen) < maxCandidates && e.takes(c) && !slices.Contains(chosen, e) {
+			chosen = append(chosen, e)
 		}
 	}
-	return list
+	for _, e := range chosen {
+		r, err := p.expect(ctx, e, c, 0, 0)
+		if err != nil {
+			return nil, err
+		}
+		if r.never {
+			r.at = time.Time{}
+		}
+		list = append(list, Candidate{e.Alias, r.at})
+	}
+	return list, nil
 }
 
 // choose returns the up to four endpoints to try for a call, the best one first. Those whose gates are closed and

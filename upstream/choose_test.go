@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,7 +14,7 @@ import (
 func first(pool *Pool, n int) map[string]int {
 	counts := map[string]int{}
 	for range n {
-		if list := pool.Candidates(call()); len(list) > 0 {
+		if list, err := pool.Candidates(context.Background(), call()); err == nil && len(list) > 0 {
 			counts[list[0].Alias]++
 		}
 	}
@@ -65,8 +66,8 @@ func TestChoose(t *testing.T) {
 		if got["a"]+got["b"] != 4000 || got["a"] < 2800 || got["a"] > 3200 {
 			t.Errorf("%v: want a and b at 3 : 1", got)
 		}
-		list := pool.Candidates(call())
-		if len(list) != 4 || list[2].Alias != "slow" || list[3].Alias != "second" {
+		list, err := pool.Candidates(t.Context(), call())
+		if err != nil || len(list) != 4 || list[2].Alias != "slow" || list[3].Alias != "second" {
 			t.Errorf("%v: want the slow one and then the second priority behind a and b", list)
 		}
 		for method, want := range map[string]string{"eth_getBalance": "picky", "eth_getLogs": "", "eth_call": ""} {
@@ -92,8 +93,8 @@ func TestSelectionChargesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerMinute: 1}))}})
 		for range 100 {
-			if list := pool.Candidates(call()); len(list) != 1 {
-				t.Fatal(list)
+			if list, err := pool.Candidates(t.Context(), call()); len(list) != 1 || err != nil {
+				t.Fatal(list, err)
 			}
 			_ = pool.Stats()
 		}

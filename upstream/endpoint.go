@@ -61,6 +61,11 @@ func (q *quota) ready(now time.Time) (at time.Time, ok bool) {
 	return at, ok
 }
 
+// gates are those that a call to the endpoint passes: its own, that of its quota and that of its provider.
+func (e *endpoint) gates() [3]*gate {
+	return [...]*gate{&e.memory.gate, &e.quota.gate, e.group}
+}
+
 // takes reports whether the endpoint takes a call at all.
 func (e *endpoint) takes(c *Call) bool {
 	if e.Unselectable || c.Pinned != "" && c.Pinned != e.Alias {

@@ -10,8 +10,8 @@ import (
 
 // A gate says whether calls may go to something that can refuse or fail: an endpoint, an account or a provider.
 //
-// It is open until it is closed for a while. Then it is half open: one call may be in flight and, if it
-// succeeds, two, then four and so on: one more for each success. At fullRamp it is open again. A failure while it is half open closes it again.
+// It is open until it is closed for a while. Then it is half open: one call may be in flight, and one more after each
+// success. At fullRamp it is open again. A failure while it is half open closes it again.
 // It is closed for longer or not at all, never for shorter, and what was sent before it closed changes
 // nothing when it fails or succeeds, unless that asks for a longer time.
 type gate struct {
@@ -29,7 +29,7 @@ type gate struct {
 	ramp    int // how many calls may be in flight while it is half open
 	flying  int // those that are, of the current epoch
 
-	backoff budget.Backoff // of closures for which nobody says how long
+	backoff budget.Backoff // of closures for which nobody says how long; its bounds are those of the last one
 }
 
 // fullRamp is the number of calls in flight at which a gate is open again.
@@ -130,9 +130,13 @@ func (g *gate) openLocked() (opened bool) {
 	return opened
 }
 
+// delays are the bounds of a back-off, as budget.Backoff has them.
+type delays struct{ base, most time.Duration }
+
 // close lets nothing pass for a time because of what a call got, which thereby ends. If d is 0 the back-off says
-// how long, unless the call is one of before the last closure. It returns true if the gate was not closed.
-func (g *gate) close(now time.Time, p pass, d time.Duration, reason string) (closed bool) {
+// how long, unless the call is one of before the last closure. It returns for how long nothing passes because of this
+// call, 0 if the call changes nothing, and whether the gate was not closed before.
+func (g *gate) close(now time.Time, p pass, d time.Duration, back delays, reason string) (pause time.Duration, closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := p.epoch != g.epoch.Load()
@@ -142,14 +146,15 @@ func (g *gate) close(now time.Time, p pass, d time.Duration, reason string) (clo
 	pausing := g.shut.Load() && now.Before(g.until)
 	switch {
 	case g.forever || d == 0 && (old || pausing):
-		return false
+		return 0, false
 	case d == 0:
+		g.backoff.Base, g.backoff.Max = back.base, back.most
 		d = g.backoff.Failure()
 	case pausing && !now.Add(d).After(g.until):
-		return false
+		return 0, false
 	}
 	g.closeLocked(now.Add(d), reason)
-	return !pausing
+	return d, !pausing
 }
 
 // closeForever lets nothing pass until the gate is opened.
@@ -200,20 +205,4 @@ func (g *gate) isForever() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.forever
-}
-
-// The back-off of endpoints that fail: a recovered one is tried again within a second.
-const (
-	shortestBreak = 250 * time.Millisecond
-	longestBreak  = 900 * time.Millisecond // and a tenth of jitter
-)
-
-// closeBriefly closes the gate of an endpoint that fails.
-func (g *gate) closeBriefly(now time.Time, p pass, reason string) (closed bool) {
-	g.mu.Lock()
-	if g.backoff.Base == 0 {
-		g.backoff.Base, g.backoff.Max = shortestBreak, longestBreak
-	}
-	g.mu.Unlock()
-	return g.close(now, p, 0, reason)
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ type lines struct {
 	awaited atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
+	joined  int64      // requests that have ever joined
 	byKey   map[lineKey][]*waiter
 	planned map[*memory]int // waiting requests by the endpoint for which they are planned
 	changed chan struct{}   // closed and replaced when an endpoint may have got room
@@ -39,9 +41,21 @@ type lineKey struct {
 }
 
 type waiter struct {
-	key  lineKey
-	plan *memory
-	head chan struct{} // closed when it is the head of its line
+	number int64 // in the order of arrival
+	plan   *memory
+	keyIn  func(*set) lineKey
+
+	key   lineKey       // guarded by lines.mu, like leads
+	leads bool          // it is, or was, the head of its line
+	head  chan struct{} // closed when it is
+}
+
+// leadLocked makes it the head of its line.
+func (w *waiter) leadLocked() {
+	if !w.leads {
+		w.leads = true
+		close(w.head)
+	}
 }
 
 func newLines() *lines {
@@ -73,19 +87,19 @@ func (l *lines) plans() map[*memory]int {
 }
 
 // join puts a request at the end of its line. It returns nil if too many wait.
-func (l *lines) join(key lineKey, plan *memory, most int) *waiter {
+func (l *lines) join(s *sending, plan *memory, most int) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting() >= most {
 		return nil
 	}
-	w := &waiter{key: key, plan: plan, head: make(chan struct{})}
-	l.byKey[key] = append(l.byKey[key], w)
+	l.joined++
+	w := &waiter{number: l.joined, plan: plan, head: make(chan struct{}), keyIn: func(set *set) lineKey { return set.keyOf(s.call, s.tried) }}
+	w.key = w.keyIn(s.pool.set.Load()) // with mu held, so that none is missed by rearrange
+	l.byKey[w.key] = append(l.byKey[w.key], w)
+	l.byKey[w.key][0].leadLocked()
 	l.planned[plan]++
 	l.total.Add(1)
-	if len(l.byKey[key]) == 1 {
-		close(w.head)
-	}
 	return w
 }
 
@@ -101,18 +115,41 @@ func (l *lines) leave(w *waiter) {
 	if l.planned[w.plan]--; l.planned[w.plan] == 0 {
 		delete(l.planned, w.plan)
 	}
-	switch {
-	case len(line) == 0:
+	if len(line) == 0 {
 		delete(l.byKey, w.key)
-	case at == 0:
-		close(line[0].head)
+		return
 	}
+	line[0].leadLocked()
+}
+
+// rearrange puts those who wait into the lines of a new set, in the order in which they came, and lets the heads try again.
+func (l *lines) rearrange(next *set) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*waiter
+	for _, line := range l.byKey {
+		all = append(all, line...)
+	}
+	slices.SortFunc(all, func(a, b *waiter) int { return cmp.Compare(a.number, b.number) })
+	clear(l.byKey)
+	for _, w := range all {
+		w.key = w.keyIn(next)
+		l.byKey[w.key] = append(l.byKey[w.key], w)
+	}
+	for _, line := range l.byKey {
+		line[0].leadLocked()
+	}
+	l.wakeLocked()
 }
 
 // wake lets the heads of all lines try again.
 func (l *lines) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.wakeLocked()
+}
+
+func (l *lines) wakeLocked() {
 	if l.waiting() > 0 {
 		close(l.changed)
 		l.changed = make(chan struct{})
@@ -157,7 +194,7 @@ func (s *sending) wait() (*lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := p.lines.join(set.keyOf(s.call, s.tried), first.endpoint.memory, set.config.MaxQueue)
+	w := p.lines.join(s, first.endpoint.memory, set.config.MaxQueue)
 	if w == nil {
 		return nil, s.refused(first, weir.QueueFull)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,9 +15,10 @@ import (
 
 // Times between looks at an endpoint.
 const (
-	lookEvery   = 250 * time.Millisecond // whether a probe is due
-	deniedEvery = time.Minute            // probes while access is denied
-	wrongEvery  = 5 * time.Second        // probes while it is on another chain, or behind
+	lookEvery    = 250 * time.Millisecond // whether a probe is due
+	deniedEvery  = time.Minute            // probes while access is denied
+	wrongEvery   = 5 * time.Second        // probes while it is on another chain, or behind
+	failingEvery = time.Second            // probes after a failure, until it has succeeded or is out of use
 )
 
 // Run probes the endpoints until ctx ends, and returns when the last probe has ended. Without it a pool learns of
@@ -53,16 +53,16 @@ func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
 		every = deniedEvery
 	case m.gate.shut.Load():
 		every = lookEvery // the gate says when
+	case m.failures.Load() > 0:
+		every = min(every, failingEvery)
 	}
 	return now.UnixNano()-m.asked.Load() >= int64(every) && m.probing.CompareAndSwap(false, true)
 }
 
 // probe asks an endpoint for its chain, once, and for its head.
 func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
-	ctx, cancel := context.WithTimeout(ctx, set.config.Probe.Timeout)
-	defer cancel()
 	if want := set.config.Chain.ID; want != 0 && !e.memory.probed.Load() {
-		id, ok := p.ask(ctx, e, "eth_chainId")
+		id, ok := p.ask(ctx, set, e, "eth_chainId")
 		if !ok {
 			return
 		}
@@ -71,7 +71,7 @@ func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
 			return
 		}
 	}
-	head, ok := p.ask(ctx, e, set.config.Probe.Method)
+	head, ok := p.ask(ctx, set, e, set.config.Probe.Method)
 	if !ok {
 		return
 	}
@@ -122,13 +122,13 @@ func (s *set) bestHead() uint64 {
 
 // ask calls a method without parameters. The number is 0 if the answer has none, such as an error of JSON-RPC. It
 // returns false if there was no answer.
-func (p *Pool) ask(ctx context.Context, e *endpoint, method string) (number uint64, ok bool) {
+func (p *Pool) ask(ctx context.Context, set *set, e *endpoint, method string) (number uint64, ok bool) {
 	s := &sending{
-		pool: p, ctx: ctx, probe: true, began: time.Now(), call: &Call{Methods: []string{method}},
+		pool: p, ctx: ctx, timeout: set.config.Probe.Timeout, began: time.Now(), call: &Call{Methods: []string{method}},
 		request: &http.Request{Method: http.MethodPost, URL: &url.URL{}, Header: http.Header{"Content-Type": {"application/json"}}},
 		body:    fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":%q,"params":[]}`, method),
 	}
-	l, err := p.chargeProbe(ctx, e, s.call)
+	l, err := s.chargeProbe(e)
 	if l == nil || err != nil {
 		return 0, false
 	}
@@ -138,8 +138,9 @@ func (p *Pool) ask(ctx context.Context, e *endpoint, method string) (number uint
 		return 0, false
 	}
 	defer reply.Body.Close()
+	_, long := reply.Body.(*ending)
 	var answer struct{ Result json.RawMessage }
-	if out.outcome != succeeded || reply.StatusCode != http.StatusOK || json.NewDecoder(io.LimitReader(reply.Body, maxPeek)).Decode(&answer) != nil {
+	if long || out.outcome != succeeded || reply.StatusCode != http.StatusOK || json.NewDecoder(reply.Body).Decode(&answer) != nil {
 		return 0, false
 	}
 	text := strings.Trim(string(answer.Result), `"`)
@@ -151,19 +152,47 @@ func (p *Pool) ask(ctx context.Context, e *endpoint, method string) (number uint
 	return number, true
 }
 
-// chargeProbe charges a probe like any other call. An endpoint that is out of use until a probe succeeds gets it
-// through its closed gate.
-func (p *Pool) chargeProbe(ctx context.Context, e *endpoint, c *Call) (*lease, error) {
-	if !e.memory.gate.isForever() {
-		l, _, err := p.charge(ctx, e, c)
-		return l, err
+// chargeProbe charges a probe like any other call. If there is no room it waits, but not in line: it tries again whenever the
+// head of a line may, for as long as a probe may take. So endpoints that are always at their limits are probed, too.
+func (s *sending) chargeProbe(e *endpoint) (*lease, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.timeout)
+	defer cancel()
+	for {
+		if e.memory.gate.isForever() {
+			return s.chargeClosed(ctx, e)
+		}
+		l, r, err := s.pool.charge(ctx, e, s.call)
+		if l != nil || err != nil || r.never || r.at.IsZero() {
+			return l, err
+		}
+		if r.held {
+			r.at = earliest(r.at, time.Now().Add(recheck))
+		}
+		if sleep(ctx, time.Until(r.at), nil) != nil {
+			return nil, nil
+		}
 	}
-	l := &lease{pool: p, endpoint: e, call: c}
+}
+
+// chargeClosed charges a probe of an endpoint that is out of use until one succeeds: it passes the endpoint's gate, but not
+// those of its account and its provider.
+func (s *sending) chargeClosed(ctx context.Context, e *endpoint) (*lease, error) {
+	l := &lease{pool: s.pool, endpoint: e, call: s.call}
 	e.memory.inFlight.Add(1)
+	for i, g := range e.gates() {
+		if i == 0 {
+			continue
+		}
+		var ok bool
+		if l.passes[i], _, ok = g.enter(time.Now()); !ok {
+			l.leave()
+			return nil, nil
+		}
+	}
 	e.memory.stats.attempts.Add(1)
 	d, err := l.reserve(ctx)
 	if err != nil || !d.Allowed {
-		l.end()
+		l.leave()
 		return nil, err
 	}
 	return l, nil

@@ -33,7 +33,7 @@ func TestManyCallers(t *testing.T) {
 		})
 	}
 	observe(func() { _ = pool.Stats() })
-	observe(func() { _ = pool.Candidates(call()) })
+	observe(func() { _, _ = pool.Candidates(context.Background(), call()) })
 	observe(func() {
 		if err := pool.Replace(ctx, pool.set.Load().config); err != nil && ctx.Err() == nil {
 			t.Error(err)

@@ -28,11 +28,11 @@ type sending struct {
 	body    []byte
 	call    *Call
 	began   time.Time
-	probe   bool // it is the pool's own
+	timeout time.Duration // until an answer begins, 0 for the pool's
 
-	tried  []*endpoint // that have failed or refused
-	queued time.Duration
-	sent   int // how often it was sent
+	tried  []*endpoint   // that have failed or refused
+	queued time.Duration // until it was sent for the last time, or has failed for good without that
+	sent   int           // how often it was sent
 }
 
 // Send sends a request to an endpoint that can take it: to the endpoint's URL, with its headers. The request's path
@@ -57,9 +57,7 @@ func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
 		}
 	}
 	reply, err := s.run()
-	if err != nil && s.sent == 0 {
-		p.queueTime.Add(time.Since(s.began))
-	}
+	p.queueTime.Add(s.queued)
 	switch limited := (*LimitedError)(nil); {
 	case errors.As(err, &limited):
 		p.limited.Add(1)
@@ -79,6 +77,7 @@ func (s *sending) run() (*Reply, error) {
 	for {
 		l, err := s.acquire()
 		if err != nil {
+			s.queued = time.Since(s.began)
 			if reply != nil || failure != nil {
 				return reply, failure
 			}
@@ -105,7 +104,11 @@ func (s *sending) acquire() (*lease, error) {
 	}
 	p, set := s.pool, s.pool.set.Load()
 	if !p.lines.busy(set, s.call, s.tried) {
-		l, _, err := s.tryAll(set.choose(s.call, time.Now(), s.tried))
+		candidates := set.choose(s.call, time.Now(), s.tried)
+		l, _, err := s.tryAll(candidates)
+		if l == nil && err == nil && len(candidates) == maxCandidates {
+			l, _, err = s.tryAll(set.eligible(s.call, slices.Concat(s.tried, candidates)))
+		}
 		if l != nil || err != nil {
 			return l, err
 		}
@@ -118,10 +121,13 @@ func (s *sending) acquire() (*lease, error) {
 	return l, err
 }
 
+// maxSends is how often a request is sent at most.
+const maxSends = 3
+
 // again reports whether the request is to be sent once more, after it has failed.
 func (s *sending) again(l *lease, out result) bool {
 	switch {
-	case out.outcome == succeeded || out.outcome == cancelled || s.ctx.Err() != nil || len(s.tried) >= maxCandidates-1:
+	case out.outcome == succeeded || out.outcome == cancelled || s.ctx.Err() != nil || len(s.tried) >= maxCandidates-1 || s.sent >= maxSends:
 		return false
 	case out.outcome == notSent:
 		return true
@@ -147,7 +153,7 @@ var errTimeout = errors.New("upstream: the endpoint has not answered in time")
 func (s *sending) try(l *lease) (*Reply, result, error) {
 	set := s.pool.set.Load()
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	timer := time.AfterFunc(set.config.Timeout, func() { cancel(errTimeout) })
+	timer := time.AfterFunc(cmp.Or(s.timeout, set.config.Timeout), func() { cancel(errTimeout) })
 	began := time.Now()
 	returned := false
 	defer func() {
@@ -269,12 +275,10 @@ func (s *sending) failed(ctx context.Context, l *lease, err error) (result, erro
 	return result{outcome: failed, reason: e.Reason}, e
 }
 
-// countSent counts that the request was sent. The time in queue ends when it is sent for the first time.
+// countSent counts that the request was sent. Its time in the queue has ended, unless it is sent again.
 func (s *sending) countSent(at time.Time) {
-	if s.sent++; s.sent == 1 && !s.probe {
-		s.queued = at.Sub(s.began)
-		s.pool.queueTime.Add(s.queued)
-	}
+	s.sent++
+	s.queued = at.Sub(s.began)
 }
 
 // maxPeek is how much of a response is read to find a refusal in it: errors are short.
@@ -398,6 +402,9 @@ func (p *Pool) react(l *lease, out result, took time.Duration) {
 	p.blame(l, out, now)
 }
 
+// The back-off of endpoints that fail: a recovered one is tried again within a second, a tenth of jitter included.
+var ofFailures = delays{250 * time.Millisecond, 900 * time.Millisecond}
+
 // blame closes the gate of what a failure is about. The others learn nothing from it.
 func (p *Pool) blame(l *lease, out result, now time.Time) {
 	e, closed := l.endpoint, false
@@ -405,15 +412,16 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 	switch out.outcome {
 	case rateLimited, quotaExhausted:
 		blamed = 1
-		wait := cmp.Or(out.refusal.Wait, p.set.Load().config.Cooldown)
-		closed = e.quota.gate.close(now, l.passes[1], wait, out.reason)
-		p.tell(e, out.refusal, wait)
+		cooldown := p.set.Load().config.Cooldown
+		var pause time.Duration
+		pause, closed = e.quota.gate.close(now, l.passes[1], out.refusal.Wait, delays{base: cooldown}, out.reason)
+		p.tell(e, out.refusal, pause)
 	case overloaded:
 		blamed = 2
-		closed = e.group.close(now, l.passes[2], out.refusal.Wait, out.reason)
+		_, closed = e.group.close(now, l.passes[2], out.refusal.Wait, delays{}, out.reason)
 	case accessDenied:
 		if wait := out.refusal.Wait; wait > 0 {
-			closed = e.memory.gate.close(now, l.passes[0], wait, out.reason)
+			_, closed = e.memory.gate.close(now, l.passes[0], wait, delays{}, out.reason)
 		} else {
 			e.memory.gate.leave(l.passes[0])
 			closed = e.memory.gate.closeForever(out.reason)
@@ -424,9 +432,9 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 			e.memory.gate.leave(l.passes[0])
 			break
 		}
-		closed = e.memory.gate.closeBriefly(now, l.passes[0], out.reason)
+		_, closed = e.memory.gate.close(now, l.passes[0], 0, ofFailures, out.reason)
 	}
-	for i, g := range [...]*gate{&e.memory.gate, &e.quota.gate, e.group} {
+	for i, g := range e.gates() {
 		if i != blamed {
 			g.leave(l.passes[i])
 		}
@@ -436,13 +444,14 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 	}
 }
 
-// tell passes a refusal to the endpoint's account, for what else is charged to it.
-func (p *Pool) tell(e *endpoint, r budget.Refusal, wait time.Duration) {
+// tell passes a refusal to the endpoint's account, for what else is charged to it: it is counted, and the account
+// pauses as long as the gate has been closed, which may be not at all.
+func (p *Pool) tell(e *endpoint, r budget.Refusal, pause time.Duration) {
 	if e.budget == nil {
 		return
 	}
 	if c, err := e.budget.Controller(""); err == nil {
-		r.Wait = wait
+		r.Wait = max(1, pause)
 		c.RecordRefusal(r)
 	}
 }

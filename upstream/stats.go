@@ -83,7 +83,7 @@ type Stats struct {
 	Failed    int64        `json:"failed"`     // answered by no endpoint, though tried
 	Retries   int64        `json:"retries"`    // sent again
 	Cancelled int64        `json:"cancelled"`  // by the caller, before an answer began
-	QueueTime Distribution `json:"queue_time"` // from the start of handling until it was sent, or failed for good
+	QueueTime Distribution `json:"queue_time"` // from the start of handling until it was sent for the last time, or failed for good before that
 
 	// QueueTimes is the histogram of QueueTime, for metrics.
 	QueueTimes *hist.Snapshot `json:"-"`
@@ -201,7 +201,7 @@ func (e *endpoint) health(now time.Time) (health, reason string, cooldownMs int6
 		health, reason, cooldownMs = "down", "the account cools down", d.Milliseconds()
 	}
 	recovering := ""
-	for _, g := range []*gate{&e.memory.gate, &e.quota.gate, e.group} {
+	for _, g := range e.gates() {
 		s := g.state(now)
 		switch {
 		case s.Open:

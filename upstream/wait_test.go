@@ -165,7 +165,11 @@ func TestCandidatesSayWhen(t *testing.T) {
 		for _, alias := range []string{"a", "b", "c"} {
 			_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}, Pinned: alias})
 		}
-		want(t, "candidates", pool.Candidates(call()), []Candidate{
+		candidates, err := pool.Candidates(t.Context(), call())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "candidates", candidates, []Candidate{
 			{"a", time.Now().Add(7 * time.Second)}, {"b", time.Time{}}, {"c", time.Now().Add(3 * time.Second)},
 		})
 		limited := (*LimitedError)(nil)
