@@ -22,6 +22,8 @@ type Denial struct {
 //   - AccessDenied lets nothing wait. Only an operator could end that, and the provider's answer says more than
 //     a call that hangs. It is logged as an error, once, and is in Usage until a call succeeds.
 //
+// A negative Wait lets nothing pause: the refusal is counted, and the caller knows that it says nothing new.
+//
 // A refused call remains charged. Where the provider does not count it, the budget is a little smaller than need be
 // while it refuses.
 func (c *Controller) RecordRefusal(r Refusal) {
@@ -32,10 +34,10 @@ func (c *Controller) RecordRefusal(r Refusal) {
 	switch {
 	case r.Class == AccessDenied:
 		a.deny(r.Reason)
-	case r.Wait > 0:
-		a.Cool(r.Wait)
-	default:
+	case r.Wait == 0:
 		c.RecordFailure()
+	default:
+		a.Cool(r.Wait)
 	}
 }
 

@@ -41,7 +41,7 @@ func ExampleNew() {
 		r, _ := http.NewRequest(http.MethodPost, "/", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"`+method+`","params":["latest"]}`))
 		reply, err := pool.Send(r, &upstream.Call{Methods: []string{method}, Repeatable: true})
 		if limited, ok := errors.AsType[*upstream.LimitedError](err); ok {
-			fmt.Println("refused:", limited.Reason, "by", limited.Alias)
+			fmt.Println("refused:", limited.Reason)
 			continue
 		} else if err != nil {
 			panic(err)
@@ -56,7 +56,7 @@ func ExampleNew() {
 	// 200 from alchemy-2
 	// 200 from public
 	// 200 from public
-	// refused: exhausted by alchemy-1
+	// refused: exhausted
 }
 
 // A limit per second and per minute, in the short form of configuration files.

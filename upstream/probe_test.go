@@ -9,12 +9,15 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirlimit/weir/budget"
 )
 
 // node answers probes.
 type node struct {
 	chain, head uint64
-	status      int // 0 means that it answers
+	status      int  // 0 means that it answers
+	hangs       bool // it does not answer at all
 }
 
 // nodes lets a provider answer as nodes, by alias.
@@ -22,8 +25,12 @@ func nodes(p *provider, list map[string]*node) {
 	p.answer = func(r *http.Request, body string) (*http.Response, error) {
 		alias, _, _ := strings.Cut(r.URL.Host, ".")
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		switch n := list[alias]; {
+		n := *list[alias]
+		p.mu.Unlock()
+		switch {
+		case n.hangs:
+			<-r.Context().Done()
+			return nil, r.Context().Err()
 		case n.status != 0:
 			return reply(n.status, "{}"), nil
 		case strings.Contains(body, "eth_chainId"):
@@ -36,10 +43,10 @@ func nodes(p *provider, list map[string]*node) {
 }
 
 // monitored runs a pool's probes for the duration of a test.
-func monitored(t *testing.T, c Config, list map[string]*node, test func(pool *Pool, p *provider, set func(func()))) {
+func monitored(t *testing.T, c Config, list map[string]*node, test func(pool *Pool, p *provider, set func(func())), accounts ...budget.Config) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		pool, p := newPool(t, c)
+		pool, p := newPool(t, c, accounts...)
 		nodes(p, list)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -141,5 +148,65 @@ func TestProbesAreCharged(t *testing.T) {
 			t.Errorf("%d probes in the first minute of a limit of four", n)
 		}
 		want(t, "health", healths(pool), []string{"a ok"})
+	})
+}
+
+// TestProbesFail finds out without any request that endpoints do not answer, within seconds, and that they do again.
+func TestProbesFail(t *testing.T) {
+	list := map[string]*node{"hangs": {}, "fails": {}, "ok": {}}
+	c := Config{Endpoints: []Endpoint{endpointAt("hangs"), endpointAt("fails"), endpointAt("ok")}}
+	monitored(t, c, list, func(pool *Pool, p *provider, set func(func())) {
+		want(t, "health", healths(pool), []string{"hangs ok", "fails ok", "ok ok"})
+		set(func() { list["hangs"].hangs, list["fails"].status = true, 500 })
+		time.Sleep(40 * time.Second) // 15 s until the next probe, and three that time out after 5 s each
+		for i, reason := range []string{"timeout", "status 500", ""} {
+			e := pool.Stats().Endpoints[i]
+			if e.Health == "ok" != (reason == "") || e.Reason != reason {
+				t.Errorf("%s is %s, because of %q", e.Alias, e.Health, e.Reason)
+			}
+		}
+		set(func() { list["hangs"].hangs, list["fails"].status = false, 0 })
+		time.Sleep(time.Minute)
+		for _, e := range pool.Stats().Endpoints {
+			if e.Health == "down" {
+				t.Errorf("%+v, although it answers", e)
+			}
+		}
+	})
+}
+
+// TestProbesWaitForRoom probes an endpoint that is never without a request in line.
+func TestProbesWaitForRoom(t *testing.T) {
+	list := map[string]*node{"a": {}}
+	c := Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))}}
+	monitored(t, c, list, func(pool *Pool, p *provider, _ func(func())) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _, _ = send(pool, call())
+				}
+			})
+		}
+		time.Sleep(5 * time.Minute)
+		cancel()
+		wg.Wait()
+		if e := pool.Stats().Endpoints[0]; e.Probes < 10 || len(p.times("a")) > 5*303 {
+			t.Errorf("%d of %d requests in five minutes were probes: want 20, or half of them", e.Probes, len(p.times("a")))
+		}
+	})
+}
+
+// TestLagOfTwo compares two endpoints with each other.
+func TestLagOfTwo(t *testing.T) {
+	list := map[string]*node{"a": {head: 100}, "b": {head: 96}}
+	c := Config{Chain: Chain{MaxLag: 3}, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}}
+	monitored(t, c, list, func(pool *Pool, _ *provider, set func(func())) {
+		time.Sleep(20 * time.Second)
+		want(t, "health", healths(pool), []string{"a ok", "b down: it is 4 blocks behind, -1ms"})
+		set(func() { list["b"].head = 97 })
+		time.Sleep(6 * time.Second)
+		want(t, "health afterwards", healths(pool), []string{"a ok", "b ok"})
 	})
 }

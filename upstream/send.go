@@ -451,7 +451,9 @@ func (p *Pool) tell(e *endpoint, r budget.Refusal, pause time.Duration) {
 		return
 	}
 	if c, err := e.budget.Controller(""); err == nil {
-		r.Wait = max(1, pause)
+		if r.Wait = pause; pause == 0 {
+			r.Wait = -1
+		}
 		c.RecordRefusal(r)
 	}
 }
