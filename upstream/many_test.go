@@ -142,6 +142,11 @@ func TestCandidatesWithoutRoom(t *testing.T) {
 				t.Fatal(err)
 			}
 			want(t, "candidates", list, []Candidate{{"a", now.Add(time.Minute)}, {"b", now.Add(time.Minute)}, {"c", now}})
+			list, err = pool.Candidates(t.Context(), &Call{Methods: []string{"eth_call", "eth_call", "eth_call"}, Pinned: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want(t, "candidates for what never fits", list, []Candidate{{"a", time.Time{}}})
 		}
 	})
 }

@@ -182,6 +182,7 @@ func TestProbesWaitForRoom(t *testing.T) {
 	monitored(t, c, list, func(pool *Pool, p *provider, _ func(func())) {
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
+		time.Sleep(130 * time.Millisecond) // so that there never is room when a probe is due
 		for range 10 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
