@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/internal/jsonrpc"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/upstream"
 )
@@ -42,6 +44,11 @@ func TestBatchesAreCharged(t *testing.T) {
 			{`{"id":1,"method":"eth_call","method":"eth_call"}`, 400, ""},
 			{`[]`, 400, ""},
 			{`{"id":1,"method":"eth_getFilterLogs","params":["0x1"]}`, 200, ""},
+			{`{"id":1,"method":`, 400, ""},
+			{`[[{"id":1,"method":"eth_call"}]]`, 400, ""},
+			{`[` + strings.Repeat(`{"method":"eth_call"},`, 100) + `{"id":1,"method":"eth_call"}]`, 400, ""},
+			{`{"id":1,"method":"eth_call","params":["` + strings.Repeat("x", jsonrpc.MaxRequest) + `"]}`, 413, ""},
+			{`{"id":2,"method":"eth_chainId"}`, 200, `"a.budget";r=22`}, // which is free
 		} {
 			w := ask(route, post(tt.body))
 			if left := w.Result().Header.Get("RateLimit"); w.Code != tt.status || left != tt.left {
@@ -49,7 +56,7 @@ func TestBatchesAreCharged(t *testing.T) {
 			}
 			synctest.Wait()
 		}
-		want(t, "received", p.received(), []string{"a " + two, `a {"id":1,"method":"eth_call"}`})
+		want(t, "received", p.received(), []string{"a " + two, `a {"id":1,"method":"eth_call"}`, `a {"id":2,"method":"eth_chainId"}`})
 	})
 }
 
@@ -300,5 +307,26 @@ func TestInformational(t *testing.T) {
 	_ = resp.Body.Close()
 	if all := fmt.Sprint(resp.Header, resp.Trailer, string(body)); strings.Contains(all, canary) || string(body) != "{}" || early > 0 {
 		t.Error(all)
+	}
+}
+
+// TestRoomForBodies announces long bodies that do not come: room is made for what has come.
+func TestRoomForBodies(t *testing.T) {
+	route, _ := newRouteTo(t, to(endpointAt("a")))
+	bytesOf := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	before := bytesOf()
+	for range 10 {
+		r := post("")
+		r.ContentLength = jsonrpc.MaxRequest
+		if w := ask(route, r); w.Code != 400 {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	if n := bytesOf() - before; n > 10*(firstRead+64<<10) {
+		t.Errorf("%d bytes for ten empty bodies", n)
 	}
 }

@@ -144,13 +144,14 @@ type Chain struct {
 }
 
 // Probe is how endpoints are monitored. A probe is charged like any other call, and left out if there is no room
-// for it.
+// for it within Timeout.
 type Probe struct {
-	// Every is the time between probes of an endpoint that is up. The default is 15 s. While it is down, probes
-	// come when it may be tried again, at least every second, and every minute if access is denied.
+	// Every is the time between probes of an endpoint that is up. The default is 15 s. After a failure they come
+	// every second. While it is down they come when it may be tried again, at least every second, and every minute
+	// if access is denied.
 	Every time.Duration
 
-	// Timeout is how long a probe may take. The default is 5 s.
+	// Timeout is how long a probe may take until it is answered. The default is 5 s.
 	Timeout time.Duration
 
 	// Method is the method that is called. The default is eth_blockNumber, which Chain.MaxLag needs.

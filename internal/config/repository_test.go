@@ -11,7 +11,7 @@ import (
 
 // exampleEnviron and exampleFiles have the secrets that examples name.
 var exampleEnviron = []string{
-	"SEARCH_TOKEN=" + strings.Repeat("s", 32), "COLLECTOR_AUTH=Bearer x", "ALCHEMY_1=https://eth.example.org/v2/key-1", "ALCHEMY_1_WS=wss://eth.example.org/v2/key-1", "NODE_KEY=key",
+	"SEARCH_TOKEN=" + strings.Repeat("s", 32), "COLLECTOR_AUTH=Bearer x", "ALCHEMY_1=https://eth.example.org/v2/key-1", "ALCHEMY_2=https://eth.example.org/v2/key-2", "ALCHEMY_1_WS=wss://eth.example.org/v2/key-1", "NODE_KEY=key",
 }
 
 func exampleFiles(name string) ([]byte, fs.FileMode, error) {
