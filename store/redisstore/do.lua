@@ -308,6 +308,14 @@ local function dropHold(H, h)
 	if H.count > 0 and h.expiry >= H.last then findLast(H) end
 end
 
+-- moveHold gives a hold another expiry.
+local function moveHold(H, h, expiry)
+	local number, rebooked = H.number, H.rebooked
+	dropHold(H, h)
+	H.number, H.rebooked = number, rebooked -- also if it was the only one
+	addHold(H, {id = h.id, units = h.units, expiry = expiry, charged = h.charged, number = h.number, class = h.class})
+end
+
 -- endHoldsBy moves the expiry of all holds to an instant at the latest.
 local function endHoldsBy(H, instant)
 	if H.count == 0 or H.last <= instant then return end
@@ -317,10 +325,7 @@ local function endHoldsBy(H, instant)
 	end)
 	for _, id in ipairs(later) do
 		local h = find(H, id)
-		if h then
-			dropHold(H, h)
-			addHold(H, {id = id, units = h.units, expiry = instant, charged = h.charged, number = h.number, class = h.class})
-		end
+		if h then moveHold(H, h, instant) end
 	end
 end
 
@@ -1791,10 +1796,7 @@ function ops.renew(row, c)
 	local H = row.holds
 	local h = find(H, c.id)
 	if not h then return {0, 0, 0, 0, 0, 0}, false end
-	local number, rebooked = H.number, H.rebooked
-	dropHold(H, h)
-	H.number, H.rebooked = number, rebooked -- also if it was the only one
-	addHold(H, {id = h.id, units = h.units, expiry = max(c[4], now), charged = h.charged, number = h.number, class = h.class})
+	moveHold(H, h, max(c[4], now))
 	return {1, 0, 0, 0, 0, 0}, true
 end
 

@@ -12,6 +12,7 @@ var slotTests = []test{
 	{name: "without an expiry", run: slotsWithoutExpiry},
 	{name: "slots and a rate", run: slotsAndRate},
 	{name: "reset and overrun", run: slotsResetAndOverrun},
+	{name: "a window in place of slots", run: slotsReplacedByWindow},
 }
 
 // wantReserve asks for what may be refused, and returns the receipts.
@@ -105,4 +106,18 @@ func slotsResetAndOverrun(r *rig) {
 	r.wantLeft("reset keeps what is held", p, "k", 2, 5)
 	r.wantSettled(res, weir.Settled{}, 100) // slots cannot be overrun
 	r.wantLeft("all was freed", p, "k", 5, 5)
+}
+
+// slotsReplacedByWindow settles a slot when the limit has become a window: it gives back nothing that another reservation
+// was charged.
+func slotsReplacedByWindow(r *rig) {
+	for _, ttl := range []time.Duration{minutes(5), weir.NoExpiry} {
+		old := r.policy("p"+ttl.String(), slots(1))
+		slot := r.hold(ttl, charge(old, "k", 1))
+		window := r.with(old, using(weir.AnchoredWindow, perMinute(1)))
+		r.set(old, window)
+		r.wantSettled(r.hold(minutes(3), charge(window, "k", 1)), weir.Settled{})
+		r.wantSettled(slot, weir.Settled{}, 0)
+		r.wantRefused("after the slot was settled", window, "k", 1)
+	}
 }
