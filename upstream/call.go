@@ -23,6 +23,13 @@ type Call struct {
 	// Repeatable means that it may be executed twice. Otherwise it is written to at most one endpoint.
 	Repeatable bool
 
+	// NoAnswer means that no answer is expected, as for a notification of JSON-RPC. Otherwise an empty one is a failure.
+	NoAnswer bool
+
+	// Client is who makes the call, where several share the pool. Each waits in lines of its own, whose heads take turns,
+	// and has half of the queue at most. The default is that all are one.
+	Client string
+
 	// Pinned is the alias of the only endpoint that can answer, "" if all can.
 	Pinned string
 
@@ -81,6 +88,9 @@ func (e *LimitedError) Error() string {
 type DownError struct {
 	// Reasons say why, endpoint by endpoint, as in "alchemy-1: denied (status 401)".
 	Reasons []string
+
+	// RetryAfter is when the first of them is tried again, 0 if nobody knows.
+	RetryAfter time.Duration
 
 	// Unserved means that no endpoint is configured to take the request, however well it is.
 	Unserved bool

@@ -21,6 +21,7 @@ type lease struct {
 	pool     *Pool // set once, like all up to the blank line
 	endpoint *endpoint
 	call     *Call
+	probe    bool    // it is for a probe
 	passes   [3]pass // of the endpoint's gates
 	query    *ruleset.Query
 	ticket   *ruleset.Ticket // of the account, nil if there is none
@@ -48,10 +49,10 @@ type refusal struct {
 	limit    string    // what refuses
 }
 
-// charge charges an endpoint for a call, or returns why it cannot take it.
-func (p *Pool) charge(ctx context.Context, e *endpoint, c *Call) (*lease, refusal, error) {
+// charge charges an endpoint for a call, or for a probe, or returns why it cannot take it.
+func (p *Pool) charge(ctx context.Context, e *endpoint, c *Call, probe bool) (*lease, refusal, error) {
 	now := time.Now()
-	l := &lease{pool: p, endpoint: e, call: c}
+	l := &lease{pool: p, endpoint: e, call: c, probe: probe}
 	if r, ok := l.enter(now); !ok {
 		return nil, r, nil
 	}
@@ -94,7 +95,7 @@ func asSent(d weir.Decision, l weir.Limit) weir.Decision {
 // enter passes the endpoint's gates and takes its slot.
 func (l *lease) enter(now time.Time) (refusal, bool) {
 	e := l.endpoint
-	if r, closed := e.closed(now); closed {
+	if r, closed := e.closed(now, l.probe); closed {
 		return r, false
 	}
 	var entered int
@@ -109,22 +110,23 @@ func (l *lease) enter(now time.Time) (refusal, bool) {
 		return refusal{}, true
 	}
 	l.leave() // others were faster; a pass that was not got is that of an open gate
-	r, closed := e.closed(now)
+	r, closed := e.closed(now, l.probe)
 	if !closed {
 		r = refusal{endpoint: e, at: now, limit: limitedByFailure}
 	}
 	return r, false
 }
 
-// leave ends a lease that says nothing about the endpoint.
+// leave ends a lease that was not used. It wakes nobody: the heads of lines would wake each other for ever while they
+// try in vain. Who was refused because of the slot tries again soon, see recheck.
 func (l *lease) leave() {
 	for i, g := range l.endpoint.gates() {
 		g.leave(l.passes[i])
 	}
-	l.end()
+	l.endpoint.memory.inFlight.Add(-1)
 }
 
-// end gives the slot back, and lets those in line look again if they may have waited for that.
+// end gives the slot back after a call, and lets those in line look again if they may have waited for that.
 func (l *lease) end() {
 	l.endpoint.memory.inFlight.Add(-1)
 	if l.endpoint.Concurrency > 0 || l.passes[0].half || l.passes[1].half || l.passes[2].half {

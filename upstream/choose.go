@@ -48,7 +48,7 @@ func (p *Pool) Candidates(ctx context.Context, c *Call) (list []Candidate, err e
 func (s *set) choose(c *Call, now time.Time, tried []*endpoint) []*endpoint {
 	list := make([]*endpoint, 0, min(len(s.endpoints), 8))
 	for _, e := range s.endpoints {
-		if _, closed := e.closed(now); !closed && e.takes(c) && !slices.ContainsFunc(tried, e.is) {
+		if _, closed := e.closed(now, false); !closed && e.takes(c) && !slices.ContainsFunc(tried, e.is) {
 			list = append(list, e)
 		}
 	}

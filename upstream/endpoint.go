@@ -22,7 +22,8 @@ type endpoint struct {
 	budget  *budget.Account // nil if there is none
 	memory  *memory
 	quota   *quota
-	group   *gate // that of its provider
+	group   *gate  // that of its provider
+	chain   uint64 // what a probe has to confirm before the endpoint gets calls, 0 for nothing
 }
 
 // A memory is what is remembered of an endpoint, as long as its alias and URL stay.
@@ -33,10 +34,11 @@ type memory struct {
 	failures atomic.Int64 // in a row
 	latency  atomic.Int64 // moving average in nanoseconds, 0 if none is known
 	head     atomic.Uint64
-	probed   atomic.Bool  // it has answered a probe, on the right chain
-	wrong    atomic.Bool  // it is on another chain, or too far behind
-	probing  atomic.Bool  // a probe is under way
-	asked    atomic.Int64 // when the last probe began, in Unix nanoseconds
+	chain    atomic.Uint64 // the id that it has answered a probe with, 0 if none
+	vouched  atomic.Int64  // when a probe has succeeded, in Unix nanoseconds
+	wrong    atomic.Bool   // it is on another chain, or too far behind
+	probing  atomic.Bool   // a probe is under way
+	asked    atomic.Int64  // when the last probe began, in Unix nanoseconds
 
 	// fullAt and refill say what is left, by the last decision: all of it at fullAt, and nothing refill before
 	// that. They are written without order; what is read is a hint.
@@ -89,8 +91,8 @@ const (
 	limitedByInFlight = "concurrency" // as many calls are in flight as may be
 )
 
-// closed returns why the endpoint takes no call at all now, and until when. It does not look at limits.
-func (e *endpoint) closed(now time.Time) (r refusal, closed bool) {
+// closed returns why the endpoint takes no call at all now, or no probe, and until when. It does not look at limits.
+func (e *endpoint) closed(now time.Time, probe bool) (r refusal, closed bool) {
 	r = refusal{endpoint: e, at: now}
 	note := func(at time.Time, ready bool, why string) {
 		switch {
@@ -103,6 +105,9 @@ func (e *endpoint) closed(now time.Time) (r refusal, closed bool) {
 	}
 	at, ready := e.memory.gate.ready(now)
 	note(at, ready, limitedByFailure)
+	if !probe {
+		note(now.Add(recheck), e.isConfirmed(), limitedByFailure)
+	}
 	at, ready = e.quota.ready(now)
 	note(at, ready, limitedByRefusal)
 	at, ready = e.group.ready(now)
@@ -112,6 +117,9 @@ func (e *endpoint) closed(now time.Time) (r refusal, closed bool) {
 	}
 	return r, closed
 }
+
+// isConfirmed reports whether the endpoint is known to be on the right chain, if that is asked for.
+func (e *endpoint) isConfirmed() bool { return e.chain == 0 || e.memory.chain.Load() == e.chain }
 
 // isDown reports whether the endpoint gets no call until a probe succeeds or an operator acts.
 func (e *endpoint) isDown() bool { return e.memory.gate.isForever() }

@@ -13,7 +13,7 @@ import (
 // not for as long as they are held.
 func (p *Pool) expect(ctx context.Context, e *endpoint, c *Call, ahead, together int) (refusal, error) {
 	now := time.Now()
-	r, closed := e.closed(now)
+	r, closed := e.closed(now, false)
 	if closed && r.at.IsZero() {
 		return r, nil
 	}

@@ -135,7 +135,7 @@ type delays struct{ base, most time.Duration }
 
 // close lets nothing pass for a time because of what a call got, which thereby ends. If d is 0 the back-off says
 // how long, unless the call is one of before the last closure. It returns for how long nothing passes because of this
-// call, 0 if the call changes nothing, and whether the gate was not closed before.
+// call, 0 if the call changes nothing, and whether the gate was open before.
 func (g *gate) close(now time.Time, p pass, d time.Duration, back delays, reason string) (pause time.Duration, closed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,7 +143,8 @@ func (g *gate) close(now time.Time, p pass, d time.Duration, back delays, reason
 	if p.half && !old {
 		g.flying--
 	}
-	pausing := g.shut.Load() && now.Before(g.until)
+	shut := g.shut.Load()
+	pausing := shut && now.Before(g.until)
 	switch {
 	case g.forever || d == 0 && (old || pausing):
 		return 0, false
@@ -154,7 +155,7 @@ func (g *gate) close(now time.Time, p pass, d time.Duration, back delays, reason
 		return 0, false
 	}
 	g.closeLocked(now.Add(d), reason)
-	return d, !pausing
+	return d, !shut
 }
 
 // closeForever lets nothing pass until the gate is opened.

@@ -3,6 +3,7 @@ package upstream
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,9 +15,11 @@ import (
 // Lines are where requests wait that no endpoint can take: first come, first served.
 //
 // Requests that can use different endpoints stand in different lines, so that one which waits for a certain endpoint
-// does not hold up the others; and so do those of different classes. The head of a line tries all its endpoints,
+// does not hold up the others; and so do those of different classes and of different clients, so that who sends many
+// holds up nobody else. The head of a line tries all its endpoints,
 // sleeps until the first of them can take it, and tries again; all others sleep until they are the head. So
-// it is exact however many wait, and no request overtakes another of its line.
+// it is exact however many wait, and no request overtakes another of its line. The heads of several lines take
+// turns, as chance has it.
 //
 // A request joins only if it can expect its turn before its deadline. Its turn is planned for that: on the endpoint
 // that could take it first if all who came before keep to their plans. Nobody is bound by a plan.
@@ -30,19 +33,19 @@ type lines struct {
 	mu      sync.Mutex // guards the fields below
 	joined  int64      // requests that have ever joined
 	byKey   map[lineKey][]*waiter
-	planned map[*memory]int // waiting requests by the endpoint for which they are planned
-	changed chan struct{}   // closed and replaced when an endpoint may have got room
+	changed chan struct{} // closed and replaced when an endpoint may have got room
 }
 
 // A lineKey is what requests of a line have in common.
 type lineKey struct {
 	class     string
+	client    string
 	endpoints [2]uint64 // those that can be used, as bits
 }
 
 type waiter struct {
-	number int64 // in the order of arrival
-	plan   *memory
+	number int64   // in the order of arrival
+	plan   *memory // the endpoint for which it is planned
 	keyIn  func(*set) lineKey
 
 	key   lineKey       // guarded by lines.mu, like leads
@@ -59,7 +62,7 @@ func (w *waiter) leadLocked() {
 }
 
 func newLines() *lines {
-	return &lines{byKey: map[lineKey][]*waiter{}, planned: map[*memory]int{}, changed: make(chan struct{})}
+	return &lines{byKey: map[lineKey][]*waiter{}, changed: make(chan struct{})}
 }
 
 func (l *lines) waiting() int { return int(l.total.Load()) }
@@ -75,22 +78,45 @@ func (l *lines) busy(s *set, c *Call, tried []*endpoint) bool {
 	return len(l.byKey[key]) > 0
 }
 
-// plans returns for how many waiting requests an endpoint is planned.
-func (l *lines) plans() map[*memory]int {
+// ahead returns by endpoint how many waiting requests can be expected to be sent before the next one of a line: those of
+// the line itself that are planned for the endpoint, and as many and one more of each other line, as heads take turns.
+func (l *lines) ahead(key lineKey) map[*memory]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list := make(map[*memory]int, len(l.planned))
-	for m, n := range l.planned {
-		list[m] = n
+	own := map[*memory]int{}
+	for _, w := range l.byKey[key] {
+		own[w.plan]++
 	}
-	return list
+	all := maps.Clone(own)
+	for k, line := range l.byKey {
+		if k == key {
+			continue
+		}
+		other := map[*memory]int{}
+		for _, w := range line {
+			if other[w.plan]++; other[w.plan] <= own[w.plan]+1 {
+				all[w.plan]++
+			}
+		}
+	}
+	return all
 }
 
-// join puts a request at the end of its line. It returns nil if too many wait.
+// ofClientLocked returns how many requests of a client wait.
+func (l *lines) ofClientLocked(client string) (n int) {
+	for k, line := range l.byKey {
+		if k.client == client {
+			n += len(line)
+		}
+	}
+	return n
+}
+
+// join puts a request at the end of its line. It returns nil if too many wait, or too many of its client.
 func (l *lines) join(s *sending, plan *memory, most int) *waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting() >= most {
+	if l.waiting() >= most || s.call.Client != "" && l.ofClientLocked(s.call.Client) >= (most+1)/2 {
 		return nil
 	}
 	l.joined++
@@ -98,7 +124,6 @@ func (l *lines) join(s *sending, plan *memory, most int) *waiter {
 	w.key = w.keyIn(s.pool.set.Load()) // with mu held, so that none is missed by rearrange
 	l.byKey[w.key] = append(l.byKey[w.key], w)
 	l.byKey[w.key][0].leadLocked()
-	l.planned[plan]++
 	l.total.Add(1)
 	return w
 }
@@ -112,9 +137,6 @@ func (l *lines) leave(w *waiter) {
 	line = slices.Delete(line, at, at+1)
 	l.byKey[w.key] = line
 	l.total.Add(-1)
-	if l.planned[w.plan]--; l.planned[w.plan] == 0 {
-		delete(l.planned, w.plan)
-	}
 	if len(line) == 0 {
 		delete(l.byKey, w.key)
 		return
@@ -165,7 +187,7 @@ func (l *lines) change() <-chan struct{} {
 
 // keyOf returns the line of a call.
 func (s *set) keyOf(c *Call, tried []*endpoint) lineKey {
-	key := lineKey{class: c.Class}
+	key := lineKey{class: c.Class, client: c.Client}
 	for _, e := range s.endpoints {
 		if e.takes(c) && !slices.ContainsFunc(tried, e.is) {
 			key.endpoints[e.index/64] |= 1 << (e.index % 64)
@@ -214,8 +236,8 @@ func (s *sending) wait() (*lease, error) {
 // grace is how long those may still take that have their turn at the deadline, one after the other.
 const grace = 100 * time.Millisecond
 
-// recheck is how long a head sleeps at most while it waits for a reservation to end, since that may be another
-// process's.
+// recheck is how long a head sleeps at most while it waits for a reservation or a call to end: the reservation may be
+// another process's, and what held the slot may have been a try in vain.
 const recheck = 250 * time.Millisecond
 
 // waitAsHead tries all endpoints, again and again, until one takes the request.
@@ -242,7 +264,7 @@ func (s *sending) waitAsHead(deadline time.Time) (*lease, error) {
 			first.at = earliest(first.at, time.Now().Add(recheck), deadline)
 			last = !time.Now().Before(deadline)
 		case first.at.IsZero(): // at the next change
-			first.at = deadline
+			first.at = earliest(time.Now().Add(recheck), deadline)
 			last = !time.Now().Before(deadline)
 		}
 		if err := sleep(s.ctx, time.Until(first.at), changed); err != nil {
@@ -277,7 +299,7 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error 
 func (s *sending) tryAll(list []*endpoint) (*lease, refusal, error) {
 	var first refusal
 	for _, e := range list {
-		l, r, err := s.pool.charge(s.ctx, e, s.call)
+		l, r, err := s.pool.charge(s.ctx, e, s.call, false)
 		if l != nil || err != nil {
 			return l, refusal{}, err
 		}
@@ -327,7 +349,7 @@ func (s *sending) deadline(set *set) time.Time {
 
 // plan returns when and by which endpoint the request can expect to be taken, or the error if that is too late.
 func (s *sending) plan(set *set, deadline time.Time) (first refusal, err error) {
-	ahead := s.pool.lines.plans()
+	ahead := s.pool.lines.ahead(set.keyOf(s.call, s.tried))
 	together := map[*quota]int{}
 	for _, e := range set.endpoints {
 		together[e.quota] += ahead[e.memory]

@@ -113,7 +113,7 @@ func TestReloadWhileWaiting(t *testing.T) {
 					got = append(got, fmt.Sprintf("%v %d %s", r.at, number, strings.TrimSuffix(r.host, ".example")))
 				}
 				want(t, "requests", got, tt.want)
-				if n := pool.lines.waiting(); n != 0 || len(pool.lines.byKey) != 0 || len(pool.lines.planned) != 0 {
+				if n := pool.lines.waiting(); n != 0 || len(pool.lines.byKey) != 0 {
 					t.Errorf("%d still wait", n)
 				}
 			})

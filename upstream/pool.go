@@ -19,11 +19,12 @@ import (
 
 // Pool sends requests to endpoints. Make one with New. All methods may be called by any number of goroutines.
 type Pool struct {
-	name     string // set once, like the next four
+	name     string // set once, like the next five
 	engine   *ruleset.Engine
 	accounts func(name string) *budget.Account
 	own      *http.Transport // for configurations without one
 	lines    *lines
+	probes   chan struct{} // see probeNow
 
 	set      atomic.Pointer[set] // written with changing held
 	changing sync.Mutex          // guards the fields below
@@ -79,7 +80,7 @@ func New(l weir.Limiter, c Config, accounts ...budget.Config) (*Pool, error) {
 // pools, budgets and other limits are one set of rules. Accounts returns the account of a name, or nil.
 func Attach(engine *ruleset.Engine, accounts func(name string) *budget.Account, c Config) (*Pool, error) {
 	p := &Pool{
-		name: c.Name, engine: engine, accounts: accounts, own: NewTransport(), lines: newLines(),
+		name: c.Name, engine: engine, accounts: accounts, own: NewTransport(), lines: newLines(), probes: make(chan struct{}, 1),
 		memories: map[string]*memory{}, quotas: map[string]*quota{}, groups: map[string]*gate{},
 	}
 	if err := p.Replace(context.Background(), c); err != nil {
@@ -128,6 +129,9 @@ func (p *Pool) Replace(ctx context.Context, c Config) error {
 			return err
 		}
 		next.endpoints = append(next.endpoints, e)
+		if !config.Unmonitored {
+			e.chain = next.config.Chain.ID
+		}
 		if e.policy != nil {
 			policies = append(policies, e.policy)
 		}
@@ -201,14 +205,20 @@ func keep[T any](next, old map[string]*T, name string, create func() *T) *T {
 
 // continueFrom adapts the memory of an endpoint that was configured in another way.
 func (p *Pool) continueFrom(next *set, was, e *endpoint) {
-	if was.RPC != e.RPC || !slices.Equal(was.Headers, e.Headers) {
+	switch {
+	case was.RPC != e.RPC || !slices.Equal(was.Headers, e.Headers):
 		e.memory.gate.open()
 		e.memory.failures.Store(0)
 		e.memory.latency.Store(0)
-		e.memory.probed.Store(false)
+		e.memory.chain.Store(0)
+		e.memory.vouched.Store(0)
+		e.memory.wrong.Store(false)
+		if e.budget == nil {
+			e.quota.gate.open()
+		}
+	case !e.memory.wrong.Load(): // what is on another chain has to be probed first
+		e.memory.gate.retry()
 	}
-	e.memory.gate.retry()
-	e.quota.gate.retry()
 	if before, now := was.limitText(), e.limitText(); before != now {
 		next.config.Logger.Info("upstream: the limit of an endpoint has changed", "pool", p.name, "upstream", e.Alias, "from", before, "to", now)
 	}

@@ -37,11 +37,22 @@ func (p *Pool) Run(ctx context.Context) {
 				})
 			}
 		}
-		if sleep(ctx, lookEvery, nil) != nil {
+		if sleep(ctx, lookEvery, p.probes) != nil {
 			return
 		}
 	}
 }
+
+// probeNow lets Run look at once whether probes are due.
+func (p *Pool) probeNow() {
+	select {
+	case p.probes <- struct{}{}:
+	default: // it will
+	}
+}
+
+// vouchedFor is how long after the next probe was due the success of the last one still counts.
+const vouchedFor = 5 * time.Second
 
 // probeDue reports whether a probe is due, and if so that it has begun.
 func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
@@ -61,15 +72,17 @@ func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
 
 // probe asks an endpoint for its chain, once, and for its head.
 func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
-	if want := set.config.Chain.ID; want != 0 && !e.memory.probed.Load() {
+	if !e.isConfirmed() {
 		id, ok := p.ask(ctx, set, e, "eth_chainId")
 		if !ok {
 			return
 		}
-		if id != want {
-			p.wrong(e, fmt.Sprintf("its chain id is %d, not %d", id, want))
+		if id != e.chain {
+			p.wrong(e, fmt.Sprintf("its chain id is %d, not %d", id, e.chain))
 			return
 		}
+		e.memory.chain.Store(id)
+		p.lines.wake()
 	}
 	head, ok := p.ask(ctx, set, e, set.config.Probe.Method)
 	if !ok {
@@ -80,7 +93,7 @@ func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
 		p.wrong(e, fmt.Sprintf("it is %d blocks behind", best-head))
 		return
 	}
-	e.memory.probed.Store(true)
+	e.memory.vouched.Store(time.Now().UnixNano())
 	e.memory.wrong.Store(false)
 	if e.memory.gate.isForever() {
 		p.opened(e, e.memory.gate.open())
@@ -90,7 +103,7 @@ func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
 // wrong puts an endpoint out of use that answers, but not for what is asked.
 func (p *Pool) wrong(e *endpoint, reason string) {
 	e.memory.wrong.Store(true)
-	e.memory.probed.Store(false)
+	e.memory.chain.Store(0)
 	if e.memory.gate.closeForever(reason) {
 		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", reason)
 	}
@@ -161,7 +174,7 @@ func (s *sending) chargeProbe(e *endpoint) (*lease, error) {
 		if e.memory.gate.isForever() {
 			return s.chargeClosed(ctx, e)
 		}
-		l, r, err := s.pool.charge(ctx, e, s.call)
+		l, r, err := s.pool.charge(ctx, e, s.call, true)
 		if l != nil || err != nil || r.never || r.at.IsZero() {
 			return l, err
 		}
@@ -177,7 +190,7 @@ func (s *sending) chargeProbe(e *endpoint) (*lease, error) {
 // chargeClosed charges a probe of an endpoint that is out of use until one succeeds: it passes the endpoint's gate, but not
 // those of its account and its provider.
 func (s *sending) chargeClosed(ctx context.Context, e *endpoint) (*lease, error) {
-	l := &lease{pool: s.pool, endpoint: e, call: s.call}
+	l := &lease{pool: s.pool, endpoint: e, call: s.call, probe: true}
 	e.memory.inFlight.Add(1)
 	for i, g := range e.gates() {
 		if i == 0 {

@@ -493,7 +493,7 @@ func (s stopped) Read([]byte) (int, error) {
 func TestLongBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a")}, Timeout: time.Second})
-		long := strings.Repeat("x", 3*maxPeek)
+		long := "[" + strings.Repeat("x", 3*maxPeek)
 		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
 			resp := reply(200, "")
 			resp.ContentLength, resp.Body = -1, io.NopCloser(io.MultiReader(strings.NewReader(long), failing{errors.New("canary")}))

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -35,23 +37,58 @@ func secretsOf(u *url.URL, header http.Header) (list []string) {
 		add(u.User.Username(), password)
 	}
 	for _, values := range header {
-		add(strings.Fields(strings.Join(values, " "))...)
+		for _, value := range values {
+			add(strings.Fields(value)...)
+			add(strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(` ;,="`, r) })...)
+		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // one may be a part of another
+	for _, one := range slices.Clone(list) {
+		list = append(list, escaped(one)...)
+	}
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // one may be a part of another
+	return slices.Compact(list)
+}
+
+// escaped returns how a secret may be written in a text of JSON.
+func escaped(s string) (list []string) {
+	list = append(list, strings.ReplaceAll(s, "/", `\/`))
+	for _, format := range []string{`\u%04x`, `\u%04X`} {
+		var b strings.Builder
+		for _, r := range s {
+			if strings.ContainsRune(`+&<>'"`+"`", r) {
+				fmt.Fprintf(&b, format, r)
+			} else {
+				b.WriteRune(r)
+			}
+		}
+		list = append(list, b.String())
+	}
 	return list
 }
 
-// redact replaces the endpoint's secrets in a response whose body, which is known, is an error. Some providers
-// repeat the URL of the request, and so the key.
-func (e *endpoint) redact(resp *http.Response, body []byte) {
-	if resp.StatusCode < 300 && !bytes.Contains(body, []byte(`"error"`)) {
-		return
-	}
-	clean := body
+// clean returns a text without the endpoint's secrets.
+func (e *endpoint) clean(text []byte) []byte {
 	for _, s := range e.secrets {
-		clean = bytes.ReplaceAll(clean, []byte(s), []byte("***"))
+		text = bytes.ReplaceAll(text, []byte(s), []byte("***"))
 	}
-	if len(clean) != len(body) || !bytes.Equal(clean, body) {
-		setBody(resp, clean)
+	return text
+}
+
+// redactBody replaces the endpoint's secrets in a response whose body is known. Some providers repeat the URL of the request,
+// and so the key.
+func (e *endpoint) redactBody(resp *http.Response, body []byte) {
+	if slices.ContainsFunc(e.secrets, func(s string) bool { return bytes.Contains(body, []byte(s)) }) {
+		setBody(resp, e.clean(body))
+	}
+}
+
+// redactHeader replaces them in the header.
+func (e *endpoint) redactHeader(resp *http.Response) {
+	for _, values := range resp.Header {
+		for i, value := range values {
+			if slices.ContainsFunc(e.secrets, func(s string) bool { return strings.Contains(value, s) }) {
+				values[i] = string(e.clean([]byte(value)))
+			}
+		}
 	}
 }

@@ -67,7 +67,7 @@ func TestReplaceKeepsWhatIsUsed(t *testing.T) {
 		if err := pool.Replace(t.Context(), bad); err == nil {
 			t.Error("a pool was renamed")
 		}
-		want(t, "limit after refused changes", pool.Stats().Endpoints[0].Limit, "5 per 1m0s (sliding_log)")
+		want(t, "limit after refused changes", pool.Stats().Endpoints[0].Limit, "5/m")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -133,11 +134,8 @@ func (s *sending) again(l *lease, out result) bool {
 		return true
 	case !s.call.Repeatable || s.call.Pinned != "":
 		return false
-	case !s.pool.retries.take():
-		return false
 	}
-	s.pool.retried.Add(1)
-	return true
+	return s.pool.retries.take()
 }
 
 // result is what a try says about the endpoint.
@@ -153,7 +151,8 @@ var errTimeout = errors.New("upstream: the endpoint has not answered in time")
 func (s *sending) try(l *lease) (*Reply, result, error) {
 	set := s.pool.set.Load()
 	ctx, cancel := context.WithCancelCause(s.ctx)
-	timer := time.AfterFunc(cmp.Or(s.timeout, set.config.Timeout), func() { cancel(errTimeout) })
+	timeout := cmp.Or(s.timeout, set.config.Timeout)
+	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 	began := time.Now()
 	returned := false
 	defer func() {
@@ -169,9 +168,9 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	var start []byte
 	whole := false
 	if err == nil && (resp.StatusCode >= 400 || set.config.JSONRPC) {
-		start, whole, err = peek(resp)
+		start, whole, err = peek(resp, s.mostPeek())
 	}
-	if err == nil && resp.StatusCode < 300 && !looksLikeJSON(start) {
+	if err == nil && set.config.JSONRPC && resp.StatusCode < 300 && !s.isAnswer(start, whole) {
 		err = errNotJSON
 	}
 	if !timer.Stop() && err == nil && !whole {
@@ -187,13 +186,17 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	l.sentUnseen()
 	s.countSent(began)
 	s.pool.learn(s.ctx, l.endpoint, resp.Header)
+	l.endpoint.redactHeader(resp)
+	if !whole {
+		start = nil
+	}
 	out := judge(resp, start)
 	s.pool.react(l, out, took)
 	if whole {
 		cancel(nil)
-		l.endpoint.redact(resp, start)
+		l.endpoint.redactBody(resp, start)
 	} else {
-		resp.Body = &ending{resp.Body, l.endpoint.Alias, cancel}
+		resp.Body = &ending{resp.Body, l.endpoint.Alias, timer, timeout, cancel}
 	}
 	return &Reply{
 		Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Quota: l.quota, Unit: l.unit, Decision: l.decision,
@@ -277,12 +280,26 @@ func (s *sending) failed(ctx context.Context, l *lease, err error) (result, erro
 
 // countSent counts that the request was sent. Its time in the queue has ended, unless it is sent again.
 func (s *sending) countSent(at time.Time) {
-	s.sent++
+	if s.sent++; s.sent > 1 {
+		s.pool.retried.Add(1)
+	}
 	s.queued = at.Sub(s.began)
 }
 
-// maxPeek is how much of a response is read to find a refusal in it: errors are short.
-const maxPeek = 64 << 10
+// How much of a response is read to find a refusal in it, or what is no answer. Errors are short, but the answer to a batch
+// has the others, too.
+const (
+	maxPeek      = 64 << 10
+	maxPeekBatch = 1 << 20
+	startPeek    = 512 // of one that is longer for sure
+)
+
+func (s *sending) mostPeek() int64 {
+	if len(s.call.Methods) > 1 {
+		return maxPeekBatch
+	}
+	return maxPeek
+}
 
 // judge returns what a response says. Start is all of its body, nil if that is not known.
 func judge(resp *http.Response, start []byte) result {
@@ -298,36 +315,48 @@ func judge(resp *http.Response, start []byte) result {
 	return result{}
 }
 
-// peek reads the body of a response and puts it back. It returns nil if the body is longer than maxPeek, and an error if it
-// cannot be read.
-func peek(resp *http.Response) (body []byte, whole bool, err error) {
-	if resp.ContentLength > maxPeek {
-		return nil, false, nil
-	}
-	buf := bytes.NewBuffer(make([]byte, 0, max(bytes.MinRead, resp.ContentLength+bytes.MinRead)))
-	if _, err = buf.ReadFrom(io.LimitReader(resp.Body, maxPeek+1)); err != nil {
-		_ = resp.Body.Close()
-		return nil, false, err
-	}
-	if buf.Len() <= maxPeek {
-		_ = resp.Body.Close()
-		setBody(resp, buf.Bytes())
-		return buf.Bytes(), true, nil
+// peek reads the beginning of a response's body, up to most bytes, and puts it back. Whole is whether that is all.
+func peek(resp *http.Response, most int64) (start []byte, whole bool, err error) {
+	if resp.ContentLength > most {
+		start = make([]byte, startPeek)
+		n, err := io.ReadAtLeast(resp.Body, start, 1)
+		if err != nil {
+			_ = resp.Body.Close()
+			return nil, false, err
+		}
+		start = start[:n]
+	} else {
+		buf := bytes.NewBuffer(make([]byte, 0, max(bytes.MinRead, resp.ContentLength+bytes.MinRead)))
+		if _, err = buf.ReadFrom(io.LimitReader(resp.Body, most+1)); err != nil {
+			_ = resp.Body.Close()
+			return nil, false, err
+		}
+		if start = buf.Bytes(); int64(len(start)) <= most {
+			_ = resp.Body.Close()
+			setBody(resp, start)
+			return start, true, nil
+		}
 	}
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.MultiReader(buf, resp.Body), resp.Body}
-	return nil, false, nil
+	}{io.MultiReader(bytes.NewReader(start), resp.Body), resp.Body}
+	return start, false, nil
 }
 
 // errNotJSON is about the answer of an endpoint that is no JSON-RPC: it may be a page that asks for a login.
 var errNotJSON = errors.New("upstream: the answer is not JSON")
 
-// looksLikeJSON reports whether a body may be a response of JSON-RPC. That to notifications is empty.
-func looksLikeJSON(body []byte) bool {
-	body = bytes.TrimLeft(body, " \t\r\n")
-	return len(body) == 0 || body[0] == '{' || body[0] == '['
+// isAnswer reports whether a body, or its beginning, can be the answer of an endpoint of JSON-RPC.
+func (s *sending) isAnswer(start []byte, whole bool) bool {
+	text := bytes.TrimLeft(start, " \t\r\n")
+	switch {
+	case len(text) == 0:
+		return s.call.NoAnswer || !whole
+	case text[0] != '{' && text[0] != '[':
+		return false
+	}
+	return !whole || json.Valid(start)
 }
 
 // setBody replaces the body of a response.
@@ -338,17 +367,26 @@ func setBody(resp *http.Response, body []byte) {
 	}
 }
 
-// ending is the body of a response that is being received. Its errors have nothing secret in them.
+// ending is the body of a response that is being received. Its errors have nothing secret in them, and it ends if the
+// endpoint sends nothing for the timeout.
 type ending struct {
 	io.ReadCloser
-	alias  string
-	cancel context.CancelCauseFunc
+	alias   string
+	timer   *time.Timer // cancels the request
+	timeout time.Duration
+	cancel  context.CancelCauseFunc
 }
 
 func (e *ending) Read(p []byte) (int, error) {
+	e.timer.Reset(e.timeout)
 	n, err := e.ReadCloser.Read(p)
+	late := !e.timer.Stop()
 	if err != nil && err != io.EOF {
-		err = &TryError{Alias: e.alias, Reason: reasonOf(err), Sent: true}
+		failure := &TryError{Alias: e.alias, Reason: reasonOf(err), Sent: true}
+		if late {
+			failure.Reason, failure.Timeout = "timeout", true
+		}
+		err = failure
 	}
 	return n, err
 }
@@ -420,12 +458,7 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 		blamed = 2
 		_, closed = e.group.close(now, l.passes[2], out.refusal.Wait, delays{}, out.reason)
 	case accessDenied:
-		if wait := out.refusal.Wait; wait > 0 {
-			_, closed = e.memory.gate.close(now, l.passes[0], wait, delays{}, out.reason)
-		} else {
-			e.memory.gate.leave(l.passes[0])
-			closed = e.memory.gate.closeForever(out.reason)
-		}
+		closed = p.denied(l, out, now)
 		p.tell(e, out.refusal, 0)
 	default:
 		if e.memory.failures.Add(1) < failuresToClose && !l.passes[0].half {
@@ -442,6 +475,31 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 	if closed {
 		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", out.reason)
 	}
+}
+
+// denied closes the gate of an endpoint that denies access. It may deny a certain method only: so where a probe has
+// succeeded a short time ago, another one has to be denied first, and where there are no probes several calls in a row.
+func (p *Pool) denied(l *lease, out result, now time.Time) (closed bool) {
+	e := l.endpoint
+	m := e.memory
+	if wait := out.refusal.Wait; wait > 0 {
+		_, closed = m.gate.close(now, l.passes[0], wait, delays{}, out.reason)
+		return closed
+	}
+	m.gate.leave(l.passes[0])
+	vouched := now.UnixNano()-m.vouched.Load() < int64(vouchedFor+p.set.Load().config.Probe.Every)
+	switch {
+	case l.probe:
+	case e.Unmonitored:
+		if m.failures.Add(1) < failuresToClose {
+			return false
+		}
+	case vouched:
+		m.asked.Store(0)
+		p.probeNow()
+		return false
+	}
+	return m.gate.closeForever(out.reason)
 }
 
 // tell passes a refusal to the endpoint's account, for what else is charged to it: it is counted, and the account
@@ -483,8 +541,12 @@ func (p *Pool) down(c *Call) *DownError {
 			continue
 		}
 		e.Unserved = false
-		if health, reason, _ := each.health(now); health != "ok" {
+		health, reason, cooldown := each.health(now)
+		if health != "ok" {
 			e.Reasons = append(e.Reasons, each.Alias+": "+reason)
+		}
+		if wait := time.Duration(cooldown) * time.Millisecond; wait > 0 && (e.RetryAfter == 0 || wait < e.RetryAfter) {
+			e.RetryAfter = wait
 		}
 	}
 	slices.Sort(e.Reasons)

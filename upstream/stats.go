@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/hist"
 )
 
@@ -218,6 +219,8 @@ func (e *endpoint) health(now time.Time) (health, reason string, cooldownMs int6
 	switch {
 	case health != "":
 		return health, reason, cooldownMs
+	case !e.isConfirmed():
+		return "down", "its chain id is not known yet", 0
 	case recovering != "":
 		return "recovering", recovering, 0
 	}
@@ -240,7 +243,25 @@ func (e *endpoint) limitText() (text string) {
 		if i > 0 {
 			text += " "
 		}
-		text += l.String()
+		text += shortLimit(l)
+	}
+	return text
+}
+
+// shortLimit returns a limit as tables show it, for example "50/s" or "2400/m".
+func shortLimit(l weir.Limit) string {
+	per := l.Per.String()
+	switch l.Per.Duration() {
+	case time.Second:
+		per = "s"
+	case time.Minute:
+		per = "m"
+	case time.Hour:
+		per = "h"
+	}
+	text := fmt.Sprintf("%d/%s", l.Rate, per)
+	if l.Burst > 0 && l.Burst != l.Rate {
+		text += fmt.Sprintf(" burst %d", l.Burst)
 	}
 	return text
 }

@@ -81,7 +81,7 @@ func TestStrategies(t *testing.T) {
 		{"balanced", Config{Endpoints: endpoints(true)}, exact, 98, 100, false},
 		{"balanced, preset", Config{Endpoints: endpoints(true)}, preset, 98, 100, false},
 		{"sticky", Config{Endpoints: endpoints(true), Strategy: Sticky}, exact, 98, 100, false},
-		{"sticky, no budgets", Config{Endpoints: endpoints(false), Strategy: Sticky}, nil, 0, 90, true},
+		{"sticky, no budgets", Config{Endpoints: endpoints(false), Strategy: Sticky}, nil, 0, 97, true},
 		{"sticky, no budgets, 60 s", Config{Endpoints: endpoints(false), Strategy: Sticky, Cooldown: time.Minute, MaxWait: -1}, nil, 0, 40, true},
 	} {
 		r := offer(t, tt.config, tt.accounts)
