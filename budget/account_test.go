@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,21 @@ func newAccount(t *testing.T, c Config) *Account {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// testLog is a log that tests read.
+type testLog struct{ text bytes.Buffer }
+
+func (l *testLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&l.text, nil)) }
+
+// lines returns the lines since the last call, without the time.
+func (l *testLog) lines() (list []string) {
+	for line := range strings.Lines(l.text.String()) {
+		_, rest, _ := strings.Cut(line, " ")
+		list = append(list, strings.TrimSuffix(rest, "\n"))
+	}
+	l.text.Reset()
+	return list
 }
 
 func controller(t *testing.T, a *Account, class string) *Controller {
