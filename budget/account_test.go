@@ -102,8 +102,12 @@ func TestDocument001(t *testing.T) {
 			t.Errorf("realtime is disturbed: %v", d)
 		}
 		u := usage(t, a)
-		if got := u.Horizons[0]; got.Used != 500 || got.Capacity != 500 || u.Classes[0].Available != 0 {
+		if got := u.Horizons[0]; got.Used != 500 || got.Capacity != 500 {
 			t.Errorf("usage: %+v", u)
+		}
+		want := []ClassUsage{{Class: "realtime", Guaranteed: 300, Used: 300, Capacity: 300}, {Class: "backfill", Guaranteed: 200, Used: 200, Capacity: 200}}
+		if !slices.Equal(u.Classes, want) {
+			t.Errorf("classes %+v, want %+v", u.Classes, want)
 		}
 	})
 }
@@ -632,7 +636,7 @@ func TestUsageJSON(t *testing.T) {
 		}
 		for _, want := range []string{
 			`"account":"main"`, `"limit":"month","unit":"cu","soft":false,"capacity":30000000,"used":20000026`,
-			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","capacity":750,"available":474}`,
+			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","guaranteed":291,"used":276,"capacity":750,"available":474}`,
 		} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("usage lacks %s:\n%s", want, text)
