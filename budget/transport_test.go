@@ -523,6 +523,29 @@ func TestTransportListens(t *testing.T) {
 	}
 }
 
+// TestTransportFreeCalls: calls that cost nothing are sent while nothing is left, and charged nothing.
+func TestTransportFreeCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := hourlyUnits(t)
+		c.Limits[0].Rate = 20
+		a := newAccount(t, c)
+		sent := 0
+		client := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})}}
+		charge(t, controller(t, a, ""), "eth_madeUp") // all of it
+		began := time.Now()
+		for _, body := range []string{`{"method":"eth_chainId"}`, `[{"id":1,"method":"eth_chainId"},{"id":2,"method":"net_version"}]`} {
+			fetch(t, client, http.MethodPost, "http://provider", body)
+		}
+		if took := time.Since(began); sent != 2 || took != 0 {
+			t.Errorf("%d requests were sent after %v", sent, took)
+		}
+		wantLedger(t, a, "cu", Ledger{Granted: 20, Used: 20})
+	})
+}
+
 // TestTransportLearns: what responses say about limits tightens the account, and never loosens it.
 func TestTransportLearns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
