@@ -486,45 +486,6 @@ func TestQuoteOfClasses(t *testing.T) {
 	})
 }
 
-// TestPreset: the preset meets both readings of the vendor's rule under any load, and uses its quota.
-func TestPreset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
-		backfill, realtime := controller(t, a, "backfill"), controller(t, a, "realtime")
-		type call struct {
-			at    time.Time
-			units int64
-		}
-		var calls []call
-		var total int64
-		start := time.Now()
-		for i := 0; time.Since(start) < time.Minute; i++ {
-			c, cost := backfill, int64(60)
-			if i%7 == 0 {
-				c, cost = realtime, 20
-			}
-			if err := c.WaitForBudget(t.Context(), In(Amounts{"throughput": cost, "cu": cost})); err != nil {
-				t.Fatal(err)
-			}
-			calls = append(calls, call{time.Now(), cost})
-			total += cost
-		}
-		for i, from, sum := 0, 0, int64(0); i < len(calls); i++ {
-			sum += calls[i].units
-			for !calls[from].at.After(calls[i].at.Add(-10 * time.Second)) {
-				sum -= calls[from].units
-				from++
-			}
-			if sum > 5000 {
-				t.Fatalf("%d units in ten seconds", sum)
-			}
-		}
-		if total < 30_000*97/100 {
-			t.Errorf("%d units in a minute, want 97 %% of 30,000", total)
-		}
-	})
-}
-
 // TestMonthPacing: non-urgent use is at most the ramp at the end of any day; what was not used stays.
 func TestMonthPacing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // which begins on 2000-01-01
