@@ -233,7 +233,7 @@ func (a *Account) checkUnits(units []string, amounts Amounts) error {
 	return nil
 }
 
-// amounts returns the units of a cost, nil if it is a plain number.
+// amounts returns the units of a cost, nil if it is a plain number. The caller must not change them.
 func (a *Account) amounts(c Cost) (Amounts, error) {
 	switch {
 	case c.batch:
@@ -247,7 +247,7 @@ func (a *Account) amounts(c Cost) (Amounts, error) {
 // methodCosts returns what a call of a method costs by the table, or a batch of several calls.
 func (a *Account) methodCosts(methods ...string) (Amounts, error) {
 	if table := a.config().Costs; table != nil && len(methods) == 1 {
-		return table.Cost(methods[0])
+		return table.cost(methods[0], a.warnUnknown)
 	}
 	return a.batchCosts(methods)
 }
@@ -257,11 +257,16 @@ func (a *Account) batchCosts(methods []string) (Amounts, error) {
 	table := a.config().Costs
 	switch {
 	case table != nil:
-		return table.Batch(methods)
+		return table.batchCost(methods, a.warnUnknown)
 	case len(methods) == 0:
 		return nil, errors.New("budget: an empty batch has no cost")
 	}
 	return nil, fmt.Errorf("budget: account %q has no table of costs, so the cost of %q is unknown", a.name, shorten(methods[0]))
+}
+
+// warnUnknown warns of a method that the table does not list: whatever it costs then is a guess.
+func (a *Account) warnUnknown(t *Table, method string) {
+	a.config().Logger.Warn("budget: the table of costs does not list a method", "account", a.name, "method", method, "table", t.info.Name, "refused", t.unknown.Refuse)
 }
 
 // query returns the rule in force and a query for a cost of a class.

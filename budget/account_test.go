@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,21 @@ func newAccount(t *testing.T, c Config) *Account {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// testLog is a log that tests read.
+type testLog struct{ text bytes.Buffer }
+
+func (l *testLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&l.text, nil)) }
+
+// lines returns the lines since the last call, without the time.
+func (l *testLog) lines() (list []string) {
+	for line := range strings.Lines(l.text.String()) {
+		_, rest, _ := strings.Cut(line, " ")
+		list = append(list, strings.TrimSuffix(rest, "\n"))
+	}
+	l.text.Reset()
+	return list
 }
 
 func controller(t *testing.T, a *Account, class string) *Controller {
@@ -86,8 +102,12 @@ func TestDocument001(t *testing.T) {
 			t.Errorf("realtime is disturbed: %v", d)
 		}
 		u := usage(t, a)
-		if got := u.Horizons[0]; got.Used != 500 || got.Capacity != 500 || u.Classes[0].Available != 0 {
+		if got := u.Horizons[0]; got.Used != 500 || got.Capacity != 500 {
 			t.Errorf("usage: %+v", u)
+		}
+		want := []ClassUsage{{Class: "realtime", Guaranteed: 300, Used: 300, Capacity: 300}, {Class: "backfill", Guaranteed: 200, Used: 200, Capacity: 200}}
+		if !slices.Equal(u.Classes, want) {
+			t.Errorf("classes %+v, want %+v", u.Classes, want)
 		}
 	})
 }
@@ -354,13 +374,17 @@ func TestThresholds(t *testing.T) {
 		a := newAccount(t, c)
 		all := controller(t, a, "all")
 		for _, step := range []struct {
-			take  int64
-			pause bool
-		}{{400, false}, {50, true}, {30, true}} {
+			take        int64
+			pause       bool
+			utilisation float64
+		}{{400, false, 0.8}, {50, true, 0.9}, {30, true, 0.96}} {
 			try(t, all, step.take)
 			time.Sleep(2 * time.Second) // the average of a second
 			if got := all.ShouldPause(t.Context()); got != step.pause {
 				t.Errorf("after %d more: pause %v at %+v", step.take, got, usage(t, a).Horizons)
+			}
+			if got, err := a.Utilisation(t.Context()); err != nil || got != step.utilisation {
+				t.Errorf("after %d more: utilisation %v, %v, want %v", step.take, got, err, step.utilisation)
 			}
 		}
 		for all.ShouldPause(t.Context()) {
@@ -441,41 +465,23 @@ func TestQuote(t *testing.T) {
 	})
 }
 
-// TestPreset: the preset meets both readings of the vendor's rule under any load, and uses its quota.
-func TestPreset(t *testing.T) {
+// TestQuoteOfClasses: a quote says which limit refuses a class, and which class of an account is served first.
+func TestQuoteOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := newAccount(t, Config{Name: "main", Preset: "alchemy-free"})
-		backfill, realtime := controller(t, a, "backfill"), controller(t, a, "realtime")
-		type call struct {
-			at    time.Time
-			units int64
-		}
-		var calls []call
-		var total int64
-		start := time.Now()
-		for i := 0; time.Since(start) < time.Minute; i++ {
-			c, cost := backfill, int64(60)
-			if i%7 == 0 {
-				c, cost = realtime, 20
-			}
-			if err := c.WaitForBudget(t.Context(), In(Amounts{"throughput": cost, "cu": cost})); err != nil {
-				t.Fatal(err)
-			}
-			calls = append(calls, call{time.Now(), cost})
-			total += cost
-		}
-		for i, from, sum := 0, 0, int64(0); i < len(calls); i++ {
-			sum += calls[i].units
-			for !calls[from].at.After(calls[i].at.Add(-10 * time.Second)) {
-				sum -= calls[from].units
-				from++
-			}
-			if sum > 5000 {
-				t.Fatalf("%d units in ten seconds", sum)
+		a := newAccount(t, document001())
+		realtime, backfill := controller(t, a, "realtime"), controller(t, a, "backfill")
+		try(t, backfill, 200)
+		for cost, want := range map[int64]Quote{
+			10:  {Account: "main", Class: "backfill", Wait: 20 * time.Millisecond, LimitedBy: "main"},
+			300: {Account: "main", Class: "backfill", Never: true, Wait: weir.Never, LimitedBy: "main"},
+		} {
+			if got, err := backfill.Quote(t.Context(), Units(cost)); err != nil || got != want {
+				t.Errorf("%d units: %+v, %v, want %+v", cost, got, err, want)
 			}
 		}
-		if total < 30_000*97/100 {
-			t.Errorf("%d units in a minute, want 97 %% of 30,000", total)
+		want := Quote{Account: "main", Class: "realtime", Allowed: true}
+		if best, got, err := QuoteBest(t.Context(), Units(10), backfill, realtime); err != nil || best != realtime || got != want {
+			t.Errorf("best: %+v, %v, want %+v", got, err, want)
 		}
 	})
 }
@@ -576,11 +582,46 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
-// TestSoftAndPrepaid: a soft limit warns; a prepaid amount does not come back, and can be raised.
+// TestWaitForNothing: what costs nothing needs no room, and waits in no line, but for the provider.
+func TestWaitForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, document001())
+		c := controller(t, a, "backfill")
+		try(t, c, 200)
+		began := time.Now()
+		wait := func(what string, deadline, returns time.Duration, late bool) {
+			t.Helper()
+			ctx, cancel := context.WithDeadline(t.Context(), began.Add(deadline))
+			defer cancel()
+			err := c.WaitForBudget(ctx, Units(0))
+			denied, _ := errors.AsType[*weir.DeniedError](err)
+			if tooLate := denied != nil && denied.Decision.Reason == weir.TooLate; (err != nil) != late || tooLate != late || time.Since(began) != returns {
+				t.Errorf("%s: %v after %v", what, err, time.Since(began))
+			}
+		}
+		const s = time.Second
+		wait("nothing is left", s, 0, false)
+		a.Cool(2 * s)
+		wait("a deadline in the cooldown", s, 0, true)
+		wait("until its end", 3*s, 2*s, false)
+		a.Cool(2 * s)
+		time.AfterFunc(s, func() { a.Cool(9 * s) })
+		wait("a cooldown that is extended beyond the deadline", 6*s, 4*s, true)
+		wait("a cooldown that was extended", 20*s, 12*s, false)
+		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 200, Used: 200}) {
+			t.Errorf("ledger: %+v", l)
+		}
+	})
+}
+
+// TestSoftAndPrepaid: a soft limit admits; a prepaid amount does not come back, and can be raised.
 func TestSoftAndPrepaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		soft := ruleset.Limit{Limit: weir.Limit{Name: "day", Rate: 100, Per: weir.Calendar(weir.Day, nil)}, Mode: ruleset.Shadow}
-		a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{perSecond(500), soft, Prepaid("", 1000)}})
+		prepaid := func(n int64) Config {
+			return Config{Name: "main", Limits: []ruleset.Limit{perSecond(500), soft, Prepaid("", n)}}
+		}
+		engine, a := attach(t, prepaid(1000))
 		c := controller(t, a, "backfill")
 		for range 5 {
 			if d := try(t, c, 200); !d.Allowed {
@@ -595,6 +636,38 @@ func TestSoftAndPrepaid(t *testing.T) {
 		u := usage(t, a)
 		if u.SoftExceeded != 5 || !u.Horizons[2].Soft || u.Horizons[1].Used != 1000 {
 			t.Errorf("usage: %+v", u)
+		}
+		replace(t, engine, a, prepaid(1500))
+		for _, cost := range []int64{200, 200, 100} {
+			if d := try(t, c, cost); !d.Allowed {
+				t.Errorf("%d of the 500 that were added: %v", cost, d)
+			}
+			time.Sleep(time.Second)
+		}
+		if d := try(t, c, 1); d.Allowed {
+			t.Errorf("more than was added: %v", d)
+		}
+	})
+}
+
+// TestSoftIsLogged: the first call beyond a soft limit is a warning, and then every thousandth.
+func TestSoftIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testLog
+		soft := ruleset.Limit{Limit: weir.Limit{Name: "day", Rate: 100, Per: weir.Calendar(weir.Day, nil)}, Mode: ruleset.Shadow}
+		a := newAccount(t, Config{Name: "main", Limits: []ruleset.Limit{perSecond(1_000_000), soft}, Logger: log.logger()})
+		c := controller(t, a, "realtime")
+		const line = `level=WARN msg="budget: a call was admitted beyond a soft limit" account=main limit=main.day calls=%d`
+		for i, step := range []struct {
+			calls int
+			want  []string
+		}{{100, nil}, {5, []string{fmt.Sprintf(line, 1)}}, {995, nil}, {1, []string{fmt.Sprintf(line, 1001)}}} {
+			for range step.calls {
+				try(t, c, 1)
+			}
+			if got := log.lines(); !slices.Equal(got, step.want) {
+				t.Errorf("step %d: logged %q, want %q", i, got, step.want)
+			}
 		}
 	})
 }
@@ -616,7 +689,7 @@ func TestUsageJSON(t *testing.T) {
 		}
 		for _, want := range []string{
 			`"account":"main"`, `"limit":"month","unit":"cu","soft":false,"capacity":30000000,"used":20000026`,
-			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","capacity":750,"available":474}`,
+			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","guaranteed":291,"used":276,"capacity":750,"available":474}`,
 		} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("usage lacks %s:\n%s", want, text)

@@ -36,7 +36,14 @@ var unitName = regexp.MustCompile(`^[a-z0-9._-]{1,64}$`)
 //	}
 //
 // A method has an amount of every unit. The method "*" stands for all that are not listed; such a table has
-// no "unknown". The file is read strictly: the error names each field that is unknown, missing, there twice
+// no "unknown".
+//
+// The amounts of a method are what is reserved when a request is sent. If the request fails, with a status of 400 or
+// more, a Transport gives them back where "failed_requests" is "free". A cost that is known only afterwards, such as
+// the tokens of an answer, is not in a table: reserve the most that it can be, and settle what was used, with
+// Transport.Settle or Controller.Reserve.
+//
+// The file is read strictly: the error names each field that is unknown, missing, there twice
 // or wrong.
 func ParseTable(data []byte) (*Table, error) {
 	if len(data) > maxTableSize {

@@ -160,22 +160,27 @@ func (t *Table) checkUnknown(found *problems) {
 // Cost returns what a call of a method costs: all units of the table, also those of which it costs 0. The
 // names of methods are case-sensitive.
 func (t *Table) Cost(method string) (Amounts, error) {
-	cost, err := t.cost(method)
+	cost, err := t.cost(method, nil)
 	if err != nil {
 		return nil, err
 	}
 	return cost.clone(), nil
 }
 
-// cost is Cost without the copy: the caller must not change the result.
-func (t *Table) cost(method string) (Amounts, error) {
+// A noticeFunc is called when a table counts the first call of an unknown method whose name it remembers.
+type noticeFunc func(t *Table, method string)
+
+// cost is Cost without the copy: the caller must not change the result. Notice may be nil.
+func (t *Table) cost(method string, notice noticeFunc) (Amounts, error) {
 	if cost, listed := t.methods[method]; listed {
 		return cost, nil
 	}
 	if cost, any := t.methods[AnyMethod]; any {
 		return cost, nil
 	}
-	t.countUnknown(method)
+	if name, first := t.countUnknown(method); first && notice != nil {
+		notice(t, name)
+	}
 	if t.unknown.Refuse {
 		return nil, fmt.Errorf("%w %q: add its cost to table %q or give the table a default", ErrUnknownMethod, shorten(method), t.info.Name)
 	}
@@ -184,14 +189,16 @@ func (t *Table) cost(method string) (Amounts, error) {
 
 // Batch returns what a batch of calls costs by the vendor's rule: the sum of its members, at some vendors
 // plus an amount for the batch itself. If a member is refused there is no cost.
-func (t *Table) Batch(methods []string) (Amounts, error) {
+func (t *Table) Batch(methods []string) (Amounts, error) { return t.batchCost(methods, nil) }
+
+func (t *Table) batchCost(methods []string, notice noticeFunc) (Amounts, error) {
 	if len(methods) == 0 {
 		return nil, errors.New("budget: an empty batch has no cost")
 	}
 	sum := t.nothing()
 	sum.add(t.batch)
 	for i, method := range methods {
-		cost, err := t.cost(method)
+		cost, err := t.cost(method, notice)
 		if err != nil {
 			return nil, fmt.Errorf("call %d of the batch: %w", i, err)
 		}
@@ -232,24 +239,28 @@ func (t *Table) UnknownMethods() map[string]int64 {
 	return maps.Clone(t.unknownMethods)
 }
 
-func (t *Table) countUnknown(method string) {
-	name := shorten(method)
+// countUnknown counts a call of an unknown method. It returns the name under which the method is remembered, and
+// whether this is the first call of that name.
+func (t *Table) countUnknown(method string) (name string, first bool) {
+	name = shorten(method)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unknownCalls++
 	if _, known := t.unknownMethods[name]; !known {
-		if len(t.unknownMethods) == maxUnknownMethods {
-			return
+		if len(t.unknownMethods) >= maxUnknownMethods {
+			return name, false
 		}
 		if t.unknownMethods == nil {
 			t.unknownMethods = make(map[string]int64)
 		}
-		name = strings.Clone(name) // a part would keep the whole request
+		name, first = strings.Clone(name), true // a part would keep the whole request
 	}
 	t.unknownMethods[name]++
+	return name, first
 }
 
-// keepCounts takes over the counts of a table that this one replaces, of methods that are still unknown.
+// keepCounts takes over the counts of a table that this one replaces, of methods that are still unknown, as far
+// as there is room for their names.
 func (t *Table) keepCounts(old *Table) {
 	calls, methods := old.UnknownCalls(), old.UnknownMethods()
 	t.mu.Lock()
@@ -257,6 +268,9 @@ func (t *Table) keepCounts(old *Table) {
 	t.unknownCalls = max(t.unknownCalls, calls)
 	for name, n := range methods {
 		if _, listed := t.methods[name]; listed || n <= t.unknownMethods[name] {
+			continue
+		}
+		if _, known := t.unknownMethods[name]; !known && len(t.unknownMethods) >= maxUnknownMethods {
 			continue
 		}
 		if t.unknownMethods == nil {

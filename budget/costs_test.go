@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -192,6 +193,94 @@ func TestUnknownIsCounted(t *testing.T) {
 	names["m0"] = 7
 	if table.UnknownMethods()["m0"] != 2 {
 		t.Error("the counters were changed from outside")
+	}
+}
+
+// unknownLine is the warning of a method that a table does not list.
+func unknownLine(method, table string, refused bool) string {
+	return fmt.Sprintf(`level=WARN msg="budget: the table of costs does not list a method" account=main method=%s table=%s refused=%v`, method, table, refused)
+}
+
+// TestUnknownIsLogged: an account warns of each unknown method once, whether it has a default or is refused (F1.4).
+func TestUnknownIsLogged(t *testing.T) {
+	var log testLog
+	config := testAccount(t)
+	config.Logger = log.logger()
+	refusing := controller(t, newAccount(t, config), "")
+	for _, cost := range []Cost{Method("m"), Method("other"), Method("other"), Batch("m", "other")} {
+		_, _ = refusing.Try(t.Context(), cost)
+	}
+	if got, want := log.lines(), []string{unknownLine("other", "test", true)}; !slices.Equal(got, want) {
+		t.Errorf("refused: logged %q, want %q", got, want)
+	}
+
+	config = hourlyUnits(t)
+	config.Logger = log.logger()
+	c := controller(t, newAccount(t, config), "")
+	charge(t, c, "eth_madeUp", "eth_call", "eth_madeUp", "a\nb")
+	charge(t, c, "eth_madeUp")
+	want := []string{unknownLine("eth_madeUp", "alchemy", false), unknownLine(`"a\nb"`, "alchemy", false)}
+	if got := log.lines(); !slices.Equal(got, want) {
+		t.Errorf("the default: logged %q, want %q", got, want)
+	}
+	for i := range 150 {
+		charge(t, c, fmt.Sprint("m", i))
+	}
+	if n := len(log.lines()); n != maxUnknownMethods-2 {
+		t.Errorf("150 more names are %d lines", n)
+	}
+}
+
+// hourlyUnits is an account of a million compute units per hour.
+func hourlyUnits(t *testing.T) Config {
+	return Config{Name: "main", Classes: []Class{}, Costs: builtin(t, "alchemy"), Limits: []ruleset.Limit{
+		{Unit: "cu", Limit: weir.Limit{Rate: 1_000_000, Per: weir.Every(time.Hour)}},
+	}}
+}
+
+// charge charges a batch, which must be admitted.
+func charge(t *testing.T, c *Controller, methods ...string) {
+	t.Helper()
+	if d, err := c.Try(t.Context(), Batch(methods...)); err != nil || !d.Allowed {
+		t.Fatalf("%q: %v, %v", methods, d, err)
+	}
+}
+
+// TestUnknownIsLoggedOnce: a method that was logged before a reload is not logged again.
+func TestUnknownIsLoggedOnce(t *testing.T) {
+	var log testLog
+	config := hourlyUnits(t)
+	config.Logger = log.logger()
+	a := newAccount(t, config)
+	c := controller(t, a, "")
+	charge(t, c, "eth_madeUp")
+	config.Costs = builtin(t, "alchemy")
+	if err := a.Replace(config); err != nil {
+		t.Fatal(err)
+	}
+	charge(t, c, "eth_madeUp")
+	charge(t, c, "eth_another")
+	want := []string{unknownLine("eth_madeUp", "alchemy", false), unknownLine("eth_another", "alchemy", false)}
+	if got := log.lines(); !slices.Equal(got, want) {
+		t.Errorf("logged %q, want %q", got, want)
+	}
+}
+
+// TestUnknownIsBoundedAfterReloads: names that a table has from those that it replaces count to its bound.
+func TestUnknownIsBoundedAfterReloads(t *testing.T) {
+	next := builtin(t, "alchemy")
+	for _, prefix := range []string{"a", "b"} {
+		old := builtin(t, "alchemy")
+		for i := range 80 {
+			old.Cost(fmt.Sprint(prefix, i))
+		}
+		next.keepCounts(old)
+	}
+	for i := range 10 {
+		next.Cost(fmt.Sprint("c", i))
+	}
+	if n := len(next.UnknownMethods()); n != maxUnknownMethods {
+		t.Errorf("%d names are remembered", n)
 	}
 }
 

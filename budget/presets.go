@@ -42,7 +42,8 @@ func Preset(name string) (Config, error) {
 // then nobody gets anything for up to 2.4 s, once in ten seconds and less each time. A burst of 700 makes that 1.2 s.
 //
 // While the store is unavailable, "main" alone decides, by this process's share: "window" fails open. So the
-// store is not charged for the whole outage afterwards, and nobody has to wait for as long again.
+// store is not charged for the whole outage afterwards, and nobody has to wait for as long again. The bucket is
+// met then, too; in ten seconds after an idle time, about 6,100 units may pass: the burst and 485 per second.
 func alchemyFree() (Config, error) {
 	costs, err := BuiltinTable("alchemy")
 	if err != nil {

@@ -2,7 +2,10 @@ package budget
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -100,4 +103,154 @@ func testStarvation(t *testing.T, call func(*testing.T, *Controller, Cost)) {
 	}
 	stop()
 	readers.Wait()
+}
+
+// arrival is a call that a provider gets.
+type arrival struct {
+	at    time.Time
+	units int64
+}
+
+// exceeds says by which reading of "500 per second, over ten seconds" calls exceed a provider's limit, "" if by none:
+// as a bucket of 5,000 that refills at 500 per second, and as at most 5,000 in any ten seconds.
+func exceeds(calls []arrival, perSecond int64) string {
+	slices.SortFunc(calls, func(a, b arrival) int { return a.at.Compare(b.at) })
+	const span = 10 * time.Second
+	var full time.Time // when the bucket is full again
+	sum, first := int64(0), 0
+	for _, c := range calls {
+		if full.Before(c.at) {
+			full = c.at
+		}
+		full = full.Add(time.Duration(c.units) * time.Second / time.Duration(perSecond))
+		if full.Sub(c.at) > span {
+			return fmt.Sprintf("a bucket of %d", 10*perSecond)
+		}
+		sum += c.units
+		for ; !calls[first].at.After(c.at.Add(-span)); first++ {
+			sum -= calls[first].units
+		}
+		if sum > 10*perSecond {
+			return fmt.Sprintf("%d in ten seconds", sum)
+		}
+	}
+	return ""
+}
+
+// A load makes calls of an account's classes, which arrive at a provider 0 to 100 ms later.
+type load struct {
+	random  *rand.Rand
+	account *Account
+	costs   []int64
+	mu      sync.Mutex // guards the field below
+	calls   []arrival
+}
+
+// phase has eight workers of some classes make calls at the same time, until it is over.
+func (l *load) phase(t *testing.T, lasts time.Duration, classes []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	defer cancel()
+	var workers sync.WaitGroup
+	for i := range 8 {
+		c := controller(t, l.account, classes[i%len(classes)])
+		random := rand.New(rand.NewPCG(l.random.Uint64(), 0))
+		workers.Go(func() {
+			for l.call(ctx, c, random) {
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// call makes a call when there is room for it. One of ten is reserved and not sent, two are sent by a reservation.
+func (l *load) call(ctx context.Context, c *Controller, random *rand.Rand) bool {
+	units := l.costs[random.IntN(len(l.costs))]
+	cost := In(Amounts{"throughput": units, "cu": units})
+	if kind := random.IntN(10); kind < 3 {
+		r, err := c.Reserve(ctx, time.Minute, cost)
+		if err != nil {
+			return false
+		}
+		if kind == 0 {
+			time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+			_, err = r.Cancel(ctx)
+			return err == nil
+		}
+		_, err = r.Commit(ctx)
+		l.send(units, random)
+		return err == nil
+	}
+	if c.WaitForBudget(ctx, cost) != nil {
+		return false
+	}
+	l.send(units, random)
+	return true
+}
+
+// send has a call arrive. Half of the calls take none of or all of the 100 ms: those exceed a limit first.
+func (l *load) send(units int64, random *rand.Rand) {
+	delay := time.Duration(random.IntN(101)) * time.Millisecond
+	if random.IntN(2) == 0 {
+		delay = time.Duration(random.IntN(2)) * 100 * time.Millisecond
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.calls = append(l.calls, arrival{time.Now().Add(delay), units})
+}
+
+// TestProviderLimit: the preset and what FromEnv makes of no variables exceed neither reading of the provider's limit,
+// whatever the load: one class or both, from small calls to the largest, after idle times, with calls that are up to
+// 100 ms longer on their way than others. And a load that does not end uses the quota (F1.1).
+func TestProviderLimit(t *testing.T) {
+	environment := func(variables ...string) Config {
+		c, err := FromEnv(variables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	for _, tt := range []struct {
+		name      string
+		config    Config
+		perSecond int64
+		largest   int64
+	}{
+		{"the preset", Config{Name: "main", Preset: "alchemy-free"}, 500, 500},
+		{"no variables", environment(), 500, 200},
+		{"a window of ten seconds", environment("ALCHEMY_WINDOW_SIZE_MS=10000"), 500, 2000},
+		{"a small plan", environment("ALCHEMY_CU_PER_SECOND=33"), 33, 13},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for seed := range uint64(3) {
+				synctest.Test(t, func(t *testing.T) {
+					l := &load{random: rand.New(rand.NewPCG(seed, 1)), account: newAccount(t, tt.config)}
+					l.testProviderLimit(t, tt.perSecond, tt.largest)
+				})
+			}
+		})
+	}
+}
+
+// testProviderLimit makes calls in phases with idle times between them, and for a minute without a break.
+func (l *load) testProviderLimit(t *testing.T, perSecond, largest int64) {
+	one, both := []string{[]string{"realtime", "backfill"}[l.random.IntN(2)]}, []string{"realtime", "backfill"}
+	for range 6 {
+		l.costs = [][]int64{{largest}, {1 + largest/20, 1 + largest/10, largest / 5}, {largest, 1 + largest/10, 1 + largest/50}}[l.random.IntN(3)]
+		l.phase(t, time.Duration(1+l.random.IntN(25))*time.Second, [][]string{one, both}[l.random.IntN(2)])
+		time.Sleep(time.Duration(l.random.IntN(15_000)) * time.Millisecond)
+	}
+	l.costs = []int64{1 + largest/50, 1 + largest/10}
+	time.Sleep(time.Minute)
+	before := len(l.calls)
+	l.phase(t, time.Minute, both)
+	all := int64(0)
+	for _, c := range l.calls[before:] {
+		all += c.units
+	}
+	if most := 60 * perSecond; all < most*97/100 {
+		t.Errorf("%d units in a minute, want 97 %% of %d", all, most)
+	}
+	if how := exceeds(l.calls, perSecond); how != "" {
+		t.Errorf("the provider refuses a call: %s", how)
+	}
 }

@@ -120,12 +120,48 @@ func TestConcurrentReservationsOverRedis(t *testing.T) {
 	}
 }
 
+// stores open a store of each kind.
+var stores = map[string]func(*testing.T) weir.Limiter{
+	"memory": func(*testing.T) weir.Limiter { return weir.Must(memstore.New(memstore.Config{})) },
+	"redis":  func(t *testing.T) weir.Limiter { return openStore(t, redistest.Start(t)) },
+}
+
+// TestClassUsage: what all workers have used of the parts of classes, with what they hold and without what
+// they borrow (S1.22).
+func TestClassUsage(t *testing.T) {
+	for name, open := range stores {
+		t.Run(name, func(t *testing.T) {
+			store := open(t)
+			config := slow(1000)
+			config.Classes = []budget.Class{{Name: "realtime", Share: 60, Burst: 300}, {Name: "backfill", Share: 40, Burst: 200}}
+			worker, operator := weir.Must(budget.New(store, config)), weir.Must(budget.New(store, config))
+			realtime, backfill := weir.Must(worker.Controller("realtime")), weir.Must(worker.Controller("backfill"))
+			want := func(what string, realtime, backfill int64) {
+				t.Helper()
+				u := weir.Must(operator.Usage(t.Context()))
+				got := []int64{u.Classes[0].Guaranteed, u.Classes[0].Used, u.Classes[1].Guaranteed, u.Classes[1].Used}
+				if !slices.Equal(got, []int64{600, realtime, 400, backfill}) {
+					t.Errorf("%s: %+v, want %d and %d in use", what, u.Classes, realtime, backfill)
+				}
+			}
+			want("unused", 0, 0)
+			weir.Must(backfill.Try(t.Context(), budget.Units(150)))
+			want("its own", 0, 150)
+			weir.Must(backfill.Try(t.Context(), budget.Units(450)))
+			want("borrowed", 0, 200)
+			held := weir.Must(realtime.Reserve(t.Context(), time.Minute, budget.Units(100)))
+			want("held", 100, 200)
+			weir.Must(held.Settle(t.Context(), budget.Units(30)))
+			want("settled", 30, 200)
+			if u := weir.Must(operator.Usage(t.Context())); u.Horizons[0].Used != 630 || u.Classes[0].Available != 370 {
+				t.Errorf("usage: %+v", u)
+			}
+		})
+	}
+}
+
 // Who stops waiting is charged nothing, and its place is free.
 func TestCancelledWaitsChargeNothing(t *testing.T) {
-	stores := map[string]func(*testing.T) weir.Limiter{
-		"memory": func(*testing.T) weir.Limiter { return weir.Must(memstore.New(memstore.Config{})) },
-		"redis":  func(t *testing.T) weir.Limiter { return openStore(t, redistest.Start(t)) },
-	}
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			config := slow(500)

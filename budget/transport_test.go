@@ -523,6 +523,57 @@ func TestTransportListens(t *testing.T) {
 	}
 }
 
+// TestTransportFreeCalls: calls that cost nothing are sent while nothing is left, and charged nothing.
+func TestTransportFreeCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := hourlyUnits(t)
+		c.Limits[0].Rate = 20
+		a := newAccount(t, c)
+		sent := 0
+		client := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		})}}
+		charge(t, controller(t, a, ""), "eth_madeUp") // all of it
+		began := time.Now()
+		for _, body := range []string{`{"method":"eth_chainId"}`, `[{"id":1,"method":"eth_chainId"},{"id":2,"method":"net_version"}]`} {
+			fetch(t, client, http.MethodPost, "http://provider", body)
+		}
+		if took := time.Since(began); sent != 2 || took != 0 {
+			t.Errorf("%d requests were sent after %v", sent, took)
+		}
+		wantLedger(t, a, "cu", Ledger{Granted: 20, Used: 20})
+	})
+}
+
+// TestTransportLearns: what responses say about limits tightens the account, and never loosens it.
+func TestTransportLearns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := hourly(t, 100)
+		remaining := "40"
+		answering := func(*http.Request) (*http.Response, error) {
+			h := header("X-RateLimit-Limit: 100", "X-RateLimit-Remaining: "+remaining)
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Header: h}, nil
+		}
+		c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(answering)}}
+		for i, step := range []struct {
+			remaining   string
+			drift, left int64
+		}{{"40", 59, 40}, {"90", 59, 39}, {"37", 60, 37}} {
+			remaining = step.remaining
+			fetch(t, c, http.MethodGet, "http://provider", "")
+			u := usage(t, a)
+			if got := u.Drift["requests"]; got != step.drift || u.Horizons[0].Remaining != step.left {
+				t.Errorf("%s remain at the provider: drift %d and %d left, want %d and %d", remaining, got, u.Horizons[0].Remaining, step.drift, step.left)
+			}
+			if n := int64(i + 1); u.Ledgers["requests"] != (Ledger{Granted: n, Used: n}) {
+				t.Errorf("the ledger has what others have used: %+v", u.Ledgers)
+			}
+			time.Sleep(learnEvery)
+		}
+	})
+}
+
 // TestTransportClassifiesBefore: a refusal takes effect before the caller has read it, and if it never does.
 func TestTransportClassifiesBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,11 +54,13 @@ type Burn struct {
 	Exhausted *time.Time `json:"exhausted,omitempty"` // when nothing is left, if that is before the end
 }
 
-// ClassUsage is what a class has of the limit with the shortest period.
+// ClassUsage is what a class has of the limit with the shortest period, and what all workers have used of it.
 type ClassUsage struct {
-	Class     string `json:"class"`
-	Capacity  int64  `json:"capacity"`
-	Available int64  `json:"available"` // what it can take now, borrowed units included if it may borrow at the level
+	Class      string `json:"class"`
+	Guaranteed int64  `json:"guaranteed"` // units per period of the limit that are the class's own
+	Used       int64  `json:"used"`       // of what the class can save up of them: the units in use, without those that it borrows
+	Capacity   int64  `json:"capacity"`   // the most that it can take at once
+	Available  int64  `json:"available"`  // what it can take now, borrowed units included if it may borrow at the level
 }
 
 // Usage returns what is used, and observes the utilisation. It charges nothing. With an error, the
@@ -100,7 +102,7 @@ func (u *Usage) read(ctx context.Context, engine *ruleset.Engine, r *ruleset.Rul
 	for i := range list {
 		l := &list[i]
 		if l.Class != "" {
-			u.Classes = append(u.Classes, ClassUsage{Class: l.Class, Capacity: l.Capacity, Available: l.Remaining})
+			u.Classes = append(u.Classes, ClassUsage{Class: l.Class, Guaranteed: l.Guaranteed, Used: l.OwnUsed, Capacity: l.Capacity, Available: l.Remaining})
 			continue
 		}
 		h := HorizonUsage{

@@ -126,6 +126,13 @@
 //	# Nine tenths of a month's budget are used.
 //	weir_budget_used{limit="month"} / weir_budget_limit > 0.9        for 10m
 //
+//	# It will be used up before the month ends (in UTC), if it goes on like in the last day.
+//	predict_linear(weir_budget_used{limit="month"}[1d],
+//	  scalar(days_in_month() - day_of_month() + 1) * 86400) > weir_budget_limit   for 1h
+//
+//	# A budget is close to its limit: soon work will be paused.
+//	min_over_time(weir_budget_level[15m]) >= 1                       for 15m
+//
 //	# Work that can wait has been paused for long.
 //	min_over_time(weir_budget_level[15m]) >= 2                       for 15m
 //

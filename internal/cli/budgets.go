@@ -111,14 +111,14 @@ func (c *adminClient) nameBudgets(ctx context.Context, name string, err error) e
 // printBudgets prints what is used of limits and classes, and what is unusual.
 func printBudgets(w io.Writer, list []budgetAnswer) {
 	limits := [][]string{{"BUDGET", "LEVEL", "LIMIT", "USED", "OF", "UNIT", "%", "RESET AFTER", "PROJECTED", "USED UP"}}
-	classes := [][]string{{"BUDGET", "CLASS", "AVAILABLE", "OF"}}
+	classes := [][]string{{"BUDGET", "CLASS", "GUARANTEED", "USED", "AVAILABLE", "OF"}}
 	for i := range list {
 		u := &list[i]
 		for j := range u.Horizons {
 			limits = append(limits, append([]string{u.Account, u.Level}, horizonRow(&u.Horizons[j])...))
 		}
 		for _, c := range u.Classes {
-			classes = append(classes, []string{u.Account, c.Class, number(c.Available), number(c.Capacity)})
+			classes = append(classes, []string{u.Account, c.Class, number(c.Guaranteed), number(c.Used), number(c.Available), number(c.Capacity)})
 		}
 	}
 	table(w, limits)

@@ -53,6 +53,8 @@ func TestBudgets(t *testing.T) {
 			`/v1/check {"policy":"alchemy","method":"eth_getLogs"}`,
 			`/v1/check {"policy":"alchemy","key":"-","methods":["eth_call","eth_sendRawTransaction"]}`,
 			`/v1/check {"policy":"alchemy","cost":{"cu":26,"throughput":26},"peek":true}`,
+			`/v1/check {"policy":"alchemy","method":"eth_call","class":"realtime","peek":true}`,
+			`/v1/check {"policy":"alchemy","method":"eth_call","class":"gold"}`,
 			`/v1/check {"policy":"alchemy","cost":26}`,
 			`/v1/check {"policy":"alchemy"}`,
 			`/v1/check {"policy":"alchemy","key":"alice","cost":26}`,
@@ -113,5 +115,43 @@ func TestBudgets(t *testing.T) {
 		if u.Methods["eth_call"] != 3 || u.Methods["eth_getLogs"] != 1 || len(u.Methods) != 3 {
 			t.Errorf("methods: %v", u.Methods)
 		}
+	})
+}
+
+// TestBudgetWaits: a reservation of a budget's class waits until the class has room; another class does not wait.
+func TestBudgetWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, weir.Must(memstore.New(memstore.Config{})))
+		f.withBudgets(t)
+		h := f.handler()
+		id := ""
+		for _, step := range []struct {
+			path, body string
+			want       []string
+		}{
+			{"check", `{"policy":"alchemy","cost":500,"class":"backfill"}`, []string{`"allowed":true`, `"limit":500`, `"remaining":0,`}},
+			{"reserve", `{"policy":"alchemy","method":"eth_getLogs","class":"backfill","max_wait_ms":100}`, []string{`"allowed":false`, `"reason":"too_late","id":""`}},
+			{"reserve", `{"policy":"alchemy","method":"eth_getLogs","class":"backfill","max_wait_ms":5000}`, []string{`"allowed":true`, `"delay_ms":124,`}},
+			{"check", `{"policy":"alchemy","method":"eth_call","class":"realtime","max_wait_ms":5000}`, []string{`"allowed":true`, `"limit":750`, `"remaining":724,`, `"reason":"admitted"}`}},
+		} {
+			w := serve(h, "POST", "/v1/"+step.path, step.body)
+			for _, want := range step.want {
+				if w.Code != 200 || !strings.Contains(w.Body.String(), want) {
+					t.Errorf("%s: %d %s, want %s", step.body, w.Code, w.Body, want)
+				}
+			}
+			if m := ticketID.FindSubmatch(w.Body.Bytes()); m != nil {
+				id = string(m[1])
+			}
+		}
+		wantLedger := func(want budget.Ledger) {
+			t.Helper()
+			if u, err := f.state.Budgets["alchemy"].Usage(t.Context()); err != nil || u.Ledgers["throughput"] != want {
+				t.Errorf("ledger %+v, %v, want %+v", u.Ledgers, err, want)
+			}
+		}
+		wantLedger(budget.Ledger{Granted: 500 + 60 + 26, Used: 500 + 26, Open: 60})
+		serve(h, "POST", "/v1/commit", `{"id":"`+id+`","used":20}`)
+		wantLedger(budget.Ledger{Granted: 500 + 60 + 26, Used: 500 + 26 + 20, Returned: 40})
 	})
 }
