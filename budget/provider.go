@@ -363,22 +363,47 @@ func bounded(d time.Duration) time.Duration {
 }
 
 // RetryAfter returns how long a provider asks to wait before the next request: Retry-After in seconds or as a
-// date, or retry-after-ms, which is finer and comes first. A date in the past is 0. It returns false if
-// neither is there or both are malformed.
+// date, or retry-after-ms. If several are there, the longest counts; but retry-after-ms where Retry-After is the same, rounded
+// up to seconds. A date in the past is 0. It returns false if none is there that can be read.
 //
 // It is what the provider said and may be weeks: a cooldown lasts that long, but a caller should not. It is at
 // most 366 days.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
-	if d, ok := parseSeconds(single(h, "Retry-After-Ms"), time.Millisecond); ok {
-		return d, true
+	fine, hasFine := longestOf(h["Retry-After-Ms"], func(s string) (time.Duration, bool) { return parseSeconds(s, time.Millisecond) })
+	wait, has := longestOf(h["Retry-After"], func(s string) (time.Duration, bool) { return parseRetryAfter(s, now) })
+	if !has || hasFine && fine <= wait && wait-fine < time.Second {
+		return fine, hasFine
 	}
-	value := single(h, "Retry-After")
+	return max(wait, fine), true
+}
+
+// longestOf returns the longest of the durations in a field, which may be there several times, or have several values.
+func longestOf(values []string, parse func(string) (time.Duration, bool)) (longest time.Duration, has bool) {
+	for _, value := range values {
+		parts := []string{value}
+		if _, ok := parse(strings.Trim(value, " \t")); !ok { // a date has a comma
+			parts = strings.Split(value, ",")
+		}
+		for _, part := range parts {
+			if d, ok := parse(strings.Trim(part, " \t")); ok {
+				longest, has = max(longest, d), true
+			}
+		}
+	}
+	return longest, has
+}
+
+// parseRetryAfter reads seconds, which may have a fraction although they should not, or a date.
+func parseRetryAfter(value string, now time.Time) (time.Duration, bool) {
 	if isCount(value) {
 		n, ok := parseCount(value)
 		if !ok {
 			n = math.MaxInt64
 		}
 		return secondsUpTo(n), true
+	}
+	if d, ok := parseSeconds(value, time.Second); ok {
+		return d, true
 	}
 	at, err := http.ParseTime(value)
 	if err != nil {

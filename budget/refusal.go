@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -64,11 +65,12 @@ type Refusal struct {
 	Reason string
 }
 
-// maxRefusal is the length of the longest body that Classify looks at: errors are short.
-const maxRefusal = 64 << 10
+// maxRefusal is the length of the longest body that Classify looks at: errors are short, but the response to a batch may have
+// one among others.
+const maxRefusal = 1 << 20
 
 // Classify reports whether a response is a refusal, and which. The body may be nil if it is not known; one of
-// more than 64 KiB, or one that is no JSON object or array, is ignored. For a message of a WebSocket the
+// more than 1 MiB, or one that is no JSON object or array, is ignored. For a message of a WebSocket the
 // status is http.StatusOK and the header nil.
 //
 // An error in the body counts if its code is known; otherwise the status does:
@@ -155,10 +157,13 @@ func exhausted(h http.Header, now time.Time) []View {
 	return none
 }
 
+// errorMember is in each response of JSON-RPC that is an error.
+var errorMember = []byte(`"error"`)
+
 // classifyBody returns the gravest refusal among the errors of a body. Known is whether any of them is
 // known; if it is known to be no refusal, the class is 0.
 func classifyBody(status int, body []byte, now time.Time) (gravest Refusal, known bool) {
-	if len(body) > maxRefusal {
+	if len(body) > maxRefusal || status < http.StatusBadRequest && !bytes.Contains(body, errorMember) {
 		return Refusal{}, false
 	}
 	errs, err := jsonrpc.Errors(body)

@@ -25,7 +25,8 @@ type exchange struct {
 	caller   *http.Request
 	call     upstream.Call
 	request  jsonrpc.Request
-	answered bool // an answer has begun
+	answered bool  // an answer has begun
+	room     int64 // taken for the body
 
 	// See filters.
 	makesFilter bool     // the response has ids of filters in it
@@ -40,6 +41,7 @@ func (r *Route) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		x.settings.origins.preflight(w, req)
 		return
 	}
+	defer x.leaveRoom()
 	x.settings.origins.allow(w.Header(), req)
 	if p := x.accept(w); p != nil {
 		p.write(w, x.request)
@@ -142,12 +144,42 @@ func (x *exchange) accept(w http.ResponseWriter) *problem {
 	if len(x.caller.TransferEncoding) > 0 { // net/http does not say if there was a Content-Length, too, about which a proxy in front may think otherwise
 		w.Header().Set("Connection", "close")
 	}
+	if p := x.takeRoom(w); p != nil {
+		return p
+	}
 	body, p := x.readBody(w)
 	if p != nil {
 		return p
 	}
 	return x.acceptJSONRPC(body)
 }
+
+// maxRoom is how many bytes the long bodies of requests may have together.
+const maxRoom = 64 << 20
+
+// takeRoom takes room for a body if it is long, or of unknown length, or returns a problem if there is none.
+func (x *exchange) takeRoom(w http.ResponseWriter) *problem {
+	n := x.caller.ContentLength
+	switch {
+	case n >= 0 && n <= firstRead:
+		return nil
+	case n < 0:
+		n = x.settings.maxBody
+	}
+	if x.route.room.Add(n) <= maxRoom {
+		x.room = n
+		return nil
+	}
+	x.route.room.Add(-n)
+	w.Header().Set("Connection", "close") // the body is not read
+	return &problem{
+		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: time.Second,
+		message: "too many long requests at once: retry later, or send less in a batch", data: &details{Reason: "memory", RetryAfterMs: 1000},
+	}
+}
+
+// leaveRoom gives the room back.
+func (x *exchange) leaveRoom() { x.route.room.Add(-x.room) }
 
 // checkHead returns what is wrong with a request before its body is read.
 func (x *exchange) checkHead(w http.ResponseWriter) *problem {
@@ -222,7 +254,7 @@ func (p *bufferPool) Put(b []byte) { p.pool.Put((*[bufferSize]byte)(b)) }
 var _ httputil.BufferPool = (*bufferPool)(nil)
 
 // maxRewritten is the length of the longest response that is rewritten.
-const maxRewritten = jsonrpc.MaxResponse
+const maxRewritten = 4 << 20
 
 // setBody replaces the body of a response.
 func setBody(reply *upstream.Reply, body []byte) {

@@ -129,11 +129,13 @@ func (x *exchange) leaveOut(lost []int) *problem {
 		return &notFound
 	}
 	var members, methods []string
+	x.call.NoAnswer = true
 	for i, member := range jsonrpc.Members(x.call.Body) {
 		c := x.request.Calls[i]
 		switch {
 		case !slices.Contains(lost, i):
 			members, methods = append(members, member.Raw), append(methods, c.Method)
+			x.call.NoAnswer = x.call.NoAnswer && c.IsNotification
 		case !c.IsNotification:
 			x.notFound = append(x.notFound, string(object("", []string{c.ID}, notFound.tail())))
 		}

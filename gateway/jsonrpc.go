@@ -31,8 +31,10 @@ func (x *exchange) acceptJSONRPC(body []byte) *problem {
 	}
 	x.request = request
 	x.call.Body, x.call.Class, x.call.Repeatable = body, budget.ClassOf(x.caller.Context()), true
+	x.call.Client, x.call.NoAnswer = upstream.ClientOf(x.caller.Context()), true
 	x.call.Methods = make([]string, len(request.Calls))
 	for i, c := range request.Calls {
+		x.call.NoAnswer = x.call.NoAnswer && c.IsNotification
 		x.call.Methods[i] = c.Method
 		x.call.Repeatable = x.call.Repeatable && upstream.IsRepeatable(c.Method, x.settings.repeatable)
 	}

@@ -55,7 +55,7 @@ func (x *exchange) problemOf(err error) *problem {
 	case errors.As(err, &own):
 		return &own.problem
 	case errors.As(err, &limited):
-		return limitedProblem(limited)
+		return limitedProblem(limited, x.request.Batch)
 	case errors.As(err, &down):
 		return downProblem(down)
 	case errors.As(err, &try):
@@ -86,14 +86,20 @@ type problemError struct{ problem }
 
 func (e *problemError) Error() string { return "gateway: " + e.message }
 
-func limitedProblem(e *upstream.LimitedError) *problem {
+func limitedProblem(e *upstream.LimitedError, batch bool) *problem {
 	p := &problem{
 		status: http.StatusTooManyRequests, code: codeLimited, retry: e.RetryAfter,
 		data: &details{Reason: e.Reason.String(), Limit: limitName(e.Alias, e.Limit), Upstream: e.Alias},
 	}
 	if e.RetryAfter == weir.Never {
 		p.status, p.retry = http.StatusBadRequest, 0
-		p.message = fmt.Sprintf("no upstream can ever take this request: it costs more than %s has at once, so send less in a batch", p.data.Limit)
+		p.message = fmt.Sprintf("no upstream can ever take this request: it costs more than %s has at once", p.data.Limit)
+		if strings.HasPrefix(e.Limit, "budget") {
+			p.message += " for its class of work"
+		}
+		if batch {
+			p.message += ", so send less in a batch"
+		}
 		return p
 	}
 	p.data.RetryAfterMs = ceil(e.RetryAfter, time.Millisecond)
@@ -116,7 +122,11 @@ func downProblem(e *upstream.DownError) *problem {
 	if len(e.Reasons) > 0 {
 		message += ": " + strings.Join(e.Reasons, "; ")
 	}
-	return &problem{status: http.StatusBadGateway, code: codeUnavailable, message: message, data: &details{Reason: "down"}}
+	p := &problem{status: http.StatusBadGateway, code: codeUnavailable, message: message, data: &details{Reason: "down"}, retry: e.RetryAfter}
+	if e.RetryAfter > 0 {
+		p.data.RetryAfterMs = ceil(e.RetryAfter, time.Millisecond)
+	}
+	return p
 }
 
 func tryProblem(e *upstream.TryError) *problem {
@@ -162,6 +172,9 @@ func (p *problem) body(request jsonrpc.Request) []byte {
 		if !c.IsNotification {
 			ids = append(ids, c.ID)
 		}
+	}
+	if len(ids) == 0 && len(request.Calls) > 0 && p.status == http.StatusOK { // notifications have no responses
+		return nil
 	}
 	tail := p.tail()
 	if !request.Batch || len(ids) == 0 {

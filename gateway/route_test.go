@@ -330,3 +330,71 @@ func TestRoomForBodies(t *testing.T) {
 		t.Errorf("%d bytes for ten empty bodies", n)
 	}
 }
+
+// TestRoomOfBodies bounds the bytes of the long bodies that requests have at once.
+func TestRoomOfBodies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		route, p := newRouteTo(t, to(endpointAt("a")))
+		hold := make(chan struct{})
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			<-hold
+			return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
+		}
+		long := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":["` + strings.Repeat("x", 4<<20) + `"]}`
+		var wg sync.WaitGroup
+		codes := make(chan int, 20)
+		for range 20 { // of which 15 fit into 64 MiB
+			wg.Go(func() { codes <- ask(route, post(long)).Code })
+		}
+		synctest.Wait()
+		for range 5 {
+			if code := <-codes; code != http.StatusServiceUnavailable {
+				t.Error(code)
+			}
+		}
+		w := ask(route, post(long))
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many long requests at once") {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+		short := make(chan int, 1)
+		wg.Go(func() { short <- ask(route, post(blockNumber)).Code })
+		close(hold)
+		if code := <-short; code != 200 {
+			t.Errorf("a short request: %d", code)
+		}
+		wg.Wait()
+		for range 15 {
+			if code := <-codes; code != 200 {
+				t.Error(code)
+			}
+		}
+		if n := route.room.Load(); n != 0 {
+			t.Errorf("%d bytes are still taken", n)
+		}
+	})
+}
+
+// TestNotificationsOfLostFilters have no response, as all notifications.
+func TestNotificationsOfLostFilters(t *testing.T) {
+	route, _ := newRouteTo(t, to(endpointAt("a")))
+	for _, body := range []string{
+		`{"jsonrpc":"2.0","method":"eth_getFilterChanges","params":["0x1"]}`, `[{"jsonrpc":"2.0","method":"eth_getFilterChanges","params":["0x1"]}]`,
+	} {
+		if w := ask(route, post(body)); w.Code != 200 || w.Body.Len() != 0 {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
+// TestDownSaysWhen has endpoints that want no calls for a time that is known.
+func TestDownSaysWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		route, p := newRouteTo(t, to(endpointAt("a")))
+		p.answer = func(*http.Request, string) (*http.Response, error) { return reply(503, "{}", "Retry-After", "30"), nil }
+		_ = ask(route, post(`{"id":1,"method":"eth_x"}`))
+		w := ask(route, post(`{"id":1,"method":"eth_x"}`))
+		if w.Code != 502 || w.Header().Get("Retry-After") != "30" || !strings.Contains(w.Body.String(), `"retry_after_ms":30000`) {
+			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+	})
+}

@@ -29,6 +29,9 @@ func (s *Server) newRouteHandler() http.Handler {
 }
 
 func (h *routeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if len(r.TransferEncoding) > 0 { // net/http does not say if there was a Content-Length, too, about which a proxy in front may think otherwise
+		w.Header().Set("Connection", "close")
+	}
 	st := h.server.state.Load()
 	name, rest := cutRoute(r.URL.Path)
 	route, config := st.routes[name], st.routeConfig(name)
@@ -59,7 +62,11 @@ func (h *routeHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.server.tracer.SpanOf(r.Context()).Text("weir.route", name)
-	h.pass(w, r.WithContext(budget.WithClass(r.Context(), class)), route, rest)
+	ctx := budget.WithClass(r.Context(), class)
+	if st.call.Authenticator.Clients.Len() > 1 {
+		ctx = upstream.WithClient(ctx, caller.Name())
+	}
+	h.pass(w, r.WithContext(ctx), route, rest)
 }
 
 // pass sends a request to a route, without what is this server's.

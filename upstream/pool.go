@@ -191,6 +191,7 @@ func (p *Pool) put(next *set) {
 	p.memories, p.quotas, p.groups = memories, quotas, groups
 	p.set.Store(next)
 	p.lines.rearrange(next)
+	p.probeNow()
 }
 
 // keep returns what has a name among the old or the new ones, and makes it if nothing has.

@@ -18,7 +18,7 @@ const (
 	lookEvery    = 250 * time.Millisecond // whether a probe is due
 	deniedEvery  = time.Minute            // probes while access is denied
 	wrongEvery   = 5 * time.Second        // probes while it is on another chain, or behind
-	failingEvery = time.Second            // probes after a failure, until it has succeeded or is out of use
+	failingEvery = time.Second            // probes after a failure, or while its chain is not known
 )
 
 // Run probes the endpoints until ctx ends, and returns when the last probe has ended. Without it a pool learns of
@@ -64,7 +64,7 @@ func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
 		every = deniedEvery
 	case m.gate.shut.Load():
 		every = lookEvery // the gate says when
-	case m.failures.Load() > 0:
+	case m.failures.Load() > 0 || !e.isConfirmed():
 		every = min(every, failingEvery)
 	}
 	return now.UnixNano()-m.asked.Load() >= int64(every) && m.probing.CompareAndSwap(false, true)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/secret"
 )
 
 // node answers probes.
@@ -209,5 +210,66 @@ func TestLagOfTwo(t *testing.T) {
 		set(func() { list["b"].head = 97 })
 		time.Sleep(6 * time.Second)
 		want(t, "health afterwards", healths(pool), []string{"a ok", "b ok"})
+	})
+}
+
+// TestChainIsConfirmed sends nothing to an endpoint before a probe has confirmed its chain: not at first, not after a reload,
+// and not to another URL.
+func TestChainIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		list := map[string]*node{"a": {chain: 5}, "b": {chain: 1}}
+		c := Config{Strategy: Sticky, Chain: Chain{ID: 1}, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b")}}
+		pool, p := newPool(t, c)
+		nodes(p, list)
+		calls := func(alias string) (n int) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, r := range p.received {
+				if r.host == alias+".example" && strings.Contains(r.body, "eth_call") {
+					n++
+				}
+			}
+			return n
+		}
+		want(t, "health", healths(pool), []string{"a down: its chain id is not known yet, 0ms", "b down: its chain id is not known yet, 0ms"})
+		var wg sync.WaitGroup
+		wg.Go(func() { // before the first probe: it waits for that
+			if alias, _, err := send(pool, call()); alias != "b" {
+				t.Errorf("answered by %q, %v", alias, err)
+			}
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() { pool.Run(ctx) })
+		time.Sleep(time.Second)
+		reload := func(endpoints ...Endpoint) {
+			next := pool.set.Load().config
+			next.Endpoints = endpoints
+			if err := pool.Replace(t.Context(), next); err != nil {
+				t.Error(err)
+			}
+			for range 20 {
+				if alias, _, err := send(pool, call()); alias != "b" {
+					t.Errorf("answered by %q, %v", alias, err)
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		reload(endpointAt("a"), endpointAt("b"))
+		moved := endpointAt("a")
+		moved.RPC = secret.New("https://a.example/v3/canary")
+		reload(moved, endpointAt("b"))
+		if n := calls("a"); n != 0 {
+			t.Errorf("%d calls were sent to another chain", n)
+		}
+		p.mu.Lock()
+		list["a"].chain = 1
+		p.mu.Unlock()
+		time.Sleep(6 * time.Second)
+		if alias, _, err := send(pool, call()); alias != "a" {
+			t.Errorf("answered by %q, %v, when the chain is right", alias, err)
+		}
+		cancel()
+		wg.Wait()
 	})
 }

@@ -208,3 +208,76 @@ func TestNobodyOvertakes(t *testing.T) {
 		})
 	}
 }
+
+// TestHeadsDoNotWakeEachOther bounds how often endpoints are tried in vain while requests wait, also where calls that end
+// wake those who wait: for a slot, and while an endpoint recovers.
+func TestHeadsDoNotWakeEachOther(t *testing.T) {
+	for name, set := range map[string]func(*Endpoint){
+		"concurrency": func(e *Endpoint) { e.Concurrency = 20 }, "recovering": func(*Endpoint) {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pool, p := newPool(t, Config{MaxWait: 20 * time.Second, Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 2}), set)}})
+			if name == "recovering" {
+				p.answer = onHost("a", func() (*http.Response, error) { return reply(429, tooMany, "Retry-After", "1"), nil })
+				_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}})
+				p.answer = nil
+				time.Sleep(1500 * time.Millisecond)
+			}
+			var wg sync.WaitGroup
+			for i := range 20 { // of three classes, and so in three lines
+				wg.Go(func() {
+					c := call()
+					c.Class = fmt.Sprint(i % 3)
+					if _, _, err := send(pool, c); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			if n := pool.Stats().Endpoints[0].Skipped; n > 200 { // 20 when they come, and a few for each that was sent
+				t.Errorf("%s: the endpoint was tried in vain %d times", name, n)
+			}
+		})
+	}
+}
+
+// TestClientsTakeTurns lets a client with many requests and one with few wait for the same endpoint: there would be no time for
+// the latter if they stood in one line.
+func TestClientsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{MaxWait: 10500 * time.Millisecond, MaxQueue: 100, Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))}})
+		counts := map[string]int{}
+		ask := func(client string, n int) {
+			c := call()
+			c.Client = client
+			resp, err := pool.Send(request(context.Background(), n), c)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			switch refused := (*LimitedError)(nil); {
+			case err == nil:
+				resp.Body.Close()
+				counts[client+" sent"]++
+			case errors.As(err, &refused):
+				counts[fmt.Sprintf("%s %v", client, refused.Reason)]++
+			default:
+				t.Error(err)
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 200 {
+			wg.Go(func() { ask("greedy", i) })
+			synctest.Wait()
+		}
+		for i := range 6 {
+			wg.Go(func() { ask("modest", 1000+i) })
+			synctest.Wait()
+		}
+		if n := pool.lines.waiting(); n != 50+6 {
+			t.Errorf("%d wait, want half of the queue and 6", n)
+		}
+		wg.Wait()
+		if counts["modest sent"] != 6 || counts["greedy sent"] < 40 {
+			t.Errorf("%v: want all of the modest client's, and what fits into half of the queue of the other's", counts)
+		}
+	})
+}
