@@ -99,6 +99,9 @@ func New(l weir.Limiter, c Config) (*Queue, error) {
 	return &Queue{limiter: l, maxPerKey: c.MaxPerKey, maxTotal: int64(c.MaxTotal), lines: map[stateKey][]*line{}}, nil
 }
 
+// MaxPerKey returns the bound of the callers that wait for one policy and key.
+func (q *Queue) MaxPerKey() int { return q.maxPerKey }
+
 // Waiting returns the number of waiting callers, for all keys together.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 

@@ -23,6 +23,7 @@ type Engine struct {
 	rules atomic.Pointer[Rules]
 
 	waiting  shares      // requests with MaxWait, by client
+	inLine   shares      // the same of clients that are not alone, by client and line
 	reserved openTickets // by clients that are not alone
 
 	setting sync.Mutex      // held by Set, Apply and SetGate
@@ -60,6 +61,7 @@ func NewQueued(l weir.Limiter, c queue.Config, rules *Rules) (*Engine, error) {
 	}
 	n := &Engine{limiter: q, gated: gated, gates: map[string]Gate{}}
 	n.waiting.most, n.waiting.each = maxWaiting, maxWaiting/clientShare
+	n.inLine.most, n.inLine.each = maxWaiting, shareOfLine(q.MaxPerKey())
 	n.reserved.most, n.reserved.each = maxReserved, maxReserved/clientShare
 	n.put(rules)
 	return n, nil

@@ -16,6 +16,10 @@ const (
 	clientShare = 4
 )
 
+// shareOfLine returns how many of the requests that may wait in a line are one client's at most, unless it is alone: so a line
+// that several share, such as that of a budget, has room for the others.
+func shareOfLine(most int) int { return max(1, most-most/clientShare) }
+
 // shares counts something of which there is a bounded number, in all and for each key.
 type shares struct {
 	most, each int // set once

@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,4 +142,36 @@ func TestShadowIsHidden(t *testing.T) {
 	if len(v.ShadowRefusals) != 1 || v.Variant.LimitName(v.ShadowRefusals[0].Limit) != "p.b" || v.ShadowRefusals[0].RetryAfter <= 0 {
 		t.Errorf("%+v", v.ShadowRefusals)
 	}
+}
+
+// A client whose requests wait for a key that others use, too, leaves places in the line for them.
+func TestShareOfLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newEngine(t, newTable(t, nil), policy("p", every("", 1, 100*time.Millisecond)))
+		check(t, g, "p", Query{Key: "a", Cost: 1})
+		wait := func(client, key string) weir.Reason {
+			return check(t, g, "p", Query{Key: key, Cost: 1, Client: client, MaxWait: 10 * time.Second}).Reason
+		}
+		var wg sync.WaitGroup
+		for range 48 { // of 64
+			wg.Go(func() { wait("greedy", "a") })
+		}
+		synctest.Wait()
+		if reason := wait("greedy", "a"); reason != weir.QueueFull {
+			t.Errorf("one more than the share of the line: %v", reason)
+		}
+		if reason := wait("greedy", "b"); reason != weir.Admitted {
+			t.Errorf("another key: %v", reason)
+		}
+		if n := g.Waiting(); n != 48 {
+			t.Errorf("%d wait, want 48", n)
+		}
+		if reason := wait("other", "a"); reason != weir.Admitted {
+			t.Errorf("another client: %v", reason)
+		}
+		wg.Wait()
+		if n := g.inLine.len(); n != 0 {
+			t.Errorf("%d are still counted", n)
+		}
+	})
 }

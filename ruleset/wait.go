@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -18,14 +19,18 @@ func (n *Engine) wait(ctx context.Context, e *evaluation, b *weir.Batch) (out Ve
 			out.Waited = 0 // the duration of the calls, without waiting
 		}
 	}()
-	if !n.waiting.add(e.query.Client, e.query.Alone) {
+	line := ""
+	if !e.query.Alone {
+		line = lineOf(e.query, &b.Charges[0])
+	}
+	if !n.mayWait(e.query, line) {
 		out, err = e.carryOut(ctx, n.limiter, b)
 		if out.Reason == weir.Exhausted {
 			out.Reason = weir.QueueFull
 		}
 		return out, err
 	}
-	defer n.waiting.remove(e.query.Client)
+	defer n.waited(e.query, line)
 	limited := ctx
 	if e.query.MaxWait != UntilDone {
 		var cancel context.CancelFunc
@@ -45,6 +50,31 @@ func (n *Engine) wait(ctx context.Context, e *evaluation, b *weir.Batch) (out Ve
 		out.decided(e.groups[at], b.Decisions[at])
 	}
 	return out, err
+}
+
+// lineOf names the line in which a query waits, for its client.
+func lineOf(q *Query, first *weir.Charge) string {
+	return strings.Join([]string{q.Client, first.Policy.Name(), q.Class, first.Key}, "\x00")
+}
+
+// mayWait counts a request that waits, or returns false if too many do.
+func (n *Engine) mayWait(q *Query, line string) bool {
+	if !n.waiting.add(q.Client, q.Alone) {
+		return false
+	}
+	if q.Alone || n.inLine.add(line, false) {
+		return true
+	}
+	n.waiting.remove(q.Client)
+	return false
+}
+
+// waited counts it no more.
+func (n *Engine) waited(q *Query, line string) {
+	n.waiting.remove(q.Client)
+	if !q.Alone {
+		n.inLine.remove(line)
+	}
 }
 
 // tooLate returns the verdict after MaxWait has passed.
