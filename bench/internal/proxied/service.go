@@ -125,7 +125,7 @@ func (u upstreamHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var (
 	short = upstreamHandler{body: []byte(`{"jsonrpc":"2.0","id":1,"result":"0x0000000000000000000000000000000000000000000000000de0b6b3a7640000"}`)}
-	long  = upstreamHandler{body: bytes.Repeat([]byte("0123456789abcdef"), 1<<10), pieces: 64} // 1 MiB
+	long  = upstreamHandler{body: bytes.Repeat([]byte("[123456789abcdef"), 1<<10), pieces: 64} // 1 MiB, which begins as JSON
 )
 
 // serve serves a handler on a port of its own.
