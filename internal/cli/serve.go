@@ -91,6 +91,7 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 	context.AfterFunc(ctx, stop)   // a second signal has its usual effect
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves stdout or stderr must not end the daemon
 	log := newLog(cmd.ErrOrStderr(), cfg)
+	defer redirectStandardLog(log)()
 	for _, w := range cfg.Warnings {
 		log.Warn(w.Text, "at", w.Where(), "field", w.Path)
 	}
