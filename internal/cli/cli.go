@@ -42,9 +42,12 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if bad := configError(err); bad != nil { // with the lines that are wrong
 		fmt.Fprintf(stderr, "weir: the configuration is wrong\n%v\n", bad)
-		return exitFailure
+	} else {
+		fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
+	if e, ok := errors.AsType[*notWritten](err); ok {
+		fmt.Fprintf(stderr, "weir: nothing was written: %s\n", e.state)
+	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
