@@ -65,7 +65,7 @@ type Fault struct {
 	Off time.Duration `json:"-"`
 }
 
-// Validate returns an error for each field that is wrong, which has its name of JSON.
+// Validate returns an error for each field that is wrong, by its name in JSON.
 func (f Fault) Validate() error {
 	var problems problems
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
