@@ -12,7 +12,8 @@ import (
 // only if every limit of the policy is a Concurrency limit.
 const NoExpiry = compiled.NoExpiry
 
-// Settled is how a reservation ended.
+// Settled is how a reservation ended. Where one stands for several charges, as the daemon's under a policy or a
+// budget with several units, Refunded and Overrun are sums: of all units, those of limits in shadow included.
 type Settled struct {
 	// Refunded is how many units were given back. Windows take back only into
 	// the window that was charged, so it is 0 once that is over. Concurrency

@@ -111,7 +111,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))
 	engine.SetGate(c.Name, a.terms)
-	c.warnTooCostly()
+	c.warnTooCostly(nil)
 	return a, nil
 }
 
@@ -130,11 +130,12 @@ func (a *Account) Replace(c Config) error {
 	if err != nil {
 		return err
 	}
-	if old := a.config().Costs; old != nil && c.Costs != nil && c.Costs != old {
+	before := a.config()
+	if old := before.Costs; old != nil && c.Costs != nil && c.Costs != old {
 		c.Costs.keepCounts(old)
 	}
 	a.settings.Store(&c)
-	c.warnTooCostly()
+	c.warnTooCostly(before)
 	return nil
 }
 

@@ -12,20 +12,43 @@ import (
 	"github.com/weirlimit/weir/ruleset"
 )
 
-// warnTooCostly warns of methods that some class can never call, because they cost more than a limit ever has
-// at once for it. Such calls are refused one by one; who configures the account should know before. What a
-// preset does not admit is its choice, and only worth a note.
-func (c *Config) warnTooCostly() {
-	if c.Costs == nil {
-		return
-	}
-	p, err := c.policy()
-	if err != nil { // it was checked before
-		return
-	}
+// tooCostly are methods that a class can never call under a limit, because they cost more than the limit ever has
+// at once for that class, which is the one that gets the least.
+type tooCostly struct {
+	limit, class string // "" if that is so in all classes
+	most         int64
+	methods      string
+}
+
+// warnTooCostly warns of such methods. Such calls are refused one by one; who configures the account should know
+// before. What a preset does not admit is its choice, and only worth a note. What the configuration before, if there
+// was one, did not admit either is not repeated.
+func (c *Config) warnTooCostly(before *Config) {
 	level := slog.LevelWarn
 	if c.Preset != "" {
 		level = slog.LevelInfo
+	}
+	known := before.tooCostly()
+	for _, x := range c.tooCostly() {
+		if slices.Contains(known, x) {
+			continue
+		}
+		text := "budget: calls of some methods are always refused, because they cost more than a limit ever has at once: raise its burst"
+		if x.class != "" {
+			text = "budget: calls of some methods are always refused in a class, because they cost more than a limit ever has at once for it: raise its burst, or the share of the class, or call them in another class"
+		}
+		c.Logger.Log(context.Background(), level, text, "account", c.Name, "limit", x.limit, "class", x.class, "at_most", x.most, "methods", x.methods)
+	}
+}
+
+// tooCostly returns what is too costly under each limit, nothing for no configuration.
+func (c *Config) tooCostly() (list []tooCostly) {
+	if c == nil || c.Costs == nil {
+		return nil
+	}
+	p, err := c.policy()
+	if err != nil { // it was checked before
+		return nil
 	}
 	for _, l := range p.Limits {
 		if l.Mode == ruleset.Shadow || l.Mode == ruleset.Off {
@@ -33,41 +56,55 @@ func (c *Config) warnTooCostly() {
 		}
 		class, most := leastCapacity(l.Limit)
 		if methods := c.Costs.above(cmp.Or(l.Unit, ruleset.Requests), most); len(methods) > 0 {
-			c.Logger.Log(context.Background(), level, "budget: some methods cost more than a limit ever has at once, so that they are always refused: raise its burst",
-				"account", c.Name, "limit", limitName(l), "class", class, "at_most", most, "methods", shortList(methods))
+			list = append(list, tooCostly{limitName(l), class, most, shortList(methods)})
 		}
 	}
+	return list
 }
 
-// leastCapacity returns the most that a limit ever has at once for the class that gets the least, "" if it has no
-// classes.
-func leastCapacity(l weir.Limit) (class string, most int64) {
+// leastCapacity returns the most that a limit ever has at once for the class that gets the least. The class is "" if
+// there is none, or all get the same.
+func leastCapacity(l weir.Limit) (class string, least int64) {
 	l.Pace = ""
 	p, err := weir.NewPolicy("x", l)
 	if err != nil { // it was checked before
 		return "", weir.MaxCost
 	}
-	most = weir.MaxCost
+	least, greatest := int64(weir.MaxCost), int64(0)
 	for _, name := range p.ClassNames() {
-		if view, err := p.Class(name); err == nil && view.Capacity() < most {
-			class, most = name, view.Capacity()
+		view, err := p.Class(name)
+		if err != nil {
+			continue
+		}
+		greatest = max(greatest, view.Capacity())
+		if view.Capacity() < least {
+			class, least = name, view.Capacity()
 		}
 	}
-	if len(p.ClassNames()) == 0 {
-		most = p.Capacity()
+	switch {
+	case len(p.ClassNames()) == 0:
+		return "", p.Capacity()
+	case least == greatest:
+		return "", least
 	}
-	return class, most
+	return class, least
 }
 
-// above returns the methods that cost more than so many of a unit, in order.
+// above returns the methods that cost more than so many of a unit, in order. Sending a transaction, which programs
+// can least do without, is the first one.
 func (t *Table) above(unit string, most int64) []string {
-	return slices.Sorted(func(yield func(string) bool) {
+	const send = "eth_sendRawTransaction"
+	names := slices.Sorted(func(yield func(string) bool) {
 		for name, cost := range maps.All(t.methods) {
 			if cost[unit] > most && !yield(name) {
 				return
 			}
 		}
 	})
+	if i := slices.Index(names, send); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, send)
+	}
+	return names
 }
 
 // shortList returns the first names of a list.

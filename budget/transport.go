@@ -81,6 +81,9 @@ func ClassOf(ctx context.Context) string {
 
 // RoundTrip charges the request and sends it.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.Account == nil {
+		return nil, noAccount(r)
+	}
 	body, err := t.readBody(r)
 	if err != nil {
 		return nil, err
@@ -99,6 +102,14 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	x := &exchange{transport: t, controller: c, cost: cost, reserved: reserved, ctx: r.Context()}
 	return x.finish(t.base().RoundTrip(x.sendable(r, body)))
+}
+
+// noAccount closes the body of a request, as a RoundTripper must, and returns the error of a Transport that has no account.
+func noAccount(r *http.Request) error {
+	if r.Body != nil {
+		r.Body.Close()
+	}
+	return errors.New("budget: the Transport has no Account to charge: set it")
 }
 
 // readBody reads the body of a request, nil if it has none.

@@ -48,7 +48,7 @@ func (s *Server) listen(ctx context.Context) (where *Bound, all []*bound, err er
 		}
 		l, err := x.at.listen(ctx, s.cfg.MaxConns)
 		if err != nil {
-			return nil, nil, errors.Join(err, closeAll(all))
+			return nil, nil, errors.Join(&ListenError{x.name, err}, closeAll(all))
 		}
 		*x.addr = l.Addr()
 		b := &bound{x.name, l, l, x.service()}

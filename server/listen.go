@@ -57,6 +57,17 @@ type Bound struct {
 	Admin net.Addr
 }
 
+// A ListenError is why a server could not listen.
+type ListenError struct {
+	Listener string // the field of Config in lower case: http, grpc, resp or admin
+	Err      error
+}
+
+func (e *ListenError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *ListenError) Unwrap() error { return e.Err }
+
 // socketPath returns the path of a Unix socket's address.
 func (l Listener) socketPath() (string, bool) { return strings.CutPrefix(l.Address, "unix:") }
 

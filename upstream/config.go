@@ -250,6 +250,9 @@ func (e *Endpoint) validate(add func(problem string, path ...any)) {
 	if _, err := parseURL(e.RPC); err != nil {
 		add(err.Error(), "RPC")
 	}
+	if u, err := url.Parse(e.WS.Reveal()); !e.WS.IsZero() && (err != nil || u.Scheme != "ws" && u.Scheme != "wss" || u.Hostname() == "") {
+		add("must be a URL that begins with ws:// or wss://", "WS") // without the value, which may have a key in it
+	}
 	switch {
 	case e.Priority < 0:
 		add("must not be negative", "Priority")

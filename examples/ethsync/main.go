@@ -16,6 +16,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 )
 
@@ -47,7 +48,7 @@ none is set. The flags are the same for all commands.
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		log.Fatal(usage + "ethsync demo -h lists the flags")
+		log.Fatal(misused(os.Args[1:]) + usage + "ethsync demo -h lists the flags")
 	}
 	o, err := readFlags(os.Args[1], os.Args[2:])
 	if err != nil {
@@ -59,6 +60,17 @@ func main() {
 		stop()
 		log.Fatal(err)
 	}
+}
+
+// misused returns what is wrong with arguments that begin with no command, as a line of its own. Asking for help is not.
+func misused(args []string) string {
+	switch {
+	case len(args) == 0:
+		return "a command is missing\n"
+	case slices.Contains([]string{"-h", "-help", "--help", "help"}, args[0]):
+		return ""
+	}
+	return fmt.Sprintf("there is no command %q\n", args[0])
 }
 
 func readFlags(command string, args []string) (options, error) {

@@ -6,9 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,10 +41,13 @@ type checkFlags struct {
 func newCheck() *cobra.Command {
 	flags := checkFlags{address: client.DefaultAddress}
 	cmd := &cobra.Command{
-		Use:   "check POLICY KEY [flags]",
+		Use:   "check POLICY [KEY] [flags]",
 		Short: "Ask a daemon for a decision",
 		Long: `Ask a daemon whether something may be done now, and charge it if so. The exit code is
 0 if it was admitted, 3 if it was refused, 1 if there was no decision.
+
+A budget is a policy of its name and needs no key. Its cost is one in units, such as
+--cost cu=26,throughput=26; by method it can be asked for over HTTP: docs/http.md.
 
 A daemon with clients requires a token: set WEIR_TOKEN. The certificate of one with TLS must
 be trusted by this machine, or be signed by an authority of --ca.`,
@@ -49,16 +55,19 @@ be trusted by this machine, or be signed by an authority of --ca.`,
   weir check default alice --cost 5 --max-wait 2s
   weir check api alice --by ip=192.0.2.1 --cost tokens=300 --peek
   weir check jobs nightly --class backfill --cost 20
+  weir check alchemy-main --cost cu=26,throughput=26
   until weir check backups nightly --max-wait 10s; do sleep 1; done
   weir check default alice --json
   weir check default alice --address https://weir.internal:8080 --ca ca.pem`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return misused(cmd, "a policy and a key are needed, such as 'weir check default alice'")
+			if len(args) < 1 || len(args) > 2 {
+				return misused(cmd, "a policy and a key are needed, such as 'weir check default alice'; a budget needs no key")
 			}
 			return nil
 		},
-		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args[0], args[1]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.run(cmd, args[0], strings.Join(args[1:], ""))
+		},
 		DisableFlagsInUseLine: true,
 	}
 	cmd.Flags().StringVar(&flags.address, "address", flags.address, "the daemon's `address`: host:port, a URL, or unix:/path")
@@ -89,11 +98,8 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 	}
 	defer daemon.Close()
 	a, err := daemon.Check(cmd.Context(), q)
-	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
-		return fmt.Errorf("%w; trust the authority that signed it by --ca FILE", err)
-	}
 	if err != nil {
-		return err
+		return f.explain(err)
 	}
 	text := checkText(a)
 	if f.json {
@@ -106,6 +112,37 @@ func (f *checkFlags) run(cmd *cobra.Command, policy, key string) error {
 		return errDenied
 	}
 	return nil
+}
+
+// lacksAttribute is the daemon's message about an attribute that a query must have.
+var lacksAttribute = regexp.MustCompile(`^"keys" lacks "([^"]+)"`)
+
+// explain adds to an error what to do about it.
+func (f *checkFlags) explain(err error) error {
+	if _, untrusted := errors.AsType[x509.UnknownAuthorityError](err); untrusted {
+		return fmt.Errorf("%w; trust the authority that signed it by --ca FILE", err)
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, os.ErrNotExist) {
+		cause := err
+		if op, ok := errors.AsType[*net.OpError](err); ok {
+			cause = op
+		}
+		return fmt.Errorf("cannot reach the daemon at %s: %w; start a daemon with 'weir serve', or say by --address where it is", f.address, cause)
+	}
+	answer, ok := errors.AsType[*client.AnswerError](err)
+	if !ok {
+		return err
+	}
+	attribute := lacksAttribute.FindStringSubmatch(answer.Problem)
+	switch {
+	case answer.Access && os.Getenv(tokenVariable) == "" && strings.HasPrefix(answer.Problem, "a token is needed"):
+		return fmt.Errorf("%s wants a client's token: set %s", f.address, tokenVariable)
+	case attribute != nil:
+		return fmt.Errorf("%w: add --by %s=…", err, quote(attribute[1]))
+	case strings.HasPrefix(answer.Problem, `"key" is missing`):
+		return fmt.Errorf("%w; it is the argument after the policy, which only a budget can do without", err)
+	}
+	return err
 }
 
 // authorities returns the TLS settings of --ca; nil for the defaults.

@@ -42,9 +42,12 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	if bad := configError(err); bad != nil { // with the lines that are wrong
 		fmt.Fprintf(stderr, "weir: the configuration is wrong\n%v\n", bad)
-		return exitFailure
+	} else {
+		fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
+	if e, ok := errors.AsType[*notWritten](err); ok {
+		fmt.Fprintf(stderr, "weir: nothing was written: %s\n", e.state)
+	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
 	}
@@ -87,10 +90,10 @@ func newRoot() *cobra.Command {
 
 'weir serve' starts a daemon that other programs call before they do something.
 It needs no configuration. 'weir check' makes one such call, 'weir config' checks
-and prints configurations. 'weir keys', 'weir override', 'weir guard' and 'weir
-budgets' are for operators of a daemon. 'weir load' calls a server at a rate, and
-measures the latencies that its users would see. 'weir mock' is a provider with
-limits, to try clients against.`,
+and prints configurations. 'weir keys', 'weir override', 'weir guard', 'weir budgets'
+and 'weir upstreams' are for operators of a daemon. 'weir load' calls a server at a
+rate, and measures the latencies that its users would see. 'weir mock' is a provider
+with limits, to try clients against.`,
 		Example: `  weir serve                          start the daemon on 127.0.0.1:8080
   weir serve --config weir.yaml       start it with policies of your own
   weir check default alice            call it

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"net"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -172,6 +173,33 @@ func TestServeEndsWithItsContext(t *testing.T) {
 	}
 	if !strings.Contains(stderr.String(), `"msg":"stopped"`) {
 		t.Errorf("log = %q", stderr.String())
+	}
+}
+
+// A daemon that cannot listen says which of its listeners it is.
+func TestServeNamesTheListener(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	taken := other.Addr().String()
+	for flag, want := range map[string]string{
+		"--http":  "address already in use; set another address by --http, or listen.http of the configuration\n",
+		"--grpc":  "address already in use; set another address, or off, by --grpc, or listen.grpc of the configuration\n",
+		"--resp":  "address already in use; set another address, or off, by --resp, or listen.resp of the configuration\n",
+		"--admin": "address already in use; set another address by --admin, or listen.admin of the configuration\n",
+	} {
+		var stdout, stderr bytes.Buffer
+		code := Main(context.Background(), []string{"serve", "--http", "127.0.0.1:0", "--grpc", "off", "--resp", "off", flag, taken}, &stdout, &stderr)
+		if code != exitFailure || !strings.HasSuffix(stderr.String(), want) || stdout.Len() > 0 {
+			t.Errorf("%s: exit code %d, stdout %q, stderr %s want %s", flag, code, stdout.String(), stderr.String(), want)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	code := Main(context.Background(), []string{"serve", "--http", "127.0.0.1:0", "--grpc", "off", "--resp", "unix:/nothing/there"}, &stdout, &stderr)
+	if want := "; the address is that of --resp, or listen.resp of the configuration\n"; code != exitFailure || !strings.HasSuffix(stderr.String(), want) {
+		t.Errorf("exit code %d, stderr %s want %s", code, stderr.String(), want)
 	}
 }
 

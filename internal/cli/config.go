@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -166,12 +167,14 @@ Editors with a YAML language server follow this first line of a configuration:
 }
 
 func newConfigImport() *cobra.Command {
-	from, env := "", false
+	var flags importFlags
 	cmd := &cobra.Command{
-		Use:   "import --from KIND [FILE]",
+		Use:   "import --from KIND [FILE] [flags]",
 		Short: "Turn the configuration of another limiter into weir's",
 		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
-equivalent of is listed on stderr. FILE may be - for standard input. KIND is
+equivalent of is listed on stderr. FILE may be - for standard input. With --output the
+result is written to a file, which stays as it was after an error; a shell empties one
+that it redirects to before weir starts. KIND is
 
   envoy    the YAML of envoyproxy/ratelimit, whose limits become fixed windows
   river    the rateLimits section of a River node, which becomes a guard section
@@ -182,26 +185,57 @@ equivalent of is listed on stderr. FILE may be - for standard input. KIND is
 		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
   weir config import --from envoy - <ratelimit.yaml
   weir config import --from river --env node.yaml >weir.yaml
-  weir config import --from alchemy worker.env >weir.yaml
+  weir config import --from alchemy worker.env --output weir.yaml
   weir config import --from suibase ~/suibase/workdirs/testnet/suibase.yaml >weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 0 && from == "alchemy" && env {
+			if len(args) == 1 || len(args) == 0 && flags.from == "alchemy" && flags.env {
 				return nil
 			}
 			return misused(cmd, "one file is needed; - is standard input")
 		},
-		RunE:                  func(cmd *cobra.Command, args []string) error { return importFrom(cmd, from, env, args) },
+		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.run(cmd, args) },
 		DisableFlagsInUseLine: true,
 	}
-	cmd.Flags().StringVar(&from, "from", "", "whose configuration it is, as a `kind`: envoy, river, alchemy or suibase")
-	cmd.Flags().BoolVar(&env, "env", false, "apply the variables RIVER_RATELIMITS_… of the environment for river, ALCHEMY_… for alchemy")
+	cmd.Flags().StringVar(&flags.from, "from", "", "whose configuration it is, as a `kind`: envoy, river, alchemy or suibase")
+	cmd.Flags().StringVarP(&flags.output, "output", "o", "", "`file` to write to; the default is standard output")
+	cmd.Flags().BoolVar(&flags.env, "env", false, "apply the variables RIVER_RATELIMITS_… of the environment for river, ALCHEMY_… for alchemy")
 	completeWith(cmd, "from", "envoy", "river", "alchemy", "suibase")
 	return cmd
 }
 
-func importFrom(cmd *cobra.Command, from string, env bool, files []string) error {
+// importFlags are the flags of weir config import.
+type importFlags struct {
+	from, output string
+	env          bool
+}
+
+// run prints or writes a configuration. An error ends with what became of the output, which a shell has emptied if
+// it was redirected to a file.
+func (f *importFlags) run(cmd *cobra.Command, files []string) error {
+	out, notes, err := f.convert(cmd, files)
+	switch {
+	case err == nil:
+	case errors.As(err, new(*usageError)):
+		return err
+	case f.output != "":
+		return &notWritten{err, f.output + " is as it was"}
+	default:
+		return &notWritten{err, "if the output is redirected to a file, that is empty now; --output FILE writes it only if there is no error"}
+	}
+	for _, n := range notes {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %v\n", n)
+	}
+	if f.output != "" {
+		return os.WriteFile(f.output, out, 0o600) // it may have keys in URLs
+	}
+	_, err = cmd.OutOrStdout().Write(out)
+	return err
+}
+
+// convert returns the configuration and what is different in it.
+func (f *importFlags) convert(cmd *cobra.Command, files []string) ([]byte, []config.Note, error) {
 	var environ []string
-	if env {
+	if f.env {
 		environ = os.Environ()
 	}
 	convert := map[string]func(string, []byte) ([]byte, []config.Note, error){
@@ -213,30 +247,32 @@ func importFrom(cmd *cobra.Command, from string, env bool, files []string) error
 		"alchemy": func(name string, data []byte) ([]byte, []config.Note, error) {
 			return config.ImportAlchemy(name, data, environ)
 		},
-	}[from]
+	}[f.from]
 	switch {
 	case convert == nil:
-		return misused(cmd, fmt.Sprintf("--from %q: must be envoy, river, alchemy or suibase", from))
-	case env && (from == "envoy" || from == "suibase"):
-		return misused(cmd, "--env is for --from river and alchemy")
+		return nil, nil, misused(cmd, fmt.Sprintf("--from %q: must be envoy, river, alchemy or suibase", f.from))
+	case f.env && (f.from == "envoy" || f.from == "suibase"):
+		return nil, nil, misused(cmd, "--env is for --from river and alchemy")
+	case f.output == "" && cmd.Flags().Changed("output"):
+		return nil, nil, misused(cmd, "--output: must be the name of a file; leave it out for standard output")
 	}
 	name, data := "the environment", []byte(nil)
 	if len(files) > 0 {
 		var err error
 		if name, data, err = readInput(cmd, files[0]); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
-	out, notes, err := convert(name, data)
-	if err != nil {
-		return err
-	}
-	for _, n := range notes {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: %v\n", n)
-	}
-	_, err = cmd.OutOrStdout().Write(out)
-	return err
+	return convert(name, data)
 }
+
+// A notWritten is an error because of which nothing was written.
+type notWritten struct {
+	error
+	state string // of the output
+}
+
+func (e *notWritten) Unwrap() error { return e.error }
 
 // maxImport is how much of a file is read.
 const maxImport = 1 << 20

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -18,7 +19,7 @@ import (
 type greeting struct {
 	config server.Config
 	bound  server.Bound
-	policy ruleset.Policy // that the commands name
+	policy ruleset.Policy // that the commands name, none if there is nothing to show
 	client *server.Client // that the commands call as; nil if none is needed
 }
 
@@ -27,6 +28,9 @@ func newGreeting(c server.Config, b server.Bound) *greeting {
 	policies := c.Live.Policies
 	if len(policies) == 0 {
 		policies = []ruleset.Policy{server.DefaultPolicy()}
+	}
+	if len(c.Live.Routes) > 0 && len(policies) == 1 && isDefault(policies[0]) {
+		return g // the daemon is a gateway, and its only policy is the one that there is always
 	}
 	g.policy = policies[0]
 	if c.Live.Open {
@@ -39,7 +43,18 @@ func newGreeting(c server.Config, b server.Bound) *greeting {
 			return g
 		}
 	}
+	if len(c.Live.Clients) > 0 {
+		g.policy = ruleset.Policy{} // no client may use one
+	}
 	return g
+}
+
+// isDefault reports whether a policy is the one that there is without any configuration.
+func isDefault(p ruleset.Policy) bool {
+	d := server.DefaultPolicy()
+	d.Mode, d.Rollout = ruleset.Enforce, ruleset.All // as a configuration has them
+	d.Limits[0].Algorithm = weir.GCRA
+	return reflect.DeepEqual(p, d)
 }
 
 // String returns the greeting.
@@ -50,11 +65,20 @@ func (g *greeting) String() string {
 	if page := g.page(); page != "" {
 		fmt.Fprintf(&text, "  look   %s\n", page)
 	}
-	fmt.Fprintf(&text, "  ask    %s\n", g.curl())
+	for i := range g.config.Live.Routes {
+		fmt.Fprintf(&text, "  route  %s\n", g.route(g.config.Live.Routes[i].Pool.Name))
+	}
+	if g.policy.Name != "" {
+		fmt.Fprintf(&text, "  ask    %s\n", g.curl())
+	}
 	if b.GRPC != nil {
 		fmt.Fprintf(&text, "  gRPC   %v\n", b.GRPC)
 	}
-	if b.RESP != nil {
+	switch {
+	case b.RESP == nil:
+	case g.policy.Name == "":
+		fmt.Fprintf(&text, "  Redis  %v\n", b.RESP)
+	default:
 		fmt.Fprintf(&text, "  Redis  %s\n", g.redisCLI())
 	}
 	text.WriteString("  stop   Ctrl-C\n\n")
@@ -89,6 +113,15 @@ func (g *greeting) page() string {
 		return ""
 	}
 	return origin(reached(addr), secure) + "/"
+}
+
+// route returns where a route of the gateway is served.
+func (g *greeting) route(name string) string {
+	path := "/gw/" + name
+	if addr := reached(g.bound.HTTP); addr.Network() != "unix" {
+		return origin(addr, g.config.HTTP.TLS) + path
+	}
+	return scheme(g.config.HTTP.TLS) + "localhost" + path + " over " + g.bound.HTTP.String()
 }
 
 // reached returns the address by which this machine reaches a listener: one on all addresses is on

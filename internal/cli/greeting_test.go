@@ -142,3 +142,55 @@ func wantCharged(t *testing.T, reply string, before int64, comesBack bool) {
 		t.Fatalf("not admitted, or not charged: %s", reply)
 	}
 }
+
+// Each route has a line with its address. A command that calls a policy is shown if there is one that somebody
+// may use, besides the policy that a gateway has without a configuration of policies.
+func TestGreetingOfRoutes(t *testing.T) {
+	t.Parallel()
+	const routes = "routes:\n" +
+		"  ethereum: {kind: jsonrpc, upstreams: [{alias: a, rpc: \"http://127.0.0.1:1\", monitored: false}]}\n" +
+		"  base: {kind: jsonrpc, upstreams: [{alias: a, rpc: \"http://127.0.0.1:1\", monitored: false}]}\n"
+	const policies = "policies:\n  api:\n    limits: [{rate: 100, per: 1h}]\n"
+	const token = "token-0123456789012345678901234567890"
+	socket := filepath.Join(t.TempDir(), "weir.sock")
+	for _, tt := range []struct {
+		name, config string
+		args         []string
+		routes       string // %s is the daemon's origin
+		asks         bool
+	}{
+		{"routes", routes, nil, "%s/gw/ethereum %s/gw/base", false},
+		{"routes and a policy", routes + policies, nil, "%s/gw/ethereum %s/gw/base", true},
+		{"a socket", routes, []string{"--http", "unix:" + socket}, "http://localhost/gw/ethereum over " + socket + " http://localhost/gw/base over " + socket, false},
+		{"a client of routes", routes + policies + "clients:\n  dapp: {token: \"${TOKEN}\", routes: [base]}\n", nil, "%s/gw/ethereum %s/gw/base", false},
+		{"a client of policies", routes + policies + "clients:\n  shop: {token: \"${TOKEN}\", policies: [api]}\n", nil, "%s/gw/ethereum %s/gw/base", true},
+		{"no routes", policies, nil, "", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			d := startWith(t, tt.config, []string{"TOKEN=" + token}, tt.args...)
+			var got []string
+			asks := false
+		lines:
+			for {
+				line, err := d.out.ReadString('\n')
+				if err != nil {
+					t.Fatal(err)
+				}
+				word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+				switch word {
+				case "route":
+					got = append(got, strings.TrimSpace(rest))
+				case "ask":
+					asks = true
+				}
+				if word == "stop" {
+					break lines
+				}
+			}
+			if want := strings.ReplaceAll(tt.routes, "%s", d.url); strings.Join(got, " ") != want || asks != tt.asks {
+				t.Errorf("routes %q, want %q; asks %v, want %v", got, want, asks, tt.asks)
+			}
+		})
+	}
+}

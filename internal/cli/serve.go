@@ -91,6 +91,7 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 	context.AfterFunc(ctx, stop)   // a second signal has its usual effect
 	signal.Ignore(syscall.SIGPIPE) // a reader that leaves stdout or stderr must not end the daemon
 	log := newLog(cmd.ErrOrStderr(), cfg)
+	defer redirectStandardLog(log)()
 	for _, w := range cfg.Warnings {
 		log.Warn(w.Text, "at", w.Where(), "field", w.Path)
 	}
@@ -145,7 +146,23 @@ func (d *follower) run(ctx context.Context, counts *counts) (listened bool, err 
 	background.run(d.follow)
 	background.run(func(ctx context.Context) { followClock(ctx, d.log, mono.CatchUp) })
 	err = d.server.Run(ctx)
-	return listened, err
+	return listened, explainListen(err)
+}
+
+// explainListen adds to an error of a listener which one it is and what to do.
+func explainListen(err error) error {
+	failed, ok := errors.AsType[*server.ListenError](err)
+	if !ok {
+		return err
+	}
+	setting := fmt.Sprintf("--%s, or listen.%[1]s of the configuration", failed.Listener)
+	switch {
+	case !errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w; the address is that of %s", err, setting)
+	case failed.Listener == "grpc" || failed.Listener == "resp":
+		return fmt.Errorf("%w; set another address, or off, by %s", err, setting)
+	}
+	return fmt.Errorf("%w; set another address by %s", err, setting)
 }
 
 // configFlags are flags that set fields of the configuration.

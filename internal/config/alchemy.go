@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
+	"sort"
 	"strconv"
 	"strings"
 
@@ -24,23 +26,32 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 	in := &alchemyImport{report: r, places: map[string]place{}}
 	in.file(name, plainText(data))
 	in.environment(environ)
+	in.misspelt()
 	pools := in.pools()
+	c, err := budget.FromEnv(in.list)
+	in.note(err)
 	if in.own == 0 && len(pools) == 0 && len(r.problems) == 0 {
 		r.complain(place{source: name}, nil, "has none of the variables %s, ETHEREUM_RPC_PRIMARY, ETHEREUM_RPC_URLS", strings.Join(budget.Variables(), ", "))
 	}
 	if err := r.err(nil); err != nil {
 		return nil, nil, err
 	}
-	c, err := budget.FromEnv(in.list)
-	in.note(err)
-	if err := r.err(nil); err != nil {
-		return nil, nil, err
-	}
 	root := newMapping(place{})
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# Imported from %s. Add the month of your plan: docs/budgets.md.\n", strings.Map(oneColumn, name))
+	fmt.Fprintf(&b, "# Imported from %s.", strings.Map(oneColumn, name))
 	list := accounts(pools)
-	root.put("budgets", budgetsNode(&c, list))
+	if len(list) == 0 && in.own > 0 { // the variables are about a budget whose calls other programs make
+		list = []string{""}
+	}
+	if len(list) > 0 {
+		b.WriteString(" Add the month of your plan: docs/budgets.md.")
+		root.put("budgets", budgetsNode(&c, list))
+	}
+	b.WriteString("\n")
+	in.neverSent(&c, list)
+	for _, n := range in.noted {
+		fmt.Fprintf(&b, "# %s: %s\n", n.Path, n.Text)
+	}
 	if len(pools) > 0 {
 		root.put("routes", routesNode(pools, list))
 		b.WriteString(poolComments(pools))
@@ -51,7 +62,7 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 	if _, err := Parse(name, b.Bytes(), poolEnviron(pools), nil); err != nil {
 		return nil, nil, err
 	}
-	return b.Bytes(), in.notes(), nil
+	return b.Bytes(), append(in.notes(), in.noted...), nil
 }
 
 // alchemyImport collects variables.
@@ -59,7 +70,9 @@ type alchemyImport struct {
 	*report
 	list   []string // NAME=value
 	places map[string]place
-	own    int // of those that budget.FromEnv reads
+	own    int    // of those that budget.FromEnv reads
+	noted  []Note // notes that are comments of the result, too
+	others []Note // about variables of the environment whose names may be misspelt
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -81,20 +94,72 @@ func (in *alchemyImport) file(name, content string) {
 		case twice:
 			in.complain(at, path{}.key(variable), "is there twice")
 		default:
-			in.add(variable, unquoted(value), at)
+			value, problem := unquoted(value)
+			if problem != "" && (isOwn(variable) || poolVariable.MatchString(variable)) {
+				in.complain(at, path{}.key(variable), "%s", problem)
+				continue
+			}
+			in.add(variable, value, at)
 		}
 	}
 }
 
-// unquoted returns a value without its quotes or the comment after it.
-func unquoted(value string) string {
+// unquoted returns a value without its quotes or the comment after it, and what is wrong with it.
+func unquoted(value string) (text, problem string) {
 	value = strings.TrimSpace(value)
-	if n := len(value); n > 1 && (value[0] == '"' || value[0] == '\'') && value[n-1] == value[0] {
-		return value[1 : n-1]
+	if value == "" || value[0] != '"' && value[0] != '\'' {
+		value, _, _ = strings.Cut(value, " #")
+		return strings.TrimSpace(value), ""
 	}
-	value, _, _ = strings.Cut(value, " #")
-	return strings.TrimSpace(value)
+	text, rest, closed := strings.Cut(value[1:], value[:1])
+	switch rest = strings.TrimSpace(rest); {
+	case !closed:
+		return "", "has no closing quote: add it to the end of the line"
+	case rest != "" && rest[0] != '#':
+		return "", "has something behind its closing quote, where only a # comment may be"
+	}
+	return text, ""
 }
+
+// misspelt notes variables whose names are almost those of a variable: as problems if they are in the file. The
+// environment may have variables of other programs, so of those there is a note.
+func (in *alchemyImport) misspelt() {
+	for variable, at := range in.places {
+		near := nearVariable(variable)
+		switch {
+		case near == "":
+		case at.line > 0:
+			in.complain(at, path{}.key(variable), "is no variable that can be imported: did you mean %s?", near)
+		default:
+			in.others = append(in.others, Note{"the environment", 0, variable, "is ignored: did you mean " + near + "?"})
+		}
+	}
+	slices.SortFunc(in.others, func(a, b Note) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// nearVariable returns the variable that a name may be a misspelling of, "" if it is one of them or like none. A name
+// that budget.FromEnv does not take for its own has two letters wrong at most, one if it is that of a pool.
+func nearVariable(name string) string {
+	if slices.Contains(budget.Variables(), name) || poolVariable.MatchString(name) {
+		return ""
+	}
+	upper := strings.ToUpper(name)
+	for _, v := range budget.Variables() {
+		if distance(upper, v) <= 2 {
+			return v
+		}
+	}
+	chain, rest, _ := strings.Cut(upper, "_")
+	for _, v := range []string{"RPC_PRIMARY", "RPC_URLS"} {
+		if chain != "" && distance(rest, v) <= 1 {
+			return chain + "_" + v
+		}
+	}
+	return ""
+}
+
+// isOwn reports whether budget.FromEnv reads a variable.
+func isOwn(variable string) bool { return slices.Contains(budget.Variables(), variable) }
 
 // environment adds the variables of the environment.
 func (in *alchemyImport) environment(environ []string) {
@@ -107,10 +172,8 @@ func (in *alchemyImport) environment(environ []string) {
 
 func (in *alchemyImport) add(variable, value string, at place) {
 	in.list, in.places[variable] = append(in.list, variable+"="+value), at
-	for _, own := range budget.Variables() {
-		if variable == own {
-			in.own++
-		}
+	if isOwn(variable) {
+		in.own++
 	}
 }
 
@@ -123,9 +186,16 @@ func (in *alchemyImport) note(err error) {
 			continue
 		}
 		name := fmt.Sprint(bad.Path[0])
+		if nearVariable(name) != "" && in.places[name].line > 0 {
+			continue // misspelt has said so
+		}
 		at, where := in.places[name], path{}.key(name)
 		if at.line == 0 { // of the environment, or the default of a variable that is not set
 			at, where = place{source: name}, nil
+		}
+		if !isOwn(name) {
+			in.complain(at, where, "%s", unknown("is no variable of a budget", name, budget.Variables()))
+			continue
 		}
 		in.complain(at, where, "%s", bad.Text())
 	}
@@ -136,9 +206,61 @@ func (in *alchemyImport) notes() []Note {
 	const name = "ALCHEMY_WINDOW_SIZE_MS"
 	at, ok := in.places[name]
 	if !ok {
-		return nil
+		return in.others
 	}
-	return []Note{{at.source, at.line, name, "is the burst, how much may be used at once: the limits are a rate and the provider's ten seconds, whatever the window"}}
+	return append(in.others, Note{at.source, at.line, name, "is the burst, how much may be used at once: the limits are a rate and the provider's ten seconds, whatever the window"})
+}
+
+// neverSent notes a budget under which transactions can never be sent by requests that name no class.
+func (in *alchemyImport) neverSent(c *budget.Config, accounts []string) {
+	const method, unit = "eth_sendRawTransaction", "throughput"
+	cost, unlisted := c.Costs.Cost(method)
+	p, err := c.Policy()
+	if len(accounts) == 0 || unlisted != nil || err != nil { // the configuration is checked later
+		return
+	}
+	note := func(format string, args ...any) {
+		in.noted = append(in.noted, Note{"budgets", 0, method, fmt.Sprintf(format, args...)})
+	}
+	for _, l := range slices.Backward(p.Limits) { // the first one has the classes
+		has, err := weir.NewPolicy(c.Name, l.Limit)
+		if err != nil || l.Unit != unit || has.Capacity() >= cost[unit] {
+			continue
+		}
+		if len(has.ClassNames()) == 0 {
+			note("no request can ever send it, because it costs %d units of %s and the limit %s has at most %d at once", cost[unit], unit, l.Name, has.Capacity())
+			return
+		}
+		remedies := []string{}
+		for _, name := range has.ClassNames() {
+			if of, err := has.Class(name); err == nil && of.Capacity() >= cost[unit] {
+				remedies = append(remedies, "send it with the class "+name)
+			}
+		}
+		if burst := enoughBurst(l.Limit, cost[unit]); burst > 0 {
+			remedies = append(remedies, fmt.Sprintf("raise burst to %d", burst))
+		}
+		if len(remedies) == 0 {
+			remedies = append(remedies, "change the shares of the classes and raise burst")
+		}
+		note("requests without a class are of %s and can never send it, because it costs %d units of %s and they have at most %d at once: %s",
+			has.ClassName(), cost[unit], unit, has.Capacity(), either(remedies))
+		return
+	}
+}
+
+// enoughBurst returns a burst with which a limit admits a cost without a class, 0 if there is none.
+func enoughBurst(l weir.Limit, cost int64) int64 {
+	const step, most = 50, 1000 // to a round number
+	n := sort.Search(most, func(i int) bool {
+		l.Burst = int64(i) * step
+		p, err := weir.NewPolicy("x", l)
+		return err == nil && p.Capacity() >= cost
+	})
+	if n == most {
+		return 0
+	}
+	return int64(n) * step
 }
 
 // mappingOf returns a mapping with one key.

@@ -81,9 +81,9 @@ func (in *alchemyImport) isAddress(text, variable string, number int) bool {
 	case err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "":
 		return true
 	case number > 0:
-		in.poolProblem(variable, "address %d is not a URL that begins with https://", number)
+		in.poolProblem(variable, "address %d is not a URL that begins with https:// or http://", number)
 	default:
-		in.poolProblem(variable, "is not a URL that begins with https://")
+		in.poolProblem(variable, "is not a URL that begins with https:// or http://")
 	}
 	return false
 }
@@ -106,8 +106,7 @@ func accountOf(address string) string {
 	return u.Path[strings.LastIndexByte(u.Path, '/')+1:]
 }
 
-// accounts returns the accounts of pools in their order. There is one at least, which the variables of the budget are
-// about.
+// accounts returns the accounts of pools in their order.
 func accounts(pools []*alchemyPool) (list []string) {
 	for _, p := range pools {
 		for _, a := range p.addresses {
@@ -115,9 +114,6 @@ func accounts(pools []*alchemyPool) (list []string) {
 				list = append(list, a.account)
 			}
 		}
-	}
-	if len(list) == 0 {
-		return []string{""}
 	}
 	return list
 }

@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/internal/golden"
 )
@@ -40,11 +42,14 @@ func TestImportAlchemy(t *testing.T) {
 			}
 			golden.Check(t, strings.TrimSuffix(name, ".env")+".golden", []byte(b.String()))
 			if err == nil {
-				checkAlchemy(t, ours, append(strings.Split(string(data), "\n"), environ...))
+				plain := quotesAndComments.ReplaceAllString(string(data), "")
+				checkAlchemy(t, ours, append(strings.Split(plain, "\n"), environ...))
 			}
 		})
 	}
 }
+
+var quotesAndComments = regexp.MustCompile(`["']|(?m:[ \t]+#.*$)`)
 
 // checkAlchemy compares a configuration with that of the variables.
 func checkAlchemy(t *testing.T, ours []byte, environ []string) {
@@ -61,6 +66,9 @@ func checkAlchemy(t *testing.T, ours []byte, environ []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(c.Live().Budgets) == 0 {
+		return // the addresses are of no account that has one
+	}
 	got := c.Live().Budgets[0]
 	want.Name = got.Name // of several accounts, each has its own
 	for what, of := range map[string]func(budget.Config) any{
@@ -76,4 +84,51 @@ func checkAlchemy(t *testing.T, ours []byte, environ []string) {
 			t.Errorf("%s:\n%v\nwant\n%v", what, of(got), of(want))
 		}
 	}
+}
+
+// A budget whose requests without a class can never send transactions can with the burst that the note names.
+func TestImportAlchemyTransactions(t *testing.T) {
+	for _, rate := range []int{25, 100, 330, 499, 500, 624, 625, 1000} {
+		ours, notes, err := ImportAlchemy("worker.env", fmt.Appendf(nil, "ALCHEMY_CU_PER_SECOND=%d", rate), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		burst := 0
+		for _, n := range notes {
+			if _, after, ok := strings.Cut(n.Text, "raise burst to "); ok {
+				_, _ = fmt.Sscan(after, &burst)
+			}
+		}
+		if got := canSend(t, ours); got != (burst == 0) {
+			t.Errorf("rate %d: without a class it can be sent: %v; notes %v", rate, got, notes)
+		}
+		if burst > 0 && !canSend(t, someBurst.ReplaceAll(ours, fmt.Appendf(nil, "burst: %d", burst))) {
+			t.Errorf("rate %d: burst %d is not enough", rate, burst)
+		}
+	}
+}
+
+var someBurst = regexp.MustCompile(`burst: \d+`)
+
+// canSend reports whether a request without a class can ever send a transaction under the budget of a configuration.
+func canSend(t *testing.T, config []byte) bool {
+	t.Helper()
+	c, err := Parse("ours.yaml", config, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Live().Budgets[0].Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range p.Limits {
+		has, err := weir.NewPolicy("x", l.Limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if has.Capacity() < 250 {
+			return false
+		}
+	}
+	return true
 }

@@ -114,6 +114,10 @@ func typeName(t reflect.Type) string {
 	switch reflect.New(t).Interface().(type) {
 	case *Duration:
 		return "duration"
+	case *MaxWait:
+		return "duration \\| off"
+	case *URL:
+		return "URL"
 	case *Until:
 		return "date \\| time"
 	case *Per:

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/weirlimit/weir/internal/golden"
 )
@@ -111,4 +112,58 @@ func TestDocumentationLoads(t *testing.T) {
 			}
 		}
 	}
+}
+
+var (
+	someLink    = regexp.MustCompile(`\]\(([A-Za-z0-9_./-]*)#([^)]+)\)`)
+	someHeading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+)
+
+// Links to a section lead to one that there is.
+func TestDocumentationLinks(t *testing.T) {
+	names, err := filepath.Glob(filepath.Join(repository, "docs", "*.md"))
+	if err != nil || len(names) < 10 {
+		t.Fatal(len(names), err)
+	}
+	sections := map[string]map[string]bool{}
+	for _, name := range append(names, filepath.Join(repository, "README.md")) {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range someLink.FindAllStringSubmatch(string(data), -1) {
+			target := name
+			if link[1] != "" {
+				target = filepath.Join(filepath.Dir(name), link[1])
+			}
+			if sections[target] == nil {
+				sections[target] = sectionsOf(t, target)
+			}
+			if !sections[target][link[2]] {
+				t.Errorf("%s: %s#%s leads nowhere", filepath.Base(name), link[1], link[2])
+			}
+		}
+	}
+}
+
+// sectionsOf returns the names that links use for the sections of a page.
+func sectionsOf(t *testing.T, name string) map[string]bool {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]bool{}
+	for _, heading := range someHeading.FindAllStringSubmatch(string(data), -1) {
+		all[strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, heading[1])] = true
+	}
+	return all
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -20,7 +22,40 @@ const maxFaultBody = 64 << 10
 func (p *Provider) AddFault(f Fault) (id int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err := p.checkCaller(f); err != nil {
+		return 0, err
+	}
 	return p.faults.add(f, p.nowLocked())
+}
+
+// checkCaller returns an error if no request can have a fault, since nobody has its key or account.
+func (p *Provider) checkCaller(f Fault) error {
+	var problems problems
+	if _, known := p.byKey[f.Key]; !known && f.Key != "" {
+		keys := slices.DeleteFunc(p.Keys(), func(key string) bool { return key == "" }) // of requests without one
+		problems.add(f.Key, "no account has this key"+thereAre(keys), "key")
+	}
+	names := make([]string, len(p.accounts))
+	for i, a := range p.accounts {
+		names[i] = a.name
+	}
+	if f.Account != "" && !slices.Contains(names, f.Account) {
+		problems.add(f.Account, "there is no such account"+thereAre(names), "account")
+	}
+	return errors.Join(problems...)
+}
+
+// thereAre lists the first names of a list.
+func thereAre(names []string) string {
+	const most = 20
+	if len(names) == 0 {
+		return ""
+	}
+	text := "; there are " + strings.Join(names[:min(most, len(names))], ", ")
+	if len(names) > most {
+		text += ", …"
+	}
+	return text
 }
 
 // RemoveFault ends a fault. It returns false if there is none of that id, or none any more.
@@ -61,27 +96,32 @@ type plainFault Fault
 // wireFault is a Fault with its times as text, such as "2s".
 type wireFault struct {
 	plainFault
-	RetryAfter wireTime `json:"retry_after,omitempty"`
-	Delay      wireTime `json:"delay,omitempty"`
-	On         wireTime `json:"on,omitempty"`
-	Off        wireTime `json:"off,omitempty"`
+	RetryAfter string `json:"retry_after,omitempty"`
+	Delay      string `json:"delay,omitempty"`
+	On         string `json:"on,omitempty"`
+	Off        string `json:"off,omitempty"`
 }
 
-type wireTime time.Duration
+// wireTime is a time of a fault in both forms.
+type wireTime struct {
+	name string
+	text *string
+	time *time.Duration
+}
 
-// MarshalText is that of encoding.TextMarshaler.
-func (t wireTime) MarshalText() ([]byte, error) { return []byte(time.Duration(t).String()), nil }
-
-// UnmarshalText is that of encoding.TextUnmarshaler.
-func (t *wireTime) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	*t = wireTime(d)
-	return err
+func wireTimes(w *wireFault, f *Fault) []wireTime {
+	return []wireTime{{"retry_after", &w.RetryAfter, &f.RetryAfter}, {"delay", &w.Delay, &f.Delay}, {"on", &w.On, &f.On}, {"off", &w.Off, &f.Off}}
 }
 
 // MarshalJSON writes times as text.
 func (f Fault) MarshalJSON() ([]byte, error) {
-	return json.Marshal(wireFault{plainFault(f), wireTime(f.RetryAfter), wireTime(f.Delay), wireTime(f.On), wireTime(f.Off)})
+	w := wireFault{plainFault: plainFault(f)}
+	for _, t := range wireTimes(&w, &f) {
+		if *t.time != 0 {
+			*t.text = t.time.String()
+		}
+	}
+	return json.Marshal(w)
 }
 
 // UnmarshalJSON reads what MarshalJSON writes. Unknown members are an error.
@@ -90,11 +130,45 @@ func (f *Fault) UnmarshalJSON(text []byte) error {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&w); err != nil {
-		return err
+		return plainError(err)
 	}
 	*f = Fault(w.plainFault)
-	f.RetryAfter, f.Delay, f.On, f.Off = time.Duration(w.RetryAfter), time.Duration(w.Delay), time.Duration(w.On), time.Duration(w.Off)
+	for _, t := range wireTimes(&w, f) {
+		if *t.text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(*t.text)
+		if err != nil {
+			return fmt.Errorf("%s %q: must be a time with its unit, such as \"2s\"", t.name, *t.text)
+		}
+		*t.time = d
+	}
 	return nil
+}
+
+// plainError returns an error of package json in the words of JSON.
+func plainError(err error) error {
+	if name, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return fmt.Errorf("unknown field %s; docs/mock.md has all of them", name)
+	}
+	bad, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return err
+	}
+	field := bad.Field[strings.LastIndexByte(bad.Field, '.')+1:]
+	if field == "" {
+		return errors.New("a fault is an object, such as {\"status\":503}")
+	}
+	must := "a whole number, and not negative"
+	switch {
+	case slices.Contains([]string{"retry_after", "delay", "on", "off"}, field):
+		must = "a time as text, such as \"2s\""
+	case bad.Type.Kind() == reflect.String:
+		must = "text"
+	case bad.Type.Kind() == reflect.Bool:
+		must = "true or false"
+	}
+	return fmt.Errorf("%s: must be %s", field, must)
 }
 
 func (p *Provider) serveStats(w http.ResponseWriter, _ *http.Request) {

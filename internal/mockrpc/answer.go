@@ -164,11 +164,10 @@ func (p *Provider) executeLocked(x *exchange, c call, lost *Fault) response {
 
 // viewLocked returns the chain as an exchange sees it.
 func (p *Provider) viewLocked(x *exchange) view {
-	c := p.config
-	head := c.FirstBlock + uint64(x.now/c.BlockTime)
+	c, head := p.config, p.headLocked()
 	return view{
 		chainID: cmp.Or(x.effect.chainID, c.ChainID), head: head - min(head, x.effect.lag),
-		first: c.FirstBlock, started: p.started, step: c.BlockTime,
+		first: c.FirstBlock, began: p.began, step: c.BlockTime,
 	}
 }
 

@@ -15,22 +15,22 @@ const (
 	logEvery   = 10      // every tenth block has a transaction with a log
 	finalDepth = 64      // blocks that are not final
 	safeDepth  = 32
-	maxAge     = 50 * 365 * 24 * time.Hour // of a block
+	maxAge     = 50 * 365 * 24 * time.Hour // of a block, before the first one
 )
 
 // view is the chain at an instant, as a request sees it.
 type view struct {
 	chainID uint64
 	head    uint64
-	first   uint64        // the newest block when the provider started
-	started time.Time     // when that was
+	first   uint64
+	began   time.Time     // when the first block was made
 	step    time.Duration // between two blocks
 }
 
 // timeOf returns when a block was made. Very old ones are all of one age.
 func (v view) timeOf(block uint64) time.Time {
 	steps := max(int64(block)-int64(v.first), -int64(maxAge/v.step)) // numbers are at most a little above maxBlock
-	return v.started.Add(time.Duration(steps) * v.step)
+	return v.began.Add(time.Duration(steps) * v.step)
 }
 
 // The hash of an empty list of uncles, and of an empty list of transactions.

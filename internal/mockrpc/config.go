@@ -33,11 +33,10 @@ const (
 
 // The defaults of a configuration.
 const (
-	DefaultKey        = "demo"
-	DefaultRate       = 500 // of Alchemy's free plan
-	DefaultChainID    = 1
-	DefaultFirstBlock = 20_000_000
-	DefaultBlockTime  = 12 * time.Second
+	DefaultKey       = "demo"
+	DefaultRate      = 500 // of Alchemy's free plan
+	DefaultChainID   = 1
+	DefaultBlockTime = 12 * time.Second
 )
 
 // Config is what a provider is like.
@@ -70,7 +69,8 @@ type Config struct {
 	// ChainID is what eth_chainId returns. The default is 1.
 	ChainID uint64
 
-	// FirstBlock is the newest block when the provider starts. The default is 20,000,000.
+	// FirstBlock is the newest block when the provider starts. The default is the number of block times since
+	// 1970, so that providers agree about the newest block whenever they have started.
 	FirstBlock uint64
 
 	// BlockTime is the time between two blocks. The default is 12 s.
@@ -109,7 +109,6 @@ func (c Config) withDefaults() Config {
 	}
 	c.MaxBatch = cmp.Or(c.MaxBatch, jsonrpc.MaxBatch)
 	c.ChainID = cmp.Or(c.ChainID, DefaultChainID)
-	c.FirstBlock = cmp.Or(c.FirstBlock, DefaultFirstBlock)
 	c.BlockTime = cmp.Or(c.BlockTime, DefaultBlockTime)
 	if c.Now == nil {
 		c.Now = time.Now

@@ -65,26 +65,26 @@ type Fault struct {
 	Off time.Duration `json:"-"`
 }
 
-// Validate returns an error for each field that is wrong.
+// Validate returns an error for each field that is wrong, by its name in JSON.
 func (f Fault) Validate() error {
 	var problems problems
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
-		problems.add(f.Status, "must be between 200 and 599", "Status")
+		problems.add(f.Status, "must be between 200 and 599", "status")
 	}
 	if r, known := refusals[f.Refusal]; f.Refusal != "" && !known {
-		problems.add(f.Refusal, "there are "+strings.Join(Refusals(), ", "), "Refusal")
+		problems.add(f.Refusal, "there are "+strings.Join(Refusals(), ", "), "refusal")
 	} else if f.InBody && r.code == 0 {
-		problems.add(f.InBody, "is for a refusal with an error of JSON-RPC", "InBody")
+		problems.add(f.InBody, "is for a refusal with an error of JSON-RPC", "in_body")
 	}
-	problems.checkTime(f.RetryAfter, maxRetryAfter, "RetryAfter")
-	problems.checkTime(f.Delay, maxDelay, "Delay")
-	problems.checkTime(f.On, maxRetryAfter, "On")
-	problems.checkTime(f.Off, maxRetryAfter, "Off")
+	problems.checkTime(f.RetryAfter, maxRetryAfter, "retry_after")
+	problems.checkTime(f.Delay, maxDelay, "delay")
+	problems.checkTime(f.On, maxRetryAfter, "on")
+	problems.checkTime(f.Off, maxRetryAfter, "off")
 	if (f.On == 0) != (f.Off == 0) {
-		problems.add(nil, "must both be set, or none", "On, Off")
+		problems.add(nil, "must both be set, or none", "on, off")
 	}
 	if f.Count < 0 {
-		problems.add(f.Count, "must not be negative", "Count")
+		problems.add(f.Count, "must not be negative", "count")
 	}
 	f.checkEffects(&problems)
 	return errors.Join(problems...)
@@ -98,16 +98,16 @@ func (f Fault) checkEffects(problems *problems) {
 		}
 	}
 	if ends > 1 {
-		problems.add(nil, "at most one of them", "Status, Refusal, Reset, Garbage")
+		problems.add(nil, "at most one of them", "status, refusal, reset, garbage")
 	}
 	if ends == 0 && f.Delay == 0 && f.ChainID == 0 && f.Lag == 0 {
-		problems.add(nil, "at least one of them", "Status, Refusal, Reset, Garbage, Delay, ChainID, Lag")
+		problems.add(nil, "at least one of them", "status, refusal, reset, garbage, delay, chain_id, lag")
 	}
 	if f.RetryAfter != 0 && f.Status == 0 && f.Refusal == "" {
-		problems.add(f.RetryAfter, "is for a status or a refusal", "RetryAfter")
+		problems.add(f.RetryAfter, "is for a status or a refusal", "retry_after")
 	}
 	if f.Execute && !f.ends() {
-		problems.add(f.Execute, "is for a fault that ends a request", "Execute")
+		problems.add(f.Execute, "is for a fault that ends a request", "execute")
 	}
 }
 

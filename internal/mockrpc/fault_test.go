@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -210,34 +211,45 @@ func TestAdministration(t *testing.T) {
 	}
 	admin("PUT", "/mock/faults", "", 405)
 	wrong := map[string]string{
-		`{"status":503,"retry":"2s"}`:           `unknown field`,
-		`{"status":99}`:                         `Status 99: must be between 200 and 599`,
-		`{"status":503,"retry_after":"2"}`:      `missing unit`,
-		`{"status":503,"retry_after":"-2s"}`:    `RetryAfter -2s: must be between 0 and`,
-		`{"status":503,"reset":true}`:           `at most one of them`,
-		`{"key":"k1"}`:                          `at least one of them`,
-		`{"refusal":"no"}`:                      `there are daily-quota, monthly-capacity, overloaded, past-due, rate, unauthorized, unpaid`,
-		`{"refusal":"past-due","in_body":true}`: `is for a refusal with an error of JSON-RPC`,
-		`{"delay":"1s","execute":true}`:         `is for a fault that ends a request`,
-		`{"delay":"1s","retry_after":"1s"}`:     `is for a status or a refusal`,
-		`{"delay":"1h"}`:                        `Delay 1h0m0s: must be between 0 and 10m0s`,
-		`{"delay":"1s","on":"1s"}`:              `must both be set, or none`,
-		`{"delay":"1s","count":-1}`:             `must not be negative`,
-		`[]`:                                    `cannot unmarshal`,
+		`{"status":503,"retry":"2s"}`:           `unknown field \"retry\"`,
+		`{"status":99}`:                         `status 99: must be between 200 and 599`,
+		`{"status":"503"}`:                      `status: must be a whole number`,
+		`{"status":503.5}`:                      `status: must be a whole number`,
+		`{"chain_id":-1}`:                       `chain_id: must be a whole number`,
+		`{"refusal":429}`:                       `refusal: must be text`,
+		`{"reset":1}`:                           `reset: must be true or false`,
+		`{"status":503,"retry_after":2}`:        `retry_after: must be a time as text, such as \"2s\"`,
+		`{"status":503,"retry_after":"2"}`:      `retry_after \"2\": must be a time with its unit`,
+		`{"status":503,"retry_after":"-2s"}`:    `retry_after -2s: must be between 0 and`,
+		`{"status":503,"reset":true}`:           `status, refusal, reset, garbage: at most one of them`,
+		`{"key":"k1"}`:                          `garbage, delay, chain_id, lag: at least one of them`,
+		`{"status":503,"key":"k2"}`:             `key \"k2\": no account has this key; there are k1`,
+		`{"status":503,"account":"b"}`:          `account \"b\": there is no such account; there are a`,
+		`{"refusal":"no"}`:                      `refusal \"no\": there are daily-quota, monthly-capacity, overloaded, past-due, rate, unauthorized, unpaid`,
+		`{"refusal":"past-due","in_body":true}`: `in_body true: is for a refusal with an error of JSON-RPC`,
+		`{"delay":"1s","execute":true}`:         `execute true: is for a fault that ends a request`,
+		`{"delay":"1s","retry_after":"1s"}`:     `retry_after 1s: is for a status or a refusal`,
+		`{"delay":"1h"}`:                        `delay 1h0m0s: must be between 0 and 10m0s`,
+		`{"delay":"1s","on":"1s"}`:              `on, off: must both be set, or none`,
+		`{"delay":"1s","count":-1}`:             `count -1: must not be negative`,
+		`[]`:                                    `a fault is an object, such as`,
 		strings.Repeat(" ", maxFaultBody+1):     `too large`,
 	}
 	for body, want := range wrong {
-		if got := admin("POST", "/mock/faults", body, 400); !strings.Contains(got, want) {
+		if got := admin("POST", "/mock/faults", body, 400); !strings.Contains(got, want) || wireNames.MatchString(got) {
 			t.Errorf("%.50s: %s, want %s", body, got, want)
 		}
 	}
 	for range maxFaults {
-		addFault(t, p, Fault{Delay: 1, Key: "other"})
+		addFault(t, p, Fault{Delay: 1, Key: "k1"})
 	}
 	if _, err := p.AddFault(Fault{Delay: 1}); err == nil {
 		t.Error("one fault too many")
 	}
 }
+
+// wireNames are names of Go's fields, which those who send JSON do not know.
+var wireNames = regexp.MustCompile(`Status|Refusal|InBody|RetryAfter|Delay|ChainID|wireFault|plainFault|Go `)
 
 // FuzzCalls sends foreign bytes as calls and as faults. Each response is JSON, or one of a fault, and the stats
 // stay consistent and small.

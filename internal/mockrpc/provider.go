@@ -25,12 +25,14 @@ type Provider struct {
 	unit    string
 	table   *budget.Table
 	mux     *http.ServeMux
-	started time.Time
+	started time.Time // of the limits, like the time since then
+	began   time.Time // when the block config.FirstBlock was made
 	callers []*caller // by their keys' places in the configuration
 	byKey   map[string]*caller
 
 	mu           sync.Mutex // guards the fields below, and what is behind accounts and callers
 	last         time.Duration
+	head         uint64
 	accounts     []*account // as in the configuration
 	faults       faults
 	state        state
@@ -78,6 +80,10 @@ func New(c Config) (*Provider, error) {
 			p.callers = append(p.callers, one)
 		}
 	}
+	p.began = p.started
+	if c.FirstBlock == 0 {
+		p.began = time.Unix(0, 0)
+	}
 	p.mux = p.routes()
 	return p, nil
 }
@@ -118,6 +124,14 @@ func (p *Provider) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.Ser
 func (p *Provider) nowLocked() time.Duration {
 	p.last = max(p.last, p.config.Now().Sub(p.started))
 	return p.last
+}
+
+// headLocked returns the newest block, which never goes back. By default it is that of the wall clock, also if the
+// machine has slept.
+func (p *Provider) headLocked() uint64 {
+	age := p.config.Now().Sub(p.began)
+	p.head = max(p.head, p.config.FirstBlock+uint64(max(0, age)/p.config.BlockTime))
+	return p.head
 }
 
 // answer is the response to a request of calls.

@@ -476,3 +476,38 @@ func TestClockIsInjected(t *testing.T) {
 		t.Errorf("%d after ten seconds", a)
 	}
 }
+
+// Providers that have started at different times agree about the newest block and its time, and it never goes back.
+func TestProvidersAgreeAboutTheHead(t *testing.T) {
+	now := time.Date(2026, 11, 18, 12, 0, 7, 0, time.UTC)
+	clock := func() time.Time { return now }
+	first := newProvider(t, Config{Rate: MaxRate, Now: clock})
+	heads := func(p *Provider) (head uint64, made int64) {
+		t.Helper()
+		var block struct {
+			Result struct{ Number, Timestamp string }
+		}
+		r := mustSend(t, p, "/v2/demo", calling("eth_getBlockByNumber", "latest", false))
+		if err := json.Unmarshal([]byte(r.body), &block); err != nil {
+			t.Fatal(err, r.body)
+		}
+		if _, err := fmt.Sscanf(block.Result.Number+" "+block.Result.Timestamp, "0x%x 0x%x", &head, &made); err != nil {
+			t.Fatal(err, r.body)
+		}
+		return head, made
+	}
+	for _, step := range []time.Duration{0, 4 * time.Second, time.Second, 13 * time.Hour} { // to :11, to :12, far
+		now = now.Add(step)
+		a, madeA := heads(first)
+		b, madeB := heads(newProvider(t, Config{Rate: MaxRate, Now: clock}))
+		want := now.Unix() / 12
+		if int64(a) != want || b != a || madeA != want*12 || madeB != madeA {
+			t.Errorf("%v: blocks %d of %d and %d of %d, want %d", now, a, madeA, b, madeB, want)
+		}
+	}
+	before, _ := heads(first)
+	now = now.Add(-time.Hour)
+	if after, _ := heads(first); after != before {
+		t.Errorf("block %d after %d", after, before)
+	}
+}
