@@ -38,7 +38,7 @@
 //	400  -32005  the request costs more than any endpoint ever has
 //	502  -32002  no endpoint is available, or the one that was asked has failed
 //	504  -32002  the endpoint has not answered in time
-//	503  -32002  the limits cannot be checked
+//	503  -32002  the limits cannot be checked, or the long bodies of all requests have 64 MiB already
 //	403  -32601  no endpoint is configured to take the method
 //	400  -32700  the body is not JSON
 //	400  -32600  the body is no request; also with 404, 405, 413 and 415
@@ -54,9 +54,10 @@
 //
 // # Guarantees
 //
-//   - URLs and headers of endpoints are in no header, error, log or statistic of the route. In errors that endpoints
-//     send, of up to 64 KiB, the parts of them that have 8 characters or more are replaced by ***. Errors with a status of
-//     400 and above that are longer, or not JSON, are replaced as a whole.
+//   - URLs and headers of endpoints are in no header, error, log or statistic of the route. In what endpoints send, in
+//     headers and in bodies of up to 64 KiB (of batches 1 MiB), the parts of them that have 8 characters or more are replaced
+//     by ***. Errors with a status of 400 and above that are longer, or not JSON, are replaced as a whole. The one log that
+//     this package has no hold on is net/http's, which quotes what a server sends unasked: see log.SetOutput.
 //   - Nothing but the ids of filters changes in requests and responses; the ids of calls, their order and numbers stay as
 //     they are written.
 //   - Replace drops no request. What was used stays used, and an endpoint that is removed ends the calls that it has.
@@ -64,7 +65,7 @@
 //
 // # Limits
 //
-// A request is read into memory, up to MaxBody, before it is sent; responses up to 64 KiB, or 32 MiB if they have ids of
-// filters in them. How long callers may take to send a request is up to the http.Server. There are no WebSockets, so no
+// A request is read into memory, up to MaxBody, before it is sent, and requests of more than 64 KiB as far as all of them
+// fit into 64 MiB; responses up to 64 KiB, those to batches up to 1 MiB, or up to 4 MiB if they have ids of filters in them. How long callers may take to send a request is up to the http.Server. There are no WebSockets, so no
 // subscriptions.
 package gateway

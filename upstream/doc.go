@@ -24,18 +24,18 @@
 //
 // # What goes wrong
 //
-// An endpoint, an account or a provider that refuses or fails is left alone for a while, and then gets one call,
-// then two, four and so on. Which of the three depends on what the provider says, see budget.Classify:
+// An endpoint, an account or a provider that refuses or fails is left alone for a while, and then gets one call at a
+// time, and one more after each success. Which of the three depends on what the provider says, see budget.Classify:
 //
 //	rate, quota          the account, until the provider says, otherwise after a back-off
-//	denied               the endpoint, until a probe succeeds: an operator has to act
+//	denied               the endpoint, if a probe is denied, too, until one succeeds: an operator has to act
 //	overloaded           the provider, with all of its accounts
 //	other failures       the endpoint, after three in a row
 //
 // A call that the caller cancels says nothing about the endpoint, and neither does the time in line.
 //
 // A failed request is sent again, elsewhere, if it was provably not sent; or if it is Repeatable, and then for
-// at most one request in ten.
+// at most one request in ten, three times in all. An answer of an endpoint of JSON-RPC that is no JSON is a failure.
 //
 // # Guarantees
 //
