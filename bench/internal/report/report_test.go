@@ -247,6 +247,7 @@ func TestAtMost(t *testing.T) {
 		{24, 12, 2},
 		{24, 0, 25},
 		{10, 40, 0.25},
+		{10, -40, 11},
 	} {
 		if got := AtMost(tt.allowed, tt.measured); got != tt.want {
 			t.Errorf("AtMost(%v, %v) = %v, want %v", tt.allowed, tt.measured, got, tt.want)

@@ -39,7 +39,7 @@ func (r Row) Met() bool { return r.Ratio >= r.Goal }
 
 // AtMost expresses "at most so many" as a ratio whose goal is 1.
 func AtMost(allowed, measured float64) float64 {
-	if allowed == 0 || measured == 0 {
+	if measured = max(0, measured); allowed == 0 || measured == 0 { // a difference may be below zero
 		return (allowed + 1) / (measured + 1)
 	}
 	return allowed / measured
