@@ -3,26 +3,40 @@ package upstream
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirlimit/weir"
 )
 
 // Lines are where requests wait that no endpoint can take: first come, first served.
 //
 // Requests that can use different endpoints stand in different lines, so that one which waits for a certain endpoint
 // does not hold up the others; and so do those of different classes and of different clients, so that who sends many
-// holds up nobody else. The head of a line tries all its endpoints,
-// sleeps until the first of them can take it, and tries again; all others sleep until they are the head. So
-// it is exact however many wait, and no request overtakes another of its line. The heads of several lines take
-// turns, as chance has it.
+// holds up nobody else. The head of a line tries all its endpoints, sleeps until the first of them can take it, and
+// tries again; all others sleep until they are the head. So it is exact however many wait, and no request overtakes
+// another of its line.
 //
-// A request joins only if it can expect its turn before its deadline. Its turn is planned for that: on the endpoint
-// that could take it first if all who came before keep to their plans. Nobody is bound by a plan.
+// # Turns
+//
+// Lines take turns, in rounds. The next head of a line has the round after that of its predecessor, if that was sent. The
+// head of a new line joins the round that is served. Heads are ordered by round and, within a round, by arrival. When
+// several of them can try, they do so in that order: one whose time has come has its endpoints to itself until it has
+// tried. For example, A and B have an endpoint for one request per second. A has three waiting when B comes with two:
+//
+//	round   1    2    3
+//	A       a1   a2   a3
+//	B       b1   b2         are sent as a1 b1 a2 b2 a3
+//
+// Lines of one request each are served in the order of arrival. A head that has tried in vain is not waited for: another
+// class may have room in a budget where its class has none.
+//
+// # Plans
+//
+// A request joins only if it can expect to be sent before its deadline. Its turn is planned for that: on the endpoint
+// that could take it first if all before it keep to their plans. Nobody is bound by a plan. A line that is shorter gets
+// turns before the last ones of a longer line, also for requests that come later. So a request may be refused after it
+// has waited, but none of a line that is as short as the others.
 type lines struct {
 	total atomic.Int64 // waiting requests; written with mu held
 
@@ -33,6 +47,8 @@ type lines struct {
 	mu      sync.Mutex // guards the fields below
 	joined  int64      // requests that have ever joined
 	byKey   map[lineKey][]*waiter
+	heads   []*waiter     // of all lines, in the order of their turns
+	round   int64         // the latest of a request that was sent
 	changed chan struct{} // closed and replaced when an endpoint may have got room
 }
 
@@ -40,25 +56,33 @@ type lines struct {
 type lineKey struct {
 	class     string
 	client    string
-	endpoints [2]uint64 // those that can be used, as bits
+	endpoints bits // those that can be used
 }
+
+// bits is a set of endpoints, by their index.
+type bits [2]uint64
+
+func (b *bits) add(i int)            { b[i/64] |= 1 << (i % 64) }
+func (b *bits) addAll(other bits)    { b[0], b[1] = b[0]|other[0], b[1]|other[1] }
+func (b bits) meets(other bits) bool { return b[0]&other[0]|b[1]&other[1] != 0 }
 
 type waiter struct {
 	number int64   // in the order of arrival
 	plan   *memory // the endpoint for which it is planned
 	keyIn  func(*set) lineKey
+	head   chan struct{} // closed when it is the head of its line
 
-	key   lineKey       // guarded by lines.mu, like leads
-	leads bool          // it is, or was, the head of its line
-	head  chan struct{} // closed when it is
+	// The following is guarded by lines.mu.
+	key   lineKey
+	leads bool          // it is, or was, the head
+	round int64         // as the head
+	due   time.Time     // as the head: when it tries, the zero time if it does or is about to
+	turn  chan struct{} // closed when it may try; nil if it does not wait for that
 }
 
-// leadLocked makes it the head of its line.
-func (w *waiter) leadLocked() {
-	if !w.leads {
-		w.leads = true
-		close(w.head)
-	}
+// inTurn compares the turns of two heads.
+func inTurn(a, b *waiter) int {
+	return cmp.Or(cmp.Compare(a.round, b.round), cmp.Compare(a.number, b.number))
 }
 
 func newLines() *lines {
@@ -67,39 +91,46 @@ func newLines() *lines {
 
 func (l *lines) waiting() int { return int(l.total.Load()) }
 
-// busy reports whether requests wait in the line of a call.
+// busy reports whether a call has to stand in line: behind others of its own, or because heads of others are to try its
+// endpoints now.
 func (l *lines) busy(s *set, c *Call, tried []*endpoint) bool {
 	if l.waiting() == 0 {
 		return false
 	}
-	key := s.keyOf(c, tried)
+	key, soon := s.keyOf(c, tried), time.Now().Add(margin)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.byKey[key]) > 0
+	isDue := func(w *waiter) bool { return !w.due.After(soon) && w.key.endpoints.meets(key.endpoints) }
+	return len(l.byKey[key]) > 0 || slices.ContainsFunc(l.heads, isDue)
 }
 
-// ahead returns by endpoint how many waiting requests can be expected to be sent before the next one of a line: those of
-// the line itself that are planned for the endpoint, and as many and one more of each other line, as heads take turns.
+// roundLocked returns the round of the head of a new line: the one that is served.
+func (l *lines) roundLocked() int64 {
+	for _, w := range l.heads { // those before l.round have waited longer, for endpoints of their own
+		if w.round >= l.round {
+			return w.round
+		}
+	}
+	return l.round
+}
+
+// ahead returns by endpoint how many waiting requests are planned for it whose turn comes before that of the next one
+// that joins a line.
 func (l *lines) ahead(key lineKey) map[*memory]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	own := map[*memory]int{}
-	for _, w := range l.byKey[key] {
-		own[w.plan]++
+	round := l.roundLocked()
+	if line := l.byKey[key]; len(line) > 0 {
+		round = line[0].round + int64(len(line))
 	}
-	all := maps.Clone(own)
-	for k, line := range l.byKey {
-		if k == key {
-			continue
-		}
-		other := map[*memory]int{}
-		for _, w := range line {
-			if other[w.plan]++; other[w.plan] <= own[w.plan]+1 {
-				all[w.plan]++
-			}
+	n := map[*memory]int{}
+	for _, line := range l.byKey {
+		before := round - line[0].round + 1
+		for _, w := range line[:max(0, min(before, int64(len(line))))] {
+			n[w.plan]++
 		}
 	}
-	return all
+	return n
 }
 
 // ofClientLocked returns how many requests of a client wait.
@@ -123,25 +154,92 @@ func (l *lines) join(s *sending, plan *memory, most int) *waiter {
 	w := &waiter{number: l.joined, plan: plan, head: make(chan struct{}), keyIn: func(set *set) lineKey { return set.keyOf(s.call, s.tried) }}
 	w.key = w.keyIn(s.pool.set.Load()) // with mu held, so that none is missed by rearrange
 	l.byKey[w.key] = append(l.byKey[w.key], w)
-	l.byKey[w.key][0].leadLocked()
 	l.total.Add(1)
+	l.leadLocked(l.byKey[w.key][0], l.roundLocked())
 	return w
 }
 
-// leave takes a request out of its line.
-func (l *lines) leave(w *waiter) {
+// leave takes a request out of its line. Sent is whether it got an endpoint.
+func (l *lines) leave(w *waiter, sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line := l.byKey[w.key]
-	at := slices.Index(line, w)
-	line = slices.Delete(line, at, at+1)
-	l.byKey[w.key] = line
 	l.total.Add(-1)
-	if len(line) == 0 {
+	next := w.round
+	if sent {
+		next++
+		l.round = max(l.round, w.round)
+	}
+	l.heads = without(l.heads, w)
+	if line := without(l.byKey[w.key], w); len(line) > 0 {
+		l.byKey[w.key] = line
+		l.leadLocked(line[0], max(next, l.round))
+	} else {
 		delete(l.byKey, w.key)
+	}
+	l.passLocked()
+}
+
+func without(list []*waiter, w *waiter) []*waiter {
+	if at := slices.Index(list, w); at >= 0 {
+		return slices.Delete(list, at, at+1)
+	}
+	return list
+}
+
+// leadLocked makes a request the head of its line, if it is not. A line that was put together of several may have more
+// than one.
+func (l *lines) leadLocked(w *waiter, round int64) {
+	if w.leads {
 		return
 	}
-	line[0].leadLocked()
+	w.leads, w.round = true, round
+	close(w.head)
+	at, _ := slices.BinarySearchFunc(l.heads, w, inTurn)
+	l.heads = slices.Insert(l.heads, at, w)
+}
+
+// margin is how much earlier than another a head can be due that waits for the same room: its time was computed from
+// another instant, or by a store with another clock.
+const margin = 5 * time.Millisecond
+
+// await returns when a head may try: when no head before it is due that can use one of its endpoints. Afterwards it must call
+// tried, or leave.
+func (l *lines) await(ctx context.Context, w *waiter) error {
+	turn := make(chan struct{})
+	l.mu.Lock()
+	w.due, w.turn = time.Time{}, turn
+	l.passLocked()
+	l.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// tried notes that a head has tried in vain, and when it tries again.
+func (l *lines) tried(w *waiter, again time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.due = again
+	l.passLocked()
+}
+
+// passLocked gives the turn to the heads that wait for it and whose endpoints no head before them is to try.
+func (l *lines) passLocked() {
+	soon := time.Now().Add(margin)
+	var taken bits
+	for _, w := range l.heads {
+		if w.due.After(soon) {
+			continue
+		}
+		if w.turn != nil && !taken.meets(w.key.endpoints) {
+			close(w.turn)
+			w.turn = nil
+		}
+		taken.addAll(w.key.endpoints)
+	}
 }
 
 // rearrange puts those who wait into the lines of a new set, in the order in which they came, and lets the heads try again.
@@ -159,7 +257,7 @@ func (l *lines) rearrange(next *set) {
 		l.byKey[w.key] = append(l.byKey[w.key], w)
 	}
 	for _, line := range l.byKey {
-		line[0].leadLocked()
+		l.leadLocked(line[0], l.roundLocked())
 	}
 	l.wakeLocked()
 }
@@ -173,6 +271,9 @@ func (l *lines) wake() {
 
 func (l *lines) wakeLocked() {
 	if l.waiting() > 0 {
+		for _, w := range l.heads {
+			w.due = time.Time{}
+		}
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
@@ -183,196 +284,4 @@ func (l *lines) change() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
-}
-
-// keyOf returns the line of a call.
-func (s *set) keyOf(c *Call, tried []*endpoint) lineKey {
-	key := lineKey{class: c.Class, client: c.Client}
-	for _, e := range s.endpoints {
-		if e.takes(c) && !slices.ContainsFunc(tried, e.is) {
-			key.endpoints[e.index/64] |= 1 << (e.index % 64)
-		}
-	}
-	return key
-}
-
-// eligible returns the endpoints of a call, those of the best priority first.
-func (s *set) eligible(c *Call, tried []*endpoint) []*endpoint {
-	var list []*endpoint
-	for _, e := range s.endpoints {
-		if e.takes(c) && !slices.ContainsFunc(tried, e.is) {
-			list = append(list, e)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b *endpoint) int { return a.Priority - b.Priority })
-	return list
-}
-
-// wait waits in line until an endpoint takes the request.
-func (s *sending) wait() (*lease, error) {
-	p, set := s.pool, s.pool.set.Load()
-	deadline := s.deadline(set)
-	first, err := s.plan(set, deadline)
-	if err != nil {
-		return nil, err
-	}
-	w := p.lines.join(s, first.endpoint.memory, set.config.MaxQueue)
-	if w == nil {
-		return nil, s.refused(first, weir.QueueFull)
-	}
-	defer p.lines.leave(w)
-	timer := time.NewTimer(time.Until(deadline) + grace)
-	defer timer.Stop()
-	select {
-	case <-w.head:
-	case <-timer.C:
-		return nil, s.refused(first, weir.TooLate)
-	case <-s.ctx.Done():
-		return nil, context.Cause(s.ctx)
-	}
-	return s.waitAsHead(deadline)
-}
-
-// grace is how long those may still take that have their turn at the deadline, one after the other.
-const grace = 100 * time.Millisecond
-
-// recheck is how long a head sleeps at most while it waits for a reservation or a call to end: the reservation may be
-// another process's, and what held the slot may have been a try in vain.
-const recheck = 250 * time.Millisecond
-
-// waitAsHead tries all endpoints, again and again, until one takes the request.
-func (s *sending) waitAsHead(deadline time.Time) (*lease, error) {
-	awaits := false
-	defer func() {
-		if awaits {
-			s.pool.lines.awaited.Add(-1)
-		}
-	}()
-	for last := false; ; {
-		changed := s.pool.lines.change() // before the endpoints are tried, so that no change is missed
-		l, first, err := s.tryAll(s.pool.set.Load().eligible(s.call, s.tried))
-		switch {
-		case l != nil || err != nil:
-			return l, err
-		case first.endpoint == nil || first.never || last || first.at.After(deadline) && !first.held:
-			return nil, s.refused(first, weir.TooLate)
-		case first.held && !awaits:
-			awaits = true
-			s.pool.lines.awaited.Add(1)
-			continue
-		case first.held:
-			first.at = earliest(first.at, time.Now().Add(recheck), deadline)
-			last = !time.Now().Before(deadline)
-		case first.at.IsZero(): // at the next change
-			first.at = earliest(time.Now().Add(recheck), deadline)
-			last = !time.Now().Before(deadline)
-		}
-		if err := sleep(s.ctx, time.Until(first.at), changed); err != nil {
-			return nil, err
-		}
-	}
-}
-
-func earliest(at time.Time, others ...time.Time) time.Time {
-	for _, other := range others {
-		if other.Before(at) {
-			at = other
-		}
-	}
-	return at
-}
-
-// sleep waits for a time, or until changed is closed.
-func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-changed:
-	case <-ctx.Done():
-	}
-	return context.Cause(ctx)
-}
-
-// tryAll charges the first endpoint that can take the request. If none can, it returns the refusal that ends first;
-// one without an endpoint if there is none that could ever end.
-func (s *sending) tryAll(list []*endpoint) (*lease, refusal, error) {
-	var first refusal
-	for _, e := range list {
-		l, r, err := s.pool.charge(s.ctx, e, s.call, false)
-		if l != nil || err != nil {
-			return l, refusal{}, err
-		}
-		if e.isDown() {
-			continue
-		}
-		if first.endpoint == nil || r.before(first) {
-			first = r
-		}
-	}
-	return nil, first, nil
-}
-
-// before reports whether a refusal ends before another. One of which nobody can say when comes later, but not after
-// one that never ends.
-func (r refusal) before(other refusal) bool {
-	switch {
-	case r.never != other.never:
-		return other.never
-	case r.at.IsZero() != other.at.IsZero():
-		return other.at.IsZero()
-	}
-	return r.at.Before(other.at)
-}
-
-// refused returns the error of a request that is not taken, for a reason other than that it never can be.
-func (s *sending) refused(r refusal, reason weir.Reason) error {
-	switch {
-	case r.endpoint == nil || r.limit == limitedByFailure:
-		return s.pool.down(s.call)
-	case r.never:
-		return &LimitedError{Reason: weir.TooCostly, Limit: r.limit, RetryAfter: weir.Never, Alias: r.endpoint.Alias}
-	case r.at.IsZero(): // a call has to end; nobody knows when
-		r.at = time.Now().Add(time.Second)
-	}
-	return &LimitedError{Reason: reason, Limit: r.limit, RetryAfter: max(1, time.Until(r.at)), Alias: r.endpoint.Alias}
-}
-
-// deadline is until when the request may wait: that of its context, or sooner.
-func (s *sending) deadline(set *set) time.Time {
-	at := s.began.Add(max(0, set.config.MaxWait))
-	if end, ok := s.ctx.Deadline(); ok && end.Before(at) {
-		return end
-	}
-	return at
-}
-
-// plan returns when and by which endpoint the request can expect to be taken, or the error if that is too late.
-func (s *sending) plan(set *set, deadline time.Time) (first refusal, err error) {
-	ahead := s.pool.lines.ahead(set.keyOf(s.call, s.tried))
-	together := map[*quota]int{}
-	for _, e := range set.endpoints {
-		together[e.quota] += ahead[e.memory]
-	}
-	for _, e := range set.eligible(s.call, s.tried) {
-		if e.isDown() {
-			continue
-		}
-		r, err := s.pool.expect(s.ctx, e, s.call, ahead[e.memory], together[e.quota])
-		if err != nil {
-			return r, err
-		}
-		if first.endpoint == nil || r.before(first) {
-			first = r
-		}
-	}
-	switch {
-	case first.endpoint == nil || first.never:
-		return first, s.refused(first, weir.TooCostly)
-	case set.config.MaxWait < 0:
-		return first, s.refused(first, weir.Exhausted)
-	case first.at.After(deadline):
-		return first, s.refused(first, weir.TooLate)
-	}
-	return first, nil
 }

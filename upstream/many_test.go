@@ -181,11 +181,11 @@ func TestRearrangeKeepsOrder(t *testing.T) {
 			if n != len(all) {
 				t.Errorf("%d of %d are in lines", n, len(all))
 			}
-			l.leave(all[0])
+			l.leave(all[0], true)
 			all = all[1:]
 		}
 		for _, w := range all {
-			l.leave(w)
+			l.leave(w, true)
 		}
 		if len(l.byKey) != 0 || l.waiting() != 0 {
 			t.Error("lines are left")
