@@ -54,6 +54,7 @@ type Server struct {
 	resp      *respapi.Server
 	tracer    *tracing.Tracer // nil if there is no tracing
 	gateway   gateways
+	drainFor  time.Duration // drainDelay, but for tests that stop many servers
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -78,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.normal(), sections: sections, overrides: cfg.Overrides, reloads: weirprom.NewReload(), began: time.Now()}
+	s := &Server{cfg: cfg.normal(), sections: sections, overrides: cfg.Overrides, reloads: weirprom.NewReload(), drainFor: drainDelay, began: time.Now()}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	if s.overrides == nil {
 		s.overrides = &memoryOverrides{}
@@ -212,15 +213,15 @@ func (s *Server) serve(handler http.Handler, w http.ResponseWriter, r *http.Requ
 	handler.ServeHTTP(w, r)
 }
 
-// stop stops all listeners: it waits for drainDelay while the server is not ready, accepts the
+// stop stops all listeners: it waits for drainFor while the server is not ready, accepts the
 // connections that have arrived, lets requests finish for stopTimeout, and then closes the
 // remaining connections.
 func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
-	s.cfg.Log.Info("stopping", "at_most", drainDelay+finishTimeout+stopTimeout+flushTimeout)
-	time.Sleep(drainDelay)
+	s.cfg.Log.Info("stopping", "at_most", s.drainFor+finishTimeout+stopTimeout+flushTimeout)
+	time.Sleep(s.drainFor)
 	var finished sync.WaitGroup
 	for _, b := range all {
 		finished.Go(b.accepts.finish)
