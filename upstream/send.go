@@ -106,9 +106,9 @@ func (s *sending) acquire() (*lease, error) {
 	p, set := s.pool, s.pool.set.Load()
 	if !p.lines.busy(set, s.call, s.tried) {
 		candidates := set.choose(s.call, time.Now(), s.tried)
-		l, _, err := s.tryAll(candidates)
+		l, _, err := s.tryAll(candidates, time.Time{})
 		if l == nil && err == nil && len(candidates) == maxCandidates {
-			l, _, err = s.tryAll(set.eligible(s.call, slices.Concat(s.tried, candidates)))
+			l, _, err = s.tryAll(set.eligible(s.call, slices.Concat(s.tried, candidates)), time.Time{})
 		}
 		if l != nil || err != nil {
 			return l, err

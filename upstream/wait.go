@@ -77,7 +77,7 @@ func (s *sending) waitAsHead(w *waiter, deadline time.Time) (*lease, error) {
 			return nil, err
 		}
 		changed := lines.change() // before the endpoints are tried, so that no change is missed
-		l, first, err := s.tryAll(s.pool.set.Load().eligible(s.call, s.tried))
+		l, first, err := s.tryAll(s.pool.set.Load().eligible(s.call, s.tried), deadline)
 		switch {
 		case l != nil || err != nil:
 			return l, err
@@ -122,9 +122,9 @@ func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error 
 	return context.Cause(ctx)
 }
 
-// tryAll charges the first endpoint that can take the request. If none can, it returns the refusal that ends first;
-// one without an endpoint if there is none that could ever end.
-func (s *sending) tryAll(list []*endpoint) (*lease, refusal, error) {
+// tryAll charges the first endpoint that can take the request. If none can, it returns the refusal that ends first
+// for a request with that deadline; one without an endpoint if there is none that could ever end.
+func (s *sending) tryAll(list []*endpoint, deadline time.Time) (*lease, refusal, error) {
 	var first refusal
 	for _, e := range list {
 		l, r, err := s.pool.charge(s.ctx, e, s.call, false)
@@ -134,23 +134,35 @@ func (s *sending) tryAll(list []*endpoint) (*lease, refusal, error) {
 		if e.isDown() {
 			continue
 		}
-		if first.endpoint == nil || r.before(first) {
+		if first.endpoint == nil || r.before(first, deadline) {
 			first = r
 		}
 	}
 	return nil, first, nil
 }
 
-// before reports whether a refusal ends before another. One of which nobody can say when comes later, but not after
-// one that never ends.
-func (r refusal) before(other refusal) bool {
+// unknownWait is how long callers are told to wait for a call in flight to end: nobody knows.
+const unknownWait = time.Second
+
+// before reports whether a refusal is better to wait for than another: the one that ends first. One that ends with a
+// call in flight, nobody knows when, comes before those that end too late, and behind the others.
+func (r refusal) before(other refusal, deadline time.Time) bool {
 	switch {
 	case r.never != other.never:
 		return other.never
-	case r.at.IsZero() != other.at.IsZero():
-		return other.at.IsZero()
+	case r.at.IsZero() && other.at.IsZero():
+		return false
+	case r.at.IsZero():
+		return other.isLate(deadline)
+	case other.at.IsZero():
+		return !r.isLate(deadline)
 	}
 	return r.at.Before(other.at)
+}
+
+// isLate reports whether a refusal ends after the deadline, and not soon either.
+func (r refusal) isLate(deadline time.Time) bool {
+	return r.at.After(deadline) && time.Until(r.at) > unknownWait
 }
 
 // refused returns the error of a request that is not taken, for a reason other than that it never can be.
@@ -161,7 +173,7 @@ func (s *sending) refused(r refusal, reason weir.Reason) error {
 	case r.never:
 		return &LimitedError{Reason: weir.TooCostly, Limit: r.limit, RetryAfter: weir.Never, Alias: r.endpoint.Alias}
 	case r.at.IsZero(): // a call has to end; nobody knows when
-		r.at = time.Now().Add(time.Second)
+		r.at = time.Now().Add(unknownWait)
 	}
 	return &LimitedError{Reason: reason, Limit: r.limit, RetryAfter: max(1, time.Until(r.at)), Alias: r.endpoint.Alias}
 }
@@ -190,7 +202,7 @@ func (s *sending) plan(set *set, deadline time.Time) (first refusal, err error) 
 		if err != nil {
 			return r, err
 		}
-		if first.endpoint == nil || r.before(first) {
+		if first.endpoint == nil || r.before(first, deadline) {
 			first = r
 		}
 	}

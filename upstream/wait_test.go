@@ -281,3 +281,37 @@ func TestClientsTakeTurns(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitsForTheRecovering has one endpoint that cools down for hours, and one that recovers: it gets one call at a time, and
+// the others wait for that.
+func TestWaitsForTheRecovering(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("hours"), endpointAt("moments")}})
+		wait := map[string]string{"hours.example": "20000", "moments.example": "1"}
+		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+			return reply(429, tooMany, "Retry-After", wait[r.URL.Host]), nil
+		}
+		for _, alias := range []string{"hours", "moments"} {
+			_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}, Pinned: alias})
+		}
+		time.Sleep(2 * time.Second)
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			time.Sleep(100 * time.Millisecond)
+			return reply(200, "{}"), nil
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if alias, _, err := send(pool, call()); alias != "moments" {
+					t.Errorf("%q has answered, %v", alias, err)
+				}
+			})
+		}
+		wg.Wait()
+		limited := (*LimitedError)(nil)
+		p.answer = nil
+		if _, _, err := send(pool, &Call{Methods: []string{"eth_x"}, Pinned: "hours"}); !errors.As(err, &limited) || limited.RetryAfter < 5*time.Hour {
+			t.Errorf("%v: want the hours of the only endpoint that can answer", err)
+		}
+	})
+}
