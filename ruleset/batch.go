@@ -161,9 +161,8 @@ func (n *Engine) together(ctx context.Context, op weir.Op, items []Item, noPeek 
 	rest := b.Decisions
 	for i, e := range list {
 		out[i] = e.verdict(decision)
-		own := weir.Batch{Decisions: rest[:e.enforced]}
-		if at := own.Worst(); at >= 0 {
-			out[i].decided(e.groups[at], own.Decisions[at])
+		if at := worst(e.groups, rest[:e.enforced]); at >= 0 {
+			out[i].decided(e.groups[at], rest[at])
 		}
 		rest = rest[len(e.charged(op)):]
 		if op == weir.TakeAll && decision.Allowed {

@@ -98,7 +98,7 @@ func (e *evaluation) carryOut(ctx context.Context, l weir.Limiter, b *weir.Batch
 	if err := do(ctx, l, b); err != nil {
 		return out, err
 	}
-	i := b.Worst()
+	i := worst(e.groups, b.Decisions)
 	out.decided(e.groups[i], b.Decisions[i])
 	return out, nil
 }

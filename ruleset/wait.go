@@ -41,7 +41,7 @@ func (n *Engine) wait(ctx context.Context, e *evaluation, b *weir.Batch) (out Ve
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		return e.tooLate(ctx, n.limiter) // other requests took the capacity
 	}
-	at := b.Worst()
+	at := worst(e.groups, b.Decisions)
 	if denied, ok := errors.AsType[*weir.DeniedError](err); ok {
 		at, err = slices.Index(b.Decisions, denied.Decision), nil // here a refusal is a Verdict
 	}

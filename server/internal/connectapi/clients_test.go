@@ -70,7 +70,7 @@ func tour(t *testing.T, client weirv1connect.LimiterServiceClient) {
 	}))
 	held, err := client.Reserve(ctx, &weirv1.ReserveRequest{Policy: "llm", Keys: map[string]string{"user": "a"}, Costs: map[string]int64{"tokens": 400}, TtlMs: 5000})
 	must(t, err)
-	if !held.Allowed || held.Id == "" || held.ExpiresInMs != 5000 || held.Remaining != 9 {
+	if !held.Allowed || held.Id == "" || held.ExpiresInMs != 5000 || held.Remaining != 600 {
 		t.Errorf("Reserve = %v", held)
 	}
 	same(t, &weirv1.RenewResponse{Renewed: true, ExpiresInMs: 60_000})(client.Renew(ctx, &weirv1.RenewRequest{Id: held.Id}))
