@@ -101,6 +101,10 @@ func Prepaid(unit string, amount int64) ruleset.Limit {
 	}
 }
 
+// IsPrepaid reports whether a limit is one of Prepaid. Its refusals end when it is topped up: their RetryAfter is the end of a
+// period of 40 years.
+func IsPrepaid(l ruleset.Limit) bool { return l.Per == weir.Every(prepaidPeriod) }
+
 // prepaidPeriod is the longest period there is. Its windows begin in 2010 and 2050.
 const prepaidPeriod = 40 * 8766 * time.Hour
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/ruleset"
 )
@@ -31,13 +32,26 @@ func (s *State) prepare(rule *ruleset.Rule, q *ruleset.Query) (*budget.Account, 
 // checkBudget decides a query of a budget.
 func (c *Core) checkBudget(ctx context.Context, account *budget.Account, rule *ruleset.Rule, q *ruleset.Query, peek bool) (ruleset.Verdict, error) {
 	if peek {
-		return c.Engine.Peek(ctx, rule, q)
+		v, err := c.Engine.Peek(ctx, rule, q)
+		return spent(v), err
 	}
 	v, err := c.Engine.Check(ctx, rule, q)
 	if err == nil {
 		account.Charged(ctx, q, &v)
 	}
-	return v, err
+	return spent(v), err
+}
+
+// spent returns a verdict as callers get it: if it is about a prepaid amount, nothing comes back by itself.
+func spent(v ruleset.Verdict) ruleset.Verdict {
+	if v.Limit < 0 || !budget.IsPrepaid(v.Variant.Limits()[v.Limit]) {
+		return v
+	}
+	v.ResetAfter = weir.Never
+	if v.Reason == weir.Exhausted || v.Reason == weir.TooLate {
+		v.Reason, v.RetryAfter = weir.Exhausted, weir.Never
+	}
+	return v
 }
 
 // reserveBudget reserves a query of a budget.
@@ -46,7 +60,7 @@ func (c *Core) reserveBudget(ctx context.Context, account *budget.Account, rule 
 	if err == nil {
 		account.Held(ctx, q, &v, ticket, ttl)
 	}
-	return v, ticket, err
+	return spent(v), ticket, err
 }
 
 // prepareEach prepares the queries of a batch. It returns false if none of them is one of a budget.
@@ -70,12 +84,15 @@ func (c *Core) batchWithBudgets(ctx context.Context, s *State, kind Batch, items
 	for i := range items {
 		account := s.Budget(items[i].Rule.Name())
 		switch {
-		case account == nil || items[i].Peek:
+		case account == nil:
+			continue
+		case items[i].Peek:
 		case kind == Debit:
 			account.Debited(ctx, &items[i].Query)
 		default:
 			account.Charged(ctx, &items[i].Query, &out[i])
 		}
+		out[i] = spent(out[i])
 	}
 	return out, nil
 }

@@ -17,11 +17,13 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// budgets are "alchemy", the preset with a day of calls, and "calls", which counts requests.
+// budgets are "alchemy", the preset with a day of calls, and "calls", which counts requests, and "credits", an
+// amount that was paid in advance.
 func budgets() []budget.Config {
 	return []budget.Config{
 		{Name: "alchemy", Preset: "alchemy-free", Limits: []ruleset.Limit{{Unit: "requests", Limit: weir.Limit{Name: "daily", Rate: 1000, Per: weir.Calendar(weir.Day, nil)}}}},
 		{Name: "calls", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 10, Per: weir.Every(time.Second)}}}, Classes: []budget.Class{}},
+		{Name: "credits", Limits: []ruleset.Limit{budget.Prepaid("credits", 3)}, Classes: []budget.Class{}},
 	}
 }
 
@@ -77,6 +79,11 @@ func TestBudgets(t *testing.T) {
 			`/v1/check/batch {"atomic":true,"checks":[{"policy":"alchemy","method":"eth_call"},{"policy":"calls","cost":11}]}`,
 			`/v1/check/batch {"checks":[{"policy":"default","key":"a"},{"policy":"default","key":"a","method":"eth_call"}]}`,
 			`/v1/check/batch {"checks":[{"policy":"default","key":"a"},{"policy":"alchemy","key":"a","method":"eth_call"}]}`,
+			`/v1/check {"policy":"credits","cost":2}`,
+			`/v1/check {"policy":"credits","cost":2}`,
+			`/v1/check {"policy":"credits","cost":2,"max_wait_ms":5000}`,
+			`/v1/reserve {"policy":"credits","cost":2}`,
+			`/v1/check/batch {"checks":[{"policy":"credits","cost":2},{"policy":"credits","cost":2,"peek":true}]}`,
 			`COOL`,
 			`/v1/check {"policy":"calls"}`,
 			`/v1/check {"policy":"calls","peek":true}`,
