@@ -23,7 +23,12 @@ import (
 // openStore returns a connection to a server of its own, as each process has one.
 func openStore(t *testing.T, redis *redistest.Server) *redisstore.Store {
 	t.Helper()
-	server := redisstore.Server{Addrs: []string{redis.Addr()}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
+	return openStoreAt(t, redis.Addr())
+}
+
+func openStoreAt(t *testing.T, address string) *redisstore.Store {
+	t.Helper()
+	server := redisstore.Server{Addrs: []string{address}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
 	s, err := redisstore.New(t.Context(), redisstore.Config{Redis: server, Timeout: 30 * time.Second}) // tests are not about a slow machine
 	if err != nil {
 		t.Fatal(err)
