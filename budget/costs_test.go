@@ -358,14 +358,6 @@ func TestBatchRefuses(t *testing.T) {
 	wantError(t, err, "the cost of a batch of 2 calls is too large for one charge") // with what the batch itself costs
 }
 
-func repeated(s string, n int) []string {
-	all := make([]string, n)
-	for i := range all {
-		all[i] = s
-	}
-	return all
-}
-
 func TestWith(t *testing.T) {
 	base := builtin(t, "alchemy")
 	base.Cost("other")

@@ -134,7 +134,7 @@ func overflows(calls []arrival, perSecond int64) bool {
 			full = c.at
 		}
 		full = full.Add(time.Duration(c.units) * time.Second / time.Duration(perSecond))
-		if full.Sub(c.at) > tenSeconds {
+		if full.Sub(c.at) > providerSpan {
 			return true
 		}
 	}
@@ -147,7 +147,7 @@ func mostInTenSeconds(calls []arrival) (most int64) {
 	sum, first := int64(0), 0
 	for _, c := range calls {
 		sum += c.units
-		for ; !calls[first].at.After(c.at.Add(-tenSeconds)); first++ {
+		for ; !calls[first].at.After(c.at.Add(-providerSpan)); first++ {
 			sum -= calls[first].units
 		}
 		most = max(most, sum)
@@ -155,7 +155,7 @@ func mostInTenSeconds(calls []arrival) (most int64) {
 	return most
 }
 
-const tenSeconds = 10 * time.Second
+const providerSpan = 10 * time.Second
 
 func inOrder(calls []arrival) {
 	slices.SortFunc(calls, func(a, b arrival) int { return a.at.Compare(b.at) })
