@@ -58,9 +58,10 @@ type Account struct {
 	open    openReservations
 	swept   weir.Instant // when expired ones were last looked for
 	methods map[string]int64
-	drift   map[string]int64 // by unit
-	soft    int64            // calls beyond soft limits
-	refused map[string]int64 // calls that the provider refused, by class
+	drift   map[string]int64     // by unit
+	soft    int64                // calls beyond soft limits
+	warned  map[string]time.Time // by limit: the start of the last period of which warnProjected has warned
+	refused map[string]int64     // calls that the provider refused, by class
 	logged  loggedDenial
 	changes []LevelChange // that OnLevel has not been told of
 	telling bool          // somebody tells it
@@ -106,7 +107,7 @@ func Attach(engine *ruleset.Engine, c Config) (*Account, error) {
 	}
 	a := &Account{
 		name: c.Name, engine: engine, clock: c.Clock, gauge: &gauge{},
-		ledger: map[string]*Ledger{}, open: openReservations{}, methods: map[string]int64{}, drift: map[string]int64{}, refused: map[string]int64{},
+		ledger: map[string]*Ledger{}, open: openReservations{}, methods: map[string]int64{}, drift: map[string]int64{}, refused: map[string]int64{}, warned: map[string]time.Time{},
 	}
 	a.settings.Store(&c)
 	a.observed.Store(int64(c.Clock()) - int64(observeEvery))

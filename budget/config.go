@@ -55,8 +55,9 @@ type Config struct {
 	// default is to log it.
 	OnLevel func(LevelChange)
 
-	// Logger is for changes of the level, calls beyond soft limits, denials of access and unknown methods, each
-	// of the 100 names that the table remembers once. The default is slog.Default().
+	// Logger is for changes of the level, calls beyond soft limits, calendar periods whose quota will be used up before
+	// their end, each once, denials of access, and unknown methods, each of the 100 names that the table remembers once.
+	// The default is slog.Default().
 	Logger *slog.Logger
 
 	// Clock is the clock of cooldowns and utilisation, for tests. The default is weir.Now.

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/internal/fielderr"
 	"github.com/weirlimit/weir/internal/jsonrpc"
 )
@@ -18,8 +18,8 @@ import (
 // never negative. A unit that is not in it costs nothing.
 type Amounts map[string]int64
 
-// MaxAmount is the most that one method may cost of a unit. It leaves room for money in millionths.
-const MaxAmount = 1_000_000_000_000_000
+// MaxAmount is the most that one method or batch may cost of a unit: no charge can have more.
+const MaxAmount = weir.MaxCost
 
 // ErrUnknownMethod is wrapped by the error for a method that a table neither lists nor has a default for.
 var ErrUnknownMethod = errors.New("budget: unknown method")
@@ -203,7 +203,7 @@ func (t *Table) batchCost(methods []string, notice noticeFunc) (Amounts, error) 
 			return nil, fmt.Errorf("call %d of the batch: %w", i, err)
 		}
 		if !sum.add(cost) {
-			return nil, fmt.Errorf("budget: the cost of a batch of %d calls is too large to count: send fewer at once", len(methods))
+			return nil, fmt.Errorf("budget: the cost of a batch of %d calls is too large for one charge: send fewer at once", len(methods))
 		}
 	}
 	return sum, nil
@@ -292,10 +292,10 @@ func (a Amounts) clone() Amounts {
 	return c
 }
 
-// add adds b. It returns false, with a in between, if an amount does not fit.
+// add adds b. It returns false, with a in between, if an amount is above MaxAmount then.
 func (a Amounts) add(b Amounts) bool {
 	for unit, n := range b {
-		if n > math.MaxInt64-a[unit] {
+		if n > MaxAmount-a[unit] {
 			return false
 		}
 		a[unit] += n
@@ -339,7 +339,7 @@ func (p *problems) checkAmounts(a Amounts, units []UnitInfo, path ...any) {
 		case n < 0:
 			p.add(n, "must not be negative", append(path, unit)...)
 		case n > MaxAmount:
-			p.add(n, fmt.Sprintf("must be at most %d", int64(MaxAmount)), append(path, unit)...)
+			p.add(n, fmt.Sprintf("must be at most %d, the greatest cost of one charge", MaxAmount), append(path, unit)...)
 		}
 	}
 }

@@ -43,7 +43,8 @@ func Preset(name string) (Config, error) {
 //
 // While the store is unavailable, "main" alone decides, by this process's share: "window" fails open. So the
 // store is not charged for the whole outage afterwards, and nobody has to wait for as long again. The bucket is
-// met then, too; in ten seconds after an idle time, about 6,100 units may pass: the burst and 485 per second.
+// met then, too; in ten seconds after an idle time, about 6,100 units may pass: the burst and 485 per second. If the
+// burst was used just before the outage, they are about 7,350, because each process has its share of another one.
 func alchemyFree() (Config, error) {
 	costs, err := BuiltinTable("alchemy")
 	if err != nil {

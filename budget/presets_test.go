@@ -12,7 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 // TestPresetStarvesNobody: four readers of another process take all that is lent. Real-time calls of up to
@@ -114,27 +116,49 @@ type arrival struct {
 // exceeds says by which reading of "500 per second, over ten seconds" calls exceed a provider's limit, "" if by none:
 // as a bucket of 5,000 that refills at 500 per second, and as at most 5,000 in any ten seconds.
 func exceeds(calls []arrival, perSecond int64) string {
-	slices.SortFunc(calls, func(a, b arrival) int { return a.at.Compare(b.at) })
-	const span = 10 * time.Second
+	if overflows(calls, perSecond) {
+		return fmt.Sprintf("a bucket of %d", 10*perSecond)
+	}
+	if most := mostInTenSeconds(calls); most > 10*perSecond {
+		return fmt.Sprintf("%d in ten seconds", most)
+	}
+	return ""
+}
+
+// overflows reports whether calls exceed a bucket of ten seconds.
+func overflows(calls []arrival, perSecond int64) bool {
+	inOrder(calls)
 	var full time.Time // when the bucket is full again
-	sum, first := int64(0), 0
 	for _, c := range calls {
 		if full.Before(c.at) {
 			full = c.at
 		}
 		full = full.Add(time.Duration(c.units) * time.Second / time.Duration(perSecond))
-		if full.Sub(c.at) > span {
-			return fmt.Sprintf("a bucket of %d", 10*perSecond)
-		}
-		sum += c.units
-		for ; !calls[first].at.After(c.at.Add(-span)); first++ {
-			sum -= calls[first].units
-		}
-		if sum > 10*perSecond {
-			return fmt.Sprintf("%d in ten seconds", sum)
+		if full.Sub(c.at) > providerSpan {
+			return true
 		}
 	}
-	return ""
+	return false
+}
+
+// mostInTenSeconds returns the most units of calls in any ten seconds.
+func mostInTenSeconds(calls []arrival) (most int64) {
+	inOrder(calls)
+	sum, first := int64(0), 0
+	for _, c := range calls {
+		sum += c.units
+		for ; !calls[first].at.After(c.at.Add(-providerSpan)); first++ {
+			sum -= calls[first].units
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+const providerSpan = 10 * time.Second
+
+func inOrder(calls []arrival) {
+	slices.SortFunc(calls, func(a, b arrival) int { return a.at.Compare(b.at) })
 }
 
 // A load makes calls of an account's classes, which arrive at a provider 0 to 100 ms later.
@@ -253,4 +277,69 @@ func (l *load) testProviderLimit(t *testing.T, perSecond, largest int64) {
 	if how := exceeds(l.calls, perSecond); how != "" {
 		t.Errorf("the provider refuses a call: %s", how)
 	}
+}
+
+// TestPresetInAnOutage: while the store is unavailable, all processes together make calls of at most the burst and 485
+// units per second, and of twice the burst where one of them had used it just before. So the provider's bucket is met,
+// in the outage and afterwards, but not the other reading of its limit: the documentation says so.
+func TestPresetInAnOutage(t *testing.T) {
+	const burst, perSecond = 1250, 485
+	for _, tt := range []struct {
+		name        string
+		before      time.Duration // for which one process works before the outage
+		least, most int64         // in ten seconds; calls are up to 100 ms longer on their way than others
+	}{
+		{"after an idle time", 0, 5500, burst + perSecond*101/10},
+		{"after a burst", 2 * time.Second, burst + perSecond*101/10, 2*burst + perSecond*101/10},
+	} {
+		for _, nodes := range []int{1, 2, 5} {
+			t.Run(fmt.Sprintf("%s, %d", tt.name, nodes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &outage{Limiter: weir.Must(memstore.New(memstore.Config{})), err: weir.ErrUnavailable}
+					fleet := newFleet(t, store, nodes)
+					fleet[:1].work(t, tt.before)
+					store.end = time.Now().Add(time.Minute)
+					fleet.work(t, 2*time.Minute) // half of it afterwards
+					calls := fleet.calls()
+					if overflows(calls, 500) {
+						t.Error("a bucket of 5000 does not admit the calls")
+					}
+					if most := mostInTenSeconds(calls); most < tt.least || most > tt.most {
+						t.Errorf("%d units in ten seconds, want %d to %d", most, tt.least, tt.most)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A fleet is the loads of several processes, each with an account of the preset over a tier of its own.
+type fleet []*load
+
+func newFleet(t *testing.T, store weir.Limiter, nodes int) (f fleet) {
+	t.Helper()
+	for i := range nodes {
+		tier := weir.Must(tiered.New(tiered.Config{Store: store, Local: weir.Must(memstore.New(memstore.Config{})), Nodes: nodes}))
+		t.Cleanup(tier.Close)
+		a := weir.Must(New(tier, Config{Name: "main", Preset: "alchemy-free", Logger: slog.New(slog.DiscardHandler)}))
+		f = append(f, &load{random: rand.New(rand.NewPCG(1, uint64(i))), account: a, costs: []int64{10, 26, 60}})
+	}
+	return f
+}
+
+// work has all processes make calls of both classes for a time.
+func (f fleet) work(t *testing.T, lasts time.Duration) {
+	var all sync.WaitGroup
+	for _, l := range f {
+		all.Go(func() { l.phase(t, lasts, []string{"realtime", "backfill"}) })
+	}
+	all.Wait()
+}
+
+// calls returns the calls of all processes.
+func (f fleet) calls() (list []arrival) {
+	for _, l := range f {
+		list = append(list, l.calls...)
+	}
+	return list
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,12 @@ import (
 // openStore returns a connection to a server of its own, as each process has one.
 func openStore(t *testing.T, redis *redistest.Server) *redisstore.Store {
 	t.Helper()
-	server := redisstore.Server{Addrs: []string{redis.Addr()}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
+	return openStoreAt(t, redis.Addr())
+}
+
+func openStoreAt(t *testing.T, address string) *redisstore.Store {
+	t.Helper()
+	server := redisstore.Server{Addrs: []string{address}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
 	s, err := redisstore.New(t.Context(), redisstore.Config{Redis: server, Timeout: 30 * time.Second}) // tests are not about a slow machine
 	if err != nil {
 		t.Fatal(err)
@@ -257,4 +263,55 @@ func keysOf(t *testing.T, redis *redistest.Server) (keys []string) {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// TestQuoteOverRedis: by the clock of Redis, a cost is refused before the instant of its quote, and admitted at that
+// instant or later; who waits is not admitted earlier, either. The limits that refuse are a rate with classes and a window.
+func TestQuoteOverRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	a := weir.Must(budget.New(openStore(t, redis), budget.Config{
+		Name: "main", Logger: slog.New(slog.DiscardHandler), Thresholds: budget.Thresholds{Pause: new(budget.Off)}, // at which the quote would not hold
+		Limits: []ruleset.Limit{
+			{Limit: weir.Limit{Rate: 200, Per: weir.Every(time.Second), Burst: 100}},
+			{Limit: weir.Limit{Name: "window", Rate: 150, Per: weir.Every(time.Second), Algorithm: weir.SlidingLog}},
+		},
+	}))
+	c := weir.Must(a.Controller("backfill"))
+	limits := map[string]int{}
+	for i := range 30 {
+		cost := budget.Units(int64(7 + 11*(i%3)))
+		before := clockOf(redis)
+		q := weir.Must(c.Quote(t.Context(), cost))
+		notBefore, notAfter := before.Add(q.Wait), clockOf(redis).Add(q.Wait) // the instant lies between them
+		limits[q.LimitedBy]++
+		if i%2 == 0 {
+			if err := c.WaitForBudget(t.Context(), cost); err != nil {
+				t.Fatal(err)
+			}
+			if now := clockOf(redis); now.Before(notBefore) {
+				t.Errorf("call %d, limited by %q: who waits was admitted %v too early", i, q.LimitedBy, notBefore.Sub(now))
+			}
+			continue
+		}
+		for allowed := false; !allowed; {
+			began := clockOf(redis)
+			allowed = weir.Must(c.Try(t.Context(), cost)).Allowed
+			if ended := clockOf(redis); allowed && ended.Before(notBefore) {
+				t.Errorf("call %d, limited by %q: admitted %v before the quoted instant", i, q.LimitedBy, notBefore.Sub(ended))
+			}
+			if !allowed && began.After(notAfter) {
+				t.Errorf("call %d, limited by %q: refused %v after the quoted instant", i, q.LimitedBy, began.Sub(notAfter))
+			}
+		}
+	}
+	if len(limits) < 2 {
+		t.Errorf("no quote was for a refusal: %v", limits)
+	}
+}
+
+// clockOf returns the time of Redis, by which it decides.
+func clockOf(redis *redistest.Server) time.Time {
+	now := redis.MustDo("TIME").Items
+	seconds, micros := weir.Must(strconv.ParseInt(now[0].Text, 10, 64)), weir.Must(strconv.ParseInt(now[1].Text, 10, 64))
+	return time.Unix(seconds, micros*1000)
 }

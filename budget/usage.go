@@ -81,6 +81,7 @@ func (a *Account) usage(ctx context.Context, charged []ruleset.Cost) (Usage, err
 	if err != nil {
 		return u, err
 	}
+	a.warnProjected(&u)
 	if at := observed(u.Horizons); at >= 0 {
 		h := &u.Horizons[at]
 		u.Utilisation = a.observe(h.Used, amountOf(charged, h.Unit), h.Capacity)
@@ -166,6 +167,36 @@ func burnOf(h *HorizonUsage, now time.Time) *Burn {
 		b.Exhausted = &at
 	}
 	return b
+}
+
+// settledPart is the part of a period, one in settledPart, after which its projection is believed: what is used in
+// the first minutes of a month says little about its end.
+const settledPart = 20
+
+// warnProjected warns of each calendar period whose limit would be used up before its end, once per period.
+func (a *Account) warnProjected(u *Usage) {
+	for i := range u.Horizons {
+		h := &u.Horizons[i]
+		if h.Burn == nil || h.Burn.Exhausted == nil {
+			continue
+		}
+		start, end, _ := h.Per.Bounds(u.At)
+		if u.At.Sub(start) >= end.Sub(start)/settledPart && a.warnsFirst(h.Limit, start) {
+			a.config().Logger.Warn("budget: a limit will be used up before its period ends, if it goes on like that", "account", a.name,
+				"limit", h.Limit, "used", h.Used, "capacity", h.Capacity, "projected", h.Burn.Projected, "exhausted", h.Burn.Exhausted.Round(time.Second))
+		}
+	}
+}
+
+// warnsFirst reports whether the caller is the first to warn of a limit in the period that begins at start.
+func (a *Account) warnsFirst(limit string, start time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.warned[limit].Equal(start) {
+		return false
+	}
+	a.warned[limit] = start
+	return true
 }
 
 // addCounts adds what this process has counted.

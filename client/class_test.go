@@ -12,9 +12,11 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/client"
 	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
 	"github.com/weirlimit/weir/internal/apitest"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 	"github.com/weirlimit/weir/server"
 )
@@ -68,6 +70,49 @@ func TestClasses(t *testing.T) {
 	_, err = c.Check(ctx, client.Query{Policy: "jobs", Key: "k", Class: "urgent"})
 	if _, ok := errors.AsType[*client.AnswerError](err); !ok || !strings.HasSuffix(err.Error(), `"class" is "urgent", which the policy does not have; it has realtime, backfill`) {
 		t.Error(err)
+	}
+}
+
+// TestBudgetClasses: a reservation is of the class of its policy also under a budget of the daemon, whose only key need
+// not be named. What it costs is a number, of every unit that the budget counts.
+func TestBudgetClasses(t *testing.T) {
+	p := newPolicy(t, "main", jobs(t).Limits()...) // the daemon decides by its own limits: the name and the classes count
+	limits := []ruleset.Limit{{Unit: "cu", Limit: weir.Limit{Rate: 1000, Per: weir.Every(time.Hour)}}}
+	address, _ := daemon(t, server.Config{Limiter: apitest.Table(t, apitest.NewClock().Now), Live: server.Live{Budgets: []budget.Config{
+		{Name: "main", Limits: limits, Classes: []budget.Class{{Name: "realtime", Share: 60, NoBorrow: true}, {Name: "backfill", Share: 40, NoBorrow: true}}},
+	}}})
+	c := dial(t, client.Config{Address: address})
+	remain := func(what string, wantRealtime, wantBackfill int64) {
+		t.Helper()
+		for class, want := range map[string]int64{"realtime": wantRealtime, "backfill": wantBackfill, "": wantBackfill} {
+			q := client.Query{Policy: "main", Class: class, Costs: map[string]int64{"cu": 1}, Peek: true}
+			if a, err := c.Check(ctx, q); err != nil || a.Remaining != want {
+				t.Errorf("after %s, %d remain of %q, want %d: %v", what, a.Remaining, class, want, err)
+			}
+		}
+	}
+	used := func(what string, of weir.Charge, used int64, want weir.Settled) {
+		t.Helper()
+		held, err := weir.Reserve(ctx, c, time.Minute, of)
+		must(t, err)
+		if !held.Decision.Allowed {
+			t.Fatalf("%s: %+v", what, held.Decision)
+		}
+		if got, err := held.Commit(ctx, used); err != nil || got[0] != want {
+			t.Errorf("%s: settled as %+v, %v, want %+v", what, got, err, want)
+		}
+	}
+	used("less than was reserved", weir.Charge{Policy: ofClass(t, p, "realtime"), Cost: 500}, 200, weir.Settled{Refunded: 300})
+	remain("less", 400, 400)
+	used("more than was reserved", weir.Charge{Policy: ofClass(t, p, "backfill"), Key: "-", Cost: 100}, 150, weir.Settled{Overrun: 50})
+	remain("more", 400, 250)
+	held, err := weir.Reserve(ctx, c, time.Minute, weir.Charge{Policy: ofClass(t, p, "backfill"), Cost: 251})
+	must(t, err)
+	if held.Decision.Allowed || held.Decision.Limit != 400 || held.Decision.Remaining != 250 {
+		t.Errorf("more than backfill has: %+v", held.Decision)
+	}
+	if _, err := weir.Reserve(ctx, c, time.Minute, weir.Charge{Policy: p, Key: "alice", Cost: 1}); !errors.Is(err, weir.ErrInvalid) {
+		t.Errorf("another key: %v", err)
 	}
 }
 

@@ -14,8 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
+	weirv1 "github.com/weirlimit/weir/gen/weir/v1"
+	"github.com/weirlimit/weir/gen/weir/v1/weirv1connect"
 	"github.com/weirlimit/weir/internal/redistest"
 	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/server/internal/call"
@@ -392,5 +396,83 @@ func TestBudgetOverConnect(t *testing.T) {
 	}
 	if u := srv.usage(t, "main"); u.Horizons[0].Used != 52 {
 		t.Errorf("%+v", u.Horizons)
+	}
+}
+
+// budgetService is what a test calls of LimiterService, over one protocol.
+type budgetService struct {
+	reserve func(context.Context, *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error)
+	commit  func(context.Context, *weirv1.CommitRequest) (*weirv1.CommitResponse, error)
+}
+
+// Reservations of a budget's classes over Connect and gRPC: what was not used is given back, what was used beyond is
+// charged, and each class is charged for its own.
+func TestBudgetReservesOverRPC(t *testing.T) {
+	for protocol, dial := range map[string]func(*running) budgetService{
+		"Connect": func(r *running) budgetService {
+			c := weirv1connect.NewLimiterServiceClient(newClient(t), r.url, connect.WithProtoJSON())
+			return budgetService{c.Reserve, c.Commit}
+		},
+		"gRPC": func(r *running) budgetService {
+			c := weirv1.NewLimiterServiceClient(dialGRPC(t, r, nil))
+			return budgetService{
+				func(ctx context.Context, q *weirv1.ReserveRequest) (*weirv1.ReserveResponse, error) {
+					return c.Reserve(ctx, q)
+				},
+				func(ctx context.Context, q *weirv1.CommitRequest) (*weirv1.CommitResponse, error) {
+					return c.Commit(ctx, q)
+				},
+			}
+		},
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			config := oneBudget("main", 1000)
+			config.Classes = []budget.Class{{Name: "realtime", Share: 60, NoBorrow: true}, {Name: "backfill", Share: 40, NoBorrow: true}}
+			r := run(t, Config{Limiter: frozenTable(t), GRPC: Listener{Address: "127.0.0.1:0"}, Live: Live{Budgets: []budget.Config{config}}})
+			reservesOfClasses(t, dial(r))
+			u := r.usage(t, "main")
+			if got, want := u.Ledgers["cu"], (budget.Ledger{Granted: 500, Overrun: 50, Used: 370, Returned: 180}); got != want {
+				t.Errorf("the ledger is %+v, want %+v", got, want)
+			}
+			if u.Horizons[0].Used != 370 || u.Classes[0].Used != 120 || u.Classes[1].Used != 250 {
+				t.Errorf("used: %+v, %+v", u.Horizons, u.Classes)
+			}
+		})
+	}
+}
+
+// reservesOfClasses reserves 300 for realtime, of which it uses 120, and 200 for backfill, which uses 250.
+func reservesOfClasses(t *testing.T, s budgetService) {
+	t.Helper()
+	for _, tt := range []struct {
+		query              *weirv1.ReserveRequest
+		limit, remaining   int64 // of the class
+		used               *weirv1.CommitRequest
+		refunded, overruns int64
+	}{
+		{&weirv1.ReserveRequest{Class: "realtime", Costs: map[string]int64{"cu": 300}}, 600, 300, &weirv1.CommitRequest{UsedCosts: map[string]int64{"cu": 120}}, 180, 0},
+		{&weirv1.ReserveRequest{Class: "backfill", Cost: new(int64(200)), Key: "-"}, 400, 200, &weirv1.CommitRequest{Used: new(int64(250))}, 0, 50},
+	} {
+		tt.query.Policy = "main"
+		held, err := s.reserve(t.Context(), tt.query)
+		if err != nil || !held.GetAllowed() || held.GetLimit() != tt.limit || held.GetRemaining() != tt.remaining {
+			t.Errorf("%v: %v, %v", tt.query, held, err)
+		}
+		tt.used.Id = held.GetId()
+		for range 2 { // again it changes nothing
+			if end, err := s.commit(t.Context(), tt.used); err != nil || end.GetRefunded() != tt.refunded || end.GetOverrun() != tt.overruns || end.GetLate() {
+				t.Errorf("%v: %v, %v", tt.used, end, err)
+			}
+		}
+	}
+	for want, q := range map[string]*weirv1.ReserveRequest{
+		"which the policy does not have; it has realtime, backfill": {Class: "gold", Cost: new(int64(1))},
+		`"cost" is missing`: {Class: "realtime"},
+		"has one key":       {Class: "realtime", Cost: new(int64(1)), Key: "alice"},
+	} {
+		q.Policy = "main"
+		if held, err := s.reserve(t.Context(), q); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, %v, want %s", q, held, err, want)
+		}
 	}
 }

@@ -22,8 +22,8 @@ const usagesWithin = time.Second
 // also if it failed: then the series that need the store are missing. It is called for each scrape and
 // its context ends after a second. It charges nothing.
 //
-// A budget has two series for each limit, one for each class and each unit, and eleven others. So the
-// configuration bounds them; there must be no two budgets with the same name.
+// A budget has two series for each limit, a third for each that counts a calendar period, one for each class and each
+// unit, and eleven others. So the configuration bounds them; there must be no two budgets with the same name.
 func NewBudgets(usages func(context.Context) []budget.Usage) prometheus.Collector {
 	return &budgetMetrics{usages: usages}
 }
@@ -33,6 +33,8 @@ var (
 		"Units in use of a limit, by all nodes.", []string{"budget", "limit"}, nil)
 	budgetLimit = prometheus.NewDesc("weir_budget_limit",
 		"The most that a limit admits at once.", []string{"budget", "limit"}, nil)
+	budgetProjected = prometheus.NewDesc("weir_budget_projected",
+		"Units that will be used at the end of a calendar period, if it goes on like since its start.", []string{"budget", "limit"}, nil)
 	budgetAvailable = prometheus.NewDesc("weir_budget_available",
 		"Units that a class can take now, borrowed ones included.", []string{"budget", "class"}, nil)
 	budgetUtilisation = prometheus.NewDesc("weir_budget_utilisation",
@@ -58,7 +60,7 @@ var (
 // Describe is for the registry.
 func (b *budgetMetrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		budgetUsed, budgetLimit, budgetAvailable, budgetUtilisation, budgetLevel, budgetCooldown, budgetDrift, budgetUnknown, budgetSoft, budgetRefusals, budgetDenied, budgetUnread,
+		budgetUsed, budgetLimit, budgetProjected, budgetAvailable, budgetUtilisation, budgetLevel, budgetCooldown, budgetDrift, budgetUnknown, budgetSoft, budgetRefusals, budgetDenied, budgetUnread,
 	} {
 		to <- d
 	}
@@ -84,6 +86,9 @@ func collectBudget(to chan<- prometheus.Metric, u *budget.Usage) {
 	for _, h := range u.Horizons {
 		gauge(budgetUsed, float64(h.Used), clean(h.Limit))
 		gauge(budgetLimit, float64(h.Capacity), clean(h.Limit))
+		if h.Burn != nil {
+			gauge(budgetProjected, float64(h.Burn.Projected), clean(h.Limit))
+		}
 	}
 	for _, c := range u.Classes {
 		gauge(budgetAvailable, float64(c.Available), clean(c.Class))

@@ -18,12 +18,12 @@ import (
 	"github.com/weirlimit/weir/store/memstore"
 )
 
-// budgetFigures returns figures from 601 to 615 that are all different.
+// budgetFigures returns figures from 601 to 616 that are all different.
 func budgetFigures(context.Context) []budget.Usage {
 	return []budget.Usage{
 		{
 			Account: "alchemy-main", Level: "paused", Utilisation: 601, CooldownMs: 602_000,
-			Horizons: []budget.HorizonUsage{{Limit: "main", Used: 603, Capacity: 604}, {Limit: "month", Used: 605, Capacity: 606}},
+			Horizons: []budget.HorizonUsage{{Limit: "main", Used: 603, Capacity: 604}, {Limit: "month", Used: 605, Capacity: 606, Burn: &budget.Burn{Projected: 616}}},
 			Classes:  []budget.ClassUsage{{Class: "realtime", Available: 607}, {Class: "backfill", Available: 608}},
 			Drift:    map[string]int64{"cu": 609}, UnknownCalls: 610, SoftExceeded: 611,
 			Refusals: map[string]int64{"rate": 614, "denied": 615}, Denied: &budget.Denial{},
@@ -51,10 +51,11 @@ func (s *stalled) Do(ctx context.Context, b *weir.Batch) error {
 func TestBudgetsOfAStalledStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stalled{Limiter: weir.Must(memstore.New(memstore.Config{}))}
+		month := ruleset.Limit{Limit: weir.Limit{Name: "month", Rate: 100, Per: weir.Calendar(weir.Month, nil)}}
 		var accounts []*budget.Account
 		for _, name := range []string{"a", "b", "c"} {
 			accounts = append(accounts, weir.Must(budget.New(store, budget.Config{
-				Name: name, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Hour)}}}, Logger: slog.New(slog.DiscardHandler),
+				Name: name, Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Hour)}}, month}, Logger: slog.New(slog.DiscardHandler),
 			})))
 		}
 		c := NewBudgets(func(ctx context.Context) (list []budget.Usage) {
@@ -65,7 +66,7 @@ func TestBudgetsOfAStalledStore(t *testing.T) {
 			return list
 		})
 		first := series(t, c)
-		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2+2+1+11) {
+		if diff := cmp.Diff(first, series(t, c)); diff != "" || len(first) != 3*(2*2+1+2+1+11) {
 			t.Errorf("%d series; a scrape changes (-first +second):\n%s", len(first), diff)
 		}
 		store.is = true

@@ -16,8 +16,8 @@
 // policies and endpoints, which the configuration chooses, and values from closed sets. A [Decisions]
 // never has more than 1,800 series, whatever is observed, and all of weir but [NewGuard], [NewBudgets] and [NewUpstreams], with the
 // collectors of the Go runtime and the process, stays below 2,000. A guard adds 18, and four for each
-// endpoint with limits, of which at most 45 have a label of their own. Each budget adds six, two for each
-// limit and one for each class and each unit. Routes of a gateway add 15 each, and 24 for each of their endpoints, of
+// endpoint with limits, of which at most 45 have a label of their own. Each budget adds eleven, two for each
+// limit, a third for each of a calendar period, and one for each class and each unit. Routes of a gateway add 15 each, and 24 for each of their endpoints, of
 // which at most 25 and 40 have labels of their own. The dashboard has a bounded list
 // of the most limited keys, and [guard.Guard.Offenders] one of subjects.
 //
@@ -56,6 +56,7 @@
 //
 //	weir_budget_used{budget, limit}
 //	weir_budget_limit{budget, limit}
+//	weir_budget_projected{budget, limit}
 //	weir_budget_available{budget, class}
 //	weir_budget_utilisation{budget}
 //	weir_budget_level{budget}
@@ -126,9 +127,9 @@
 //	# Nine tenths of a month's budget are used.
 //	weir_budget_used{limit="month"} / weir_budget_limit > 0.9        for 10m
 //
-//	# It will be used up before the month ends (in UTC), if it goes on like in the last day.
-//	predict_linear(weir_budget_used{limit="month"}[1d],
-//	  scalar(days_in_month() - day_of_month() + 1) * 86400) > weir_budget_limit   for 1h
+//	# It will be used up before the month ends, if it goes on like since the start of the month. The projection
+//	# of the first hours says little.
+//	weir_budget_projected{limit="month"} > weir_budget_limit         for 6h
 //
 //	# A budget is close to its limit: soon work will be paused.
 //	min_over_time(weir_budget_level[15m]) >= 1                       for 15m

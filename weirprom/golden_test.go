@@ -114,7 +114,7 @@ func TestNoFigureIsForgotten(t *testing.T) {
 		}
 	}
 	for figure := 101; figure <= 726; figure++ {
-		want := figure <= 106 || figure >= 201 && figure <= 225 || figure >= 401 && figure <= 403 || figure >= 501 && figure <= 526 || figure >= 601 && figure <= 615 || figure >= 701 // memstore's MostMoved is of interest to its tests only
+		want := figure <= 106 || figure >= 201 && figure <= 225 || figure >= 401 && figure <= 403 || figure >= 501 && figure <= 526 || figure >= 601 && figure <= 616 || figure >= 701 // memstore's MostMoved is of interest to its tests only
 		if got := regexp.MustCompile(fmt.Sprintf(`(?m) %d$`, figure)).Match(text.Bytes()); got != want {
 			t.Errorf("figure %d: exported %v, want %v", figure, got, want)
 		}

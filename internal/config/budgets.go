@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/budget"
 )
 
@@ -40,7 +41,7 @@ type Budget struct {
 
 	// Prepaid are amounts that do not come back, by unit: credits or money that were paid in advance.
 	// To top one up, raise it.
-	Prepaid map[string]Amount `yaml:"prepaid" example:"{credits: 5000000}"`
+	Prepaid map[string]Credit `yaml:"prepaid" example:"{credits: 5000000}"`
 
 	// OnError is what happens while Redis does not answer. The default is that of the store.
 	OnError OnError `yaml:"on_error" example:"local"`
@@ -86,12 +87,21 @@ func (t *CostTable) set(text string) error {
 // Amounts are amounts of units.
 type Amounts map[string]Amount
 
-// Amount is so much of a unit.
+// Amount is what one call costs of a unit.
 type Amount int64
 
 func (a *Amount) set(text string) error {
 	n, err := parseInt(text, 0, budget.MaxAmount)
 	*a = Amount(n)
+	return err
+}
+
+// Credit is so much of a unit, paid in advance.
+type Credit int64
+
+func (c *Credit) set(text string) error {
+	n, err := parseInt(text, 0, algo.MaxRate)
+	*c = Credit(n)
 	return err
 }
 

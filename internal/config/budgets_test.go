@@ -79,7 +79,7 @@ func TestBudgetsOfAFile(t *testing.T) {
 	if infra.Classes == nil || len(infra.Classes) > 0 || calls.Classes != nil || infra.Thresholds.Resume != nil {
 		t.Errorf("no classes: %v; those of the default: %v", infra.Classes, calls.Classes)
 	}
-	if l := infra.Limits; len(l) != 3 || l[2].Name != "prepaid-credits" || l[2].Rate != 5_000_000 {
+	if l := infra.Limits; len(l) != 3 || l[2].Name != "prepaid-credits" || l[2].Rate != 5_000_000_000 {
 		t.Errorf("limits: %+v", l)
 	}
 	if _, watched := c.loaded["dir/costs/infra.json"]; !watched {

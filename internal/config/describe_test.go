@@ -142,7 +142,7 @@ func typeName(t reflect.Type) string {
 		return "name \\| path"
 	case *Threshold:
 		return "percentage \\| off"
-	case *Amount:
+	case *Amount, *Credit:
 		return "number"
 	case *Address:
 		return "address"

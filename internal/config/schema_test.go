@@ -64,7 +64,7 @@ func leafSchema(t reflect.Type) *jsonschema.Schema {
 		pattern, example := new(Share).pattern()
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer", Minimum: "0"}, {Type: "string", Pattern: pattern, Examples: []any{example}}}}
 	}
-	if t == reflect.TypeFor[Amount]() {
+	if t == reflect.TypeFor[Amount]() || t == reflect.TypeFor[Credit]() {
 		return &jsonschema.Schema{Type: "integer", Minimum: "0"}
 	}
 	if t == reflect.TypeFor[Multiplier]() {

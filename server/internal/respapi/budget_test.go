@@ -45,7 +45,13 @@ func TestBudgets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Check(t, "testdata/budgets.golden", []byte(play(newBudgets(t), string(text))))
+	f := newBudgets(t)
+	golden.Check(t, "testdata/budgets.golden", []byte(play(f, string(text))))
+	u, err := f.state.Load().Budgets["alchemy"].Usage(t.Context())
+	want := budget.Ledger{Granted: 60 + 2*26 + 26 + 26 + 60 + 86 + 30 + 26, Overrun: 4, Used: 60 + 2*26 + 26 + 26 + 60 + 20 + 30, Returned: 66 + 30}
+	if got := u.Ledgers["throughput"]; err != nil || got != want {
+		t.Errorf("the ledger is %+v, %v, want %+v", got, err, want)
+	}
 }
 
 // The plan of a paused budget does not stay for the next command, nor do its methods.

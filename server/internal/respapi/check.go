@@ -91,9 +91,6 @@ func (c *conn) parseQuery(args [][]byte, ttl *int64) bool {
 	if len(rest) > 0 {
 		if n, ok := parseInt(rest[0]); ok {
 			q.Cost, q.Implied, rest = n, false, rest[1:]
-		} else if ttl != nil && !isWord(rest[0], "METHOD") {
-			c.fail("ERR cost is not an integer or out of range")
-			return false
 		}
 	}
 	for len(rest) > 0 {

@@ -31,7 +31,7 @@ func init() { // COMMAND refers to commands, so it cannot be initialized in its 
 	commands = []*command{
 		{name: "WEIR.CHECK", min: 3, max: maxArgs, key: 2, writes: true, gathers: true, summary: "Charges a key if that fits the policy", usage: "policy key [cost] [CLASS class] [BY name value ...] [UNIT name amount ...] [METHOD name ...]", run: (*conn).check},
 		{name: "WEIR.PEEK", min: 3, max: maxArgs, key: 2, summary: "Returns the decision of WEIR.CHECK without charging", usage: "policy key [cost] [CLASS class] [BY name value ...] [UNIT name amount ...] [METHOD name ...]", run: (*conn).peek},
-		{name: "WEIR.RESERVE", min: 4, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds the units until COMMIT or CANCEL", usage: "policy key cost [CLASS class] [TTL ms] [MAXWAIT ms] [BY name value ...] [UNIT name amount ...] [METHOD name ...]", run: (*conn).reserve},
+		{name: "WEIR.RESERVE", min: 3, max: maxArgs, key: 2, writes: true, summary: "Charges a key and holds the units until COMMIT or CANCEL", usage: "policy key [cost] [CLASS class] [TTL ms] [MAXWAIT ms] [BY name value ...] [UNIT name amount ...] [METHOD name ...]", run: (*conn).reserve},
 		{name: "WEIR.COMMIT", min: 2, max: maxArgs, writes: true, summary: "Commits a reservation with the units that were used", usage: "id [used] [UNIT name amount ...]", run: (*conn).commit},
 		{name: "WEIR.CANCEL", min: 2, writes: true, summary: "Cancels a reservation", usage: "id", run: (*conn).cancel},
 		{name: "WEIR.RENEW", min: 2, max: 3, writes: true, summary: "Extends a reservation from now on", usage: "id [ttl_ms]", run: (*conn).renew},

@@ -4,7 +4,7 @@
 //	WEIR.CHECK   policy key [cost] [CLASS class] [BY name value]… [UNIT name amount]… [METHOD name]…
 //	WEIR.PEEK    the same, and nothing is charged
 //	                 → [allowed, limit, remaining, retry_ms, reset_ms]
-//	WEIR.RESERVE policy key cost [CLASS class] [TTL ms] [MAXWAIT ms] [BY …] [UNIT …]
+//	WEIR.RESERVE policy key [cost] [CLASS class] [TTL ms] [MAXWAIT ms] [BY …] [UNIT …] [METHOD …]
 //	                 → [id or nil, allowed, limit, remaining, retry_ms, reset_ms]
 //	WEIR.COMMIT  id [used] [UNIT name amount]…
 //	WEIR.CANCEL  id
@@ -26,7 +26,7 @@
 // CLASS is the class of work under a policy with classes.
 //
 // A policy that is a budget has one key, which is written as -. Its table says what a METHOD costs; several
-// are a batch of calls. Then there is no cost, also in a WEIR.RESERVE.
+// are a batch of calls. Then there is no cost.
 //
 // The commands that clients send when they connect are supported, too: PING, ECHO, HELLO, AUTH,
 // SELECT 0, INFO, COMMAND, CLIENT, CLUSTER, QUIT and RESET. Other commands get an error reply,

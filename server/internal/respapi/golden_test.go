@@ -11,7 +11,7 @@ import (
 )
 
 // Every file testdata/*.txt is a session: lines as people type them, and replies to the
-// byte in the golden file beside it. "wait 1s" moves the clock.
+// byte in the golden file beside it. "wait 1s" moves the clock. TICKET is the id of the last reservation.
 func TestSessions(t *testing.T) {
 	for _, name := range []string{"small", "decide", "throttle", "clients"} {
 		t.Run(name, func(t *testing.T) {
@@ -31,6 +31,7 @@ func TestSessions(t *testing.T) {
 // play runs a file. An empty line begins another connection.
 func play(f *fixture, text string) string {
 	var out strings.Builder
+	var ticket string
 	text = strings.NewReplacer("ALICE", tokenOf("alice"), "BOB", tokenOf("bob")).Replace(text)
 	for _, connection := range strings.Split(strings.TrimSpace(text), "\n\n") {
 		s := &script{}
@@ -43,13 +44,18 @@ func play(f *fixture, text string) string {
 				continue
 			}
 			fmt.Fprintf(&out, "> %s\n", strings.NewReplacer(tokenOf("alice"), "ALICE", tokenOf("bob"), "BOB").Replace(line))
-			s.inputs = append(s.inputs, line+"\r\n")
+			s.inputs = append(s.inputs, strings.ReplaceAll(line, "TICKET", ticket)+"\r\n")
 			if c.closing {
 				out.WriteString("  closed\n")
 				continue
 			}
 			c.serve() // until there is no more input
-			for _, reply := range strings.SplitAfter(s.replies[len(s.replies)-1], "\r\n") {
+			replies := strings.SplitAfter(s.replies[len(s.replies)-1], "\r\n")
+			if replies[0] == "*6\r\n" && replies[1] != "$-1\r\n" { // of a reservation, whose id is random
+				ticket = strings.TrimSpace(replies[2])
+				replies[1], replies[2] = "$N\r\n", "TICKET\r\n"
+			}
+			for _, reply := range replies {
 				if reply != "" {
 					fmt.Fprintf(&out, "< %q\n", reply)
 				}
