@@ -42,9 +42,9 @@ func (c *Core) checkBudget(ctx context.Context, account *budget.Account, rule *r
 	return spent(v), err
 }
 
-// spent returns a verdict as callers get it: if it is about a prepaid amount, nothing comes back by itself.
+// spent returns a verdict, which is empty after an error, as callers get it: if it is about a prepaid amount, nothing comes back by itself.
 func spent(v ruleset.Verdict) ruleset.Verdict {
-	if v.Limit < 0 || !budget.IsPrepaid(v.Variant.Limits()[v.Limit]) {
+	if v.Variant == nil || v.Limit < 0 || !budget.IsPrepaid(v.Variant.Limits()[v.Limit]) {
 		return v
 	}
 	v.ResetAfter = weir.Never
