@@ -76,7 +76,7 @@ be trusted by this machine, or be signed by an authority of --ca.`,
 	cmd.Flags().StringVar(&flags.class, "class", "", "`class` of work, under a policy with classes (default the one with the least share)")
 	cmd.Flags().StringArrayVar(&flags.keys, "by", nil, "`attribute` that limits are by, such as ip=192.0.2.1; may be given again")
 	cmd.Flags().BoolVar(&flags.peek, "peek", false, "only look, and take nothing")
-	cmd.Flags().DurationVar(&flags.wait, "max-wait", 0, "how `long` to wait for its turn, 10s at most")
+	cmd.Flags().DurationVar(&flags.wait, "max-wait", 0, "most `duration` to wait for its turn, up to 10s")
 	cmd.Flags().BoolVar(&flags.json, "json", false, "print the daemon's answer as it is")
 	return cmd
 }

@@ -3,12 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"reflect"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/weirlimit/weir/internal/config"
@@ -43,9 +40,6 @@ const retryEvery = 5 * time.Second
 // follow reloads the configuration whenever its files change, and on SIGHUP, until ctx
 // ends.
 func (d *follower) follow(ctx context.Context) {
-	again := make(chan os.Signal, 1)
-	signal.Notify(again, syscall.SIGHUP)
-	defer signal.Stop(again)
 	var watch tasks
 	defer watch.end()
 	if d.flags.file != "" {
@@ -60,7 +54,7 @@ func (d *follower) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-again:
+		case <-d.again:
 			_, _ = d.reload(ctx) // which logs its errors
 		case <-retry.C:
 			if d.pending.Load() {

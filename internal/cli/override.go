@@ -59,7 +59,7 @@ of the policy.` + adminHelp,
 	cmd.Flags().Int64Var(&flags.rate, "rate", 0, "how many `units` per period")
 	cmd.Flags().StringVar(&flags.per, "per", "", "the `period`: 1s, 1m30s, day, \"month in Europe/Berlin\" …; none for concurrency")
 	cmd.Flags().Int64Var(&flags.burst, "burst", 0, "how many `units` at once (default the rate)")
-	cmd.Flags().DurationVar(&flags.lasts, "for", 0, "how `long` it holds, such as 2h")
+	cmd.Flags().DurationVar(&flags.lasts, "for", 0, "`duration` for which it holds, such as 2h")
 	cmd.Flags().StringVar(&flags.until, "until", "", "or until `when`, such as 2027-01-31T00:00:00Z; \"never\" if it does not end")
 	return cmd
 }

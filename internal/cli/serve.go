@@ -82,6 +82,9 @@ func completeWith(cmd *cobra.Command, flag string, values ...string) {
 
 // serve runs the daemon until a signal.
 func serve(cmd *cobra.Command, flags *configFlags) error {
+	again := make(chan os.Signal, 1)
+	signal.Notify(again, syscall.SIGHUP) // from here on, as a supervisor may send one at once
+	defer signal.Stop(again)
 	cfg, err := flags.load(cmd)
 	if err != nil {
 		return err
@@ -99,7 +102,7 @@ func serve(cmd *cobra.Command, flags *configFlags) error {
 	if err != nil {
 		return err
 	}
-	d := &follower{cmd: cmd, flags: flags, config: cfg, start: cfg, log: log}
+	d := &follower{cmd: cmd, flags: flags, again: again, config: cfg, start: cfg, log: log}
 	return counts.run(func() (bool, error) { return d.run(ctx, counts) })
 }
 
@@ -116,6 +119,7 @@ func newLog(w io.Writer, cfg *config.Config) *slog.Logger {
 type follower struct {
 	cmd    *cobra.Command // set once, like everything up to start
 	flags  *configFlags
+	again  <-chan os.Signal // SIGHUP
 	log    *slog.Logger
 	server *server.Server
 	start  *config.Config // the configuration of the start, which decides what needs a restart
@@ -184,11 +188,11 @@ var settable = []struct {
 	{"log-level", "log.level", "least `level` that is logged: debug, info, warn or error (default info)", []string{"debug", "info", "warn", "error"}},
 	{"max-keys", "store.max_keys", "most `keys` in memory, at about 21 bytes each; beyond, those with the least usage are evicted (default 1000000)", []string{"100000", "1000000", "10000000"}},
 	{"snapshot", "store.snapshot.file", "`file` to keep counts in, so that they outlive the daemon", nil},
-	{"snapshot-every", "store.snapshot.every", "how `often` to save them; a crash loses the usage since the last save (default 1m)", []string{"10s", "1m", "10m"}},
+	{"snapshot-every", "store.snapshot.every", "`duration` between saves; a crash loses the usage since the last save (default 1m)", []string{"10s", "1m", "10m"}},
 	{"redis", "store.redis.addrs", "`address` of Redis, for counts that daemons share", []string{"127.0.0.1:6379"}},
 	{"sentinel", "store.redis.sentinel_master", "`name` of the primary, if --redis has the addresses of Sentinels", []string{"mymaster"}},
 	{"consistency", "store.redis.consistency", "when Redis is called, as a `mode`: exact, leased or async (default exact)", []string{"exact", "leased", "async"}},
-	{"on-error", "store.redis.on_error", "what `happens` while Redis does not answer: local, open or closed (default local)", []string{"local", "open", "closed"}},
+	{"on-error", "store.redis.on_error", "`policy` while Redis does not answer: local, open or closed (default local)", []string{"local", "open", "closed"}},
 	{requireStore, "store.redis.required", "do not start without Redis; the default is to decide by --on-error until it is connected", nil},
 }
 

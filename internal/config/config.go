@@ -33,7 +33,7 @@ type Config struct {
 // error is an *Error with everything that is wrong.
 func Load(path string, environ []string, flags ...Flag) (*Config, error) {
 	if path == "" {
-		return parse("", nil, 0, environ, readFile, flags)
+		return parse("", nil, 0, environ, readRegular, flags)
 	}
 	data, mode, err := readFile(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func Load(path string, environ []string, flags ...Flag) (*Config, error) {
 		loaded.note(path, data, err)
 		return nil, &Error{Problems: []*Problem{{File: path, Text: fmt.Sprintf("cannot be read: %v", err)}}, loaded: loaded}
 	}
-	return parse(path, data, mode, environ, readFile, flags)
+	return parse(path, data, mode, environ, readRegular, flags)
 }
 
 // Parse is Load for a file's content. Files that it names are read by read; nil means

@@ -130,6 +130,14 @@ func readFile(name string) ([]byte, fs.FileMode, error) {
 	return data, info.Mode(), err
 }
 
+// readRegular is readFile for files that are read again later. A named pipe would block that for good.
+func readRegular(name string) ([]byte, fs.FileMode, error) {
+	if info, err := os.Stat(name); err == nil && info.Mode()&fs.ModeNamedPipe != 0 {
+		return nil, 0, errors.New("it is a named pipe: use a regular file, because it is read again when the configuration is")
+	}
+	return readFile(name)
+}
+
 // contents are the files that a configuration was made from, by name: the hash of what
 // was in each.
 type contents map[string][sha256.Size]byte

@@ -104,7 +104,7 @@ func (w *watch) check() bool {
 	now := contents{}
 	var changed []string
 	for _, name := range slices.Sorted(maps.Keys(w.seen)) {
-		data, _, err := readFile(name)
+		data, _, err := readRegular(name)
 		now.note(name, data, err)
 		if now[name] != w.seen[name] {
 			changed = append(changed, name)
