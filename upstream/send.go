@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 )
 
@@ -551,14 +550,4 @@ func (p *Pool) down(c *Call) *DownError {
 	}
 	slices.Sort(e.Reasons)
 	return e
-}
-
-// learn applies what the headers of a response say about the account.
-func (p *Pool) learn(ctx context.Context, e *endpoint, h http.Header) {
-	if e.budget == nil {
-		return
-	}
-	if err := e.budget.Learn(ctx, h); err != nil && ctx.Err() == nil && !errors.Is(err, weir.ErrUnavailable) {
-		p.set.Load().config.Logger.Warn("upstream: what the provider says cannot be applied", "pool", p.name, "upstream", e.Alias, "error", err)
-	}
 }
