@@ -46,10 +46,8 @@ type Account struct {
 	// observed is the instant of the last observation. Whoever changes it does the work.
 	observed atomic.Int64
 
-	// learned is the instant of the last comparison with the provider's view. It is written with
-	// learning held.
-	learned  atomic.Int64
-	learning sync.Mutex // held during a comparison
+	// learning says when the provider's view is compared again.
+	learning Learning
 
 	mu      sync.Mutex // guards the fields below
 	meter   meter

@@ -535,7 +535,7 @@ func TestLearn(t *testing.T) {
 			h.Set("X-Ratelimit-Limit-Tokens", "10000")
 			h.Set("X-Ratelimit-Remaining-Tokens", remaining)
 			h.Set("X-Ratelimit-Reset-Tokens", "6s")
-			a.learned.Store(0)
+			a.learning.last.Store(0)
 			if err := a.Learn(t.Context(), h); err != nil {
 				t.Fatal(err)
 			}
@@ -904,7 +904,7 @@ func TestLearnOtherLimit(t *testing.T) {
 		a := newAccount(t, Config{Name: "llm", Classes: []Class{}, Limits: []ruleset.Limit{{Unit: "tokens", Limit: weir.PerMinute(600)}}})
 		try(t, controller(t, a, ""), 7)
 		learn := func(limit, remaining string) int64 {
-			a.learned.Store(0)
+			a.learning.last.Store(0)
 			h := http.Header{}
 			h.Set("X-Ratelimit-Limit-Tokens", limit)
 			h.Set("X-Ratelimit-Remaining-Tokens", remaining)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirlimit/weir"
@@ -17,19 +19,13 @@ import (
 // difference of what was used, so it is not charged. Headers that name a unit which the account does not count
 // are ignored; those that name none are about its only unit, if it has one.
 //
-// Responses that say nothing cost nothing; others are compared at most ten times a second, or
-// whenever the provider has nothing left, and one at a time: what several responses say at once is
-// one difference. Workers in other processes that compare at the same instant may charge it, too.
+// Responses that say nothing cost nothing; when others are compared says Learning.
 func (a *Account) Learn(ctx context.Context, h http.Header) error {
-	now := a.clock()
-	views := ParseView(h, a.wallClock())
-	if len(views) == 0 || !a.learning.TryLock() {
-		return nil
-	}
-	defer a.learning.Unlock()
-	if !a.learnNow(now, views) {
-		return nil
-	}
+	return a.learning.Learn(a.wallClock(), h, func(views []View) error { return a.compare(ctx, views) })
+}
+
+// compare charges what the provider has counted and this account has not.
+func (a *Account) compare(ctx context.Context, views []View) error {
 	r, err := a.rule()
 	if err != nil {
 		return err
@@ -38,29 +34,61 @@ func (a *Account) Learn(ctx context.Context, h http.Header) error {
 	if err != nil {
 		return err
 	}
-	excess := map[string]int64{}
-	for _, v := range views {
-		if l := matching(list, unitOf(v, views, r.Units()), v); l != nil {
-			excess[l.Limit.Unit] = max(excess[l.Limit.Unit], v.Excess(l.Remaining)-smaller(v, l))
-		}
-	}
-	for unit, n := range excess {
-		if err := a.debit(ctx, r, unit, min(n, weir.MaxCost)); err != nil {
+	for unit, n := range Drift(views, r.Units(), list) {
+		if err := a.debit(ctx, r, unit, n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// Learning bounds how often the headers of responses are compared with what was counted here: at most ten times a
+// second, or whenever the provider has nothing left, and one at a time, because what several responses say at once is
+// one difference. Workers in other processes that compare at the same instant may charge it, too. An Account has one
+// of its own; others are for limits that belong to no account. The zero value is ready.
+type Learning struct {
+	last atomic.Int64 // the time of the last comparison in Unix nanoseconds; it is written with busy held
+	busy sync.Mutex   // held during a comparison
+}
+
 // learnEvery is how long Learn lets pass before it compares again.
 const learnEvery = 100 * time.Millisecond
 
-func (a *Account) learnNow(now weir.Instant, views []View) bool {
-	if int64(now)-a.learned.Load() < int64(learnEvery) && !slices.ContainsFunc(views, func(v View) bool { return v.Remaining == 0 }) {
+// Learn calls compare with what the headers of a response say, if they say anything and it is time.
+func (l *Learning) Learn(now time.Time, h http.Header, compare func([]View) error) error {
+	views := ParseView(h, now)
+	if len(views) == 0 || !l.busy.TryLock() {
+		return nil
+	}
+	defer l.busy.Unlock()
+	if !l.due(now, views) {
+		return nil
+	}
+	return compare(views)
+}
+
+func (l *Learning) due(now time.Time, views []View) bool {
+	if now.UnixNano()-l.last.Load() < int64(learnEvery) && !slices.ContainsFunc(views, func(v View) bool { return v.Remaining == 0 }) {
 		return false
 	}
-	a.learned.Store(int64(now))
+	l.last.Store(now.UnixNano())
 	return true
+}
+
+// Drift returns by unit how much less of limits the provider has left than they have, at most weir.MaxCost. Units are
+// those that the limits count. What is in flight is used here before the provider counts it, so it is no difference.
+func Drift(views []View, units []string, limits []ruleset.LimitUsage) map[string]int64 {
+	drift := map[string]int64{}
+	for _, v := range views {
+		l := matching(limits, unitOf(v, views, units), v)
+		if l == nil {
+			continue
+		}
+		if n := min(v.Excess(l.Remaining)-smaller(v, l), weir.MaxCost); n > drift[l.Limit.Unit] {
+			drift[l.Limit.Unit] = n
+		}
+	}
+	return drift
 }
 
 // unitOf returns which of an account's units a view is about, "" if none. One of requests, as those are whose headers
@@ -104,9 +132,6 @@ func smaller(v View, l *ruleset.LimitUsage) int64 {
 
 // debit charges units that others have used.
 func (a *Account) debit(ctx context.Context, r *ruleset.Rule, unit string, n int64) error {
-	if n <= 0 {
-		return nil
-	}
 	q := ruleset.Query{Key: accountKey, Costs: []ruleset.Cost{{Unit: unit, Amount: n}}, Implied: true, Alone: true}
 	if _, err := a.engine.DebitEach(ctx, []ruleset.Item{{Rule: r, Query: q}}); err != nil {
 		return err

@@ -23,7 +23,7 @@ import (
 // TestAnswers keeps what callers get in a golden file, for whatever can happen.
 func TestAnswers(t *testing.T) {
 	const batch = `[{"jsonrpc":"2.0","id":"a","method":"eth_blockNumber"},{"jsonrpc":"2.0","method":"eth_chainId"},{"jsonrpc":"2.0","id":3,"method":"eth_chainId"}]`
-	second := limited(upstream.Rate{PerSecond: 2})
+	second, three := limited(upstream.Rate{PerSecond: 2}), limited(upstream.Rate{PerSecond: 3})
 	tests := []struct {
 		name    string
 		config  Config
@@ -62,13 +62,14 @@ func TestAnswers(t *testing.T) {
 		},
 		{name: "an answer that breaks off", request: post(blockNumber), answer: brokenOff(100), sent: 1},
 		{name: "all limited", config: to(endpointAt("a", second)), before: 2, request: post(blockNumber)},
-		{name: "all limited, a batch", config: to(endpointAt("a", second)), before: 2, request: post(batch)},
+		{name: "all limited, a batch", config: to(endpointAt("a", three)), before: 1, request: post(batch)},
 		{name: "all limited, a batch of notifications", config: to(endpointAt("a", second)), before: 2, request: post(`[{"method":"m"}]`)},
 		{
 			name: "all limited by a budget", config: to(endpointAt("a", withBudget("secret-account"))), account: []budget.Config{account("secret-account", weir.PerMinute(1))},
 			before: 1, request: post(blockNumber),
 		},
 		{name: "never possible", config: to(endpointAt("a", second)), request: post(batch)},
+		{name: "never possible, and the limit is used up", config: to(endpointAt("a", second)), before: 2, request: post(batch)},
 		{name: "too late", config: waiting(to(endpointAt("a", limited(upstream.Rate{PerMinute: 2})))), before: 2, request: post(blockNumber)},
 		{name: "no endpoint takes the method", config: to(endpointAt("a", func(e *upstream.Endpoint) { e.Deny = []string{"eth_blockNumber"} })), request: post(blockNumber)},
 		{name: "no JSON", request: post(`{"method":x}`)},

@@ -553,7 +553,7 @@ func TestRouteTraces(t *testing.T) {
 	p, c := newProvider(t), tracetest.New(t)
 	srv := run(t, Config{Limiter: frozenTable(t), Tracing: &Tracing{Endpoint: secret.New(c.URL), Sample: new(0.0)}, Live: Live{Routes: []gateway.Config{routeOf("ethereum", p.endpoint("one"))}}})
 	for _, parent := range []string{tracedBy, untracedBy} {
-		if status, _, text := srv.rpc(t, "ethereum", "traceparent", parent); status != 200 {
+		if status, _, text := srv.rpc(t, "ethereum", "traceparent", parent, "tracestate", "congo=1"); status != 200 {
 			t.Fatal(status, text)
 		}
 	}
@@ -569,6 +569,11 @@ func TestRouteTraces(t *testing.T) {
 	traced, untraced := p.requests()[0].Header.Get("Traceparent"), p.requests()[1].Header.Get("Traceparent")
 	if client := c.One("POST"); client.Trace != tracedTrace || traced != "00-"+tracedTrace+"-"+client.ID+"-01" {
 		t.Errorf("the endpoint got %q, the span is %+v", traced, client)
+	}
+	for i, want := range []string{"congo=1", "congo=1", ""} { // the last one had no caller's
+		if state := p.requests()[i].Header.Get("Tracestate"); state != want {
+			t.Errorf("call %d: the endpoint got the tracestate %q, want %q", i, state, want)
+		}
 	}
 	if !strings.HasPrefix(untraced, "00-cccc1111cccc1111cccc1111cccc1111-") || !strings.HasSuffix(untraced, "-00") {
 		t.Errorf("of a call that is not traced the endpoint got %q", untraced)

@@ -33,7 +33,7 @@ type Call struct {
 	// Pinned is the alias of the only endpoint that can answer, "" if all can.
 	Pinned string
 
-	// Body is sent in place of the request's if it is not nil. It must not change any more.
+	// Body is sent in place of the request's if it is not nil. It must not change any more, and may have any length.
 	Body []byte
 
 	// Began is when its handling began, for the time in queue. The default is when Send is called.

@@ -22,6 +22,9 @@
 // If all are at their limits, the request waits in line: first come, first served, for as long as the limits say,
 // or until one has room earlier. A request that would wait too long is refused at once, and told for how long.
 //
+// Responses that say what is left (see budget.ParseView) tighten the account or, where an endpoint has none, the
+// endpoint's own limits: what somebody else has used is charged. They loosen nothing.
+//
 // # What goes wrong
 //
 // An endpoint, an account or a provider that refuses or fails is left alone for a while, and then gets one call at a

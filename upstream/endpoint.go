@@ -19,6 +19,7 @@ type endpoint struct {
 	header  http.Header     // what is added to requests
 	secrets []string        // parts of the URL and the headers, see redact
 	policy  *weir.Policy    // its limits, nil if there are none
+	views   []*weir.Policy  // each of its limits alone, see viewsOf
 	budget  *budget.Account // nil if there is none
 	memory  *memory
 	quota   *quota
@@ -39,6 +40,7 @@ type memory struct {
 	wrong    atomic.Bool   // it is on another chain, or too far behind
 	probing  atomic.Bool   // a probe is under way
 	asked    atomic.Int64  // when the last probe began, in Unix nanoseconds
+	learning budget.Learning
 
 	// fullAt and refill say what is left, by the last decision: all of it at fullAt, and nothing refill before
 	// that. They are written without order; what is read is a hint.

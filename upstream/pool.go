@@ -163,6 +163,9 @@ func (p *Pool) endpoint(index int, c Endpoint) (*endpoint, error) {
 		if e.policy, err = weir.NewPolicy(policyName(p.name, c.Alias), c.Limits...); err != nil {
 			return nil, err
 		}
+		if e.views, err = viewsOf(e.policy); err != nil {
+			return nil, err
+		}
 	}
 	if c.Budget != "" {
 		if e.budget = p.accounts(c.Budget); e.budget == nil {

@@ -220,3 +220,61 @@ func TestBodyOfCall(t *testing.T) {
 		}
 	}
 }
+
+// zeros is an endless body that counts what was read of it.
+type zeros struct {
+	read   int64
+	closed bool
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	clear(p)
+	z.read += int64(len(p))
+	return len(p), nil
+}
+
+func (z *zeros) Close() error {
+	z.closed = true
+	return nil
+}
+
+// TestLongRequests refuses bodies of requests that are too long to be kept, before anything is charged.
+func TestLongRequests(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		length int64 // as the request says
+		body   func(*zeros) io.Reader
+		most   int64 // bytes that are read
+		call   []byte
+		err    error
+	}{
+		{"of that length", maxBody, func(z *zeros) io.Reader { return io.LimitReader(z, maxBody) }, maxBody, nil, nil},
+		{"one byte more", -1, func(z *zeros) io.Reader { return io.LimitReader(z, maxBody+1) }, maxBody + 1, nil, ErrBodyTooLong},
+		{"endless", -1, func(z *zeros) io.Reader { return z }, maxBody + 1, nil, ErrBodyTooLong},
+		{"too long, and says so", maxBody + 1, func(z *zeros) io.Reader { return z }, 0, nil, ErrBodyTooLong},
+		{"of the call", -1, func(z *zeros) io.Reader { return z }, 0, make([]byte, maxBody+1), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerMinute: 10}))}})
+				z := &zeros{}
+				r := request(t.Context(), 0)
+				r.ContentLength, r.Body = tt.length, struct {
+					io.Reader
+					io.Closer
+				}{tt.body(z), z}
+				c := call()
+				c.Body = tt.call
+				_, err := pool.Send(r, c)
+				synctest.Wait()
+				if !errors.Is(err, tt.err) || z.read > tt.most || !z.closed {
+					t.Errorf("%v after %d bytes, closed: %v; want %v after at most %d", err, z.read, z.closed, tt.err, tt.most)
+				}
+				sent := int64(len(p.times("a")))
+				if used := 10 - remaining(t, pool)[0]; sent != used || (sent == 1) != (tt.err == nil) {
+					t.Errorf("%d were sent, and %d charged", sent, used)
+				}
+			})
+		})
+	}
+}

@@ -17,7 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
 )
 
@@ -37,7 +36,8 @@ type sending struct {
 }
 
 // Send sends a request to an endpoint that can take it: to the endpoint's URL, with its headers. The request's path
-// and query are added to those of the URL; its body is read before. If no endpoint has room, it waits.
+// and query are added to those of the URL; its body is read before, as it may be sent again: up to 16 MiB, after which
+// the error is ErrBodyTooLong. A longer one can be passed as Call.Body. If no endpoint has room, the request waits.
 //
 // The response may be a refusal of the provider, if it could not be asked elsewhere. Its body must be closed. The error
 // is a *LimitedError, a *DownError or a *TryError, the context's, or that of the limiter if it could not decide.
@@ -48,14 +48,9 @@ func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
 	}
 	p.requests.Add(1)
 	p.retries.request()
-	if s.body = c.Body; r.Body != nil && r.Body != http.NoBody {
-		defer r.Body.Close()
-	}
-	if s.body == nil && r.Body != nil && r.Body != http.NoBody {
-		var err error
-		if s.body, err = io.ReadAll(r.Body); err != nil {
-			return nil, err
-		}
+	var err error
+	if s.body, err = bodyOf(r, c); err != nil {
+		return nil, err
 	}
 	reply, err := s.run()
 	p.queueTime.Add(s.queued)
@@ -68,6 +63,31 @@ func (p *Pool) Send(r *http.Request, c *Call) (*Reply, error) {
 		p.cancelled.Add(1)
 	}
 	return reply, err
+}
+
+// maxBody is how much of a request's body Send reads.
+const maxBody = 16 << 20
+
+// ErrBodyTooLong is returned by Send for a request whose body is too long to be kept. Nothing was charged or sent.
+var ErrBodyTooLong = fmt.Errorf("upstream: the body of the request has more than %d MiB: set Call.Body instead", maxBody>>20)
+
+// bodyOf returns what is sent as the body of a request, which it closes; nil if there is none.
+func bodyOf(r *http.Request, c *Call) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return c.Body, nil
+	}
+	defer r.Body.Close()
+	switch {
+	case c.Body != nil:
+		return c.Body, nil
+	case r.ContentLength > maxBody:
+		return nil, ErrBodyTooLong
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	if err == nil && len(body) > maxBody {
+		err = ErrBodyTooLong
+	}
+	return body, err
 }
 
 // run sends the request until it is answered or must not be sent again. The answer of the last endpoint that was
@@ -551,14 +571,4 @@ func (p *Pool) down(c *Call) *DownError {
 	}
 	slices.Sort(e.Reasons)
 	return e
-}
-
-// learn applies what the headers of a response say about the account.
-func (p *Pool) learn(ctx context.Context, e *endpoint, h http.Header) {
-	if e.budget == nil {
-		return
-	}
-	if err := e.budget.Learn(ctx, h); err != nil && ctx.Err() == nil && !errors.Is(err, weir.ErrUnavailable) {
-		p.set.Load().config.Logger.Warn("upstream: what the provider says cannot be applied", "pool", p.name, "upstream", e.Alias, "error", err)
-	}
 }

@@ -17,6 +17,7 @@ type counters struct {
 	waited   atomic.Int64 // of those sent, from the line
 	unsent   atomic.Int64 // provably not sent, and given back
 	probes   atomic.Int64
+	drift    atomic.Int64 // requests that its own limits were charged because the provider has counted them
 	failures [outcomes]atomic.Int64
 	latency  hist.Histogram
 	rate     meter
@@ -113,7 +114,8 @@ type EndpointStats struct {
 	Waited   int64            `json:"waited"`  // of those sent, after waiting in line
 	Unsent   int64            `json:"unsent"`  // provably not sent, and not charged
 	Probes   int64            `json:"probes"`
-	Failures map[string]int64 `json:"failures"` // by class: rate, quota, denied, overloaded, failed, timeout
+	Drift    int64            `json:"drift,omitempty"` // requests that the provider has counted and its own limits had not: somebody else sends them
+	Failures map[string]int64 `json:"failures"`        // by class: rate, quota, denied, overloaded, failed, timeout
 
 	SkippedPercent float64      `json:"skipped_percent"` // of those sent and skipped
 	QPS            float64      `json:"qps"`             // sent per second, of the last five seconds
@@ -176,7 +178,7 @@ func (e *endpoint) stats(now time.Time) EndpointStats {
 	s := EndpointStats{
 		Alias: e.Alias, Provider: e.Provider, Priority: e.Priority, Selectable: !e.Unselectable, Monitored: !e.Unmonitored, Head: m.head.Load(),
 		Limit: e.limitText(), Budget: e.Budget,
-		Attempts: c.attempts.Load(), Sent: c.sent.Load(), Skipped: c.skipped.Load(), Waited: c.waited.Load(), Unsent: c.unsent.Load(), Probes: c.probes.Load(),
+		Attempts: c.attempts.Load(), Sent: c.sent.Load(), Skipped: c.skipped.Load(), Waited: c.waited.Load(), Unsent: c.unsent.Load(), Probes: c.probes.Load(), Drift: c.drift.Load(),
 		Failures: map[string]int64{}, InFlight: m.inFlight.Load(), LatencyMs: millis(time.Duration(m.latency.Load())),
 		QPS: float64(c.rate.count(now, 5)) / 5, QPM: c.rate.count(now, 60), Latencies: c.latency.Snapshot(),
 	}

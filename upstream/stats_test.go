@@ -66,6 +66,42 @@ func TestReadingRefillsNothing(t *testing.T) {
 	}
 }
 
+// TestSkippedPercent skips one request at three endpoints, sends it to a fourth that fails, skips it at the three again, and
+// sends it to a fifth: what is counted is exact for each endpoint, and no share is above 100 % (F0.10).
+func TestSkippedPercent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		empty := perHour("", 1)
+		empty.Initial = weir.Filled(0)
+		pool, p := newPool(t, Config{Strategy: Sticky, MaxWait: -1, Endpoints: []Endpoint{
+			endpointAt("empty", withLimits(empty)), endpointAt("used", withLimits(perHour("", 1))), endpointAt("half", withLimits(perHour("", 3))), endpointAt("fails"), endpointAt("works"),
+		}})
+		p.answer = onHost("fails", func() (*http.Response, error) { return reply(500, ""), nil })
+		for _, alias := range []string{"used", "half", "half", "half"} {
+			if _, _, err := send(pool, &Call{Methods: []string{"eth_call"}, Pinned: alias}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if alias, status, err := send(pool, call()); alias != "works" || status != 200 || err != nil {
+			t.Fatalf("%q, %d, %v", alias, status, err)
+		}
+		type counts struct {
+			Attempts, Sent, Skipped int64
+			Percent                 float64
+		}
+		got := map[string]counts{}
+		s := pool.Stats()
+		for _, e := range s.Endpoints {
+			got[e.Alias] = counts{e.Attempts, e.Sent, e.Skipped, e.SkippedPercent}
+		}
+		want(t, "counts", got, map[string]counts{
+			"empty": {2, 0, 2, 100}, "used": {3, 1, 2, 66.66}, "half": {5, 3, 2, 40}, "fails": {1, 1, 0, 0}, "works": {1, 1, 0, 0},
+		})
+		if s.Requests != 5 || s.Retries != 1 || s.Limited != 0 || s.Failed != 0 || len(p.times("")) != 6 {
+			t.Errorf("%d were sent, %+v", len(p.times("")), s)
+		}
+	})
+}
+
 // TestLatencyFindsTiers measures endpoints, prefers the fast one, and notices when the slow one gets fast.
 func TestLatencyFindsTiers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -81,6 +81,7 @@ func TestStrategies(t *testing.T) {
 		{"balanced", Config{Endpoints: endpoints(true)}, exact, 98, 100, false},
 		{"balanced, preset", Config{Endpoints: endpoints(true)}, preset, 98, 100, false},
 		{"sticky", Config{Endpoints: endpoints(true), Strategy: Sticky}, exact, 98, 100, false},
+		{"sticky, preset, 60 s", Config{Endpoints: endpoints(true), Strategy: Sticky, Cooldown: time.Minute}, preset, 98, 100, false}, // the strategy and the pause of an import
 		{"sticky, no budgets", Config{Endpoints: endpoints(false), Strategy: Sticky}, nil, 0, 97, true},
 		{"sticky, no budgets, 60 s", Config{Endpoints: endpoints(false), Strategy: Sticky, Cooldown: time.Minute, MaxWait: -1}, nil, 0, 40, true},
 	} {
