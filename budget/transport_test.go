@@ -870,11 +870,11 @@ func TestWatchedBodyConcurrently(t *testing.T) {
 	for range 200 {
 		var times atomic.Int64
 		b := &watchedBody{
-			ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 5000))), most: 3000,
-			done: func(body []byte, whole bool) {
+			ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 5000))), most: 3000, length: -1,
+			done: func(body []byte, known extent) {
 				times.Add(1)
-				if whole || len(body) > 3000 {
-					t.Errorf("%d bytes, whole %v", len(body), whole)
+				if known == whole || len(body) > 3000 {
+					t.Errorf("%d bytes, extent %v", len(body), known)
 				}
 			},
 		}
