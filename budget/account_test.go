@@ -607,8 +607,8 @@ func TestWaitForNothing(t *testing.T) {
 		wait("a deadline in the cooldown", s, 0, true)
 		wait("until its end", 3*s, 2*s, false)
 		a.Cool(2 * s)
-		time.AfterFunc(s, func() { a.Cool(9 * s) })
-		wait("a cooldown that is extended beyond the deadline", 6*s, 4*s, true)
+		time.AfterFunc(s/2, func() { a.Cool(9*s + s/2) })
+		wait("a cooldown that is extended beyond the deadline", 6*s, 3*s, true)
 		wait("a cooldown that was extended", 20*s, 12*s, false)
 		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 200, Used: 200}) {
 			t.Errorf("ledger: %+v", l)
