@@ -128,12 +128,15 @@ func (x *exchange) listen(resp *http.Response) {
 
 func failed(resp *http.Response) bool { return resp.StatusCode >= http.StatusBadRequest }
 
-// peek reads the body of an error as far as Classify looks at it, and puts it back.
+// maxPeek is how much of the body of an error is read before the caller gets it. The rest may take long.
+const maxPeek = 64 << 10
+
+// peek reads the body of an error and puts it back. It returns nil if it is longer than maxPeek.
 func peek(resp *http.Response) []byte {
-	if !failed(resp) || !isJSON(resp.Header) || resp.ContentLength > maxRefusal {
+	if !failed(resp) || !isJSON(resp.Header) || resp.ContentLength > maxPeek {
 		return nil
 	}
-	start, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
+	start, err := io.ReadAll(io.LimitReader(resp.Body, maxPeek+1))
 	rest := io.Reader(resp.Body)
 	if err != nil {
 		rest = failingReader{err}
@@ -142,6 +145,9 @@ func peek(resp *http.Response) []byte {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(start), rest), resp.Body}
+	if len(start) > maxPeek {
+		return nil
+	}
 	return start
 }
 

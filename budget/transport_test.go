@@ -621,6 +621,39 @@ func TestTransportClassifiesBefore(t *testing.T) {
 	})
 }
 
+// TestTransportPeeksLittle: of a long error only the beginning is read before the caller gets it.
+func TestTransportPeeksLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const documented = 64 << 10 // in the comment of Transport
+		a := hourly(t, 100)
+		reader, writer := io.Pipe()
+		body := `{"error":{"code":"insufficient_quota","message":"` + strings.Repeat("x", documented) + `"}}`
+		tr := &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			h := http.Header{"Content-Type": {"application/json"}, "Retry-After": {"3"}}
+			return &http.Response{StatusCode: 429, Header: h, ContentLength: -1, Body: reader}, nil
+		})}
+		go func() {
+			for part := range slices.Chunk([]byte(body), documented+1) { // the second one takes a minute
+				_, _ = writer.Write(part)
+				time.Sleep(time.Minute)
+			}
+			writer.Close()
+		}()
+		began := time.Now()
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", "http://provider", nil)
+		resp, err := tr.RoundTrip(r)
+		if d := time.Since(began); err != nil || d > 0 {
+			t.Errorf("%v after %v", err, d)
+		}
+		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"rate": 1}) || a.Cooldown() != 3*time.Second {
+			t.Errorf("refusals %v, cooldown %v: want what the status is", got, a.Cooldown())
+		}
+		if text, err := io.ReadAll(resp.Body); string(text) != body || err != nil {
+			t.Errorf("the caller gets %d bytes of %d, %v", len(text), len(body), err)
+		}
+	})
+}
+
 type countingBody struct {
 	io.Reader
 	closed, reads *int
