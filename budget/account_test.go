@@ -732,7 +732,11 @@ func TestConfigErrors(t *testing.T) {
 		{"class burst", func(c *Config) { c.Classes = []Class{{Name: "b"}, {Name: "a", Share: 50, Burst: 600}} }, "Classes[1].burst"},
 		{"limit", func(c *Config) { c.Preset, c.Limits[0].Name, c.Limits[0].Rate = "alchemy-free", "mine", 0 }, "Limits[0].rate"},
 		{"share and guaranteed", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60, Guaranteed: 1}} }, "say one of them"},
-		{"nothing to share", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "and there is none"},
+		{"nothing to share", func(c *Config) {
+			c.Classes = []Class{{Name: "a", Share: 60}}
+			c.Limits[0].Per = weir.Calendar(weir.Month, nil)
+		}, "and there is none"},
+		{"nothing for the default classes", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "Limits: the default classes (realtime 60 %, backfill 40 %) need a limit with a period such as a second or a minute: add one, or write Classes: []Class{}"},
 		{"thresholds", func(c *Config) { c.Thresholds.Pause = new(101) }, "Pause"},
 		{"pace", func(c *Config) {
 			c.Pace = []string{"x"}
