@@ -28,13 +28,7 @@ func TestPoolsShareLimitsOverRedis(t *testing.T) {
 	main := budget.Config{Name: "main", Classes: []budget.Class{}, Limits: []ruleset.Limit{budget.Prepaid("", 1000)}}
 	var pools []*Pool
 	for range 2 {
-		server := redisstore.Server{Addrs: []string{redis.Addr()}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
-		store, err := redisstore.New(t.Context(), redisstore.Config{Redis: server, Timeout: 30 * time.Second}) // the test is not about a slow machine
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(store.Close)
-		pools = append(pools, weir.Must(New(store, c, main)))
+		pools = append(pools, weir.Must(New(storeAt(t, redis.Addr()), c, main)))
 	}
 	for range 50 {
 		for _, pool := range pools {
@@ -48,5 +42,39 @@ func TestPoolsShareLimitsOverRedis(t *testing.T) {
 		if u, err := pool.accounts("main").Usage(t.Context()); err != nil || u.Horizons[0].Used != 60 {
 			t.Errorf("process %d: %+v, %v", i, u.Horizons, err)
 		}
+	}
+}
+
+// storeAt returns the store of a process. Its times are such that the tests are not about a slow machine.
+func storeAt(t *testing.T, addr string) *redisstore.Store {
+	t.Helper()
+	server := redisstore.Server{Addrs: []string{addr}, Timeout: 5 * time.Second, DialTimeout: 5 * time.Second}
+	store, err := redisstore.New(t.Context(), redisstore.Config{Redis: server, Timeout: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+// TestLearnedOverRedis has one process learn what another one keeps to, for limits of each kind.
+func TestLearnedOverRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	for name, limits := range map[string][]weir.Limit{
+		"log": {perHour("", 100)}, "gcra": {{Rate: 100, Per: weir.Every(time.Hour), Algorithm: weir.GCRA}},
+		"window": {{Rate: 100, Per: weir.Every(time.Hour), Algorithm: weir.SlidingWindow}}, "calendar": {{Rate: 100, Per: weir.Calendar(weir.Year, time.UTC)}},
+	} {
+		p := &provider{answer: saying("X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 1")}
+		c := Config{Name: name, Transport: p, Logger: slog.New(slog.DiscardHandler), MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", withLimits(limits...))}}
+		first, second := weir.Must(New(storeAt(t, redis.Addr()), c)), weir.Must(New(storeAt(t, redis.Addr()), c))
+		var errs []error
+		for _, pool := range []*Pool{first, second, first, second} {
+			_, _, err := send(pool, call())
+			errs = append(errs, err)
+		}
+		if errs[0] != nil || errs[1] != nil || errs[2] == nil || errs[3] == nil || len(p.times("a")) != 2 {
+			t.Errorf("%s: %v: want that the one request which is left is that of the other process", name, errs)
+		}
+		want(t, name+": drift", first.Stats().Endpoints[0].Drift, int64(98))
 	}
 }
