@@ -28,7 +28,7 @@ type Account struct {
 	// call that loads it twice may see two configurations, one after the other.
 	settings atomic.Pointer[Config]
 
-	// cooldown is the instant before which the provider wants no calls. It only grows.
+	// cooldown is the instant before which the provider wants no calls. It only grows, until EndCooldown sets it to 0.
 	cooldown atomic.Int64
 
 	// refusals is how long to wait after refusals of the provider that do not say.
@@ -287,7 +287,7 @@ func (a *Account) query(class string, cost Cost) (*ruleset.Rule, *ruleset.Query,
 func (a *Account) wallClock() time.Time { return time.Unix(0, int64(a.clock())) }
 
 // Cool lets no charge of this process be admitted before a time has passed, not even one that waits
-// already: the provider has asked for that. A cooldown is extended, never shortened.
+// already: the provider has asked for that. A cooldown is extended, never shortened; EndCooldown ends it.
 func (a *Account) Cool(d time.Duration) {
 	until := int64(a.clock().Add(min(max(0, d), maxCooldown)))
 	for {
@@ -300,6 +300,17 @@ func (a *Account) Cool(d time.Duration) {
 
 // maxCooldown bounds what a provider can ask for.
 const maxCooldown = 366 * 24 * time.Hour
+
+// EndCooldown lets charges be admitted again at once, also those that wait already, and returns how long the cooldown
+// would still have lasted. It is for an operator who knows more than the provider has said. If the provider
+// still refuses, another cooldown begins.
+func (a *Account) EndCooldown() time.Duration {
+	left := a.Cooldown()
+	a.cooldown.Store(0)
+	a.refusals.Success()
+	a.engine.Retry(a.name)
+	return left
+}
 
 // Cooldown returns how long no charge is admitted because the provider has asked for that.
 func (a *Account) Cooldown() time.Duration {

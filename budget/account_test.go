@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -605,8 +607,8 @@ func TestWaitForNothing(t *testing.T) {
 		wait("a deadline in the cooldown", s, 0, true)
 		wait("until its end", 3*s, 2*s, false)
 		a.Cool(2 * s)
-		time.AfterFunc(s, func() { a.Cool(9 * s) })
-		wait("a cooldown that is extended beyond the deadline", 6*s, 4*s, true)
+		time.AfterFunc(s/2, func() { a.Cool(9*s + s/2) })
+		wait("a cooldown that is extended beyond the deadline", 6*s, 3*s, true)
 		wait("a cooldown that was extended", 20*s, 12*s, false)
 		if l := usage(t, a).Ledgers["requests"]; l != (Ledger{Granted: 200, Used: 200}) {
 			t.Errorf("ledger: %+v", l)
@@ -730,7 +732,11 @@ func TestConfigErrors(t *testing.T) {
 		{"class burst", func(c *Config) { c.Classes = []Class{{Name: "b"}, {Name: "a", Share: 50, Burst: 600}} }, "Classes[1].burst"},
 		{"limit", func(c *Config) { c.Preset, c.Limits[0].Name, c.Limits[0].Rate = "alchemy-free", "mine", 0 }, "Limits[0].rate"},
 		{"share and guaranteed", func(c *Config) { c.Classes = []Class{{Name: "a", Share: 60, Guaranteed: 1}} }, "say one of them"},
-		{"nothing to share", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "and there is none"},
+		{"nothing to share", func(c *Config) {
+			c.Classes = []Class{{Name: "a", Share: 60}}
+			c.Limits[0].Per = weir.Calendar(weir.Month, nil)
+		}, "and there is none"},
+		{"nothing for the default classes", func(c *Config) { c.Limits[0].Per = weir.Calendar(weir.Month, nil) }, "Limits: the default classes (realtime 60 %, backfill 40 %) need a limit with a period such as a second or a minute: add one, or write Classes: []Class{}"},
 		{"thresholds", func(c *Config) { c.Thresholds.Pause = new(101) }, "Pause"},
 		{"pace", func(c *Config) {
 			c.Pace = []string{"x"}
@@ -937,7 +943,8 @@ func TestLearnMatches(t *testing.T) {
 		return ruleset.Limit{Unit: unit, Limit: weir.Limit{Name: name, Rate: rate, Per: weir.Every(period)}}
 	}
 	soft := per("tokens", "soft", 50, time.Second)
-	soft.Mode = ruleset.Shadow
+	softDay := per("tokens", "day", 1000, 24*time.Hour)
+	soft.Mode, softDay.Mode = ruleset.Shadow, ruleset.Shadow
 	credits, tokens := []ruleset.Limit{per("credits", "", 100, time.Hour)}, []ruleset.Limit{per("tokens", "", 100, time.Hour)}
 	several := []ruleset.Limit{per("tokens", "day", 1000, 24*time.Hour), per("tokens", "", 100, time.Hour), soft, per("credits", "credits", 100, time.Hour)}
 	tests := []struct {
@@ -954,15 +961,22 @@ func TestLearnMatches(t *testing.T) {
 			"X-Ratelimit-Limit-Requests: 500, X-Ratelimit-Remaining-Requests: 0, X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 30",
 			map[string]int64{"tokens": 10},
 		},
-		{"the shortest period", several, "X-Ratelimit-Limit-Tokens: 5000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 30}},
-		{"the same capacity", several, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 930}},
-		{"the same capacity, of a later limit", []ruleset.Limit{several[1], several[0]}, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 870}},
+		{"the longest limit, by and by", several, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 50}},
+		{"the longest limit, a little", several, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 970", map[string]int64{"tokens": 30}},
+		{"the longest limit, which is given later", []ruleset.Limit{several[1], several[0]}, "X-Ratelimit-Limit-Tokens: 1000, X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 20}},
+		{"a limit that has a longer one", several, "X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 70", nil},
+		{"a soft limit is longer", []ruleset.Limit{tokens[0], softDay}, "X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 10", nil},
+		{"an unknown limit is that of the shortest", several, "X-Ratelimit-Limit-Tokens: 5000, X-Ratelimit-Remaining-Tokens: 70", nil},
+		{"an unknown limit, of the only one", tokens, "X-Ratelimit-Limit-Tokens: 5000, X-Ratelimit-Remaining-Tokens: 10", map[string]int64{"tokens": 30}},
 		{"the capacity of a class", tokens, "X-Ratelimit-Limit-Tokens: 20, X-Ratelimit-Remaining-Tokens: 15", nil}, // no more than the 60
-		{"a limit that is not said", several, "X-Ratelimit-Remaining-Tokens: 70", map[string]int64{"tokens": 30}},
+		{"no limit is named, nor when there is more", tokens, "X-Ratelimit-Remaining-Tokens: 0", nil},
+		{"no limit is named, and there is more soon", tokens, "X-Ratelimit-Remaining-Tokens: 0, X-Ratelimit-Reset-Tokens: 1s", nil},
+		{"no limit is named, and there is more in an hour", tokens, "X-Ratelimit-Remaining-Tokens: 10, X-Ratelimit-Reset-Tokens: 1h", map[string]int64{"tokens": 30}},
+		{"no limit is named, of one that is short", []ruleset.Limit{per("tokens", "", 100, time.Minute)}, "X-Ratelimit-Remaining-Tokens: 10", map[string]int64{"tokens": 30}},
 		{
-			"twice the same", several,
-			"X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 70, Anthropic-Ratelimit-Tokens-Limit: 100, Anthropic-Ratelimit-Tokens-Remaining: 60",
-			map[string]int64{"tokens": 40},
+			"twice the same", tokens,
+			"X-Ratelimit-Limit-Tokens: 100, X-Ratelimit-Remaining-Tokens: 20, Anthropic-Ratelimit-Tokens-Limit: 100, Anthropic-Ratelimit-Tokens-Remaining: 10",
+			map[string]int64{"tokens": 30},
 		},
 	}
 	for _, tt := range tests {
@@ -992,6 +1006,63 @@ func TestLearnMatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLearnOfWindows: an honest provider counts by windows, in which it has less left than a bucket has. Nobody else uses
+// the account, so its month must have what was sent, and no more.
+func TestLearnOfWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Classes: []Class{}, Limits: []ruleset.Limit{
+			perSecond(100),
+			{Limit: weir.Limit{Name: "month", Rate: 1_000_000, Per: weir.Calendar(weir.Month, time.UTC)}},
+		}})
+		window, left := int64(0), 0
+		c := &http.Client{Transport: &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			if now := time.Now().Unix(); now != window {
+				window, left = now, 100
+			}
+			left--
+			w := httptest.NewRecorder()
+			w.Header().Set("X-Ratelimit-Limit", "100")
+			w.Header().Set("X-Ratelimit-Remaining", strconv.Itoa(left))
+			w.Header().Set("X-Ratelimit-Reset", "1")
+			return w.Result(), nil
+		})}}
+		for range 600 {
+			fetch(t, c, "GET", "http://provider", "")
+			time.Sleep(time.Second / 60)
+		}
+		if u := usage(t, a); u.Horizons[1].Used != 600 || len(u.Drift) > 0 {
+			t.Errorf("600 requests were sent, and %d of the month are used, of which others have used %v", u.Horizons[1].Used, u.Drift)
+		}
+	})
+}
+
+// TestLearnOfMonth: of half a month that others have used the account learns bit by bit, and goes on meanwhile.
+func TestLearnOfMonth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAccount(t, Config{Name: "main", Classes: []Class{}, Limits: []ruleset.Limit{
+			perSecond(100),
+			{Limit: weir.Limit{Name: "month", Rate: 10_000, Per: weir.Calendar(weir.Month, time.UTC)}},
+		}})
+		h := http.Header{"X-Ratelimit-Limit": {"10000"}, "X-Ratelimit-Remaining": {"5000"}}
+		c := controller(t, a, "")
+		for second := 0; usage(t, a).Drift["requests"] < 5000; second++ {
+			if second > 200 {
+				t.Fatalf("after %d s, others have used %v", second, usage(t, a).Drift)
+			}
+			if err := a.Learn(t.Context(), h); err != nil {
+				t.Fatal(err)
+			}
+			if q := weir.Must(c.Quote(t.Context(), Units(1))); !q.Allowed {
+				t.Fatalf("nothing can be sent for %v", q.Wait)
+			}
+			time.Sleep(time.Second)
+		}
+		if left := usage(t, a).Horizons[1].Remaining; left != 5000 {
+			t.Errorf("%d of the month are left, want 5,000", left)
+		}
+	})
 }
 
 // TestLearnSometimes: ten times a second, or whenever nothing is left.

@@ -21,24 +21,32 @@ type tooCostly struct {
 }
 
 // warnTooCostly warns of such methods. Such calls are refused one by one; who configures the account should know
-// before. What a preset does not admit is its choice, and only worth a note. What the configuration before, if there
-// was one, did not admit either is not repeated.
+// before. What a preset does not admit is its choice: a note if it was changed, and otherwise only for who looks for it. What the
+// configuration before, if there was one, did not admit either is not repeated.
 func (c *Config) warnTooCostly(before *Config) {
-	level := slog.LevelWarn
+	level, ofPreset := slog.LevelWarn, []tooCostly(nil)
 	if c.Preset != "" {
-		level = slog.LevelInfo
+		unchanged, _ := Config{Name: c.Name, Preset: c.Preset}.withPreset() // it was checked before
+		level, ofPreset = slog.LevelInfo, unchanged.tooCostly()
 	}
 	known := before.tooCostly()
 	for _, x := range c.tooCostly() {
-		if slices.Contains(known, x) {
-			continue
+		switch {
+		case slices.Contains(known, x):
+		case slices.Contains(ofPreset, x):
+			x.log(c, slog.LevelDebug)
+		default:
+			x.log(c, level)
 		}
-		text := "budget: calls of some methods are always refused, because they cost more than a limit ever has at once: raise its burst"
-		if x.class != "" {
-			text = "budget: calls of some methods are always refused in a class, because they cost more than a limit ever has at once for it: raise its burst, or the share of the class, or call them in another class"
-		}
-		c.Logger.Log(context.Background(), level, text, "account", c.Name, "limit", x.limit, "class", x.class, "at_most", x.most, "methods", x.methods)
 	}
+}
+
+func (x *tooCostly) log(c *Config, level slog.Level) {
+	text := "budget: some methods cost more than the limit can ever take at once; raise the burst"
+	if x.class != "" {
+		text = "budget: some methods cost more than the class can ever take at once; use another class or raise the burst"
+	}
+	c.Logger.Log(context.Background(), level, text, "account", c.Name, "limit", x.limit, "class", x.class, "at_most", x.most, "methods", x.methods)
 }
 
 // tooCostly returns what is too costly under each limit, nothing for no configuration.

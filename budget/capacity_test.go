@@ -6,6 +6,10 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/ruleset"
 )
 
 // TestWarnTooCostly: F1.3: costs that can never be admitted are known when the account is configured.
@@ -15,9 +19,9 @@ func TestWarnTooCostly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	newAccount(t, c)
-	for _, want := range []string{"refused in a class", "class=backfill at_most=200", `methods="eth_sendRawTransaction, alchemy_getTransactionReceipts, `} {
+	for _, want := range []string{"more than the class can ever take", "class=backfill at_most=200", `methods="eth_sendRawTransaction, alchemy_getTransactionReceipts, `} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("no warning with %s:\n%s", want, log.String())
 		}
@@ -26,14 +30,34 @@ func TestWarnTooCostly(t *testing.T) {
 		t.Errorf("%d lines, want one", n)
 	}
 	log.Reset()
-	newAccount(t, Config{Name: "main", Preset: "alchemy-free", Logger: c.Logger})
-	if strings.Contains(log.String(), "WARN") || !strings.Contains(log.String(), "class=backfill at_most=500") {
-		t.Errorf("what the preset does not admit is a note:\n%s", log.String())
+	preset := Config{Name: "main", Preset: "alchemy-free", Logger: c.Logger}
+	day := ruleset.Limit{Unit: "cu", Limit: weir.Limit{Name: "day", Rate: 1_000_000, Per: weir.Calendar(weir.Day, time.UTC)}}
+	for _, tt := range []struct {
+		what  string
+		set   func(*Config)
+		lines string
+	}{
+		{"the preset as it is", func(*Config) {}, "level=DEBUG msg=… class=backfill at_most=500"},
+		{"another limit", func(c *Config) { c.Limits = []ruleset.Limit{day} }, "level=DEBUG msg=… class=backfill at_most=500"},
+		{"other classes", func(c *Config) { c.Classes = []Class{{Name: "realtime", Share: 80}, {Name: "backfill", Share: 20}} }, "level=INFO msg=… class=backfill at_most=250"},
+	} {
+		log.Reset()
+		changed := preset
+		tt.set(&changed)
+		newAccount(t, changed)
+		line := log.String()
+		_, line, _ = strings.Cut(line, " ")
+		level, _, _ := strings.Cut(line, " msg=")
+		_, class, _ := strings.Cut(line, " limit=main ")
+		class, _, _ = strings.Cut(class, " methods=")
+		if got := level + " msg=… " + class; got != tt.lines {
+			t.Errorf("%s: %q, want %q:\n%s", tt.what, got, tt.lines, log.String())
+		}
 	}
 	log.Reset()
 	c.Classes = []Class{}
 	newAccount(t, c)
-	if !strings.Contains(log.String(), `class="" at_most=500`) || strings.Contains(log.String(), "in a class") {
+	if !strings.Contains(log.String(), `class="" at_most=500`) || strings.Contains(log.String(), "the class") {
 		t.Errorf("there are no classes:\n%s", log.String())
 	}
 }
@@ -55,7 +79,7 @@ func TestWarnTooCostlyOnce(t *testing.T) {
 		if err := a.Replace(config(tt.rate)); err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(log.String(), "always refused in a class"); n != tt.lines {
+		if n := strings.Count(log.String(), "more than the class can ever take"); n != tt.lines {
 			t.Errorf("rate %d: %d lines, want %d: %s", tt.rate, n, tt.lines, log.String())
 		}
 	}

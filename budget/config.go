@@ -333,7 +333,11 @@ func (c *Config) share(p *ruleset.Policy) error {
 		return nil
 	}
 	at := shortest(p.Limits)
-	if at < 0 {
+	switch {
+	case at >= 0:
+	case slices.Equal(c.Classes, defaultClasses): // perhaps nobody wrote them
+		return c.wrong(nil, "the default classes (realtime 60 %, backfill 40 %) need a limit with a period such as a second or a minute: add one, or write Classes: []Class{}", "Limits")
+	default:
 		return c.wrong(nil, "share a limit with a rate, such as 500 per second, and there is none: an empty list means that there are no classes", "Classes")
 	}
 	l := &p.Limits[at]

@@ -145,13 +145,13 @@ func temporary(err error) bool {
 	return (errors.Is(err, weir.ErrUnavailable) || errors.Is(err, weir.ErrBusy)) && !errors.Is(err, weir.ErrUnknown)
 }
 
-// waitForProvider waits for the end of a cooldown.
+// waitForProvider waits for the end of a cooldown. Nobody wakes it if EndCooldown ends that, so it looks once a second.
 func (c *Controller) waitForProvider(ctx context.Context) error {
 	for d := c.account.Cooldown(); d > 0; d = c.account.Cooldown() {
 		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
 			return &weir.DeniedError{Decision: weir.Decision{Reason: weir.TooLate, RetryAfter: d}}
 		}
-		if err := sleep(ctx, d); err != nil {
+		if err := sleep(ctx, min(d, time.Second)); err != nil {
 			return err
 		}
 	}

@@ -16,9 +16,9 @@ type Denial struct {
 
 // RecordRefusal does what helps against a refusal, for the whole account:
 //
-//   - RateLimited, QuotaExhausted and Overloaded let it pause for as long as the provider says, or else as
-//     RecordFailure does. A quota may be back only next month: give calls a deadline, so that they fail instead
-//     of waiting for that.
+//   - RateLimited, QuotaExhausted and Overloaded let it pause for as long as the provider says and is plausible, see
+//     Refusal.Pause, or else as RecordFailure does. A quota may be back only next month: give calls a deadline, so
+//     that they fail instead of waiting for that. EndCooldown ends the pause.
 //   - AccessDenied lets nothing wait. Only an operator could end that, and the provider's answer says more than
 //     a call that hangs. It is logged as an error, once, and is in Usage until a call succeeds.
 //
@@ -37,8 +37,17 @@ func (c *Controller) RecordRefusal(r Refusal) {
 	case r.Wait == 0:
 		c.RecordFailure()
 	default:
-		a.Cool(r.Wait)
+		a.pause(r)
 	}
+}
+
+// pause lets the account pause because of a refusal. It warns if the provider wants a longer pause than is plausible, at
+// the first of several refusals.
+func (a *Account) pause(r Refusal) {
+	if d := r.Pause(); d < r.Wait && a.Cooldown() == 0 {
+		a.config().Logger.Warn("budget: the provider wants a longer pause than is plausible; it will be tried again before", "account", a.name, "reason", r.Reason, "wants", r.Wait, "pause", d)
+	}
+	a.Cool(r.Pause())
 }
 
 // classify records what a response is: a refusal, a success, or an error that is neither.

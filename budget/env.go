@@ -79,7 +79,7 @@ func FromEnv(environ []string) (Config, error) {
 			{Unit: "throughput", Limit: weir.Limit{Rate: usable(e.total), Per: weir.Every(time.Second), Burst: max(1, e.total*e.window/1000)}},
 			{Unit: "throughput", Limit: weir.Limit{Name: "window", Rate: 10 * e.total, Per: weir.Every(alchemyWindow), Algorithm: weir.SlidingLog, OnError: weir.FailOpen}},
 		},
-		Classes:    []Class{{Name: "realtime", Guaranteed: usable(e.reserved)}, {Name: "backfill", Guaranteed: usable(e.shared)}},
+		Classes:    []Class{{Name: "realtime", Guaranteed: usable(e.reserved)}, {Name: "backfill", Guaranteed: e.usableShared()}},
 		Costs:      costs,
 		Thresholds: Thresholds{Warning: new(int(e.warning)), Pause: new(int(e.pause))},
 	}, nil
@@ -87,6 +87,11 @@ func FromEnv(environ []string) (Config, error) {
 
 // usable returns 97 % of a rate, rounded down, but not 0 of one that is more.
 func usable(rate int64) int64 { return max(min(1, rate), rate*97/100) }
+
+// usableShared returns what is usable of the shared units. Of a few units the parts are rounded to more than the whole.
+func (e *environment) usableShared() int64 {
+	return min(usable(e.shared), usable(e.total)-usable(e.reserved))
+}
 
 func readEnvironment(environ []string) (*environment, error) {
 	e := &environment{total: 500, window: 1000, warning: DefaultWarning, pause: DefaultPause, unknown: 20, isSet: map[string]bool{}}

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strconv"
@@ -110,5 +111,23 @@ func TestFromEnvIsUsable(t *testing.T) {
 	}
 	if usable < 200 || refused < 200 {
 		t.Errorf("%d usable, %d refused", usable, refused)
+	}
+}
+
+// TestFromEnvOfFew: however few units there are and however they are divided, the classes get no more than all of them.
+func TestFromEnvOfFew(t *testing.T) {
+	for total := range int64(50) {
+		for reserved := range total + 2 {
+			c, err := FromEnv([]string{fmt.Sprintf("ALCHEMY_CU_PER_SECOND=%d", total+1), fmt.Sprintf("ALCHEMY_RESERVED_CU=%d", reserved)})
+			if err == nil {
+				err = c.Validate()
+			}
+			if err != nil {
+				t.Fatalf("%d of %d: %v", reserved, total+1, err)
+			}
+			if realtime := c.Classes[0].Guaranteed; realtime != usable(reserved) {
+				t.Errorf("%d of %d: realtime has %d", reserved, total+1, realtime)
+			}
+		}
 	}
 }

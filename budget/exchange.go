@@ -3,6 +3,7 @@ package budget
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"io"
 	"mime"
 	"net/http"
@@ -127,12 +128,15 @@ func (x *exchange) listen(resp *http.Response) {
 
 func failed(resp *http.Response) bool { return resp.StatusCode >= http.StatusBadRequest }
 
-// peek reads the body of an error as far as Classify looks at it, and puts it back.
+// maxPeek is how much of the body of an error is read before the caller gets it. The rest may take long.
+const maxPeek = 64 << 10
+
+// peek reads the body of an error and puts it back. It returns nil if it is longer than maxPeek.
 func peek(resp *http.Response) []byte {
-	if !failed(resp) || !isJSON(resp.Header) || resp.ContentLength > maxRefusal {
+	if !failed(resp) || !isJSON(resp.Header) || resp.ContentLength > maxPeek {
 		return nil
 	}
-	start, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
+	start, err := io.ReadAll(io.LimitReader(resp.Body, maxPeek+1))
 	rest := io.Reader(resp.Body)
 	if err != nil {
 		rest = failingReader{err}
@@ -141,6 +145,9 @@ func peek(resp *http.Response) []byte {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(bytes.NewReader(start), rest), resp.Body}
+	if len(start) > maxPeek {
+		return nil
+	}
 	return start
 }
 
@@ -167,16 +174,24 @@ func (x *exchange) watch(resp *http.Response) {
 		most = maxRefusal
 	}
 	if most == 0 {
-		x.read(resp, nil, false)
+		x.read(resp, nil, partly)
 		return
 	}
-	resp.Body = &watchedBody{ReadCloser: resp.Body, most: most, done: func(body []byte, whole bool) { x.read(resp, body, whole) }}
+	resp.Body = &watchedBody{
+		ReadCloser: resp.Body, most: most, length: resp.ContentLength, json: isJSON(resp.Header),
+		done: func(body []byte, known extent) { x.read(resp, body, known) },
+	}
 }
 
-// read ends the exchange when the body of the response was read. Whole is whether all of it is known.
-func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
-	if x.transport.isJSONRPC() && !failed(resp) && whole {
-		x.controller.classify(resp.StatusCode, resp.Header, body)
+// read ends the exchange when the body of the response was read, as far as it is known.
+func (x *exchange) read(resp *http.Response, body []byte, known extent) {
+	if x.transport.isJSONRPC() && !failed(resp) {
+		switch known {
+		case whole:
+			x.controller.classify(resp.StatusCode, resp.Header, body)
+		case tooLong: // it is no error, which are short
+			x.controller.RecordSuccess()
+		}
 	}
 	if !x.transport.settlesLater() {
 		return
@@ -185,8 +200,8 @@ func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
 		x.settle(x.reserved.Cancel)
 		return
 	}
-	if x.transport.Settle != nil && whole {
-		if used, known := x.transport.Settle(resp, body); known {
+	if x.transport.Settle != nil && known == whole {
+		if used, ok := x.transport.Settle(resp, body); ok {
 			x.settle(func(ctx context.Context) (weir.Settled, error) { return x.reserved.Settle(ctx, used) })
 			return
 		}
@@ -194,32 +209,64 @@ func (x *exchange) read(resp *http.Response, body []byte, whole bool) {
 	x.commit()
 }
 
+// extent is how much is known of a body.
+type extent int
+
+const (
+	partly  extent = iota // it broke off or was closed before its end
+	whole                 // all of it
+	tooLong               // none, because it is longer than the copy may be
+)
+
 // watchedBody is a body of which a copy is kept, up to a length. Done is called once: when it has been read to
 // its end, or is closed. As with other bodies, Close may be called during a Read.
+//
+// A json.Decoder reads no further than the end of a value. With HTTP/2 and chunked HTTP/1.1 the end of the body often
+// comes only with the next Read, so Close takes a copy for the whole body if it looks complete.
 type watchedBody struct {
-	io.ReadCloser // set once, like the next two
+	io.ReadCloser // set once, like the next four
 	most          int64
-	done          func(body []byte, whole bool)
+	length        int64 // negative if it is not known
+	json          bool
+	done          func(body []byte, known extent)
 
-	mu      sync.Mutex // guards the fields below
-	copy    bytes.Buffer
-	tooLong bool
-	ended   bool
+	mu    sync.Mutex // guards the fields below
+	copy  bytes.Buffer
+	over  bool // it is longer than most
+	ended bool
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.keep(p[:n])
 	if err != nil {
-		b.end(err == io.EOF)
+		b.end(func([]byte) bool { return err == io.EOF })
 	}
 	return n, err
 }
 
 func (b *watchedBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.end(false)
+	b.end(b.isComplete)
 	return err
+}
+
+// isComplete reports whether what was read of a body is all of it, as far as that can be told without another Read.
+func (b *watchedBody) isComplete(body []byte) bool {
+	return int64(len(body)) == b.length || b.length < 0 && b.json && isComplete(body)
+}
+
+// isComplete reports whether a text is a whole object or array of JSON. Of a number nobody knows whether it goes on.
+func isComplete(text []byte) bool {
+	text = bytes.TrimSpace(text)
+	if len(text) < 2 {
+		return false
+	}
+	switch ends := [2]byte{text[0], text[len(text)-1]}; ends { // which is quicker to see than that it is valid
+	case [2]byte{'{', '}'}, [2]byte{'[', ']'}:
+		return json.Valid(text)
+	}
+	return false
 }
 
 // keep copies what was read.
@@ -227,25 +274,27 @@ func (b *watchedBody) keep(part []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.ended || b.tooLong:
+	case b.ended || b.over:
 	case int64(b.copy.Len()+len(part)) > b.most:
-		b.tooLong, b.copy = true, bytes.Buffer{}
+		b.over, b.copy = true, bytes.Buffer{}
 	default:
 		b.copy.Write(part)
 	}
 }
 
-// end calls done, the first time.
-func (b *watchedBody) end(whole bool) {
+// end calls done, the first time. IsWhole reports whether the copy is all of the body.
+func (b *watchedBody) end(isWhole func(body []byte) bool) {
 	b.mu.Lock()
-	was, tooLong := b.ended, b.tooLong
+	was, over := b.ended, b.over
 	b.ended = true // the copy does not change any more
 	b.mu.Unlock()
 	switch {
 	case was:
-	case tooLong:
-		b.done(nil, false)
-	default:
+	case over:
+		b.done(nil, tooLong)
+	case isWhole(b.copy.Bytes()):
 		b.done(b.copy.Bytes(), whole)
+	default:
+		b.done(b.copy.Bytes(), partly)
 	}
 }

@@ -17,7 +17,8 @@ import (
 // account, or counts differently. The provider's view only tightens the budget, it never loosens it.
 // The differences are counted in Usage.Drift. That a provider's limit is smaller than the account's is no
 // difference of what was used, so it is not charged. Headers that name a unit which the account does not count
-// are ignored; those that name none are about its only unit, if it has one.
+// are ignored; those that name none are about its only unit, if it has one. Of several limits of a unit only what is left of
+// the longest counts, see Drift.
 //
 // Responses that say nothing cost nothing; when others are compared says Learning.
 func (a *Account) Learn(ctx context.Context, h http.Header) error {
@@ -75,8 +76,14 @@ func (l *Learning) due(now time.Time, views []View) bool {
 	return true
 }
 
-// Drift returns by unit how much less of limits the provider has left than they have, at most weir.MaxCost. Units are
-// those that the limits count. What is in flight is used here before the provider counts it, so it is no difference.
+// Drift returns by unit how much less of limits the provider has left than they have, as far as it is to be charged. Units
+// are those that the limits count. What is in flight is used here before the provider counts it, so it is no difference.
+//
+// Units that others have used are charged to all limits of the unit, as those of a call are. So what is left of a limit does
+// not count if the unit has a longer one: a provider that counts by windows often has less left of a second than a bucket
+// has, and that would be missing for the rest of a month. Of what is left of the longest limit, at most half of what the
+// shorter ones have left is charged at once, and the rest with later responses: otherwise a difference of a month would let
+// a limit of a second refuse everything for hours.
 func Drift(views []View, units []string, limits []ruleset.LimitUsage) map[string]int64 {
 	drift := map[string]int64{}
 	for _, v := range views {
@@ -84,11 +91,33 @@ func Drift(views []View, units []string, limits []ruleset.LimitUsage) map[string
 		if l == nil {
 			continue
 		}
-		if n := min(v.Excess(l.Remaining)-smaller(v, l), weir.MaxCost); n > drift[l.Limit.Unit] {
+		if n := min(v.Excess(l.Remaining)-smaller(v, l), mostDrift(limits, l)); n > drift[l.Limit.Unit] {
 			drift[l.Limit.Unit] = n
 		}
 	}
 	return drift
+}
+
+// mostDrift returns how many units may be charged at once because of what is left of a limit, see Drift.
+func mostDrift(list []ruleset.LimitUsage, because *ruleset.LimitUsage) int64 {
+	most := int64(weir.MaxCost)
+	for i := range list {
+		l := &list[i]
+		switch {
+		case l == because || !isDebited(l, because.Limit.Unit):
+		case length(l.Limit.Per) > length(because.Limit.Per):
+			return 0
+		case l.Limit.Mode != ruleset.Shadow:
+			most = min(most, l.Remaining/2)
+		}
+	}
+	return most
+}
+
+// isDebited reports whether units that others have used are charged to a limit: to those of the unit, but not to classes,
+// which are parts of one, or calls in flight.
+func isDebited(l *ruleset.LimitUsage, unit string) bool {
+	return l.Class == "" && l.Limit.Unit == unit && l.Limit.Algorithm != weir.Concurrency
 }
 
 // unitOf returns which of an account's units a view is about, "" if none. One of requests, as those are whose headers
@@ -104,19 +133,23 @@ func unitOf(v View, views []View, units []string) string {
 	return ""
 }
 
-// matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest
-// period.
+// matching returns the limit that a view is about: of its unit, with the same capacity or else the shortest period. A
+// view that does not name its limit may be about any; one that is longer than a minute, and than the provider takes to
+// have more, is not charged for that.
 func matching(list []ruleset.LimitUsage, unit string, v View) *ruleset.LimitUsage {
 	var best *ruleset.LimitUsage
 	for i := range list {
 		l := &list[i]
 		switch {
-		case l.Class != "" || l.Limit.Unit != unit || l.Limit.Mode == ruleset.Shadow:
+		case !isDebited(l, unit) || l.Limit.Mode == ruleset.Shadow:
 		case best == nil || l.Capacity == v.Limit && best.Capacity != v.Limit:
 			best = l
 		case best.Capacity != v.Limit && length(l.Limit.Per) < length(best.Limit.Per):
 			best = l
 		}
+	}
+	if best != nil && v.Limit == 0 && length(best.Limit.Per) > max(time.Minute, v.FullAfter, v.MoreAfter) {
+		return nil
 	}
 	return best
 }

@@ -366,8 +366,8 @@ func bounded(d time.Duration) time.Duration {
 // date, or retry-after-ms. If several are there, the longest counts; but retry-after-ms where Retry-After is the same, rounded
 // up to seconds. A date in the past is 0. It returns false if none is there that can be read.
 //
-// It is what the provider said and may be weeks: a cooldown lasts that long, but a caller should not. It is at
-// most 366 days.
+// It is what the provider said and may be weeks: a cooldown lasts that long as far as it is plausible, see Refusal.Pause, but a
+// caller should not wait for it. It is at most 366 days.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	fine, hasFine := longestOf(h["Retry-After-Ms"], func(s string) (time.Duration, bool) { return parseSeconds(s, time.Millisecond) })
 	wait, has := longestOf(h["Retry-After"], func(s string) (time.Duration, bool) { return parseRetryAfter(s, now) })

@@ -52,7 +52,7 @@ type Refusal struct {
 	// Class is what the refusal means.
 	Class RefusalClass
 
-	// Wait is for how long the provider wants no calls, 0 if it does not say. It is at most 366 days. For
+	// Wait is for how long the provider wants no calls, 0 if it does not say. It is at most 366 days; see Pause. For
 	// AccessDenied it is when access comes back even if nobody acts.
 	Wait time.Duration
 
@@ -63,6 +63,23 @@ type Refusal struct {
 	// Reason is what the refusal was recognized by: a code such as "insufficient_quota", or "status 403". It
 	// is never a text from the response, so it can be logged and be the label of a metric.
 	Reason string
+}
+
+// The longest pauses after a refusal, whatever the provider says: a limit of a second is back within an hour, and a quota
+// within a month.
+const (
+	maxRatePause  = time.Hour
+	maxQuotaPause = 32 * 24 * time.Hour
+)
+
+// Pause returns for how long calls pause because of the refusal: Wait, but no longer than is plausible. That is an hour for
+// Overloaded and RateLimited, and 32 days for the others. After a longer time, which a broken clock or a proxy can
+// say, the provider is tried again.
+func (r Refusal) Pause() time.Duration {
+	if r.Class == Overloaded || r.Class == RateLimited {
+		return min(r.Wait, maxRatePause)
+	}
+	return min(r.Wait, maxQuotaPause)
 }
 
 // maxRefusal is the length of the longest body that Classify looks at: errors are short, but the response to a batch may have

@@ -24,8 +24,9 @@ import (
 // is the caller's; Transport does not repeat requests. A refused request was sent and costs what it costs, even
 // if the provider has not executed it, unless failed requests are free in the table of costs.
 //
-// To classify an error, up to 64 KiB of its body are read before RoundTrip returns, if it is JSON; the caller gets
-// all of it nevertheless. Responses of JSON-RPC with a status of 200 are classified when the caller has read them.
+// To classify an error, up to 64 KiB of its body are read before RoundTrip returns, if it is JSON; one that is longer is
+// classified by its status. The caller gets all of it nevertheless. Responses of JSON-RPC with a status of 200 are classified when the caller has read them:
+// to the end of the body, or to the end of a value of JSON and then called Close, as with a json.Decoder.
 //
 // Set the fields before the first use. A Transport is safe for concurrent use.
 type Transport struct {

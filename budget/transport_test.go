@@ -484,6 +484,10 @@ func TestTransportListens(t *testing.T) {
 		{"JSON-RPC", "", 200, `{"error":{"code":429,"message":"x"}}`, 100 * time.Millisecond, 110 * time.Millisecond},
 		{"JSON-RPC with a time", "", 200, `[{"result":1},{"error":{"code":-32005,"data":{"rate":{"backoff_seconds":2.5}}}}]`, 2500 * time.Millisecond, 2500 * time.Millisecond},
 		{"too many results", "", 200, `{"error":{"code":-32005,"message":"query returned more than 10000 results, 429"}}`, 0, 0},
+		{"a year", "Retry-After: 31536000", 429, "", time.Hour, time.Hour},
+		{"for ever", "Retry-After: 99999999999999999999", 429, "", time.Hour, time.Hour},
+		{"a date in 2099", "Retry-After: Wed, 18 Nov 2099 12:00:00 GMT", 503, "", time.Hour, time.Hour},
+		{"a quota for a year", "Retry-After: 31536000", 402, `{"error":{"code":402,"event":-33000}}`, 32 * 24 * time.Hour, 32 * 24 * time.Hour},
 		{"a quota", "", 402, `{"error":{"code":402,"event":-33000}}`, time.Second, 24 * time.Hour},
 		{"denied", "", 401, "", 0, 0},
 		{"no money", "Retry-After: 7", 429, `{"error":{"code":"insufficient_quota"}}`, 0, 0},
@@ -613,6 +617,39 @@ func TestTransportClassifiesBefore(t *testing.T) {
 		}
 		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"overloaded": 3}) {
 			t.Errorf("refusals %v", got)
+		}
+	})
+}
+
+// TestTransportPeeksLittle: of a long error only the beginning is read before the caller gets it.
+func TestTransportPeeksLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const documented = 64 << 10 // in the comment of Transport
+		a := hourly(t, 100)
+		reader, writer := io.Pipe()
+		body := `{"error":{"code":"insufficient_quota","message":"` + strings.Repeat("x", documented) + `"}}`
+		tr := &Transport{Account: a, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			h := http.Header{"Content-Type": {"application/json"}, "Retry-After": {"3"}}
+			return &http.Response{StatusCode: 429, Header: h, ContentLength: -1, Body: reader}, nil
+		})}
+		go func() {
+			for part := range slices.Chunk([]byte(body), documented+1) { // the second one takes a minute
+				_, _ = writer.Write(part)
+				time.Sleep(time.Minute)
+			}
+			writer.Close()
+		}()
+		began := time.Now()
+		r, _ := http.NewRequestWithContext(t.Context(), "POST", "http://provider", nil)
+		resp, err := tr.RoundTrip(r)
+		if d := time.Since(began); err != nil || d > 0 {
+			t.Errorf("%v after %v", err, d)
+		}
+		if got := usage(t, a).Refusals; !maps.Equal(got, map[string]int64{"rate": 1}) || a.Cooldown() != 3*time.Second {
+			t.Errorf("refusals %v, cooldown %v: want what the status is", got, a.Cooldown())
+		}
+		if text, err := io.ReadAll(resp.Body); string(text) != body || err != nil {
+			t.Errorf("the caller gets %d bytes of %d, %v", len(text), len(body), err)
 		}
 	})
 }
@@ -870,11 +907,11 @@ func TestWatchedBodyConcurrently(t *testing.T) {
 	for range 200 {
 		var times atomic.Int64
 		b := &watchedBody{
-			ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 5000))), most: 3000,
-			done: func(body []byte, whole bool) {
+			ReadCloser: io.NopCloser(strings.NewReader(strings.Repeat("x", 5000))), most: 3000, length: -1,
+			done: func(body []byte, known extent) {
 				times.Add(1)
-				if whole || len(body) > 3000 {
-					t.Errorf("%d bytes, whole %v", len(body), whole)
+				if known == whole || len(body) > 3000 {
+					t.Errorf("%d bytes, extent %v", len(body), known)
 				}
 			},
 		}

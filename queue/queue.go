@@ -218,6 +218,24 @@ func (q *Queue) Set(ctx context.Context, old, new *weir.Policy) error {
 	return err
 }
 
+// Retry lets the callers that wait first for the keys of a policy try again at once. It is for a limiter that admits
+// them before it has said that it would.
+func (q *Queue) Retry(policy string) {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for k, classes := range q.lines {
+		if k.policy != policy {
+			continue
+		}
+		for _, ln := range classes {
+			ln.retry()
+		}
+	}
+}
+
 // doBehind executes a batch that charges or peeks, while callers wait.
 func (q *Queue) doBehind(ctx context.Context, b *weir.Batch) error {
 	if err := storeapi.CheckBatch(b); err != nil {

@@ -41,6 +41,18 @@ func (n *Engine) SetGate(policy string, g Gate) {
 	n.gated.guard(n.gates, n.Rules())
 }
 
+// Retry lets the waiting requests of a policy try again at once, because its gate has other terms before that could be
+// expected. They keep their places.
+func (n *Engine) Retry(policy string) {
+	r := n.Rules().Rule(policy)
+	if r == nil {
+		return
+	}
+	for i := range r.base.groups {
+		n.limiter.Retry(r.base.groups[i].policy.Name())
+	}
+}
+
 // gatedLimiter is a limiter in front of which gates stand.
 type gatedLimiter struct {
 	weir.Limiter

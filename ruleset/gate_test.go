@@ -71,6 +71,41 @@ func TestGateHoldsWaiting(t *testing.T) {
 	})
 }
 
+// TestGateRetry: a gate that opens before it has said that it would.
+func TestGateRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var open atomic.Pointer[time.Time]
+		open.Store(new(began.Add(24 * time.Hour)))
+		engine := gatedEngine(t, openAt(&open))
+		engine.Retry("main") // nobody waits
+		var waiting sync.WaitGroup
+		for _, key := range []string{"a", "a", "b"} {
+			waiting.Go(func() {
+				q := &Query{Key: key, Cost: 5, Alone: true, MaxWait: UntilDone}
+				if v, err := engine.Check(t.Context(), engine.Rules().Rule("main"), q); err != nil || !v.Allowed {
+					t.Errorf("%+v, %v", v, err)
+				}
+			})
+		}
+		time.Sleep(time.Minute)
+		for _, policy := range []string{"other", "unknown"} {
+			engine.Retry(policy)
+		}
+		engine.Retry("main") // it has not opened
+		synctest.Wait()
+		if n := engine.Waiting(); n != 3 {
+			t.Errorf("%d wait, want 3", n)
+		}
+		open.Store(&began)
+		engine.Retry("main")
+		waiting.Wait()
+		if d := time.Since(began); d != time.Minute {
+			t.Errorf("the last one has waited for %v", d)
+		}
+	})
+}
+
 // TestGateRefuses: each operation that admits, and no other.
 func TestGateRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -136,6 +136,22 @@ func (s *Server) routeStats() []upstream.Stats {
 	return list
 }
 
+// resumeUpstream lets an endpoint of a route be tried again, if there is one.
+func (s *Server) resumeUpstream(route, alias string) {
+	for _, r := range s.state.Load().routes {
+		if r.Name() == route {
+			r.Pool().Resume(alias)
+		}
+	}
+}
+
+// resumeBudget lets all routes try the account of a budget again.
+func (s *Server) resumeBudget(name string) {
+	for _, r := range s.state.Load().routes {
+		r.Pool().ResumeBudget(name)
+	}
+}
+
 // gatewayPath is where routes are served.
 const gatewayPath = "/gw/"
 

@@ -34,6 +34,8 @@ type provider struct {
 	mu       sync.Mutex // guards the fields below
 	received []*http.Request
 	status   int // of answers, 0 for 200
+
+	retryAfter string // of those that are no 200
 }
 
 // canary is in the URLs and headers of endpoints.
@@ -51,7 +53,7 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	p.mu.Lock()
 	p.received = append(p.received, r)
-	status := p.status
+	status, retryAfter := p.status, p.retryAfter
 	p.mu.Unlock()
 	if p.hold != nil {
 		select {
@@ -62,6 +64,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if status != 0 {
+		if retryAfter != "" {
+			w.Header().Set("Retry-After", retryAfter)
+		}
 		w.WriteHeader(status)
 	}
 	_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`)

@@ -82,6 +82,7 @@ func (s *Server) newAdmin(metrics http.Handler) http.Handler {
 		ListOverrides: func(ctx context.Context) ([]Override, error) { return s.overrides.List(ctx) },
 		PutOverride:   s.putOverride, RemoveOverride: s.removeOverride,
 		Top: s.observer.Top, Subscribe: s.observer.Subscribe, SubscribeViolations: s.observer.SubscribeViolations, Stats: s.cfg.Stats, Guard: s.currentGuard, SubscribeLevels: s.observer.SubscribeLevels, Budgets: s.accounts, Routes: s.routeStats,
+		ResumeUpstream: s.resumeUpstream, ResumeBudget: s.resumeBudget,
 		Version: s.cfg.Version, Log: s.cfg.Log,
 	})
 	guarded := s.operatorsOnly(metrics)

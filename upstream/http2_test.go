@@ -22,7 +22,6 @@ func newHTTP2Pool(t *testing.T, few bool, handler http.HandlerFunc) (*Pool, *htt
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		handler(w, r)
-		_, _ = io.WriteString(w, "{}")
 	}))
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -57,10 +56,11 @@ func eventually(t *testing.T, is func() bool) {
 // TestHTTP2IsChargedOnce sends requests one after the other and at once over one connection.
 func TestHTTP2IsChargedOnce(t *testing.T) {
 	var received, other atomic.Int64
-	pool, _ := newHTTP2Pool(t, false, func(_ http.ResponseWriter, r *http.Request) {
+	pool, _ := newHTTP2Pool(t, false, func(w http.ResponseWriter, r *http.Request) {
 		if received.Add(1); r.ProtoMajor != 2 {
 			other.Add(1)
 		}
+		_, _ = io.WriteString(w, "{}")
 	})
 	for range 5 {
 		if _, _, err := send(pool, call()); err != nil {
@@ -89,10 +89,11 @@ func TestHTTP2IsChargedOnce(t *testing.T) {
 func TestHTTP2UnsentIsGivenBack(t *testing.T) {
 	hold := make(chan struct{})
 	var received atomic.Int64
-	pool, transport := newHTTP2Pool(t, true, func(http.ResponseWriter, *http.Request) {
+	pool, transport := newHTTP2Pool(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		if received.Add(1) > 1 {
 			<-hold
 		}
+		_, _ = io.WriteString(w, "{}")
 	})
 	if _, _, err := send(pool, call()); err != nil { // from now on the transport knows how many requests there may be
 		t.Fatal(err)
@@ -134,5 +135,27 @@ func TestHTTP2UnsentIsGivenBack(t *testing.T) {
 	}
 	if s := pool.Stats().Endpoints[0]; s.Sent != 3 || s.Unsent != 1 || received.Load() != 3 || remaining(t, pool)[0] != 97 {
 		t.Errorf("%d are left, want 97: %+v", remaining(t, pool)[0], s)
+	}
+}
+
+// TestHTTP2RefusalInside200 answers with an error of JSON-RPC, and ends the response only in a further frame: the pool has read
+// all of it before its caller gets it.
+func TestHTTP2RefusalInside200(t *testing.T) {
+	const refused = `{"jsonrpc":"2.0","id":1,"error":{"code":429,"message":"too many"}}`
+	pool, _ := newHTTP2Pool(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, refused)
+		w.(http.Flusher).Flush()
+	})
+	reply, err := pool.Send(request(t.Context(), 0), &Call{Methods: []string{"eth_call"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode != http.StatusOK || reply.ProtoMajor != 2 {
+		t.Errorf("status %d over %s", reply.StatusCode, reply.Proto)
+	}
+	if s := pool.Stats().Endpoints[0]; s.Failures["rate"] != 1 || s.Reason != "rate (429)" {
+		t.Errorf("failures %v, out of use because of %q: want a refusal", s.Failures, s.Reason)
 	}
 }

@@ -63,20 +63,23 @@ func TestOwnLimitsLearn(t *testing.T) {
 		want    []int64 // what is left of each limit after one call
 		drift   int64
 	}{
-		{"less than we know", hour, `RateLimit: "default";r=40;t=60`, []int64{40}, 59},
-		{"nothing", hour, `RateLimit: "default";r=0;t=60`, []int64{0}, 99},
+		{"less than we know", hour, `RateLimit: "default";r=40;t=3600`, []int64{40}, 59},
+		{"nothing", hour, `RateLimit: "default";r=0;t=3600`, []int64{0}, 99},
+		{"of no limit that is named, which may be of a second", hour, `RateLimit: "default";r=0;t=1`, []int64{99}, 0},
 		{"with a name and a limit", hour, `RateLimit: "default";r=40 | RateLimit-Policy: "default";q=100;w=3600`, []int64{40}, 59},
 		{"full in six minutes", hour, "X-RateLimit-Limit-Requests: 100 | X-RateLimit-Remaining-Requests: 40 | X-RateLimit-Reset-Requests: 6m0s", []int64{40}, 59},
 		{"as much", hour, `RateLimit: "default";r=99`, []int64{99}, 0},
 		{"more", hour, "X-RateLimit-Limit: 1000 | X-RateLimit-Remaining: 999", []int64{99}, 0},
 		{"tokens", hour, "X-RateLimit-Limit-Tokens: 100 | X-RateLimit-Remaining-Tokens: 0", []int64{99}, 0},
 		{"units of the draft", hour, `RateLimit: "default";r=0 | RateLimit-Policy: "default";q=100;qu="compute-units"`, []int64{99}, 0},
-		{"requests beside tokens", hour, "X-RateLimit-Remaining-Tokens: 0 | X-RateLimit-Remaining-Requests: 40", []int64{40}, 59},
+		{"requests beside tokens", hour, "X-RateLimit-Remaining-Tokens: 0 | X-RateLimit-Remaining-Requests: 40 | X-RateLimit-Limit-Requests: 100", []int64{40}, 59},
 		{"a smaller limit that is unused", hour, "X-RateLimit-Limit: 10 | X-RateLimit-Remaining: 9", []int64{99}, 0},
 		{"a smaller limit that others use", hour, "X-RateLimit-Limit: 10 | X-RateLimit-Remaining: 4", []int64{94}, 5},
 		{"an old answer", hour, "X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 0 | Age: 1", []int64{99}, 0},
 		{"the limit of the same size", both.Limits(), "X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 90", []int64{10, 90}, 9},
-		{"the shortest limit", both.Limits(), `RateLimit: "default";r=12`, []int64{12, 92}, 7},
+		{"the longest limit, by and by", both.Limits(), "X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 10", []int64{10, 90}, 9},
+		{"the shortest limit", both.Limits(), "X-RateLimit-Limit: 20 | X-RateLimit-Remaining: 0", []int64{19, 99}, 0},
+		{"a limit that is not named", both.Limits(), `RateLimit: "default";r=12`, []int64{19, 99}, 0},
 		{"aligned", aligned.Limits(), "X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 90", []int64{10, 90}, 9},
 		{"smooth", smooth.Limits(), "X-RateLimit-Limit: 600 | X-RateLimit-Remaining: 3", []int64{3}, 6},
 		{"calls in flight", []weir.Limit{{Name: "calls", Rate: 5, Algorithm: weir.Concurrency}}, `RateLimit: "default";r=0;t=60`, nil, 0},
@@ -132,7 +135,7 @@ func TestInFlightIsNoDrift(t *testing.T) {
 					if received.Add(1) <= 3 {
 						<-release
 					}
-					return saying(`RateLimit: "default";r=9`)(r, body) // the provider knows of this one alone
+					return saying("X-RateLimit-Limit: 10 | X-RateLimit-Remaining: 9")(r, body) // the provider knows of this one alone
 				}
 				for range 3 {
 					go func() { _, _, _ = send(pool, call()) }()
@@ -160,13 +163,13 @@ func TestLearnsSometimes(t *testing.T) {
 			drift int64 // in all
 			pass  time.Duration
 		}{
-			{"r=90", 9, 99 * time.Millisecond},
-			{"r=80", 9, time.Millisecond}, // too early
-			{"r=80", 17, 0},
-			{"r=70", 17, 0},
-			{"r=0", 95, 0},
+			{"90", 9, 99 * time.Millisecond},
+			{"80", 9, time.Millisecond}, // too early
+			{"80", 17, 0},
+			{"70", 17, 0},
+			{"0", 95, 0},
 		} {
-			p.answer = saying(`RateLimit: "default";` + step.says)
+			p.answer = saying("X-RateLimit-Limit: 100 | X-RateLimit-Remaining: " + step.says)
 			if _, _, err := send(pool, call()); err != nil {
 				t.Fatal(err)
 			}

@@ -64,7 +64,7 @@ func TestLearnedOverRedis(t *testing.T) {
 		"log": {perHour("", 100)}, "gcra": {{Rate: 100, Per: weir.Every(time.Hour), Algorithm: weir.GCRA}},
 		"window": {{Rate: 100, Per: weir.Every(time.Hour), Algorithm: weir.SlidingWindow}}, "calendar": {{Rate: 100, Per: weir.Calendar(weir.Year, time.UTC)}},
 	} {
-		p := &provider{answer: saying(`RateLimit: "default";r=1;t=60`)}
+		p := &provider{answer: saying("X-RateLimit-Limit: 100 | X-RateLimit-Remaining: 1")}
 		c := Config{Name: name, Transport: p, Logger: slog.New(slog.DiscardHandler), MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", withLimits(limits...))}}
 		first, second := weir.Must(New(storeAt(t, redis.Addr()), c)), weir.Must(New(storeAt(t, redis.Addr()), c))
 		var errs []error

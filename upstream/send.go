@@ -472,11 +472,11 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 		blamed = 1
 		cooldown := p.set.Load().config.Cooldown
 		var pause time.Duration
-		pause, closed = e.quota.gate.close(now, l.passes[1], out.refusal.Wait, delays{base: cooldown}, out.reason)
+		pause, closed = e.quota.gate.close(now, l.passes[1], out.refusal.Pause(), delays{base: cooldown}, out.reason)
 		p.tell(e, out.refusal, pause)
 	case overloaded:
 		blamed = 2
-		_, closed = e.group.close(now, l.passes[2], out.refusal.Wait, delays{}, out.reason)
+		_, closed = e.group.close(now, l.passes[2], out.refusal.Pause(), delays{}, out.reason)
 	case accessDenied:
 		closed = p.denied(l, out, now)
 		p.tell(e, out.refusal, 0)
@@ -492,8 +492,13 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 			g.leave(l.passes[i])
 		}
 	}
-	if closed {
-		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", out.reason)
+	if !closed {
+		return
+	}
+	log := p.set.Load().config.Logger
+	log.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", out.reason)
+	if d := out.refusal.Pause(); d < out.refusal.Wait {
+		log.Warn("upstream: the provider wants a longer pause than is plausible; it will be tried again before", "pool", p.name, "upstream", e.Alias, "wants", out.refusal.Wait, "pause", d)
 	}
 }
 
@@ -502,7 +507,7 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 func (p *Pool) denied(l *lease, out result, now time.Time) (closed bool) {
 	e := l.endpoint
 	m := e.memory
-	if wait := out.refusal.Wait; wait > 0 {
+	if wait := out.refusal.Pause(); wait > 0 {
 		_, closed = m.gate.close(now, l.passes[0], wait, delays{}, out.reason)
 		return closed
 	}

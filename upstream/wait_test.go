@@ -282,16 +282,16 @@ func TestClientsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestWaitsForTheRecovering has one endpoint that cools down for hours, and one that recovers: it gets one call at a time, and
+// TestWaitsForTheRecovering has one endpoint that cools down for an hour, and one that recovers: it gets one call at a time, and
 // the others wait for that.
 func TestWaitsForTheRecovering(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("hours"), endpointAt("moments")}})
-		wait := map[string]string{"hours.example": "20000", "moments.example": "1"}
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("hour"), endpointAt("moments")}})
+		wait := map[string]string{"hour.example": "3600", "moments.example": "1"}
 		p.answer = func(r *http.Request, _ string) (*http.Response, error) {
 			return reply(429, tooMany, "Retry-After", wait[r.URL.Host]), nil
 		}
-		for _, alias := range []string{"hours", "moments"} {
+		for _, alias := range []string{"hour", "moments"} {
 			_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}, Pinned: alias})
 		}
 		time.Sleep(2 * time.Second)
@@ -310,8 +310,8 @@ func TestWaitsForTheRecovering(t *testing.T) {
 		wg.Wait()
 		limited := (*LimitedError)(nil)
 		p.answer = nil
-		if _, _, err := send(pool, &Call{Methods: []string{"eth_x"}, Pinned: "hours"}); !errors.As(err, &limited) || limited.RetryAfter < 5*time.Hour {
-			t.Errorf("%v: want the hours of the only endpoint that can answer", err)
+		if _, _, err := send(pool, &Call{Methods: []string{"eth_x"}, Pinned: "hour"}); !errors.As(err, &limited) || limited.RetryAfter < 59*time.Minute {
+			t.Errorf("%v: want the hour of the only endpoint that can answer", err)
 		}
 	})
 }

@@ -23,7 +23,9 @@ var adminCommands = [][]string{
 	{"guard", "subject", "user:alice"},
 	{"guard", "pardon", "user:alice"},
 	{"guard", "suggest"},
+	{"budgets", "resume", "alchemy-main"},
 	{"upstreams"},
+	{"upstreams", "resume", "ethereum", "alchemy-1"},
 }
 
 // operate runs an operators' command.

@@ -30,12 +30,15 @@ levels, calls and drift are those of one daemon since its start. With a name, it
 budget. It charges nothing.` + adminHelp,
 		Example: `  weir budgets
   weir budgets alchemy-main
+  weir budgets resume alchemy-main    end a cooldown
   weir budgets --json`,
 		Args:                  oneBudget,
 		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.budgets(cmd, args) },
 		DisableFlagsInUseLine: true,
 	}
+	cmd.SetUsageTemplate(cmd.UsageTemplate()) // cobra's: the one of weir leaves out how to call it without a command
 	flags.register(cmd)
+	cmd.AddCommand(newBudgetsResume())
 	return cmd
 }
 

@@ -28,12 +28,15 @@ last minute. All figures are those of one daemon since its start, but for what i
 all daemons on the same store. With a route, it shows that one and how long its requests wait. It changes nothing.` + adminHelp,
 		Example: `  weir upstreams
   weir upstreams ethereum
+  weir upstreams resume ethereum alchemy-1    try an endpoint again that is out of use
   weir upstreams --json`,
 		Args:                  oneRoute,
 		RunE:                  func(cmd *cobra.Command, args []string) error { return flags.upstreams(cmd, args) },
 		DisableFlagsInUseLine: true,
 	}
+	cmd.SetUsageTemplate(cmd.UsageTemplate()) // cobra's: the one of weir leaves out how to call it without a command
 	flags.register(cmd)
+	cmd.AddCommand(newUpstreamsResume())
 	return cmd
 }
 

@@ -180,8 +180,8 @@ func (b *budgetChecker) tableFile(p Path, at path) *budget.Table {
 	return table
 }
 
-// inThresholds turns the names of Go into those of the file.
-var inThresholds = strings.NewReplacer("Warning", "warning", "Pause", "pause", "Critical", "critical")
+// inBudgets turns what is written in Go into what is in the file.
+var inBudgets = strings.NewReplacer("Warning", "warning", "Pause", "pause", "Critical", "critical", "Classes: []Class{}", "`classes: {}`")
 
 // note notes the problems of package budget where they are.
 func (b *budgetChecker) note(err error) {
@@ -191,7 +191,7 @@ func (b *budgetChecker) note(err error) {
 			b.wrong(b.root, "%v", e)
 			continue
 		}
-		at, text := b.pathOf(bad.Path), inThresholds.Replace(inFiles.Replace(bad.Text()))
+		at, text := b.pathOf(bad.Path), inBudgets.Replace(inFiles.Replace(bad.Text()))
 		switch {
 		case b.mayFollow(bad.Path, at):
 		case len(at) == len(b.root): // the name

@@ -10,7 +10,7 @@ import (
 	"github.com/weirlimit/weir/server/internal/strictjson"
 )
 
-// budgetsPath is the path of all budgets. Below it, the rest of a path is the name of one.
+// budgetsPath is the path of all budgets. Below it is the name of one.
 const budgetsPath = "/admin/v1/budgets"
 
 // budgetAnswer is what is used of a budget.
@@ -30,11 +30,38 @@ func (a *api) budgets(x *exchange) (any, error) {
 
 // budget answers GET /admin/v1/budgets/{name}.
 func (a *api) budget(x *exchange) (any, error) {
-	account := a.account(x.name)
-	if account == nil {
-		return nil, call.Errorf(call.NotFound, "no budget is called %s; GET %s lists those there are", strictjson.Quote(x.name), budgetsPath)
+	account, err := a.named(x)
+	if err != nil {
+		return nil, err
 	}
 	return a.usageOf(x, account), nil
+}
+
+// named returns the account that the path names, or a problem.
+func (a *api) named(x *exchange) (*budget.Account, error) {
+	if account := a.account(x.names.name); account != nil {
+		return account, nil
+	}
+	return nil, call.Errorf(call.NotFound, "no budget is called %s; GET %s lists those there are", strictjson.Quote(x.names.name), budgetsPath)
+}
+
+// resumedBudget says how long the cooldown would still have lasted.
+type resumedBudget struct {
+	Budget     string `json:"budget"`
+	CooldownMs int64  `json:"cooldown_ms"` // 0 if there was none
+}
+
+// resumeBudget answers POST /admin/v1/budgets/{name}/resume.
+func (a *api) resumeBudget(x *exchange) (any, error) {
+	account, err := a.named(x)
+	if err != nil {
+		return nil, err
+	}
+	left := account.EndCooldown()
+	if a.ResumeBudget != nil {
+		a.ResumeBudget(account.Name())
+	}
+	return resumedBudget{Budget: account.Name(), CooldownMs: ruleset.Millis(left)}, nil
 }
 
 // usageOf asks the store. If it does not answer, there is what this process knows.
@@ -67,14 +94,31 @@ func (a *api) account(name string) *budget.Account {
 	return nil
 }
 
-// find returns the routes of a path, and the name at its end if it has one.
-func (a *api) find(r *http.Request) (list []route, name string) {
+// names are those in a path: of a budget or of a route, and of one of its endpoints.
+type names struct{ name, alias string }
+
+// find returns the routes of a path, and the names in it.
+func (a *api) find(r *http.Request) (list []route, n names) {
 	for _, path := range []string{budgetsPath, upstreamsPath} {
-		if name, ok := strings.CutPrefix(r.URL.Path, path+"/"); ok && name != "" && !strings.Contains(name, "/") {
-			return a.routes[path+"/{name}"], name
+		rest, ok := strings.CutPrefix(r.URL.Path, path+"/")
+		if !ok {
+			continue
 		}
+		rest, resume := strings.CutSuffix(rest, "/resume")
+		name, alias, two := strings.Cut(rest, "/")
+		path += "/{name}"
+		if two {
+			path += "/{alias}"
+		}
+		if resume {
+			path += "/resume"
+		}
+		if name == "" || two && (alias == "" || strings.Contains(alias, "/")) {
+			return nil, names{}
+		}
+		return a.routes[path], names{name, alias}
 	}
-	return a.routes[r.URL.Path], ""
+	return a.routes[r.URL.Path], names{}
 }
 
 // keyed sets the key of a query of a policy. A budget has one, whatever an operator calls it.

@@ -53,6 +53,11 @@ type Config struct {
 	// Routes returns the statistics of the gateway's routes, by name. The default is nil: there are none.
 	Routes func() []upstream.Stats
 
+	// ResumeUpstream lets an endpoint of a route be tried again, as upstream.Pool.Resume does, and ResumeBudget the
+	// account of a budget in all routes. Either may be nil.
+	ResumeUpstream func(route, alias string)
+	ResumeBudget   func(name string)
+
 	Version string
 	Log     *slog.Logger // the audit log goes there, too
 }

@@ -10,6 +10,9 @@
 //	GET    /admin/v1/stats          statistics, and the keys with the most refusals
 //	GET    /admin/v1/events         decisions as they are made
 //	GET    /admin/v1/budgets        what is used of the budgets; /NAME for one of them
+//	POST   /admin/v1/budgets/NAME/resume              end its cooldown
+//	GET    /admin/v1/upstreams      the endpoints of routes; /NAME for one of them
+//	POST   /admin/v1/upstreams/ROUTE/ALIAS/resume     let an endpoint be tried again
 //	GET    /admin/v1/guard          counts of the guard, who is refused most, bursts that were needed
 //	GET    /admin/v1/guard/subject  the limits and the penalty of a subject
 //	POST   /admin/v1/guard/pardon   end the penalty of a subject

@@ -29,13 +29,15 @@ func New(cfg Config) http.Handler {
 			{method: http.MethodPut, body: &overrideForm, action: "override.set", serve: a.put},
 			{method: http.MethodDelete, params: []string{"policy", "key"}, action: "override.remove", serve: a.remove},
 		},
-		budgetsPath:               {{method: http.MethodGet, serve: a.budgets}},
-		budgetsPath + "/{name}":   {{method: http.MethodGet, serve: a.budget}},
-		upstreamsPath:             {{method: http.MethodGet, serve: a.upstreams}},
-		upstreamsPath + "/{name}": {{method: http.MethodGet, serve: a.route}},
-		"/admin/v1/guard":         {{method: http.MethodGet, params: []string{"top"}, serve: a.guardStats}},
-		"/admin/v1/guard/subject": {{method: http.MethodGet, params: []string{"subject", "plan", "method", "path"}, serve: a.subject}},
-		"/admin/v1/guard/pardon":  {{method: http.MethodPost, body: &pardonForm, action: "guard.pardon", serve: a.pardon}},
+		budgetsPath:                              {{method: http.MethodGet, serve: a.budgets}},
+		budgetsPath + "/{name}":                  {{method: http.MethodGet, serve: a.budget}},
+		upstreamsPath:                            {{method: http.MethodGet, serve: a.upstreams}},
+		upstreamsPath + "/{name}":                {{method: http.MethodGet, serve: a.route}},
+		budgetsPath + "/{name}/resume":           {{method: http.MethodPost, action: "budgets.resume", serve: a.resumeBudget}},
+		upstreamsPath + "/{name}/{alias}/resume": {{method: http.MethodPost, action: "upstreams.resume", serve: a.resumeUpstream}},
+		"/admin/v1/guard":                        {{method: http.MethodGet, params: []string{"top"}, serve: a.guardStats}},
+		"/admin/v1/guard/subject":                {{method: http.MethodGet, params: []string{"subject", "plan", "method", "path"}, serve: a.subject}},
+		"/admin/v1/guard/pardon":                 {{method: http.MethodPost, body: &pardonForm, action: "guard.pardon", serve: a.pardon}},
 	}
 	return a
 }
@@ -65,7 +67,7 @@ type exchange struct {
 	r        *http.Request
 	state    *State // the same for the whole call
 	operator string
-	name     string            // at the end of the path, or ""
+	names    names             // in the path
 	params   map[string]string // of the query
 	req      request
 }
@@ -75,14 +77,14 @@ const anonymous = "anonymous"
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	list, name := a.find(r)
+	list, names := a.find(r)
 	if list == nil {
 		call.Errorf(call.NotFound, "nothing is at %s; docs/admin.md lists what there is", strictjson.Quote(r.URL.Path)).Write(w)
 		return
 	}
 	for i := range list {
 		if list[i].takes(r.Method) {
-			a.answer(&exchange{w: w, r: r, state: a.State(), operator: anonymous, name: name}, &list[i])
+			a.answer(&exchange{w: w, r: r, state: a.State(), operator: anonymous, names: names}, &list[i])
 			return
 		}
 	}

@@ -53,6 +53,7 @@ type daemon struct {
 
 	budgets []*budget.Account
 	routes  []upstream.Stats
+	resumed []string // budgets and upstreams
 	state   atomic.Pointer[State]
 	log     syncBuffer
 	more    []ruleset.Policy // besides those that are configured
@@ -147,6 +148,10 @@ func (d *daemon) config() Config {
 		Guard:   func() *guard.Guard { return d.guard },
 		Budgets: func() []*budget.Account { return d.budgets },
 		Routes:  func() []upstream.Stats { return d.routes },
+
+		ResumeBudget:   func(name string) { d.resumed = append(d.resumed, name) },
+		ResumeUpstream: func(route, alias string) { d.resumed = append(d.resumed, route+"/"+alias) },
+
 		Version: "v0.0.0-test",
 		Log: slog.New(slog.NewTextHandler(&d.log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey {

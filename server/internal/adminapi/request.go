@@ -53,7 +53,11 @@ func (x *exchange) decode(rt *route) (err error) {
 		return err
 	}
 	if rt.body == nil {
-		return x.readParams()
+		err = x.readParams()
+		if rt.action != "" && x.names.name != "" { // for the audit log
+			x.req.policy, x.req.key = x.names.name, strictjson.Clip(x.names.alias)
+		}
+		return err
 	}
 	var body bytes.Buffer
 	if bad := call.ReadBody(x.w, x.r, &body, maxBody); bad != nil {

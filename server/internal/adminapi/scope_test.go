@@ -32,6 +32,8 @@ var calls = []struct {
 	{"GET /admin/v1/budgets/alchemy-main", identity.Read},
 	{"GET /admin/v1/upstreams", identity.Read},
 	{"GET /admin/v1/upstreams/ethereum", identity.Read},
+	{"POST /admin/v1/budgets/alchemy-main/resume", identity.Write},
+	{"POST /admin/v1/upstreams/ethereum/alchemy-1/resume", identity.Write},
 	{"GET /admin/v1/guard", identity.Read},
 	{"GET /admin/v1/guard/subject?subject=user:alice", identity.Read},
 	{`POST /admin/v1/guard/pardon {"subject":"user:alice"}`, identity.Write},

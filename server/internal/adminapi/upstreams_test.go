@@ -1,7 +1,9 @@
 package adminapi
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/weirlimit/weir/internal/golden"
 	"github.com/weirlimit/weir/upstream"
@@ -27,6 +29,32 @@ func oneRoute() []upstream.Stats {
 			},
 		},
 	}}
+}
+
+// What operators resume: an endpoint and its account, or an account alone. What there is not, they cannot.
+func TestResume(t *testing.T) {
+	frozen(t, func(t *testing.T) {
+		d := newDaemon(t)
+		d.budgets[0].Cool(90 * time.Minute)
+		got := d.converse("POST /admin/v1/budgets/alchemy-main/resume", "POST /admin/v1/budgets/alchemy-main/resume")
+		if left := d.budgets[0].Cooldown(); left > 0 {
+			t.Errorf("the account waits for another %v", left)
+		}
+		got = append(got, d.converse("POST /admin/v1/upstreams/ethereum/alchemy-1/resume", "POST /admin/v1/upstreams/ethereum/public/resume")...)
+		if want := []string{"alchemy-main", "alchemy-main", "ethereum/alchemy-1", "alchemy-main", "ethereum/public"}; !slices.Equal(d.resumed, want) {
+			t.Errorf("%q were resumed, want %q", d.resumed, want)
+		}
+		d.resumed = nil
+		got = append(got, d.converse("POST /admin/v1/budgets/nope/resume", "POST /admin/v1/upstreams/nope/alchemy-1/resume", "POST /admin/v1/upstreams/ethereum/nope/resume",
+			"POST /admin/v1/upstreams/ethereum/resume", "POST /admin/v1/upstreams/ethereum//resume", "POST /admin/v1/upstreams/ethereum/public/x/resume", "POST /admin/v1/budgets//resume",
+			"POST /admin/v1/budgets/alchemy-main/x/resume", "GET /admin/v1/budgets/alchemy-main/resume", "POST /admin/v1/budgets/alchemy-main/resume?key=x", "GET /admin/v1/budgets")...)
+		if len(d.resumed) > 0 {
+			t.Errorf("%q were resumed", d.resumed)
+		}
+		d.budgets, d.routes = nil, nil
+		got = append(got, d.converse("POST /admin/v1/budgets/alchemy-main/resume", "POST /admin/v1/upstreams/ethereum/alchemy-1/resume")...)
+		golden.Check(t, "testdata/resume.golden", got)
+	})
 }
 
 func TestUpstreamAnswers(t *testing.T) {
