@@ -206,9 +206,9 @@ func (l *Ledger) Take(now, cost int64) Verdict {
 }
 
 // Recall is for a charge that Take or, if it is to be held, Reserve has refused at now. If the level of its
-// class in a Lending covers it, and only other rules refuse, nobody borrows until they have room for it; see
-// Lending. It returns false if that changes nothing. Whether a refused call may change anything is up to the
-// ledger's owner.
+// class in a Lending covers it, and only rules refuse whose units return gradually, nobody borrows until
+// they have room for it; see Lending. It returns false if that changes nothing. Whether a refused call may
+// change anything is up to the ledger's owner.
 func (l *Ledger) Recall(now, cost int64, hold bool) bool {
 	i := slices.IndexFunc(l.rules, func(r Rule) bool { _, lends := r.(*Lending); return lends })
 	if i < 0 || len(l.rules) == 1 || cost == 0 {
@@ -216,13 +216,36 @@ func (l *Ledger) Recall(now, cost int64, hold bool) bool {
 	}
 	now = l.advance(now)
 	l.holds.charging.hold = hold
+	defer func() { l.holds.charging.hold = false }()
+	if !l.recallHelps(now, cost) {
+		return false
+	}
 	v := l.judge(now, cost)
-	admits := l.rules[i].admits(&l.states[i], &l.holds, now, cost)
-	l.holds.charging.hold = false
-	if v.OK || !admits || v.RetryAt == Never {
+	if v.OK || v.RetryAt == Never {
 		return false
 	}
 	return l.rules[i].(*Lending).recall(&l.states[i], &l.holds, now, cost, v.RetryAt)
+}
+
+// recallHelps says whether every rule that refuses a charge has room for it sooner if less is charged until then.
+func (l *Ledger) recallHelps(now, cost int64) bool {
+	for i, r := range l.rules {
+		if !returnsGradually(r) && !r.admits(&l.states[i], &l.holds, now, cost) {
+			return false
+		}
+	}
+	return true
+}
+
+// returnsGradually says whether the units of a rule return one by one, a time after they were used. Those of
+// windows return all at once at the end, whoever has used them, what a paced class may use depends on the clock
+// as well, and slots are free when holds end; a Lending has levels of its own.
+func returnsGradually(r Rule) bool {
+	switch r.(type) {
+	case *GCRA, *Sliding, *SlidingLog:
+		return true
+	}
+	return false
 }
 
 // Debit charges cost units to every rule whether they fit or not, and returns the

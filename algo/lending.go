@@ -51,11 +51,16 @@ import (
 // greatest debt is forgiven. A class without a share could never pay, so everybody does.
 //
 // Other limits. A class whose level covers a charge can be refused it by another limit of the same
-// ledger, such as a window that the others have filled with what they borrowed. Then its units are
+// ledger, such as a sliding log that the others have filled with what they borrowed. Then its units are
 // recalled: nobody borrows until that limit has room for the charge, as far as can be foreseen, and a
 // little longer, so that who comes back at that time comes first. Meanwhile the others use their own
 // parts only, and the limit becomes free at the class's guaranteed rate at least. A recall changes no
 // level, and so neither the bound nor any guarantee. See Ledger.Recall.
+//
+// Nothing is recalled unless that frees something, that is, only if the units of every limit that refuses
+// return gradually: GCRA, the estimated window and the log. A window gets all of its units back when it ends,
+// whoever has used them, a paced class is admitted when enough of the period has passed, and slots
+// are free when their holds end.
 //
 // Edges. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock

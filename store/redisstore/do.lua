@@ -1695,9 +1695,21 @@ local function charge(row, cost)
 	for i, r in ipairs(row.rules) do kinds[r.kind].charge(r, row.states[i], row.holds, cost) end
 end
 
+-- The kinds whose units return one by one, a time after they were used, so that a limit has room sooner if less
+-- is charged until then. See algo's returnsGradually for the others.
+local GRADUAL = {g = true, s = true, l = true}
+
+-- recallHelps says whether each limit that refuses a charge is of such a kind.
+local function recallHelps(row, cost)
+	for i, r in ipairs(row.rules) do
+		if not GRADUAL[r.kind] and not kinds[r.kind].admits(r, row.states[i], row.holds, cost) then return false end
+	end
+	return true
+end
+
 -- recall is for a charge that was refused: if the level of its class covers it, and only other limits refuse,
--- no class borrows until they have room for it. It returns the lending's state and what it was before, if
--- that changes something.
+-- whose units return gradually, no class borrows until they have room for it. It returns the lending's state and
+-- what it was before, if that changes something.
 local function recall(row, c, refusal)
 	local H = row.holds
 	if #row.rules == 1 or refusal[4] == NEVER then return nil end
@@ -1705,9 +1717,9 @@ local function recall(row, c, refusal)
 		local s = row.states[i]
 		if r.kind == 'p' then
 			H.hold = call.op == 'hold' or call.op == 'holds'
-			local before, admits = s.lendAt, kinds.p.admits(r, s, H, c[3])
+			local before, helps = s.lendAt, recallHelps(row, c[3])
 			H.hold = false
-			if admits and kinds.p.recall(r, s, H, c[3], refusal[4]) then return s, before end
+			if helps and kinds.p.recall(r, s, H, c[3], refusal[4]) then return s, before end
 		end
 	end
 end

@@ -26,6 +26,7 @@ var classTests = []test{
 	{name: "a share is raised", run: classRaised},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "what is lent is recalled", run: classRecall},
+	{name: "nothing is recalled that frees nothing", run: classNoRecall},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -346,6 +347,29 @@ func classRecall(r *rig) {
 	r.set(p, changed)
 	if d := r.peek(r.classes(changed, "backfill")[0], last, 1); d.Allowed || d.RetryAfter != 5*time.Millisecond {
 		r.t.Errorf("after another limit was changed: %v, want to wait for a unit of its own", d)
+	}
+}
+
+// A class that is ahead of its pace, or whose month is used up, gets nothing sooner if nobody borrows. So the others go on.
+func classNoRecall(r *rig) {
+	first := sixtyForty()
+	first.Burst = 1000
+	for _, second := range []weir.Limit{
+		{Rate: 710, Per: weir.Calendar(weir.Month, nil), Pace: "realtime"},
+		{Rate: 600, Per: weir.Calendar(weir.Month, nil), Pace: "realtime"},
+		{Rate: 600, Per: weir.Calendar(weir.Month, nil)},
+		{Rate: 600, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow},
+		{Rate: 600, Per: weir.Every(24 * time.Hour), Algorithm: weir.AnchoredWindow},
+	} {
+		r := r.another()
+		views := r.classes(r.policy("p", first, named("second", second)), "realtime", "backfill")
+		r.wantAllowed("backfill's burst", views[1], "k", 400)
+		r.clock.Pass(400 * time.Millisecond) // 80 are its own again, and 120 could be lent
+		if d := r.take(views[0], "k", 300); d.Allowed || d.By != 1 {
+			r.t.Errorf("%v: a class with a full level: %v, want a refusal of the second limit", second, d)
+		}
+		r.wantReserve(weir.Batch{Charges: []weir.Charge{charge(views[0], "k", 300)}}, r.peek(views[0], "k", 300))
+		r.wantAllowed("backfill borrows", views[1], "k", 100)
 	}
 }
 
