@@ -990,10 +990,33 @@ function makers.p()
 
 	local function parts(r, units) return min(units * r.parts, NEVER) end
 
-	-- ceiling returns how much there can be of class i, or of the whole if i is nil.
-	local function ceiling(v, i)
-		if not i then return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
-		return max(0, parts(v.r, v.r.classes[i][3]) - parts(v.r, v.by[i]))
+	-- ceiling returns how much there can be of the whole beside what is held.
+	local function ceiling(v) return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
+
+	-- byRate returns the places of the classes in the order of their rates; the last one of several comes first.
+	local function byRate(r)
+		local order = {}
+		for i in ipairs(r.classes) do order[i] = i end
+		table.sort(order, function(i, j)
+			local x, y = r.classes[i][2], r.classes[j][2]
+			return x < y or (x == y and i > j)
+		end)
+		return order
+	end
+
+	-- setMost sets how much there can be of each class beside what is held, all together no more than of the whole.
+	-- If a Set has left less for what is held, classes go without what is missing in the order of their rates.
+	local function setMost(v)
+		local missing = -ceiling(v)
+		for i, c in ipairs(v.r.classes) do
+			v.most[i] = max(0, parts(v.r, c[3]) - parts(v.r, v.by[i]))
+			missing = missing + v.most[i]
+		end
+		if missing <= 0 then return end
+		for _, i in ipairs(byRate(v.r)) do
+			local less = min(missing, v.most[i])
+			v.most[i], missing = v.most[i] - less, missing - less
+		end
 	end
 
 	local function refilled(level, most, rate, dt)
@@ -1006,7 +1029,7 @@ function makers.p()
 	local function refill(v, instant)
 		local dt = max(0, instant - v.at)
 		v.p = refilled(v.p, ceiling(v), v.r.rate, dt)
-		for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], ceiling(v, i), c[2], dt) end
+		for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], v.most[i], c[2], dt) end
 		v.at = max(v.at, instant)
 	end
 
@@ -1014,6 +1037,7 @@ function makers.p()
 	local function free(v, class, units)
 		local i = place(v.r, class)
 		v.held, v.by[i] = v.held - units, v.by[i] - units
+		setMost(v)
 	end
 
 	-- heldBy returns the units that each class holds. Those of a class that there is not, or not any more, are
@@ -1031,8 +1055,9 @@ function makers.p()
 
 	-- levels returns the levels at now, with what is held. It leaves the state as it is.
 	local function levels(r, s, H)
-		local v = {r = r, at = min(s.at, furthest(r)), p = s.p, of = {}, held = H.units, by = heldBy(r, H), lendAt = min(s.lendAt, now + RECALL)}
+		local v = {r = r, at = min(s.at, furthest(r)), p = s.p, of = {}, held = H.units, by = heldBy(r, H), most = {}, lendAt = min(s.lendAt, now + RECALL)}
 		for i in ipairs(r.classes) do v.of[i] = s.of[i] end
+		setMost(v)
 		refill(v, v.at)
 		refill(v, now)
 		return v
@@ -1068,8 +1093,9 @@ function makers.p()
 	end
 
 	-- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
-	-- into what is no class's.
+	-- into what is no class's, unless there can be as much of its own.
 	local function mayHold(v, i, cost)
+		if parts(v.r, cost) <= v.most[i] then return true end
 		local beyond, spare = 0, v.r.cap
 		for j, c in ipairs(v.r.classes) do
 			local h = v.by[j]
@@ -1135,7 +1161,7 @@ function makers.p()
 	local function giveBack(s, v, class, n)
 		local i = place(v.r, class)
 		v.p = min(v.p + n, ceiling(v))
-		v.of[i] = min(v.of[i] + n, ceiling(v, i))
+		v.of[i] = min(v.of[i] + n, v.most[i])
 		keepLevels(s, v)
 	end
 
@@ -1179,7 +1205,7 @@ function makers.p()
 		local rest, sum, own, is = all, all, 0
 		for j, c in ipairs(v.r.classes) do
 			local rate
-			rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
+			rate, steady = refilling(v.of[j], v.most[j], c[2], steady)
 			sum = sum - rate
 			if v.of[j] >= 0 then
 				rest = rest - rate
@@ -1225,7 +1251,7 @@ function makers.p()
 		local v, found = levels(r, s, H), nil
 		each(H, function(units, expiry, _, class)
 			local at = v.at
-			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by, lendAt = v.lendAt}
+			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by, most = v.most, lendAt = v.lendAt}
 			for j, level in ipairs(v.of) do try.of[j] = level end
 			found = rises(try, i, cost, H.hold, expiry)
 			if found or expiry == NEVER then return true end

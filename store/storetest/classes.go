@@ -24,6 +24,7 @@ var classTests = []test{
 	{name: "holds of no class", run: classNoName},
 	{name: "other classes", run: classSet},
 	{name: "a share is raised", run: classRaised},
+	{name: "a class is removed while it holds", run: classRemoved},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "what is lent is recalled", run: classRecall},
 	{name: "nothing is recalled that frees nothing", run: classNoRecall},
@@ -293,6 +294,34 @@ func classRaised(r *rig) {
 	r.wantAllowed("b has taken nothing", views[1], "k", 2)
 	r.clock.Pass(seconds(10))
 	r.wantAllowed("a, when all has come back", views[0], "k", 8)
+}
+
+// While a class that was removed holds more than the others leave, the class with the greatest share has its own, and
+// may reserve it.
+func classRemoved(r *rig) {
+	of := func(classes ...weir.Class) *weir.Policy {
+		return r.policy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 20, Classes: weir.ClassesOf(classes...)})
+	}
+	old := of(weir.Class{Name: "a", Guaranteed: 6, Burst: 6}, weir.Class{Name: "b", Guaranteed: 4, Burst: 4})
+	next := of(weir.Class{Name: "a", Guaranteed: 6, Burst: 6}, weir.Class{Name: "c", Guaranteed: 2, Burst: 2}, weir.Class{Name: "d", Guaranteed: 2, Burst: 8})
+	res := r.hold(minutes(1), charge(r.classes(old, "b")[0], "k", 14)) // its own 4, and 10 that are nobody's
+	r.set(old, next)                                                   // now 4 are nobody's, and d holds 6 beyond its burst
+	views := r.classes(next, "a", "c", "d")
+	a, c, d := views[0], views[1], views[2]
+	r.wantSettled(r.hold(minutes(1), charge(a, "k", 1)), weir.Settled{Refunded: 1}, 0)
+	r.clock.Pass(seconds(20))
+	want := refused(2+4, 0, seconds(40.125), 0) // until d holds nothing, 20 − 14 are all for a
+	want.ResetAfter = r.peek(c, "k", 1).ResetAfter
+	r.wantPeek(c, "k", 1, want)
+	r.wantRefused("d, which holds all of its own", d, "k", 1)
+	held := r.hold(minutes(1), charge(a, "k", 6))
+	r.wantRefused("a, which holds its burst", a, "k", 1)
+	r.wantSettled(held, weir.Settled{Refunded: 6}, 0)
+	r.wantAllowed("a's burst", a, "k", 6)
+	r.wantSettled(res, weir.Settled{Refunded: 14}, 0)
+	r.wantAllowed("what is free again", c, "k", 2)
+	r.clock.Pass(seconds(10))
+	r.wantLeft("in the end", a, "k", 6+4, 6+4)
 }
 
 func classHorizons(r *rig) {
