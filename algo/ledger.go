@@ -282,7 +282,8 @@ func (l *Ledger) Peek(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
-// judge evaluates every rule. If one refuses, it returns the refusal with the longest wait.
+// judge evaluates every rule. If one refuses, it returns the refusal with the longest wait, until all
+// admit the charge.
 func (l *Ledger) judge(now, cost int64) Verdict {
 	v := Verdict{OK: true}
 	if cost == 0 {
@@ -298,8 +299,45 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
 		}
 	}
+	if !v.OK && len(l.rules) > 1 {
+		v.RetryAt = l.allAdmitFrom(v.RetryAt, cost)
+	}
 	v.Held = !v.OK && !v.TooCostly && l.HasHolds(now)
 	return v
+}
+
+// retryRounds is how often rules are asked at most whether they still admit a charge.
+const retryRounds = 4
+
+// allAdmitFrom returns the first instant from at on at which all rules admit a charge that each admits at at or
+// has admitted before. That is at, unless rules may refuse it again. If those take turns with it for
+// too long, the charge is admitted at the instant returned at the earliest.
+func (l *Ledger) allAdmitFrom(at, cost int64) int64 {
+	for range retryRounds {
+		before := at
+		for i, r := range l.rules {
+			if at != Never && mayRefuseAgain(r, &l.holds) && !r.admits(&l.states[i], &l.holds, at, cost) {
+				at = r.retryAt(&l.states[i], &l.holds, at, cost)
+			}
+		}
+		if at == before {
+			break
+		}
+	}
+	return at
+}
+
+// mayRefuseAgain says whether a rule can refuse a charge later than it would have admitted it, if nothing
+// else happens: what a class can take beside holds falls as the levels of the others fill up, and the share that a
+// paced class has of a month is nothing when the next one begins.
+func mayRefuseAgain(r Rule, hs *Holds) bool {
+	switch r := r.(type) {
+	case *Lending:
+		return hs.count > 0
+	case *Paced:
+		return r.paces(hs)
+	}
+	return false
 }
 
 // tightest reports the rule with the least remaining, of several the one that

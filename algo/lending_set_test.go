@@ -136,3 +136,38 @@ func (d *lendingLoad) most(eras []era, from, until int64) int64 {
 	}
 	return burst + back/d.spec.per + 1
 }
+
+// TestRetryOfSeveralRules: beside a log, too, a charge that is refused is admitted at RetryAt and not before.
+func TestRetryOfSeveralRules(t *testing.T) {
+	t.Parallel()
+	lendingLoads(t, func(d *lendingLoad) {
+		log, err := NewSlidingLog(d.spec.burst+d.upTo(d.spec.burst/2), 2*d.spec.burst*d.unit(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.ledger = NewLedger([]Rule{d.rule, log}, d.now)
+		for d.more() {
+			d.step()
+			for _, s := range d.rule.shares {
+				d.ledger.SetClass(s.Class)
+				d.checkRetry(between(d, 1, max(1, s.Burst+d.rule.spare)))
+			}
+		}
+	})
+}
+
+func (d *lendingLoad) checkRetry(cost int64) {
+	d.t.Helper()
+	v := d.ledger.Peek(d.now, cost)
+	if v.OK || v.RetryAt == Never {
+		return
+	}
+	if then := d.ledger.Peek(v.RetryAt, cost); !then.OK {
+		d.t.Fatalf("cost %d at %d: %+v, but then %+v\n%+v", cost, d.now, v, then, d.spells)
+	}
+	for _, at := range []int64{v.RetryAt - 1, (d.now + v.RetryAt) / 2} {
+		if before := d.ledger.Peek(at, cost); before.OK {
+			d.t.Fatalf("cost %d at %d: %+v, but admitted at %d\n%+v", cost, d.now, v, at, d.spells)
+		}
+	}
+}

@@ -1687,8 +1687,48 @@ local function report(row, i)
 	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
 end
 
+-- ahead returns what a row will be at an instant if nothing happens until then.
+local function ahead(row, instant)
+	local copy = {last = row.last, rules = row.rules, states = {}, holds = copyOf(row.holds)}
+	for i, s in ipairs(row.states) do copy.states[i] = copyOf(s) end
+	at(instant, advance, copy)
+	return copy
+end
+
+-- stillRefused returns when a rule admits a charge that it refuses in a row which will be as it is at an instant, or nil
+-- if it admits it.
+local function stillRefused(row, i, cost)
+	local r, s = row.rules[i], row.states[i]
+	local kind = kinds[r.kind]
+	if not kind.admits(r, s, row.holds, cost) then return kind.retryAt(r, s, row.holds, cost) end
+end
+
+-- mayRefuseAgain says whether a rule can refuse a charge later than it would have admitted it; see algo's.
+local function mayRefuseAgain(r, H)
+	if r.kind == 'p' then return H.count > 0 end
+	for _, class in ipairs(r.paced or {}) do
+		if class == H.class then return true end
+	end
+	return false
+end
+
+-- allAdmitFrom returns the first instant from one on at which all rules admit a charge that each admits then or
+-- has admitted before, in four rounds at most.
+local function allAdmitFrom(row, cost, instant)
+	for _ = 1, 4 do
+		local before = instant
+		for i, r in ipairs(row.rules) do
+			if instant < NEVER and mayRefuseAgain(r, row.holds) then
+				instant = at(instant, stillRefused, ahead(row, instant), i, cost) or instant
+			end
+		end
+		if instant == before then break end
+	end
+	return instant
+end
+
 -- judge returns nil if all rules admit a charge, else the refusal of the rule with the
--- longest wait.
+-- longest wait, until all admit it.
 local function judge(row, cost)
 	local v, costly
 	if cost == 0 then return nil end
@@ -1704,6 +1744,7 @@ local function judge(row, cost)
 			end
 		end
 	end
+	if v and #row.rules > 1 then v[4] = allAdmitFrom(row, cost, v[4]) end
 	return v
 end
 

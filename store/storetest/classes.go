@@ -28,6 +28,8 @@ var classTests = []test{
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "what is lent is recalled", run: classRecall},
 	{name: "nothing is recalled that frees nothing", run: classNoRecall},
+	{name: "room that is lost again", run: classLostAgain},
+	{name: "room that is lost at the end of a month", run: classLostMonth},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -400,6 +402,48 @@ func classNoRecall(r *rig) {
 		r.wantReserve(weir.Batch{Charges: []weir.Charge{charge(views[0], "k", 300)}}, r.peek(views[0], "k", 300))
 		r.wantAllowed("backfill borrows", views[1], "k", 100)
 	}
+}
+
+// wantExact checks that a refused charge is admitted at RetryAfter, and not before.
+func (r *rig) wantExact(p *weir.Policy, cost int64) {
+	r.t.Helper()
+	d := r.peek(p, "k", cost)
+	if d.Allowed || d.RetryAfter <= r.res() {
+		r.t.Fatalf("%s: %v, want it refused", callText("peek", charge(p, "k", cost)), d)
+	}
+	r.clock.Pass(d.RetryAfter - r.res())
+	r.wantRefused("before RetryAfter", p, "k", cost)
+	r.clock.Pass(r.res())
+	r.wantAllowed("after RetryAfter", p, "k", cost)
+}
+
+// What a class can take beside holds falls again as the others save up: when another limit has room, it is too late.
+func classLostAgain(r *rig) {
+	p := r.policy("p", sixtyForty(), named("window", weir.Limit{Rate: 600, Per: weir.Every(10 * time.Second), Algorithm: weir.SlidingLog}))
+	views := r.classes(p, "realtime", "backfill")
+	r.wantAllowed("leaves the window after 10 s", views[0], "k", 180)
+	r.clock.Pass(seconds(9.3))
+	r.hold(time.Hour, charge(views[0], "k", 200))
+	r.wantAllowed("the rest of what there is, but for 20", views[1], "k", 200)
+	r.clock.Pass(seconds(0.02))
+	if d := r.peek(views[0], "k", 165); d.Allowed || d.By != 1 {
+		r.t.Errorf("%v, want a refusal of the window", d)
+	}
+	r.wantExact(views[0], 165)
+}
+
+// A paced class has nothing of a month that begins while it waits for another limit.
+func classLostMonth(r *rig) {
+	month := weir.Limit{Name: "month", Rate: 1_000_000, Per: weir.Calendar(weir.Month, nil), Pace: "backfill"}
+	views := r.classes(r.policy("p", sixtyForty(), month), "realtime", "backfill")
+	now := time.Unix(0, int64(r.clock.Now()))
+	_, end, _ := month.Per.Bounds(now)
+	r.clock.Pass(end.Sub(now) - 100*time.Millisecond)
+	r.wantAllowed("backfill's burst", views[1], "k", 200)
+	if d := r.peek(views[1], "k", 100); d.Allowed || d.By != 0 {
+		r.t.Errorf("%v, want a refusal of the first limit", d)
+	}
+	r.wantExact(views[1], 100)
 }
 
 func classPaced(r *rig) {
