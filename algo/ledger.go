@@ -206,9 +206,9 @@ func (l *Ledger) Take(now, cost int64) Verdict {
 }
 
 // Recall is for a charge that Take or, if it is to be held, Reserve has refused at now. If the level of its
-// class in a Lending covers it, and only other rules refuse, nobody borrows until they have room for it; see
-// Lending. It returns false if that changes nothing. Whether a refused call may change anything is up to the
-// ledger's owner.
+// class in a Lending covers it, and only rules refuse whose units return gradually, nobody borrows until
+// they have room for it; see Lending. It returns false if that changes nothing. Whether a refused call may
+// change anything is up to the ledger's owner.
 func (l *Ledger) Recall(now, cost int64, hold bool) bool {
 	i := slices.IndexFunc(l.rules, func(r Rule) bool { _, lends := r.(*Lending); return lends })
 	if i < 0 || len(l.rules) == 1 || cost == 0 {
@@ -216,13 +216,36 @@ func (l *Ledger) Recall(now, cost int64, hold bool) bool {
 	}
 	now = l.advance(now)
 	l.holds.charging.hold = hold
+	defer func() { l.holds.charging.hold = false }()
+	if !l.recallHelps(now, cost) {
+		return false
+	}
 	v := l.judge(now, cost)
-	admits := l.rules[i].admits(&l.states[i], &l.holds, now, cost)
-	l.holds.charging.hold = false
-	if v.OK || !admits || v.RetryAt == Never {
+	if v.OK || v.RetryAt == Never {
 		return false
 	}
 	return l.rules[i].(*Lending).recall(&l.states[i], &l.holds, now, cost, v.RetryAt)
+}
+
+// recallHelps says whether every rule that refuses a charge has room for it sooner if less is charged until then.
+func (l *Ledger) recallHelps(now, cost int64) bool {
+	for i, r := range l.rules {
+		if !returnsGradually(r) && !r.admits(&l.states[i], &l.holds, now, cost) {
+			return false
+		}
+	}
+	return true
+}
+
+// returnsGradually says whether the units of a rule return one by one, a time after they were used. Those of
+// windows return all at once at the end, whoever has used them, what a paced class may use depends on the clock
+// as well, and slots are free when holds end; a Lending has levels of its own.
+func returnsGradually(r Rule) bool {
+	switch r.(type) {
+	case *GCRA, *Sliding, *SlidingLog:
+		return true
+	}
+	return false
 }
 
 // Debit charges cost units to every rule whether they fit or not, and returns the
@@ -259,7 +282,8 @@ func (l *Ledger) Peek(now, cost int64) Verdict {
 	return l.tightest(now)
 }
 
-// judge evaluates every rule. If one refuses, it returns the refusal with the longest wait.
+// judge evaluates every rule. If one refuses, it returns the refusal with the longest wait, until all
+// admit the charge.
 func (l *Ledger) judge(now, cost int64) Verdict {
 	v := Verdict{OK: true}
 	if cost == 0 {
@@ -275,8 +299,45 @@ func (l *Ledger) judge(now, cost int64) Verdict {
 			v.OK, v.RetryAt, v.TooCostly = false, at, cost > v.Limit
 		}
 	}
+	if !v.OK && len(l.rules) > 1 {
+		v.RetryAt = l.allAdmitFrom(v.RetryAt, cost)
+	}
 	v.Held = !v.OK && !v.TooCostly && l.HasHolds(now)
 	return v
+}
+
+// retryRounds is how often rules are asked at most whether they still admit a charge.
+const retryRounds = 4
+
+// allAdmitFrom returns the first instant from at on at which all rules admit a charge that each admits at at or
+// has admitted before. That is at, unless rules may refuse it again. If those take turns with it for
+// too long, the charge is admitted at the instant returned at the earliest.
+func (l *Ledger) allAdmitFrom(at, cost int64) int64 {
+	for range retryRounds {
+		before := at
+		for i, r := range l.rules {
+			if at != Never && mayRefuseAgain(r, &l.holds) && !r.admits(&l.states[i], &l.holds, at, cost) {
+				at = r.retryAt(&l.states[i], &l.holds, at, cost)
+			}
+		}
+		if at == before {
+			break
+		}
+	}
+	return at
+}
+
+// mayRefuseAgain says whether a rule can refuse a charge later than it would have admitted it, if nothing
+// else happens: what a class can take beside holds falls as the levels of the others fill up, and the share that a
+// paced class has of a month is nothing when the next one begins.
+func mayRefuseAgain(r Rule, hs *Holds) bool {
+	switch r := r.(type) {
+	case *Lending:
+		return hs.count > 0
+	case *Paced:
+		return r.paces(hs)
+	}
+	return false
 }
 
 // tightest reports the rule with the least remaining, of several the one that

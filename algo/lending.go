@@ -1,6 +1,7 @@
 package algo
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -41,6 +42,11 @@ import (
 // consequence: if Σb = B, no class can hold more than bᵢ. Refunds return to the
 // class's own level first.
 //
+// After a Set that has lowered or removed the class of open holds, these can be more than that rule allows.
+// Until they end, the others cannot all have their bursts beside them: Σ max(0, bᵢ − hᵢ) > B − Σh. What
+// is missing is taken from what there can be of the classes in the order of their rates, the least first, so the
+// class with the greatest rate goes without last. A class may still hold what there can be of its own.
+//
 // Debt. Units owed after an overrun or a debit are taken from the class's level, then from
 // the surplus, and the rest is owed by the class alone: its level becomes negative, and the
 // others keep theirs. What comes back beyond the levels pays debts first: while the surplus is
@@ -51,11 +57,16 @@ import (
 // greatest debt is forgiven. A class without a share could never pay, so everybody does.
 //
 // Other limits. A class whose level covers a charge can be refused it by another limit of the same
-// ledger, such as a window that the others have filled with what they borrowed. Then its units are
+// ledger, such as a sliding log that the others have filled with what they borrowed. Then its units are
 // recalled: nobody borrows until that limit has room for the charge, as far as can be foreseen, and a
 // little longer, so that who comes back at that time comes first. Meanwhile the others use their own
 // parts only, and the limit becomes free at the class's guaranteed rate at least. A recall changes no
 // level, and so neither the bound nor any guarantee. See Ledger.Recall.
+//
+// Nothing is recalled unless that frees something, that is, only if the units of every limit that refuses
+// return gradually: GCRA, the estimated window and the log. A window gets all of its units back when it ends,
+// whoever has used them, a paced class is admitted when enough of the period has passed, and slots
+// are free when their holds end.
 //
 // Edges. A cost above bᵢ + (B − Σb) never fits; more than that can be available
 // for a while, when others have just spent their levels, but nobody can rely on it. A clock
@@ -301,6 +312,7 @@ type lender struct {
 	Levels
 	held  int64             // all units that are held
 	heldB [MaxClasses]int64 // by each class
+	most  [MaxClasses]int64 // how much there can be of each class beside what is held, in parts
 }
 
 // at returns the state at now. Holds that are over by then are folded in order of their expiry.
@@ -342,6 +354,38 @@ func (v *lender) hold(hs *Holds) {
 		unnamed -= c.units
 	}
 	v.heldB[v.rule.first] += unnamed
+	v.setMost()
+}
+
+// setMost sets how much there can be of each class beside what is held. It must be called when that has changed.
+//
+// All together there is no more than of the whole. That is so by itself unless classes hold too much beyond
+// their bursts, as after a Set that has left less for them. What is missing then, until those holds end, classes
+// go without in the order of their rates: the greatest rate is the last that anything is taken from.
+func (v *lender) setMost() {
+	missing := -v.capAll()
+	for i := range v.rule.shares {
+		v.most[i] = max(0, v.rule.shares[i].full-mulCap(v.heldB[i], v.rule.per))
+		missing += v.most[i]
+	}
+	if missing <= 0 {
+		return
+	}
+	for _, i := range v.rule.byRate() {
+		less := min(missing, v.most[i])
+		v.most[i] -= less
+		missing -= less
+	}
+}
+
+// byRate returns the classes in the order of their rates; the last one of several comes first.
+func (l *Lending) byRate() []int {
+	order := make([]int, len(l.shares))
+	for i := range order {
+		order[i] = len(order) - 1 - i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(l.shares[i].rate, l.shares[j].rate) })
+	return order
 }
 
 func (l *Lending) fullLevels(at int64) Levels {
@@ -363,15 +407,11 @@ func (v *lender) end(h *Hold, hs *Holds) { v.free(hs.className(h), h.Units) }
 func (v *lender) free(class string, units int64) {
 	v.held -= units
 	v.heldB[v.rule.find(class)] -= units
+	v.setMost()
 }
 
 // capAll returns how much there can be of the whole beside what is held.
 func (v *lender) capAll() int64 { return max(v.rule.full-mulCap(v.held, v.rule.per), -v.rule.debt) }
-
-// capOf returns how much there can be of class i.
-func (v *lender) capOf(i int) int64 {
-	return max(0, v.rule.shares[i].full-mulCap(v.heldB[i], v.rule.per))
-}
 
 // mulCap returns units × parts, at most what any level can be.
 func mulCap(units, parts int64) int64 {
@@ -381,7 +421,7 @@ func mulCap(units, parts int64) int64 {
 func (v *lender) cap() {
 	v.all = min(v.all, v.capAll())
 	for i := range v.rule.shares {
-		v.of[i] = min(v.of[i], v.capOf(i))
+		v.of[i] = min(v.of[i], v.most[i])
 	}
 }
 
@@ -391,7 +431,7 @@ func (v *lender) refill(now int64) {
 	if dt := now - v.Levels.at; dt > 0 {
 		v.all = refilled(v.all, v.capAll(), v.rule.rate, dt)
 		for i := range v.rule.shares {
-			v.of[i] = refilled(v.of[i], v.capOf(i), v.rule.shares[i].rate, dt)
+			v.of[i] = refilled(v.of[i], v.most[i], v.rule.shares[i].rate, dt)
 		}
 		v.Levels.at = now
 	}
@@ -444,8 +484,12 @@ func (v *lender) available(i int) int64 {
 }
 
 // mayHold says whether class i may hold so many units more beside what is held: what classes
-// hold beyond their bursts must fit into what is no class's.
+// hold beyond their bursts must fit into what is no class's. If it does not as it is, see setMost, a class may
+// still hold what there can be of its own.
 func (v *lender) mayHold(i int, cost int64) bool {
+	if mulCap(cost, v.rule.per) <= v.most[i] {
+		return true
+	}
 	beyond := int64(0)
 	for j := range v.rule.shares {
 		h := v.heldB[j]
@@ -531,7 +575,7 @@ func (l *Lending) refund(s *State, hs *Holds, _, now, units int64) int64 {
 	parts := mulCap(units, l.per)
 	v.free(hs.charging.class, hs.charging.ending)
 	v.all = min(v.all+parts, v.capAll())
-	v.of[i] = min(v.of[i]+parts, v.capOf(i))
+	v.of[i] = min(v.of[i]+parts, v.most[i])
 	l.store(s, &v)
 	return units
 }
@@ -617,7 +661,7 @@ func (v *lender) slope(i int) (slope, steady int64) {
 	surplus, sum, own := all, all, int64(0)
 	for j := range v.rule.shares {
 		var rate int64
-		rate, steady = refilling(v.of[j], v.capOf(j), v.rule.shares[j].rate, steady)
+		rate, steady = refilling(v.of[j], v.most[j], v.rule.shares[j].rate, steady)
 		sum -= rate
 		switch {
 		case v.of[j] >= 0:
@@ -677,7 +721,6 @@ func (l *Lending) resetAt(s *State, hs *Holds, now int64) int64 {
 			return Never
 		}
 		v.refill(last)
-		v.held, v.heldB = 0, [MaxClasses]int64{}
 	}
 	longest := fillTime(v.all, l.full, l.rate)
 	for i := range l.shares {

@@ -25,6 +25,7 @@ type lendingLoad struct {
 	now    int64
 	spells []spell
 	owns   map[string]*ownLimit // nil: nothing is compared with them
+	exact  bool                 // nobody uses more than was granted
 }
 
 // lendingLoads runs a test on many random loads, the same ones every time.
@@ -111,9 +112,9 @@ func (d *lendingLoad) expire() {
 }
 
 // overruns reports whether a class may use more than it was granted. One without a share does so at
-// everybody's cost, which the guarantee does not cover.
+// everybody's cost, which the guarantee does not cover. Nor does it cover debts of a class that a Set removes.
 func (d *lendingLoad) overruns(class string) bool {
-	return d.owns == nil || d.rule.shares[d.rule.find(class)].Rate > 0
+	return !d.exact && (d.owns == nil || d.rule.shares[d.rule.find(class)].Rate > 0)
 }
 
 // end settles or renews a hold.
@@ -224,6 +225,9 @@ func (d *lendingLoad) held(class string) (sum int64) {
 func (d *lendingLoad) checkOwn() {
 	for _, s := range d.rule.shares {
 		own, free := d.owns[s.Class], s.Burst-d.held(s.Class)
+		if own == nil {
+			continue
+		}
 		d.ledger.SetClass(s.Class)
 		for _, cost := range []int64{1, free / 2, free} {
 			if cost < 1 || cost > free {

@@ -107,3 +107,56 @@ func TestRecallIsOfOwnLevel(t *testing.T) {
 		t.Errorf("backfill borrows after a recall: %+v", v)
 	}
 }
+
+// TestRecallOfWhatReturns: units are recalled only if the limits that refuse them have room sooner when less is
+// used until then.
+func TestRecallOfWhatReturns(t *testing.T) {
+	must := func(r Rule, err error) Rule {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	month := NewCalendar(Month, nil)
+	gcra := func() Rule { return must(NewGCRA(600, 10*second, 600, 0, 0)) }
+	log := func() Rule { return must(NewSlidingLog(600, 10*second, 0)) }
+	estimate := func() Rule { return must(NewSliding(600, 10*second, 0)) }
+	fixed := func() Rule { return must(NewFixed(600, 10*second, 0)) }
+	anchored := func() Rule { return must(NewAnchored(600, 10*second, 0)) }
+	calendar := func() Rule { return must(NewCalendarFixed(600, month, 0)) }
+	slots := func() Rule { return must(NewSlots(600)) }
+	paced := func(rate int64) Rule { return must(NewPaced(rate, month, 0, []string{"realtime"})) }
+	for _, tt := range []struct {
+		name  string
+		rules []Rule // beside the one with classes
+		want  bool
+	}{
+		{"gcra", []Rule{gcra()}, true},
+		{"log", []Rule{log()}, true},
+		{"estimate", []Rule{estimate()}, true},
+		{"window of a duration", []Rule{fixed()}, false},
+		{"window that opens with a charge", []Rule{anchored()}, false},
+		{"month that is used up", []Rule{calendar()}, false},
+		{"month that is used up, paced", []Rule{paced(600)}, false},
+		{"pace", []Rule{paced(800)}, false},
+		{"slots", []Rule{slots()}, false},
+		{"log and month", []Rule{log(), calendar()}, false},
+		{"log, and a month with room", []Rule{log(), must(NewCalendarFixed(6000, month, 0))}, true},
+		{"log, and a month that is paced for another class", []Rule{log(), must(NewPaced(6000, month, 0, []string{"backfill"}))}, true},
+	} {
+		lending := must(NewLending(500, second, 1200, 0, 0, []Share{{Class: "realtime", Rate: 300, Burst: 300}, {Class: "backfill", Rate: 200, Burst: 200}}))
+		l := NewLedger(append([]Rule{lending}, tt.rules...), start)
+		l.SetClass("backfill")
+		if _, v := l.Reserve(start, 500, start+100*second); !v.OK {
+			t.Fatalf("%s: %+v", tt.name, v)
+		}
+		l.SetClass("realtime")
+		if v := l.Take(start, 300); v.OK || v.By == 0 {
+			t.Fatalf("%s: %+v", tt.name, v)
+		}
+		if got := l.Recall(start, 300, false); got != tt.want {
+			t.Errorf("%s: recalled: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -176,13 +176,8 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 	in := ofClass(h.use(p), p.ClassName())
 	pl := &plan{policy: p, force: in, history: h, epoch: epoch, limits: planPrint(in), capacity: in.Capacity(), leasable: true}
 	for i, l := range in.Limits() {
-		smooth := l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket
-		pl.leasable = pl.leasable && smooth
-		perNano := 0.0
-		if smooth {
-			perNano = float64(l.Rate) / float64(l.Per.Duration())
-		}
-		pl.perNano = append(pl.perNano, perNano)
+		pl.leasable = pl.leasable && isSmooth(l)
+		pl.perNano = append(pl.perNano, perNanoOf(l))
 		switch cmp.Or(l.OnError, t.config.OnError) {
 		case weir.FailClosed:
 			pl.failsClosed = true
@@ -194,6 +189,17 @@ func (t *Limiter) newPlan(p *weir.Policy) *plan {
 	// What was used under an allowance is one number for each key, which has no class.
 	pl.async = t.config.Mode == Async && !in.ReserveOnly() && in.ClassName() == ""
 	return pl
+}
+
+// isSmooth reports whether the units of a limit are replenished at a constant rate.
+func isSmooth(l weir.Limit) bool { return l.Algorithm == weir.GCRA || l.Algorithm == weir.TokenBucket }
+
+// perNanoOf returns how many units of a limit are replenished per nanosecond; 0 for a window.
+func perNanoOf(l weir.Limit) float64 {
+	if !isSmooth(l) {
+		return 0
+	}
+	return float64(l.Rate) / float64(l.Per.Duration())
 }
 
 // ofClass returns the policy for charges of a class, if it has that class.

@@ -390,7 +390,7 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 // share. But nodes detect the recovery one after the other, and the first of them use the full
 // rate; so units that were granted at the end of the outage, for as long as that may take, are
 // not covered. If all units of a share were charged, a busy fleet would be denied for as long
-// again as the outage lasted.
+// again as the outage lasted. Units of open reservations are in use, however long they are open still.
 //
 // If several limits fail local, one may still count units that another has replenished, so all units
 // are charged.
@@ -399,16 +399,12 @@ func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 	if s == nil || s.policy == nil || len(pl.failLocal) > 1 {
 		return weir.MaxCost
 	}
-	d, err := weir.Peek(context.Background(), t.config.Local, s.policy, e.key, 0)
+	d, err := weir.Peek(context.Background(), t.config.Local, s.usage, e.key, 0)
 	if err != nil {
 		return weir.MaxCost
 	}
-	perNano := pl.perNano[pl.failLocal[0]] / float64(s.nodes)
+	perNano := perNanoOf(s.usage.Limits()[0])
 	used := usedOf(perNano, d)
-	if l := s.policy.Limits()[0]; l.Algorithm == weir.Lending { // what one class has left says nothing about the others
-		perNano = float64(l.Rate) / float64(l.Per.Duration())
-		used = perNano * float64(d.ResetAfter)
-	}
 	open := t.breakerOf(pl.policy, e.key).openFor(now)
 	return int64(math.Ceil(used + perNano*float64(min(open, stagger))))
 }

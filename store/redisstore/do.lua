@@ -990,10 +990,33 @@ function makers.p()
 
 	local function parts(r, units) return min(units * r.parts, NEVER) end
 
-	-- ceiling returns how much there can be of class i, or of the whole if i is nil.
-	local function ceiling(v, i)
-		if not i then return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
-		return max(0, parts(v.r, v.r.classes[i][3]) - parts(v.r, v.by[i]))
+	-- ceiling returns how much there can be of the whole beside what is held.
+	local function ceiling(v) return max(parts(v.r, v.r.cap) - parts(v.r, v.held), -v.r.debt * v.r.parts) end
+
+	-- byRate returns the places of the classes in the order of their rates; the last one of several comes first.
+	local function byRate(r)
+		local order = {}
+		for i in ipairs(r.classes) do order[i] = i end
+		table.sort(order, function(i, j)
+			local x, y = r.classes[i][2], r.classes[j][2]
+			return x < y or (x == y and i > j)
+		end)
+		return order
+	end
+
+	-- setMost sets how much there can be of each class beside what is held, all together no more than of the whole.
+	-- If a Set has left less for what is held, classes go without what is missing in the order of their rates.
+	local function setMost(v)
+		local missing = -ceiling(v)
+		for i, c in ipairs(v.r.classes) do
+			v.most[i] = max(0, parts(v.r, c[3]) - parts(v.r, v.by[i]))
+			missing = missing + v.most[i]
+		end
+		if missing <= 0 then return end
+		for _, i in ipairs(byRate(v.r)) do
+			local less = min(missing, v.most[i])
+			v.most[i], missing = v.most[i] - less, missing - less
+		end
 	end
 
 	local function refilled(level, most, rate, dt)
@@ -1006,7 +1029,7 @@ function makers.p()
 	local function refill(v, instant)
 		local dt = max(0, instant - v.at)
 		v.p = refilled(v.p, ceiling(v), v.r.rate, dt)
-		for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], ceiling(v, i), c[2], dt) end
+		for i, c in ipairs(v.r.classes) do v.of[i] = refilled(v.of[i], v.most[i], c[2], dt) end
 		v.at = max(v.at, instant)
 	end
 
@@ -1014,6 +1037,7 @@ function makers.p()
 	local function free(v, class, units)
 		local i = place(v.r, class)
 		v.held, v.by[i] = v.held - units, v.by[i] - units
+		setMost(v)
 	end
 
 	-- heldBy returns the units that each class holds. Those of a class that there is not, or not any more, are
@@ -1031,8 +1055,9 @@ function makers.p()
 
 	-- levels returns the levels at now, with what is held. It leaves the state as it is.
 	local function levels(r, s, H)
-		local v = {r = r, at = min(s.at, furthest(r)), p = s.p, of = {}, held = H.units, by = heldBy(r, H), lendAt = min(s.lendAt, now + RECALL)}
+		local v = {r = r, at = min(s.at, furthest(r)), p = s.p, of = {}, held = H.units, by = heldBy(r, H), most = {}, lendAt = min(s.lendAt, now + RECALL)}
 		for i in ipairs(r.classes) do v.of[i] = s.of[i] end
+		setMost(v)
 		refill(v, v.at)
 		refill(v, now)
 		return v
@@ -1068,8 +1093,9 @@ function makers.p()
 	end
 
 	-- mayHold says whether class i may hold units more: what classes hold beyond their bursts must fit
-	-- into what is no class's.
+	-- into what is no class's, unless there can be as much of its own.
 	local function mayHold(v, i, cost)
+		if parts(v.r, cost) <= v.most[i] then return true end
 		local beyond, spare = 0, v.r.cap
 		for j, c in ipairs(v.r.classes) do
 			local h = v.by[j]
@@ -1135,7 +1161,7 @@ function makers.p()
 	local function giveBack(s, v, class, n)
 		local i = place(v.r, class)
 		v.p = min(v.p + n, ceiling(v))
-		v.of[i] = min(v.of[i] + n, ceiling(v, i))
+		v.of[i] = min(v.of[i] + n, v.most[i])
 		keepLevels(s, v)
 	end
 
@@ -1179,7 +1205,7 @@ function makers.p()
 		local rest, sum, own, is = all, all, 0
 		for j, c in ipairs(v.r.classes) do
 			local rate
-			rate, steady = refilling(v.of[j], ceiling(v, j), c[2], steady)
+			rate, steady = refilling(v.of[j], v.most[j], c[2], steady)
 			sum = sum - rate
 			if v.of[j] >= 0 then
 				rest = rest - rate
@@ -1225,7 +1251,7 @@ function makers.p()
 		local v, found = levels(r, s, H), nil
 		each(H, function(units, expiry, _, class)
 			local at = v.at
-			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by, lendAt = v.lendAt}
+			local try = {r = r, at = at, p = v.p, of = {}, held = v.held, by = v.by, most = v.most, lendAt = v.lendAt}
 			for j, level in ipairs(v.of) do try.of[j] = level end
 			found = rises(try, i, cost, H.hold, expiry)
 			if found or expiry == NEVER then return true end
@@ -1661,8 +1687,48 @@ local function report(row, i)
 	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
 end
 
+-- ahead returns what a row will be at an instant if nothing happens until then.
+local function ahead(row, instant)
+	local copy = {last = row.last, rules = row.rules, states = {}, holds = copyOf(row.holds)}
+	for i, s in ipairs(row.states) do copy.states[i] = copyOf(s) end
+	at(instant, advance, copy)
+	return copy
+end
+
+-- stillRefused returns when a rule admits a charge that it refuses in a row which will be as it is at an instant, or nil
+-- if it admits it.
+local function stillRefused(row, i, cost)
+	local r, s = row.rules[i], row.states[i]
+	local kind = kinds[r.kind]
+	if not kind.admits(r, s, row.holds, cost) then return kind.retryAt(r, s, row.holds, cost) end
+end
+
+-- mayRefuseAgain says whether a rule can refuse a charge later than it would have admitted it; see algo's.
+local function mayRefuseAgain(r, H)
+	if r.kind == 'p' then return H.count > 0 end
+	for _, class in ipairs(r.paced or {}) do
+		if class == H.class then return true end
+	end
+	return false
+end
+
+-- allAdmitFrom returns the first instant from one on at which all rules admit a charge that each admits then or
+-- has admitted before, in four rounds at most.
+local function allAdmitFrom(row, cost, instant)
+	for _ = 1, 4 do
+		local before = instant
+		for i, r in ipairs(row.rules) do
+			if instant < NEVER and mayRefuseAgain(r, row.holds) then
+				instant = at(instant, stillRefused, ahead(row, instant), i, cost) or instant
+			end
+		end
+		if instant == before then break end
+	end
+	return instant
+end
+
 -- judge returns nil if all rules admit a charge, else the refusal of the rule with the
--- longest wait.
+-- longest wait, until all admit it.
 local function judge(row, cost)
 	local v, costly
 	if cost == 0 then return nil end
@@ -1678,6 +1744,7 @@ local function judge(row, cost)
 			end
 		end
 	end
+	if v and #row.rules > 1 then v[4] = allAdmitFrom(row, cost, v[4]) end
 	return v
 end
 
@@ -1695,9 +1762,21 @@ local function charge(row, cost)
 	for i, r in ipairs(row.rules) do kinds[r.kind].charge(r, row.states[i], row.holds, cost) end
 end
 
+-- The kinds whose units return one by one, a time after they were used, so that a limit has room sooner if less
+-- is charged until then. See algo's returnsGradually for the others.
+local GRADUAL = {g = true, s = true, l = true}
+
+-- recallHelps says whether each limit that refuses a charge is of such a kind.
+local function recallHelps(row, cost)
+	for i, r in ipairs(row.rules) do
+		if not GRADUAL[r.kind] and not kinds[r.kind].admits(r, row.states[i], row.holds, cost) then return false end
+	end
+	return true
+end
+
 -- recall is for a charge that was refused: if the level of its class covers it, and only other limits refuse,
--- no class borrows until they have room for it. It returns the lending's state and what it was before, if
--- that changes something.
+-- whose units return gradually, no class borrows until they have room for it. It returns the lending's state and
+-- what it was before, if that changes something.
 local function recall(row, c, refusal)
 	local H = row.holds
 	if #row.rules == 1 or refusal[4] == NEVER then return nil end
@@ -1705,9 +1784,9 @@ local function recall(row, c, refusal)
 		local s = row.states[i]
 		if r.kind == 'p' then
 			H.hold = call.op == 'hold' or call.op == 'holds'
-			local before, admits = s.lendAt, kinds.p.admits(r, s, H, c[3])
+			local before, helps = s.lendAt, recallHelps(row, c[3])
 			H.hold = false
-			if admits and kinds.p.recall(r, s, H, c[3], refusal[4]) then return s, before end
+			if helps and kinds.p.recall(r, s, H, c[3], refusal[4]) then return s, before end
 		end
 	end
 end

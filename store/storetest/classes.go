@@ -24,8 +24,12 @@ var classTests = []test{
 	{name: "holds of no class", run: classNoName},
 	{name: "other classes", run: classSet},
 	{name: "a share is raised", run: classRaised},
+	{name: "a class is removed while it holds", run: classRemoved},
 	{name: "all horizons in one step", run: classHorizons},
 	{name: "what is lent is recalled", run: classRecall},
+	{name: "nothing is recalled that frees nothing", run: classNoRecall},
+	{name: "room that is lost again", run: classLostAgain},
+	{name: "room that is lost at the end of a month", run: classLostMonth},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -294,6 +298,34 @@ func classRaised(r *rig) {
 	r.wantAllowed("a, when all has come back", views[0], "k", 8)
 }
 
+// While a class that was removed holds more than the others leave, the class with the greatest share has its own, and
+// may reserve it.
+func classRemoved(r *rig) {
+	of := func(classes ...weir.Class) *weir.Policy {
+		return r.policy("p", weir.Limit{Rate: 10, Per: weir.Every(time.Second), Burst: 20, Classes: weir.ClassesOf(classes...)})
+	}
+	old := of(weir.Class{Name: "a", Guaranteed: 6, Burst: 6}, weir.Class{Name: "b", Guaranteed: 4, Burst: 4})
+	next := of(weir.Class{Name: "a", Guaranteed: 6, Burst: 6}, weir.Class{Name: "c", Guaranteed: 2, Burst: 2}, weir.Class{Name: "d", Guaranteed: 2, Burst: 8})
+	res := r.hold(minutes(1), charge(r.classes(old, "b")[0], "k", 14)) // its own 4, and 10 that are nobody's
+	r.set(old, next)                                                   // now 4 are nobody's, and d holds 6 beyond its burst
+	views := r.classes(next, "a", "c", "d")
+	a, c, d := views[0], views[1], views[2]
+	r.wantSettled(r.hold(minutes(1), charge(a, "k", 1)), weir.Settled{Refunded: 1}, 0)
+	r.clock.Pass(seconds(20))
+	want := refused(2+4, 0, seconds(40.125), 0) // until d holds nothing, 20 − 14 are all for a
+	want.ResetAfter = r.peek(c, "k", 1).ResetAfter
+	r.wantPeek(c, "k", 1, want)
+	r.wantRefused("d, which holds all of its own", d, "k", 1)
+	held := r.hold(minutes(1), charge(a, "k", 6))
+	r.wantRefused("a, which holds its burst", a, "k", 1)
+	r.wantSettled(held, weir.Settled{Refunded: 6}, 0)
+	r.wantAllowed("a's burst", a, "k", 6)
+	r.wantSettled(res, weir.Settled{Refunded: 14}, 0)
+	r.wantAllowed("what is free again", c, "k", 2)
+	r.clock.Pass(seconds(10))
+	r.wantLeft("in the end", a, "k", 6+4, 6+4)
+}
+
 func classHorizons(r *rig) {
 	p := r.policy("p", sixtyForty(), named("day", weir.Limit{Rate: 400, Per: weir.Calendar(weir.Day, nil)}))
 	views := r.classes(p, "realtime", "backfill")
@@ -347,6 +379,71 @@ func classRecall(r *rig) {
 	if d := r.peek(r.classes(changed, "backfill")[0], last, 1); d.Allowed || d.RetryAfter != 5*time.Millisecond {
 		r.t.Errorf("after another limit was changed: %v, want to wait for a unit of its own", d)
 	}
+}
+
+// A class that is ahead of its pace, or whose month is used up, gets nothing sooner if nobody borrows. So the others go on.
+func classNoRecall(r *rig) {
+	first := sixtyForty()
+	first.Burst = 1000
+	for _, second := range []weir.Limit{
+		{Rate: 710, Per: weir.Calendar(weir.Month, nil), Pace: "realtime"},
+		{Rate: 600, Per: weir.Calendar(weir.Month, nil), Pace: "realtime"},
+		{Rate: 600, Per: weir.Calendar(weir.Month, nil)},
+		{Rate: 600, Per: weir.Every(24 * time.Hour), Algorithm: weir.FixedWindow},
+		{Rate: 600, Per: weir.Every(24 * time.Hour), Algorithm: weir.AnchoredWindow},
+	} {
+		r := r.another()
+		views := r.classes(r.policy("p", first, named("second", second)), "realtime", "backfill")
+		r.wantAllowed("backfill's burst", views[1], "k", 400)
+		r.clock.Pass(400 * time.Millisecond) // 80 are its own again, and 120 could be lent
+		if d := r.take(views[0], "k", 300); d.Allowed || d.By != 1 {
+			r.t.Errorf("%v: a class with a full level: %v, want a refusal of the second limit", second, d)
+		}
+		r.wantReserve(weir.Batch{Charges: []weir.Charge{charge(views[0], "k", 300)}}, r.peek(views[0], "k", 300))
+		r.wantAllowed("backfill borrows", views[1], "k", 100)
+	}
+}
+
+// wantExact checks that a refused charge is admitted at RetryAfter, and not before.
+func (r *rig) wantExact(p *weir.Policy, cost int64) {
+	r.t.Helper()
+	d := r.peek(p, "k", cost)
+	if d.Allowed || d.RetryAfter <= r.res() {
+		r.t.Fatalf("%s: %v, want it refused", callText("peek", charge(p, "k", cost)), d)
+	}
+	r.clock.Pass(d.RetryAfter - r.res())
+	r.wantRefused("before RetryAfter", p, "k", cost)
+	r.clock.Pass(r.res())
+	r.wantAllowed("after RetryAfter", p, "k", cost)
+}
+
+// What a class can take beside holds falls again as the others save up: when another limit has room, it is too late.
+func classLostAgain(r *rig) {
+	p := r.policy("p", sixtyForty(), named("window", weir.Limit{Rate: 600, Per: weir.Every(10 * time.Second), Algorithm: weir.SlidingLog}))
+	views := r.classes(p, "realtime", "backfill")
+	r.wantAllowed("leaves the window after 10 s", views[0], "k", 180)
+	r.clock.Pass(seconds(9.3))
+	r.hold(time.Hour, charge(views[0], "k", 200))
+	r.wantAllowed("the rest of what there is, but for 20", views[1], "k", 200)
+	r.clock.Pass(seconds(0.02))
+	if d := r.peek(views[0], "k", 165); d.Allowed || d.By != 1 {
+		r.t.Errorf("%v, want a refusal of the window", d)
+	}
+	r.wantExact(views[0], 165)
+}
+
+// A paced class has nothing of a month that begins while it waits for another limit.
+func classLostMonth(r *rig) {
+	month := weir.Limit{Name: "month", Rate: 1_000_000, Per: weir.Calendar(weir.Month, nil), Pace: "backfill"}
+	views := r.classes(r.policy("p", sixtyForty(), month), "realtime", "backfill")
+	now := time.Unix(0, int64(r.clock.Now()))
+	_, end, _ := month.Per.Bounds(now)
+	r.clock.Pass(end.Sub(now) - 100*time.Millisecond)
+	r.wantAllowed("backfill's burst", views[1], "k", 200)
+	if d := r.peek(views[1], "k", 100); d.Allowed || d.By != 0 {
+		r.t.Errorf("%v, want a refusal of the first limit", d)
+	}
+	r.wantExact(views[1], 100)
 }
 
 func classPaced(r *rig) {
