@@ -187,6 +187,16 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	took := time.Since(began)
 	var start []byte
 	whole := false
+	stopClosing := func() bool { return true }
+	switch {
+	case err != nil:
+	case resp.StatusCode < 200: // 101: the body is the connection, which the context does not interrupt
+		_ = resp.Body.Close()
+		err = errSwitched
+	default:
+		body := resp.Body
+		stopClosing = context.AfterFunc(ctx, func() { _ = body.Close() }) // also where the transport ignores its context
+	}
 	if err == nil && (resp.StatusCode >= 400 || set.config.JSONRPC) {
 		start, whole, err = peek(resp, s.mostPeek())
 	}
@@ -198,6 +208,7 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 		err = errTimeout
 	}
 	if err != nil {
+		stopClosing()
 		out, failure := s.failed(ctx, l, err)
 		cancel(nil)
 		s.pool.react(l, out, took)
@@ -213,10 +224,11 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	out := judge(resp, start)
 	s.pool.react(l, out, took)
 	if whole {
+		stopClosing()
 		cancel(nil)
 		l.endpoint.redactBody(resp, start)
 	} else {
-		resp.Body = &ending{resp.Body, l.endpoint.Alias, timer, timeout, cancel}
+		resp.Body = &ending{resp.Body, l.endpoint.Alias, timer, timeout, stopClosing, cancel}
 	}
 	return &Reply{
 		Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Quota: l.quota, Unit: l.unit, Decision: l.decision,
@@ -367,6 +379,9 @@ func peek(resp *http.Response, most int64) (start []byte, whole bool, err error)
 // errNotJSON is about the answer of an endpoint that is no JSON-RPC: it may be a page that asks for a login.
 var errNotJSON = errors.New("upstream: the answer is not JSON")
 
+// errSwitched is about an endpoint that has switched to another protocol, which nobody has asked for.
+var errSwitched = errors.New("upstream: status 101")
+
 // isAnswer reports whether a body, or its beginning, can be the answer of an endpoint of JSON-RPC.
 func (s *sending) isAnswer(start []byte, whole bool) bool {
 	text := bytes.TrimLeft(start, " \t\r\n")
@@ -394,6 +409,7 @@ type ending struct {
 	alias   string
 	timer   *time.Timer // cancels the request
 	timeout time.Duration
+	stop    func() bool // ends what closes the body with the request's context
 	cancel  context.CancelCauseFunc
 }
 
@@ -413,6 +429,7 @@ func (e *ending) Read(p []byte) (int, error) {
 
 func (e *ending) Close() error {
 	defer e.cancel(nil)
+	e.stop()
 	return e.ReadCloser.Close()
 }
 
