@@ -38,7 +38,7 @@
 //	400  -32005  the request costs more than any endpoint ever has
 //	502  -32002  no endpoint is available, or the one that was asked has failed
 //	504  -32002  the endpoint has not answered in time
-//	503  -32002  the limits cannot be checked, or the long bodies of all requests have 64 MiB already
+//	503  -32002  the limits cannot be checked, or the long bodies of all requests have 64 MiB already, or 32 MiB those of the client
 //	403  -32601  no endpoint is configured to take the method
 //	400  -32700  the body is not JSON
 //	400  -32600  the body is no request; also with 404, 405, 413 and 415
@@ -65,7 +65,8 @@
 //
 // # Limits
 //
-// A request is read into memory, up to MaxBody, before it is sent, and requests of more than 64 KiB as far as all of them
-// fit into 64 MiB; responses up to 64 KiB, those to batches up to 1 MiB, or up to 4 MiB if they have ids of filters in them. How long callers may take to send a request is up to the http.Server. There are no WebSockets, so no
-// subscriptions.
+// A request is read into memory, up to MaxBody, before it is sent. Requests of more than 64 KiB are, as far as they have
+// arrived, as long as all of them fit into 64 MiB, and those of one client (see upstream.WithClient) into half of that. Responses
+// are read up to 64 KiB, those to batches up to 1 MiB, or up to 4 MiB if they have ids of filters in them. How long callers
+// may take to send a request is up to the http.Server. There are no WebSockets, so no subscriptions.
 package gateway
