@@ -135,7 +135,8 @@ type Config struct {
 // Chain is the blockchain that endpoints serve.
 type Chain struct {
 	// ID is the chain's id; an endpoint with another is down. One that is monitored gets no calls until a probe has
-	// confirmed it, so that Pool.Run is needed. 0 means that it is not asked for.
+	// confirmed it, so that Pool.Run is needed. It is confirmed again by every 20th probe, and by the first one after
+	// the endpoint was out of use. 0 means that it is not asked for.
 	ID uint64
 
 	// MaxLag is how many blocks an endpoint may be behind the others; one that is further is down. 0 means that

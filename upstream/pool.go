@@ -212,7 +212,8 @@ func (p *Pool) continueFrom(next *set, was, e *endpoint) {
 	switch {
 	case was.RPC != e.RPC || !slices.Equal(was.Headers, e.Headers):
 		e.memory.gate.open()
-		e.memory.failures.Store(0)
+		e.memory.answers()
+		e.memory.probeFailed.Store(false)
 		e.memory.latency.Store(0)
 		e.memory.chain.Store(0)
 		e.memory.vouched.Store(0)

@@ -445,9 +445,6 @@ func outcomeOf(c budget.RefusalClass) outcome {
 	return overloaded
 }
 
-// failuresToClose is how many failures in a row put an endpoint out of use.
-const failuresToClose = 3
-
 // react passes what a try says to whom it is about, and ends the lease.
 func (p *Pool) react(l *lease, out result, took time.Duration) {
 	e, now := l.endpoint, time.Now()
@@ -466,7 +463,7 @@ func (p *Pool) react(l *lease, out result, took time.Duration) {
 		return
 	case succeeded:
 		m.measured(took)
-		m.failures.Store(0)
+		m.answers()
 		p.opened(e, m.gate.succeed(l.passes[0]))
 		p.opened(e, e.quota.gate.succeed(l.passes[1]))
 		p.opened(e, e.group.succeed(l.passes[2]))
@@ -476,9 +473,6 @@ func (p *Pool) react(l *lease, out result, took time.Duration) {
 	m.stats.failures[out.outcome].Add(1)
 	p.blame(l, out, now)
 }
-
-// The back-off of endpoints that fail: a recovered one is tried again within a second, a tenth of jitter included.
-var ofFailures = delays{250 * time.Millisecond, 900 * time.Millisecond}
 
 // blame closes the gate of what a failure is about. The others learn nothing from it.
 func (p *Pool) blame(l *lease, out result, now time.Time) {
@@ -498,11 +492,7 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 		closed = p.denied(l, out, now)
 		p.tell(e, out.refusal, 0)
 	default:
-		if e.memory.failures.Add(1) < failuresToClose && !l.passes[0].half {
-			e.memory.gate.leave(l.passes[0])
-			break
-		}
-		_, closed = e.memory.gate.close(now, l.passes[0], 0, ofFailures, out.reason)
+		closed = p.failing(l, out, now)
 	}
 	for i, g := range e.gates() {
 		if i != blamed {
@@ -512,31 +502,6 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 	if closed {
 		p.set.Load().config.Logger.Warn("upstream: an endpoint is out of use", "pool", p.name, "upstream", e.Alias, "reason", out.reason)
 	}
-}
-
-// denied closes the gate of an endpoint that denies access. It may deny a certain method only: so where a probe has
-// succeeded a short time ago, another one has to be denied first, and where there are no probes several calls in a row.
-func (p *Pool) denied(l *lease, out result, now time.Time) (closed bool) {
-	e := l.endpoint
-	m := e.memory
-	if wait := out.refusal.Wait; wait > 0 {
-		_, closed = m.gate.close(now, l.passes[0], wait, delays{}, out.reason)
-		return closed
-	}
-	m.gate.leave(l.passes[0])
-	vouched := now.UnixNano()-m.vouched.Load() < int64(vouchedFor+p.set.Load().config.Probe.Every)
-	switch {
-	case l.probe:
-	case e.Unmonitored:
-		if m.failures.Add(1) < failuresToClose {
-			return false
-		}
-	case vouched:
-		m.asked.Store(0)
-		p.probeNow()
-		return false
-	}
-	return m.gate.closeForever(out.reason)
 }
 
 // tell passes a refusal to the endpoint's account, for what else is charged to it: it is counted, and the account
