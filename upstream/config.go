@@ -56,7 +56,8 @@ type Endpoint struct {
 	// Deny wins. The default is all methods.
 	Allow, Deny []string
 
-	// Concurrency is how many calls of this process may be in flight. The default is no limit.
+	// Concurrency is how many calls of this process may be in flight, until their responses have ended. The default is
+	// no limit.
 	Concurrency int
 }
 

@@ -112,6 +112,7 @@ func (s *sending) run() (*Reply, error) {
 		if !s.again(l, out) {
 			return reply, failure
 		}
+		l.end()                         // the rest of the response may be long, and the request must not wait for itself
 		if out.outcome != rateLimited { // its account cools down, and may be the first to have room again
 			s.tried = append(s.tried, l.endpoint)
 		}
@@ -180,6 +181,7 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 			cancel(nil)
 			timer.Stop()
 			s.pool.react(l, result{outcome: cancelled}, 0)
+			l.end()
 		}
 	}()
 	resp, err := set.transport.RoundTrip(s.requestFor(ctx, l))
@@ -212,6 +214,7 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 		out, failure := s.failed(ctx, l, err)
 		cancel(nil)
 		s.pool.react(l, out, took)
+		l.end()
 		return nil, out, failure
 	}
 	l.sentUnseen()
@@ -227,8 +230,9 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 		stopClosing()
 		cancel(nil)
 		l.endpoint.redactBody(resp, start)
+		l.end()
 	} else {
-		resp.Body = &ending{resp.Body, l.endpoint.Alias, timer, timeout, stopClosing, cancel}
+		resp.Body = &ending{resp.Body, l, timer, timeout, stopClosing, cancel}
 	}
 	return &Reply{
 		Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Quota: l.quota, Unit: l.unit, Decision: l.decision,
@@ -403,10 +407,10 @@ func setBody(resp *http.Response, body []byte) {
 }
 
 // ending is the body of a response that is being received. Its errors have nothing secret in them, and it ends if the
-// endpoint sends nothing for the timeout.
+// endpoint sends nothing for the timeout. The call is in flight until its end.
 type ending struct {
 	io.ReadCloser
-	alias   string
+	lease   *lease
 	timer   *time.Timer // cancels the request
 	timeout time.Duration
 	stop    func() bool // ends what closes the body with the request's context
@@ -417,8 +421,11 @@ func (e *ending) Read(p []byte) (int, error) {
 	e.timer.Reset(e.timeout)
 	n, err := e.ReadCloser.Read(p)
 	late := !e.timer.Stop()
+	if err != nil {
+		e.lease.end()
+	}
 	if err != nil && err != io.EOF {
-		failure := &TryError{Alias: e.alias, Reason: reasonOf(err), Sent: true}
+		failure := &TryError{Alias: e.lease.endpoint.Alias, Reason: reasonOf(err), Sent: true}
 		if late {
 			failure.Reason, failure.Timeout = "timeout", true
 		}
@@ -428,6 +435,7 @@ func (e *ending) Read(p []byte) (int, error) {
 }
 
 func (e *ending) Close() error {
+	defer e.lease.end()
 	defer e.cancel(nil)
 	e.stop()
 	return e.ReadCloser.Close()
@@ -445,11 +453,13 @@ func outcomeOf(c budget.RefusalClass) outcome {
 	return overloaded
 }
 
-// react passes what a try says to whom it is about, and ends the lease.
+// react passes what a try says to whom it is about. It does not end the lease: the response may still be on its way.
 func (p *Pool) react(l *lease, out result, took time.Duration) {
 	e, now := l.endpoint, time.Now()
 	m := e.memory
-	defer l.end()
+	if l.isHalf() {
+		defer p.lines.wake()
+	}
 	if out.outcome == notSent {
 		m.stats.unsent.Add(1)
 		l.settle(false)
