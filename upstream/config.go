@@ -326,7 +326,8 @@ func policyName(pool, alias string) string { return "upstream/" + pool + "/" + a
 // Rate is a number of requests per second, per minute, or both, as a short form of limits. The zero value has
 // none.
 type Rate struct {
-	// PerSecond and PerMinute are the most requests in any second and in any minute. 0 means no limit.
+	// PerSecond and PerMinute are the most requests in any second and in any minute, measured where they are sent: a
+	// provider may see a few more, as networks delay some more than others. 0 means no limit.
 	PerSecond, PerMinute int64
 
 	// Aligned counts seconds and minutes of the clock instead: up to twice as many may then come around the
