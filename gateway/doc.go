@@ -56,7 +56,9 @@
 //
 //   - URLs and headers of endpoints are in no header, error, log or statistic of the route. In what endpoints send, in
 //     headers and in bodies of up to 64 KiB (of batches 1 MiB), the parts of them that have 8 characters or more are replaced
-//     by ***. Errors with a status of 400 and above that are longer, or not JSON, are replaced as a whole. The one log that
+//     by ***. Words in paths and queries are not: up to 16 lower-case letters, - and _, as in go-ethereum. So a key that
+//     people choose needs a digit, or more characters. Neither are the values of Accept, Accept-Encoding, Accept-Language,
+//     Content-Type and User-Agent. Errors with a status of 400 and above that are longer, or not JSON, are replaced as a whole. The one log that
 //     this package has no hold on is net/http's, which quotes what a server sends unasked: see log.SetOutput.
 //   - Nothing but the ids of filters changes in requests and responses; the ids of calls, their order and numbers stay as
 //     they are written.

@@ -542,12 +542,12 @@ func TestPagesAreFailures(t *testing.T) {
 // TestErrorsAreRedacted lets a provider repeat what it was sent.
 func TestErrorsAreRedacted(t *testing.T) {
 	secretive := func(e *Endpoint) {
-		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path?apikey=canary-query&v=2")
+		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path1?apikey=canary-query1&v=2")
 		e.Headers = []Header{{Name: "X-Auth", Value: secret.New("Bearer canary-header")}}
 	}
 	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", secretive)}})
 	basic := base64.StdEncoding.EncodeToString([]byte("user-name:pass/word"))
-	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more Basic " + basic
+	echo := "https://user-name:pass/word@a.example/v2/canary-path1?apikey=canary-query1&v=2 canary-header canary-path1-and-more Basic " + basic
 	for status, contentType := range map[int]string{400: "text/html", 404: "application/json", 200: "application/json"} {
 		p.answer = func(*http.Request, string) (*http.Response, error) {
 			return reply(status, fmt.Sprintf(`{"id":1,"error":{"message":%q}}`, echo), "Content-Type", contentType), nil
