@@ -24,8 +24,8 @@
 // # Responses
 //
 // A response is passed on as it comes, with its status, and the headers Cache-Control, Content-Type,
-// Content-Encoding, RateLimit, RateLimit-Policy and Retry-After. Redirects are not followed, and not passed on. The
-// route adds
+// Content-Encoding, RateLimit, RateLimit-Policy and Retry-After, the last three only if they are well-formed. Statuses but 200, 202,
+// 204 and those of errors become 502; redirects are not followed. The route adds
 //
 //	Weir-Upstream: alchemy-1                         the endpoint that has answered
 //	Weir-Limit: alchemy-1.budget                     the tightest limit, or the one that refuses
@@ -42,14 +42,15 @@
 //	403  -32601  no endpoint is configured to take the method
 //	400  -32700  the body is not JSON
 //	400  -32600  the body is no request; also with 404, 405, 413 and 415
-//	400  -32602  a batch uses filters of several endpoints
+//	400  -32602  a batch uses filters of several endpoints, or other calls that the filter's endpoint does not take
 //	200  -32000  the filter does not exist
 //
 // # Filters
 //
 // The filters of eth_newFilter, eth_newBlockFilter and eth_newPendingTransactionFilter exist at the endpoint that has
 // made them. Callers get ids that say which one that is, and calls with such an id go there, through whatever process:
-// there is no state. Ids that are not hexadecimal, which no known server gives, are passed as they are, and their calls
+// there is no state. The other calls of a batch go there, too: it is refused if the endpoint does not take them all. A filter of an
+// endpoint that takes no such calls, as it is not selectable or does not allow them, does not exist. Ids that are not hexadecimal, which no known server gives, are passed as they are, and their calls
 // may go anywhere.
 //
 // # Guarantees

@@ -86,7 +86,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 // response returns the response for the caller. It has no trailers.
 func (x *exchange) response(reply *upstream.Reply) (*http.Response, error) {
 	switch {
-	case reply.StatusCode < 200 || reply.StatusCode >= 300 && reply.StatusCode < 400: // a redirect shows the URL, or leads anywhere
+	case !isPassed(reply.StatusCode): // a redirect shows the URL, or leads anywhere
 		return nil, badAnswer(reply, fmt.Sprintf("status %d", reply.StatusCode))
 	case reply.StatusCode >= 400 && !isShortJSON(reply):
 		x.replaceError(reply)
@@ -99,6 +99,15 @@ func (x *exchange) response(reply *upstream.Reply) (*http.Response, error) {
 		Status: reply.Status, StatusCode: reply.StatusCode, Proto: reply.Proto, ProtoMajor: reply.ProtoMajor, ProtoMinor: reply.ProtoMinor,
 		Header: x.settings.quotas.returnedHeader(reply), Body: reply.Body, ContentLength: reply.ContentLength,
 	}, nil
+}
+
+// isPassed reports whether responses with a status are passed on: those of JSON-RPC over HTTP, and errors.
+func isPassed(status int) bool {
+	switch status {
+	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
+		return true
+	}
+	return status >= 400 && status <= 599
 }
 
 // badAnswer returns the error for an answer of an endpoint that callers cannot get.
