@@ -45,6 +45,9 @@
 //	400  -32602  a batch uses filters of several endpoints, or other calls that the filter's endpoint does not take
 //	200  -32000  the filter does not exist
 //
+// An answer of an endpoint that refuses or fails is passed on with its status, such as 429, if the request may not be sent again
+// or no other endpoint has taken it. Weir-Upstream says whose it is.
+//
 // # Filters
 //
 // The filters of eth_newFilter, eth_newBlockFilter and eth_newPendingTransactionFilter exist at the endpoint that has

@@ -621,3 +621,35 @@ func (n noPeek) Do(ctx context.Context, b *weir.Batch) error {
 	}
 	return n.Limiter.Do(ctx, b)
 }
+
+// TestInUseAgainOnce closes all gates of an endpoint, at once and one after the other, and reads in the log how often it was in use
+// again.
+func TestInUseAgainOnce(t *testing.T) {
+	for name, apart := range map[string]int{"at once": 0, "apart": 10} {
+		synctest.Test(t, func(t *testing.T) {
+			pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a")}})
+			var text strings.Builder
+			c := pool.set.Load().config
+			c.Logger = slog.New(slog.NewTextHandler(&text, nil))
+			if err := pool.Replace(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range pool.set.Load().endpoints[0].gates() {
+				g.close(time.Now(), pass{}, time.Second, delays{}, "test")
+				time.Sleep(time.Second)
+				for range apart {
+					_, _, _ = send(pool, call())
+				}
+			}
+			for range fullRamp {
+				if _, _, err := send(pool, call()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want(t, name+": health", healths(pool), []string{"a ok"})
+			if n := strings.Count(text.String(), "in use again"); n != 1 {
+				t.Errorf("%s: logged %d times:\n%s", name, n, text.String())
+			}
+		})
+	}
+}

@@ -474,9 +474,11 @@ func (p *Pool) react(l *lease, out result, took time.Duration) {
 	case succeeded:
 		m.measured(took)
 		m.answers()
-		p.opened(e, m.gate.succeed(l.passes[0]))
-		p.opened(e, e.quota.gate.succeed(l.passes[1]))
-		p.opened(e, e.group.succeed(l.passes[2]))
+		opened := false
+		for i, g := range e.gates() {
+			opened = g.succeed(l.passes[i]) || opened
+		}
+		p.opened(e, opened)
 		p.answered(e)
 		return
 	}
@@ -538,11 +540,18 @@ func (p *Pool) answered(e *endpoint) {
 	}
 }
 
+// opened notes whether a call has opened gates of an endpoint. It is in use again when the last of them is open.
 func (p *Pool) opened(e *endpoint, opened bool) {
-	if opened {
-		p.set.Load().config.Logger.Info("upstream: an endpoint is in use again", "pool", p.name, "upstream", e.Alias)
-		p.lines.wake()
+	if !opened {
+		return
 	}
+	p.lines.wake()
+	for _, g := range e.gates() {
+		if g.shut.Load() {
+			return
+		}
+	}
+	p.set.Load().config.Logger.Info("upstream: an endpoint is in use again", "pool", p.name, "upstream", e.Alias)
 }
 
 // down returns the error of a call that no endpoint can take because of failures, with the reasons.
