@@ -112,7 +112,7 @@ func TestDenialOfAMethod(t *testing.T) {
 			want(t, "health", healths(pool), []string{"a ok"})
 			set(func() { all = true })
 			_, _, _ = send(pool, call())
-			time.Sleep(time.Millisecond)
+			time.Sleep(lookEvery)
 			synctest.Wait()
 			want(t, "health when all is denied", healths(pool), []string{"a down: denied (status 403), -1ms"})
 		})

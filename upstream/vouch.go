@@ -12,10 +12,13 @@ func (p *Pool) vouches(m *memory, now time.Time) bool {
 	return now.UnixNano()-m.vouched.Load() < int64(vouchedFor+p.set.Load().config.Probe.Every)
 }
 
-// askAgain has a probe sent at once.
-func (p *Pool) askAgain(m *memory) {
+// askAgain has a probe sent at once, or at the next look if one has just succeeded: probes are charged, too, so that whoever
+// makes calls go wrong must not cause any number of them.
+func (p *Pool) askAgain(m *memory, now time.Time) {
 	m.asked.Store(0)
-	p.probeNow()
+	if now.UnixNano()-m.vouched.Load() >= int64(lookEvery) {
+		p.probeNow()
+	}
 }
 
 // failuresToClose is how many failures in a row put an endpoint out of use, or have a probe sent.
@@ -56,7 +59,7 @@ const suspectFor = 500 * time.Millisecond
 // suspect has a probe sent, and reports whether that may still be answered in time.
 func (p *Pool) suspect(m *memory, now time.Time) bool {
 	if m.suspected.CompareAndSwap(0, now.UnixNano()) {
-		p.askAgain(m)
+		p.askAgain(m, now)
 		return true
 	}
 	usual := 4 * time.Duration(m.latency.Load())
@@ -79,7 +82,7 @@ func (p *Pool) denied(l *lease, out result, now time.Time) (closed bool) {
 			return false
 		}
 	case p.vouches(m, now):
-		p.askAgain(m)
+		p.askAgain(m, now)
 		return false
 	}
 	m.recheckChain()
