@@ -26,7 +26,7 @@ type exchange struct {
 	call     upstream.Call
 	request  jsonrpc.Request
 	answered bool  // an answer has begun
-	room     int64 // taken for the body
+	room     int64 // taken for the body, see room
 
 	// See filters.
 	makesFilter bool     // the response has ids of filters in it
@@ -86,7 +86,7 @@ func (x *exchange) RoundTrip(out *http.Request) (*http.Response, error) {
 // response returns the response for the caller. It has no trailers.
 func (x *exchange) response(reply *upstream.Reply) (*http.Response, error) {
 	switch {
-	case reply.StatusCode < 200 || reply.StatusCode >= 300 && reply.StatusCode < 400: // a redirect shows the URL, or leads anywhere
+	case !isPassed(reply.StatusCode): // a redirect shows the URL, or leads anywhere
 		return nil, badAnswer(reply, fmt.Sprintf("status %d", reply.StatusCode))
 	case reply.StatusCode >= 400 && !isShortJSON(reply):
 		x.replaceError(reply)
@@ -99,6 +99,15 @@ func (x *exchange) response(reply *upstream.Reply) (*http.Response, error) {
 		Status: reply.Status, StatusCode: reply.StatusCode, Proto: reply.Proto, ProtoMajor: reply.ProtoMajor, ProtoMinor: reply.ProtoMinor,
 		Header: x.settings.quotas.returnedHeader(reply), Body: reply.Body, ContentLength: reply.ContentLength,
 	}, nil
+}
+
+// isPassed reports whether responses with a status are passed on: those of JSON-RPC over HTTP, and errors.
+func isPassed(status int) bool {
+	switch status {
+	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
+		return true
+	}
+	return status >= 400 && status <= 599
 }
 
 // badAnswer returns the error for an answer of an endpoint that callers cannot get.
@@ -144,42 +153,12 @@ func (x *exchange) accept(w http.ResponseWriter) *problem {
 	if len(x.caller.TransferEncoding) > 0 { // net/http does not say if there was a Content-Length, too, about which a proxy in front may think otherwise
 		w.Header().Set("Connection", "close")
 	}
-	if p := x.takeRoom(w); p != nil {
-		return p
-	}
 	body, p := x.readBody(w)
 	if p != nil {
 		return p
 	}
 	return x.acceptJSONRPC(body)
 }
-
-// maxRoom is how many bytes the long bodies of requests may have together.
-const maxRoom = 64 << 20
-
-// takeRoom takes room for a body if it is long, or of unknown length, or returns a problem if there is none.
-func (x *exchange) takeRoom(w http.ResponseWriter) *problem {
-	n := x.caller.ContentLength
-	switch {
-	case n >= 0 && n <= firstRead:
-		return nil
-	case n < 0:
-		n = x.settings.maxBody
-	}
-	if x.route.room.Add(n) <= maxRoom {
-		x.room = n
-		return nil
-	}
-	x.route.room.Add(-n)
-	w.Header().Set("Connection", "close") // the body is not read
-	return &problem{
-		status: http.StatusServiceUnavailable, code: codeUnavailable, retry: time.Second,
-		message: "too many long requests at once: retry later, or send less in a batch", data: &details{Reason: "memory", RetryAfterMs: 1000},
-	}
-}
-
-// leaveRoom gives the room back.
-func (x *exchange) leaveRoom() { x.route.room.Add(-x.room) }
 
 // checkHead returns what is wrong with a request before its body is read.
 func (x *exchange) checkHead(w http.ResponseWriter) *problem {
@@ -214,23 +193,6 @@ func (x *exchange) tooLong() *problem {
 		status: http.StatusRequestEntityTooLarge, code: jsonrpc.CodeInvalidRequest,
 		message: fmt.Sprintf("the body may have %d bytes", x.settings.maxBody),
 	}
-}
-
-// firstRead is for how many bytes of a body there is room at first: its length is what the caller says.
-const firstRead = 64 << 10
-
-// readBody reads the body of the request.
-func (x *exchange) readBody(w http.ResponseWriter) ([]byte, *problem) {
-	r := x.caller
-	body := bytes.NewBuffer(make([]byte, 0, bytes.MinRead+min(max(0, r.ContentLength), firstRead)))
-	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, x.settings.maxBody))
-	switch tooLong := (*http.MaxBytesError)(nil); {
-	case errors.As(err, &tooLong):
-		return nil, x.tooLong()
-	case err != nil:
-		return nil, &problem{status: http.StatusBadRequest, code: jsonrpc.CodeInvalidRequest, message: "the body cannot be read"}
-	}
-	return body.Bytes(), nil
 }
 
 // buffers are used to copy responses.

@@ -80,7 +80,8 @@ const codeParams = -32602
 var notFound = problem{status: http.StatusOK, code: codeServer, message: "filter not found"}
 
 // pin puts the endpoints' own ids of filters into a request, and says to which endpoint it has to go. Calls with ids that no
-// endpoint has given are answered here.
+// endpoint has given are answered here, and so are those with ids of an endpoint that does not take them: anybody can make up
+// such an id, but not have calls sent to where they would not go otherwise.
 func (x *exchange) pin() *problem {
 	makes, uses := false, false
 	for _, c := range x.request.Calls {
@@ -102,7 +103,7 @@ func (x *exchange) pin() *problem {
 		}
 		alias, own := x.settings.filters.find(id.Text)
 		switch {
-		case alias == "":
+		case alias == "" || !x.route.pool.Takes(&upstream.Call{Pinned: alias, Methods: []string{x.request.Calls[i].Method}}):
 			lost = append(lost, i)
 			continue
 		case x.call.Pinned != "" && x.call.Pinned != alias:
@@ -117,7 +118,16 @@ func (x *exchange) pin() *problem {
 	if len(edits) > 0 {
 		x.call.Body = jsonrpc.Apply(x.call.Body, edits)
 	}
-	return x.leaveOut(lost)
+	if p := x.leaveOut(lost); p != nil {
+		return p
+	}
+	if x.call.Pinned != "" && !x.route.pool.Takes(&x.call) {
+		return &problem{
+			status: http.StatusBadRequest, code: codeParams,
+			message: fmt.Sprintf("the batch uses a filter of %s, which does not take all of its other calls: send them without it", x.call.Pinned),
+		}
+	}
+	return nil
 }
 
 // leaveOut takes calls out of a request whose filters do not exist. If none is left it returns the answer.

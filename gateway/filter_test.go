@@ -181,7 +181,7 @@ func TestPinnedToNobody(t *testing.T) {
 	deny := func(e *upstream.Endpoint) { e.Deny = []string{"eth_getFilter*"} }
 	route, p := newRouteTo(t, to(endpointAt("a"), endpointAt("b", deny)))
 	w := ask(route, post(`{"id":1,"method":"eth_getFilterLogs","params":["0x`+filterTag("eth", "b")+`1"]}`))
-	if w.Code != http.StatusForbidden || len(p.received()) != 0 {
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "filter not found") || len(p.received()) != 0 {
 		t.Errorf("%d %s, %v", w.Code, w.Body, p.received())
 	}
 }
@@ -221,12 +221,13 @@ func FuzzFilters(f *testing.F) {
 		f.Add([]byte(seed), []byte(`{"id":1,"result":"0x12"}`))
 		f.Add([]byte(seed), []byte(`[{"id":1,"r\u0065sult":"0x12"},{}]`))
 	}
+	route, _ := newRouteTo(f, to(endpointAt("a"), endpointAt("b")))
 	f.Fuzz(func(t *testing.T, body, answer []byte) {
 		request, err := jsonrpc.Parse(body)
 		if err != nil {
 			return
 		}
-		x := newExchange(body, request)
+		x := newExchange(route, body, request)
 		if x.pin() == nil && x.notFound == nil {
 			untagged(t, body, x.call.Body, tag)
 		}
@@ -243,8 +244,8 @@ func FuzzFilters(f *testing.F) {
 	})
 }
 
-func newExchange(body []byte, request jsonrpc.Request) *exchange {
-	x := &exchange{settings: newSettings(to(endpointAt("a"), endpointAt("b"))), request: request}
+func newExchange(route *Route, body []byte, request jsonrpc.Request) *exchange {
+	x := &exchange{route: route, settings: newSettings(to(endpointAt("a"), endpointAt("b"))), request: request}
 	x.settings.filters = newFilters(upstream.Config{Name: "eth", Endpoints: []upstream.Endpoint{{Alias: "a"}}})
 	x.call.Body = body
 	return x
@@ -279,4 +280,52 @@ func sameButTags(tagged, plain any, tag string) bool {
 		return ok && maps.EqualFunc(a, b, func(x, y any) bool { return sameButTags(x, y, tag) })
 	}
 	return tagged == plain
+}
+
+// TestMadeUpFilters uses ids that no endpoint has given: they send no call to an endpoint that it would not go to otherwise.
+func TestMadeUpFilters(t *testing.T) {
+	deny := func(method string) func(*upstream.Endpoint) {
+		return func(e *upstream.Endpoint) { e.Deny = []string{method} }
+	}
+	hidden := func(e *upstream.Endpoint) { e.Unselectable = true }
+	const changes, balance = `{"id":1,"method":"eth_getFilterChanges","params":["0x%sff"]}`, `{"id":2,"method":"eth_getBalance"}`
+	for _, tt := range []struct {
+		name     string
+		of       func(*upstream.Endpoint) // the endpoint that the id is of
+		batch    bool
+		status   int
+		received []string // endpoints
+		answer   string   // a part of it
+	}{
+		{"a call", func(*upstream.Endpoint) {}, false, 200, []string{"b"}, `"result"`},
+		{"a batch", func(*upstream.Endpoint) {}, true, 200, []string{"b"}, `"result"`},
+		{"a call, not selectable", hidden, false, 200, nil, "filter not found"},
+		{"a batch, not selectable", hidden, true, 200, []string{"a"}, "filter not found"},
+		{"a call, denied", deny("eth_getFilter*"), false, 200, nil, "filter not found"},
+		{"a batch, denied", deny("eth_getFilter*"), true, 200, []string{"a"}, "filter not found"},
+		{"a batch, of which another call is denied", deny("eth_getBalance"), true, 400, nil, "a filter of b, which does not take all"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			route, p := newRouteTo(t, to(endpointAt("a"), endpointAt("b", func(e *upstream.Endpoint) { e.Priority = 20 }, tt.of)))
+			p.answer = func(_ *http.Request, body string) (*http.Response, error) {
+				if strings.HasPrefix(body, "[") {
+					return reply(200, `[{"id":2,"result":"0x1"}]`), nil
+				}
+				return reply(200, `{"id":1,"result":[]}`), nil
+			}
+			body := fmt.Sprintf(changes, filterTag("eth", "b"))
+			if tt.batch {
+				body = "[" + body + "," + balance + "]"
+			}
+			w := ask(route, post(body))
+			var received []string
+			for _, r := range p.requests {
+				received = append(received, aliasOf(r))
+			}
+			want(t, "received", received, tt.received)
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.answer) {
+				t.Errorf("%d %s, want %d and %s", w.Code, w.Body, tt.status, tt.answer)
+			}
+		})
+	}
 }

@@ -31,6 +31,51 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
+// TestMalformedHeaders passes on what clients compute with only if it is well-formed.
+func TestMalformedHeaders(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		values []string
+		passed bool
+	}{
+		{"Retry-After", []string{"7"}, true},
+		{"Retry-After", []string{"Sun, 17 May 2026 12:00:00 GMT"}, true},
+		{"Retry-After", []string{"-1"}, false},
+		{"Retry-After", []string{"soon"}, false},
+		{"Retry-After", []string{"1.5"}, false},
+		{"Retry-After", []string{"1", "2"}, false},
+		{"Ratelimit", []string{`"v";r=1`, `"w";r=2`}, true},
+		{"Ratelimit", []string{"limit=10, remaining=1"}, false},
+		{"Ratelimit-Policy", []string{`"v";q=1;w=1`}, true},
+		{"Ratelimit-Policy", []string{`"v`}, false},
+		{"Cache-Control", []string{"no-store"}, true},
+	} {
+		route, p := newRouteTo(t, to(endpointAt("a")))
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			resp := reply(400, `{"error":{}}`)
+			resp.Header[tt.name] = tt.values
+			return resp, nil
+		}
+		if got := ask(route, post(blockNumber)).Result().Header[tt.name]; (len(got) > 0) != tt.passed {
+			t.Errorf("%s: %q became %q", tt.name, tt.values, got)
+		}
+	}
+}
+
+// TestStatuses passes on those that a server of JSON-RPC has, and errors.
+func TestStatuses(t *testing.T) {
+	for status, want := range map[int]int{
+		200: 200, 202: 202, 204: 204, 400: 400, 418: 418, 500: 500, 599: 599,
+		201: 502, 203: 502, 205: 502, 206: 502, 299: 502, 302: 502, 304: 502, 600: 502, 999: 502,
+	} {
+		route, p := newRouteTo(t, to(endpointAt("a")))
+		p.answer = always(status, "{}")
+		if got := ask(route, post(`{"id":1,"method":"eth_x"}`)).Code; got != want {
+			t.Errorf("%d became %d, want %d", status, got, want)
+		}
+	}
+}
+
 // TestResponseHeaders shows all that a caller gets of a response.
 func TestResponseHeaders(t *testing.T) {
 	route, p := newRouteTo(t, to(endpointAt("a")))

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/budget"
 	"github.com/weirlimit/weir/upstream"
 	"github.com/weirlimit/weir/weirhttp"
 )
@@ -43,7 +45,7 @@ var returned = []string{"Cache-Control", "Content-Encoding", "Content-Type", "Ra
 func (q *quotas) returnedHeader(reply *upstream.Reply) http.Header {
 	h := make(http.Header, 8)
 	for _, name := range returned {
-		if values := reply.Header[name]; len(values) > 0 {
+		if values := reply.Header[name]; len(values) > 0 && isWellFormed(name, values) {
 			h[name] = values
 		}
 	}
@@ -56,6 +58,18 @@ func (q *quotas) returnedHeader(reply *upstream.Reply) http.Header {
 	h[fieldUpstream] = []string{reply.Alias}
 	q.set(h, reply)
 	return h
+}
+
+// isWellFormed reports whether the values of a header are what its definition says, where clients compute with them.
+func isWellFormed(name string, values []string) bool {
+	switch name {
+	case "Retry-After":
+		_, ok := weirhttp.ParseRetryAfter(values[0], time.Now(), 0)
+		return ok && len(values) == 1
+	case "Ratelimit", "Ratelimit-Policy":
+		return budget.IsList(values)
+	}
+	return true
 }
 
 // quotas are the texts of the limits in headers, made once for each limit.

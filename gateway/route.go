@@ -23,8 +23,8 @@ import (
 type Route struct {
 	pool     *upstream.Pool
 	settings atomic.Pointer[settings]
-	changing sync.Mutex   // held while settings change
-	room     atomic.Int64 // bytes of the long bodies that requests have now
+	changing sync.Mutex // held while settings change
+	room     room
 	logged   atomic.Int64 // when undecided has logged something, in Unix nanoseconds
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -308,70 +307,6 @@ func TestInformational(t *testing.T) {
 	if all := fmt.Sprint(resp.Header, resp.Trailer, string(body)); strings.Contains(all, canary) || string(body) != "{}" || early > 0 {
 		t.Error(all)
 	}
-}
-
-// TestRoomForBodies announces long bodies that do not come: room is made for what has come.
-func TestRoomForBodies(t *testing.T) {
-	route, _ := newRouteTo(t, to(endpointAt("a")))
-	bytesOf := func() uint64 {
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.TotalAlloc
-	}
-	before := bytesOf()
-	for range 10 {
-		r := post("")
-		r.ContentLength = jsonrpc.MaxRequest
-		if w := ask(route, r); w.Code != 400 {
-			t.Fatal(w.Code, w.Body)
-		}
-	}
-	if n := bytesOf() - before; n > 10*(firstRead+64<<10) {
-		t.Errorf("%d bytes for ten empty bodies", n)
-	}
-}
-
-// TestRoomOfBodies bounds the bytes of the long bodies that requests have at once.
-func TestRoomOfBodies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		route, p := newRouteTo(t, to(endpointAt("a")))
-		hold := make(chan struct{})
-		p.answer = func(*http.Request, string) (*http.Response, error) {
-			<-hold
-			return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
-		}
-		long := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":["` + strings.Repeat("x", 4<<20) + `"]}`
-		var wg sync.WaitGroup
-		codes := make(chan int, 20)
-		for range 20 { // of which 15 fit into 64 MiB
-			wg.Go(func() { codes <- ask(route, post(long)).Code })
-		}
-		synctest.Wait()
-		for range 5 {
-			if code := <-codes; code != http.StatusServiceUnavailable {
-				t.Error(code)
-			}
-		}
-		w := ask(route, post(long))
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many long requests at once") {
-			t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
-		}
-		short := make(chan int, 1)
-		wg.Go(func() { short <- ask(route, post(blockNumber)).Code })
-		close(hold)
-		if code := <-short; code != 200 {
-			t.Errorf("a short request: %d", code)
-		}
-		wg.Wait()
-		for range 15 {
-			if code := <-codes; code != 200 {
-				t.Error(code)
-			}
-		}
-		if n := route.room.Load(); n != 0 {
-			t.Errorf("%d bytes are still taken", n)
-		}
-	})
 }
 
 // TestNotificationsOfLostFilters have no response, as all notifications.

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/weirlimit/weir/gateway"
 )
@@ -51,7 +52,10 @@ func (p *probes) syncLocked() {
 	}
 }
 
-// stop ends all probes and waits for them.
+// stopProbes is how long stop waits for probes: they end with their context, unless a transport ignores it.
+const stopProbes = 3 * time.Second
+
+// stop ends all probes and waits for them, but no longer than stopProbes.
 func (p *probes) stop() {
 	p.mu.Lock()
 	for _, end := range p.running {
@@ -59,5 +63,15 @@ func (p *probes) stop() {
 	}
 	p.running = nil
 	p.mu.Unlock()
-	p.wg.Wait()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.wg.Wait()
+	}()
+	timer := time.NewTimer(stopProbes)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	case <-timer.C:
+	}
 }

@@ -112,7 +112,7 @@ func TestDenialOfAMethod(t *testing.T) {
 			want(t, "health", healths(pool), []string{"a ok"})
 			set(func() { all = true })
 			_, _, _ = send(pool, call())
-			time.Sleep(time.Millisecond)
+			time.Sleep(lookEvery)
 			synctest.Wait()
 			want(t, "health when all is denied", healths(pool), []string{"a down: denied (status 403), -1ms"})
 		})
@@ -141,18 +141,18 @@ func TestDenialOfAMethod(t *testing.T) {
 // TestSecretsInOtherForms lets a provider repeat parts of what it was sent, in other forms, in bodies and in headers.
 func TestSecretsInOtherForms(t *testing.T) {
 	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", func(e *Endpoint) {
-		e.RPC = secret.New("https://a.example/v2/canary-path")
+		e.RPC = secret.New("https://a.example/v2/canary-path1")
 		e.Headers = []Header{{"X-Auth", secret.New("key=canary-auth,realm=x")}, {"Cookie", secret.New(`session=canary-cookie; a="canary/b+c/d"`)}}
 	})}})
 	for body, want := range map[string]string{
-		`{"message":"Invalid key canary-path"}`:            `{"message":"Invalid key ***"}`,
+		`{"message":"Invalid key canary-path1"}`:           `{"message":"Invalid key ***"}`,
 		`{"result":"canary-auth canary-cookie"}`:           `{"result":"*** ***"}`,
 		`{"error":"canary\/b+c\/d canary/b\u002bc/d"}`:     `{"error":"*** ***"}`,
 		`{"error":"canary/b\u002Bc/d"}`:                    `{"error":"***"}`,
 		`{"result":"nothing","error":null,"more":[1,2,3]}`: `{"result":"nothing","error":null,"more":[1,2,3]}`,
 	} {
 		p.answer = func(*http.Request, string) (*http.Response, error) {
-			return reply(200, body, "RateLimit", `"canary-path";r=1`, "Cache-Control", "private=canary-auth"), nil
+			return reply(200, body, "RateLimit", `"canary-path1";r=1`, "Cache-Control", "private=canary-auth"), nil
 		}
 		resp, err := pool.Send(request(t.Context(), 0), call())
 		if err != nil {

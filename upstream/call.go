@@ -159,6 +159,8 @@ func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, errNotJSON):
 		return "the answer is not JSON"
+	case errors.Is(err, errSwitched):
+		return "status 101"
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
 	case strings.Contains(text, "connection refused"):

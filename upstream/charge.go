@@ -35,6 +35,8 @@ type lease struct {
 	settled bool
 	reports bool // the transport reports what it does, as net/http does
 	writes  int  // how often it has written the request
+
+	ended sync.Once // see end
 }
 
 // holdToSend is how long a charge may be given back: opening a connection takes that long at most.
@@ -126,13 +128,19 @@ func (l *lease) leave() {
 	l.endpoint.memory.inFlight.Add(-1)
 }
 
-// end gives the slot back after a call, and lets those in line look again if they may have waited for that.
+// end gives the slot back after a call, when its response has ended, and lets those in line look again if they may have
+// waited for that. Only the first call does.
 func (l *lease) end() {
-	l.endpoint.memory.inFlight.Add(-1)
-	if l.endpoint.Concurrency > 0 || l.passes[0].half || l.passes[1].half || l.passes[2].half {
-		l.pool.lines.wake()
-	}
+	l.ended.Do(func() {
+		l.endpoint.memory.inFlight.Add(-1)
+		if l.endpoint.Concurrency > 0 {
+			l.pool.lines.wake()
+		}
+	})
 }
+
+// isHalf reports whether one of the gates was half open. Then others may wait for the end of the call.
+func (l *lease) isHalf() bool { return l.passes[0].half || l.passes[1].half || l.passes[2].half }
 
 // reserve charges the endpoint's limit and its account, both or none.
 func (l *lease) reserve(ctx context.Context) (weir.Decision, error) {

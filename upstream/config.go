@@ -56,7 +56,8 @@ type Endpoint struct {
 	// Deny wins. The default is all methods.
 	Allow, Deny []string
 
-	// Concurrency is how many calls of this process may be in flight. The default is no limit.
+	// Concurrency is how many calls of this process may be in flight, until their responses have ended. The default is
+	// no limit.
 	Concurrency int
 }
 
@@ -135,7 +136,8 @@ type Config struct {
 // Chain is the blockchain that endpoints serve.
 type Chain struct {
 	// ID is the chain's id; an endpoint with another is down. One that is monitored gets no calls until a probe has
-	// confirmed it, so that Pool.Run is needed. 0 means that it is not asked for.
+	// confirmed it, so that Pool.Run is needed. It is confirmed again by every 20th probe, and by the first one after
+	// the endpoint was out of use. 0 means that it is not asked for.
 	ID uint64
 
 	// MaxLag is how many blocks an endpoint may be behind the others; one that is further is down. 0 means that
@@ -324,7 +326,8 @@ func policyName(pool, alias string) string { return "upstream/" + pool + "/" + a
 // Rate is a number of requests per second, per minute, or both, as a short form of limits. The zero value has
 // none.
 type Rate struct {
-	// PerSecond and PerMinute are the most requests in any second and in any minute. 0 means no limit.
+	// PerSecond and PerMinute are the most requests in any second and in any minute, measured where they are sent: a
+	// provider may see a few more, as networks delay some more than others. 0 means no limit.
 	PerSecond, PerMinute int64
 
 	// Aligned counts seconds and minutes of the clock instead: up to twice as many may then come around the

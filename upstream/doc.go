@@ -33,7 +33,9 @@
 //	rate, quota          the account, until the provider says, otherwise after a back-off
 //	denied               the endpoint, if a probe is denied, too, until one succeeds: an operator has to act
 //	overloaded           the provider, with all of its accounts
-//	other failures       the endpoint, after three in a row
+//	other failures       the endpoint, after three in a row, if a probe fails, too
+//
+// Where there are no probes, or the last one has failed, the calls alone decide.
 //
 // A call that the caller cancels says nothing about the endpoint, and neither does the time in line.
 //

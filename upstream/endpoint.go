@@ -36,10 +36,17 @@ type memory struct {
 	latency  atomic.Int64 // moving average in nanoseconds, 0 if none is known
 	head     atomic.Uint64
 	chain    atomic.Uint64 // the id that it has answered a probe with, 0 if none
+	confirms atomic.Int64  // probes since its chain was asked for; see recheckChain
 	vouched  atomic.Int64  // when a probe has succeeded, in Unix nanoseconds
-	wrong    atomic.Bool   // it is on another chain, or too far behind
-	probing  atomic.Bool   // a probe is under way
-	asked    atomic.Int64  // when the last probe began, in Unix nanoseconds
+
+	// probeFailed is whether the last probe has failed, and suspected since when another one is awaited because of failures,
+	// in Unix nanoseconds, 0 if none is.
+	probeFailed atomic.Bool
+	suspected   atomic.Int64
+
+	wrong    atomic.Bool  // it is on another chain, or too far behind
+	probing  atomic.Bool  // a probe is under way
+	asked    atomic.Int64 // when the last probe began, in Unix nanoseconds
 	learning budget.Learning
 
 	// fullAt and refill say what is left, by the last decision: all of it at fullAt, and nothing refill before

@@ -3,8 +3,10 @@ package upstream
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -179,4 +181,69 @@ func TestCancelledWhileHalfOpen(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestStreamsAreInFlight counts a call until its response has ended: at its end, when it is closed or when it breaks off.
+func TestStreamsAreInFlight(t *testing.T) {
+	long := "[" + strings.Repeat("1,", maxPeek)
+	for name, end := range map[string]func(*Reply, *io.PipeWriter){
+		"read to the end": func(r *Reply, w *io.PipeWriter) {
+			go w.Close()
+			_, _ = io.Copy(io.Discard, r.Body)
+		},
+		"closed": func(r *Reply, _ *io.PipeWriter) { _ = r.Body.Close() },
+		"broken": func(r *Reply, w *io.PipeWriter) {
+			go w.CloseWithError(errors.New("connection reset by peer"))
+			_, _ = io.Copy(io.Discard, r.Body)
+		},
+		"late": func(r *Reply, _ *io.PipeWriter) { _, _ = io.Copy(io.Discard, r.Body) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pool, p := newPool(t, Config{MaxWait: -1, Timeout: time.Second, Endpoints: []Endpoint{endpointAt("a", concurrency(1))}})
+			body, w := io.Pipe()
+			p.answer = func(*http.Request, string) (*http.Response, error) {
+				resp := reply(200, "")
+				resp.ContentLength, resp.Body = -1, struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(strings.NewReader(long), body), body}
+				return resp, nil
+			}
+			first, err := pool.Send(request(t.Context(), 0), call())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.answer = nil
+			want(t, name+": in flight", pool.Stats().Endpoints[0].InFlight, int64(1))
+			_, _, err = send(pool, call())
+			if e := (*LimitedError)(nil); !errors.As(err, &e) || e.Limit != limitedByInFlight {
+				t.Errorf("%s: %v, want that the concurrency limits", name, err)
+			}
+			end(first, w)
+			want(t, name+": in flight after that", pool.Stats().Endpoints[0].InFlight, int64(0))
+			if _, status, err := send(pool, call()); status != 200 {
+				t.Errorf("%s: %d, %v", name, status, err)
+			}
+			_ = first.Body.Close()
+			want(t, name+": in flight in the end", pool.Stats().Endpoints[0].InFlight, int64(0))
+		})
+	}
+}
+
+// TestLongRefusalIsSentAgain refuses with a long response: the request that is sent again does not wait for its end.
+func TestLongRefusalIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", concurrency(1))}})
+		n := 0
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			if n++; n > 1 {
+				return reply(200, "{}"), nil
+			}
+			return reply(429, strings.Repeat(" ", 2*maxPeek)), nil
+		}
+		if _, status, err := send(pool, call()); status != 200 || n != 2 {
+			t.Errorf("%d, %v after %d tries", status, err, n)
+		}
+		want(t, "in flight", pool.Stats().Endpoints[0].InFlight, int64(0))
+	})
 }

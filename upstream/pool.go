@@ -197,6 +197,11 @@ func (p *Pool) put(next *set) {
 	p.probeNow()
 }
 
+// Takes reports whether an endpoint is configured to take a call, however it is at the moment.
+func (p *Pool) Takes(c *Call) bool {
+	return slices.ContainsFunc(p.set.Load().endpoints, func(e *endpoint) bool { return e.takes(c) })
+}
+
 // keep returns what has a name among the old or the new ones, and makes it if nothing has.
 func keep[T any](next, old map[string]*T, name string, create func() *T) *T {
 	if next[name] == nil {
@@ -212,7 +217,8 @@ func (p *Pool) continueFrom(next *set, was, e *endpoint) {
 	switch {
 	case was.RPC != e.RPC || !slices.Equal(was.Headers, e.Headers):
 		e.memory.gate.open()
-		e.memory.failures.Store(0)
+		e.memory.answers()
+		e.memory.probeFailed.Store(false)
 		e.memory.latency.Store(0)
 		e.memory.chain.Store(0)
 		e.memory.vouched.Store(0)

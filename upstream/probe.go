@@ -70,19 +70,41 @@ func (e *endpoint) probeDue(now time.Time, every time.Duration) bool {
 	return now.UnixNano()-m.asked.Load() >= int64(every) && m.probing.CompareAndSwap(false, true)
 }
 
-// probe asks an endpoint for its chain, once, and for its head.
-func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
-	if !e.isConfirmed() {
-		id, ok := p.ask(ctx, set, e, "eth_chainId")
-		if !ok {
-			return
-		}
-		if id != e.chain {
-			p.wrong(e, fmt.Sprintf("its chain id is %d, not %d", id, e.chain))
-			return
-		}
-		e.memory.chain.Store(id)
+// chainEvery is how many probes there are from one that asks for the chain to the next.
+const chainEvery = 20
+
+// recheckChain has the next probe ask for the chain: another node may have taken the place of one that was out of use.
+func (m *memory) recheckChain() { m.confirms.Store(chainEvery) }
+
+// confirm asks an endpoint for its chain if it is time to, and reports whether that is the right one as far as is known.
+func (p *Pool) confirm(ctx context.Context, set *set, e *endpoint) bool {
+	m := e.memory
+	known := e.isConfirmed()
+	if e.chain == 0 || known && m.confirms.Add(1) < chainEvery {
+		return true
+	}
+	id, ok := p.ask(ctx, set, e, "eth_chainId")
+	switch {
+	case !ok:
+		return false
+	case id == 0 && known: // it has answered with an error
+	case id != e.chain:
+		p.wrong(e, fmt.Sprintf("its chain id is %d, not %d", id, e.chain))
+		return false
+	default:
+		m.confirms.Store(0)
+		m.chain.Store(id)
+	}
+	if !known {
 		p.lines.wake()
+	}
+	return true
+}
+
+// probe asks an endpoint for its head, and before that for its chain at first and every now and then.
+func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
+	if !p.confirm(ctx, set, e) {
+		return
 	}
 	head, ok := p.ask(ctx, set, e, set.config.Probe.Method)
 	if !ok {
@@ -94,6 +116,7 @@ func (p *Pool) probe(ctx context.Context, set *set, e *endpoint) {
 		return
 	}
 	e.memory.vouched.Store(time.Now().UnixNano())
+	e.memory.probeFailed.Store(false)
 	e.memory.wrong.Store(false)
 	if e.memory.gate.isForever() {
 		p.opened(e, e.memory.gate.open())

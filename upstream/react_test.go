@@ -542,12 +542,12 @@ func TestPagesAreFailures(t *testing.T) {
 // TestErrorsAreRedacted lets a provider repeat what it was sent.
 func TestErrorsAreRedacted(t *testing.T) {
 	secretive := func(e *Endpoint) {
-		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path?apikey=canary-query&v=2")
+		e.RPC = secret.New("https://user-name:pass%2Fword@a.example/v2/canary-path1?apikey=canary-query1&v=2")
 		e.Headers = []Header{{Name: "X-Auth", Value: secret.New("Bearer canary-header")}}
 	}
 	pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a", secretive)}})
 	basic := base64.StdEncoding.EncodeToString([]byte("user-name:pass/word"))
-	echo := "https://user-name:pass/word@a.example/v2/canary-path?apikey=canary-query&v=2 canary-header canary-path-and-more Basic " + basic
+	echo := "https://user-name:pass/word@a.example/v2/canary-path1?apikey=canary-query1&v=2 canary-header canary-path1-and-more Basic " + basic
 	for status, contentType := range map[int]string{400: "text/html", 404: "application/json", 200: "application/json"} {
 		p.answer = func(*http.Request, string) (*http.Response, error) {
 			return reply(status, fmt.Sprintf(`{"id":1,"error":{"message":%q}}`, echo), "Content-Type", contentType), nil
@@ -620,4 +620,36 @@ func (n noPeek) Do(ctx context.Context, b *weir.Batch) error {
 		return weir.ErrUnavailable
 	}
 	return n.Limiter.Do(ctx, b)
+}
+
+// TestInUseAgainOnce closes all gates of an endpoint, at once and one after the other, and reads in the log how often it was in use
+// again.
+func TestInUseAgainOnce(t *testing.T) {
+	for name, apart := range map[string]int{"at once": 0, "apart": 10} {
+		synctest.Test(t, func(t *testing.T) {
+			pool, _ := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a")}})
+			var text strings.Builder
+			c := pool.set.Load().config
+			c.Logger = slog.New(slog.NewTextHandler(&text, nil))
+			if err := pool.Replace(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range pool.set.Load().endpoints[0].gates() {
+				g.close(time.Now(), pass{}, time.Second, delays{}, "test")
+				time.Sleep(time.Second)
+				for range apart {
+					_, _, _ = send(pool, call())
+				}
+			}
+			for range fullRamp {
+				if _, _, err := send(pool, call()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want(t, name+": health", healths(pool), []string{"a ok"})
+			if n := strings.Count(text.String(), "in use again"); n != 1 {
+				t.Errorf("%s: logged %d times:\n%s", name, n, text.String())
+			}
+		})
+	}
 }

@@ -112,6 +112,7 @@ func (s *sending) run() (*Reply, error) {
 		if !s.again(l, out) {
 			return reply, failure
 		}
+		l.end()                         // the rest of the response may be long, and the request must not wait for itself
 		if out.outcome != rateLimited { // its account cools down, and may be the first to have room again
 			s.tried = append(s.tried, l.endpoint)
 		}
@@ -180,6 +181,7 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 			cancel(nil)
 			timer.Stop()
 			s.pool.react(l, result{outcome: cancelled}, 0)
+			l.end()
 		}
 	}()
 	resp, err := set.transport.RoundTrip(s.requestFor(ctx, l))
@@ -187,6 +189,16 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	took := time.Since(began)
 	var start []byte
 	whole := false
+	stopClosing := func() bool { return true }
+	switch {
+	case err != nil:
+	case resp.StatusCode < 200: // 101: the body is the connection, which the context does not interrupt
+		_ = resp.Body.Close()
+		err = errSwitched
+	default:
+		body := resp.Body
+		stopClosing = context.AfterFunc(ctx, func() { _ = body.Close() }) // also where the transport ignores its context
+	}
 	if err == nil && (resp.StatusCode >= 400 || set.config.JSONRPC) {
 		start, whole, err = peek(resp, s.mostPeek())
 	}
@@ -198,9 +210,11 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 		err = errTimeout
 	}
 	if err != nil {
+		stopClosing()
 		out, failure := s.failed(ctx, l, err)
 		cancel(nil)
 		s.pool.react(l, out, took)
+		l.end()
 		return nil, out, failure
 	}
 	l.sentUnseen()
@@ -213,10 +227,12 @@ func (s *sending) try(l *lease) (*Reply, result, error) {
 	out := judge(resp, start)
 	s.pool.react(l, out, took)
 	if whole {
+		stopClosing()
 		cancel(nil)
 		l.endpoint.redactBody(resp, start)
+		l.end()
 	} else {
-		resp.Body = &ending{resp.Body, l.endpoint.Alias, timer, timeout, cancel}
+		resp.Body = &ending{resp.Body, l, timer, timeout, stopClosing, cancel}
 	}
 	return &Reply{
 		Response: resp, Alias: l.endpoint.Alias, Limit: l.limit, Quota: l.quota, Unit: l.unit, Decision: l.decision,
@@ -367,6 +383,9 @@ func peek(resp *http.Response, most int64) (start []byte, whole bool, err error)
 // errNotJSON is about the answer of an endpoint that is no JSON-RPC: it may be a page that asks for a login.
 var errNotJSON = errors.New("upstream: the answer is not JSON")
 
+// errSwitched is about an endpoint that has switched to another protocol, which nobody has asked for.
+var errSwitched = errors.New("upstream: status 101")
+
 // isAnswer reports whether a body, or its beginning, can be the answer of an endpoint of JSON-RPC.
 func (s *sending) isAnswer(start []byte, whole bool) bool {
 	text := bytes.TrimLeft(start, " \t\r\n")
@@ -388,12 +407,13 @@ func setBody(resp *http.Response, body []byte) {
 }
 
 // ending is the body of a response that is being received. Its errors have nothing secret in them, and it ends if the
-// endpoint sends nothing for the timeout.
+// endpoint sends nothing for the timeout. The call is in flight until its end.
 type ending struct {
 	io.ReadCloser
-	alias   string
+	lease   *lease
 	timer   *time.Timer // cancels the request
 	timeout time.Duration
+	stop    func() bool // ends what closes the body with the request's context
 	cancel  context.CancelCauseFunc
 }
 
@@ -401,8 +421,11 @@ func (e *ending) Read(p []byte) (int, error) {
 	e.timer.Reset(e.timeout)
 	n, err := e.ReadCloser.Read(p)
 	late := !e.timer.Stop()
+	if err != nil {
+		e.lease.end()
+	}
 	if err != nil && err != io.EOF {
-		failure := &TryError{Alias: e.alias, Reason: reasonOf(err), Sent: true}
+		failure := &TryError{Alias: e.lease.endpoint.Alias, Reason: reasonOf(err), Sent: true}
 		if late {
 			failure.Reason, failure.Timeout = "timeout", true
 		}
@@ -412,7 +435,9 @@ func (e *ending) Read(p []byte) (int, error) {
 }
 
 func (e *ending) Close() error {
+	defer e.lease.end()
 	defer e.cancel(nil)
+	e.stop()
 	return e.ReadCloser.Close()
 }
 
@@ -428,14 +453,13 @@ func outcomeOf(c budget.RefusalClass) outcome {
 	return overloaded
 }
 
-// failuresToClose is how many failures in a row put an endpoint out of use.
-const failuresToClose = 3
-
-// react passes what a try says to whom it is about, and ends the lease.
+// react passes what a try says to whom it is about. It does not end the lease: the response may still be on its way.
 func (p *Pool) react(l *lease, out result, took time.Duration) {
 	e, now := l.endpoint, time.Now()
 	m := e.memory
-	defer l.end()
+	if l.isHalf() {
+		defer p.lines.wake()
+	}
 	if out.outcome == notSent {
 		m.stats.unsent.Add(1)
 		l.settle(false)
@@ -449,19 +473,18 @@ func (p *Pool) react(l *lease, out result, took time.Duration) {
 		return
 	case succeeded:
 		m.measured(took)
-		m.failures.Store(0)
-		p.opened(e, m.gate.succeed(l.passes[0]))
-		p.opened(e, e.quota.gate.succeed(l.passes[1]))
-		p.opened(e, e.group.succeed(l.passes[2]))
+		m.answers()
+		opened := false
+		for i, g := range e.gates() {
+			opened = g.succeed(l.passes[i]) || opened
+		}
+		p.opened(e, opened)
 		p.answered(e)
 		return
 	}
 	m.stats.failures[out.outcome].Add(1)
 	p.blame(l, out, now)
 }
-
-// The back-off of endpoints that fail: a recovered one is tried again within a second, a tenth of jitter included.
-var ofFailures = delays{250 * time.Millisecond, 900 * time.Millisecond}
 
 // blame closes the gate of what a failure is about. The others learn nothing from it.
 func (p *Pool) blame(l *lease, out result, now time.Time) {
@@ -481,11 +504,7 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 		closed = p.denied(l, out, now)
 		p.tell(e, out.refusal, 0)
 	default:
-		if e.memory.failures.Add(1) < failuresToClose && !l.passes[0].half {
-			e.memory.gate.leave(l.passes[0])
-			break
-		}
-		_, closed = e.memory.gate.close(now, l.passes[0], 0, ofFailures, out.reason)
+		closed = p.failing(l, out, now)
 	}
 	for i, g := range e.gates() {
 		if i != blamed {
@@ -500,31 +519,6 @@ func (p *Pool) blame(l *lease, out result, now time.Time) {
 	if d := out.refusal.Pause(); d < out.refusal.Wait {
 		log.Warn("upstream: the provider wants a longer pause than is plausible; it will be tried again before", "pool", p.name, "upstream", e.Alias, "wants", out.refusal.Wait, "pause", d)
 	}
-}
-
-// denied closes the gate of an endpoint that denies access. It may deny a certain method only: so where a probe has
-// succeeded a short time ago, another one has to be denied first, and where there are no probes several calls in a row.
-func (p *Pool) denied(l *lease, out result, now time.Time) (closed bool) {
-	e := l.endpoint
-	m := e.memory
-	if wait := out.refusal.Pause(); wait > 0 {
-		_, closed = m.gate.close(now, l.passes[0], wait, delays{}, out.reason)
-		return closed
-	}
-	m.gate.leave(l.passes[0])
-	vouched := now.UnixNano()-m.vouched.Load() < int64(vouchedFor+p.set.Load().config.Probe.Every)
-	switch {
-	case l.probe:
-	case e.Unmonitored:
-		if m.failures.Add(1) < failuresToClose {
-			return false
-		}
-	case vouched:
-		m.asked.Store(0)
-		p.probeNow()
-		return false
-	}
-	return m.gate.closeForever(out.reason)
 }
 
 // tell passes a refusal to the endpoint's account, for what else is charged to it: it is counted, and the account
@@ -551,11 +545,18 @@ func (p *Pool) answered(e *endpoint) {
 	}
 }
 
+// opened notes whether a call has opened gates of an endpoint. It is in use again when the last of them is open.
 func (p *Pool) opened(e *endpoint, opened bool) {
-	if opened {
-		p.set.Load().config.Logger.Info("upstream: an endpoint is in use again", "pool", p.name, "upstream", e.Alias)
-		p.lines.wake()
+	if !opened {
+		return
 	}
+	p.lines.wake()
+	for _, g := range e.gates() {
+		if g.shut.Load() {
+			return
+		}
+	}
+	p.set.Load().config.Logger.Info("upstream: an endpoint is in use again", "pool", p.name, "upstream", e.Alias)
 }
 
 // down returns the error of a call that no endpoint can take because of failures, with the reasons.

@@ -135,6 +135,8 @@ func (a *upstreamsAnswer) row(e *upstream.EndpointStats) []string {
 		cooldown = "until a probe succeeds: " + e.Reason
 	case e.CooldownMs > 0:
 		cooldown = millis(e.CooldownMs) + ": " + e.Reason
+	case e.Health == "recovering":
+		cooldown = "recovering: " + e.Reason
 	case e.Reason != "":
 		cooldown = e.Reason
 	}
@@ -167,7 +169,11 @@ func (a *upstreamsAnswer) used(name string) string {
 
 // requestsOf returns what became of the requests of a route.
 func requestsOf(r *upstream.Stats) string {
-	list := []string{fmt.Sprintf("%s, %s requests", visible(r.Strategy), upstream.Short(r.Requests))}
+	requests := "requests"
+	if r.Requests == 1 {
+		requests = "request"
+	}
+	list := []string{fmt.Sprintf("%s, %s %s", visible(r.Strategy), upstream.Short(r.Requests), requests)}
 	for _, n := range []struct {
 		count int64
 		what  string

@@ -29,7 +29,8 @@ func TestUpstreamsNotes(t *testing.T) {
 	for _, tt := range []struct{ answer, want string }{
 		{`{"routes":[],"budgets":[]}`, "the daemon has no routes; a section routes: of its configuration makes some\n"},
 		{`{"routes":[{"pool":"r","strategy":"sticky","endpoints":[{"alias":"e\u001b[2J","health":"down","reason":"denied (status 401)","cooldown_ms":-1}],"waiting":3}]}`, `r      "e\x1b[2J"  down (not selectable)  -        0.0  0    -      0.0%     until a probe succeeds: denied (status 401)  -       -` + "\n\nr: sticky, 0 requests, 3 waiting now\n"},
-		{`{"routes":[{"pool":"r","endpoints":[{"alias":"x","budget":"a","selectable":true,"health":"recovering","reason":"overloaded (status 503)"}]}],` + used + `}`, "0.0%     overloaded (status 503)  a       90.0% of m\n"},
+		{`{"routes":[{"pool":"r","endpoints":[{"alias":"x","budget":"a","selectable":true,"health":"recovering","reason":"overloaded (status 503)"}]}],` + used + `}`, "0.0%     recovering: overloaded (status 503)  a       90.0% of m\n"},
+		{`{"routes":[{"pool":"r","strategy":"sticky","endpoints":[{"alias":"x","health":"down","reason":"its chain id is not known yet"}],"requests":1}]}`, "0.0%     its chain id is not known yet  -       -\n\nr: sticky, 1 request\n"},
 		{`{"routes":[{"pool":"r","endpoints":[{"alias":"x","budget":"b"}]}],` + used + `}`, "b       unknown\n"},
 		{`{"routes":[{"pool":"r","endpoints":[{"alias":"x","budget":"c"}]}],` + used + `}`, "c       -\n"},
 	} {
