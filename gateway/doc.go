@@ -71,8 +71,7 @@
 //
 // # Limits
 //
-// A request is read into memory, up to MaxBody, before it is sent. Requests of more than 64 KiB are, as far as they have
-// arrived, as long as all of them fit into 64 MiB, and those of one client (see upstream.WithClient) into half of that. Responses
-// are read up to 64 KiB, those to batches up to 1 MiB, or up to 4 MiB if they have ids of filters in them. How long callers
+// A request is read into memory, up to MaxBody, before it is sent. What has arrived of requests of more than 64 KiB may have
+// 64 MiB together, and half of that if they are of one client (see upstream.WithClient): others are refused. Responses are read up to 64 KiB, those to batches up to 1 MiB, or up to 4 MiB if they have ids of filters in them. How long callers
 // may take to send a request is up to the http.Server. There are no WebSockets, so no subscriptions.
 package gateway

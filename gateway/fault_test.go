@@ -124,6 +124,7 @@ func TestFlappingProvider(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.offer(10*time.Second, tt.body)
+				f.mu.Lock() // probes go on
 				requests := 0
 				for _, n := range f.statuses {
 					requests += n
@@ -142,8 +143,11 @@ func TestFlappingProvider(t *testing.T) {
 					t.Errorf("%v: too many have failed", f.statuses)
 				}
 				f.after = time.Since(f.start)
+				f.mu.Unlock()
 				f.providers[0].ClearFaults()
 				f.offer(3*time.Second, tt.body)
+				f.mu.Lock()
+				defer f.mu.Unlock()
 				if first, used := f.first["node-0"]; !used || first > f.after+2*time.Second {
 					t.Errorf("after its recovery at %v the provider was used at %v", f.after, first)
 				}
