@@ -17,7 +17,7 @@ import (
 type share struct {
 	nodes  int
 	policy *weir.Policy // nil if it cannot be represented
-	usage  *weir.Policy // the same state, to find out what is in use; see usageOf
+	usage  *weir.Policy // the same state, to find out what is in use; see usageOf. It may be nil
 	at     []int        // for each limit of the original policy its index in the share's, or -1
 }
 
@@ -67,18 +67,18 @@ const maxOwed = 1024
 // usageOf returns a policy on the state of p of which Limit − Remaining is what is in use: held units count, but not
 // the time for which they may be held still, and owed ones as far as there is room for them beyond the
 // burst. A limit with classes is one without, as what is left for one class says nothing about the others.
-// If p is no single rate, it is p.
+// If p is no single rate, it is p. It is nil if there is none, for limits that take decades to be replenished.
 func usageOf(p *weir.Policy) *weir.Policy {
 	l := p.Limits()[0]
 	if len(p.Limits()) > 1 || !isSmooth(l) && l.Algorithm != weir.Lending {
 		return p
 	}
-	for times := int64(maxOwed); times > 1; times /= 2 { // slow limits have room for less
+	for times := int64(maxOwed); times > 0; times /= 2 { // slow limits have room for less
 		if u, err := p.With(weir.Limit{Name: l.Name, Rate: l.Rate, Per: l.Per, Burst: times * l.Burst}); err == nil {
 			return u
 		}
 	}
-	return p
+	return nil
 }
 
 // burstShare returns a limit with one of so many parts of its bursts, at least one unit.

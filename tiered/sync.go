@@ -396,7 +396,7 @@ func (t *Limiter) record(c *call, unsynced, shared int64) {
 // are charged.
 func (t *Limiter) unitsToCharge(pl *plan, e *entry, now weir.Instant) int64 {
 	s := pl.share.Load()
-	if s == nil || s.policy == nil || len(pl.failLocal) > 1 {
+	if s == nil || s.usage == nil || len(pl.failLocal) > 1 {
 		return weir.MaxCost
 	}
 	d, err := weir.Peek(context.Background(), t.config.Local, s.usage, e.key, 0)
