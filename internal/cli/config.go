@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -99,7 +100,10 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	more := ""
+	policies, more := strconv.Itoa(len(cfg.Live().Policies)), ""
+	if cfg.HasDefaultPolicy() {
+		policies += " (the default)"
+	}
 	if g := cfg.Live().Guard; g != nil {
 		more = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
 	}
@@ -109,7 +113,7 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	if n := len(cfg.Live().Routes); n > 0 {
 		more += fmt.Sprintf(", routes: %d", n)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), more)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %s, clients: %d%s)\n", file, policies, len(cfg.Live().Clients), more)
 	return nil
 }
 
