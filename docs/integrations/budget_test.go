@@ -117,7 +117,7 @@ func TestBudgetProgramGivesUp(t *testing.T) {
 		name, variable, want string
 	}{
 		{"too costly", "WEIR__BUDGETS__PROVIDER__LIMITS__0__BURST=30", "call 1: refused, and waiting cannot help\n"},
-		{"no token", "WEIR__CLIENTS__ALICE__TOKEN=" + token, "/v1/reserve: "},
+		{"no token", "WEIR__CLIENTS__ALICE__TOKEN=" + token, "/v1/reserve: missing client token"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
