@@ -108,6 +108,8 @@ func (d Decision) String() string {
 		return fmt.Sprintf("refused: %v until a reservation is settled", d.Reason)
 	case d.RetryAfter == Never:
 		return fmt.Sprintf("refused: %v, waiting cannot help", d.Reason)
+	case d.Reason == TooLate:
+		return fmt.Sprintf("refused: %v: it would be admitted in %v, after the deadline", d.Reason, d.RetryAfter)
 	}
 	return fmt.Sprintf("refused: %v, retry after %v", d.Reason, d.RetryAfter)
 }

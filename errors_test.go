@@ -209,6 +209,8 @@ func TestNames(t *testing.T) {
 		Decision{Allowed: true, Reason: Admitted, Remaining: 1, Limit: 2, ResetAfter: 1}.String(): "admitted, 1 of 2 remain, reset after 1ns",
 		Decision{Reason: TooCostly, RetryAfter: Never}.Err().Error():                              "weir: refused: too_costly, waiting cannot help",
 		Decision{Reason: Exhausted, RetryAfter: time.Second}.Err().Error():                        "weir: refused: exhausted, retry after 1s",
+		Decision{Reason: TooLate, RetryAfter: time.Second}.Err().Error():                          "weir: refused: too_late: it would be admitted in 1s, after the deadline",
+		Decision{Reason: TooLate, RetryAfter: Never}.Err().Error():                                "weir: refused: too_late, waiting cannot help",
 		compiled.CheckKey(strings.Repeat("k", 300)).Error():                                       "weir: key of 300 bytes: at most 256 fit; hash longer ones",
 		Filled(0.25).String(): "25%",
 	}

@@ -106,7 +106,7 @@ func TestRefusedTogether(t *testing.T) {
 		err      error
 		policies []string
 	}{
-		{"no token", connect.NewError(connect.CodeUnauthenticated, errors.New("a token is needed")), []string{"p", "q"}},
+		{"no token", connect.NewError(connect.CodeUnauthenticated, errors.New("missing client token")), []string{"p", "q"}},
 		{"throttled", throttled, []string{"p", "q"}},
 		{"no policy", connect.NewError(connect.CodeNotFound, errors.New("no policy")), []string{"p"}},
 		{"another's policy", connect.NewError(connect.CodePermissionDenied, errors.New("may not")), []string{"p"}},

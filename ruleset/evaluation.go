@@ -41,7 +41,7 @@ func newEvaluation(v *Variant, q *Query) (*evaluation, error) {
 		g := &v.groups[i]
 		key, err := q.keyOf(g)
 		if err == nil {
-			c := weir.Charge{Policy: g.charged(v.rule.ClassOf(q)), Key: key, Cost: q.costOf(v.rule, g)}
+			c := weir.Charge{Policy: g.charged(v.rule.ClassOf(q)), Key: key, Cost: q.costIn(v.rule, g.unit)}
 			e.groups, e.charges = append(e.groups, g), append(e.charges, c)
 			err = storeapi.CheckCharge(c.Policy, c.Key, c.Cost)
 		}

@@ -117,14 +117,14 @@ func (q *Query) keyOf(g *group) (string, error) {
 	return "", &InputError{"keys", fmt.Sprintf("lacks %q, by which the policy limits", g.by)}
 }
 
-// costOf returns the cost in a group's unit.
-func (q *Query) costOf(r *Rule, g *group) int64 {
+// costIn returns the cost in a unit.
+func (q *Query) costIn(r *Rule, unit string) int64 {
 	for i := range q.Costs {
-		if q.Costs[i].Unit == g.unit {
+		if q.Costs[i].Unit == unit {
 			return q.Costs[i].Amount
 		}
 	}
-	if g.unit != r.plainUnit() || !q.isPlain() && g.unit != Requests {
+	if unit != r.plainUnit() || !q.isPlain() && unit != Requests {
 		return 0
 	}
 	return q.Cost

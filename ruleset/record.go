@@ -6,7 +6,8 @@ import "time"
 type Record struct {
 	Verdict
 	Key    string
-	Cost   int64 // in requests
+	Cost   int64  // in Unit
+	Unit   string // of the limit that refused, or would have in shadow, or is the tightest; "" is Requests
 	Client string
 	Class  string // that was charged, "" if the policy has none
 	Peek   bool
@@ -15,6 +16,20 @@ type Record struct {
 
 	// LimitName is the name of the limit that refused, if it is not one of Variant's.
 	LimitName string
+}
+
+// NewRecord returns the record of a decision on a query.
+func NewRecord(q *Query, v *Verdict, peek bool, took time.Duration) Record {
+	r, unit := v.Variant.rule, ""
+	switch {
+	case v.Allowed && v.Shadow >= 0:
+		unit = v.Variant.limits[v.Shadow].Unit
+	case v.Limit >= 0:
+		unit = v.Variant.limits[v.Limit].Unit
+	default:
+		unit = r.units[0]
+	}
+	return Record{Verdict: *v, Key: q.Key, Cost: q.costIn(r, unit), Unit: unit, Client: q.Client, Class: r.ClassOf(q), Peek: peek, Took: took}
 }
 
 // LimitedBy returns the name of the limit that refused, "" if none did.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -352,6 +353,38 @@ func TestBudgetMetrics(t *testing.T) {
 		}
 		if strings.Contains(text, "eth_") {
 			t.Error("methods are in the metrics")
+		}
+	}
+}
+
+// Events have the cost in the budget's unit, however a caller gives it.
+func TestBudgetEvents(t *testing.T) {
+	srv := run(t, Config{Limiter: frozenTable(t), Live: Live{Budgets: []budget.Config{oneBudget("main", 1000)}}})
+	resp, err := newClient(t).Get(srv.url + "/admin/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewReader(resp.Body)
+	for _, body := range []string{
+		`{"policy":"main","cost":60}`, `{"policy":"main","cost":{"cu":60}}`, `{"policy":"main","method":"eth_getLogs"}`,
+		`{"checks":[{"policy":"main","cost":{"cu":60}}]}`,
+	} {
+		path := "/v1/check"
+		if strings.Contains(body, "checks") {
+			path = "/v1/check/batch"
+		}
+		if _, status := srv.call(t, path, body); status != http.StatusOK {
+			t.Fatal(body, status)
+		}
+		line := ""
+		for !strings.HasPrefix(line, "data:") {
+			if line, err = lines.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !strings.Contains(line, `"cost":60,"unit":"cu",`) {
+			t.Errorf("%s: %s", body, line)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestRouteGrants(t *testing.T) {
 		status               int
 		want                 string
 	}{
-		{"", "ethereum", "", 401, "a token is needed"},
+		{"", "ethereum", "", 401, "missing client token"},
 		{"nobody", "ethereum", "", 401, "unknown client token"},
 		{"all", "ethereum", "", 200, "0x1"},
 		{"all", "ethereum", "realtime", 200, "0x1"},

@@ -63,7 +63,7 @@ func (o options) accountConfig(environ []string) (budget.Config, error) {
 // openLimiter returns what the account charges: Redis or, if that is off, a table of this process.
 func openLimiter(ctx context.Context, redis string) (l weir.Limiter, stop func(), err error) {
 	local, err := memstore.New(memstore.Config{})
-	if err != nil || redis == "" || redis == "off" {
+	if err != nil || isOff(redis) {
 		return local, func() {}, err
 	}
 	server, err := redisstore.ParseServer(redis)
@@ -82,6 +82,9 @@ func openLimiter(ctx context.Context, redis string) (l weir.Limiter, stop func()
 	}
 	return tier, func() { tier.Close(); store.Close() }, nil
 }
+
+// isOff reports whether there is no Redis, so that each process has a budget of its own.
+func isOff(redis string) bool { return redis == "" || redis == "off" }
 
 // storeTimeout is long, as nothing here is as urgent as a budget that is exact.
 const storeTimeout = 500 * time.Millisecond

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
+
+	"github.com/weirlimit/weir/budget"
 )
 
 // serve runs the provider until ctx ends.
@@ -41,21 +43,72 @@ func (o options) listen(address string) (*http.Server, error) {
 
 // demonstrate runs the provider here and both workers in processes of their own, and writes a summary.
 func demonstrate(ctx context.Context, o options) error {
+	c, err := o.accountConfig(os.Environ())
+	if err != nil {
+		return err
+	}
+	_, stop, err := openLimiter(ctx, o.redis)
+	if err != nil {
+		return err
+	}
+	stop() // it was to see that Redis replies
+	o.announce(os.Stdout, &c)
 	workers, p, err := o.runBoth(ctx)
 	if err != nil {
 		return err
 	}
 	report(os.Stdout, workers, p)
-	return tables(os.Stdout, o.poll)
+	if err := tables(os.Stdout, o.poll); err != nil {
+		return err
+	}
+	p.verdict(os.Stdout)
+	return nil
+}
+
+// allowance is how much longer calls may be on their way than others without exceeding the limit of the provider.
+const allowance = 100 * time.Millisecond
+
+// announce writes what is about to happen.
+func (o options) announce(out io.Writer, c *budget.Config) {
+	quota := int64(capacity / span.Seconds())
+	over, expected := "over Redis at "+o.redis, "no call is refused"
+	if isOff(o.redis) {
+		over = "without Redis, so that each has a budget of its own"
+	}
+	if isOff(o.redis) || o.jitter > allowance || c.Limits[0].Rate > quota {
+		expected = "the provider refuses calls"
+	}
+	fmt.Fprintf(out, "For %v: a provider with %d units per second, a sync worker (urgent, %s) and a backfill worker (%s), %s. Expected: %s.\n",
+		o.lasts, quota, guarantee(c, "realtime"), guarantee(c, "backfill"), over, expected)
+}
+
+// guarantee returns the guaranteed share of a class.
+func guarantee(c *budget.Config, class string) string {
+	for _, k := range c.Classes {
+		switch {
+		case k.Name == class && k.Share > 0:
+			return fmt.Sprintf("%g %%", k.Share)
+		case k.Name == class:
+			return fmt.Sprintf("%d units per second", k.Guaranteed)
+		}
+	}
+	return "nothing guaranteed"
+}
+
+// verdict writes whether calls were refused.
+func (s stats) verdict(out io.Writer) {
+	switch {
+	case s.Refused > 0:
+		fmt.Fprintf(out, "\nThe provider refused calls with 429: %d.\n", s.Refused)
+	case s.Granted == 0:
+		fmt.Fprintln(out, "\nThe provider got no calls.")
+	default:
+		fmt.Fprintln(out, "\nOK: no call was refused.")
+	}
 }
 
 // runBoth runs a provider and both workers.
 func (o options) runBoth(ctx context.Context) (workers []summary, p stats, err error) {
-	_, stop, err := openLimiter(ctx, o.redis)
-	if err != nil {
-		return nil, p, err
-	}
-	stop() // it was to see that Redis replies
 	server, err := o.listen("127.0.0.1:0")
 	if err != nil {
 		return nil, p, err
@@ -112,7 +165,7 @@ func report(out io.Writer, workers []summary, p stats) {
 	for _, method := range slices.Sorted(maps.Keys(p.Units)) {
 		fmt.Fprintf(w, "%s\t%d\n", method, p.Units[method])
 	}
-	fmt.Fprintf(w, "\nThe provider has refused %d calls with 429.\n\n", p.Refused)
+	fmt.Fprintln(w)
 }
 
 // done describes the work.

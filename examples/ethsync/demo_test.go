@@ -17,8 +17,6 @@ most in 10 s     4990   of 5000
 eth_blockNumber  1340
 eth_getLogs      11400
 
-The provider has refused 3 calls with 429.
-
 `
 
 func TestReport(t *testing.T) {
@@ -30,6 +28,44 @@ func TestReport(t *testing.T) {
 	}, stats{Granted: 29_340, Peak: 4990, Refused: 3, Units: map[string]int64{getLogs: 11_400, blockNumber: 1340}, ElapsedMS: 59_940})
 	if got := "\n" + out.String(); strings.TrimLeft(got, "\n") != strings.TrimLeft(wantReport, "\n") {
 		t.Errorf("%s\nwant\n%s", got, wantReport)
+	}
+}
+
+// TestAnnounce: the first line says what is about to happen, with the flags and variables that are set.
+func TestAnnounce(t *testing.T) {
+	for _, tt := range []struct{ flags, variable, want string }{
+		{"", "", "For 30s: a provider with 500 units per second, a sync worker (urgent, 60 %) and a backfill worker (40 %), over Redis at 127.0.0.1:6379. Expected: no call is refused.\n"},
+		{"-for 5s -redis off", "", "For 5s: a provider with 500 units per second, a sync worker (urgent, 60 %) and a backfill worker (40 %), without Redis, so that each has a budget of its own. Expected: the provider refuses calls.\n"},
+		{"-jitter 101ms", "", "Expected: the provider refuses calls.\n"},
+		{"", "ALCHEMY_CU_PER_SECOND=500", "(urgent, 291 units per second) and a backfill worker (194 units per second), over Redis at 127.0.0.1:6379. Expected: no call is refused.\n"},
+		{"", "ALCHEMY_CU_PER_SECOND=600", "Expected: the provider refuses calls.\n"},
+	} {
+		o, err := readFlags("demo", strings.Fields(tt.flags))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := o.accountConfig([]string{tt.variable})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		if o.announce(&out, &c); !strings.HasSuffix(out.String(), tt.want) {
+			t.Errorf("%s %s: %s, want %s", tt.flags, tt.variable, &out, tt.want)
+		}
+	}
+}
+
+// TestVerdict: the last line says whether calls were refused.
+func TestVerdict(t *testing.T) {
+	for want, s := range map[string]stats{
+		"\nOK: no call was refused.\n":                {Granted: 5},
+		"\nThe provider refused calls with 429: 3.\n": {Granted: 5, Refused: 3},
+		"\nThe provider got no calls.\n":              {},
+	} {
+		var out strings.Builder
+		if s.verdict(&out); out.String() != want {
+			t.Errorf("%+v: %q, want %q", s, &out, want)
+		}
 	}
 }
 

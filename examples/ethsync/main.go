@@ -36,10 +36,10 @@ var commands = map[string]func(context.Context, options) error{
 
 const usage = `usage: ethsync COMMAND [flags]
 
-  demo      run a provider and both workers, each worker in a process of its own, and write a summary
+  demo      run a provider and both workers, each worker in a process of its own, and write a summary; it needs Redis
   provider  serve JSON-RPC with the limit of an account, until interrupted; /stats says what it has counted
   sync      follow the head of the chain; real-time work, which has 60% of the budget for itself
-  backfill  read the history as fast as the budget allows; it has 40%, and what sync leaves
+  backfill  read the history as fast as the budget allows; it has 40%, and what sync does not use
   tables    write what each mode costs per block, per poll and in a month
 
 The workers charge the account that ALCHEMY_CU_PER_SECOND and its kin describe, and that of the free plan if
@@ -83,7 +83,7 @@ func readFlags(command string, args []string) (options, error) {
 	flags.StringVar(&o.address, "address", "127.0.0.1:8545", "the `address` of the provider")
 	flags.StringVar(&o.redis, "redis", "127.0.0.1:6379", "the `address` of Redis; with off, each process has a budget of its own")
 	flags.StringVar(&o.account, "account", "alchemy", "the `name` of the account; workers with the same one share its budget")
-	flags.BoolVar(&o.lend, "lend", true, "let workers use what the other leaves; false is a hard partition")
+	flags.BoolVar(&o.lend, "lend", true, "let workers borrow what the other does not use; false is a hard partition")
 	flags.DurationVar(&o.lasts, "for", 30*time.Second, "how long the workers run")
 	flags.DurationVar(&o.blockTime, "block-time", 450*time.Millisecond, "the time between two blocks, as of BNB")
 	flags.Int64Var(&o.behind, "behind", 10, "how many `blocks` sync begins behind the head, as after a restart")

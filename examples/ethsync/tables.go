@@ -85,6 +85,8 @@ func tables(out io.Writer, poll time.Duration) error {
 		fmt.Fprintln(w)
 	}
 	every := time.Duration(perPoll(billedBefore, 1) * int64(month) / published)
-	fmt.Fprintf(w, "\nThe published %dM of batched mode need a poll every %v at the earlier prices.\n", int64(published/1e6), every.Round(10*time.Millisecond))
+	fmt.Fprintf(w, "\nNOW has the costs of Alchemy's page \"Compute Unit Costs\", EARLIER those of an earlier version of it.\n")
+	fmt.Fprintf(w, "Published tables that have %dM a month for batched mode are right at the earlier costs with a poll every %v, which they do not state.\n",
+		int64(published/1e6), every.Round(10*time.Millisecond))
 	return w.Flush()
 }

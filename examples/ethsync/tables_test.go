@@ -17,7 +17,8 @@ Ethereum            12s         19.4M      10.7M           45.1%  21.8M         
 Base                2s          116.6M     10.7M           90.8%  130.9M              13.0M          90.1%
 BNB                 450ms       518.4M     10.7M           97.9%  581.8M              13.0M          97.8%
 
-The published 13M of batched mode need a poll every 16.95s at the earlier prices.
+NOW has the costs of Alchemy's page "Compute Unit Costs", EARLIER those of an earlier version of it.
+Published tables that have 13M a month for batched mode are right at the earlier costs with a poll every 16.95s, which they do not state.
 `
 
 func TestTables(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 func Each(observe func(*ruleset.Record)) func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration) {
 	return func(items []ruleset.Item, verdicts []ruleset.Verdict, took time.Duration) {
 		for i := range items {
-			q := &items[i].Query
-			observe(&ruleset.Record{Verdict: verdicts[i], Key: q.Key, Cost: q.Cost, Client: q.Client, Class: items[i].Rule.ClassOf(q), Peek: items[i].Peek, Took: took})
+			r := ruleset.NewRecord(&items[i].Query, &verdicts[i], items[i].Peek, took)
+			observe(&r)
 			took = ruleset.Untimed // it was one measurement
 		}
 	}

@@ -135,7 +135,7 @@ func (f *checkFlags) explain(err error) error {
 	}
 	attribute := lacksAttribute.FindStringSubmatch(answer.Problem)
 	switch {
-	case answer.Access && os.Getenv(tokenVariable) == "" && strings.HasPrefix(answer.Problem, "a token is needed"):
+	case answer.Access && os.Getenv(tokenVariable) == "" && strings.HasPrefix(answer.Problem, "missing client token"):
 		return fmt.Errorf("%s wants a client's token: set %s", f.address, tokenVariable)
 	case attribute != nil:
 		return fmt.Errorf("%w: add --by %s=…", err, quote(attribute[1]))

@@ -46,7 +46,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "weir: %s\n", oneLine(err))
 	}
 	if e, ok := errors.AsType[*notWritten](err); ok {
-		fmt.Fprintf(stderr, "weir: nothing was written: %s\n", e.state)
+		fmt.Fprintf(stderr, "weir: nothing was written%s\n", e.state)
 	}
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ editors there is a JSON Schema.`,
 		Example: `  weir config validate weir.yaml
   weir config print --config weir.yaml
   weir config schema >weir.schema.json
-  weir config import --from envoy ratelimit.yaml >weir.yaml`,
+  weir config import --from envoy ratelimit.yaml --output weir.yaml`,
 		Args:                  knownCommand,
 		RunE:                  showHelp,
 		DisableFlagsInUseLine: true,
@@ -99,7 +100,10 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	for _, w := range cfg.Warnings {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %v\n", w)
 	}
-	more := ""
+	policies, more := strconv.Itoa(len(cfg.Live().Policies)), ""
+	if cfg.HasDefaultPolicy() {
+		policies += " (the default)"
+	}
 	if g := cfg.Live().Guard; g != nil {
 		more = fmt.Sprintf(", endpoints of the guard: %d", len(g.Endpoints))
 	}
@@ -109,7 +113,7 @@ func validate(cmd *cobra.Command, file string, asJSON bool) error {
 	if n := len(cfg.Live().Routes); n > 0 {
 		more += fmt.Sprintf(", routes: %d", n)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %d, clients: %d%s)\n", file, len(cfg.Live().Policies), len(cfg.Live().Clients), more)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s is valid (policies: %s, clients: %d%s)\n", file, policies, len(cfg.Live().Clients), more)
 	return nil
 }
 
@@ -173,8 +177,8 @@ func newConfigImport() *cobra.Command {
 		Short: "Turn the configuration of another limiter into weir's",
 		Long: `Turn the configuration of another limiter into weir's, and print it. What weir has no
 equivalent of is listed on stderr. FILE may be - for standard input. With --output the
-result is written to a file, which stays as it was after an error; a shell empties one
-that it redirects to before weir starts. KIND is
+result is written to a file, which stays as it was after an error, and which only its
+owner can read if it is new: a result may have keys in URLs. KIND is
 
   envoy    the YAML of envoyproxy/ratelimit, whose limits become fixed windows
   river    the rateLimits section of a River node, which becomes a guard section
@@ -182,11 +186,11 @@ that it redirects to before weir starts. KIND is
            budgets section, and ETHEREUM_RPC_URLS=…, which becomes a route; with --env and no
            file, the variables of the environment
   suibase  the links of a suibase.yaml, which become a route`,
-		Example: `  weir config import --from envoy ratelimit.yaml >weir.yaml
+		Example: `  weir config import --from envoy ratelimit.yaml --output weir.yaml
   weir config import --from envoy - <ratelimit.yaml
-  weir config import --from river --env node.yaml >weir.yaml
+  weir config import --from river --env node.yaml --output weir.yaml
   weir config import --from alchemy worker.env --output weir.yaml
-  weir config import --from suibase ~/suibase/workdirs/testnet/suibase.yaml >weir.yaml`,
+  weir config import --from suibase ~/suibase/workdirs/testnet/suibase.yaml --output weir.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 0 && flags.from == "alchemy" && flags.env {
 				return nil
@@ -218,9 +222,9 @@ func (f *importFlags) run(cmd *cobra.Command, files []string) error {
 	case errors.As(err, new(*usageError)):
 		return err
 	case f.output != "":
-		return &notWritten{err, f.output + " is as it was"}
+		return &notWritten{err, f.unchanged()}
 	default:
-		return &notWritten{err, "if the output is redirected to a file, that is empty now; --output FILE writes it only if there is no error"}
+		return &notWritten{err, ": if the output is redirected to a file, that is empty now; --output FILE writes it only if there is no error"}
 	}
 	for _, n := range notes {
 		fmt.Fprintf(cmd.ErrOrStderr(), "note: %v\n", n)
@@ -230,6 +234,14 @@ func (f *importFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	_, err = cmd.OutOrStdout().Write(out)
 	return err
+}
+
+// unchanged says what became of the output file.
+func (f *importFlags) unchanged() string {
+	if _, err := os.Lstat(f.output); err != nil {
+		return "" // there is none
+	}
+	return ": " + f.output + " is as it was"
 }
 
 // convert returns the configuration and what is different in it.
@@ -269,7 +281,7 @@ func (f *importFlags) convert(cmd *cobra.Command, files []string) ([]byte, []con
 // A notWritten is an error because of which nothing was written.
 type notWritten struct {
 	error
-	state string // of the output
+	state string // of the output, after a colon; "" if there is none
 }
 
 func (e *notWritten) Unwrap() error { return e.error }
@@ -280,7 +292,7 @@ const maxImport = 1 << 20
 func readInput(cmd *cobra.Command, file string) (string, []byte, error) {
 	if file == "-" {
 		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxImport+1))
-		return "standard input", data, err
+		return config.Stdin, data, err
 	}
 	f, err := os.Open(file)
 	if err != nil {

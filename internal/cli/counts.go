@@ -131,13 +131,12 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger) (*coun
 		r.close()
 		return nil, err
 	}
-	log.Info("counts are in Redis", "addresses", cfg.Store.Redis.Redis.Addrs,
-		"consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError)
+	store := []any{"addresses", cfg.Store.Redis.Redis.Addrs, "consistency", cfg.Store.Tier.Mode, "on_error", cfg.Store.Tier.OnError}
 	if unconnected == nil {
+		log.Info("counts are in Redis", store...)
 		r.isConnected(ctx)
 	} else {
-		log.Warn("the daemon starts without Redis, and decides by on_error until it is connected",
-			"error", oneLine(unconnected), "on_error", cfg.Store.Tier.OnError)
+		log.Warn("the daemon starts without Redis, and decides by on_error until it is connected", append([]any{"error", oneLine(unconnected)}, store...)...)
 		r.background.run(func(ctx context.Context) { r.reconnect(ctx, cfg, unconnected) })
 	}
 	return &counts{

@@ -257,6 +257,9 @@ func TestSaysWhyItStartsWithoutRedis(t *testing.T) {
 			if text := d.stderr.String(); !strings.Contains(text, tt.want) {
 				t.Errorf("the log does not have %s", tt.want)
 			}
+			if strings.Contains(d.stderr.String(), "counts are in Redis") == tt.degraded {
+				t.Errorf("the log must say that counts are in Redis only if they are: %v", !tt.degraded)
+			}
 			if tier := d.stop(t); (tier.Decisions.Fallback == 1) != tt.degraded {
 				t.Errorf("%+v", tier)
 			}

@@ -183,7 +183,7 @@ func (d *daemon) signal(sig os.Signal) (printed string, code int, err error) {
 // address into $URL.
 func cmdServe(ts *testscript.TestScript, _ bool, args []string) {
 	var env []string
-	for _, name := range []string{"SLOW", "GORACE", "WEIR_REDIS_PASSWORD", "TOKEN", "WORKER", "ALCHEMY_1", "ALCHEMY_2"} {
+	for _, name := range []string{"SLOW", "GORACE", "REDIS", "WEIR_REDIS_PASSWORD", "TOKEN", "WORKER", "ALCHEMY_1", "ALCHEMY_2"} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	d, err := startDaemon(ts.MkAbs("."), env, args...)

@@ -42,7 +42,8 @@ With --redis the counts are kept in Redis 6.2 or later, and all daemons on it sh
 them. The newest change of a limit is in force on all of them: a start is not a change,
 and a file that is read again is one. ADDRESS is host:port, several of them for a
 cluster or, with --sentinel, of the Sentinels, a redis:// or rediss:// URL, or the path
-of a Unix socket. A password is better not in it: set WEIR_REDIS_PASSWORD.
+of a Unix socket. A password is better not in it: set WEIR_REDIS_PASSWORD, which
+is for the store.redis of a file without a password, too.
 
 --consistency says when Redis is called: for each decision (exact), for blocks of
 units that the daemon then spends by itself without ever exceeding a limit (leased), or
@@ -172,7 +173,8 @@ func explainListen(err error) error {
 // configFlags are flags that set fields of the configuration.
 type configFlags struct{ file string }
 
-// redisPassword names the environment's variable with the password for --redis.
+// redisPassword names the environment's variable with the password for --redis, and for the store.redis of a
+// configuration that has none.
 const redisPassword = "WEIR_REDIS_PASSWORD"
 
 // settable is the flags that set one field each.
@@ -223,10 +225,19 @@ func (f *configFlags) load(cmd *cobra.Command) (*config.Config, error) {
 		return nil, err
 	}
 	cfg, err := config.Load(f.file, os.Environ(), list...)
+	if password := os.Getenv(redisPassword); password != "" && err == nil && lacksPassword(cfg) {
+		list = append(list, config.Flag{Name: redisPassword, Path: "store.redis.password", Value: password})
+		cfg, err = config.Load(f.file, os.Environ(), list...)
+	}
 	if bad, ok := errors.AsType[*config.Error](err); ok && onlyFlags(bad) {
 		return nil, misused(cmd, oneLine(err))
 	}
 	return cfg, err
+}
+
+// lacksPassword reports whether a configuration is for Redis, and has no password for it.
+func lacksPassword(cfg *config.Config) bool {
+	return cfg.File.Store.Kind == config.InRedis && cfg.Store.Redis.Redis.Password.IsZero()
 }
 
 // onlyFlags says whether all problems are those of flags.

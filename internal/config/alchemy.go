@@ -44,7 +44,7 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 		list = []string{""}
 	}
 	if len(list) > 0 {
-		b.WriteString(" Add the month of your plan: docs/budgets.md.")
+		b.WriteString(" Add your plan's monthly limit, which these variables do not have: docs/budgets.md.")
 		root.put("budgets", budgetsNode(&c, list))
 	}
 	b.WriteString("\n")
@@ -54,7 +54,7 @@ func ImportAlchemy(name string, data []byte, environ []string) ([]byte, []Note, 
 	}
 	if len(pools) > 0 {
 		root.put("routes", routesNode(pools, list))
-		b.WriteString(poolComments(pools))
+		b.WriteString(in.poolComments(pools, name))
 	}
 	p := &printer{}
 	p.mapping(root, "")
@@ -72,7 +72,7 @@ type alchemyImport struct {
 	places map[string]place
 	own    int    // of those that budget.FromEnv reads
 	noted  []Note // notes that are comments of the result, too
-	others []Note // about variables of the environment whose names may be misspelt
+	others []Note // about variables of the environment whose names may be misspelt, and about values that need quotes
 }
 
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -94,12 +94,16 @@ func (in *alchemyImport) file(name, content string) {
 		case twice:
 			in.complain(at, path{}.key(variable), "is there twice")
 		default:
-			value, problem := unquoted(value)
-			if problem != "" && (isOwn(variable) || poolVariable.MatchString(variable)) {
+			text, problem := unquoted(value)
+			isPool := poolVariable.MatchString(variable)
+			if problem != "" && (isOwn(variable) || isPool) {
 				in.complain(at, path{}.key(variable), "%s", problem)
 				continue
 			}
-			in.add(variable, value, at)
+			if isPool && needsQuotes(value, text) {
+				in.others = append(in.others, Note{name, number, variable, "has no quotes, which a shell that reads the file needs: put the value in quotes"})
+			}
+			in.add(variable, text, at)
 		}
 	}
 }
@@ -121,6 +125,12 @@ func unquoted(value string) (text, problem string) {
 	return text, ""
 }
 
+// needsQuotes reports whether a shell would read a value without quotes differently. text is the value without its comment.
+func needsQuotes(value, text string) bool {
+	value = strings.TrimSpace(value)
+	return value != "" && value[0] != '"' && value[0] != '\'' && strings.ContainsAny(text, " \t&;|<>()$`\\")
+}
+
 // misspelt notes variables whose names are almost those of a variable: as problems if they are in the file. The
 // environment may have variables of other programs, so of those there is a note.
 func (in *alchemyImport) misspelt() {
@@ -129,7 +139,7 @@ func (in *alchemyImport) misspelt() {
 		switch {
 		case near == "":
 		case at.line > 0:
-			in.complain(at, path{}.key(variable), "is no variable that can be imported: did you mean %s?", near)
+			in.complain(at, path{}.key(variable), "unknown variable: did you mean %s?", near)
 		default:
 			in.others = append(in.others, Note{"the environment", 0, variable, "is ignored: did you mean " + near + "?"})
 		}
@@ -194,7 +204,7 @@ func (in *alchemyImport) note(err error) {
 			at, where = place{source: name}, nil
 		}
 		if !isOwn(name) {
-			in.complain(at, where, "%s", unknown("is no variable of a budget", name, budget.Variables()))
+			in.complain(at, where, "%s", unknown("unknown variable of a budget", name, budget.Variables()))
 			continue
 		}
 		in.complain(at, where, "%s", bad.Text())

@@ -160,8 +160,13 @@ func routesNode(pools []*alchemyPool, list []string) *node {
 	return out
 }
 
-// poolComments are what is to be known of the routes, as comments.
-func poolComments(pools []*alchemyPool) (text string) {
+// poolComments are what is to be known of the routes, as comments: first the commands that set the variables they refer
+// to. file has those of the file, which a shell must read first.
+func (in *alchemyImport) poolComments(pools []*alchemyPool, file string) string {
+	commands := []string{}
+	if in.isInFile(pools) {
+		commands = append(commands, "set -a; . "+shellPath(file)+"; set +a")
+	}
 	for _, p := range pools {
 		if p.listed == 0 {
 			continue
@@ -170,10 +175,38 @@ func poolComments(pools []*alchemyPool) (text string) {
 		for i := range p.listed {
 			names += fmt.Sprintf(" %s%d", prefix, i+1)
 		}
-		text += fmt.Sprintf("# Each address needs a variable of its own: IFS=', ' read -r%s _ <<<\"$%sURLS\"; export%s\n", names, prefix, names)
+		commands = append(commands, fmt.Sprintf("IFS=', ' read -r%s _ <<<\"$%sURLS\"; export%[1]s", names, prefix))
+	}
+	text := ""
+	if len(commands) > 0 {
+		text = "# Before the daemon starts, set the variables that the routes refer to, in bash:\n#   " + strings.Join(commands, "\n#   ") + "\n"
 	}
 	return text + "# strategy: balanced uses all accounts at once, before any of them refuses: docs/gateway.md.\n"
 }
+
+// isInFile reports whether addresses are in the file, and not only in the environment.
+func (in *alchemyImport) isInFile(pools []*alchemyPool) bool {
+	return slices.ContainsFunc(pools, func(p *alchemyPool) bool {
+		prefix := strings.ToUpper(p.chain) + "_RPC_"
+		return in.places[prefix+"PRIMARY"].line > 0 || in.places[prefix+"URLS"].line > 0
+	})
+}
+
+// shellPath returns how a shell is told to read a file: without a slash, it would look for the file in PATH.
+func shellPath(file string) string {
+	if file == Stdin {
+		return "./FILE"
+	}
+	if !strings.Contains(file, "/") {
+		file = "./" + file
+	}
+	if plainPath.MatchString(file) {
+		return file
+	}
+	return "'" + strings.ReplaceAll(strings.Map(oneColumn, file), "'", `'\''`) + "'"
+}
+
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9_./@%+=:,-]+$`)
 
 // poolEnviron returns the variables that the routes refer to, for a check of the result.
 func poolEnviron(pools []*alchemyPool) (environ []string) {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -82,6 +83,63 @@ func checkAlchemy(t *testing.T, ours []byte, environ []string) {
 	} {
 		if !reflect.DeepEqual(of(got), of(want)) {
 			t.Errorf("%s:\n%v\nwant\n%v", what, of(got), of(want))
+		}
+	}
+}
+
+// The commands that the result has as comments, run by bash, set the variables that the routes refer to.
+func TestImportAlchemyCommands(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	data := "ETHEREUM_RPC_URLS='https://eth.example.org/1?a=1&b=2,, https://eth.example.org/3'\nBASE_RPC_PRIMARY=https://base.example.org/1 # ours\n"
+	for _, name := range []string{"worker.env", "it's ours.env"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ours, notes, err := ImportAlchemy(name, []byte(data), nil)
+		if err != nil || len(notes) > 0 {
+			t.Fatal(notes, err)
+		}
+		var script strings.Builder
+		for line := range strings.Lines(string(ours)) {
+			if command, ok := strings.CutPrefix(line, "#   "); ok {
+				script.WriteString(command)
+			}
+		}
+		script.WriteString("env")
+		cmd := exec.CommandContext(t.Context(), bash, "-c", script.String())
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", &script, err)
+		}
+		for _, want := range []string{
+			"ETHEREUM_RPC_1=https://eth.example.org/1?a=1&b=2\n", "ETHEREUM_RPC_3=https://eth.example.org/3\n",
+			"BASE_RPC_PRIMARY=https://base.example.org/1\n",
+		} {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s: %s is not set by\n%s", name, want, &script)
+			}
+		}
+	}
+}
+
+// Without the file's name, as from standard input, the advice has a placeholder; without a file, it has nothing to read.
+// A value that bash would cut off is noted.
+func TestImportAlchemySource(t *testing.T) {
+	for _, c := range []struct{ name, file, environ, want, note string }{
+		{Stdin, "BASE_RPC_PRIMARY=https://base.example.org", "", "#   set -a; . ./FILE; set +a\n", ""},
+		{"conf/worker.env", "BASE_RPC_PRIMARY=https://base.example.org", "", "#   set -a; . conf/worker.env; set +a\n", ""},
+		{"the environment", "", "BASE_RPC_PRIMARY=https://base.example.org", "the environment.\n# strategy", ""},
+		{"the environment", "", "BASE_RPC_URLS=https://base.example.org", "in bash:\n#   IFS=', ' read -r BASE_RPC_1 _ ", ""},
+		{"worker.env", "BASE_RPC_URLS=https://base.example.org/1, https://base.example.org/2", "", "BASE_RPC_2", "worker.env:1: BASE_RPC_URLS: has no quotes"},
+	} {
+		ours, notes, err := ImportAlchemy(c.name, []byte(c.file), []string{c.environ})
+		if err != nil || !strings.Contains(string(ours), c.want) || !strings.Contains(fmt.Sprint(notes), c.note) || (len(notes) > 0) != (c.note != "") {
+			t.Errorf("%+v: %s, notes %v, %v", c, ours, notes, err)
 		}
 	}
 }

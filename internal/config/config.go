@@ -100,6 +100,12 @@ func (c *Config) fill(d *decoder, read FileReader) {
 // Limiter, the log and what else is not in a file.
 func (c *Config) Server() server.Config { return c.server }
 
+// HasDefaultPolicy reports whether the only policy is the one that there is because the configuration has none.
+func (c *Config) HasDefaultPolicy() bool {
+	policies := c.tree.child("policies")
+	return policies != nil && policies.at.source == fromDefault
+}
+
 // Live returns what a running server can take over from the configuration. Effective is every value
 // that is in force, and where it comes from, with secrets masked.
 func (c *Config) Live() server.Live { return c.server.Live }

@@ -23,6 +23,9 @@ func (n Note) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", n.File, n.Line, n.Path, n.Text)
 }
 
+// Stdin is the name of a file that is read from standard input.
+const Stdin = "standard input"
+
 // ImportEnvoy turns a configuration of envoyproxy/ratelimit, which is one domain, into
 // one of ours with an envoy section. Fields that have no meaning here are left out with a
 // note; those that ratelimit does not have, either, are problems.

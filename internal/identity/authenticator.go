@@ -156,7 +156,7 @@ func (a *Authenticator) Operator(r *http.Request, need Scope) (*Operator, *Refus
 func (a *Authenticator) refuse(k kind, c Credentials) *Refusal {
 	if c.Token == "" {
 		a.Failures.record(k, missing, c.Address)
-		return &Refusal{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer, and the " + kindNames[k] + " token"}
+		return &Refusal{Status: http.StatusUnauthorized, Problem: "missing " + kindNames[k] + " token: send the header Authorization: Bearer TOKEN"}
 	}
 	if wait := a.Failures.record(k, unknown, c.Address); wait > 0 {
 		return &Refusal{Status: http.StatusTooManyRequests, Problem: "too many wrong tokens came from this address", RetryAfter: wait, From: network(c.Address)}

@@ -26,6 +26,7 @@ type eventAnswer struct {
 	LimitedBy string `json:"limited_by"`
 	Reason    string `json:"reason"`
 	Cost      int64  `json:"cost"`
+	Unit      string `json:"unit,omitempty"` // of the cost, if it is not requests
 	Client    string `json:"client"`
 	Class     string `json:"class,omitempty"` // that was charged, under a policy with classes
 	Shadow    string `json:"shadow"`          // the limit in shadow that would have refused
@@ -127,6 +128,9 @@ func eventOf(r *ruleset.Record) eventAnswer {
 	e := eventAnswer{
 		Time: r.At.UTC().Format("2006-01-02T15:04:05.000Z"), Policy: r.Policy(), Key: r.Key, Allowed: r.Allowed,
 		LimitedBy: r.LimitedBy(), Reason: r.Reason.String(), Cost: r.Cost, Client: r.Client, Class: r.Class,
+	}
+	if r.Unit != ruleset.Requests {
+		e.Unit = r.Unit
 	}
 	if r.Shadow >= 0 {
 		e.Shadow = r.Variant.LimitName(r.Shadow)

@@ -263,7 +263,9 @@ func (d *daemon) check(policy string, q ruleset.Query) ruleset.Record {
 	rule := d.state.Load().Rules.Rule(policy)
 	v, err := d.engine.Check(d.t.Context(), rule, &q)
 	d.must(err)
-	return ruleset.Record{Verdict: v, Key: q.Key, Cost: q.Cost, Client: "shop", Class: rule.ClassOf(&q), At: noon}
+	r := ruleset.NewRecord(&q, &v, false, 0)
+	r.Client, r.At = "shop", noon
+	return r
 }
 
 // send answers one request. What is a method, a path and, after a space, perhaps a body.

@@ -147,7 +147,7 @@ var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
 // Record records a decision.
 func (c *Core) Record(q *ruleset.Query, v *ruleset.Verdict, peek bool, took time.Duration) {
 	r := records.Get().(*ruleset.Record)
-	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Class: v.Variant.Rule().ClassOf(q), Peek: peek, Took: took}
+	*r = ruleset.NewRecord(q, v, peek, took)
 	c.Observe(r)
 	*r = ruleset.Record{} // so that the pool retains no keys
 	records.Put(r)

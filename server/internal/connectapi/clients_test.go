@@ -34,7 +34,7 @@ func TestVerbs(t *testing.T) {
 				{Key: "a", Cost: 1, Client: "alice", Peek: true},
 				{Key: "a", Cost: 1, Client: "alice"},
 				{Key: "b", Cost: 13, Client: "alice"},
-				{Key: "", Cost: 1, Client: "alice"},
+				{Key: "", Cost: 400, Client: "alice"}, // tokens
 			}
 			var got []ruleset.Record
 			for _, r := range w.records {

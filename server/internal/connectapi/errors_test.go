@@ -200,7 +200,7 @@ func TestUnauthenticated(t *testing.T) {
 			ask := checks(&weirv1.CheckRequest{Policy: "secret", Key: "a"})
 			nobody, _ := w.start(t, how)
 			err := ask(context.Background(), nobody)
-			wantError(t, err, connect.CodeUnauthenticated, "a token is needed: Authorization: Bearer, and the client token")
+			wantError(t, err, connect.CodeUnauthenticated, "missing client token: send the header Authorization: Bearer TOKEN")
 			if got := err.(*connect.Error).Meta().Get("WWW-Authenticate"); got != `Bearer realm="weir"` {
 				t.Errorf("WWW-Authenticate = %q", got)
 			}

@@ -45,7 +45,7 @@ func TestWhoMayCall(t *testing.T) {
 		code   codes.Code
 		part   string
 	}{
-		{"nothing", nil, "default", codes.Unauthenticated, "a token is needed"},
+		{"nothing", nil, "default", codes.Unauthenticated, "missing client token"},
 		{"alice", []string{"authorization", "Bearer " + apitest.Alice}, "secret", codes.OK, ""},
 		{"any case", []string{"Authorization", "bearer " + apitest.Alice}, "default", codes.OK, ""},
 		{"bob", []string{"authorization", "Bearer " + apitest.Bob}, "default", codes.OK, ""},
@@ -53,9 +53,9 @@ func TestWhoMayCall(t *testing.T) {
 		{"wrong", []string{"authorization", "Bearer " + apitest.Wrong}, "default", codes.Unauthenticated, "unknown client token"},
 		{"carol as realtime", []string{"authorization", "Bearer " + apitest.Carol}, "jobs/realtime", codes.OK, ""},
 		{"carol as backfill", []string{"authorization", "Bearer " + apitest.Carol}, "jobs/backfill", codes.PermissionDenied, `the client carol may not use the class "backfill"`},
-		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
-		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
-		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "a token is needed"},
+		{"another scheme", []string{"authorization", "Basic " + apitest.Alice}, "default", codes.Unauthenticated, "missing client token"},
+		{"another field", []string{"x-token", apitest.Alice}, "default", codes.Unauthenticated, "missing client token"},
+		{"two", []string{"authorization", "Bearer " + apitest.Wrong, "authorization", "Bearer " + apitest.Alice}, "default", codes.Unauthenticated, "missing client token"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var header metadata.MD

@@ -171,7 +171,7 @@ func TestReflection(t *testing.T) {
 	w.state.Authenticator = apitest.Authenticator(t)
 	w.cfg.Reflection = true
 	_, err = ask(w, context.Background())
-	wantCode(t, err, codes.Unauthenticated, "a token is needed")
+	wantCode(t, err, codes.Unauthenticated, "missing client token")
 	got, err := ask(w, ctx)
 	must(t, err)
 	if n := len(got.GetListServicesResponse().GetService()); n < 2 {

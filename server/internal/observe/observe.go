@@ -170,8 +170,7 @@ var records = sync.Pool{New: func() any { return new(ruleset.Record) }}
 
 func (o *Observer) decidedItem(item *ruleset.Item, v *ruleset.Verdict, took time.Duration) {
 	r := records.Get().(*ruleset.Record)
-	q := &item.Query
-	*r = ruleset.Record{Verdict: *v, Key: q.Key, Cost: q.Cost, Client: q.Client, Class: v.Variant.Rule().ClassOf(q), Peek: item.Peek, Took: took}
+	*r = ruleset.NewRecord(&item.Query, v, item.Peek, took)
 	o.Decided(r)
 	*r = ruleset.Record{}
 	records.Put(r)

@@ -173,7 +173,7 @@ func TestDecidedEach(t *testing.T) {
 			d := []weir.Decision{admitted, admitted, admitted, local, exhausted, {Reason: weir.StoreDown, Allowed: true}, {}}[rng.IntN(7)]
 			r := record([]string{"api", "login"}[rng.IntN(2)], fmt.Sprint("k", rng.IntN(3)), d)
 			if rng.IntN(10) == 0 {
-				r.Shadow = 1
+				r.Shadow = 0
 			}
 			items = append(items, ruleset.Item{Query: ruleset.Query{Key: r.Key, Cost: 1, Client: "shop"}, Peek: rng.IntN(10) == 0})
 			verdicts = append(verdicts, r.Verdict)

@@ -8,7 +8,7 @@ const policies = [
 const api = { url: "", socket: "", token: false };
 const config = (more) => [200, { version: "v1", reload: { error: "" }, api: { ...api, ...more } }];
 const stats = (...top) => [200, { top }];
-const refused = [401, { detail: "a token is needed" }];
+const refused = [401, { detail: "missing admin token" }];
 const admitted = { allowed: true, limit: 100, remaining: 60, reset_after_ms: 400, retry_after_ms: 0 };
 
 export async function script({ step, daemon, elements, load }) {
