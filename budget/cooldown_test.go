@@ -21,8 +21,8 @@ func TestPause(t *testing.T) {
 	}{
 		{RateLimited, 0, 0},
 		{RateLimited, time.Hour, time.Hour},
-		{RateLimited, time.Hour + 1, time.Hour},
-		{Overloaded, 366 * day, time.Hour},
+		{RateLimited, 366 * day, 32 * day},
+		{Overloaded, 366 * day, 32 * day},
 		{QuotaExhausted, 31 * day, 31 * day},
 		{QuotaExhausted, 366 * day, 32 * day},
 		{AccessDenied, 366 * day, 32 * day},
@@ -43,7 +43,7 @@ func TestPauseWarns(t *testing.T) {
 		a := newAccount(t, config)
 		c := controller(t, a, "")
 		warnings := func() int {
-			return strings.Count(strings.Join(log.lines(), "\n"), "wants a longer pause than is plausible; it will be tried again before\" account=main reason=\"status 429\" wants=8760h0m0s pause=1h0m0s")
+			return strings.Count(strings.Join(log.lines(), "\n"), "wants a longer pause than is plausible; it will be tried again before\" account=main reason=\"status 429\" wants=8760h0m0s pause=768h0m0s")
 		}
 		refusal := Refusal{Class: RateLimited, Wait: 8760 * time.Hour, Reason: "status 429"}
 		for range 3 {

@@ -65,22 +65,12 @@ type Refusal struct {
 	Reason string
 }
 
-// The longest pauses after a refusal, whatever the provider says: a limit of a second is back within an hour, and a quota
-// within a month.
-const (
-	maxRatePause  = time.Hour
-	maxQuotaPause = 32 * 24 * time.Hour
-)
+// maxPause is the longest pause after a refusal, whatever the provider says: a quota is back within a month.
+const maxPause = 32 * 24 * time.Hour
 
-// Pause returns for how long calls pause because of the refusal: Wait, but no longer than is plausible. That is an hour for
-// Overloaded and RateLimited, and 32 days for the others. After a longer time, which a broken clock or a proxy can
-// say, the provider is tried again.
-func (r Refusal) Pause() time.Duration {
-	if r.Class == Overloaded || r.Class == RateLimited {
-		return min(r.Wait, maxRatePause)
-	}
-	return min(r.Wait, maxQuotaPause)
-}
+// Pause returns for how long calls pause because of the refusal: Wait, but no longer than is plausible, which is 32 days.
+// After a longer time, which a broken clock or a proxy can say, the provider is tried again.
+func (r Refusal) Pause() time.Duration { return min(r.Wait, maxPause) }
 
 // maxRefusal is the length of the longest body that Classify looks at: errors are short, but the response to a batch may have
 // one among others.

@@ -9,11 +9,11 @@ import (
 	"github.com/weirlimit/weir/gateway"
 )
 
-// An operator ends a cooldown of an hour, of an account or an endpoint: from then on both routes of the account send calls.
+// An operator ends a cooldown of 32 days, of an account or an endpoint: from then on both routes of the account send calls.
 func TestResume(t *testing.T) {
 	for path, answer := range map[string]string{
-		"budgets/main/resume":         `{"budget":"main","cooldown_ms":3`,
-		"upstreams/ethereum/a/resume": `{"route":"ethereum","upstream":"a","health":"down","reason":"rate (status 429)","cooldown_ms":3`,
+		"budgets/main/resume":         `{"budget":"main","cooldown_ms":27647`,
+		"upstreams/ethereum/a/resume": `{"route":"ethereum","upstream":"a","health":"down","reason":"rate (status 429)","cooldown_ms":27647`,
 	} {
 		t.Run(path, func(t *testing.T) {
 			p := newProvider(t)

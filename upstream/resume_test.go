@@ -22,9 +22,9 @@ func TestResume(t *testing.T) {
 		set    func(*Endpoint)
 		health string
 	}{
-		{"rate", 429, tooMany, []string{"Retry-After", "31536000"}, 1, func(*Endpoint) {}, "a down: rate (429), 3600000ms"},
-		{"the account's", 429, tooMany, []string{"Retry-After", "31536000"}, 1, withBudget("main"), "a down: rate (429), 3600000ms"},
-		{"the provider's", 503, "{}", []string{"Retry-After", "31536000"}, 1, func(*Endpoint) {}, "a down: overloaded (status 503), 3600000ms"},
+		{"rate", 429, tooMany, []string{"Retry-After", "31536000"}, 1, func(*Endpoint) {}, "a down: rate (429), 2764800000ms"},
+		{"the account's", 429, tooMany, []string{"Retry-After", "31536000"}, 1, withBudget("main"), "a down: rate (429), 2764800000ms"},
+		{"the provider's", 503, "{}", []string{"Retry-After", "31536000"}, 1, func(*Endpoint) {}, "a down: overloaded (status 503), 2764800000ms"},
 		{"denied", 401, denied, nil, failuresToClose, unmonitored, "a down: denied (status 401), -1ms"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
