@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,9 +85,9 @@ func TestRefusalsInLongBatches(t *testing.T) {
 // TestDenialOfAMethod has a provider that denies one method and no other: the endpoint stays in use where probes, or other
 // calls, succeed, and is out of use where they are denied, too.
 func TestDenialOfAMethod(t *testing.T) {
-	denies := func(all *bool) func(r *http.Request, body string) (*http.Response, error) {
+	denies := func(all *atomic.Bool) func(r *http.Request, body string) (*http.Response, error) {
 		return func(r *http.Request, body string) (*http.Response, error) {
-			if *all || strings.Contains(body, `"id":7,`) {
+			if all.Load() || strings.Contains(body, `"id":7,`) {
 				return reply(403, "{}"), nil
 			}
 			return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
@@ -100,7 +101,7 @@ func TestDenialOfAMethod(t *testing.T) {
 	}
 	t.Run("monitored", func(t *testing.T) {
 		monitored(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a")}}, map[string]*node{"a": {}}, func(pool *Pool, p *provider, set func(func())) {
-			all := false
+			var all atomic.Bool
 			set(func() { p.answer = denies(&all) })
 			for range 100 {
 				bad(pool)
@@ -110,7 +111,7 @@ func TestDenialOfAMethod(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			want(t, "health", healths(pool), []string{"a ok"})
-			set(func() { all = true })
+			all.Store(true)
 			_, _, _ = send(pool, call())
 			time.Sleep(lookEvery)
 			synctest.Wait()
@@ -119,7 +120,7 @@ func TestDenialOfAMethod(t *testing.T) {
 	})
 	t.Run("not monitored", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			all := false
+			var all atomic.Bool
 			pool, p := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{endpointAt("a", func(e *Endpoint) { e.Unmonitored = true })}})
 			p.answer = denies(&all)
 			for range 20 {
@@ -128,7 +129,7 @@ func TestDenialOfAMethod(t *testing.T) {
 					t.Fatalf("after the denial of another method: %d, %v", status, err)
 				}
 			}
-			all = true
+			all.Store(true)
 			for range failuresToClose {
 				want(t, "health", healths(pool), []string{"a ok"})
 				_, _, _ = send(pool, call())
