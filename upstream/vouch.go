@@ -24,8 +24,9 @@ func (p *Pool) askAgain(m *memory, now time.Time) {
 // failuresToClose is how many failures in a row put an endpoint out of use, or have a probe sent.
 const failuresToClose = 3
 
-// The back-off of endpoints that fail: a recovered one is tried again within a second, a tenth of jitter included.
-var ofFailures = delays{250 * time.Millisecond, 900 * time.Millisecond}
+// The back-off of endpoints that fail: a recovered one is tried again within a second, a tenth of jitter and the time of a
+// call included.
+var ofFailures = delays{250 * time.Millisecond, 800 * time.Millisecond}
 
 // answers notes that the endpoint has answered.
 func (m *memory) answers() {
