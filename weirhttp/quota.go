@@ -39,7 +39,7 @@ func NewQuota(name string, l weir.Limit, unit string) Quota {
 		b = appendString(b, u)
 	}
 	q.policy = string(b)
-	if bursts(l) {
+	if bursts(l) && l.Classes == (weir.Classes{}) { // a class is reset sooner or later than the whole limit
 		q.rest = refill(l)
 	}
 	return q
@@ -111,7 +111,7 @@ func (q Quotas) String() string { return strings.Join(q.policy, ", ") }
 func bursts(l weir.Limit) bool {
 	_, zone := l.Per.Calendar()
 	switch l.Algorithm {
-	case weir.GCRA, weir.TokenBucket:
+	case weir.GCRA, weir.TokenBucket, weir.Lending:
 		return l.Rate > 0
 	case weir.Auto:
 		return l.Rate > 0 && zone == nil

@@ -13,6 +13,7 @@ import (
 func TestQuotaText(t *testing.T) {
 	berlin := time.FixedZone("Berlin", 3600)
 	second := weir.Every(time.Second)
+	classes := weir.ClassesOf(weir.Class{Name: "realtime", Guaranteed: 300}, weir.Class{Name: "backfill", Guaranteed: 185})
 	tests := []struct {
 		name  string
 		quota string
@@ -26,6 +27,8 @@ func TestQuotaText(t *testing.T) {
 		{"gcra, greater burst", "api", weir.Limit{Rate: 3, Per: second, Burst: 10, Algorithm: weir.GCRA}, "", `"api";q=10;w=4`},
 		{"gcra, a burst that fills in 3 s exactly", "api", weir.Limit{Rate: 3, Per: second, Burst: 9, Algorithm: weir.GCRA}, "", `"api";q=9;w=3`},
 		{"token bucket, smaller burst", "api", weir.Limit{Rate: 3600, Per: weir.Every(time.Hour), Burst: 5, Algorithm: weir.TokenBucket}, "", `"api";q=5;w=5`},
+		{"classes", "api", weir.Limit{Rate: 485, Per: second, Burst: 1250, Classes: classes}, "cu", `"api";q=1250;w=3;qu="cu"`},
+		{"classes, of a policy", "api", weir.Limit{Rate: 485, Per: second, Burst: 1250, Algorithm: weir.Lending, Classes: classes}, "cu", `"api";q=1250;w=3;qu="cu"`},
 		{"less than a second", "api", weir.Limit{Rate: 10, Per: weir.Every(time.Millisecond), Burst: 1}, "", `"api";q=1;w=1`},
 		{"fixed", "api", weir.Limit{Rate: 60, Per: weir.Every(time.Minute), Burst: 60, Algorithm: weir.FixedWindow}, "", `"api";q=60;w=60`},
 		{"anchored, rounded up", "api", weir.Limit{Rate: 60, Per: weir.Every(1500 * time.Millisecond), Algorithm: weir.AnchoredWindow}, "", `"api";q=60;w=2`},
