@@ -172,3 +172,64 @@ func TestStoreOutage(t *testing.T) {
 		}
 	})
 }
+
+// A sluggish store takes its time for each call, as Redis does on a busy machine.
+type sluggish struct {
+	*memstore.Table
+	takes time.Duration
+}
+
+func (s *sluggish) Take(ctx context.Context, p *weir.Policy, key string, cost int64) (weir.Decision, error) {
+	if err := s.sleep(ctx); err != nil {
+		return weir.Decision{}, err
+	}
+	return s.Table.Take(ctx, p, key, cost)
+}
+
+func (s *sluggish) Do(ctx context.Context, b *weir.Batch) error {
+	if err := s.sleep(ctx); err != nil {
+		return err
+	}
+	return s.Table.Do(ctx, b)
+}
+
+func (s *sluggish) sleep(ctx context.Context) error {
+	select {
+	case <-time.After(s.takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TestSluggishStore: a budget waits for the store for longer than other limits do, since the provider may refuse what was
+// decided without it.
+func TestSluggishStore(t *testing.T) {
+	for _, tt := range []struct {
+		takes  time.Duration
+		failed bool // the store has not answered in time
+	}{{200 * time.Millisecond, false}, {300 * time.Millisecond, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorker(t, &sluggish{weir.Must(memstore.New(memstore.Config{})), tt.takes}, 2)
+			c := weir.Must(w.account.Controller("realtime"))
+			if d, err := c.Try(t.Context(), budget.Units(1)); err != nil || !d.Allowed {
+				t.Errorf("%v: %+v, %v", tt.takes, d, err)
+			}
+			r, err := c.Reserve(t.Context(), time.Minute, budget.Units(10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Settle(t.Context(), budget.Units(5)); err != nil {
+				t.Errorf("%v: the settlement: %v", tt.takes, err)
+			}
+			if failures := w.tier.Stats().Failures; (failures > 0) != tt.failed {
+				t.Errorf("%v: %d calls of the store failed", tt.takes, failures)
+			}
+			other := weir.Must(weir.NewPolicy("other", weir.PerSecond(10)))
+			before := w.tier.Stats().Failures
+			if d, err := w.tier.Take(t.Context(), other, "k", 1); err != nil || !d.Allowed || w.tier.Stats().Failures != before+1 {
+				t.Errorf("%v: a limit that is no budget: %+v, %v", tt.takes, d, err)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // A Gate says on which terms a policy admits charges now. It is asked before each attempt, those of waiting
@@ -106,7 +107,13 @@ func (l *gatedLimiter) Take(ctx context.Context, p *weir.Policy, key string, cos
 // Do executes a batch.
 func (l *gatedLimiter) Do(ctx context.Context, b *weir.Batch) error {
 	policies := l.policies.Load()
-	if policies == nil || !decides(b.Op) {
+	if policies == nil {
+		return l.Limiter.Do(ctx, b)
+	}
+	if isGated(*policies, b) {
+		ctx = storeapi.WithPatience(ctx, StorePatience)
+	}
+	if !decides(b.Op) {
 		return l.Limiter.Do(ctx, b)
 	}
 	terms := termsOf(ctx, *policies, b)
@@ -114,6 +121,22 @@ func (l *gatedLimiter) Do(ctx context.Context, b *weir.Batch) error {
 		return l.Limiter.Do(ctx, b)
 	}
 	return terms.do(ctx, l.Limiter, b)
+}
+
+// StorePatience is how long a store may take for a charge of a policy with a gate, if its own timeout is shorter. Such a
+// policy is a quota of somebody else. Requests wait for that anyway, whereas what is decided without the store, by this
+// process's share, may be refused by its owner.
+const StorePatience = 250 * time.Millisecond
+
+// isGated reports whether a batch charges a policy with a gate.
+func isGated(policies map[string]gated, b *weir.Batch) bool {
+	return slices.ContainsFunc(b.Charges, func(c weir.Charge) bool {
+		if c.Policy == nil {
+			return false
+		}
+		_, is := policies[c.Policy.Name()]
+		return is
+	})
 }
 
 // decides reports whether an operation admits or refuses charges.

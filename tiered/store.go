@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/internal/storeapi"
 )
 
 // answerTime is the time that is left until a caller's deadline when its call to the store
@@ -72,10 +73,10 @@ func (s *store) within(ctx context.Context, rounds int) (context.Context, contex
 	return context.WithTimeout(ctx, own)
 }
 
-// budget returns how long a call to the store may take: the timeout for each round trip, but
-// less than the time until the caller's deadline.
+// budget returns how long a call to the store may take: the timeout for each round trip, or the patience of
+// the caller, but less than the time until the caller's deadline.
 func (s *store) budget(ctx context.Context, rounds int) time.Duration {
-	most := s.timeout * time.Duration(min(rounds, maxRounds))
+	most := storeapi.Timeout(ctx, s.timeout) * time.Duration(min(rounds, maxRounds))
 	deadline, has := ctx.Deadline()
 	if !has {
 		return most

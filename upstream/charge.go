@@ -152,7 +152,7 @@ func (l *lease) reserve(ctx context.Context) (weir.Decision, error) {
 		return weir.Decision{Allowed: true, Reason: weir.Admitted}, nil
 	}
 	b := &weir.Batch{Op: weir.ReserveAll, TTL: holdToSend, Charges: e.charges(l.call, nil)}
-	if err := l.pool.engine.Limiter().Do(ctx, b); err != nil {
+	if err := l.pool.do(ctx, b); err != nil {
 		return weir.Decision{}, err
 	}
 	d := b.Decisions[0]
@@ -299,7 +299,7 @@ func (l *lease) settleNow(ctx context.Context, used bool) error {
 	if !used {
 		b.Charges[0].Cost = 0
 	}
-	return l.pool.engine.Limiter().Do(ctx, b)
+	return l.pool.do(ctx, b)
 }
 
 // chargeAgain charges a request that the transport has written once more, after a connection was lost.
@@ -307,7 +307,7 @@ func (l *lease) chargeAgain() {
 	ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
 	defer cancel()
 	if b := l.endpoint.charges(l.call, nil); len(b) > 0 {
-		_ = l.pool.engine.Limiter().Do(ctx, &weir.Batch{Op: weir.DebitEach, Charges: b})
+		_ = l.pool.do(ctx, &weir.Batch{Op: weir.DebitEach, Charges: b})
 	}
 	if l.query == nil {
 		return

@@ -72,7 +72,7 @@ func (r round) split(n, cost int64) (inLast int64, before time.Duration) {
 func (p *Pool) expectPolicy(ctx context.Context, e *endpoint, c *Call, ahead int) (time.Duration, string, error) {
 	charge := e.charges(c, nil)[0]
 	peek := func(cost int64) (weir.Decision, error) {
-		return weir.Peek(ctx, p.engine.Limiter(), charge.Policy, charge.Key, cost)
+		return weir.Peek(patient(ctx), p.engine.Limiter(), charge.Policy, charge.Key, cost)
 	}
 	d, err := peek(charge.Cost)
 	if err != nil {

@@ -38,7 +38,7 @@ func (p *Pool) compare(ctx context.Context, e *endpoint, views []budget.View) er
 		return nil
 	}
 	b := &weir.Batch{Op: weir.DebitEach, Charges: []weir.Charge{{Policy: e.policy, Key: endpointKey, Cost: n}}}
-	if err := p.engine.Limiter().Do(ctx, b); err != nil {
+	if err := p.do(ctx, b); err != nil {
 		return err
 	}
 	e.memory.stats.drift.Add(n)
@@ -51,7 +51,7 @@ func (p *Pool) usage(ctx context.Context, e *endpoint) (list []ruleset.LimitUsag
 	for _, view := range e.views {
 		b.Charges = append(b.Charges, weir.Charge{Policy: view, Key: endpointKey})
 	}
-	if err := p.engine.Limiter().Do(ctx, b); err != nil {
+	if err := p.do(ctx, b); err != nil {
 		return nil, err
 	}
 	for i, d := range b.Decisions {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/store/memstore"
+	"github.com/weirlimit/weir/tiered"
 )
 
 // TestDeadlineOfTheCaller refuses at once what cannot be sent before the caller's deadline, and lets the rest wait.
@@ -314,4 +317,37 @@ func TestWaitsForTheRecovering(t *testing.T) {
 			t.Errorf("%v: want the hour of the only endpoint that can answer", err)
 		}
 	})
+}
+
+// TestSluggishStore: endpoints' own limits wait for the store as long as budgets do, since the provider may refuse what was
+// sent without it.
+func TestSluggishStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		local := weir.Must(memstore.New(memstore.Config{}))
+		tier := weir.Must(tiered.New(tiered.Config{Store: sluggish{weir.Must(memstore.New(memstore.Config{}))}, Local: local}))
+		defer tier.Close()
+		p := &provider{start: time.Now()}
+		pool := weir.Must(New(tier, Config{
+			Name: "eth", Transport: p, Logger: slog.New(slog.DiscardHandler), JSONRPC: true,
+			Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))},
+		}))
+		if alias, _, err := send(pool, call()); alias != "a" || err != nil {
+			t.Error(alias, err)
+		}
+		synctest.Wait()                    // the charge is being settled
+		time.Sleep(200 * time.Millisecond) // and now is
+		if s := tier.Stats(); s.Failures > 0 || s.StoreCalls != 2 {
+			t.Errorf("%d of %d calls of the store failed, want 0 of 2", s.Failures, s.StoreCalls)
+		}
+	})
+}
+
+// sluggish is a store that takes 150 ms for each call.
+type sluggish struct{ *memstore.Table }
+
+func (s sluggish) Do(ctx context.Context, b *weir.Batch) error {
+	if err := sleep(ctx, 150*time.Millisecond, nil); err != nil {
+		return err
+	}
+	return s.Table.Do(ctx, b)
 }

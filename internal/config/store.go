@@ -102,7 +102,8 @@ type Redis struct {
 	// much, within a bound.
 	Consistency Consistency `yaml:"consistency" default:"exact" example:"leased"`
 
-	// Timeout is how long a decision may take.
+	// Timeout is how long a decision may take. Those of budgets and of routes may take 250 ms, if
+	// that is longer.
 	Timeout Duration `yaml:"timeout" default:"10ms" example:"25ms"`
 
 	// OnError is what happens while Redis does not answer in time: local admits this

@@ -4,10 +4,27 @@
 package storeapi
 
 import (
+	"context"
+	"time"
+
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/compiled"
 )
+
+type patienceKey struct{}
+
+// WithPatience returns a context whose calls let a store decide for up to d, if that is longer than its own timeout. It is
+// for calls whose callers wait anyway, and for which a decision without the store is worse than a late one.
+func WithPatience(ctx context.Context, d time.Duration) context.Context {
+	return context.WithValue(ctx, patienceKey{}, d)
+}
+
+// Timeout returns how long a store may take for a call: its own timeout, or the patience of the call's context.
+func Timeout(ctx context.Context, own time.Duration) time.Duration {
+	d, _ := ctx.Value(patienceKey{}).(time.Duration)
+	return max(own, d)
+}
 
 // errPolicy is returned for a charge without a policy.
 var errPolicy = compiled.Invalid("a charge has no policy")

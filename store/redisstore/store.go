@@ -391,7 +391,7 @@ func (s *Store) Take(ctx context.Context, p *weir.Policy, key string, cost int64
 	r := s.requests.Get().(*request)
 	r.setTake(n, key, cost)
 	s.counts.decisions.Add(1)
-	if err := s.wait(ctx, r, now.Add(s.timeout)); err != nil {
+	if err := s.wait(ctx, r, now.Add(storeapi.Timeout(ctx, s.timeout))); err != nil {
 		return weir.Decision{}, err
 	}
 	d := r.decision
