@@ -305,7 +305,7 @@ func TestRamp(t *testing.T) {
 	})
 }
 
-// TestRetries counts how often requests are sent while every endpoint fails.
+// TestRetries counts how often requests are sent while every endpoint fails, by their bodies: each has the whole of its own.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -320,7 +320,7 @@ func TestRetries(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a"), endpointAt("b"), endpointAt("c")}})
+				pool, p := newPool(t, Config{MaxWait: time.Minute, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b"), endpointAt("c"), endpointAt("d"), endpointAt("e")}})
 				p.answer = func(*http.Request, string) (*http.Response, error) { return tt.answer() }
 				perRequest := map[string]int{}
 				for i := range 1000 {
@@ -338,6 +338,9 @@ func TestRetries(t *testing.T) {
 				}
 				if len(p.received) > tt.most || tt.most == 1000 && most > 1 || tt.most > 1000 && len(p.received) <= 1000 {
 					t.Errorf("1,000 requests were sent %d times, one of them %d times", len(p.received), most)
+				}
+				if len(perRequest) != 1000 || most > 3 {
+					t.Errorf("%d different bodies of 1,000 were received, one of them %d times", len(perRequest), most)
 				}
 			})
 		})
