@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -341,6 +342,64 @@ func TestRetries(t *testing.T) {
 				}
 				if len(perRequest) != 1000 || most > 3 {
 					t.Errorf("%d different bodies of 1,000 were received, one of them %d times", len(perRequest), most)
+				}
+			})
+		})
+	}
+}
+
+// TestConnectionsAreBounded counts how often it is tried to connect while every endpoint refuses that: at most four times for a
+// request, and as often as an endpoint out of use is tried again.
+func TestConnectionsAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wait time.Duration // for an endpoint that is in use
+		step time.Duration // from one request to the next, 0 if each waits for the end of the one before
+		dial time.Duration // until a connection is refused
+	}{
+		{"one after the other", time.Minute, 0, 0},
+		{"evenly", -1, 10 * time.Millisecond, time.Millisecond},
+		{"evenly, and they wait", 3 * time.Second, 10 * time.Millisecond, time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				aliases := []string{"a", "b", "c", "d", "e"}
+				c := Config{MaxWait: tt.wait}
+				for _, alias := range aliases {
+					c.Endpoints = append(c.Endpoints, endpointAt(alias))
+				}
+				pool, p := newPool(t, c)
+				p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+					httptrace.ContextClientTrace(r.Context()).GetConn(r.URL.Host)
+					time.Sleep(tt.dial)
+					return nil, errors.New("connection refused")
+				}
+				var callers sync.WaitGroup
+				for i := range 1000 {
+					callers.Go(func() {
+						if reply, err := pool.Send(request(t.Context(), i), call()); err == nil {
+							reply.Body.Close()
+						}
+					})
+					if tt.step == 0 {
+						callers.Wait()
+					}
+					time.Sleep(tt.step)
+				}
+				callers.Wait()
+				perRequest := map[string]int{}
+				for _, r := range p.received {
+					if perRequest[r.body]++; perRequest[r.body] > maxCandidates {
+						t.Fatalf("%s was tried more than %d times", r.body, maxCandidates)
+					}
+				}
+				for i, alias := range aliases {
+					if n := most(p.times(alias), 10*time.Second); n < 10 || n > 16 { // three failures, then one each 0.25 to 0.8 s
+						t.Errorf("%d connections to %s in ten seconds", n, alias)
+					}
+					if e := pool.Stats().Endpoints[i]; e.Sent != 0 || e.Unsent != int64(len(p.times(alias))) {
+						t.Errorf("%+v: want that nothing was sent", e)
+					}
 				}
 			})
 		})
