@@ -224,6 +224,38 @@ func TestManyRefusalsAreOne(t *testing.T) {
 	})
 }
 
+// TestRefusalsOfTwoKeysAreOne lets calls with two keys of one account be refused at the same time.
+func TestRefusalsOfTwoKeysAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{
+			endpointAt("a1", withBudget("one")), endpointAt("a2", withBudget("one")), endpointAt("b", withBudget("two")),
+		}}, account("one", 100), account("two", 100))
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			time.Sleep(50 * time.Millisecond)
+			return reply(429, tooMany), nil
+		}
+		var wg sync.WaitGroup
+		for _, alias := range []string{"a1", "a2"} {
+			for range 5 {
+				wg.Go(func() { _, _, _ = send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}, Pinned: alias}) })
+			}
+		}
+		wg.Wait()
+		s := pool.Stats().Endpoints
+		for _, a := range s[:2] {
+			if a.Health != "down" || a.Reason != "rate (429)" || a.CooldownMs < 50 || a.CooldownMs > 110 || a.Failures["rate"] != 5 {
+				t.Errorf("%+v: want one pause of 100 ms and up to a tenth", a)
+			}
+		}
+		if s[0].CooldownMs != s[1].CooldownMs || pool.accounts("one").Cooldown().Milliseconds() != s[0].CooldownMs {
+			t.Errorf("%v, and the account pauses for %v: want that both keys have its pause", healths(pool), pool.accounts("one").Cooldown())
+		}
+		if s[2].Health != "ok" || pool.accounts("two").Cooldown() != 0 {
+			t.Errorf("the other account is blamed: %v", healths(pool))
+		}
+	})
+}
+
 // TestNothingBeforeRetryAfter offers calls all the time to an endpoint that wants none for two seconds.
 func TestNothingBeforeRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
