@@ -159,6 +159,13 @@ func (tr *trial) within(name string, value, bound time.Duration) {
 	tr.addTime(report.Figure{Name: name, Value: brief(value), Bound: "≤ " + brief(bound), Met: value <= bound})
 }
 
+// countWithin judges a count by arrival times as a time is judged, in the long form: on a busy machine what was sent before
+// arrives later.
+func (tr *trial) countWithin(name string, value, bound int) {
+	tr.Helper()
+	tr.addTime(report.Figure{Name: name, Value: fmt.Sprint(value), Bound: fmt.Sprintf("≤ %d", bound), Met: value <= bound})
+}
+
 // withinIf judges a time, or only tells it.
 func (tr *trial) withinIf(judged bool, name string, value, bound time.Duration) {
 	tr.Helper()

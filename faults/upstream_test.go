@@ -279,7 +279,7 @@ func TestUpstreamRefuses(t *testing.T) {
 	tr.note("calls", "%d", len(list))
 	tr.atLeast("refusals", float64(refusals), float64(pick(3, 1)), "those that were made")
 	tr.within("the last call was sent after the refusal by", last, upstreamDelay)
-	tr.none("sent after that, and before Retry-After had elapsed", early)
+	tr.countWithin("sent after that, and before Retry-After had elapsed", early, 0)
 	tr.within("used again after", resumed, time.Second)
 	tr.none("calls that failed", failures(list, func(made) bool { return true }))
 	tr.judgeTries(p, list)
@@ -333,7 +333,7 @@ func (tr *trial) upstreamsFail(fault mockrpc.Fault, timeout time.Duration) {
 	tr.note("calls that failed", "%d", failures(list, func(made) bool { return true }))
 	for _, key := range []string{"a", "b"} {
 		most, gap := probes(p.arrivals(key), open.Add(spare), back, timeout)
-		tr.atMost("calls at once at "+key+" while its breaker is open", float64(most), 1, "")
+		tr.countWithin("calls at once at "+key+" while its breaker is open", most, 1)
 		tr.within("between these at most", gap, time.Second+shortTimeout)
 	}
 	tr.within("50 calls answered after", served.Sub(back), 2*time.Second)

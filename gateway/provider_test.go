@@ -91,6 +91,13 @@ func withBudget(name string) func(*upstream.Endpoint) {
 	return func(e *upstream.Endpoint) { e.Budget = name }
 }
 
+// withHeader gives an endpoint one header in place of its key.
+func withHeader(name, value string) func(*upstream.Endpoint) {
+	return func(e *upstream.Endpoint) {
+		e.Headers = []upstream.Header{{Name: name, Value: secret.New(value)}}
+	}
+}
+
 func account(name string, limits ...weir.Limit) budget.Config {
 	c := budget.Config{Name: name, Logger: slog.New(slog.DiscardHandler)}
 	for _, l := range limits {

@@ -75,7 +75,8 @@ func TestClass(t *testing.T) {
 	})
 }
 
-// TestRepeatable sends a call again only if it may be executed twice.
+// TestRepeatable sends a call again only if it may be executed twice: whole, and with the URL and the headers of the endpoint
+// that gets it.
 func TestRepeatable(t *testing.T) {
 	for _, tt := range []struct {
 		body, more string
@@ -89,15 +90,23 @@ func TestRepeatable(t *testing.T) {
 		{`[{"id":1,"method":"eth_call"},{"id":2,"method":"eth_chainId"}]`, "", 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c := to(endpointAt("a"), endpointAt("b"))
+			c := to(endpointAt("a", withHeader("X-Key-Of-A", "1")), endpointAt("b", withHeader("X-Key-Of-B", "2")))
 			if tt.more != "" {
 				c.Repeatable = []string{tt.more}
 			}
 			route, p := newRouteTo(t, c)
 			p.answer = always(500, "{}")
 			ask(route, post(tt.body))
-			if n := len(p.received()); n != tt.sent {
-				t.Errorf("%s, repeatable %q: sent %d times, want %d", tt.body, tt.more, n, tt.sent)
+			want(t, fmt.Sprintf("received, repeatable %q", tt.more), p.received(), []string{"a " + tt.body, "b " + tt.body}[:tt.sent])
+			for i, key := range []string{"X-Key-Of-A", "X-Key-Of-B"}[:len(p.requests)] {
+				got := p.requests[i]
+				want(t, "URL", got.URL.String(), "https://"+aliasOf(got)+".example/v2/"+canary+"?key="+canary)
+				want(t, "headers", got.Header, http.Header{
+					"Content-Type": {"application/json"}, "Accept": {"application/json"}, "User-Agent": {"weir"}, key: {fmt.Sprint(i + 1)},
+				})
+				if n := got.ContentLength; n != int64(len(tt.body)) {
+					t.Errorf("a body of %d bytes was announced as one of %d", len(tt.body), n)
+				}
 			}
 		})
 	}

@@ -17,6 +17,10 @@ func (r *Rule) Classes() []string { return r.classes }
 // DefaultClass returns the class of queries that name none, "" if there are no classes.
 func (r *Rule) DefaultClass() string { return r.defaultClass }
 
+// UrgentClass returns the class with the greatest guaranteed share, the first of several, "" if there are no classes.
+// A class that takes what others leave cannot keep work of this one waiting.
+func (r *Rule) UrgentClass() string { return r.urgentClass }
+
 // ClassOf returns the class of a query: the one that it names, else the default.
 func (r *Rule) ClassOf(q *Query) string {
 	for _, class := range r.classes {
@@ -61,6 +65,17 @@ func (l Limit) classesFor(o Limit) weir.Classes {
 	return weir.ClassesOf(list...)
 }
 
+// urgentClass returns the class with the greatest guaranteed share, the first of several.
+func urgentClass(list []weir.Class) string {
+	most := list[0]
+	for _, c := range list {
+		if c.Guaranteed > most.Guaranteed {
+			most = c
+		}
+	}
+	return most.Name
+}
+
 // partOf returns n × part / all, rounded down. It returns part if that is not a part of all, so that
 // whoever compiles it reports the same problem.
 func partOf(n, part, all int64) int64 {
@@ -89,7 +104,7 @@ func (c *compiler) classes(at Error, r *Rule) {
 		if err != nil { // checkLimit has reported it
 			return
 		}
-		r.classes, r.defaultClass = p.ClassNames(), p.ClassName()
+		r.classes, r.defaultClass, r.urgentClass = p.ClassNames(), p.ClassName(), urgentClass(list)
 	}
 	for i, l := range r.limits {
 		at.Limit = i

@@ -35,6 +35,22 @@ func TestClassOfQuery(t *testing.T) {
 	wantAdmitted(t, g, "jobs", one("a").of("realtime"), 6)
 }
 
+// The most urgent class is the one with the greatest share, the first of several.
+func TestUrgentClass(t *testing.T) {
+	for want, shares := range map[string][]int64{"": nil, "a": {5}, "b": {0, 3, 3, 2}, "c": {1, 2, 3}} {
+		var list []weir.Class
+		for i, n := range shares {
+			list = append(list, weir.Class{Name: string(rune('a' + i)), Guaranteed: n})
+		}
+		l := perHour("", 10)
+		l.Classes = weir.ClassesOf(list...)
+		g, _ := frozen(t, policy("jobs", l))
+		if got := g.Rules().Rule("jobs").UrgentClass(); got != want {
+			t.Errorf("of shares %v: %q, want %q", shares, got, want)
+		}
+	}
+}
+
 // A class applies to every limit of the policy, to overrides, to scaled limits and in shadow.
 func TestClassOfVariants(t *testing.T) {
 	p := sharing()

@@ -63,6 +63,7 @@ type Rule struct {
 
 	classes      []string // of the limit that has some
 	defaultClass string
+	urgentClass  string
 
 	// operators has the overrides of operators, nil if there were none yet. Override and RemoveOverride replace it.
 	operators atomic.Pointer[index]

@@ -372,7 +372,7 @@ func TestRouteProbes(t *testing.T) {
 	}
 	eventually(t, func() bool { return len(second.requests()) > 2 })
 	n := len(first.requests())
-	more := len(second.requests()) + 20
+	more := len(second.requests()) + 2
 	eventually(t, func() bool { return len(second.requests()) > more })
 	if got := len(first.requests()); got > n+1 { // one may have been under way
 		t.Errorf("a route that was removed is probed: %d more", got-n)

@@ -50,7 +50,7 @@ func run(t *testing.T, cfg Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.drainFor = 10 * time.Millisecond
+	s.drainFor, s.flushFor = 10*time.Millisecond, time.Minute
 	ctx, stop := context.WithCancel(context.Background())
 	r := &running{Server: s, stop: stop, done: make(chan error, 1)}
 	stopped := make(chan struct{})

@@ -2,7 +2,7 @@ package server
 
 import (
 	"net/http"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/weirlimit/weir/budget"
@@ -12,8 +12,8 @@ import (
 // An operator ends a cooldown of 32 days, of an account or an endpoint: from then on both routes of the account send calls.
 func TestResume(t *testing.T) {
 	for path, answer := range map[string]string{
-		"budgets/main/resume":         `{"budget":"main","cooldown_ms":27647`,
-		"upstreams/ethereum/a/resume": `{"route":"ethereum","upstream":"a","health":"down","reason":"rate (status 429)","cooldown_ms":27647`,
+		"budgets/main/resume":         `{"budget":"main","cooldown_ms":`,
+		"upstreams/ethereum/a/resume": `{"route":"ethereum","upstream":"a","health":"down","reason":"rate (status 429)","cooldown_ms":`,
 	} {
 		t.Run(path, func(t *testing.T) {
 			p := newProvider(t)
@@ -42,8 +42,8 @@ func TestResume(t *testing.T) {
 			statuses(429, 1)
 			refuse(0)
 			statuses(429, 0)
-			if status, _, text := send(t, http.MethodPost, srv.url+"/admin/v1/"+path, ""); status != 200 || !strings.HasPrefix(text, answer) {
-				t.Errorf("%d %s, want %s", status, text, answer)
+			if status, _, text := send(t, http.MethodPost, srv.url+"/admin/v1/"+path, ""); status != 200 || !regexp.MustCompile("^"+regexp.QuoteMeta(answer)+"(2764800000|27647[0-9]{5})[,}]").MatchString(text) {
+				t.Errorf("%d %s, want %s and about 32 days", status, text, answer)
 			}
 			statuses(200, 2)
 		})

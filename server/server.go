@@ -55,6 +55,7 @@ type Server struct {
 	tracer    *tracing.Tracer // nil if there is no tracing
 	gateway   gateways
 	drainFor  time.Duration // drainDelay, but for tests that stop many servers
+	flushFor  time.Duration // flushTimeout, but for tests that want all spans of a busy machine
 	began     time.Time
 
 	// state is the current state. It is written under changing, and read without it.
@@ -79,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg.normal(), sections: sections, overrides: cfg.Overrides, reloads: weirprom.NewReload(), drainFor: drainDelay, began: time.Now()}
+	s := &Server{cfg: cfg.normal(), sections: sections, overrides: cfg.Overrides, reloads: weirprom.NewReload(), drainFor: drainDelay, flushFor: flushTimeout, began: time.Now()}
 	s.stopping, s.beginStop = context.WithCancel(context.Background())
 	if s.overrides == nil {
 		s.overrides = &memoryOverrides{}
@@ -163,7 +164,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 // flush sends the spans that are left.
 func (s *Server) flush() {
-	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.flushFor)
 	defer cancel()
 	s.tracer.Shutdown(ctx)
 }
@@ -220,7 +221,7 @@ func (s *Server) stop(all []*bound) error {
 	s.setReady(false)
 	s.drain.Store(true)
 	s.beginStop()
-	s.cfg.Log.Info("stopping", "at_most", s.drainFor+finishTimeout+stopTimeout+flushTimeout)
+	s.cfg.Log.Info("stopping", "at_most", s.drainFor+finishTimeout+stopTimeout+s.flushFor)
 	time.Sleep(s.drainFor)
 	var finished sync.WaitGroup
 	for _, b := range all {

@@ -177,6 +177,9 @@ func (e *endpoint) charges(c *Call, list []weir.Charge) []weir.Charge {
 func (l *lease) reserveAccount(ctx context.Context) (weir.Decision, error) {
 	a := l.endpoint.budget
 	rule, q, err := l.endpoint.query(l.pool.engine.Rules(), l.call)
+	if err == nil && l.probe {
+		q.Class = rule.UrgentClass() // its guaranteed share is the one that a probe can rely on, whatever less urgent calls there are
+	}
 	if err != nil {
 		return weir.Decision{}, err
 	}

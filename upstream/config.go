@@ -146,8 +146,8 @@ type Chain struct {
 	MaxLag uint64
 }
 
-// Probe is how endpoints are monitored. A probe is charged like any other call, and left out if there is no room
-// for it within Timeout.
+// Probe is how endpoints are monitored. A probe is charged like any other call, as one of the most urgent class of its
+// account, and left out if there is no room for it within Timeout.
 type Probe struct {
 	// Every is the time between probes of an endpoint that is up. The default is 15 s. After a failure they come
 	// every second. While it is down they come when it may be tried again, at least every second, and every minute

@@ -40,7 +40,8 @@
 // A call that the caller cancels says nothing about the endpoint, and neither does the time in line.
 //
 // A failed request is sent again, elsewhere, if it was provably not sent; or if it is Repeatable, and then for
-// at most one request in ten, three times in all. An answer of an endpoint of JSON-RPC that is no JSON is a failure.
+// at most one request in ten, three times in all. One that was not sent is tried at up to four endpoints: what bounds
+// those tries is that endpoints out of use are tried one call at a time, after a back-off. An answer of an endpoint of JSON-RPC that is no JSON is a failure.
 //
 // # Guarantees
 //

@@ -10,7 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
+	"github.com/weirlimit/weir/ruleset"
 	"github.com/weirlimit/weir/secret"
 )
 
@@ -128,7 +130,7 @@ func TestBreaks(t *testing.T) {
 			_, _, _ = send(pool, &Call{Methods: []string{"eth_x"}})
 			time.Sleep(10 * time.Millisecond)
 		}
-		if n := len(p.times("a")); n < 10 || n > 16 { // three failures, and then one call each 0.25 to 1 s
+		if n := len(p.times("a")); n < 10 || n > 20 { // three failures, and then one call each 0.25 to 0.8 s, which are 16
 			t.Errorf("%d calls were sent in ten seconds to an endpoint that fails", n)
 		}
 		set(func() { list["a"].status = 0 })
@@ -154,6 +156,57 @@ func TestProbesAreCharged(t *testing.T) {
 		}
 		want(t, "health", healths(pool), []string{"a ok"})
 	})
+}
+
+// TestProbesAreChargedToAccounts charges an account for the probes of its endpoints: its most urgent class.
+func TestProbesAreChargedToAccounts(t *testing.T) {
+	list := map[string]*node{"a": {}, "b": {}}
+	c := Config{Endpoints: []Endpoint{endpointAt("a", withBudget("main")), endpointAt("b", withBudget("main"))}}
+	main := budget.Config{
+		Name: "main", Limits: []ruleset.Limit{{Limit: weir.Limit{Rate: 100, Per: weir.Every(time.Hour)}}},
+		Classes: []budget.Class{{Name: "rest"}, {Name: "much", Share: 60, NoBorrow: true}, {Name: "little", Share: 40, NoBorrow: true}},
+	}
+	monitored(t, c, list, func(pool *Pool, p *provider, _ func(func())) {
+		time.Sleep(2 * time.Minute)
+		n := int64(len(p.times("")))
+		u, err := pool.accounts("main").Usage(t.Context())
+		if err != nil || n < 16 {
+			t.Fatalf("%d probes, %v", n, err)
+		}
+		want(t, "ledger", u.Ledgers, map[string]budget.Ledger{ruleset.Requests: {Granted: n, Used: n}})
+		returned := int64(60 * 2 / 60) // units per minute, of those that were used first
+		for i, used := range map[int]int64{0: 0, 1: n - returned, 2: 0} {
+			if got := u.Classes[i]; got.Used < used || got.Used > used+1 {
+				t.Errorf("%d of class %s are used by %d probes, want %d", got.Used, got.Class, n, used)
+			}
+		}
+	}, main)
+}
+
+// TestProbesOfBusyAccounts probes an endpoint whose account is never without calls of the least urgent class in line: they take
+// nothing from the share of the most urgent one.
+func TestProbesOfBusyAccounts(t *testing.T) {
+	list := map[string]*node{"a": {}}
+	c := Config{MaxWait: 10 * time.Minute, Endpoints: []Endpoint{endpointAt("a", withBudget("main"))}}
+	main := budget.Config{Name: "main", Limits: []ruleset.Limit{{Limit: weir.PerMinute(10)}}}
+	monitored(t, c, list, func(pool *Pool, p *provider, _ func(func())) {
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				for ctx.Err() == nil {
+					_, _, _ = send(pool, &Call{Methods: []string{"eth_call"}, Class: "backfill"})
+				}
+			})
+		}
+		before := pool.Stats().Endpoints[0].Probes
+		time.Sleep(5 * time.Minute)
+		if n, all := pool.Stats().Endpoints[0].Probes-before, len(p.times("a")); n != 20 || all < 5*10 {
+			t.Errorf("%d probes among %d requests in five minutes: want 20, one each 15 s", n, all)
+		}
+		cancel()
+		wg.Wait()
+	}, main)
 }
 
 // TestProbesFail finds out without any request that endpoints do not answer, within seconds, and that they do again.

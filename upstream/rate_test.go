@@ -72,6 +72,15 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// TestLargeRate has more per second than are remembered one by one: never too many are sent, and hardly fewer.
+func TestLargeRate(t *testing.T) {
+	const rate, offered, seconds = 5000, 5500, 6
+	got := sentAt(t, Rate{PerSecond: rate}, time.Second/offered, seconds*time.Second)
+	if n := most(got, time.Second); n > rate || len(got) < seconds*rate*98/100 {
+		t.Errorf("%d of %d were sent, %d of them in one second", len(got), seconds*rate, n)
+	}
+}
+
 // TestBoundsOfAligned refuses what the packed window cannot count, and counts what it just can.
 func TestBoundsOfAligned(t *testing.T) {
 	for _, tt := range []struct {

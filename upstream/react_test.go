@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"testing"
@@ -223,6 +224,38 @@ func TestManyRefusalsAreOne(t *testing.T) {
 	})
 }
 
+// TestRefusalsOfTwoKeysAreOne lets calls with two keys of one account be refused at the same time.
+func TestRefusalsOfTwoKeysAreOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pool, p := newPool(t, Config{MaxWait: -1, Endpoints: []Endpoint{
+			endpointAt("a1", withBudget("one")), endpointAt("a2", withBudget("one")), endpointAt("b", withBudget("two")),
+		}}, account("one", 100), account("two", 100))
+		p.answer = func(*http.Request, string) (*http.Response, error) {
+			time.Sleep(50 * time.Millisecond)
+			return reply(429, tooMany), nil
+		}
+		var wg sync.WaitGroup
+		for _, alias := range []string{"a1", "a2"} {
+			for range 5 {
+				wg.Go(func() { _, _, _ = send(pool, &Call{Methods: []string{"eth_sendRawTransaction"}, Pinned: alias}) })
+			}
+		}
+		wg.Wait()
+		s := pool.Stats().Endpoints
+		for _, a := range s[:2] {
+			if a.Health != "down" || a.Reason != "rate (429)" || a.CooldownMs < 50 || a.CooldownMs > 110 || a.Failures["rate"] != 5 {
+				t.Errorf("%+v: want one pause of 100 ms and up to a tenth", a)
+			}
+		}
+		if s[0].CooldownMs != s[1].CooldownMs || pool.accounts("one").Cooldown().Milliseconds() != s[0].CooldownMs {
+			t.Errorf("%v, and the account pauses for %v: want that both keys have its pause", healths(pool), pool.accounts("one").Cooldown())
+		}
+		if s[2].Health != "ok" || pool.accounts("two").Cooldown() != 0 {
+			t.Errorf("the other account is blamed: %v", healths(pool))
+		}
+	})
+}
+
 // TestNothingBeforeRetryAfter offers calls all the time to an endpoint that wants none for two seconds.
 func TestNothingBeforeRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -305,7 +338,7 @@ func TestRamp(t *testing.T) {
 	})
 }
 
-// TestRetries counts how often requests are sent while every endpoint fails.
+// TestRetries counts how often requests are sent while every endpoint fails, by their bodies: each has the whole of its own.
 func TestRetries(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -320,7 +353,7 @@ func TestRetries(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pool, p := newPool(t, Config{Endpoints: []Endpoint{endpointAt("a"), endpointAt("b"), endpointAt("c")}})
+				pool, p := newPool(t, Config{MaxWait: time.Minute, Endpoints: []Endpoint{endpointAt("a"), endpointAt("b"), endpointAt("c"), endpointAt("d"), endpointAt("e")}})
 				p.answer = func(*http.Request, string) (*http.Response, error) { return tt.answer() }
 				perRequest := map[string]int{}
 				for i := range 1000 {
@@ -338,6 +371,67 @@ func TestRetries(t *testing.T) {
 				}
 				if len(p.received) > tt.most || tt.most == 1000 && most > 1 || tt.most > 1000 && len(p.received) <= 1000 {
 					t.Errorf("1,000 requests were sent %d times, one of them %d times", len(p.received), most)
+				}
+				if len(perRequest) != 1000 || most > 3 {
+					t.Errorf("%d different bodies of 1,000 were received, one of them %d times", len(perRequest), most)
+				}
+			})
+		})
+	}
+}
+
+// TestConnectionsAreBounded counts how often it is tried to connect while every endpoint refuses that: at most four times for a
+// request, and as often as an endpoint out of use is tried again.
+func TestConnectionsAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		wait time.Duration // for an endpoint that is in use
+		step time.Duration // from one request to the next, 0 if each waits for the end of the one before
+		dial time.Duration // until a connection is refused
+	}{
+		{"one after the other", time.Minute, 0, 0},
+		{"evenly", -1, 10 * time.Millisecond, time.Millisecond},
+		{"evenly, and they wait", 3 * time.Second, 10 * time.Millisecond, time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				aliases := []string{"a", "b", "c", "d", "e"}
+				c := Config{MaxWait: tt.wait}
+				for _, alias := range aliases {
+					c.Endpoints = append(c.Endpoints, endpointAt(alias))
+				}
+				pool, p := newPool(t, c)
+				p.answer = func(r *http.Request, _ string) (*http.Response, error) {
+					httptrace.ContextClientTrace(r.Context()).GetConn(r.URL.Host)
+					time.Sleep(tt.dial)
+					return nil, errors.New("connection refused")
+				}
+				var callers sync.WaitGroup
+				for i := range 1000 {
+					callers.Go(func() {
+						if reply, err := pool.Send(request(t.Context(), i), call()); err == nil {
+							reply.Body.Close()
+						}
+					})
+					if tt.step == 0 {
+						callers.Wait()
+					}
+					time.Sleep(tt.step)
+				}
+				callers.Wait()
+				perRequest := map[string]int{}
+				for _, r := range p.received {
+					if perRequest[r.body]++; perRequest[r.body] > maxCandidates {
+						t.Fatalf("%s was tried more than %d times", r.body, maxCandidates)
+					}
+				}
+				for i, alias := range aliases {
+					if n := most(p.times(alias), 10*time.Second); n < 10 || n > 20 { // three failures, then one each 0.25 to 0.8 s, which are 16
+						t.Errorf("%d connections to %s in ten seconds", n, alias)
+					}
+					if e := pool.Stats().Endpoints[i]; e.Sent != 0 || e.Unsent != int64(len(p.times(alias))) {
+						t.Errorf("%+v: want that nothing was sent", e)
+					}
 				}
 			})
 		})

@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"errors"
 	"log/slog"
 	"net/http"
+	"net/http/httptrace"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -76,5 +78,34 @@ func TestLearnedOverRedis(t *testing.T) {
 			t.Errorf("%s: %v: want that the one request which is left is that of the other process", name, errs)
 		}
 		want(t, name+": drift", first.Stats().Endpoints[0].Drift, int64(98))
+	}
+}
+
+// TestUnsentIsGivenBackOverRedis has a process that cannot connect: what it was charged is there for the other one.
+func TestUnsentIsGivenBackOverRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	p := &provider{answer: func(r *http.Request, _ string) (*http.Response, error) {
+		httptrace.ContextClientTrace(r.Context()).GetConn(r.URL.Host)
+		return nil, errors.New("connection refused")
+	}}
+	main := budget.Config{Name: "main", Classes: []budget.Class{}, Limits: []ruleset.Limit{budget.Prepaid("", 1000)}, Logger: slog.New(slog.DiscardHandler)}
+	c := Config{Name: "eth", Transport: p, Logger: slog.New(slog.DiscardHandler), MaxWait: -1, Endpoints: []Endpoint{
+		endpointAt("a", limited(Rate{PerMinute: 30}), withBudget("main")), endpointAt("b", limited(Rate{PerMinute: 30})),
+	}}
+	first, second := weir.Must(New(storeAt(t, redis.Addr()), c, main)), weir.Must(New(storeAt(t, redis.Addr()), c, main))
+	if _, _, err := send(first, &Call{Methods: []string{"eth_sendRawTransaction"}}); err == nil || len(p.times("a")) != 1 || len(p.times("b")) != 1 {
+		t.Fatalf("%v: want one try at each", err)
+	}
+	for _, pool := range []*Pool{first, second} {
+		u, err := pool.accounts("main").Usage(t.Context())
+		if err != nil || u.Horizons[0].Used != 0 {
+			t.Errorf("%+v, %v: the account is charged", u.Horizons, err)
+		}
+		for _, e := range pool.set.Load().endpoints {
+			d, err := weir.Peek(t.Context(), pool.engine.Limiter(), e.policy, endpointKey, 0)
+			if err != nil || d.Remaining != 30 {
+				t.Errorf("%s: %v, %v: the limit is charged", e.Alias, d, err)
+			}
+		}
 	}
 }

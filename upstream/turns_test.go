@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -20,8 +21,13 @@ type offered struct {
 	after         time.Duration // since the one before
 }
 
-// placesOf offers requests, and returns what became of each: the place in which it was sent, or a negative number if it
-// was refused at once (-1), or later (-2).
+// What becomes of a request that is not sent.
+const (
+	refusedAtOnce = -1
+	refusedLate   = -2 // after it has waited
+)
+
+// placesOf offers requests, and returns what became of each: the place in which it was sent, or one of the constants above.
 func placesOf(t *testing.T, c Config, list []offered) (places []int) {
 	t.Helper()
 	pool, p := newPool(t, c)
@@ -41,9 +47,9 @@ func placesOf(t *testing.T, c Config, list []offered) (places []int) {
 			case !errors.As(err, &limited) || limited.Reason != weir.TooLate:
 				t.Errorf("request %d: %v", i, err)
 			case time.Since(began) == 0:
-				places[i] = -1
+				places[i] = refusedAtOnce
 			default:
-				places[i] = -2
+				places[i] = refusedLate
 			}
 		})
 		synctest.Wait()
@@ -97,7 +103,7 @@ func TestTurnsUnderLoad(t *testing.T) {
 			}
 			places := placesOf(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))}}, list)
 			sent := slices.DeleteFunc(slices.Clone(places), func(place int) bool { return place < 0 })
-			if slices.Contains(places, -2) || !slices.IsSorted(sent) || len(sent) < 300 {
+			if slices.Contains(places, refusedLate) || !slices.IsSorted(sent) || len(sent) < 300 {
 				t.Errorf("%s: %d were sent, as %v", name, len(sent), places)
 			}
 		})
@@ -113,11 +119,18 @@ func TestTurnsOfClients(t *testing.T) {
 			list = append(list, offered{"greedy", "", 0}, offered{"greedy", "", 0}, offered{"greedy", "", 0}, offered{"modest", "", 300 * time.Millisecond})
 		}
 		places := placesOf(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))}}, list)
+		late := map[string]int{}
 		order := make([]string, len(list))
 		for i, place := range places {
 			if place >= 0 {
 				order[place] = list[i].client
 			}
+			if place == refusedLate {
+				late[list[i].client]++
+			}
+		}
+		if late["modest"] > 0 || late["greedy"] > 20 { // of 180 that have joined
+			t.Errorf("refused after they have waited: %v", late)
 		}
 		contested := order[10:140] // the first and the last ones do not compete
 		ahead := 0
@@ -130,4 +143,43 @@ func TestTurnsOfClients(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRefusedLate offers four times as much as an endpoint takes, from several clients: some of them have more waiting than
+// others, so that requests join which are refused later. ADR 0022 has the figures.
+func TestRefusedLate(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		clients []string // each request is of one of them, at random
+		percent float64  // of those that have joined
+	}{
+		{"two clients", []string{"a", "b"}, 7},
+		{"five clients", []string{"a", "b", "c", "d", "e"}, 15},
+		{"five clients, one of which sends half", []string{"a", "a", "a", "a", "b", "c", "d", "e"}, 19},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			late, joined := 0, 0
+			for seed := range uint64(5) {
+				synctest.Test(t, func(t *testing.T) {
+					random := rand.New(rand.NewPCG(seed, 2))
+					list := make([]offered, 1200)
+					for i := range list {
+						list[i] = offered{client: tt.clients[random.IntN(len(tt.clients))], after: time.Duration(random.Int64N(int64(100 * time.Millisecond)))}
+					}
+					for _, place := range placesOf(t, Config{Endpoints: []Endpoint{endpointAt("a", limited(Rate{PerSecond: 5}))}}, list) {
+						switch {
+						case place == refusedLate:
+							late++
+							joined++
+						case place >= 0:
+							joined++
+						}
+					}
+				})
+			}
+			if got := 100 * float64(late) / float64(joined); math.Abs(got-tt.percent) > 1 {
+				t.Errorf("%.1f %% of %d requests were refused after they had joined, want about %v %%", got, joined, tt.percent)
+			}
+		})
+	}
 }

@@ -39,13 +39,15 @@ func TestTracingByTheEnvironment(t *testing.T) {
 			for i := range tt.env {
 				tt.env[i] = fill(tt.env[i])
 			}
-			d := startWith(t, fill(tt.config), tt.env)
+			d := startWith(t, fill(tt.config), append(tt.env, "OTEL_BSP_SCHEDULE_DELAY=10"))
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 			response, err := client.Post(d.url+"/v1/check", "application/json", strings.NewReader(`{"policy":"default","key":"alice"}`))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer response.Body.Close()
+			// not only at the stop, which waits for a second at most
+			eventually(t, fmt.Sprintf("%d spans", tt.spans), func() bool { return len(c.Spans()) >= tt.spans })
 			if _, code, err := d.signal(syscall.SIGTERM); code != 0 || err != nil || response.StatusCode != http.StatusOK {
 				t.Fatalf("status %d, exit code %d, %v", response.StatusCode, code, err)
 			}

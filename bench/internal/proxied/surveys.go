@@ -75,6 +75,11 @@ func callFigures(atLeast, p99AtMost float64) []figure {
 	}
 }
 
+const streamNote = `The upstream sends 64 pieces of 16 KiB, and does not say how many. The httputil.ReverseProxy of these rows reads each
+request to its end before it forwards it, as the route does: otherwise net/http now and then breaks off a response that begins while it still
+looks for the end of the request. How much later the first byte comes is judged for one caller only: 16 wait for the cores and for each other.
+`
+
 // streamFigures are those of long responses. When the first byte comes is judged of a caller alone: several wait for the
 // cores, and for each other.
 func streamFigures(callers int) []figure {
@@ -110,7 +115,7 @@ func Surveys(s Sizes) (list []harness.Survey) {
 	}
 	for _, n := range []int{1, 16} {
 		list = append(list, scenario{
-			"responses of 1 MiB", "The upstream sends 64 pieces of 16 KiB, and does not say how many. ", n, long, []service{direct, whole, charged}, streamFigures(n),
+			"responses of 1 MiB", streamNote, n, long, []service{direct, whole, charged}, streamFigures(n),
 		}.survey(s))
 	}
 	return list

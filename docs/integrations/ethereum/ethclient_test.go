@@ -75,7 +75,7 @@ func (w *wallet) send(to *common.Address, value int64, data []byte) *types.Recei
 // TestEthclient does with go-ethereum's client what programs do.
 func TestEthclient(t *testing.T) {
 	t.Parallel()
-	r := serve(t, "weir.yaml", true)
+	r := serve(t, "weir.yaml", 0)
 	ctx := t.Context()
 	client := dial(t, r)
 	if id, err := client.ChainID(ctx); err != nil || id.Int64() != chainID {
@@ -134,7 +134,7 @@ func TestEthclient(t *testing.T) {
 // TestEthclientBatch sends calls in batches: the answers are in order, and errors are those of their calls.
 func TestEthclientBatch(t *testing.T) {
 	t.Parallel()
-	r := serve(t, "weir.yaml", true)
+	r := serve(t, "weir.yaml", 0)
 	client := dial(t, r).Client()
 	const n = 40
 	var batch []rpc.BatchElem
@@ -168,7 +168,7 @@ func TestEthclientBatch(t *testing.T) {
 // TestEthclientFilters polls filters, each of which only one endpoint knows.
 func TestEthclientFilters(t *testing.T) {
 	t.Parallel()
-	r := serve(t, "weir.yaml", true)
+	r := serve(t, "weir.yaml", 0)
 	client := dial(t, r)
 	w := &wallet{T: t, client: client}
 	contract := w.send(nil, 0, contractCode()).ContractAddress
@@ -198,7 +198,7 @@ func TestEthclientFilters(t *testing.T) {
 // TestEthclientRefused shows what a client without retries gets from a route that is at its limit.
 func TestEthclientRefused(t *testing.T) {
 	t.Parallel()
-	r := serve(t, filepath.Join("testdata", "limited.yaml"), true)
+	r := serve(t, filepath.Join("testdata", "limited.yaml"), 0)
 	client := dial(t, r)
 	for i := range 5 {
 		_, err := client.BlockNumber(t.Context())

@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -119,9 +120,9 @@ type sent struct {
 }
 
 // serve runs weir as a file says until the test ends. Its two endpoints are one node, so that it does not matter which
-// of them answers; what they get is recorded on the way. Time stands still for limits, always or until a call is refused,
-// so that tests do not depend on how fast the machine is.
-func serve(t *testing.T, file string, always bool) *route {
+// of them answers; what they get is recorded on the way. Time stands still for limits, so that tests do not depend on how
+// fast the machine is: always if refusals is 0, else until so many calls have been refused, when a second passes at once.
+func serve(t *testing.T, file string, refusals int64) *route {
 	t.Helper()
 	r := &route{node: "http://" + startNode(t)}
 	endpoints := httptest.NewServer(r)
@@ -133,7 +134,7 @@ func serve(t *testing.T, file string, always bool) *route {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clock := frozen{always: always}
+	clock := frozen{jumps: refusals}
 	table, err := memstore.New(memstore.Config{Now: clock.now})
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +165,7 @@ func serve(t *testing.T, file string, always bool) *route {
 	return r
 }
 
-// A patient store starts its clock when it refuses a call.
+// A patient store tells its clock of each call that it refuses.
 type patient struct {
 	weir.Limiter
 	clock *frozen
@@ -172,10 +173,8 @@ type patient struct {
 
 func (p patient) Do(ctx context.Context, b *weir.Batch) error {
 	err := p.Limiter.Do(ctx, b)
-	for _, d := range b.Decisions {
-		if !d.Allowed {
-			p.clock.start()
-		}
+	if err == nil && b.Op == weir.ReserveAll && !b.Allowed() {
+		p.clock.refusals.Add(1)
 	}
 	return err
 }
@@ -270,28 +269,16 @@ func parse(body []byte) (calls []rpcCall, batch bool, err error) {
 	return calls, false, json.Unmarshal(body, &calls[0])
 }
 
-// frozen is a clock that stands still until start is called.
+// frozen is a clock that stands still, but for one second that passes at once.
 type frozen struct {
-	always bool // set once: start does nothing
-
-	mu    sync.Mutex // guards the field below
-	began time.Time  // zero while it stands still
-}
-
-func (f *frozen) start() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.always && f.began.IsZero() {
-		f.began = time.Now()
-	}
+	jumps    int64        // set once: at which refusal that is, 0 for never
+	refusals atomic.Int64 // so far
 }
 
 func (f *frozen) now() weir.Instant {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	base := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
-	if f.began.IsZero() {
-		return base
+	now := weir.Instant(time.Date(2026, 5, 17, 12, 0, 0, 0, time.UTC).UnixNano())
+	if f.jumps > 0 && f.refusals.Load() >= f.jumps {
+		now += weir.Instant(time.Second)
 	}
-	return base + weir.Instant(time.Since(f.began))
+	return now
 }

@@ -45,7 +45,7 @@ func runViem(t *testing.T, what string, r *route, out any) {
 // TestViem does with viem what programs do.
 func TestViem(t *testing.T) {
 	t.Parallel()
-	r := serve(t, "weir.yaml", true)
+	r := serve(t, "weir.yaml", 0)
 	type results struct {
 		Chain, First, Grown, Loaded, Blocks, MoreEvents, Logs int
 		Paid, Stored                                          string
@@ -77,20 +77,20 @@ func TestViem(t *testing.T) {
 
 // TestViemRetries makes more calls at once than the route takes. viem tries those that are refused again until they
 // get their answers: single ones after times of its own, because to it the error of JSON-RPC counts, and batches when
-// Retry-After has passed.
+// Retry-After has passed. To the route a second passes with the last refusal.
 func TestViemRetries(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		what   string
-		batch  bool
-		fewest int // refusals
+		what     string
+		batch    bool
+		refusals int64
 	}{
 		{"refused", false, 3},     // three calls
 		{"refusedBatch", true, 1}, // the second batch
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			t.Parallel()
-			r := serve(t, filepath.Join("testdata", "limited.yaml"), false)
+			r := serve(t, filepath.Join("testdata", "limited.yaml"), tt.refusals)
 			var got struct {
 				Chains   []string
 				Refusals []string // Retry-After
@@ -99,8 +99,8 @@ func TestViemRetries(t *testing.T) {
 			if diff := cmp.Diff(slices.Repeat([]string{fmt.Sprintf("0x%x", chainID)}, 6), got.Chains); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if len(got.Refusals) < tt.fewest {
-				t.Errorf("%d refusals, want %d or more: of six calls three are at once", len(got.Refusals), tt.fewest)
+			if n := int64(len(got.Refusals)); n < tt.refusals {
+				t.Errorf("%d refusals, want %d or more: of six calls three are at once", n, tt.refusals)
 			}
 			for _, after := range got.Refusals {
 				if after != "1" {
