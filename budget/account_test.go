@@ -501,18 +501,20 @@ func TestMonthPacing(t *testing.T) {
 		if d := try(t, realtime, 10_000); !d.Allowed {
 			t.Errorf("realtime is paced: %v", d)
 		}
-		for day := 1; day <= 29; day++ {
-			time.Sleep(time.Until(april.AddDate(0, 0, day)))
-			if day%3 == 0 {
-				continue // nothing to do: it is carried over
-			}
-			for try(t, backfill, 10_000).Allowed {
+		for day := 1; day <= 30; day++ {
+			time.Sleep(time.Until(april.AddDate(0, 0, day).Add(-time.Minute))) // on the last day, the month is not over
+			before := usage(t, a).Horizons[1].Used
+			for day%3 != 2 && try(t, backfill, 10_000).Allowed { // every third day has nothing to do: it is carried over
 				time.Sleep(20 * time.Millisecond)
 			}
-			used := usage(t, a).Horizons[1].Used
-			if ramp := int64(30_000_000) * int64(day) / 30; used > ramp+10 || used < ramp-10_000 {
-				t.Errorf("at the end of day %d %d are used, the ramp is at %d", day, used, ramp)
+			used, ramp := usage(t, a).Horizons[1].Used, int64(time.Since(april)/(24*time.Hour/1_000_000))
+			if day%3 != 2 && (used > ramp || used <= ramp-10_000) || day%3 == 2 && used != before {
+				t.Errorf("at the end of day %d %d are used, and %d were before; the ramp is at %d", day, used, before, ramp)
 			}
+		}
+		time.Sleep(time.Until(april.AddDate(0, 1, 0)))
+		if used, d := usage(t, a).Horizons[1].Used, try(t, backfill, 1); used != 0 || d.Allowed {
+			t.Errorf("as May begins %d are used, and backfill gets %v", used, d)
 		}
 	})
 }
