@@ -220,10 +220,12 @@ func TestCancelledWaitsChargeNothing(t *testing.T) {
 func TestRowsOfAnAccount(t *testing.T) {
 	redis := redistest.Start(t)
 	store := openStore(t, redis)
-	stopped := func() weir.Instant { return 1_800_000_000_000_000_000 } // the utilisation is observed once
+	config := slowPreset(100_000, 100_000)                                  // whose rows do not expire while a slow machine compares them
+	config.Clock = func() weir.Instant { return 1_800_000_000_000_000_000 } // it stands, so that the utilisation is observed once
 	charge := func(account string, n int) {
 		t.Helper()
-		a := weir.Must(budget.New(store, budget.Config{Name: account, Preset: "alchemy-free", Clock: stopped, Logger: slog.New(slog.DiscardHandler)}))
+		config.Name = account
+		a := weir.Must(budget.New(store, config))
 		for i := range n {
 			c := weir.Must(a.Controller(a.Classes()[i%2]))
 			method := []string{"eth_blockNumber", "eth_call", "eth_madeUp"}[i%3]
@@ -278,7 +280,7 @@ func TestQuoteOverRedis(t *testing.T) {
 	}))
 	c := weir.Must(a.Controller("backfill"))
 	limits := map[string]int{}
-	for i := range 30 {
+	for i := 0; i < 30 || len(limits) < 2 && !t.Failed(); i++ { // on a slow machine there may be room each time
 		cost := budget.Units(int64(7 + 11*(i%3)))
 		before := clockOf(redis)
 		q := weir.Must(c.Quote(t.Context(), cost))
@@ -303,9 +305,6 @@ func TestQuoteOverRedis(t *testing.T) {
 				t.Errorf("call %d, limited by %q: refused %v after the quoted instant", i, q.LimitedBy, began.Sub(notAfter))
 			}
 		}
-	}
-	if len(limits) < 2 {
-		t.Errorf("no quote was for a refusal: %v", limits)
 	}
 }
 
