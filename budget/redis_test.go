@@ -272,7 +272,7 @@ func keysOf(t *testing.T, redis *redistest.Server) (keys []string) {
 func TestQuoteOverRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	a := weir.Must(budget.New(openStore(t, redis), budget.Config{
-		Name: "main", Logger: slog.New(slog.DiscardHandler), Thresholds: budget.Thresholds{Pause: new(budget.Off)}, // at which the quote would not hold
+		Name: "main", Logger: slog.New(slog.DiscardHandler), Thresholds: budget.Thresholds{Pause: new(budget.Off)}, // at which a call may be admitted before the quoted instant
 		Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 200, Per: weir.Every(time.Second), Burst: 100}},
 			{Limit: weir.Limit{Name: "window", Rate: 150, Per: weir.Every(time.Second), Algorithm: weir.SlidingLog}},
