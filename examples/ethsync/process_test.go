@@ -81,7 +81,7 @@ func TestProcesses(t *testing.T) {
 		if p.Granted >= most*97/100 && sync.Units >= all/2 && backfill.Units >= all/3 {
 			return
 		}
-		t.Logf("%d of %d units used, %d by sync and %d by backfill, want 97 %%, and about 60 %% and 40 %% of them; processes had to wait %v for a processor",
+		t.Logf("%d units were used, want 97 %% of %d; %d by sync and %d by backfill, want about 60 %% and 40 %%; processes had to wait %v for a processor",
 			p.Granted, most, sync.Units, backfill.Units, busy)
 		if busy < excuse || i == attempts {
 			t.Fatalf("attempt %d has failed", i)
