@@ -810,7 +810,7 @@ func TestUsageJSON(t *testing.T) {
 		}
 		for _, want := range []string{
 			`"account":"main"`, `"limit":"month","unit":"cu","soft":false,"capacity":30000000,"used":20000026`,
-			`"per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","guaranteed":291,"used":276,"capacity":750,"available":474}`,
+			`"since":"2026-04-01T00:00:00Z","per_day":2000002.6`, `"exhausted":"2026-04-15T`, `"methods":{"eth_call":1}`, `{"class":"realtime","guaranteed":291,"used":276,"capacity":750,"available":474}`,
 		} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("usage lacks %s:\n%s", want, text)
