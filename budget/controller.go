@@ -242,7 +242,7 @@ type Quote struct {
 //     the next quote may say more.
 //   - Behind callers of the class that wait already it includes what these wait for. It is exact
 //     as long as all of that and the cost fit at once, and if they do not hold it for longer (Reserve). Otherwise it
-//     is an estimate, and the call may be admitted later.
+//     is an estimate, and the call may be admitted earlier or later.
 //   - Waiting callers of other classes are not included. They may borrow before what the call would borrow.
 //   - Reserve may have to wait longer, since classes can hold less than they can use: see algo.Lending.
 func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {

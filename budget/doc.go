@@ -42,7 +42,7 @@
 // known only afterwards, and [Reservation.Settle] gives back the rest at once. Waiting fails at once if the
 // context's deadline comes too early (*weir.DeniedError) or if the cost can never fit ([ErrTooCostly]).
 // [Controller.Quote] says when a cost would be admitted: execution gets that instant if nothing else happens. While the
-// account is paused it is the latest instant, and behind many waiting callers an estimate.
+// account is paused, and behind callers that wait, it says less.
 //
 // A [Transport] does all of this for an http.Client, so that each physical call is charged once, retries and
 // redirects included. [Client] wraps clients of JSON-RPC over other connections.
