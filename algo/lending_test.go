@@ -1,6 +1,8 @@
 package algo
 
 import (
+	"fmt"
+	"maps"
 	"math/big"
 	"slices"
 	"testing"
@@ -351,21 +353,21 @@ func TestLendingEqualsModel(t *testing.T) {
 	})
 }
 
-// saturate lets classes take a unit each, in turn, as soon as each is admitted, and returns what
+// saturate lets classes take what a call of each costs, in turn, as soon as each is admitted, and returns what
 // each got.
-func saturate(l *Ledger, start, until int64, classes ...string) map[string]int64 {
+func saturate(l *Ledger, start, until int64, cost map[string]int64) map[string]int64 {
 	got := map[string]int64{}
 	for now := start; now < until; {
 		next := until
-		for _, c := range classes {
+		for _, c := range slices.Sorted(maps.Keys(cost)) {
 			l.SetClass(c)
 			for {
-				v := l.Take(now, 1)
+				v := l.Take(now, cost[c])
 				if !v.OK {
 					next = min(next, v.RetryAt)
 					break
 				}
-				got[c]++
+				got[c] += cost[c]
 			}
 		}
 		now = next
@@ -373,9 +375,13 @@ func saturate(l *Ledger, start, until int64, classes ...string) map[string]int64
 	return got
 }
 
-func sixtyForty(t *testing.T) *Ledger {
+func sixtyForty(t *testing.T) *Ledger { return sixtyFortyOf(t, 500) }
+
+// sixtyFortyOf is 500 per second, shared 60 to 40, with a burst.
+func sixtyFortyOf(t *testing.T, burst int64) *Ledger {
 	t.Helper()
-	l, err := NewLending(500, 1_000_000_000, 500, 0, 0, []Share{{Class: "realtime", Rate: 300, Burst: 300}, {Class: "backfill", Rate: 200, Burst: 200}})
+	shares := []Share{{Class: "realtime", Rate: 300, Burst: burst * 3 / 5}, {Class: "backfill", Rate: 200, Burst: burst * 2 / 5}}
+	l, err := NewLending(500, 1_000_000_000, burst, 0, 0, shares)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,31 +389,37 @@ func sixtyForty(t *testing.T) *Ledger {
 }
 
 func TestLendingShares(t *testing.T) {
-	const second = 1_000_000_000
+	const second, during = 1_000_000_000, 600 // so long that a call of 500 is little
 	start := Epoch + year
-	t.Run("saturated", func(t *testing.T) {
-		got := saturate(sixtyForty(t), start, start+60*second, "backfill", "realtime")
-		all := got["realtime"] + got["backfill"]
-		t.Logf("%+v", got)
-		if share := float64(got["realtime"]) / float64(all); share < 0.588 || share > 0.612 {
-			t.Errorf("realtime got %.3f of %d, want 0.6 within 2 %%", share, all)
-		}
-		if want := int64(500 + 60*500 - 2); all != want { // the last unit of each is due at the end, which is excluded
-			t.Errorf("%d units were granted in all, want %d", all, want)
-		}
-	})
-	t.Run("one idle", func(t *testing.T) {
-		l := sixtyForty(t)
-		got := saturate(l, start, start+60*second, "backfill")
-		t.Logf("%+v", got)
-		if got["backfill"] < 60*500*98/100 {
-			t.Errorf("backfill alone got %d of %d", got["backfill"], 60*500)
-		}
-		l.SetClass("realtime")
-		if v := l.Take(start+60*second, 300); !v.OK {
-			t.Errorf("realtime returns and is refused its 300: %+v", v)
-		}
-	})
+	for _, tt := range []struct{ realtime, backfill, burst int64 }{
+		{1, 1, 500}, {10, 10, 500}, {1, 200, 500}, {300, 1, 500}, {26, 500, 1250}, {750, 26, 1250},
+	} {
+		name := fmt.Sprintf("calls of %d and %d", tt.realtime, tt.backfill)
+		most, calls := tt.burst+during*500, tt.realtime+tt.backfill
+		t.Run("saturated, "+name, func(t *testing.T) {
+			got := saturate(sixtyFortyOf(t, tt.burst), start, start+during*second, map[string]int64{"realtime": tt.realtime, "backfill": tt.backfill})
+			all := got["realtime"] + got["backfill"]
+			t.Logf("%+v", got)
+			if share := float64(got["realtime"]) / float64(all); share < 0.588 || share > 0.612 { // the bursts are 60 to 40, too
+				t.Errorf("realtime got %.3f of %d, want 0.6 within 2 %%", share, all)
+			}
+			if all < most-calls || all >= most { // the last call of each may be due after the end
+				t.Errorf("%d units were granted in all, want %d less a call of each", all, most)
+			}
+		})
+		t.Run("one idle, "+name, func(t *testing.T) {
+			l := sixtyFortyOf(t, tt.burst)
+			got := saturate(l, start, start+during*second, map[string]int64{"backfill": tt.backfill})
+			t.Logf("%+v", got)
+			if after := got["backfill"] - tt.burst*2/5; after < during*500*98/100 || after > during*500 {
+				t.Errorf("backfill alone got %d of %d after its burst", after, during*500)
+			}
+			l.SetClass("realtime")
+			if v := l.Take(start+during*second, tt.burst*3/5); !v.OK {
+				t.Errorf("realtime returns and is refused its burst: %+v", v)
+			}
+		})
+	}
 }
 
 // TestLendingHardPartition is document 001's: reserved 300, shared 200, nothing is lent.
@@ -417,7 +429,7 @@ func TestLendingHardPartition(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := Epoch + year
-	got := saturate(NewLedger([]Rule{l}, start), start, start+10_000_000_000, "low")
+	got := saturate(NewLedger([]Rule{l}, start), start, start+10_000_000_000, map[string]int64{"low": 1})
 	if want := int64(200 + 10*200 - 1); got["low"] != want {
 		t.Errorf("low got %d in 10 s, want %d", got["low"], want)
 	}

@@ -15,38 +15,78 @@ import (
 // tooCostly are methods that a class can never call under a limit, because they cost more than the limit ever has
 // at once for that class, which is the one that gets the least.
 type tooCostly struct {
-	limit, class string // "" if that is so in all classes
+	limit, class string // class is "" if that is so in all classes
 	most         int64
-	methods      string
+	methods      map[string]int64 // what each costs; AnyMethod are those that are not listed
+}
+
+func (x *tooCostly) equal(o *tooCostly) bool {
+	return x.limit == o.limit && x.class == o.class && x.most == o.most && maps.Equal(x.methods, o.methods)
 }
 
 // warnTooCostly warns of such methods. Such calls are refused one by one; who configures the account should know
-// before. What a preset does not admit is its choice: a note if it was changed, and otherwise only for who looks for it. What the
-// configuration before, if there was one, did not admit either is not repeated.
+// before. What a preset does not admit as it comes, such as traces, is its choice and no warning, but a line for who looks for it.
+// What the configuration before, if there was one, did not admit either is not repeated.
 func (c *Config) warnTooCostly(before *Config) {
-	level, ofPreset := slog.LevelWarn, []tooCostly(nil)
-	if c.Preset != "" {
-		unchanged, _ := Config{Name: c.Name, Preset: c.Preset}.withPreset() // it was checked before
-		level, ofPreset = slog.LevelInfo, unchanged.tooCostly()
-	}
-	known := before.tooCostly()
+	known, ofPreset := before.tooCostly(), c.tooCostlyByPreset()
 	for _, x := range c.tooCostly() {
-		switch {
-		case slices.Contains(known, x):
-		case slices.Contains(ofPreset, x):
-			x.log(c, slog.LevelDebug)
-		default:
-			x.log(c, level)
+		if slices.ContainsFunc(known, func(o tooCostly) bool { return o.equal(&x) }) {
+			continue
 		}
+		configured, expected := x.split(ofPreset)
+		configured.log(c, slog.LevelWarn)
+		expected.log(c, slog.LevelDebug)
 	}
 }
 
+// tooCostlyByPreset returns what is too costly in the configuration's preset as it comes, nothing without one.
+func (c *Config) tooCostlyByPreset() []tooCostly {
+	if c.Preset == "" {
+		return nil
+	}
+	preset, err := Config{Name: c.Name, Preset: c.Preset}.withPreset()
+	if err != nil { // it was checked before
+		return nil
+	}
+	return preset.tooCostly()
+}
+
+// split divides the methods into those that are expected, since they cost the same in the preset and are too costly there under
+// the same limit, and the others.
+func (x *tooCostly) split(ofPreset []tooCostly) (others, expected tooCostly) {
+	others, expected = *x, *x
+	others.methods, expected.methods = map[string]int64{}, map[string]int64{}
+	i := slices.IndexFunc(ofPreset, func(o tooCostly) bool { return o.limit == x.limit })
+	for name, cost := range x.methods {
+		if i >= 0 && ofPreset[i].methods[name] == cost {
+			expected.methods[name] = cost
+		} else {
+			others.methods[name] = cost
+		}
+	}
+	return others, expected
+}
+
+// log writes a line, unless no method is too costly.
 func (x *tooCostly) log(c *Config, level slog.Level) {
+	if len(x.methods) == 0 {
+		return
+	}
 	text := "budget: some methods cost more than the limit can ever take at once; raise the burst"
 	if x.class != "" {
 		text = "budget: some methods cost more than the class can ever take at once; use another class or raise the burst"
 	}
-	c.Logger.Log(context.Background(), level, text, "account", c.Name, "limit", x.limit, "class", x.class, "at_most", x.most, "methods", x.methods)
+	c.Logger.Log(context.Background(), level, text, "account", c.Name, "limit", x.limit, "class", x.class, "at_most", x.most, "methods", shortList(x.names()))
+}
+
+// names returns the methods in order. Sending a transaction, which programs can least do without, is the first one.
+func (x *tooCostly) names() []string {
+	const send = "eth_sendRawTransaction"
+	names := slices.Sorted(maps.Keys(x.methods))
+	if i := slices.Index(names, send); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, send)
+	}
+	return names
 }
 
 // tooCostly returns what is too costly under each limit, nothing for no configuration.
@@ -64,7 +104,7 @@ func (c *Config) tooCostly() (list []tooCostly) {
 		}
 		class, most := leastCapacity(l.Limit)
 		if methods := c.Costs.above(cmp.Or(l.Unit, ruleset.Requests), most); len(methods) > 0 {
-			list = append(list, tooCostly{limitName(l), class, most, shortList(methods)})
+			list = append(list, tooCostly{limitName(l), class, most, methods})
 		}
 	}
 	return list
@@ -98,21 +138,18 @@ func leastCapacity(l weir.Limit) (class string, least int64) {
 	return class, least
 }
 
-// above returns the methods that cost more than so many of a unit, in order. Sending a transaction, which programs
-// can least do without, is the first one.
-func (t *Table) above(unit string, most int64) []string {
-	const send = "eth_sendRawTransaction"
-	names := slices.Sorted(func(yield func(string) bool) {
-		for name, cost := range maps.All(t.methods) {
-			if cost[unit] > most && !yield(name) {
-				return
-			}
+// above returns the methods that cost more than so many of a unit, with their costs.
+func (t *Table) above(unit string, most int64) map[string]int64 {
+	methods := map[string]int64{}
+	for name, cost := range t.methods {
+		if cost[unit] > most {
+			methods[name] = cost[unit]
 		}
-	})
-	if i := slices.Index(names, send); i > 0 {
-		names = slices.Insert(slices.Delete(names, i, i+1), 0, send)
 	}
-	return names
+	if cost := t.unknown.Default[unit]; cost > most {
+		methods[AnyMethod] = cost
+	}
+	return methods
 }
 
 // shortList returns the first names of a list.

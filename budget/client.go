@@ -15,7 +15,7 @@ type Caller interface {
 
 // Client is a Caller that charges an account for each call, before it is made. It is for connections that no
 // Transport sees, such as WebSockets. For HTTP use a Transport, which knows more: batches, and what was not
-// sent.
+// sent. What a subscription delivers is not charged, only the call that subscribes.
 type Client struct {
 	caller  Caller
 	account *Account

@@ -56,7 +56,8 @@ type Config struct {
 	OnLevel func(LevelChange)
 
 	// Logger is for changes of the level, calls beyond soft limits, calendar periods whose quota will be used up before
-	// their end, each once, denials of access, and unknown methods, each of the 100 names that the table remembers once.
+	// their end, each once, denials of access, unknown methods, each of the 100 names that the table remembers once, and
+	// methods whose cost can never be admitted, when the account is configured; those of a preset as it comes are Debug.
 	// The default is slog.Default().
 	Logger *slog.Logger
 

@@ -228,11 +228,23 @@ type Quote struct {
 	Account, Class string
 	Allowed        bool          // it would be admitted now
 	Never          bool          // it never would
-	Wait           time.Duration // until it would be admitted if nothing else happens; weir.Never with Never
+	Wait           time.Duration // until it would be admitted if nothing else happens, see Controller.Quote; weir.Never with Never
 	LimitedBy      string        // the limit that refuses it until then
 }
 
-// Quote returns when a cost would be admitted. It charges nothing.
+// Quote returns when a cost would be admitted. It charges nothing. A WaitForBudget that begins now is admitted at
+// that instant if nothing else happens until then: nobody else charges, settles or waits, and no pause or cooldown
+// begins. Otherwise Wait says less:
+//
+//   - From the level Paused on it is the longest wait: how long it takes without borrowing. If the pause ends before,
+//     the call may borrow and is admitted earlier. A cost that the class can only ever have by borrowing waits
+//     for the end of the pause, and nothing says when that is: Wait is then a quarter of a second, after which
+//     the next quote may say more.
+//   - Behind callers of the class that wait already it includes what these wait for. It is exact
+//     as long as all of that and the cost fit at once, and if they do not hold it for longer (Reserve). Otherwise it
+//     is an estimate, and the call may be admitted earlier or later.
+//   - Waiting callers of other classes are not included. They may borrow before what the call would borrow.
+//   - Reserve may have to wait longer, since classes can hold less than they can use: see algo.Lending.
 func (c *Controller) Quote(ctx context.Context, cost Cost) (Quote, error) {
 	r, q, err := c.account.query(c.class, cost)
 	if err != nil {

@@ -41,7 +41,8 @@
 // order of arrival, as long as the limits say; [Controller.Reserve] also holds the cost, for work whose cost is
 // known only afterwards, and [Reservation.Settle] gives back the rest at once. Waiting fails at once if the
 // context's deadline comes too early (*weir.DeniedError) or if the cost can never fit ([ErrTooCostly]).
-// [Controller.Quote] says when a cost would be admitted: execution gets that instant if nothing else happens.
+// [Controller.Quote] says when a cost would be admitted: execution gets that instant if nothing else happens. While the
+// account is paused, and behind callers that wait, it says less.
 //
 // A [Transport] does all of this for an http.Client, so that each physical call is charged once, retries and
 // redirects included. [Client] wraps clients of JSON-RPC over other connections.

@@ -220,10 +220,12 @@ func TestCancelledWaitsChargeNothing(t *testing.T) {
 func TestRowsOfAnAccount(t *testing.T) {
 	redis := redistest.Start(t)
 	store := openStore(t, redis)
-	stopped := func() weir.Instant { return 1_800_000_000_000_000_000 } // the utilisation is observed once
+	config := slowPreset(100_000, 100_000)                                  // whose rows do not expire while a slow machine compares them
+	config.Clock = func() weir.Instant { return 1_800_000_000_000_000_000 } // it stands, so that the utilisation is observed once
 	charge := func(account string, n int) {
 		t.Helper()
-		a := weir.Must(budget.New(store, budget.Config{Name: account, Preset: "alchemy-free", Clock: stopped, Logger: slog.New(slog.DiscardHandler)}))
+		config.Name = account
+		a := weir.Must(budget.New(store, config))
 		for i := range n {
 			c := weir.Must(a.Controller(a.Classes()[i%2]))
 			method := []string{"eth_blockNumber", "eth_call", "eth_madeUp"}[i%3]
@@ -270,7 +272,7 @@ func keysOf(t *testing.T, redis *redistest.Server) (keys []string) {
 func TestQuoteOverRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	a := weir.Must(budget.New(openStore(t, redis), budget.Config{
-		Name: "main", Logger: slog.New(slog.DiscardHandler), Thresholds: budget.Thresholds{Pause: new(budget.Off)}, // at which the quote would not hold
+		Name: "main", Logger: slog.New(slog.DiscardHandler), Thresholds: budget.Thresholds{Pause: new(budget.Off)}, // at which a call may be admitted before the quoted instant
 		Limits: []ruleset.Limit{
 			{Limit: weir.Limit{Rate: 200, Per: weir.Every(time.Second), Burst: 100}},
 			{Limit: weir.Limit{Name: "window", Rate: 150, Per: weir.Every(time.Second), Algorithm: weir.SlidingLog}},
@@ -278,7 +280,7 @@ func TestQuoteOverRedis(t *testing.T) {
 	}))
 	c := weir.Must(a.Controller("backfill"))
 	limits := map[string]int{}
-	for i := range 30 {
+	for i := 0; i < 30 || len(limits) < 2 && !t.Failed(); i++ { // on a slow machine there may be room each time
 		cost := budget.Units(int64(7 + 11*(i%3)))
 		before := clockOf(redis)
 		q := weir.Must(c.Quote(t.Context(), cost))
@@ -303,9 +305,6 @@ func TestQuoteOverRedis(t *testing.T) {
 				t.Errorf("call %d, limited by %q: refused %v after the quoted instant", i, q.LimitedBy, began.Sub(notAfter))
 			}
 		}
-	}
-	if len(limits) < 2 {
-		t.Errorf("no quote was for a refusal: %v", limits)
 	}
 }
 

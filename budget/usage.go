@@ -49,6 +49,7 @@ type HorizonUsage struct {
 
 // Burn is how fast a calendar period's quota is used.
 type Burn struct {
+	Since     time.Time  `json:"since"`               // when the period began
 	PerDay    float64    `json:"per_day"`             // units, on average since the period began
 	Projected int64      `json:"projected"`           // used at the end of the period, if it goes on like that
 	Exhausted *time.Time `json:"exhausted,omitempty"` // when nothing is left, if that is before the end
@@ -161,7 +162,7 @@ func burnOf(h *HorizonUsage, now time.Time) *Burn {
 	}
 	passed := max(now.Sub(start), time.Second)
 	perSecond := float64(h.Used) / passed.Seconds()
-	b := &Burn{PerDay: perSecond * 86_400, Projected: int64(perSecond * end.Sub(start).Seconds())}
+	b := &Burn{Since: start, PerDay: perSecond * 86_400, Projected: int64(perSecond * end.Sub(start).Seconds())}
 	if h.Used > 0 && b.Projected > h.Capacity {
 		at := start.Add(time.Duration(float64(h.Capacity) / perSecond * float64(time.Second)))
 		b.Exhausted = &at

@@ -97,7 +97,7 @@ type Live struct {
 	Policies []ruleset.Policy
 
 	// Budgets are the budgets of accounts with providers, at most 100. Callers name them as they name
-	// policies, whose names are other ones. Logger, OnLevel and Clock are the server's and ignored.
+	// policies, whose names are other ones. Logger and OnLevel are the server's and ignored.
 	Budgets []budget.Config
 
 	// Routes are the routes of the gateway, at most 100, served at /gw/{name}. Their endpoints may have

@@ -59,20 +59,45 @@ func checkCharges(t *testing.T, p stats, workers ...summary) {
 }
 
 // TestProcesses: two greedy workers in two processes share a budget over Redis by their classes, although one of
-// them makes one call at a time and the other four, and each call is charged once (S1.1, S1.9, S1.10, S1.23, F1.17).
+// them makes one call at a time and the other four, each call is charged once, and together they use at least 97 % of what
+// the budget admits (S1.1, S1.9, S1.10, S1.23, F1.17).
 //
 // Their budget is 450 of the provider's 500, so calls may be a second longer on their way than others without
-// exceeding the provider's ten seconds: a busy machine does not matter. For the free plan's see the next test.
+// exceeding the provider's ten seconds: a busy machine does not matter. For the free plan's see the next test. What they
+// use does not depend on it much, either: who had no processor for less than a second finds what it has missed in the
+// bucket, unless that was at the end. If it was longer, they try again.
 func TestProcesses(t *testing.T) {
 	t.Setenv("ALCHEMY_CU_PER_SECOND", "450")
-	sync, backfill, p := runProcesses(t, "-for 12s -jitter 20ms -block-time 20ms")
-	if p.Refused+sync.Refused+backfill.Refused != 0 || p.Peak > capacity {
-		t.Errorf("the provider has refused %d calls, and admitted %d units in 10 s", p.Refused, p.Peak)
+	const excuse, attempts = 100 * time.Millisecond, 3
+	for i := 1; ; i++ {
+		stall := longestStall(t.Context())
+		sync, backfill, p := runProcesses(t, "-for 12s -jitter 20ms -block-time 20ms")
+		busy := stall()
+		if p.Refused+sync.Refused+backfill.Refused != 0 || p.Peak > capacity {
+			t.Errorf("the provider has refused %d calls, and admitted %d units in 10 s", p.Refused, p.Peak)
+		}
+		checkCharges(t, p, sync, backfill)
+		all, most := sync.Units+backfill.Units, admitted(t, p.ElapsedMS)
+		if p.Granted >= most*97/100 && sync.Units >= all/2 && backfill.Units >= all/3 {
+			return
+		}
+		t.Logf("%d units were used, want 97 %% of %d; %d by sync and %d by backfill, want about 60 %% and 40 %%; processes had to wait %v for a processor",
+			p.Granted, most, sync.Units, backfill.Units, busy)
+		if busy < excuse || i == attempts {
+			t.Fatalf("attempt %d has failed", i)
+		}
 	}
-	checkCharges(t, p, sync, backfill)
-	if all := sync.Units + backfill.Units; sync.Units < all/2 || backfill.Units < all/3 {
-		t.Errorf("sync has used %d units and backfill %d, want about 60 %% and 40 %%", sync.Units, backfill.Units)
+}
+
+// admitted returns what the budget admits in so many milliseconds: the burst and the rate, less a call of each worker, for
+// which not all units are there at the end.
+func admitted(t *testing.T, elapsed int64) int64 {
+	t.Helper()
+	c, err := options{}.accountConfig(os.Environ())
+	if err != nil {
+		t.Fatal(err)
 	}
+	return c.Limits[0].Burst + c.Limits[0].Rate*elapsed/1000 - 60 - 120
 }
 
 // TestProcessesForAMinute: the budget of the free plan over Redis uses 97 % of the quota with no refusal, and sync keeps
