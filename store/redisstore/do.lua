@@ -43,6 +43,7 @@ end
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
 local NEVER = 9007199254740991
 local FORFEITED = -1
+local HORIZON = 4733596800000000 -- a hundred years after EPOCH: what comes back later counts as never
 local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
 local OUTCOMES = 1000 -- how many settled holds are remembered for a key
 local GRACE = 250000 -- µs for which there is no borrowing after who has recalled units could come back
@@ -86,6 +87,12 @@ local function muldiv(x, y, z)
 end
 
 -- Instants of GCRA are pairs: w + f/a µs, the rate being a units per b µs.
+
+-- reachable returns an instant or, if that lies beyond HORIZON, NEVER.
+local function reachable(instant)
+	if instant > HORIZON then return NEVER end
+	return instant
+end
 
 local function later(w1, f1, w2, f2)
 	if w1 > w2 or (w1 == w2 and f1 > f2) then return w1, f1 end
@@ -1258,7 +1265,7 @@ function makers.p()
 			refill(v, expiry)
 			free(v, class, units)
 		end)
-		return max(now, found or rises(v, i, cost, H.hold, NEVER) or NEVER)
+		return max(now, reachable(found or rises(v, i, cost, H.hold, NEVER) or NEVER))
 	end
 
 	function lending.resetAt(r, s, H)
@@ -1684,7 +1691,7 @@ end
 local function report(row, i)
 	local r, s = row.rules[i], row.states[i]
 	local held = row.holds.count > 0 and HELD or 0
-	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
+	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, reachable(kinds[r.kind].resetAt(r, s, row.holds)), held}
 end
 
 -- ahead returns what a row will be at an instant if nothing happens until then.

@@ -30,6 +30,7 @@ var classTests = []test{
 	{name: "nothing is recalled that frees nothing", run: classNoRecall},
 	{name: "room that is lost again", run: classLostAgain},
 	{name: "room that is lost at the end of a month", run: classLostMonth},
+	{name: "what is owed for a hundred years", run: classForever},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -444,6 +445,15 @@ func classLostMonth(r *rig) {
 		r.t.Errorf("%v, want a refusal of the first limit", d)
 	}
 	r.wantExact(views[1], 100)
+}
+
+// Nobody waits for what comes back after the horizon of the module.
+func classForever(r *rig) {
+	l := weir.Limit{Rate: 2, Per: weir.Every(12 * time.Minute), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 2})}
+	p := r.policy("p", l)
+	r.do(weir.DebitEach, charge(p, "k", weir.MaxCost))
+	r.wantPeek(p, "k", 0, admitted(2, 0, weir.Never))
+	r.wantPeek(p, "k", 1, refused(2, 0, weir.Never, weir.Never))
 }
 
 func classPaced(r *rig) {
