@@ -77,6 +77,7 @@ import (
 type Lending struct {
 	base   int64 // the period of rates, in nanoseconds
 	per    int64 // parts of a unit: a level of n units is n × per
+	micro  int64 // parts of a unit in a store that counts in microseconds, a divisor of per
 	rate   int64 // parts per nanosecond, like the rates of classes
 	burst  int64 // B, in units
 	full   int64 // B, in parts, like the bursts of classes
@@ -118,7 +119,8 @@ func NewLending(rate, per, burst, debt int64, fill Fill, shares []Share) (*Lendi
 		return nil, err
 	}
 	g := commonRate(rate, shares).gcd(per)
-	most := maxParts / microParts(rate, per, shares)
+	micro := microParts(rate, per, shares)
+	most := maxParts / micro
 	if burst > most {
 		return nil, badParam("burst", burst, "cannot be counted exactly with these rates; at most %d fit: use rounder rates or a shorter period", most)
 	}
@@ -127,7 +129,7 @@ func NewLending(rate, per, burst, debt int64, fill Fill, shares []Share) (*Lendi
 	} else if debt > room {
 		return nil, badParam("max_debt", debt, "more than can be remembered beside the burst; at most %d fit", room)
 	}
-	l := &Lending{base: per, per: per / g, rate: rate / g, burst: burst, full: burst * (per / g), debt: debt * (per / g), spare: burst, fill: fill}
+	l := &Lending{base: per, per: per / g, micro: micro, rate: rate / g, burst: burst, full: burst * (per / g), debt: debt * (per / g), spare: burst, fill: fill}
 	for i, s := range shares {
 		l.shares = append(l.shares, share{Share: s, rate: s.Rate / g, full: s.Burst * l.per})
 		l.spare -= s.Burst
@@ -217,7 +219,7 @@ type Micros struct {
 func (l *Lending) Micros() Micros {
 	shares := l.Shares()
 	units := l.rate * (l.base / l.per) // per base ns
-	parts := microParts(units, l.base, shares)
+	parts := l.micro
 	scale := func(rate int64) int64 { return int64(mulDiv(uint64(rate), 1000*uint64(parts), uint64(l.base))) }
 	m := Micros{Parts: parts, Rate: scale(units), First: l.First()}
 	for _, s := range shares {
@@ -225,9 +227,9 @@ func (l *Lending) Micros() Micros {
 		m.Classes = append(m.Classes, s.Class)
 	}
 	if l.fill > 0 {
-		m.Initial = append(m.Initial, l.burst*parts-missingParts(l.burst*parts, l.fill))
+		m.Initial = append(m.Initial, l.initial(l.burst))
 		for _, s := range shares {
-			m.Initial = append(m.Initial, s.Burst*parts-missingParts(s.Burst*parts, l.fill))
+			m.Initial = append(m.Initial, l.initial(s.Burst))
 		}
 	}
 	return m
@@ -278,21 +280,23 @@ func (l *Lending) Fresh(epoch int64) State {
 	if l.fill == 0 {
 		return State{}
 	}
-	v := Levels{at: inRange(epoch), all: l.full - missingParts(l.full, l.fill)}
+	v := Levels{at: inRange(epoch), all: l.initial(l.burst) * (l.per / l.micro)}
 	for i := range l.shares {
-		v.of[i] = l.shares[i].full - missingParts(l.shares[i].full, l.fill)
+		v.of[i] = l.initial(l.shares[i].Burst) * (l.per / l.micro)
 	}
 	return State{Levels: &v}
 }
 
-// missingParts returns a share of parts, rounded up.
-func missingParts(parts int64, fill Fill) int64 {
-	hi, lo := bits.Mul64(uint64(parts), uint64(fill))
+// initial returns the level of a burst at the start, rounded down to parts of microseconds: every store begins with
+// the same levels.
+func (l *Lending) initial(burst int64) int64 {
+	parts := burst * l.micro
+	hi, lo := bits.Mul64(uint64(parts), uint64(l.fill))
 	missing, rest := bits.Div64(hi, lo, FillSteps)
 	if rest > 0 {
 		missing++
 	}
-	return int64(missing)
+	return parts - int64(missing)
 }
 
 // find returns the place of a class, or that of charges without one.

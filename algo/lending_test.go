@@ -537,6 +537,24 @@ func TestLendingRefundsAtOnce(t *testing.T) {
 	}
 }
 
+// A limit that starts partly empty has the same levels in stores that count in microseconds, also if half of what
+// a class saves up is no whole number of their parts.
+func TestLendingInitial(t *testing.T) {
+	l, err := NewLending(4, 142_857_000, 2, 0, FillSteps/2, []Share{{Class: "fast", Rate: 2, Burst: 1}, {Class: "slow", Rate: 1, Burst: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, m := l.Fresh(Epoch).Levels, l.Micros()
+	if m.Parts%2 == 0 {
+		t.Fatalf("%d parts can be halved", m.Parts)
+	}
+	for i, got := range []int64{v.all, v.of[0], v.of[1]} {
+		if want := m.Initial[i] * (l.per / m.Parts); got != want {
+			t.Errorf("level %d starts at %d of %d parts, want %d", i, got, l.per, want)
+		}
+	}
+}
+
 func TestLendingCostly(t *testing.T) {
 	l, now := sixtyForty(t), Epoch+year
 	l.SetClass("backfill")

@@ -26,7 +26,7 @@ type call struct {
 
 	until weir.Instant            // when the caller leaves
 	since map[*compiledLimits]int // the version after which the script needs the changes of a set
-	at    int64                   // µs: the instant for which calendar boundaries are sent
+	at    []int64                 // µs: the instants for which calendar boundaries are sent, of which the first is now
 	newer int                     // how often a row had a later version
 	tries int
 	small bool    // sent to small.lua
@@ -120,6 +120,9 @@ func (c *call) encodeAny(s *Store) (keys, args []string) {
 	}
 	if c.newer > 1 { // loading the record again did not help: that version was lost
 		b = append(b, `,"lost":true`...)
+	}
+	if c.tries >= maxTries/2 { // as many as its charges need would be too many
+		b = append(b, `,"enough":true`...)
 	}
 	var sets []*compiledLimits
 	places := make(map[string]int, len(c.charges)) // of keys
@@ -224,7 +227,7 @@ func (c *call) decode(reply []int64) (done bool) {
 		c.since[c.charges[reply[2]-1].n] = int(reply[3])
 		return false
 	case statusCalendar:
-		c.at = c.now
+		c.at = slices.Concat([]int64{c.now}, reply[2:], c.at[1:])
 		return false
 	case statusHolds:
 		c.holds = true

@@ -54,7 +54,7 @@ func (s *Store) compileLimits(p *weir.Policy, h *history, version int) (*compile
 		n.rules = append(n.rules, text)
 	}
 	if len(n.cals) == 0 {
-		n.fixed = n.setText(0, nil)
+		n.fixed = n.setText(nil, nil)
 	}
 	if l := p.Limits()[0]; len(p.Limits()) == 1 && l.Name == "main" && isGCRA(l) && l.Initial == (weir.Fill{}) && !s.general {
 		n.small = newSmall(n, l)
@@ -203,15 +203,15 @@ func (m amount) span(a, b int64) pair {
 	return pair{w.Int64(), f.Int64()}
 }
 
-// set returns the limits in JSON at an instant, with the changes since a version.
-func (n *compiledLimits) set(now int64, since int) string {
+// set returns the limits in JSON, with the calendar boundaries of some instants and the changes since a version.
+func (n *compiledLimits) set(at []int64, since int) string {
 	if n.fixed != "" && since >= n.version {
 		return n.fixed
 	}
-	return n.setText(now, n.history.past(since, n.version))
+	return n.setText(at, n.history.past(since, n.version))
 }
 
-func (n *compiledLimits) setText(now int64, past []byte) string {
+func (n *compiledLimits) setText(at []int64, past []byte) string {
 	b := fmt.Appendf(nil, `{"version":%d,"fp":%d,"longest":%d`, n.version, n.fp, compiled.MaxTTL.Microseconds())
 	if _, err := n.policy.Compiled().Expiry(int64(0), weir.NoExpiry); err == nil {
 		b = append(b, `,"endless":true`...)
@@ -227,7 +227,7 @@ func (n *compiledLimits) setText(now int64, past []byte) string {
 			b = append(b, ',')
 		}
 		if k := slices.IndexFunc(n.cals, func(c calendar) bool { return c.rule == i }); k >= 0 {
-			b = fmt.Appendf(b, text, n.cals[k].boundaries(now))
+			b = fmt.Appendf(b, text, n.cals[k].boundaries(at))
 			continue
 		}
 		b = append(b, text...)
@@ -235,13 +235,18 @@ func (n *compiledLimits) setText(now int64, past []byte) string {
 	return string(append(b, "]}"...))
 }
 
-// boundaries returns, in JSON, the begin and end of the window of an instant and
+// boundaries returns, in JSON and for each instant, the begin and end of its window and
 // the end of the next window, so that a script that runs a little later
 // need not request them again.
-func (c calendar) boundaries(now int64) string {
-	begin, end := c.algo.Bounds(c.algo.Number(now * 1000))
-	_, next := c.algo.Bounds(c.algo.Number(end))
-	return fmt.Sprintf("[%d,%d,%d]", begin/1000, end/1000, next/1000)
+func (c calendar) boundaries(at []int64) string {
+	var list []int64
+	for _, micros := range at {
+		begin, end := c.algo.Bounds(c.algo.Number(micros * 1000))
+		_, next := c.algo.Bounds(c.algo.Number(end))
+		list = append(list, begin/1000, end/1000, next/1000)
+	}
+	text, _ := json.Marshal(list) // numbers only
+	return string(text)
 }
 
 // fingerprint returns 48 bits of a hash of a policy's name and limits, the same in

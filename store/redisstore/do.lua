@@ -16,6 +16,7 @@
 --   ttl      µs that holds live, or -1: until they are settled
 --   epoch    µs: when the limiter was first started
 --   most     how many holds a key may have
+--   enough   the windows of later instants are not requested any more, but assumed to be the next one
 --   lost     rows of later versions are used as they are: those versions were lost
 --   sets     the limits of the charges, see compiled_limits.go, each with
 --     past   the changes: {version, at, fingerprint of the old limits, the new set}
@@ -30,8 +31,9 @@
 -- It returns {status, now, …}: status 0 with the outcomes, six values for each
 -- charge; 1 if a row has a later version than its set; 2, the index of a charge and
 -- a version, if the past of its set must begin after that; 3 if a set's calendar is
--- not that of now; 4, and the index of a charge, if the units in use do not fit its
--- limits; 5 if the keys of holds are needed. Indices count from 1.
+-- not that of now, or, with some instants, if it does not have their windows; 4, and the
+-- index of a charge, if the units in use do not fit its limits; 5 if the keys of holds are
+-- needed. Indices count from 1.
 
 local call = cjson.decode(ARGV[1])
 local now = call.now
@@ -41,6 +43,7 @@ if not now then
 end
 
 local EPOCH = 1577836800000000 -- 2020, the zero of the times in small rows
+local HORIZON = 4733596800000000 -- a hundred years after EPOCH: what comes back later counts as never
 local NEVER = 9007199254740991
 local FORFEITED = -1
 local SETTLED = 9007199254740992 -- 2^53: subtracted from the expiry in the scores of settled holds
@@ -83,6 +86,12 @@ local function muldiv(x, y, z)
 	while rest < 0 do q, rest = q - 1, rest + z end
 	while rest >= z do q, rest = q + 1, rest - z end
 	return q, rest
+end
+
+-- reachable returns an instant or, if that lies beyond HORIZON, NEVER.
+local function reachable(instant)
+	if instant > HORIZON then return NEVER end
+	return instant
 end
 
 -- Instants of GCRA are pairs: w + f/a µs, the rate being a units per b µs.
@@ -499,13 +508,25 @@ end
 
 -- Fixed windows, of equal length or of a calendar.
 
+-- A calendar is the begin and the end of a window and the end of the next one, for the window of now and then for
+-- those of later instants that the script has requested.
+
+-- placeIn returns the place in a calendar of what it has about an instant, or nil.
+local function placeIn(cal, at)
+	if at < cal[3] then return 1 end
+	for k = 4, #cal, 3 do
+		if cal[k] <= at and at < cal[k + 2] then return k end
+	end
+end
+
 function makers.f()
 	local fixed = {}
 
 	local function windowOf(r, at)
 		if r.cal then
-			if at < r.cal[2] then return r.cal[1], r.cal[2] end
-			return r.cal[2], r.cal[3]
+			local k = placeIn(r.cal, at) or 1
+			if at < r.cal[k + 1] then return r.cal[k], r.cal[k + 1] end
+			return r.cal[k + 1], r.cal[k + 2]
 		end
 		local s = at - at % r.per
 		return s, s + r.per
@@ -1258,7 +1279,7 @@ function makers.p()
 			refill(v, expiry)
 			free(v, class, units)
 		end)
-		return max(now, found or rises(v, i, cost, H.hold, NEVER) or NEVER)
+		return max(now, reachable(found or rises(v, i, cost, H.hold, NEVER) or NEVER))
 	end
 
 	function lending.resetAt(r, s, H)
@@ -1684,7 +1705,7 @@ end
 local function report(row, i)
 	local r, s = row.rules[i], row.states[i]
 	local held = row.holds.count > 0 and HELD or 0
-	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, kinds[r.kind].resetAt(r, s, row.holds), held}
+	return {1, i - 1, kinds[r.kind].remaining(r, s, row.holds), now, reachable(kinds[r.kind].resetAt(r, s, row.holds)), held}
 end
 
 -- ahead returns what a row will be at an instant if nothing happens until then.
@@ -1712,6 +1733,14 @@ local function mayRefuseAgain(r, H)
 	return false
 end
 
+local requested = {} -- later instants whose windows are needed, a hundred at a time
+
+-- request notes that the calendar of a rule does not have the window of an instant, if so.
+local function request(r, instant)
+	if call.enough or instant > HORIZON or placeIn(r.cal, instant) or #requested == 100 then return end
+	requested[#requested + 1] = instant
+end
+
 -- allAdmitFrom returns the first instant from one on at which all rules admit a charge that each admits then or
 -- has admitted before, in four rounds at most.
 local function allAdmitFrom(row, cost, instant)
@@ -1719,6 +1748,7 @@ local function allAdmitFrom(row, cost, instant)
 		local before = instant
 		for i, r in ipairs(row.rules) do
 			if instant < NEVER and mayRefuseAgain(r, row.holds) then
+				if r.paced then request(r, instant) end
 				instant = at(instant, stillRefused, ahead(row, instant), i, cost) or instant
 			end
 		end
@@ -2167,6 +2197,7 @@ if not ok then
 	error(reply, 0)
 end
 if reply == out then
+	if #requested > 0 then return {3, now, join(requested)} end
 	for k, it in pairs(writes) do write(KEYS[k], it) end
 end
 return reply

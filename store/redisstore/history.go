@@ -289,7 +289,7 @@ func (h *history) past(since, version int) []byte {
 			b = append(b, ',')
 		}
 		first = false
-		b = fmt.Appendf(b, `[%d,%d,%d,%s]`, c.version, c.at, c.oldPrint, n.setText(c.at, nil))
+		b = fmt.Appendf(b, `[%d,%d,%d,%s]`, c.version, c.at, c.oldPrint, n.setText([]int64{c.at}, nil))
 	}
 	return append(b, ']')
 }

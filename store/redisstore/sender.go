@@ -402,8 +402,8 @@ func (s *sender) sendCalls() {
 		round := s.calls
 		s.calls = nil
 		s.exchange(len(round), func(i int, named bool) rueidis.Completed {
-			if round[i].at == 0 {
-				round[i].at = s.store.nowMicros()
+			if round[i].at == nil {
+				round[i].at = []int64{s.store.nowMicros()}
 			}
 			script, keys, args := round[i].encode(s.store)
 			return script.command(s.client.B(), named, keys, args)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirlimit/weir"
+	"github.com/weirlimit/weir/algo"
 	"github.com/weirlimit/weir/internal/storeapi"
 )
 
@@ -89,6 +90,7 @@ var brokenStores = []struct {
 	{"charges what was used before unless all is refused", usedUnlessRefused, []string{random, "Batch/what was used is charged also if all is refused"}},
 	{"charges what was used before with a bad batch", usedOfBad, []string{"Batch/what was used with a bad batch is not charged"}},
 	{"knows one class", oneClass, []string{random, "Classes/shares that lend", "Classes/no class is worse off than by itself", "Classes/holds keep to their class"}},
+	{"lets classes save up beside what they hold", uncappedClasses, []string{"Classes/holds beyond what classes have", "Classes/no class is worse off than by itself"}},
 	{"leaves a batch as it was", dirtyBatch, []string{"Batch/a batch may be used again"}},
 }
 
@@ -123,6 +125,64 @@ func oneClass(m *model) weir.Limiter {
 		}
 		return m.Do(ctx, b)
 	}}
+}
+
+// uncappedClasses lowers the level of no class by what the class holds: its holds are of a class without a share.
+func uncappedClasses(m *model) weir.Limiter {
+	return hooked{
+		Limiter: m,
+		do: func(ctx context.Context, b *weir.Batch) error {
+			was := b.Charges
+			b.Charges = slices.Clone(was)
+			defer func() { b.Charges = was }()
+			for i := range b.Charges {
+				b.Charges[i].Policy = withNobody(b.Charges[i].Policy)
+			}
+			err := m.Do(ctx, b)
+			for _, r := range m.state.rows {
+				r.ledger = heldByNobody(r.ledger)
+			}
+			return err
+		},
+		set: func(ctx context.Context, old, new *weir.Policy) error {
+			return m.Set(ctx, withNobody(old), withNobody(new))
+		},
+	}
+}
+
+// withNobody returns a policy with one class more, which has no share. Holds of classes that there are not are of that class.
+func withNobody(p *weir.Policy) *weir.Policy {
+	limits := p.Limits()
+	for i, l := range limits {
+		if l.Algorithm == weir.Lending {
+			limits[i].Classes = weir.ClassesOf(append(l.Classes.List(), weir.Class{Name: "nobody"})...)
+		}
+	}
+	next := weir.Must(weir.NewPolicy(p.Name(), limits...))
+	if class, err := next.Class(p.ClassName()); err == nil {
+		return class
+	}
+	return next
+}
+
+// heldByNobody returns a ledger whose holds are of classes that there are not: it changes their names where the
+// ledger's encoding begins, if they have any.
+func heldByNobody(l *algo.Ledger) *algo.Ledger {
+	data := l.AppendBinary(nil)
+	const namesFollow = 5 // algo's classFormat
+	if data[0] != namesFollow {
+		return l
+	}
+	at := 2
+	for range data[1] {
+		data[at+1] = '~'
+		at += 1 + int(data[at])
+	}
+	next := &algo.Ledger{}
+	if err := next.ReadBinary(l.Rules(), data); err != nil {
+		panic(err)
+	}
+	return next
 }
 
 func forgetsRefunds(m *model) weir.Limiter {

@@ -30,6 +30,8 @@ var classTests = []test{
 	{name: "nothing is recalled that frees nothing", run: classNoRecall},
 	{name: "room that is lost again", run: classLostAgain},
 	{name: "room that is lost at the end of a month", run: classLostMonth},
+	{name: "room that is lost on a later day", run: classLostDay},
+	{name: "what is owed for a hundred years", run: classForever},
 	{name: "paced months", run: classPaced},
 	{name: "the end of a paced month", run: classPacedEnd},
 	{name: "a race of reservations", run: classRace},
@@ -444,6 +446,35 @@ func classLostMonth(r *rig) {
 		r.t.Errorf("%v, want a refusal of the first limit", d)
 	}
 	r.wantExact(views[1], 100)
+}
+
+// A paced class has nothing of a day that begins just before another limit has room, also if that is not the next day.
+func classLostDay(r *rig) {
+	day := weir.Limit{Name: "day", Rate: 24, Per: weir.Calendar(weir.Day, nil), Pace: "backfill"}
+	now := time.Unix(0, int64(r.clock.Now()))
+	_, end, _ := day.Per.Bounds(now)
+	wait := end.Sub(now).Truncate(r.res()) + 48*time.Hour + time.Minute
+	for _, l := range []weir.Limit{
+		{Rate: 1, Per: weir.Every(wait), Algorithm: weir.AnchoredWindow},
+		{Rate: 1, Per: weir.Every(wait), Classes: weir.ClassesOf(weir.Class{Name: "backfill", Guaranteed: 1})},
+	} {
+		r := r.another()
+		p := r.classes(r.policy("p", named("long", l), day), "backfill")[0]
+		r.wantAllowed("the only unit for days", p, "k", 1)
+		if d := r.peek(p, "k", 1); d.By != 0 || d.RetryAfter < wait+58*time.Minute || d.RetryAfter > wait+time.Hour {
+			r.t.Errorf("%v, want to wait until 1 a.m., for an hour's share of the day", d)
+		}
+		r.wantExact(p, 1)
+	}
+}
+
+// Nobody waits for what comes back after the horizon of the module.
+func classForever(r *rig) {
+	l := weir.Limit{Rate: 2, Per: weir.Every(12 * time.Minute), Classes: weir.ClassesOf(weir.Class{Name: "a", Guaranteed: 2})}
+	p := r.policy("p", l)
+	r.do(weir.DebitEach, charge(p, "k", weir.MaxCost))
+	r.wantPeek(p, "k", 0, admitted(2, 0, weir.Never))
+	r.wantPeek(p, "k", 1, refused(2, 0, weir.Never, weir.Never))
 }
 
 func classPaced(r *rig) {
