@@ -13,8 +13,8 @@ import (
 
 	"github.com/weirlimit/weir"
 	"github.com/weirlimit/weir/budget"
-	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/internal/hist"
+	"github.com/weirlimit/weir/internal/storeapi"
 	"github.com/weirlimit/weir/ruleset"
 )
 
@@ -278,7 +278,11 @@ func (b *retryBudget) take() bool {
 }
 
 // patient returns the context of a call to the store: as for accounts, a late decision is better than one without the store.
-func patient(ctx context.Context) context.Context { return storeapi.WithPatience(ctx, ruleset.StorePatience) }
+func patient(ctx context.Context) context.Context {
+	return storeapi.WithPatience(ctx, ruleset.StorePatience)
+}
 
 // do has the limiter execute a batch about endpoints' own limits.
-func (p *Pool) do(ctx context.Context, b *weir.Batch) error { return p.engine.Limiter().Do(patient(ctx), b) }
+func (p *Pool) do(ctx context.Context, b *weir.Batch) error {
+	return p.engine.Limiter().Do(patient(ctx), b)
+}

@@ -30,7 +30,9 @@ var ops = map[weir.Op]string{
 // Config.Timeout is for each of these slots, and four times that for all; see Rounds.
 //
 // DebitEach is not undone if its caller leaves before the reply: the units were used.
-func (s *Store) Do(ctx context.Context, b *weir.Batch) error { return s.do(ctx, b, storeapi.Timeout(ctx, s.timeout)) }
+func (s *Store) Do(ctx context.Context, b *weir.Batch) error {
+	return s.do(ctx, b, storeapi.Timeout(ctx, s.timeout))
+}
 
 func (s *Store) do(ctx context.Context, b *weir.Batch, timeout time.Duration) error {
 	if err := storeapi.CheckBatch(b); err != nil {
