@@ -101,6 +101,9 @@ func fillable(rate, per int64) int64 {
 // Capacity returns the burst, the most units that ever fit at once.
 func (g *GCRA) Capacity() int64 { return g.units }
 
+// SameRate says whether units are replenished as fast as those of another limit.
+func (g *GCRA) SameRate(o *GCRA) bool { return g.same(&o.ticks) }
+
 // Words returns 1.
 func (g *GCRA) Words() int { return 1 }
 

@@ -55,10 +55,20 @@ func (p *Policy) Continues(old *Policy) []int {
 }
 
 // RefusalConverts says whether a charge under p that is refused leaves a row under p's limits, if it was
-// under old's before and has no open holds. In a batch, that is the first charge of the row: RetryAfter is computed by the rates of p, so it is right only if the units in
-// use are replenished by them from then on. That is so for GCRA, which converts units exactly. Other
-// limits keep the row as it was: units would be lost with a window that is shorter.
-func (p *Policy) RefusalConverts(old *Policy) bool { return p.isGCRA() && old.isGCRA() }
+// under old's before and has no open holds. In a batch, that is the first charge of the row: RetryAfter is
+// computed by the rates of p, so it is right only if the units in use are replenished by them from then on.
+// That is so for GCRA, which converts units exactly. Other limits keep the row as it was: units would be lost
+// with a window that is shorter. So do limits of the rates that the row is under already: RetryAfter is right.
+func (p *Policy) RefusalConverts(old *Policy) bool {
+	return p.isGCRA() && old.isGCRA() && !p.hasRatesOf(old)
+}
+
+// hasRatesOf says whether two policies of GCRA have limits of the same names and rates.
+func (p *Policy) hasRatesOf(o *Policy) bool {
+	return slices.Equal(p.Names, o.Names) && slices.EqualFunc(p.Rules, o.Rules, func(r, o algo.Rule) bool {
+		return r.(*algo.GCRA).SameRate(o.(*algo.GCRA))
+	})
+}
 
 func (p *Policy) isGCRA() bool {
 	return !slices.ContainsFunc(p.Rules, func(r algo.Rule) bool { _, ok := r.(*algo.GCRA); return !ok })

@@ -2074,10 +2074,19 @@ local function isGCRA(row)
 	return true
 end
 
+-- hasRatesOf says whether two rows of GCRA have limits of the same names and rates.
+local function hasRatesOf(row, old)
+	for i, r in ipairs(row.rules) do
+		local o = old.rules[i]
+		if not o or o.name ~= r.name or o.a ~= r.a or o.b ~= r.b then return false end
+	end
+	return #row.rules == #old.rules
+end
+
 -- refusalConverts says whether a refused call leaves a row under the limits of the call: if both are
--- GCRA, whose units are converted exactly. The time to retry was computed by the rates of the call.
+-- GCRA, whose units are converted exactly, of other rates. The time to retry was computed by the rates of the call.
 local function refusalConverts(old, row)
-	return old and old ~= row and row.holds.count == 0 and isGCRA(old) and isGCRA(row)
+	return old and old ~= row and row.holds.count == 0 and isGCRA(old) and isGCRA(row) and not hasRatesOf(row, old)
 end
 
 -- readyAsItIs returns the row of a charge as it is, or nil.

@@ -11,6 +11,7 @@ var overrideTests = []test{
 	{name: "Scale shares state", run: scaleShares},
 	{name: "peek under other limits converts nothing", run: peekConvertsNothing},
 	{name: "a refusal under other limits converts nothing", run: refusalConvertsNothing, need: RefusalsKeepNumbers},
+	{name: "a refusal at the same rate converts nothing", run: refusalAtTheSameRate, need: RefusalsKeepNumbers},
 	{name: "RetryAfter is right when the rate has changed", run: retryAtAnotherRate},
 	{name: "RetryAfter of several charges is right when the rate has changed", run: retryAllAtAnotherRate},
 	{name: "settling works under any limits", run: settleAnyLimits},
@@ -82,6 +83,32 @@ func refusalConvertsNothing(r *rig) {
 	r.do(weir.TakeAll, charge(brief, "k", 0))
 	r.clock.Pass(minutes(1))
 	r.wantTake(hourly, "k", 1, refused(10, 0, minutes(59), minutes(59)))
+}
+
+// A key that was charged under an override is under it until it is charged under other limits. A refusal changes that
+// only if RetryAfter would be wrong otherwise; so a Set of the limits that refused is not about this key.
+func refusalAtTheSameRate(r *rig) {
+	once := weir.Limit{Rate: 1, Per: weir.Every(time.Minute)}
+	twice := once
+	twice.Burst = 2
+	ways := map[string]func(p *weir.Policy){
+		"take": func(p *weir.Policy) { r.take(p, "take", 1) },
+		"each": func(p *weir.Policy) { r.do(weir.TakeEach, charge(p, "each", 1)) },
+		"all":  func(p *weir.Policy) { r.do(weir.TakeAll, charge(p, "all", 1), charge(p, "another", 1)) },
+		"hold": func(p *weir.Policy) {
+			r.run(&weir.Batch{Op: weir.ReserveAll, Charges: []weir.Charge{charge(p, "hold", 1)}})
+		},
+	}
+	p := r.policy("p", once)
+	for key, refused := range ways {
+		r.wantAllowed("under the override", r.with(p, twice), key, 1)
+		refused(p)
+	}
+	r.set(p, r.policy("p", perHour(1)))
+	r.clock.Pass(minutes(1))
+	for key := range ways {
+		r.wantAllowed("all has come back", p, key, 1)
+	}
 }
 
 // retryAtAnotherRate: who waits as long as a refusal says is admitted then, and not before, also if the
