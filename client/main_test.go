@@ -85,7 +85,7 @@ func dial(t testing.TB, cfg client.Config) *client.Client {
 	return c
 }
 
-// service is a daemon that does what a test wants. Its other methods are not implemented.
+// service is a daemon that does what a test wants. Methods that have no field here return CodeUnimplemented.
 type service struct {
 	weirv1connect.UnimplementedLimiterServiceHandler
 	check      func(context.Context, *weirv1.CheckRequest) (*weirv1.CheckResponse, error)

@@ -36,15 +36,21 @@ func TestRoomForBodies(t *testing.T) {
 	}
 }
 
+// holdAnswers lets requests be answered when the channel is closed.
+func (p *provider) holdAnswers() chan struct{} {
+	hold := make(chan struct{})
+	p.answer = func(*http.Request, string) (*http.Response, error) {
+		<-hold
+		return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
+	}
+	return hold
+}
+
 // TestRoomOfBodies bounds the bytes of the long bodies that requests have at once.
 func TestRoomOfBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		route, p := newRouteTo(t, to(endpointAt("a")))
-		hold := make(chan struct{})
-		p.answer = func(*http.Request, string) (*http.Response, error) {
-			<-hold
-			return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
-		}
+		hold := p.holdAnswers()
 		long := `{"jsonrpc":"2.0","id":1,"method":"eth_call","params":["` + strings.Repeat("x", 4<<20) + `"]}`
 		var wg sync.WaitGroup
 		codes := make(chan int, 20)
@@ -118,11 +124,7 @@ func TestRoomIsForWhatHasArrived(t *testing.T) {
 func TestRoomOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		route, p := newRouteTo(t, to(endpointAt("a")))
-		hold := make(chan struct{})
-		p.answer = func(*http.Request, string) (*http.Response, error) {
-			<-hold
-			return reply(200, `{"jsonrpc":"2.0","id":1,"result":"0x1"}`), nil
-		}
+		hold := p.holdAnswers()
 		long := blockNumber + strings.Repeat(" ", 4<<20)
 		var wg sync.WaitGroup
 		var mu sync.Mutex

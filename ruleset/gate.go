@@ -107,12 +107,10 @@ func (l *gatedLimiter) Take(ctx context.Context, p *weir.Policy, key string, cos
 // Do executes a batch.
 func (l *gatedLimiter) Do(ctx context.Context, b *weir.Batch) error {
 	policies := l.policies.Load()
-	if policies == nil {
+	if policies == nil || !isGated(*policies, b) {
 		return l.Limiter.Do(ctx, b)
 	}
-	if isGated(*policies, b) {
-		ctx = storeapi.WithPatience(ctx, StorePatience)
-	}
+	ctx = storeapi.WithPatience(ctx, StorePatience)
 	if !decides(b.Op) {
 		return l.Limiter.Do(ctx, b)
 	}

@@ -84,7 +84,7 @@ func TestBudgetProgram(t *testing.T) {
 		t.Fatalf("code %d, %q, (-want +got):\n%s", code, stderr, diff)
 	}
 	if waited := time.Duration(store.waited.Load()); waited < 700*time.Millisecond {
-		t.Errorf("it was told to wait 700 ms, and waited %v", waited)
+		t.Errorf("Retry-After is 700 ms, and it waited %v", waited)
 	}
 	want := budget.Ledger{Granted: 20 + 70 + 60 + 60 + 40 + 26, Used: 20 + 70 + 60 + 60 + 15, Returned: 25 + 26}
 	if got := ledger(t, http); got != want {

@@ -192,7 +192,7 @@ func (in *alchemyImport) isInFile(pools []*alchemyPool) bool {
 	})
 }
 
-// shellPath returns how a shell is told to read a file: without a slash, it would look for the file in PATH.
+// shellPath returns a file as the argument of the shell's ".": one without a slash would be looked for in PATH.
 func shellPath(file string) string {
 	if file == Stdin {
 		return "./FILE"
