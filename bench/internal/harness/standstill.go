@@ -28,7 +28,8 @@ func watchStandstill() *standstill {
 
 func (s *standstill) watch() {
 	defer close(s.done)
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread() // a thread that ends takes the servers with it that it has started
 	nap := syscall.NsecToTimespec(int64(time.Millisecond))
 	for !s.stop.Load() {
 		began := time.Now()
